@@ -53,6 +53,7 @@ export const eventKinds = {
   "alarm.raised": failing(added("Alarm: #", "alarm")),
   "alarm.tested": added("@ tested the alarms", "alarm"),
   "blocklist.filling": failing(added("The blocklist of # fills up", "organization")),
+  "ca.added": added("@ added the offline CA #", "authority"),
   "ca.expiring": failing(kept("The CA of # ends soon", "authority")),
   "ca.exported": kept("@ exported the CA of #", "organization"),
   "ca.imported": kept("@ imported a CA", "authority"),

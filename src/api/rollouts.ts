@@ -2,6 +2,7 @@
 
 import * as v from "valibot";
 import { UpdateVersion } from "../protocol/updates/order.ts";
+import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { GroupName, ListQuery, since, Text, Time, word } from "./values.ts";
 
@@ -19,6 +20,15 @@ const RotationRequest = v.strictObject({
       ),
     ),
   ),
+  limited: v.optional(
+    v.pipe(
+      v.boolean(),
+      v.description(
+        "With `start`: the new overlay CA certifies IPv4 addresses of the organization alone, and no networks behind nodes, " +
+          "which an offline CA then certifies. Later rotations keep the limit.",
+      ),
+    ),
+  ),
 });
 export type RotationRequest = v.InferOutput<typeof RotationRequest>;
 
@@ -30,6 +40,8 @@ export const Authorities = v.object({
       state: word(["next", "active", "former"]),
       /** In the bundle that nodes get now. */
       trusted: v.boolean(),
+      /** Its key is on the machines of signers. */
+      offline: since("0.2.0", v.boolean()),
       not_before: Time,
       not_after: Time,
     }),
@@ -72,6 +84,42 @@ export const authoritiesApi = {
     body: RotationRequest,
     answers,
     errors: ["conflict"],
+  }),
+};
+
+const Pem = (max: number) => v.pipe(foreignText(max), v.regex(/^-----BEGIN NEBULA CERTIFICATE/));
+/** Two certificates of each of 500 nodes. */
+const maxPems = 2_097_152;
+
+export const sealsApi = {
+  addAuthority: endpoint({
+    name: "seals_ca_create",
+    method: "POST",
+    path: "/api/org/{slug}/seals/ca/",
+    access: "admin",
+    summary: "Add an offline CA, which all nodes trust beside the CA of the control plane",
+    grows: true,
+    fresh: true,
+    body: v.strictObject({ certificate: Pem(8192) }),
+    answers: { 201: { description: "It is added", schema: v.object({ fingerprint: Text }) } },
+    errors: ["conflict", "bad_request"],
+  }),
+  addCertificates: endpoint({
+    name: "seals_certificates_create",
+    method: "POST",
+    path: "/api/org/{slug}/seals/certificates/",
+    access: "admin",
+    scope: "policy",
+    summary:
+      "Store certificates that an offline CA has signed. Their nodes get them in place of those of the control plane",
+    grows: true,
+    fresh: true,
+    maxBody: maxPems + 65_536,
+    body: v.strictObject({ certificates: Pem(maxPems) }),
+    answers: {
+      201: { description: "The nodes that get new ones", schema: v.object({ nodes: v.array(Text) }) },
+    },
+    errors: ["conflict", "bad_request"],
   }),
 };
 

@@ -1,7 +1,7 @@
 // All endpoints of the contract, for code that enumerates them.
 
 import { paramPattern, type Endpoint } from "./endpoint.ts";
-import { authoritiesApi, rolloutsApi } from "./rollouts.ts";
+import { authoritiesApi, rolloutsApi, sealsApi } from "./rollouts.ts";
 import { enrollmentsApi, reauthenticationsApi } from "./enrollments.ts";
 import { eventsApi } from "./events.ts";
 import { factorsApi, passkeyProofsApi, passkeysApi, signInRulesApi, totpApi } from "./factors.ts";
@@ -63,6 +63,7 @@ const subjects = [
   flowsApi,
   phonesApi,
   policyApi,
+  sealsApi,
   providerSignInApi,
   identitiesApi,
   providersApi,

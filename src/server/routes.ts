@@ -20,7 +20,7 @@ import {
   providersApi,
 } from "../api/providers.ts";
 import { attentionApi, flowsApi, pathsApi, routesApi } from "../api/paths.ts";
-import { authoritiesApi, rolloutsApi } from "../api/rollouts.ts";
+import { authoritiesApi, rolloutsApi, sealsApi } from "../api/rollouts.ts";
 import { eventsApi } from "../api/events.ts";
 import { phonesApi } from "../api/phones.ts";
 import { alarmsApi, webhooksApi } from "../api/webhooks.ts";
@@ -106,6 +106,7 @@ export function allRoutes(services: Services): Route[] {
     ...attach(rulesApi, async () => (await import("./policy/routes.ts")).ruleHandlers(services)),
     ...attach(namesApi, async () => (await import("./names/routes.ts")).nameHandlers(services)),
     ...attach(policyApi, async () => (await import("./policy-files/routes.ts")).policyHandlers(services)),
+    ...attach(sealsApi, async () => (await import("./certificates/routes.ts")).sealHandlers(services)),
     ...attach(pathsApi, async () => (await import("./paths/routes.ts")).pathHandlers(services)),
     ...attach(flowsApi, async () => (await import("./flows/routes.ts")).flowHandlers(services)),
     ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),

@@ -230,6 +230,8 @@ async function notePolicy(): Promise<void> {
 
 async function noteSeal(): Promise<void> {
   const key = makeSshKey(join(place, "signer"));
+  const secret = { input: "a long passphrase" };
+  await note(`seal ca acme ${join(place, "offline.key")} --passphrase-file -`, secret);
   await note("seal show acme");
   const made = await note(`seal init acme --observe --signer ${key.file}.pub`);
   const { text } = v.parse(v.object({ text: v.string() }), made);

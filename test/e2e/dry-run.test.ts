@@ -295,6 +295,7 @@ const elsewhere: Record<string, string> = {
   "admin seal review": "it only reads",
   "admin seal show": "it only reads",
   "admin seal publish": "one request",
+  "admin seal ca": "test/cli/seal-ca.test.ts",
   "admin oidc create": "it asks a provider; test/cli/admin-oidc.test.ts, as those below",
   "admin oidc list": "it only reads",
   "admin oidc update": "it needs a provider",

@@ -69,6 +69,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     "docs/security.md: agent admin seal init acme --observe --signer ~/.ssh/id_ed25519.pub > acme-1.seal",
     "docs/security.md: agent admin seal review acme --known 5f0c9a2b7d31e486 > acme-2.seal",
   ]),
+  ...notHere("test/cli/seal-ca.test.ts types it", [
+    "docs/security.md: agent admin seal ca acme acme-offline.key",
+  ]),
   ...notHere("test/e2e/rollouts.test.ts updates nodes in rings", [
     "docs/rollouts.md: sudo agent sync-config --org-slug acme --allow-updates agent,engine",
     "docs/rollouts.md: agent admin rollout create acme --engine 1.12.0",

@@ -3,7 +3,9 @@
 import { NewEnrollment } from "../../src/api/enrollments.ts";
 import * as v from "valibot";
 import { wordsOfKey } from "../../src/protocol/key-words.ts";
-import { fingerprintOfHostKey, makeHostKey } from "../../src/pki/keys.ts";
+import { encodePem } from "../../src/pki/bundle.ts";
+import { fingerprintOfHostKey, makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";
+import { makeCa, signCertificate } from "../../src/pki/nebula.ts";
 import { DeviceSignIn } from "../../src/api/sessions.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { operator } from "../../src/server/audit/record.ts";
@@ -99,6 +101,25 @@ const signer = makeSshKey(join(directory.path, "signer"));
 export const aSeal: Maker = async ({ server, token }) => {
   const { json } = await server.send("GET", "/api/org/acme/seals/", { token: token("owner") ?? "" });
   return { body: nextSigned(json, [signer]).signed };
+};
+/** One for all: an organization has a few of them. */
+const offlineCa = makeCa({ version: 1, name: "offline", notBefore: 1_700_000_000, notAfter: 4_000_000_000 });
+export const anOfflineCa: Maker = async () => ({ body: { certificate: encodePem(offlineCa.certificate) } });
+export const anOfflineCertificate: Maker = async ({ server, acme, node, token }) => {
+  const { body } = await anOfflineCa({ server, acme, node, token, name: String }, "owner");
+  await server.send("POST", "/api/org/acme/seals/ca/", { token: token("owner") ?? "", body });
+  const notBefore = Math.floor(server.clock.ms / 1000) - 300;
+  const template = {
+    version: 1 as const,
+    name: node.name,
+    networks: [`${node.ip}/${acme.network.split("/")[1]}`],
+    unsafeNetworks: [],
+    groups: [],
+    notBefore,
+    notAfter: notBefore + 86_400,
+    publicKey: readHostPublicKey(node.keys.host_public_key),
+  };
+  return { body: { certificates: encodePem(signCertificate(template, offlineCa)) } };
 };
 export const aRegistrationToken: Maker = async (world) => ({
   id: await made(world, "registration_tokens/", {}),

@@ -26,6 +26,8 @@ import {
   aNewPhone,
   anEnrollment,
   aNode,
+  anOfflineCa,
+  anOfflineCertificate,
   anOrganization,
   aPerson,
   aPhone,
@@ -335,6 +337,8 @@ const organizations: Record<string, Maker> = {
   policy_apply: () => ({ body: { policy: "relays: []" } }),
   seals_retrieve: nothing,
   seals_create: aSeal,
+  seals_ca_create: anOfflineCa,
+  seals_certificates_create: anOfflineCertificate,
   policy_confirm: aWaitingPolicy,
   policy_revert: aWaitingPolicy,
 };

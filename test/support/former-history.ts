@@ -18,6 +18,7 @@ export async function undoHistory(sql: SQL): Promise<void> {
   await sql`ALTER TABLE nodes DROP COLUMN route_options, DROP COLUMN advertised, DROP COLUMN exit_groups, DROP COLUMN tcp,
     DROP COLUMN may_update, DROP COLUMN update_order`;
   await sql`ALTER TABLE policies DROP COLUMN seals`;
+  await sql`ALTER TABLE authorities DROP COLUMN offline`;
   await sql`DROP TABLE rollout_nodes, rollouts`;
   await sql`DROP TABLE alarms`;
   await sql`DROP INDEX paths_peer`;

@@ -20,7 +20,7 @@ const rollout = () => import("./nodes/rollout.ts");
 const rule = () => import("./rule.ts");
 const flow = () => import("./flow.ts");
 const policy = () => import("./policy.ts");
-const seal = () => import("./seal.ts");
+const seal = () => import("./seal/seals.ts");
 const ca = () => import("./ca.ts");
 const access = () => import("./users/access.ts");
 const group = () => import("./group.ts");
@@ -292,6 +292,10 @@ export const adminCommands: CommandTable = {
   "admin rule delete": lazyCommand(
     { description: "Delete a firewall rule" },
     async () => (await rule()).remove,
+  ),
+  "admin seal ca": lazyCommand(
+    { description: "Make an offline CA on this machine, and let all nodes trust it" },
+    async () => (await import("./seal/offline-ca.ts")).makeCa,
   ),
   "admin seal init": lazyCommand(
     { description: "Print the first seal: what the nodes of an organization may be told, for its signers" },

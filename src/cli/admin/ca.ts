@@ -34,6 +34,10 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     pause: { type: "boolean", description: "Stay in the current phase" },
     resume: { type: "boolean", description: "Continue a paused rotation" },
     rollback: { type: "boolean", description: "Return to the previous CAs, in the same phases" },
+    limited: {
+      type: "boolean",
+      description: "The new CA certifies only IPv4 addresses of the organization: beside an offline CA",
+    },
     now: { type: "boolean", description: "Do not wait for tunnels; also during a rotation" },
     ...targetFlags,
   },
@@ -42,9 +46,13 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     const action = actionOf(context.values);
     const now = context.values.on("now");
     if (now && action === "pause") throw new AppError("usage", "--now does not go with --pause");
+    const limited = context.values.on("limited");
+    if (limited && action !== "start") throw new AppError("usage", `--limited does not go with --${action}`);
     if (now) context.output.say(risk);
     const [slug = ""] = context.words;
-    const shown = await write(context, () => request(authoritiesApi.rotate, { slug }, { action, now }));
+    const shown = await write(context, () =>
+      request(authoritiesApi.rotate, { slug }, { action, now, ...(limited ? { limited } : {}) }),
+    );
     if (shown === undefined) return;
     print(context, shown);
     if (action !== "pause") context.output.say(watch(slug, now));
@@ -68,7 +76,11 @@ function print({ output }: Context, shown: AnswerOf<typeof authoritiesApi.retrie
   const { cas, rotation, blocklist } = shown;
   const rows = cas.map((ca): Cell[] => [
     ca.kind,
-    ca.trusted ? ca.state : { text: `${ca.state}, not trusted`, mark: "faint" },
+    ca.offline && ca.trusted
+      ? "offline"
+      : ca.trusted
+        ? ca.state
+        : { text: `${ca.state}, not trusted`, mark: "faint" },
     Date.parse(ca.not_after) <= Date.now() ? { text: `${ca.not_after}, expired`, mark: "bad" } : ca.not_after,
     ca.fingerprint,
   ]);

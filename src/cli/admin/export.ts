@@ -2,38 +2,14 @@
 
 import { countOf } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
+import { leastPassphrase, passphraseFlag, readPassphrase, requireLong } from "./passphrase.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
 import type { KeyReport } from "../../server/transfer/hand-config.ts";
-import type { Context, Implementation } from "../command.ts";
+import type { Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { targetFlags } from "./target.ts";
-
-const passphraseFlag = {
-  type: "string",
-  valueHint: "P",
-  secret: true,
-  description: "Passphrase of the CA keys (default: ask on the terminal)",
-} as const;
-
-/** Longer than a password: no server limits the guesses against a file. */
-const leastPassphrase = 12;
-
-/** From its flag, a file, standard input or the terminal, where a new one is typed twice. */
-async function readPassphrase({ values, system }: Context, isNew: boolean): Promise<string> {
-  const given = await values.secret("passphrase");
-  if (given !== undefined) return given;
-  if (!system.stdinIsTerminal) {
-    throw new AppError(
-      "usage",
-      "Give the passphrase of the CA key with --passphrase-file (- is standard input)",
-    );
-  }
-  const { askSecret } = await import("../ask.ts");
-  return askSecret("Passphrase of the CA key: ", isNew, system);
-}
 
 export const exporting: Implementation = {
   notes:
@@ -57,11 +33,7 @@ export const exporting: Implementation = {
     // A plan holds no key, so it needs no passphrase.
     const isPlain = values.on("plain") || settings.dryRun;
     const passphrase = isPlain ? undefined : await readPassphrase(context, true);
-    if (passphrase !== undefined && passphrase.length < leastPassphrase) {
-      throw new AppError("usage", `The passphrase has fewer than ${leastPassphrase} characters`, {
-        hint: "Choose a longer one: an attacker with the file can try passphrases without limit.",
-      });
-    }
+    if (passphrase !== undefined) requireLong(passphrase);
     const files = await onOrganization(context, slug, (admin, org) =>
       exportOrganization(admin, org, passphrase, settings.dryRun),
     );

@@ -4,9 +4,11 @@
 import { nodeLifetimeMs } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
-import { encodePem } from "../../pki/bundle.ts";
-import { fingerprints, signCertificate } from "../../pki/nebula.ts";
-import { parseNetwork } from "../../base/ip.ts";
+import { certifiedNetwork } from "../../pki/certificate.ts";
+import { decodeBundle, encodePem } from "../../pki/bundle.ts";
+import { fingerprints, signCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
+import { holdsNetwork, parseNetwork } from "../../base/ip.ts";
+import { isLimited } from "./make-authorities.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { ServerOptions } from "../options.ts";
@@ -74,21 +76,50 @@ export async function issueOverlay(
   { isBounded = true } = {},
 ): Promise<string> {
   mayIssue(asked);
+  const kept = await offlineOf(tx, asked.id, system.now());
+  if (kept.length > 0 && kept.every((row) => fitsPem(org, asked, row.pem))) {
+    await giveSecondAddress(tx, org, asked);
+    return kept.at(-1)?.fingerprint ?? "";
+  }
   const [authority] = await Promise.all([
     authorities.overlay(tx, org.id),
     isBounded ? limitCertificates(tx, org, asked, system.now()) : undefined,
   ]);
-  const node = withSecondAddress(org, asked);
-  if (node.ip6 !== asked.ip6) {
-    await nodes.update(tx, { id: node.id }, { ip6: node.ip6 });
-    await makeX509Due(tx, node.id);
-  }
+  const node = await giveSecondAddress(tx, org, asked);
   const signing = versionsOf(org).map((version) =>
     signFresh(tx, org, node, { version, authority, now: system.now() }),
   );
   const [, ...issued] = await Promise.all([retireCurrent(tx, asked.id, "overlay"), ...signing]);
   await Promise.all(issued.map((each) => storeCertificate(tx, node, system, each)));
   return issued.at(-1)?.fingerprint ?? "";
+}
+
+/**
+ * The present certificates by an offline CA: unexpired, and not replaced by the server while they grant nothing that the node
+ * does not have. What it has gained since waits for signers.
+ */
+async function offlineOf(reader: Pick<Reader, "all">, nodeId: number, now: number) {
+  return queryAll(reader, offlinePick, currentOffline, [nodeId, now]);
+}
+
+const offlinePick = certificates.pick("fingerprint", "pem");
+const currentOffline = `SELECT ${offlinePick.select("c")} FROM certificates c JOIN authorities a ON a.id = c.authority_id
+  WHERE c.node_id = $1 AND c.state = 'current' AND c.kind = 'overlay' AND a.offline = 1 AND c.not_after > $2
+  ORDER BY c.version`;
+
+const fitsPem = (org: IssuingOrg, node: NodeRow, pem: string) =>
+  decodeBundle(pem).every((each) => fits(org, node, each));
+
+/** Whether the certificate grants nothing that the node does not have. */
+export function fits(org: IssuingOrg, node: NodeRow, certificate: NebulaCertificate): boolean {
+  const isWithin = (list: readonly string[], all: readonly string[]) =>
+    list.every((one) => all.includes(one));
+  return (
+    certificate.name === node.name &&
+    isWithin(certificate.networks, networksOf(org, node, certificate.version)) &&
+    isWithin(certificate.groups, certifiedGroups(node)) &&
+    isWithin(certificate.unsafeNetworks, subnetsOf(node, certificate.version))
+  );
 }
 
 /**
@@ -103,11 +134,12 @@ async function signFresh(
 ): Promise<IssuedCertificate> {
   if (node.hostPublicKey === null) throw new AppError("internal", "The node has no key to sign for");
   const ca = authority.certificate;
+  const permitted = isLimited(ca) ? within(ca) : (_: unknown, networks: string[]) => networks;
   const template = {
     version,
     name: node.name,
-    networks: networksOf(org, node, version),
-    unsafeNetworks: subnetsOf(node, version),
+    networks: permitted("networks", networksOf(org, node, version)),
+    unsafeNetworks: permitted("unsafeNetworks", subnetsOf(node, version)),
     groups: certifiedGroups(node),
     notBefore: Math.max(Math.floor((now - backdatedMs) / 1000), ca.notBefore),
     publicKey: readHostPublicKey(node.hostPublicKey),
@@ -133,6 +165,12 @@ async function signFresh(
   }
 }
 
+/** A limited CA leaves out what only an offline CA may certify: the node waits for signers. */
+const within = (ca: NebulaCertificate) => (kind: "networks" | "unsafeNetworks", networks: string[]) => {
+  const limits = ca[kind].map((text) => certifiedNetwork(kind, text));
+  return networks.filter((text) => limits.some((limit) => holdsNetwork(limit, certifiedNetwork(kind, text))));
+};
+
 /** Nothing asks a phone whether its user still has it, so its certificate ends when the confirmation is due. */
 function lifetimeOf(org: IssuingOrg, { ephemeralSilenceS, phone }: NodeRow, usual: number): number {
   if (ephemeralSilenceS !== null) return ephemeralLifetimeMs;
@@ -145,11 +183,19 @@ export function withSecondAddress(org: IssuingOrg, node: NodeRow): NodeRow {
   return node.ip6 === null && org.network6 !== null ? { ...node, ip6: secondAddress(org, node.ip) } : node;
 }
 
+async function giveSecondAddress(tx: Transaction, org: IssuingOrg, asked: NodeRow): Promise<NodeRow> {
+  const node = withSecondAddress(org, asked);
+  if (node.ip6 === asked.ip6) return node;
+  await nodes.update(tx, { id: node.id }, { ip6: node.ip6 });
+  await makeX509Due(tx, node.id);
+  return node;
+}
+
 export function versionsOf({ certificateVersion }: Pick<IssuingOrg, "certificateVersion">): (1 | 2)[] {
   return certificateVersion === "both" ? [1, 2] : [certificateVersion];
 }
 
-function networksOf(org: IssuingOrg, node: NodeRow, version: 1 | 2): string[] {
+export function networksOf(org: IssuingOrg, node: NodeRow, version: 1 | 2): string[] {
   const withPrefix = (ip: string | null, network: string | null) => {
     const prefix = network === null ? undefined : parseNetwork(network)?.prefix;
     return ip === null || prefix === undefined ? [] : [`${ip}/${prefix}`];
@@ -159,7 +205,7 @@ function networksOf(org: IssuingOrg, node: NodeRow, version: 1 | 2): string[] {
 }
 
 /** Version 1 holds no IPv6. In version 2 a subnet of the node needs a node address of the same family. */
-function subnetsOf(node: NodeRow, version: 1 | 2): string[] {
+export function subnetsOf(node: NodeRow, version: 1 | 2): string[] {
   const internet = isExit(node) ? ["0.0.0.0/0", "::/0"] : [];
   return [...node.subnets, ...internet].filter(
     (subnet) => !subnet.includes(":") || (version === 2 && node.ip6 !== null),

@@ -28,7 +28,8 @@ const retire = (ids: string) => `UPDATE certificates SET state = 'former',
   WHERE node_id IN (${ids}) AND kind = 'overlay' AND state <> 'blocked' AND not_after > $3`;
 /** No parameters. */
 const makeDue = (ids: string) => `UPDATE certificates SET renew_at = 0
-  WHERE node_id IN (${ids}) AND kind = 'overlay' AND state = 'current'`;
+  WHERE node_id IN (${ids}) AND kind = 'overlay' AND state = 'current'
+    AND authority_id NOT IN (SELECT id FROM authorities WHERE offline = 1)`;
 /** $1: groups, $2: groups of the owner, both as JSON. */
 const setGroups = (ids: string) => `UPDATE nodes SET groups = $1, owner_groups = $2 WHERE id IN (${ids})`;
 /** $1 and $2: as for `setGroups`. $3: the version, $4: that of the names. */

@@ -8,6 +8,7 @@ import { AppError } from "../../base/errors.ts";
 import { blocklistLimit } from "../../protocol/download.ts";
 import type { Actor } from "../audit/record.ts";
 import { outdatePhones } from "../certificates/issue.ts";
+import { limitOf } from "../certificates/offline.ts";
 import { insertAuthority, makeAuthorities } from "../certificates/make-authorities.ts";
 import { nextStepAt, raiseRotationVersion, recordRotation, retire } from "./rotation-phases.ts";
 import { waitingFor, type Phase } from "./rotation-waiting.ts";
@@ -38,6 +39,7 @@ export async function showAuthorities(
       fingerprint: ca.fingerprint,
       kind: ca.kind,
       state: ca.state,
+      offline: ca.offline,
       trusted: ca.retiredAt === null && ca.notAfter > now,
       not_before: formatTime(ca.notBefore),
       not_after: formatTime(ca.notAfter),
@@ -59,7 +61,7 @@ export async function showAuthorities(
 export async function steerRotation(
   store: Store,
   org: Org,
-  { action, now = false }: RotationRequest,
+  { action, now = false, limited = false }: RotationRequest,
   actor: Actor,
 ): Promise<Authorities> {
   const { db, system } = store;
@@ -68,8 +70,13 @@ export async function steerRotation(
       errors: { now: ["This cannot be combined with the action pause."] },
     });
   }
-  const isHurried = action === "start" && now && (await hurry(store, org, actor));
-  if (action === "start" && !isHurried) await startRotation(store, org, actor, { now });
+  if (limited && action !== "start") {
+    throw new AppError("validation_failed", "`limited` goes with start alone.", {
+      errors: { limited: ["This goes with the action start alone."] },
+    });
+  }
+  const isHurried = action === "start" && now && !limited && (await hurry(store, org, actor));
+  if (action === "start" && !isHurried) await startRotation(store, org, actor, { now, limited });
   if (action !== "start") {
     await db.writeFor({ org: org.id }, async (tx) => {
       const phase = await readPhase(tx, org.id);
@@ -102,11 +109,12 @@ export async function startRotation(
   store: Store,
   org: Org,
   actor: Actor,
-  options: { now: boolean } = { now: false },
+  options: { now: boolean; limited?: boolean } = { now: false },
 ): Promise<void> {
   const { db, system } = store;
   const now = system.now();
-  const made = await makeAuthorities(store, org.slug, now);
+  const limit = await limitOf(db, org.id, options.limited === true);
+  const made = await makeAuthorities(store, org.slug, now, limit);
   await db.writeFor({ org: org.id }, async (tx) => {
     const started = await organizations.update(
       tx,
@@ -130,7 +138,10 @@ export async function startRotation(
     await raiseRotationVersion(tx, org.id);
     await outdatePhones(tx, org.id);
     const prints = Object.fromEntries(made.map(({ kind, fingerprint }) => [kind, fingerprint]));
-    const how = options.now ? { now: "true" } : {};
+    const how = {
+      ...(options.now ? { now: "true" } : {}),
+      ...(limit === undefined ? {} : { limited: limit }),
+    };
     await recordRotation(tx, org.id, now, { action: "start", phase: "trust", ...prints, ...how }, actor);
   });
 }

@@ -223,8 +223,12 @@ export async function retire(
   if (lighthousesLater) {
     await nodes.update(tx, { orgId, isLighthouse: true, state: "active" }, { keepsFormer: true });
   }
-  await authorities.update(tx, { orgId, state: "former", retiredAt: null }, { retiredAt: now });
-  const old = "SELECT id FROM authorities WHERE org_id = $1 AND state = 'former'";
+  await authorities.update(
+    tx,
+    { orgId, state: "former", retiredAt: null, offline: false },
+    { retiredAt: now },
+  );
+  const old = "SELECT id FROM authorities WHERE org_id = $1 AND state = 'former' AND offline = 0";
   await tx.run(
     `UPDATE certificates SET renew_at = 0 WHERE org_id = $1 AND state = 'current' AND authority_id IN (${old})`,
     [orgId],

@@ -104,10 +104,10 @@ async function watchAuthorities(store: RotationStore): Promise<void> {
 }
 
 async function wasTriedRecently(reader: Reader, orgId: number, now: number): Promise<boolean> {
-  const made = await reader.get("SELECT id FROM authorities WHERE org_id = $1 AND created_at > $2 LIMIT 1", [
-    orgId,
-    now - retryAfterMs,
-  ]);
+  const made = await reader.get(
+    "SELECT id FROM authorities WHERE org_id = $1 AND created_at > $2 AND offline = 0 LIMIT 1",
+    [orgId, now - retryAfterMs],
+  );
   return made !== undefined;
 }
 

@@ -18,7 +18,7 @@ export type RunningPhase = Exclude<Phase, "none">;
 const isOnline =
   "n.phone IS NULL AND (s.last_checkin_at > $2 OR o.rotation_heard_from > $2 OR n.registered_at IS NULL)";
 export const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
-  WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active')`;
+  WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active' AND a.offline = 0)`;
 /** The rolling update issues its next certificate, also by the new CA. */
 export const awaitsUpdate = `(o.move_open = 1 AND ${lacksSecondAddress("n")})`;
 const fromNodes = `FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.state = 'active'
@@ -28,7 +28,7 @@ const fromNodes = `FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.st
 export const fromOldCertificates = `FROM authorities a JOIN certificates c ON c.authority_id = a.id AND c.state = 'current'
   JOIN nodes n ON n.id = c.node_id AND n.state = 'active' JOIN organizations o ON o.id = n.org_id
   LEFT JOIN sightings s ON s.node_id = n.id
-  WHERE a.org_id = $1 AND a.state <> 'active' AND ${isOnline}`;
+  WHERE a.org_id = $1 AND a.state <> 'active' AND a.offline = 0 AND ${isOnline}`;
 
 /** SQL conditions: the node has not completed the phase. */
 const isUnconfirmed = "n.confirmed_config_version < n.own_version";

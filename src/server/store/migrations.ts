@@ -330,6 +330,8 @@ const steps: readonly (readonly Statement[])[] = [
     ...rollouts.create,
     ...rolloutNodes.create,
   ],
+  // 66
+  [authorities.add("offline")],
 ];
 
 /**

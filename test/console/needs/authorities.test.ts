@@ -21,6 +21,7 @@ const ca = (state: Authority["state"], trusted = true): Authority => ({
   kind: "overlay",
   state,
   trusted,
+  offline: false,
   not_before: "2026-01-01T00:00:00Z",
   not_after: "2027-01-01T00:00:00Z",
 });

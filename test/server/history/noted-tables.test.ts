@@ -15,7 +15,7 @@ const otherTables = `addresses alarms browser_sessions deliveries device_request
 
 /** Of the tables that are noted: secrets, reports, timers and counters. `id`, `org_id` and `created_at` are in most. */
 const otherColumns: Record<string, string> = {
-  authorities: "certificate private_key_sealed",
+  authorities: "certificate private_key_sealed offline",
   certificates: "twin renew_at block_after block_version blocked_at_version expiring_told_at",
   name_aliases: "is_shadowed names_version",
   policies:

@@ -20,7 +20,7 @@ import type { ServerOptions } from "../../options.ts";
 import type { NodeStore } from "../node-store.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { isUnsafe } from "../contact/refused-engine.ts";
-import { queryAll } from "../../store/table.ts";
+import { computed, queryAll, truth } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
 import type { NodeRow } from "../../store/tables/nodes.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
@@ -69,6 +69,7 @@ export async function renewCertificates(
 }
 
 const duePick = certificates.pick("kind", "version", "renewAt");
+const offlinePick = computed({ isOffline: truth(0) });
 
 /**
  * SQL condition: a current certificate `c` is not valid yet, and one by its CA `a` can be. It was signed while the clock was
@@ -100,16 +101,15 @@ export async function makeEarlyDue({
 
 /** The kinds of certificates that are due, missing, or of other versions than those of the organization. */
 export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRow, now: number): Promise<Due> {
-  const rows = await queryAll(
-    reader,
-    duePick,
+  const found = await reader.all(
     // A certificate that lasts as long as its CA gains nothing by a renewal, and would be due again at once.
-    `SELECT c.kind, c.version, CASE WHEN ${isEarly("$2")} THEN 0 WHEN a.state = 'active' AND c.not_after >= a.not_after AND c.renew_at > 0
+    `SELECT c.kind, c.version, CASE WHEN a.offline = 1 AND c.not_after > $2 THEN 1 ELSE 0 END AS is_offline, CASE WHEN ${isEarly("$2")} THEN 0 WHEN a.state = 'active' AND c.not_after >= a.not_after AND c.renew_at > 0
        THEN ${Number.MAX_SAFE_INTEGER} ELSE c.renew_at END AS renew_at
      FROM certificates c JOIN authorities a ON a.id = c.authority_id
      WHERE c.node_id = $1 AND c.state = 'current' ORDER BY c.version`,
     [node.id, now],
   );
+  const rows = found.map((row) => ({ ...duePick.parse(row), ...offlinePick.parse(row) }));
   const fresh = (kind: string) => {
     const own = rows.filter((row) => row.kind === kind);
     return own.length > 0 && own.every(({ renewAt }) => renewAt > now);
@@ -117,8 +117,13 @@ export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRow, no
   const present = rows.filter(({ kind }) => kind === "overlay").map(({ version }) => version);
   // The first certificate with an IPv6 address restarts the engine: the rolling update issues it.
   const waits = org.certificateVersion === "both" && org.network6 !== null && !present.includes(2);
+  // Signers renew it.
+  const isOffline = rows.some((row) => row.isOffline);
   const needsMigration = !waits && present.join() !== versionsOf(org).join();
-  return { overlay: needsMigration || !fresh("overlay"), x509: node.csr !== null && !fresh("x509") };
+  return {
+    overlay: !isOffline && (needsMigration || !fresh("overlay")),
+    x509: node.csr !== null && !fresh("x509"),
+  };
 }
 
 /**

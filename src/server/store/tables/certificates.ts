@@ -12,6 +12,7 @@ import {
   type TableRow,
   queryNumber,
   textOrNull,
+  truth,
 } from "../table.ts";
 import type { Reader } from "../database.ts";
 
@@ -31,6 +32,8 @@ export const authorities = table(
     createdAt: integer(),
     /** When a former CA left the trusted bundle, ms. */
     retiredAt: since(3, integerOrNull()),
+    /** Its key is on the machines of signers: state former, no key, and trusted until it is retired (offline.ts). */
+    offline: since(66, truth(0)),
   },
   { indexes: ["CREATE INDEX authorities_org ON authorities (org_id, state)"] },
 );

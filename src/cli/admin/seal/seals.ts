@@ -1,21 +1,21 @@
 // `agent admin seal …`: the seals of an organization, for its signers. What a seal changes is computed here, from the seal
 // that the signer knows, and never taken from the control plane. `ssh-keygen` signs: no key comes into this program.
 
-import type { AnswerOf } from "../../api/endpoint.ts";
-import { policyApi } from "../../api/policy.ts";
-import { request } from "../../api/request.ts";
-import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
-import { countOf } from "../../base/quantities.ts";
-import type { Context, Implementation } from "../command.ts";
-import { orgArg } from "../server/server-flags.ts";
-import type { Flags } from "../values.ts";
-import { read, write } from "./api.ts";
-import { targetFlags } from "./target.ts";
+import type { AnswerOf } from "../../../api/endpoint.ts";
+import { policyApi } from "../../../api/policy.ts";
+import { request } from "../../../api/request.ts";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import { quoteWord } from "../../../base/plan.ts";
+import { countOf } from "../../../base/quantities.ts";
+import type { Context, Implementation } from "../../command.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import type { Flags } from "../../values.ts";
+import { read, write } from "../api.ts";
+import { targetFlags } from "../target.ts";
 
 type Shown = AnswerOf<typeof policyApi.seals>;
-type NextSeal = typeof import("../../server/config/next-seal.ts");
+type NextSeal = typeof import("../../../server/config/next-seal.ts");
 type OpenedSeal = ReturnType<NextSeal["newestAfter"]>;
 type Pair = { newest: OpenedSeal; known: OpenedSeal };
 type Signer = ReturnType<NextSeal["readSigner"]>;
@@ -83,7 +83,7 @@ the last \`publish\` printed. The control plane keeps the seals that changed the
   async run(context) {
     const [slug = ""] = context.words;
     const shown = await read(context, (api) => api.call(policyApi.seals, { slug }));
-    const { newestAfter } = await import("../../server/config/next-seal.ts");
+    const { newestAfter } = await import("../../../server/config/next-seal.ts");
     const known = await readKnown(context, shown);
     const newest = newestAfter(shown.seals, known);
     const given = await readSigners(context);
@@ -110,10 +110,10 @@ export const publish: Implementation = {
   async run(context) {
     const { words, values, output, system } = context;
     const [slug = "", file = ""] = words;
-    const { newestOf, openForAll } = await import("../../server/config/next-seal.ts");
-    const { readText } = await import("../../base/open-file.ts");
+    const { newestOf, openForAll } = await import("../../../server/config/next-seal.ts");
+    const { readText } = await import("../../../base/open-file.ts");
     const given = values.list("signature");
-    const { readTextIfThere } = await import("../../base/files.ts");
+    const { readTextIfThere } = await import("../../../base/files.ts");
     const body = {
       text: readText(file),
       signatures: (given.length === 0 ? [`${file}.sig`] : given).map((each) => {
@@ -143,7 +143,7 @@ export const show: Implementation = {
     const [slug = ""] = context.words;
     const shown = await read(context, (api) => api.call(policyApi.seals, { slug }));
     const { newestOf, differencesOf, signerWords, shownText } =
-      await import("../../server/config/next-seal.ts");
+      await import("../../../server/config/next-seal.ts");
     const held = newestOf(shown.seals);
     if (held === undefined) return context.output.result({ sealed: false }, `${slug} is not sealed.\n`);
     const { seal, hash } = held;
@@ -169,9 +169,9 @@ export const show: Implementation = {
 async function readKnown({ values }: Context, { seals }: Shown): Promise<OpenedSeal> {
   const known = values.required("known");
   const hash = known.toLowerCase();
-  const { knownFile, knownIn } = await import("../../server/config/next-seal.ts");
+  const { knownFile, knownIn } = await import("../../../server/config/next-seal.ts");
   if (/^[0-9a-f]{16,64}$/.test(hash)) return knownIn(seals, hash);
-  const { readTextIfThere } = await import("../../base/files.ts");
+  const { readTextIfThere } = await import("../../../base/files.ts");
   const text = readTextIfThere(known);
   if (text !== undefined) return knownFile(text);
   throw new AppError("usage", "--known is 16 to 64 hexadecimal digits, or the file of a seal");
@@ -180,8 +180,8 @@ async function readKnown({ values }: Context, { seals }: Shown): Promise<OpenedS
 async function readSigners({ values }: Context): Promise<Signer[]> {
   const files = values.list("signer");
   if (files.length === 0) return [];
-  const { readText } = await import("../../base/open-file.ts");
-  const { readSigner } = await import("../../server/config/next-seal.ts");
+  const { readText } = await import("../../../base/open-file.ts");
+  const { readSigner } = await import("../../../server/config/next-seal.ts");
   const signers = files.map((file) => readSigner(readText(file)));
   if (new Set(signers.map(({ key }) => key)).size < signers.length)
     throw new AppError("usage", "--signer is given twice with the same key");
@@ -196,7 +196,7 @@ async function printSeal(
   signers: readonly Signer[],
 ): Promise<void> {
   const [slug = ""] = words;
-  const { changesOf, nextSeal, shownText } = await import("../../server/config/next-seal.ts");
+  const { changesOf, nextSeal, shownText } = await import("../../../server/config/next-seal.ts");
   const next = nextSeal(held?.newest, state, signers, system.now());
   const changes = changesOf(held?.known.seal, { state, signers: [...signers] });
   const { gained, lost, signers: changed } = changes;

@@ -1,0 +1,213 @@
+// The offline CA of a sealed organization (docs/design/sealed.md): its key is on the machines of signers. The control plane
+// hands out its certificate and those that it signed, and never replaces them by its own.
+
+import { AppError } from "../../base/errors.ts";
+import { brand } from "../../brand.ts";
+import { decodeBundle, encodePem } from "../../pki/bundle.ts";
+import { readHostPublicKey } from "../../pki/keys.ts";
+import {
+  decodeCaBundle,
+  fingerprint,
+  fingerprints,
+  verifyCertificate,
+  type NebulaCertificate,
+} from "../../pki/nebula.ts";
+import { certifiedGroups } from "../../protocol/users-groups.ts";
+import { record, type Actor } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { findNode } from "../store/nodes.ts";
+import { queryAll } from "../store/table.ts";
+import { authorities, certificates } from "../store/tables/certificates.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";
+import { fits, outdatePhones, readIssuingOrg, setRenewal, versionsOf, type IssuingOrg } from "./issue.ts";
+import { isLimited } from "./make-authorities.ts";
+
+type Store = Pick<ServerOptions, "db" | "system" | "clock">;
+type Org = { id: number; slug: string };
+
+/** As many as a seal may name. */
+const maxOffline = 4;
+
+/** All nodes trust it from now on. The same one again changes nothing. */
+export async function addOfflineAuthority(
+  { db, system, clock }: Store,
+  org: Org,
+  pem: string,
+  actor: Actor,
+): Promise<{ fingerprint: string }> {
+  clock.requireBelieved();
+  const now = system.now();
+  const [ca, ...others] = decodeCaBundle(pem);
+  if (ca === undefined || others.length > 0) throw refused("Send the certificate of one CA.");
+  const print = fingerprint(ca);
+  if (ca.notBefore * 1000 > now || ca.notAfter * 1000 <= now)
+    throw refused(`The CA "${ca.name}" is not valid now: compare the clocks.`);
+  await db.writeFor({ org: org.id }, async (tx) => {
+    const known = await authorities.all(tx, { orgId: org.id, offline: true, retiredAt: null });
+    if (known.some((each) => each.fingerprint === print)) return;
+    if (known.length >= maxOffline) throw refused(`${org.slug} has ${maxOffline} offline CAs already.`);
+    await authorities.insert(tx, {
+      orgId: org.id,
+      kind: "overlay",
+      version: ca.version,
+      fingerprint: print,
+      certificate: encodePem(ca),
+      privateKeySealed: "",
+      state: "former",
+      notBefore: ca.notBefore * 1000,
+      notAfter: ca.notAfter * 1000,
+      createdAt: now,
+      offline: true,
+    });
+    await raiseConfigVersion(tx, org.id);
+    await outdatePhones(tx, org.id);
+    const after = { fingerprint: print, name: ca.name };
+    await record(tx, {
+      orgId: org.id,
+      at: now,
+      type: "ca.added",
+      actor,
+      subject: `authority/${print}`,
+      after,
+    });
+  });
+  return { fingerprint: print };
+}
+
+/**
+ * The only network of the next overlay CA; undefined: it has no limit. A limited CA is followed by another one. Throws conflict
+ * while a node would lose what only an offline CA may certify then.
+ */
+export async function limitOf(reader: Reader, orgId: number, isWanted: boolean): Promise<string | undefined> {
+  const active = await authorities.find(reader, { orgId, kind: "overlay", state: "active" });
+  const [ca] = active === undefined ? [] : decodeCaBundle(active.certificate);
+  const isKept = ca !== undefined && isLimited(ca);
+  if (!isKept && !isWanted) return undefined;
+  const { slug, network, network6 } = await readIssuingOrg(reader, orgId);
+  if (isKept) return network;
+  const [offline] = await authorities.all(reader, { orgId, offline: true, retiredAt: null });
+  if (offline === undefined)
+    throw new AppError("conflict", `${slug} has no offline CA.`, {
+      hint: `Make one on the machine of a signer: \`${brand.executable} admin seal ca ${slug} FILE\`.`,
+    });
+  if (network6 !== null)
+    throw refused(`${slug} has IPv6 addresses, which a limited CA of version 1 cannot certify.`);
+  const lacking = await queryAll(reader, namePick, routersWithout, [orgId]);
+  if (lacking.length === 0) return network;
+  throw new AppError(
+    "conflict",
+    `Routers and exits need certificates of the offline CA first: ${lacking.map(({ name }) => name).join(", ")}.`,
+    {
+      hint: `A signer makes them: \`${brand.executable} admin seal sign ${slug}\`.`,
+    },
+  );
+}
+
+const namePick = nodes.pick("name");
+const routersWithout = `SELECT name FROM nodes n WHERE n.org_id = $1 AND n.state = 'active' AND (n.subnets <> '[]' OR n.exit_groups <> '[]')
+  AND NOT EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
+    WHERE c.node_id = n.id AND c.state = 'current' AND a.offline = 1) ORDER BY name LIMIT 10`;
+
+/**
+ * Stores certificates that an offline CA signed: all versions that the organization has, of each node. They become the
+ * nodes' current ones. Throws conflict for one that does not fit its node any more.
+ */
+export async function storeOffline(
+  { db, system, clock }: Store,
+  org: Org,
+  pem: string,
+  actor: Actor,
+): Promise<{ nodes: string[] }> {
+  clock.requireBelieved();
+  const signed = Map.groupBy(decodeBundle(pem), ({ publicKey }) => Buffer.from(publicKey).toString("hex"));
+  return db.writeFor({ org: org.id }, async (tx) => {
+    const cas = await authorities.all(tx, { orgId: org.id, offline: true, retiredAt: null });
+    const issuing = await readIssuingOrg(tx, org.id);
+    const active = await queryAll(tx, keyPick, allKeys, [org.id]);
+    const byKey = new Map(active.map(({ id, hostPublicKey }) => [hexOf(hostPublicKey ?? ""), id]));
+    const stored: string[] = [];
+    for (const [key, own] of signed) {
+      const id = byKey.get(key);
+      if (id === undefined) throw refused(`No node has the key of the certificate of "${own[0]?.name}".`);
+      const node = await findNode(tx, org.id, id);
+      requireFit(issuing, node, own);
+      if (await storeOwn(tx, node, cas, own, system)) {
+        stored.push(node.name);
+        await raiseOwnVersion(tx, org.id, id);
+        await record(tx, {
+          orgId: org.id,
+          at: system.now(),
+          type: "certificate.renewed",
+          actor,
+          subject: `node/${id}`,
+          after: { fingerprint: own.map(fingerprint).at(-1), offline: true },
+        });
+      }
+    }
+    return { nodes: stored };
+  });
+}
+
+const keyPick = nodes.pick("id", "hostPublicKey");
+const allKeys = `SELECT ${keyPick.select()} FROM nodes
+  WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND host_public_key IS NOT NULL`;
+
+const hexOf = (publicPem: string) =>
+  publicPem === "" ? "" : Buffer.from(readHostPublicKey(publicPem)).toString("hex");
+
+/** False if they are stored already. */
+async function storeOwn(
+  tx: Transaction,
+  node: NodeRow,
+  cas: readonly { id: number; fingerprint: string; certificate: string }[],
+  signed: readonly NebulaCertificate[],
+  { now }: Pick<ServerOptions["system"], "now">,
+): Promise<boolean> {
+  const prints = signed.map(fingerprint);
+  const known = await Promise.all(prints.map((each) => certificates.find(tx, { fingerprint: each })));
+  if (known.every((row) => row?.state === "current")) return false;
+  if (known.some((row) => row !== undefined)) throw refused(`${node.name} had such a certificate before.`);
+  await certificates.update(tx, { nodeId: node.id, kind: "overlay", state: "current" }, { state: "former" });
+  for (const each of signed) {
+    const ca = cas.find(({ fingerprint: print }) => print === each.issuer);
+    if (ca === undefined) throw refused(`The CA of the certificate of ${node.name} is no offline CA here.`);
+    verifyCertificate(each, decodeCaBundle(ca.certificate), Math.floor(now() / 1000));
+    const [print = "", twin = null] = fingerprints(each);
+    await certificates.insert(tx, {
+      orgId: node.orgId,
+      nodeId: node.id,
+      authorityId: ca.id,
+      kind: "overlay",
+      version: each.version,
+      fingerprint: print,
+      twin,
+      pem: encodePem(each),
+      notBefore: each.notBefore * 1000,
+      notAfter: each.notAfter * 1000,
+      // Until then signers renew it. After that, the node gets one of the control plane, which is unprivileged.
+      renewAt: each.notAfter * 1000,
+      state: "current",
+      createdAt: now(),
+    });
+  }
+  await setRenewal(tx, node.id);
+  return true;
+}
+
+function requireFit(org: IssuingOrg, node: NodeRow, signed: readonly NebulaCertificate[]): void {
+  const versions = signed.map(({ version }) => version).toSorted((a, b) => a - b);
+  if (versions.join() !== versionsOf(org).join())
+    throw refused(`${node.name} needs certificates of the versions ${versionsOf(org).join(" and ")}.`);
+  for (const each of signed) {
+    if (
+      each.isCa ||
+      !fits(org, node, each) ||
+      certifiedGroups(node).some((group) => !each.groups.includes(group))
+    )
+      throw refused(`The node ${node.name} has changed since its certificate was signed: sign it again.`);
+  }
+}
+
+const refused = (message: string) => new AppError("conflict", message);

@@ -1,0 +1,18 @@
+// Handlers of src/api/rollouts.ts.
+
+import type { sealsApi } from "../../api/rollouts.ts";
+import { actorOf } from "../audit/record.ts";
+import type { Handlers } from "../http/attach.ts";
+import type { Services } from "../services.ts";
+import { addOfflineAuthority, storeOffline } from "./offline.ts";
+
+export const sealHandlers = (services: Services): Handlers<typeof sealsApi> => ({
+  addAuthority: async (call, { certificate }) => ({
+    status: 201,
+    body: await addOfflineAuthority(services, call.org, certificate, actorOf(call)),
+  }),
+  addCertificates: async (call, { certificates }) => ({
+    status: 201,
+    body: await storeOffline(services, call.org, certificates, actorOf(call)),
+  }),
+});

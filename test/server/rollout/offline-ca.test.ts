@@ -1,0 +1,131 @@
+// An offline CA beside the CA of the control plane: what nodes get of it, and that the control plane replaces nothing of it.
+
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { decodeBundle, encodePem } from "../../../src/pki/bundle.ts";
+import { readHostPublicKey } from "../../../src/pki/keys.ts";
+import { decodeCaBundle, fingerprint, makeCa, signCertificate } from "../../../src/pki/nebula.ts";
+import type { Organization } from "../../../src/api/organizations.ts";
+import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
+import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
+import { makeClock } from "../../support/clock.ts";
+import { blocklistOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
+
+setDefaultTimeout(60_000);
+let server: TestServer;
+let org: Organization;
+const { call, callNode } = useNumbered((made) => ({ server, org } = made), {
+  network: { sleep: makeClock().sleep },
+});
+
+const nowS = () => Math.floor(server.clock.ms / 1000);
+const year = 365 * 86_400;
+const makeOffline = () =>
+  makeCa({ version: 1, name: "offline", notBefore: nowS() - 600, notAfter: nowS() + 10 * year });
+type Ca = ReturnType<typeof makeOffline>;
+
+const pemOf = (ca: Ca, node: RegisteredNode, more: { groups?: string[]; unsafeNetworks?: string[] } = {}) =>
+  encodePem(
+    signCertificate(
+      {
+        version: 1,
+        name: node.name,
+        networks: [`${node.ip}/${org.network.split("/")[1]}`],
+        unsafeNetworks: [],
+        groups: [],
+        ...more,
+        notBefore: nowS() - 300,
+        notAfter: nowS() + year,
+        publicKey: readHostPublicKey(node.keys.host_public_key),
+      },
+      ca,
+    ),
+  );
+const addCa = (ca: Ca) => call("POST", "seals/ca/", { certificate: encodePem(ca.certificate) });
+const upload = (pem: string) => call("POST", "seals/certificates/", { certificates: pem });
+const read = async (node: RegisteredNode) => {
+  const answer = downloadOf(await node.download());
+  const [own] = decodeBundle(answer.files["host.crt"]);
+  return {
+    own,
+    trusts: decodeCaBundle(answer.files["ca.crt"]).map(fingerprint),
+    blocked: blocklistOf(answer),
+  };
+};
+
+test("a node gets the certificate of the offline CA, and no renewal replaces it before it ends", async () => {
+  const node = await registerNode(server, org, "db");
+  const ca = makeOffline();
+  const print = fingerprint(ca.certificate);
+  expect((await upload(pemOf(ca, node))).status).toBe(409);
+  for (let times = 0; times < 2; times++) expect((await addCa(ca)).status).toBe(201);
+  expect((await read(node)).trusts).toContain(print);
+  expect((await read(node)).own?.issuer).not.toBe(print);
+  const pem = pemOf(ca, node);
+  expect((await upload(pem)).json).toEqual({ nodes: ["db"] });
+  expect((await upload(pem)).json).toEqual({ nodes: [] });
+  expect((await read(node)).own?.issuer).toBe(print);
+  expect((await callNode("POST", node, "renew_cert/")).status).toBe(200);
+  // A group that it gains waits for signers.
+  expect((await callNode("PATCH", node, "", { groups: ["web"] })).status).toBe(200);
+  await node.checkin();
+  expect((await read(node)).own).toMatchObject({ issuer: print, groups: [] });
+  expect((await upload(pemOf(ca, node))).status).toBe(409);
+  expect((await upload(pemOf(ca, node, { groups: ["web"] }))).status).toBe(201);
+  expect((await read(node)).own).toMatchObject({ issuer: print, groups: ["web"] });
+  // A group that it loses ends it, and its peers drop the former one.
+  const former = fingerprint((await read(node)).own ?? ca.certificate);
+  expect((await callNode("PATCH", node, "", { groups: [] })).status).toBe(200);
+  expect((await read(node)).own?.issuer).not.toBe(print);
+  await confirm(node);
+  const other = await registerNode(server, org, "other");
+  expect((await read(other)).blocked).toContain(former);
+});
+
+test("its end makes the node unprivileged, not unreachable", async () => {
+  const node = await registerNode(server, org, "late");
+  const ca = makeOffline();
+  await addCa(ca);
+  await upload(pemOf(ca, node));
+  server.clock.ms += (year + 60) * 1000;
+  await node.checkin();
+  expect((await read(node)).own?.issuer).not.toBe(fingerprint(ca.certificate));
+  server.clock.ms -= (year + 60) * 1000;
+});
+
+test("a limited CA follows once routers have offline certificates, and a rotation leaves these alone", async () => {
+  const router = await registerNode(server, org, "router");
+  const plain = await registerNode(server, org, "plain");
+  expect((await callNode("PATCH", router, "", { subnets: ["192.168.5.0/24"] })).status).toBe(200);
+  const limited = () => call("POST", "ca/rotate/", { action: "start", limited: true });
+  expect((await limited()).text).toContain("has no offline CA");
+  const ca = makeOffline();
+  const print = fingerprint(ca.certificate);
+  await addCa(ca);
+  expect((await limited()).text).toContain(
+    "Routers and exits need certificates of the offline CA first: router",
+  );
+  await upload(pemOf(ca, router, { unsafeNetworks: ["192.168.5.0/24"] }));
+  expect((await limited()).status).toBe(200);
+  const store = { ...server.app.services, authorities: openAuthorities(server.app.services) };
+  const phase = async () =>
+    (await server.db.get("SELECT rotation_phase AS p FROM organizations WHERE id = $1", [org.id]))?.["p"];
+  for (let steps = 0; steps < 40 && (await phase()) !== "none"; steps++) {
+    await confirm(router);
+    await confirm(plain);
+    await advanceRotations(store);
+    server.clock.ms += 30_000;
+  }
+  expect(await phase()).toBe("none");
+  const { own, trusts } = await read(router);
+  expect(own).toMatchObject({ issuer: print, unsafeNetworks: ["192.168.5.0/24"] });
+  expect(trusts).toHaveLength(2);
+  const [online] = decodeCaBundle(downloadOf(await plain.download()).files["ca.crt"]).filter(
+    (each) => fingerprint(each) !== print,
+  );
+  expect(online).toMatchObject({ networks: [org.network], unsafeNetworks: ["0.0.0.0/32"] });
+  // A new router waits for signers: the limited CA leaves its network out.
+  expect((await callNode("PATCH", plain, "", { subnets: ["192.168.6.0/24"] })).status).toBe(200);
+  expect((await read(plain)).own?.unsafeNetworks).toEqual([]);
+});
