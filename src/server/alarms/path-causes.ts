@@ -96,21 +96,28 @@ export async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise
  * first, so that an alarm does not pass from one node to another.
  */
 export function headsOf(pairs: readonly BrokenPair[], first: readonly number[]): Map<number, BrokenPair[]> {
+  const left = new Map<number, Set<BrokenPair>>();
+  for (const pair of pairs)
+    for (const id of [pair.a, pair.b]) left.set(id, left.get(id)?.add(pair) ?? new Set([pair]));
+  const byCount: number[][] = [];
+  const note = (id: number, count: number) => (byCount[count] ??= []).push(id);
+  for (const [id, own] of left) note(id, own.size);
   const heads = new Map<number, BrokenPair[]>();
-  let left = [...pairs];
   const take = (id: number) => {
-    const own = left.filter(({ a, b }) => a === id || b === id);
+    const own = [...(left.get(id) ?? [])];
     if (own.length > 0) heads.set(id, own);
-    left = left.filter(({ a, b }) => a !== id && b !== id);
+    for (const pair of own) {
+      const other = pair.a === id ? pair.b : pair.a;
+      const others = left.get(other);
+      others?.delete(pair);
+      if (others !== undefined) note(other, others.size);
+    }
+    left.delete(id);
   };
   for (const id of first) take(id);
-  while (left.length > 0) {
-    const counts = new Map<number, number>();
-    for (const { a, b } of left) for (const id of [a, b]) counts.set(id, (counts.get(id) ?? 0) + 1);
-    const [most] = [...counts].sort(([idA, a], [idB, b]) => b - a || idA - idB);
-    if (most === undefined) break;
-    take(most[0]);
-  }
+  // Counts only fall, so a node with as many pairs as this is known once those with more are taken.
+  for (let count = byCount.length - 1; count > 0; count--)
+    for (const id of (byCount[count] ?? []).sort((a, b) => a - b)) if (left.get(id)?.size === count) take(id);
   return heads;
 }
 

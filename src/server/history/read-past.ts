@@ -1,7 +1,7 @@
 // Reads from the audit log what decided who reaches whom at a moment. Every event is verified while it is read, to the end
 // of the chain.
 
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
@@ -236,6 +236,7 @@ async function readArchives(
 
 /** Newest first. */
 function namesIn(directory: string, orgId: number): string[] {
+  if (!existsSync(directory)) return [];
   const found = readdirSync(directory).flatMap((name) => {
     const [, org, first] = /^events-(\d+)-(\d+)-\d+\.jsonl$/.exec(name) ?? [];
     return Number(org) === orgId ? [{ name, first: Number(first) }] : [];

@@ -296,6 +296,8 @@ test("archived events count, and an archive that is gone is named", async () => 
   const answer = await ask(allowed, packet);
   expect(answer.json).toMatchObject({ code: "conflict", detail: expect.stringContaining("It does from") });
   expect(answer.text).toContain("put it there");
+  renameSync(join(directory, "archive"), join(directory, "elsewhere"));
+  expect((await ask(allowed, packet)).text).toContain("put it there");
   expect((await reportAt(later)).policy).toContain("later");
 });
 
