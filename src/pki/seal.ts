@@ -116,10 +116,35 @@ function parseSeal(text: string): Seal {
     if (new Set(keys).size < keys.length) throw new RangeError("a signer is named twice");
     if ((seal.number === 1) !== (seal.first === null) || (seal.first === null) !== (seal.previous === null))
       throw new RangeError("it does not say which seal it follows");
+    const fault = faultOf(seal);
+    if (fault !== undefined) throw new RangeError(fault);
     return seal;
   } catch (error) {
     throw refused(`it cannot be read: ${messageOf(error)}`, error);
   }
+}
+
+/** Why no node could enforce it. A fault must stop the signer: nodes would refuse the seal. */
+function faultOf({ mode, state }: Seal): string | undefined {
+  const { nodes, authorities, sealing } = state;
+  const identities = nodes.flatMap(({ identity }) => identity ?? []);
+  if (sealing === undefined)
+    return mode === "enforce" || identities.length > 0 ? "it names no offline CA" : undefined;
+  const isTwice = (all: readonly string[]) => new Set(all).size < all.length;
+  if (!sealing.offline.every((each) => authorities.includes(each)))
+    return "an offline CA is not among its CAs";
+  if (isTwice(nodes.map(({ name }) => name)) || isTwice(identities.map(({ key }) => key)))
+    return "a node is named twice";
+  const misplaced = identities.find(
+    ({ kind, address6 }) => address6 !== undefined && (kind === "closed" || sealing.network6 === undefined),
+  );
+  if (misplaced !== undefined) return "only an open node has an address in the sealed network";
+  const router = nodes.find(
+    ({ identity, routes, exit }) => identity === undefined && routes.length + exit.length > 0,
+  );
+  if (mode === "enforce" && router !== undefined)
+    return `the router or exit ${router.name} has no certificate of an offline CA`;
+  return undefined;
 }
 
 function refuseStrange({ seal, hash }: OpenedSeal, held: OpenedSeal): void {

@@ -44,7 +44,20 @@ export const SealedRule = v.strictObject({
 });
 export type SealedRule = v.InferOutput<typeof SealedRule>;
 
-/** A node that others are told about: a lighthouse, a relay, a router or an exit. */
+/** Of a sealed node: its certificate is signed by an offline CA. */
+export const SealedIdentity = v.strictObject({
+  /** closed: trusts the offline CAs alone. open: has an address in the sealed IPv6 network, and serves unprivileged nodes too. */
+  kind: v.picklist(["closed", "open"]),
+  /** SHA-256 of its public host key, the 32 bytes. */
+  key: Hash,
+  /** All groups that its certificate may have. */
+  groups: listOf(Group, 1000),
+  /** Only of an open node. Without it, whoever has the online CA can take over flows that the node has open. */
+  address6: v.exactOptional(Address),
+});
+export type SealedIdentity = v.InferOutput<typeof SealedIdentity>;
+
+/** A node that others are told about: a lighthouse, a relay, a router or an exit. Or one with an identity. */
 export const SealedNode = v.strictObject({
   name: NodeName,
   addresses: v.pipe(listOf(Address, 2), v.minLength(1)),
@@ -54,8 +67,24 @@ export const SealedNode = v.strictObject({
   routes: listOf(Network, 4096),
   /** Groups that may use it as an exit; `any`: all nodes. */
   exit: listOf(text(255), 1000),
+  identity: v.exactOptional(SealedIdentity),
 });
 export type SealedNode = v.InferOutput<typeof SealedNode>;
+
+/** What nodes need to enforce a seal, beside all that an observed one says. */
+export const Sealing = v.strictObject({
+  /** The authorities whose keys never meet a server. The others are online. */
+  offline: v.pipe(listOf(Hash, 4), v.minLength(1)),
+  /** Groups that only an offline CA gives. */
+  privileged: listOf(Group, 1000),
+  /** Fingerprints of offline certificates, until they expire. */
+  revoked: listOf(Hash, 2000),
+  /** Of the names of nodes. */
+  suffix: v.exactOptional(text(255)),
+  /** The sealed IPv6 network, which no online CA has. */
+  network6: v.exactOptional(Network),
+});
+export type Sealing = v.InferOutput<typeof Sealing>;
 
 /** What the control plane proposes. */
 export const SealedState = v.strictObject({
@@ -66,6 +95,7 @@ export const SealedState = v.strictObject({
   order_key: OrderKey,
   nodes: listOf(SealedNode, maxSealedNodes),
   rules: listOf(SealedRule, maxSealedRules),
+  sealing: v.exactOptional(Sealing),
 });
 export type SealedState = v.InferOutput<typeof SealedState>;
 
@@ -85,8 +115,8 @@ export const Seal = v.strictObject({
   /** Of the first seal, which has null in both. It tells organizations apart that have the same name and signers. */
   first: v.nullable(Hash),
   previous: v.nullable(Hash),
-  /** Nodes tell what they would refuse, and refuse nothing. */
-  mode: v.literal("observe"),
+  /** observe: nodes tell what they would refuse, and refuse nothing. enforce: they refuse it; `state.sealing` is there. */
+  mode: v.picklist(["observe", "enforce"]),
   threshold: v.literal(1),
   signers: v.pipe(listOf(Signer, maxSigners), v.minLength(1)),
   state: SealedState,
