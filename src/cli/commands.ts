@@ -51,6 +51,10 @@ const sections: readonly Section[] = [
         { description: "Find problems on this machine and say how to fix them" },
         async () => (await import("./node/doctor.ts")).command,
       ),
+      unseal: lazyCommand(
+        { description: "End the seal of an organization on this machine" },
+        async () => (await import("./node/unseal.ts")).command,
+      ),
       unregister: lazyCommand(
         { description: "Leave an organization: stop its overlay and remove its files" },
         async () => (await import("./join/unregister.ts")).command,

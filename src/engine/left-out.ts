@@ -29,12 +29,20 @@ function firstOf(leftOut: readonly LeftOut[]): string {
 }
 
 /** The seal that this node holds, and what it would refuse of the configuration in force. Number 0: why it holds none. */
-export type SealSeen = { number: number; hash: string; made_at: number; objections: LeftOut[] };
+export type SealSeen = {
+  number: number;
+  hash: string;
+  made_at: number;
+  objections: LeftOut[];
+  /** What it objects to is kept out. */
+  enforced?: true | undefined;
+};
 
 /** One sentence for the user. Users compare the hash with the one of a signer. */
-export function describeSeal({ number, hash, made_at: madeAt, objections }: SealSeen): string {
+export function describeSeal({ number, hash, made_at: madeAt, objections, enforced }: SealSeen): string {
   if (number === 0) return `no seal of the organization can be used: ${firstOf(objections)}`;
   const made = new Date(madeAt * 1000).toISOString().slice(0, 10);
-  const which = `seal ${number} of ${made}, hash ${hash.slice(0, 16)}, is observed`;
-  return objections.length === 0 ? which : `${which}: it would refuse ${firstOf(objections)}`;
+  const [mode, verb] = enforced === true ? ["enforced", "refuses"] : ["observed", "would refuse"];
+  const which = `seal ${number} of ${made}, hash ${hash.slice(0, 16)}, is ${mode}`;
+  return objections.length === 0 ? which : `${which}: it ${verb} ${firstOf(objections)}`;
 }

@@ -99,6 +99,7 @@ const lines: Readonly<Record<string, string[] | string>> = {
   logs: ["logs", "acme"],
   "overlay update": ["overlay", "update", "--check"],
   register: "it writes below its root; then it asks like `up`",
+  unseal: "it removes files below its root",
   names: "it changes the unit of names alone, behind requireRootForUnits",
   "overlay check": "it looks at the engine's file",
   "overlay install": "it asks like `overlay update`",

@@ -140,6 +140,19 @@ test("checkin and check-auth", async () => {
   }
 });
 
+test("unseal", async () => {
+  await world.agent(register, { stdin: await world.token() });
+  for (const name of ["seal.json", "seal-enforced"]) writeFileSync(inside(name), "{}");
+  const refused = await world.agent(["unseal", "acme"]);
+  expect([refused.status, refused.stderr]).toEqual([2, expect.stringContaining("give --yes")]);
+  const { before, after, files } = await both(["unseal", "acme", "--yes"], "");
+  expect(files.sort()).toEqual(["seal-enforced", "seal.json"].map(inside));
+  expect(files).toEqual(changedIn(before, after).sort());
+  expect((await world.agent(["unseal", "acme", "--yes"])).stdout).toBe(
+    "acme is not sealed on this machine.\n",
+  );
+});
+
 test("unregister", async () => {
   await world.agent(register, { stdin: await world.token() });
   writeFileSync(inside("overrides.yml"), "logging:\n  level: debug\n");

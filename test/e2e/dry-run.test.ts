@@ -150,6 +150,10 @@ const groups: Record<string, readonly Case[]> = {
       prepare: placeFile("root/engine", engine("1.12.0")),
     },
     { line: "logs acme" },
+    {
+      line: "unseal acme --yes",
+      prepare: placeFile("etc/overlay-agent/acme/seal.json", "{}", 0o644),
+    },
     { line: "unregister --org-slug acme" },
   ],
   "self-update without services": [

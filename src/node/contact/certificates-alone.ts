@@ -19,6 +19,7 @@ import {
   stageGeneration,
   type SyncState,
 } from "../files/generations.ts";
+import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import { networksIn, subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml } from "../files/config/read-yaml.ts";
@@ -34,13 +35,14 @@ const nothing: Outcome = { text: "", reached: false };
 /** The version and the ETag stay those of the configuration in force. Never throws. */
 export async function applyCertificates(
   { directory, slug }: Pick<Organization, "directory" | "slug">,
-  files: ConfigFiles,
+  sent: ConfigFiles,
   edge: SyncEdge,
 ): Promise<Outcome> {
   const { engine, control, log, system } = edge;
   let reached = false;
   try {
     const present = presentFiles(directory);
+    const files = await underSeal(await sealInForce(directory, slug), sent, present);
     const state = readSyncState(directory);
     const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
     if (state === undefined || serverYml === undefined || !isRenewal(present, files)) return nothing;

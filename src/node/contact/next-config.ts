@@ -24,6 +24,7 @@ import {
   type SyncState,
 } from "../files/generations.ts";
 import { damagedSeal, heldSealHash } from "../files/held-seal.ts";
+import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
 import { withoutUnresolved } from "../files/granted/unresolved-names.ts";
 import { readMachine } from "../files/granted/machine.ts";
@@ -73,6 +74,8 @@ export type Next = {
   /** The filtered configuration, and what was left out of it. */
   sent: YamlMap;
   leftOut: LeftOut[];
+  /** For the comparison with a seal. */
+  told: YamlMap;
   surroundings: string[] | undefined;
   /** Names without an address, of settings that were left out for that. */
   unresolved: string[];
@@ -134,11 +137,11 @@ export async function prepareNext(
 
 async function placeOf(
   { directory, slug }: Pick<Organization, "directory" | "slug">,
-  { files }: Received,
-  { system }: SyncEdge,
-): Promise<Place> {
+  { files }: Pick<Received, "files">,
+  { system, engine }: SyncEdge,
+): Promise<Omit<Place, "seal">> {
   const machine = await readMachine(directory, system);
-  return { directory, slug, hostCrt: files["host.crt"], machine };
+  return { directory, slug, hostCrt: files["host.crt"], machine, engine: engine.next };
 }
 
 export async function completeNext(
@@ -147,8 +150,10 @@ export async function completeNext(
   edge: SyncEdge,
 ): Promise<Next> {
   const { directory } = organization;
-  const { isNew, ...rest } = received;
-  const place = await placeOf(organization, received, edge);
+  const { isNew, ...sealed } = received;
+  const seal = await sealInForce(directory, organization.slug);
+  const rest = { ...sealed, files: await underSeal(seal, received.files, presentFiles(directory)) };
+  const place = { ...(await placeOf(organization, rest, edge)), seal };
   if (isNew) refuseNetworks(place, edge.log);
   const sent = readSent(received.serverYml, place);
   const { config, leftOut, unresolved } = await withoutUnresolved(sent.config, edge.system);
@@ -171,7 +176,7 @@ export async function completeNext(
   };
   const dataPlane = decideDataPlane(basis, readSyncState(directory)?.data_plane, edge.system.now());
   const configYml = finishConfig(config, directory, { names, localApi, dataPlane });
-  return { ...rest, sent: config, ...checked, configYml, names, localApi, dataPlane };
+  return { ...rest, sent: config, told: sent.told, ...checked, configYml, names, localApi, dataPlane };
 }
 
 /** The order key is pinned at registration. A new one is accepted only if the pinned one has signed it. */

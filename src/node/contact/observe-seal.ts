@@ -1,44 +1,80 @@
-// Takes the seals that the control plane sent, and compares what it told this node with the newest one. Observe mode: it
-// tells what the seal would refuse, and refuses nothing.
+// Takes the seals that the control plane sent, and compares what it told this node with the newest one: what an observed seal
+// would refuse, and what an enforced one keeps out (granted/sealed-config.ts, granted/sealed-files.ts).
 
-import { describeSeal } from "../../engine/left-out.ts";
-import { NodeConfig } from "../../protocol/stored.ts";
 import * as v from "valibot";
-import { readSyncState, type SyncState } from "../files/generations.ts";
+import { describeSeal, type LeftOut } from "../../engine/left-out.ts";
+import { messageOf } from "../../base/errors.ts";
+import { NodeConfig } from "../../protocol/stored.ts";
+import type { ConfigFiles } from "../../protocol/download.ts";
+import { readSyncState, writeSyncState, type SyncState } from "../files/generations.ts";
 import { objectionsOf } from "../files/granted/sealed.ts";
-import { damagedSeal, takeSeals } from "../files/held-seal.ts";
+import { isSealMarked } from "../files/granted/seal-files.ts";
+import { damagedSeal, type TakenSeal } from "../files/held-seal.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Next, SyncEdge } from "./next-config.ts";
 
-/** Undefined: the organization is not sealed. `received`: of an answer that had seals. Number 0: no seal can be used. */
-export function observeSeal(
-  { directory, slug }: Pick<Organization, "directory" | "slug">,
-  received: unknown,
-  { files, sent }: Pick<Next, "files" | "sent">,
-  { log, system }: Pick<SyncEdge, "log" | "system">,
+type Sealed = Pick<Organization, "directory" | "slug">;
+type Seen = NonNullable<SyncState["seal"]>;
+
+function seenOf({ held, damaged }: TakenSeal, directory: string, objections: LeftOut[]): Seen {
+  const { number, made_at } = held?.seal ?? { number: 0, made_at: 0 };
+  const hash = held?.hash ?? (damaged ? damagedSeal : "");
+  const isEnforced = held === undefined ? isSealMarked(directory) : held.seal.mode === "enforce";
+  return { number, hash, made_at, objections, ...(isEnforced ? { enforced: true } : {}) };
+}
+
+/**
+ * Undefined: the organization is not sealed. `files`, `told`: as they were sent. `isNew`: false for the files in force, which
+ * lack what was kept out. Number 0: no seal can be used.
+ */
+export function compareWithSeal(
+  { directory, slug }: Sealed,
+  taken: TakenSeal,
+  { files, told, isNew }: { files: ConfigFiles; told: Next["told"]; isNew: boolean },
+  { log }: Pick<SyncEdge, "log">,
 ): SyncState["seal"] {
-  const { held, damaged, refusal } = takeSeals(received, directory, system.now());
+  const { held, refusal } = taken;
   if (held === undefined && refusal === undefined) return undefined;
-  const told = {
-    config: sent,
+  const before = readSyncState(directory)?.seal;
+  if (
+    !isNew &&
+    refusal === undefined &&
+    before !== undefined &&
+    before.hash === held?.hash &&
+    before.enforced
+  )
+    return before;
+  const said = {
+    config: told,
     caCrt: files["ca.crt"],
     hostCrt: files["host.crt"],
     node: v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), files["node-config.json"]),
   };
   const refused = refusal === undefined ? [] : [refusal];
-  const objections = [...refused, ...(held === undefined ? [] : objectionsOf(held.seal.state, told))];
-  const { number, made_at } = held?.seal ?? { number: 0, made_at: 0 };
-  const seen = { number, hash: held?.hash ?? (damaged ? damagedSeal : ""), made_at, objections };
-  const before = readSyncState(directory)?.seal;
+  const objections = [...refused, ...(held === undefined ? [] : objectionsOf(held.seal.state, said))];
+  const seen = seenOf(taken, directory, objections);
   if (objections.length > 0 && !Bun.deepEquals(before, seen))
     log.warn(
       held === undefined
         ? "No seal of the organization can be used"
-        : "The seal of the organization would refuse what the control plane says",
-      {
-        team: slug,
-        what: describeSeal(seen),
-      },
+        : seen.enforced
+          ? "The seal of the organization keeps out what the control plane says"
+          : "The seal of the organization would refuse what the control plane says",
+      { team: slug, what: describeSeal(seen) },
     );
   return seen;
+}
+
+/** A configuration that cannot be rendered under the seal leaves the one in force as it is: `status` and `doctor` tell why. */
+export function tellUnrendered(
+  { directory }: Pick<Sealed, "directory">,
+  taken: TakenSeal,
+  error: unknown,
+): void {
+  const state = readSyncState(directory);
+  if (state === undefined || !isSealMarked(directory)) return;
+  const reason = { key: "the new configuration", reason: messageOf(error).slice(0, 400) };
+  const others = taken.refusal === undefined ? [] : [taken.refusal];
+  const seal = seenOf(taken, directory, [reason, ...others]);
+  if (!Bun.deepEquals(seal, state.seal)) writeSyncState(directory, { ...state, seal });
 }

@@ -8,10 +8,13 @@ import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
 import {
   generationFile,
   isChecked,
+  presentFiles,
   readSyncState,
   appliedMark,
   writeSyncState,
 } from "../files/generations.ts";
+import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
+import type { EnforcedState } from "../files/granted/sealed-node.ts";
 import { readMachine } from "../files/granted/machine.ts";
 import { keepFormerRoutes } from "../files/permissions.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/config/sent-config.ts";
@@ -20,6 +23,26 @@ import type { SyncEdge } from "./next-config.ts";
 
 /** From this version of the rules on, parts of the internet are routed only with root's permission. */
 const publicRoutesRules = 8;
+
+/** An earlier version takes no notice of a seal, and may have taken a CA that it does not have. False: ca.crt was changed. */
+async function recheckTrust(directory: string, seal: EnforcedState | undefined): Promise<boolean> {
+  const present = presentFiles(directory);
+  const { "ca.crt": bundle } = await underSeal(seal, present);
+  if (bundle === present["ca.crt"]) return true;
+  writeFileAtomic(generationFile(directory, "ca.crt"), bundle, 0o644);
+  return false;
+}
+
+/** Undefined: a seal cannot be put into force. The caller reports it, after it has applied the revocations. */
+async function decide<T>(work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof AppError && ["bad_configuration", "untrusted_answer"].includes(error.code))
+      return undefined;
+    throw error;
+  }
+}
 
 /**
  * Rewrites config.yml if the rules change it. The caller must then reload the engine. A text that the engine refuses is not
@@ -47,7 +70,13 @@ export async function recheckPresent(
     }
   }
   const machine = await readMachine(directory, system);
-  const sent = readSent(source, { directory, slug, hostCrt, machine });
+  const decided = await decide(async () => {
+    const seal = await sealInForce(directory, slug);
+    const isTrusted = await recheckTrust(directory, seal);
+    return { isTrusted, ...readSent(source, { directory, slug, hostCrt, machine, seal }) };
+  });
+  if (decided === undefined) return;
+  const { isTrusted, ...sent } = decided;
   let checked: string;
   try {
     const localApi = hasLocalApi(present ?? "", directory);
@@ -58,7 +87,7 @@ export async function recheckPresent(
     if (error instanceof AppError && error.code === "bad_configuration") return;
     throw error;
   }
-  if (checked !== present) {
+  if (checked !== present || !isTrusted) {
     try {
       const place = generationPointer.activeDirectory(directory);
       if (engine.path !== undefined) await testText(engine.path, place, checked, system);

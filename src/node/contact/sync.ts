@@ -20,6 +20,7 @@ import { finishConfig } from "../files/config/config-file.ts";
 import { ownSwitches } from "../files/config/data-plane.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { unresolved } from "../files/granted/host-names.ts";
+import { takeSeals, type TakenSeal } from "../files/held-seal.ts";
 import { withLock } from "../files/lock.ts";
 import { networksIn, subnetsIn } from "../files/granted/networks.ts";
 import {
@@ -114,15 +115,20 @@ async function prepareOrRevoke(
   download: Download,
   edge: SyncEdge,
 ): Promise<Next | undefined> {
+  const { compareWithSeal, tellUnrendered } = await import("./observe-seal.ts");
   let received: Received | undefined;
+  let taken: TakenSeal | undefined;
   try {
     received = await verifyFiles(organization, download, edge);
     if (received === undefined) return undefined;
+    const sent = download.changed ? download.answer.seals : undefined;
+    // Before anything is rendered. After a kill in between, its hash differs from the one in sync.json.
+    taken = takeSeals(sent, organization.directory, edge.system.now());
     const next = await completeNext(organization, received, edge);
-    const { observeSeal } = await import("./observe-seal.ts");
-    const seal = observeSeal(organization, download.changed ? download.answer.seals : undefined, next, edge);
+    const seal = compareWithSeal(organization, taken, { ...received, told: next.told }, edge);
     return { ...next, ...given({ seal }) };
   } catch (error) {
+    if (taken !== undefined) tellUnrendered(organization, taken, error);
     const sent = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
     const revocations = sent === undefined ? "" : await applySentRevocations(organization, sent, edge);
     if (received !== undefined) await applyCertificates(organization, received.files, edge);

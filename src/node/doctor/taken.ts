@@ -10,6 +10,7 @@ import { readText } from "../../base/open-file.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { generationFile } from "../files/generations.ts";
 import { ownNetworks, readMachine, type Machine } from "../files/granted/machine.ts";
+import { sealInForce } from "../files/granted/seal-in-force.ts";
 import type { Organization } from "../files/organizations.ts";
 import { flagAllowing, permissionsOrNone } from "../files/permissions.ts";
 import { overlapsOfPlace, readSent, type Place, type SentConfig } from "../files/config/sent-config.ts";
@@ -25,7 +26,8 @@ export async function placeOf(
   system: Pick<System, "machineState" | "lookup" | "sleep">,
 ): Promise<Place> {
   const hostCrt = readText(join(directory, "host.crt"));
-  return { directory, slug, hostCrt, machine: await readMachine(directory, system) };
+  const seal = await sealInForce(directory, slug);
+  return { directory, slug, hostCrt, machine: await readMachine(directory, system), seal };
 }
 
 /** The present decision about the configuration that was sent last; undefined where that is not stored. */

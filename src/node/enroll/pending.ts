@@ -6,7 +6,7 @@ import { existsSync, readdirSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { formatTime } from "../../base/quantities.ts";
 import { can } from "../../engine/features.ts";
-import { fromSystemError } from "../../base/errors.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import {
   hasMode,
@@ -30,7 +30,9 @@ import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig, readOverrides } from "../files/config/config-file.ts";
 import { decideDataPlane } from "../files/config/data-plane.ts";
-import { sealFile, takeSeals } from "../files/held-seal.ts";
+import { enforcedMark, sealFile } from "../files/granted/seal-files.ts";
+import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
+import { takeSeals } from "../files/held-seal.ts";
 import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
 import { readMachine } from "../files/granted/machine.ts";
@@ -46,7 +48,7 @@ import {
   warnOfLeftOut,
   type Place,
 } from "../files/config/sent-config.ts";
-import { markApplied, stageGeneration, switchGeneration } from "../files/generations.ts";
+import { markApplied, presentFiles, stageGeneration, switchGeneration } from "../files/generations.ts";
 import { writeCredentials } from "../files/organizations.ts";
 
 /** Returns true if an earlier run left the directory. It is private, because it will contain the keys. */
@@ -138,6 +140,8 @@ export async function fillPending(
     overlayVersion: string | undefined;
     /** Replaces these permissions of an earlier registration. */
     allow: Partial<Permissions>;
+    /** The hash of a seal that a signer told: in the join key, or from the user. */
+    seal?: string | undefined;
   },
   keys: Keys,
   apiBase: string,
@@ -156,30 +160,38 @@ export async function fillPending(
   const serverYml = config.files["config.yml"];
   keepOnlyKeys(pending);
   copyOwnFiles(final, pending, registration.allow);
-  takeSeals(config.seals, pending, now);
+  const { held, refusal } = takeSeals(config.seals, pending, now, registration.seal);
+  if (registration.seal !== undefined && held === undefined)
+    throw notSealed(registration.seal, refusal?.reason);
+  const seal = await sealInForce(pending, slug);
+  const taken = await underSeal(seal, config.files, presentFiles(final));
   const place = {
     directory: final,
     slug,
-    hostCrt: config.files["host.crt"],
+    hostCrt: taken["host.crt"],
     machine: await readMachine(final, system, apiBase),
     allowedIn: pending,
+    seal,
+    engine: registration.overlayVersion,
   };
   refuseNetworks(place, log);
   const sent = readSent(serverYml, place);
   const { configYml, names, dataPlane } = await finishFirst(sent.config, place, registration, system);
   // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
-  const nodeConfig = `${JSON.stringify({ ...received, mode }, null, 2)}\n`;
+  const nodeConfig = JSON.parse(taken["node-config.json"]);
   const files: ConfigFiles = {
-    ...config.files,
+    ...taken,
     "config.yml": configYml,
-    ...(received.mode === mode ? {} : { "node-config.json": nodeConfig }),
+    ...(received.mode === mode
+      ? {}
+      : { "node-config.json": `${JSON.stringify({ ...nodeConfig, mode }, null, 2)}\n` }),
   };
   try {
     const state = {
       etag: config.etag ?? "",
       config_version: config.config_version,
       applied_at: formatTime(now),
-      certificate_not_after: endOfCertificates(config.files["host.crt"]),
+      certificate_not_after: endOfCertificates(taken["host.crt"]),
       ...given({ host_names: names }),
       ...checkedState({ ...sent, dataPlane }),
     };
@@ -193,6 +205,12 @@ export async function fillPending(
   } catch (error) {
     throw fromSystemError(`write ${pending}`, error);
   }
+}
+
+function notSealed(pin: string, reason = "the control plane sent no seals"): AppError {
+  return new AppError("untrusted_answer", `The registration is refused: ${reason}`, {
+    hint: `Ask a signer whether ${pin.slice(0, 16)} is a seal of the organization, and for a new join key.`,
+  });
 }
 
 /** The first config.yml for this machine, and what it was decided by. */
@@ -216,7 +234,7 @@ function keepOnlyKeys(pending: string): void {
   }
 }
 
-const ownFiles = ["overrides.yml", "permissions.json", sealFile];
+const ownFiles = ["overrides.yml", "permissions.json", enforcedMark, sealFile];
 
 /** The files that --force removes with the directory, because nothing takes their place. */
 export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[]): Step[] {

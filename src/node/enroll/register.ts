@@ -76,6 +76,8 @@ export type Registration = WaitingOptions & {
   newKeys?: boolean;
   /** Permissions of this machine's administrator for the control plane. The rest stays as it was. */
   allow?: Partial<Permissions>;
+  /** The hash of a seal that a signer told: in the join key, or from the user. */
+  seal?: string | undefined;
   /** Optional properties of the node. */
   wishes: Pick<
     RegisterRequest,
@@ -130,7 +132,8 @@ export async function register(
     if (registration.name !== undefined && answer.node.name !== name)
       log.warn(`The control plane calls this node "${answer.node.name}", not "${name}": rename it there`);
     const allow = allowedBy(registration, directory);
-    const options = { slug, mode, apiCa, allow, overlayVersion: request.overlay_version };
+    const { seal } = registration;
+    const options = { slug, mode, apiCa, allow, seal, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
     await takePlace(pending, directory, registration, system);
     if (former !== undefined) await forgetNode(former, system);

@@ -70,13 +70,15 @@ export const SyncState = v.object({
       hash: v.pipe(v.string(), v.maxLength(64)),
       made_at: v.number(),
       objections: LeftOutList,
+      /** What it objects to is kept out. */
+      enforced: v.optional(v.literal(true)),
     }),
   ),
 });
 
 export type SyncState = v.InferOutput<typeof SyncState>;
 /** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
-export const rulesVersion = 9;
+export const rulesVersion = 10;
 
 export function isChecked({ rules }: SyncState): boolean {
   return rules === rulesVersion;

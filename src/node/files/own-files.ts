@@ -11,6 +11,7 @@ const obeyed = [
   "overrides.yml",
   "permissions.json",
   "seal.json",
+  "seal-enforced",
   "node-config.json",
   "config.yml",
   "ca.crt",

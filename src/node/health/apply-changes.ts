@@ -21,11 +21,12 @@ export async function applyChanges(
   { command, control, system, version }: ApplyDeps,
 ): Promise<boolean> {
   // Loaded on demand: it decodes certificates, and most processes never heal.
-  const { rewriteConfig } = await import("../files/config/rewrite-config.ts");
+  const { rewriteConfig, withSeal } = await import("../files/config/rewrite-config.ts");
   const { readMachine } = await import("../files/granted/machine.ts");
   return withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
-    if (!rewriteConfig(place, machine, changes)) return false;
+    const sealed = await withSeal(place);
+    if (sealed === undefined || !rewriteConfig(sealed, machine, changes)) return false;
     const isForStart = changes.routes !== undefined && !can(await version?.(), "reload_tun");
     await (isForStart ? (control.restart ?? control.reload) : control.reload)();
     return isForStart;

@@ -7,6 +7,10 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
+import { sealedConfig, sealedSettings } from "../../../src/node/files/granted/sealed-config.ts";
+import { sealedSelf } from "../../../src/node/files/granted/sealed-node.ts";
+import { allowedConfig, engineSettings } from "../../../src/engine/allowed-settings.ts";
+import { isMap, type YamlValue } from "../../../src/base/yaml.ts";
 import { objectionsOf } from "../../../src/node/files/granted/sealed.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { sealHash } from "../../../src/pki/seal.ts";
@@ -89,6 +93,7 @@ describe("an organization whose control plane is honest", () => {
       for (const node of [hub, router, exit, web]) {
         await node.checkin({ overlay_version: version });
         expect([version, node.name, await objections(seal.state, node)]).toEqual([version, node.name, []]);
+        await expectSameWithSeal(seal.state, node, version);
       }
   });
 
@@ -112,7 +117,10 @@ describe("an organization whose control plane is honest", () => {
     });
     const state = await sealedStateOf(server.db, await services.views.of(server.db, six.id));
     expect(state.nodes[0]?.routes).toEqual(["192.168.5.0/24", "fd05::/64"]);
-    for (const node of [all, plain]) expect(await objections(state, node)).toEqual([]);
+    for (const node of [all, plain]) {
+      expect(await objections(state, node)).toEqual([]);
+      await expectSameWithSeal(state, node, "1.12.0");
+    }
   });
 
   test("follows its signers: each node holds the newest seal, and keeps it when it registers again", async () => {
@@ -164,6 +172,33 @@ describe("an organization whose control plane is honest", () => {
   });
 });
 
+/** What the seal renders is what an honest control plane sends: enforcement changes nothing for its nodes. */
+async function expectSameWithSeal(
+  state: SealedState,
+  node: Pick<RegisteredNode, "download">,
+  engine: string,
+) {
+  const { files } = v.parse(DownloadAnswer, (await node.download()).json);
+  const sent = allowedConfig(readYaml(files["config.yml"], "test"), () => undefined);
+  const sealing = { offline: ["f".repeat(64)], privileged: [], revoked: [] };
+  const self = sealedSelf({ ...state, sealing }, files["host.crt"]);
+  expect(sorted(sealedConfig(sent, self, engine))).toEqual(sorted(sent));
+}
+
+/** The order of rules, and of nodes with a role, makes no difference. */
+function sorted(value: YamlValue): YamlValue {
+  if (Array.isArray(value)) {
+    const text = (each: YamlValue) => JSON.stringify(each);
+    return value.map(sorted).sort((a, b) => (text(a) < text(b) ? -1 : 1));
+  }
+  if (!isMap(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .map(([key, each]): [string, YamlValue] => [key, sorted(each)])
+      .sort(([a], [b]) => (a < b ? -1 : 1)),
+  );
+}
+
 async function objections(state: SealedState, node: Pick<RegisteredNode, "download">) {
   const answer = v.parse(DownloadAnswer, (await node.download()).json);
   return objectionsOf(state, {
@@ -208,6 +243,52 @@ test("a rule that is a part of a sealed one is permitted, and one that is more i
   ];
   for (const each of parts) expect([each, isPermitted(...each)]).toEqual([each, true]);
   for (const each of more) expect([each, isPermitted(...each)]).toEqual([each, false]);
+});
+
+test("each setting that a control plane may write is the seal's, or opens no way", () => {
+  const own = engineSettings().filter(
+    (path) => !sealedSettings.some((each) => path === each || path.startsWith(`${each}.`)),
+  );
+  // A new setting belongs to one of the two lists. Those here may deny service; what they take of the machine, grants.ts decides.
+  expect([...new Set(own.map((path) => path.split(".")[0] ?? ""))].sort()).toEqual([
+    "cipher",
+    "handshakes",
+    "lighthouse",
+    "listen",
+    "logging",
+    "pki",
+    "preferred_ranges",
+    "punchy",
+    "relay",
+    "routines",
+    "sshd",
+    "static_map",
+    "stats",
+    "timers",
+    "tun",
+    "tunnels",
+  ]);
+  const within = (section: string) => own.filter((path) => path.startsWith(`${section}.`)).sort();
+  expect(within("pki")).toEqual(["pki.blocklist", "pki.ca", "pki.cert", "pki.initiating_version", "pki.key"]);
+  expect(within("relay")).toEqual(["relay.use_relays"]);
+  expect(within("lighthouse")).toEqual([
+    "lighthouse.advertise_addrs",
+    "lighthouse.dns.host",
+    "lighthouse.dns.port",
+    "lighthouse.interval",
+    "lighthouse.local_allow_list",
+    "lighthouse.remote_allow_list",
+    "lighthouse.serve_dns",
+  ]);
+  expect(within("tun")).toEqual([
+    "tun.dev",
+    "tun.disabled",
+    "tun.drop_local_broadcast",
+    "tun.drop_multicast",
+    "tun.mtu",
+    "tun.tx_queue",
+    "tun.use_offloads",
+  ]);
 });
 
 /** What a thief with database and server can do by the server's own means. */

@@ -26,6 +26,7 @@ const sent = (config: YamlMap, state: Partial<Machine> = {}) => {
   } = readSent(stringifyYaml({ pki: {}, ...config }), {
     directory,
     slug,
+    seal: undefined,
     hostCrt: read("host.crt"),
     machine: machineAt(here.world.root, state),
   });
@@ -79,6 +80,7 @@ test("a machine whose kernel has no IPv6 listens on IPv4 instead of both", () =>
     const { config, leftOut } = readSent(text, {
       directory,
       slug,
+      seal: undefined,
       hostCrt: "",
       machine: machineAt(here.world.root, { hasIpv6: has }),
     });
@@ -312,6 +314,7 @@ test("a new node's interface has a readable name; a registered one keeps its nam
     const { config, leftOut } = readSent(text, {
       directory,
       slug,
+      seal: undefined,
       hostCrt: "",
       machine: machineAt(dirname(directory)),
     });

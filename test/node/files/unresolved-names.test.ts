@@ -93,7 +93,9 @@ test("a healed tunnel does not bring back a name that the engine would refuse", 
   const present = { ...here.present(), local_api: localApiSection(directory) };
   writeFileSync(join(directory, "config.yml"), stringifyYaml(present));
   expect(
-    rewriteConfig({ directory, slug }, machineAt(here.world.root), { healing: { denied: ["203.0.113.7"] } }),
+    rewriteConfig({ directory, slug, seal: undefined }, machineAt(here.world.root), {
+      healing: { denied: ["203.0.113.7"] },
+    }),
   ).toBe(true);
   expect(here.section("lighthouse")["remote_allow_list"]).toMatchObject({ "203.0.113.7/32": false });
   expect(here.present()).not.toHaveProperty("stats");

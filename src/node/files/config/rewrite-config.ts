@@ -1,5 +1,6 @@
 // Writes config.yml of the present generation again, after a change of this machine's own settings. Needs no network.
 
+import { AppError } from "../../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../../base/files.ts";
 import type { System } from "../../../base/system.ts";
 import { isMap, valueAt, type YamlMap } from "../../../base/yaml.ts";
@@ -7,6 +8,8 @@ import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config
 import { dataPlaneKeys, decideDataPlane, readTrial, type DataPlane } from "./data-plane.ts";
 import { generationFile, isChecked, readSyncState, writeSyncState } from "../generations.ts";
 import { withoutExit } from "../granted/exits.ts";
+import { sealInForce } from "../granted/seal-in-force.ts";
+import type { EnforcedState } from "../granted/sealed-node.ts";
 import { withoutNames } from "../granted/unresolved-names.ts";
 import {
   readRouteChoice,
@@ -24,9 +27,10 @@ import { readSent } from "./sent-config.ts";
 import { writeTcpState, type TcpState } from "../tcp-state.ts";
 
 type Place = { directory: string; slug: string };
+type SealedPlace = Place & { seal: EnforcedState | undefined };
 
 /** Undefined for a configuration that takes no changes: it is not complete, or not checked yet. */
-function readPresent({ directory, slug }: Place, machine: Machine) {
+function readPresent({ directory, slug, seal }: SealedPlace, machine: Machine) {
   const state = readSyncState(directory);
   const path = generationFile(directory, "config.yml");
   const present = readTextIfThere(path);
@@ -35,8 +39,8 @@ function readPresent({ directory, slug }: Place, machine: Machine) {
   if (state === undefined || present === undefined || source === undefined || hostCrt === undefined)
     return undefined;
   if (!isChecked(state)) return undefined;
-  const sent = () => {
-    const { config } = readSent(source, { directory, slug, hostCrt, machine });
+  const sent = (engine = state.data_plane?.engine) => {
+    const { config } = readSent(source, { directory, slug, hostCrt, machine, seal, engine });
     // The engine refuses a configuration with such an interface name.
     return withoutNames(config, state.unresolved).config;
   };
@@ -58,7 +62,7 @@ export type OwnChanges = {
  * change nothing.
  */
 export function rewriteConfig(
-  place: Place,
+  place: SealedPlace,
   machine: Machine,
   { healing, peers, routes, tcp }: OwnChanges,
 ): boolean {
@@ -115,14 +119,15 @@ async function decide(
 ): Promise<void> {
   await withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
-    const found = readPresent(place, machine);
+    const sealed = await withSeal(place);
+    const found = sealed === undefined ? undefined : readPresent(sealed, machine);
     if (found === undefined) return;
     const { state, path, present, localApi } = found;
-    const sent = found.sent();
     const own = readOverrides(place.directory);
     const chosen = choose(state.data_plane);
     if (chosen === undefined) return;
     const { engine, before } = chosen;
+    const sent = found.sent(engine);
     const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
     const dataPlane = decideDataPlane(basis, before, system.now());
     const overrides = withoutKeptPort(withoutKeys(overriddenIn(present), own), state.data_plane?.port);
@@ -135,6 +140,16 @@ async function decide(
     if (next !== present) writeFileAtomic(path, next, 0o644);
     writeSyncState(place.directory, { ...state, data_plane: dataPlane });
   });
+}
+
+/** Undefined: a damaged seal leaves the configuration as it is. */
+export async function withSeal(place: Place): Promise<SealedPlace | undefined> {
+  try {
+    return { ...place, seal: await sealInForce(place.directory, place.slug) };
+  } catch (error) {
+    if (error instanceof AppError && error.code === "bad_configuration") return undefined;
+    throw error;
+  }
 }
 
 /** The routers are chosen anew, unless an administrator has set the routes. */

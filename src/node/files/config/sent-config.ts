@@ -15,7 +15,8 @@ import { isMap, type YamlMap } from "../../../base/yaml.ts";
 import type { DataPlane } from "./data-plane.ts";
 import { readYaml } from "./read-yaml.ts";
 import { maskedNetworks } from "../granted/networks.ts";
-import { rulesVersion, type SyncState } from "../generations.ts";
+import { readSyncState, rulesVersion, type SyncState } from "../generations.ts";
+import { sealedSelf, type EnforcedState } from "../granted/sealed-node.ts";
 import {
   grant,
   networkRefusal,
@@ -31,6 +32,8 @@ import { flagAllowing, permissionsOrNone, readPermissions, type Permissions } fr
 export type SentConfig = Pick<Granted, "kept" | "here"> & {
   config: YamlMap;
   leftOut: LeftOut[];
+  /** For the comparison with a seal. Under one that is enforced it is what was sent, not what is in `config`. */
+  told: YamlMap;
   /** Networks that the routes were compared with; undefined where nothing that was sent depends on them. */
   surroundings: string[] | undefined;
 };
@@ -41,10 +44,14 @@ export type Place = {
   slug: string;
   hostCrt: string;
   machine: Machine;
+  /** What the seal makes this node enforce (seal-in-force.ts). */
+  seal: EnforcedState | undefined;
   /** The directory of permissions.json, if it is another one. */
   allowedIn?: string;
   /** Instead of permissions.json: to see what they would change. */
   permissions?: Permissions;
+  /** The engine of the next start. If not given: the one for which the configuration in force was decided. */
+  engine?: string | undefined;
 };
 
 function situationOf({
@@ -54,7 +61,7 @@ function situationOf({
   directory,
   allowedIn = directory,
   ...place
-}: Place): Situation {
+}: Omit<Place, "seal">): Situation {
   return {
     slug,
     machine,
@@ -62,6 +69,13 @@ function situationOf({
     networks: maskedNetworks(hostCrt),
     addresses: addressesIn(hostCrt),
   };
+}
+
+function sealOf(place: Place): Situation["seal"] {
+  const { directory, hostCrt, seal: state } = place;
+  if (state === undefined) return undefined;
+  const engine = "engine" in place ? place.engine : readSyncState(directory)?.data_plane?.engine;
+  return { self: sealedSelf(state, hostCrt), engine };
 }
 
 /** The status answers of all organizations share one line of 64 KiB. */
@@ -84,14 +98,17 @@ export function readSent(text: string, place: Place): SentConfig {
   };
   const allowed = allowedConfig(parsed, leaveOut);
   refuseDamagedPermissions(place, leaveOut);
-  const { granted, kept, here, waiting, ...decided } = grant(withOurOwn(allowed), situationOf(place));
+  const seal = sealOf(place);
+  const situation = { ...situationOf(place), ...given({ seal }) };
+  const { granted, kept, here, waiting, ...decided } = grant(withOurOwn(allowed), situation);
   for (const { key, reason } of decided.leftOut) leaveOut(key, reason);
   const config = withStaticLighthouses(granted);
   if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
   const sentRoutes = isMap(allowed["tun"]) ? allowed["tun"]["unsafe_routes"] : undefined;
-  const depends = (Array.isArray(sentRoutes) && sentRoutes.length > 0) || waiting.length > 0;
+  const depends =
+    seal !== undefined || (Array.isArray(sentRoutes) && sentRoutes.length > 0) || waiting.length > 0;
   const surroundings = depends ? surroundingsOf(place.slug, place.machine, waiting) : undefined;
-  return { config, leftOut, kept, here, surroundings };
+  return { config, leftOut, told: seal === undefined ? config : allowed, kept, here, surroundings };
 }
 
 function refuseDamagedPermissions({ directory, allowedIn = directory }: Place, leaveOut: LeaveOut): void {

@@ -3,6 +3,7 @@
 import type { LeftOut } from "../../../engine/left-out.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import type { InForce, Machine, Tenant } from "./machine.ts";
+import type { SealedSelf } from "./sealed-node.ts";
 import type { PermissionFlag, Permissions } from "../permissions.ts";
 
 /** The state of the machine and the permissions of root, by which a setting is granted. */
@@ -13,6 +14,8 @@ export type Situation = {
   /** Overlay networks of the certificates that belong to the configuration, and the node's addresses in them. */
   networks: readonly string[];
   addresses: readonly string[];
+  /** The seal that this node enforces, and the engine for which it is rendered. */
+  seal?: { self: SealedSelf; engine: string | undefined };
 };
 
 export type Granted = {

@@ -1,6 +1,6 @@
 // The one place that decides what an organization may take of this machine: its interface, its listeners, the hosts that it
 // writes to, routes and overlay networks. It decides by allowing, from the machine's state and its administrator's
-// permissions. Registration, every later configuration, `start` and `doctor` ask it. Pure: reads and writes nothing.
+// permissions, and from the seal that is enforced. Registration, every later configuration, `start` and `doctor` ask it. Pure: reads and writes nothing.
 
 import {
   deviceName,
@@ -30,6 +30,7 @@ import {
   isLoopback,
 } from "./granted-listeners.ts";
 import { overlap } from "./networks.ts";
+import { sealedConfig } from "./sealed-config.ts";
 import type { Permissions } from "../permissions.ts";
 import {
   checkRoutes,
@@ -58,8 +59,10 @@ export const takings: Readonly<Record<string, (asked: Asked) => void>> = {
   "stats.host": decideGraphite,
 };
 
-export function grant(wanted: YamlMap, situation: Situation): Granted {
-  const { machine, slug } = situation;
+export function grant(sent: YamlMap, situation: Situation): Granted {
+  const { machine, slug, seal } = situation;
+  // A seal says what the organization wants; the machine's rules hold for that too.
+  const wanted = seal === undefined ? sent : sealedConfig(sent, seal.self, seal.engine);
   const own = machine.tenants.find((each) => each.slug === slug);
   const others = machine.tenants.filter((each) => each.slug !== slug);
   const result: Granted = { granted: wanted, leftOut: [], kept: [], here: new Map(), waiting: [] };

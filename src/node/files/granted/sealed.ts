@@ -9,6 +9,9 @@ import { fingerprint } from "../../../pki/nebula.ts";
 import type { NodeConfig } from "../../../protocol/stored.ts";
 import type { SealedNode, SealedRule, SealedState } from "../../../protocol/seals/seal.ts";
 import { networkOfGroup, ownerGroupIn, selfGroup } from "../../../protocol/users-groups.ts";
+import { flowTimeWithin } from "./sealed-config.ts";
+import { certificateRefusal, isSealedExit } from "./sealed-files.ts";
+import { mayRoute } from "./sealed-node.ts";
 
 /** What the control plane told this node. `config`: without what the machine does not accept. */
 export type Told = {
@@ -33,7 +36,15 @@ export function objectionsOf(sealed: SealedState, told: Told): LeftOut[] {
     if (found.length < mostObjections) found.push({ key: printable(key), reason });
     else more++;
   };
-  for (const check of [checkTrust, checkCertificate, checkHubs, checkRoutes, checkFirewall, checkExits])
+  for (const check of [
+    checkTrust,
+    checkCertificate,
+    checkHubs,
+    checkRoutes,
+    checkFirewall,
+    checkFlowTimes,
+    checkExits,
+  ])
     check({ ...told, sealed, own, groups }, tell);
   return more === 0 ? found : [...found, { key: "…", reason: `${more} more` }];
 }
@@ -54,6 +65,14 @@ function checkTrust({ sealed, caCrt, node }: Asked, tell: Tell): void {
 
 /** A wider prefix is a route of the kernel; a network behind this node opens it to packets for that network. */
 function checkCertificate({ sealed, hostCrt, own }: Asked, tell: Tell): void {
+  const { sealing } = sealed;
+  if (sealing !== undefined) {
+    for (const each of decodeBundle(hostCrt)) {
+      const reason = certificateRefusal({ ...sealed, sealing }, each);
+      if (reason !== undefined) tell(`the certificate of ${each.name}`, reason);
+    }
+    return;
+  }
   for (const { networks, unsafeNetworks } of decodeBundle(hostCrt)) {
     for (const each of networks)
       if (!sealed.networks.includes(maskNetwork(each) ?? ""))
@@ -61,13 +80,6 @@ function checkCertificate({ sealed, hostCrt, own }: Asked, tell: Tell): void {
     for (const each of unsafeNetworks)
       if (!mayRoute(own, each)) tell(`the certificate's network ${each}`, "the seal has no such router");
   }
-}
-
-const isDefault = (network: string) => network === "0.0.0.0/0" || network === "::/0";
-
-function mayRoute(node: SealedNode | undefined, network: string): boolean {
-  if (node === undefined) return false;
-  return isDefault(network) ? node.exit.length > 0 : node.routes.includes(network);
 }
 
 function checkHubs({ sealed, config, own }: Asked, tell: Tell): void {
@@ -114,13 +126,22 @@ function checkRoutes({ sealed, config }: Asked, tell: Tell): void {
 }
 
 function checkExits({ sealed, node }: Asked, tell: Tell): void {
-  for (const { name, ip_address: address } of node.exits ?? []) {
-    const exit = sealed.nodes.find((each) => each.name === name && each.addresses.includes(address));
-    if (exit === undefined || exit.exit.length === 0) tell(`the exit ${name}`, "the seal has no such exit");
+  for (const each of node.exits ?? []) {
+    if (!isSealedExit(sealed, each)) tell(`the exit ${each.name}`, "the seal has no such exit");
   }
 }
 
 // Firewall
+
+/** Long times keep flows open that no rule permits any more. */
+function checkFlowTimes({ sealed, config }: Asked, tell: Tell): void {
+  if (sealed.sealing === undefined) return;
+  for (const name of ["tcp_timeout", "udp_timeout", "default_timeout"] as const) {
+    const told = valueAt(config, `firewall.conntrack.${name}`);
+    if (told !== undefined && flowTimeWithin(name, told) === undefined)
+      tell(`firewall.conntrack.${name} ${textOf(told)}`, "a seal permits no longer time than the usual one");
+  }
+}
 
 function checkFirewall(asked: Asked, tell: Tell): void {
   for (const direction of ["inbound", "outbound"] as const) {

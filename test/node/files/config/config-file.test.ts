@@ -22,6 +22,7 @@ const finish = (text: string) => {
     directory: directory.path,
     slug: "acme",
     hostCrt: "",
+    seal: undefined,
     machine: machineAt(directory.path),
   });
   return readYaml(

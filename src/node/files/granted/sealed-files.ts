@@ -1,0 +1,146 @@
+// Which certificates and facts a node takes under a seal that is enforced. What the seal refuses is left out, and what was in
+// force takes its place: an earlier file that the seal permits. Pure.
+
+import * as v from "valibot";
+import { AppError } from "../../../base/errors.ts";
+import { maskNetwork } from "../../../base/ip.ts";
+import { decodeBundle, encodePem } from "../../../pki/bundle.ts";
+import type { NebulaCertificate } from "../../../pki/certificate.ts";
+import { fingerprint } from "../../../pki/nebula.ts";
+import type { ConfigFiles } from "../../../protocol/download.ts";
+import { NodeConfig } from "../../../protocol/stored.ts";
+import type { SealedNode } from "../../../protocol/seals/seal.ts";
+import { identified, mayRoute, networksOf, sealedSelf, type EnforcedState } from "./sealed-node.ts";
+
+/** `present`: those in force, of which a file stands in for a refused one. Throws untrusted_answer if none is permitted. */
+export function sealedFiles(
+  state: EnforcedState,
+  sent: ConfigFiles,
+  present: Partial<ConfigFiles> = {},
+): ConfigFiles {
+  const refusal = bundleRefusal(state, sent["host.crt"]);
+  const isUsable = bundleRefusal(state, present["host.crt"] ?? "") === undefined;
+  if (refusal !== undefined && !isUsable) throw refuse(refusal);
+  // A refused certificate is not taken by halves: name, address and X.509 certificate belong to it.
+  const chosen: ConfigFiles =
+    refusal === undefined
+      ? sent
+      : {
+          ...sent,
+          "host.crt": present["host.crt"] ?? "",
+          "node-config.json": present["node-config.json"] ?? "",
+          ...(present["node.crt"] === undefined ? {} : { "node.crt": present["node.crt"] }),
+        };
+  return {
+    ...chosen,
+    "ca.crt": authorities(state, chosen["host.crt"], [sent["ca.crt"], present["ca.crt"] ?? ""]),
+    "node-config.json": sealedFacts(state, chosen),
+  };
+}
+
+/** Undefined: the seal permits all certificates of the bundle. */
+function bundleRefusal(state: EnforcedState, hostCrt: string): string | undefined {
+  if (hostCrt === "") return "there is none";
+  return decodeBundle(hostCrt)
+    .map((each) => certificateRefusal(state, each))
+    .find((reason) => reason !== undefined);
+}
+
+/** Why a node must not have this certificate. Its times are those that its CA may give. */
+export function certificateRefusal(state: EnforcedState, certificate: NebulaCertificate): string | undefined {
+  const { issuer, name, groups, networks, unsafeNetworks } = certificate;
+  if (!state.authorities.includes(issuer)) return `the seal does not have its CA ${issuer.slice(0, 16)}`;
+  const own = identified(state, certificate.publicKey);
+  const reason =
+    own === undefined ? unprivilegedRefusal(state, certificate) : sealedRefusal(state, own, certificate);
+  if (reason !== undefined) return reason;
+  const permitted = own?.identity?.groups;
+  const group = groups.find((each) =>
+    permitted === undefined ? state.sealing.privileged.includes(each) : !permitted.includes(each),
+  );
+  if (group !== undefined) return `the seal does not give ${name} the group ${group}`;
+  const behind = unsafeNetworks.find((each) => !mayRoute(own, each));
+  if (behind !== undefined) return `the seal does not give ${name} the network ${behind}`;
+  return networks.length === 0 ? "it has no address" : undefined;
+}
+
+function sealedRefusal(
+  state: EnforcedState,
+  own: SealedNode,
+  { issuer, name, networks }: NebulaCertificate,
+): string | undefined {
+  if (!state.sealing.offline.includes(issuer))
+    return `no offline CA of the seal has signed it for ${own.name}`;
+  if (name !== own.name) return `the seal names this node ${own.name}, not ${name}`;
+  const known = networksOf(state, own);
+  const strange = networks.find((each) => !known.includes(each));
+  return strange === undefined ? undefined : `the seal does not give ${name} the address ${strange}`;
+}
+
+function unprivilegedRefusal(
+  state: EnforcedState,
+  { name, networks }: NebulaCertificate,
+): string | undefined {
+  const sealed = state.nodes.filter(({ identity }) => identity !== undefined);
+  if (sealed.some((each) => each.name === name)) return `${name} is a sealed node with another key`;
+  const taken = new Set(sealed.flatMap((each) => networksOf(state, each)));
+  for (const each of networks) {
+    // A wider prefix would be a route of the kernel.
+    if (!state.networks.includes(maskNetwork(each) ?? "")) return `the seal has no network ${each}`;
+    if (taken.has(each)) return `${each} is the address of a sealed node`;
+  }
+  return undefined;
+}
+
+/** The CAs that the seal has this node trust. One that the control plane no longer sends stays. */
+function authorities(state: EnforcedState, hostCrt: string, bundles: readonly string[]): string {
+  const { isClosed } = sealedSelf(state, hostCrt);
+  const trusted = isClosed ? state.sealing.offline : state.authorities;
+  const known = new Map(
+    bundles
+      .filter((each) => each !== "")
+      .flatMap(decodeBundle)
+      .map((each) => [fingerprint(each), each] as const)
+      .filter(([print]) => trusted.includes(print)),
+  );
+  for (const { issuer } of decodeBundle(hostCrt))
+    if (!known.has(issuer)) throw refuse(`the CA ${issuer.slice(0, 16)} of its certificate was not sent`);
+  return [...known.values()].map(encodePem).join("");
+}
+
+/** node-config.json with the roles, the order key and the exits of the seal. */
+function sealedFacts(
+  state: EnforcedState,
+  { "node-config.json": text, "host.crt": hostCrt }: ConfigFiles,
+): string {
+  const config = v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), text);
+  const { own } = sealedSelf(state, hostCrt);
+  const { exits, is_exit: _, ...rest } = config;
+  const kept = (exits ?? []).filter((each) => isSealedExit(state, each));
+  const sealed: NodeConfig = {
+    ...rest,
+    is_lighthouse: own?.lighthouse === true,
+    is_relay: own?.relay === true,
+    order_key: state.order_key,
+    ...(kept.length === 0 ? {} : { exits: kept }),
+    ...(own === undefined || own.exit.length === 0 ? {} : { is_exit: true }),
+  };
+  return `${JSON.stringify(sealed, null, 2)}\n`;
+}
+
+export function isSealedExit(
+  { nodes }: Pick<EnforcedState, "nodes">,
+  { name, ip_address: address }: NonNullable<NodeConfig["exits"]>[number],
+): boolean {
+  return nodes.some((each) => each.name === name && each.addresses.includes(address) && each.exit.length > 0);
+}
+
+function refuse(reason: string): AppError {
+  return new AppError(
+    "untrusted_answer",
+    `The seal of the organization cannot be put into force: ${reason}`,
+    {
+      hint: "This node stays as it is. Ask a signer of the organization to sign its certificate, or the next seal.",
+    },
+  );
+}
