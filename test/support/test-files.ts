@@ -202,6 +202,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/taken-address.test.ts": [...settings, "src/server/allocation/**"],
   "e2e/two-lines.test.ts": [...updates, "src/cli/server/**", "src/server/{releases,tls}/**"],
   "e2e/update-machine.test.ts": updates,
+  "e2e/update-rings.test.ts": [...updates, "src/cli/install/**", "src/server/rollout/**"],
   "e2e/windows.test.ts": ["build.ts", "src/daemon/ipc/**", "src/platform/**", "test/support/windows/**"],
 };
 
@@ -259,6 +260,7 @@ export const longest: readonly string[] = [
   "e2e/failover.test.ts",
   "e2e/lighthouse-restart.test.ts",
   "e2e/update-machine.test.ts",
+  "e2e/update-rings.test.ts",
   "e2e/held-faults.test.ts",
   "e2e/clock-jump.test.ts",
   "e2e/systemd-cures.test.ts",

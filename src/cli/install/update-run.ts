@@ -26,6 +26,7 @@ export const command: Implementation = {
     const { requireRoot } = await import("../../node/enroll/services.ts");
     requireRoot(system);
     const { carryOut } = await import("../../node/update/carry-out.ts");
+    const { makeDirectory } = await import("../../base/files.ts");
     const { lockFile } = await import("../../platform/file-lock.ts");
     const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
     const { dirname, join } = await import("node:path");
@@ -34,6 +35,8 @@ export const command: Implementation = {
     // One for a machine: root permits one organization to update it. Another one that runs finds the order in the file,
     // unless it is about to end.
     const path = join(dirname(settings.stateDb), "update-run.lock");
+    // A machine without a daemon has no such directory yet.
+    makeDirectory(dirname(path), 0o755);
     let lock = lockFile(path);
     for (let tries = 0; lock === undefined && tries < lockTries; tries++) {
       await system.sleep(lockEveryMs);
@@ -46,7 +49,7 @@ export const command: Implementation = {
         directory,
         updater: await makeUpdater(context, directory),
         peers: () => peersOf(slug, context),
-        logLine: () => logLine(slug, context),
+        logLine: (of) => (of === "agent" ? agentLine(context) : engineLine(slug, context)),
         report: await makeReport(slug, context),
         openEcho: openEchoSocket,
         system,
@@ -75,7 +78,7 @@ async function peersOf(slug: string, { settings, system }: Context): Promise<str
 }
 
 /** The last line that complains, else the last one. */
-async function logLine(slug: string, { settings, system }: Context): Promise<string | undefined> {
+async function engineLine(slug: string, { settings, system }: Context): Promise<string | undefined> {
   const { dirname, join } = await import("node:path");
   const { lastLines } = await import("../../node/engine/engine-log.ts");
   const { lastComplaint } = await import("../../node/engine/log-lines.ts");
@@ -89,6 +92,21 @@ async function logLine(slug: string, { settings, system }: Context): Promise<str
   return (lastComplaint(lines) ?? lines.findLast((line) => line.trim() !== ""))?.slice(0, 500);
 }
 
+/** Of the daemon, or of the checks of server mode. A program that fails at once writes nothing: systemd says how it ended. */
+async function agentLine({ system }: Context): Promise<string | undefined> {
+  const { authUnit, daemonUnit, journalCommand } = await import("../../platform/systemd/systemd.ts");
+  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  if (!hasSystemd(system)) return undefined;
+  for (const unit of [daemonUnit, authUnit]) {
+    const argv = journalCommand(unit, `--lines=${logLines}`, "--since=-300s");
+    const { stdout } = await system.run(argv).catch(() => ({ stdout: "" }));
+    const complaint = /^\S+Z (error|warn) |Main process exited, /;
+    const line = stdout.split("\n").findLast((each) => complaint.test(each));
+    if (line !== undefined) return line.slice(0, 500);
+  }
+  return undefined;
+}
+
 const Failure = v.pipe(v.string(), v.parseJson(), v.object({ error: v.object({ message: v.string() }) }));
 
 async function makeUpdater({ settings, system }: Context, directory: string) {
@@ -99,6 +117,10 @@ async function makeUpdater({ settings, system }: Context, directory: string) {
   const { selfUpdate, rollBackSelf } = await import("../../node/update/self-update.ts");
   const { versionOf } = await import("../../node/update/update-trial.ts");
   const { buildInfo } = await import("../../build-info.ts");
+  const { restoreDaemon } = await import("../../node/update/update-guard.ts");
+  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  const { daemonUnit } = await import("../../platform/systemd/systemd.ts");
+  const { unitProperties } = await import("../../platform/systemd/unit-properties.ts");
   const places = ["--config-root", settings.configRoot, "--state-db-path", settings.stateDb];
   const engine = settings.overlayBinaryGiven ? ["--overlay-binary", settings.overlayBinary] : [];
   const overlay = async (...words: string[]) => {
@@ -131,6 +153,20 @@ async function makeUpdater({ settings, system }: Context, directory: string) {
     updateAgent: async (version: string) =>
       void (await selfUpdate({ version, allowDowngrade: false }, settings, system)),
     rollBackEngine: () => overlay("--rollback"),
-    rollBackAgent: async () => void (await rollBackSelf(settings, system)),
+    rollBackAgent: async () => {
+      await rollBackSelf(settings, system);
+      await restoreDaemon(system);
+    },
+    async whyAgentStays() {
+      const { findOwner } = await import("../../platform/packages.ts");
+      return (await findOwner(system.executable, system)) === undefined
+        ? undefined
+        : "The agent of this machine belongs to a package, which its package manager updates";
+    },
+    async agentRestarts() {
+      if (!hasSystemd(system)) return undefined;
+      const restarts = (await unitProperties(daemonUnit, ["NRestarts"], system))?.NRestarts;
+      return restarts === undefined ? undefined : Number(restarts);
+    },
   };
 }

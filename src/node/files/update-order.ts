@@ -1,7 +1,7 @@
 // The update that the control plane asked for last, and how far it is: in the organization's directory, so that whoever
 // checks in next knows it. The program that carries it out (node/update/carry-out.ts) goes on from here after a kill.
 
-import { existsSync, readdirSync, statSync } from "node:fs";
+import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
@@ -68,12 +68,19 @@ export function updatingOrganization(directory: string): string | undefined {
   });
 }
 
-/** Written after each check-in while an update is watched, by the program that checked in. */
+/**
+ * Written after each check-in during an update, by the program that checked in. A new version checks in at its start, which is
+ * before the guard has confirmed it.
+ */
 export function noteSeen(directory: string, agent: string): void {
-  if (readUpdateState(directory)?.step === "applied") writeFileAtomic(seenPath(directory), agent, 0o644);
+  const step = readUpdateState(directory)?.step ?? "done";
+  if (step !== "done") writeFileAtomic(seenPath(directory), agent, 0o644);
 }
 
-/** The version of the agent that checked in last while an update was watched, and when (ms since 1970). */
+/** Before a change: an earlier update may have tried the same version. */
+export const forgetSeen = (directory: string): void => rmSync(seenPath(directory), { force: true });
+
+/** The version of the agent that checked in last during an update, and when (ms since 1970). */
 export function lastSeen(directory: string): { agent: string; at: number } | undefined {
   const agent = readTextIfThere(seenPath(directory));
   const at = statSync(seenPath(directory), { throwIfNoEntry: false })?.mtimeMs;

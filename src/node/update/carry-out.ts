@@ -15,6 +15,7 @@ import { compareVersions } from "../../protocol/updates/version.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
 import { readFacts } from "../health/configured-facts.ts";
 import {
+  forgetSeen,
   lastSeen,
   permittedUpdates,
   readUpdateState,
@@ -31,8 +32,12 @@ import {
   type Round,
 } from "./watch-peers.ts";
 
-/** What runs on this machine. Each rejects with the reason if the former version is in its place again. */
+/** What runs on this machine. Each change rejects with the reason if the former version is in its place again. */
 export type Updater = {
+  /** Why the agent cannot be replaced by a release here; undefined if it can. */
+  whyAgentStays(): Promise<string | undefined>;
+  /** How often systemd has started the daemon again by itself; undefined if it does not run it. */
+  agentRestarts(): Promise<number | undefined>;
   engineVersion(): Promise<string | null>;
   agentVersion(): Promise<string | null>;
   updateEngine(version: string): Promise<void>;
@@ -47,8 +52,8 @@ export type CarryOutDeps = {
   updater: Updater;
   /** Overlay addresses of nodes that this one has a tunnel with. */
   peers(): Promise<readonly string[]>;
-  /** The line of the engine's log that says most. */
-  logLine(): Promise<string | undefined>;
+  /** The line that says most, in the log of what failed. */
+  logLine(of: "agent" | "engine"): Promise<string | undefined>;
   report(report: UpdateReport): Promise<void>;
   openEcho: OpenEcho;
   system: Pick<System, "now" | "sleep" | "random" | "monotonic">;
@@ -61,8 +66,8 @@ const roundEveryMs = 2000;
 const roundsBefore = 3;
 /** After a change, tunnels are made anew. */
 const settleMs = 10_000;
-/** The agent has to check in within this time after the change, and then again and again. */
-const firstSeenMs = 100_000;
+/** The agent has to check in within this time after the change, as it does at its start, and then again and again. */
+const firstSeenMs = 60_000;
 const seenAgainMs = 200_000;
 /** The engine's memory may grow so far in a watch: it learns of its peers. */
 const mostGrowth = 100 * 1024;
@@ -114,7 +119,7 @@ async function say(deps: CarryOutDeps, order: number, said: Said, tries = 1): Pr
 
 /** Undefined: another order came. */
 async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Said | undefined> {
-  const { directory, updater, system } = deps;
+  const { directory, updater } = deps;
   const { order } = state;
   const refused = await whyRefused(order, deps);
   if (state.step === "taken" && refused !== undefined) return { state: "refused", reason: refused };
@@ -126,18 +131,19 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Said |
     writeUpdateState(directory, present);
   }
   if (present.step === "taken") {
+    forgetSeen(directory);
     const failure = await change(order, deps);
     if (failure !== undefined) {
       await restoreFormer(present, deps);
-      return { state: "failed", reason: failure, ...given({ log: await deps.logLine() }) };
+      const of = order.agent === undefined ? "engine" : "agent";
+      return { state: "failed", reason: failure, ...given({ log: await deps.logLine(of) }) };
     }
     if (readUpdateState(directory)?.order.order !== order.order) return undefined;
     writeUpdateState(directory, { ...present, step: "applied" });
   }
   const before = present.answered ?? [];
-  const began = system.now();
   await say(deps, order.order, { state: "applied", answered: peersIn(before) });
-  const outcome = await watch(deps, order, before, began);
+  const outcome = await watch(deps, order, before);
   if (outcome === undefined || outcome.state === "passed") return outcome;
   await restoreFormer(present, deps);
   return outcome;
@@ -156,7 +162,7 @@ async function whyRefused(order: UpdateState["order"], deps: CarryOutDeps): Prom
     if (present !== null && compareVersions(version, present) < 0)
       return `This machine has the ${what} ${present}, which is higher`;
   }
-  return undefined;
+  return order.agent === undefined ? undefined : updater.whyAgentStays();
 }
 
 /** Resolves with the reason if it failed. The engine first: then the program that runs now is still the installed one. */
@@ -216,24 +222,27 @@ async function watch(
   deps: CarryOutDeps,
   order: UpdateState["order"],
   before: readonly ProbeKey[],
-  began: number,
 ): Promise<Said | undefined> {
   const { directory, system } = deps;
   const addresses = [...new Set(before.map((key) => key.split(" ")[2] ?? ""))];
   const { own, mtu = 1300 } = readFacts(deps);
   const probes = probesOf(addresses, mtu);
-  const isFailure = makeEngineWatch(deps);
+  const engineFailure = makeEngineWatch(deps);
+  const agentFailure = await makeAgentWatch(deps, order);
   const end = system.monotonic() + order.watch_s * 1000;
   const settled = system.monotonic() + settleMs;
   let rounds: Round[] = [];
-  // A short watch, too, has to see what a lost peer is.
-  while (system.monotonic() < end || rounds.length <= lostRounds) {
+  // A short watch, too, has to see a lost peer, and the first check-in of a new agent.
+  while (system.monotonic() < end || rounds.length <= lostRounds || !isSeen(deps, order)) {
     const round = await probeRound(probes, own, deps);
     if (system.monotonic() > settled) rounds = [...rounds, round].slice(-60);
     if (readUpdateState(directory)?.order.order !== order.order) return undefined;
-    const verdict = judge(before, rounds) ?? isFailure() ?? agentFailure(deps, order, began);
-    if (verdict !== undefined)
-      return { state: "failed", ...verdict, ...given({ log: await deps.logLine() }) };
+    const ofAgent = await agentFailure();
+    const verdict = ofAgent ?? judge(before, rounds) ?? engineFailure();
+    if (verdict !== undefined) {
+      const log = await deps.logLine(ofAgent === undefined ? "engine" : "agent");
+      return { state: "failed", ...verdict, ...given({ log }) };
+    }
     await system.sleep(roundEveryMs);
   }
   const lost = [...new Set(lostProbes(before, rounds).map((key) => key.split(" ")[2] ?? ""))];
@@ -263,18 +272,26 @@ function makeEngineWatch({ directory }: CarryOutDeps) {
   };
 }
 
-/** The version that should run has to check in. */
-function agentFailure(
-  { directory, system }: CarryOutDeps,
+/** An engine alone changes nothing of how the agent checks in. */
+const isSeen = ({ directory }: CarryOutDeps, { agent }: UpdateState["order"]): boolean =>
+  agent === undefined || lastSeen(directory)?.agent === agent;
+
+/** A daemon that ends by itself, and a version that does not check in. */
+async function makeAgentWatch(
+  { directory, system, updater }: CarryOutDeps,
   { agent = buildInfo.version }: UpdateState["order"],
-  began: number,
 ) {
-  const now = system.now();
-  const seen = lastSeen(directory);
-  const isSeen = seen !== undefined && seen.agent === agent && seen.at >= began - 1000;
-  const patience = isSeen ? seen.at + seenAgainMs : began + firstSeenMs;
-  if (now < patience) return undefined;
-  return { probe: "check-in of the agent", reason: "The agent does not check in since the change" };
+  const began = system.now();
+  const restarts = await updater.agentRestarts();
+  return async () => {
+    const now = await updater.agentRestarts();
+    if (restarts !== undefined && now !== undefined && now > restarts)
+      return { probe: "process of the agent", reason: "The agent ended by itself since the change" };
+    const seen = lastSeen(directory);
+    const patience = seen?.agent === agent ? Math.max(seen.at, began) + seenAgainMs : began + firstSeenMs;
+    if (system.now() < patience) return undefined;
+    return { probe: "check-in of the agent", reason: "The agent does not check in since the change" };
+  };
 }
 
 /** The commands that carry out the order, unless that is done, for --dry-run. */

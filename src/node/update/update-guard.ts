@@ -170,7 +170,8 @@ async function restore(marker: Marker, system: System, log: Log): Promise<void> 
   await Promise.all([restoreDaemon(system), bringBackControlPlane(marker.executable, system)]);
 }
 
-async function restoreDaemon(system: System): Promise<void> {
+/** Restarts it with the executable that is there, also one that hangs or has failed. */
+export async function restoreDaemon(system: System): Promise<void> {
   if (!(await judgesDaemon(system))) return;
   // SIGKILL, because a hanging daemon would use its whole stop timeout. The engines keep running.
   await system.run(systemctlCommand("kill", "--kill-who=main", "--signal=SIGKILL", daemonUnit));
