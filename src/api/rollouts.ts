@@ -174,6 +174,7 @@ export const Rollout = v.object({
   watch_s: v.number(),
   /** returning: a ring is taken back. */
   state: word(rolloutStates),
+  /** 0: its nodes are being chosen, which takes a large organization some seconds. */
   ring: v.number(),
   rings: v.array(Counts),
   /** Why it stopped or pauses; empty: it did not. */

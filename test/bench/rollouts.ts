@@ -4,6 +4,7 @@
 import { operator } from "../../src/server/audit/record.ts";
 import { createRollout } from "../../src/server/rollout/rollouts.ts";
 import { advanceRollouts, makeRollouts } from "../../src/server/rollout/rollout-turn.ts";
+import { registerNode } from "../support/nodes.ts";
 import { makeTestServer } from "../support/server.ts";
 
 const count = Number(process.argv[2] ?? 100_000);
@@ -28,10 +29,34 @@ await server.db.write(async (tx) => {
     [now, acme.id],
   );
 });
+// One node checks in all the time meanwhile.
+const node = await registerNode(server, acme, "beside");
+const times: number[] = [];
+const isOver = new AbortController();
+const beside = (async () => {
+  while (!isOver.signal.aborted) {
+    const from = performance.now();
+    await node.checkin({});
+    times.push(performance.now() - from);
+    await Bun.sleep(10);
+  }
+})();
+const quantiles = () => {
+  const sorted = times.splice(0).sort((a, b) => a - b);
+  const at = (share: number) => (sorted[Math.floor(sorted.length * share)] ?? 0).toFixed(1);
+  return `check-ins beside: median ${at(0.5)} ms, p99 ${at(0.99)} ms, longest ${at(0.9999)} ms (${sorted.length})`;
+};
+await Bun.sleep(2000);
+print(`before: ${quantiles()}`);
 const begun = performance.now();
 const wanted = { engine: "1.12.0", groups: [], hours: [], watch_s: 1800 };
 const { id } = await createRollout(services, acme, wanted, operator);
-print(`start of a rollout with ${count} nodes: ${Math.round(performance.now() - begun)} ms`);
+print(`answer to the start of a rollout with ${count} nodes: ${Math.round(performance.now() - begun)} ms`);
+const ringOf = async () => (await server.db.get("SELECT ring FROM rollouts"))?.["ring"];
+while ((await ringOf()) === 0) await advanceRollouts(services);
+print(`all nodes written after ${Math.round(performance.now() - begun)} ms; ${quantiles()}`);
+isOver.abort();
+await beside;
 
 const costOf = async (what: string) => {
   const turns: number[] = [];

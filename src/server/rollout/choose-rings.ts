@@ -5,12 +5,16 @@ import { hash } from "node:crypto";
 
 export type Candidate = {
   id: number;
+  /** Orders nodes of one kind. */
+  rank: string;
   isOnline: boolean;
   /** Lighthouses, relays, routers and exits are last: others depend on them. */
   isHub: boolean;
   /** Engine, system, and whether it is behind a NAT. */
   kind: string;
 };
+
+export const rankOf = (id: number, seed: string): string => hash("sha256", `${seed}/${id}`, "hex");
 
 /** How many nodes the first rings end at; the last ring has all. */
 const endsOf = (count: number): number[] => {
@@ -19,28 +23,25 @@ const endsOf = (count: number): number[] => {
   return ends.filter((end, at) => end > (ends[at - 1] ?? 0));
 };
 
-/** The ring of each node, from 1. */
-export function chooseRings(nodes: readonly Candidate[], seed: string): Map<number, number> {
-  const ordered = inTurn(nodes, seed);
-  const ends = endsOf(nodes.length);
-  return new Map(
-    ordered.map(({ id, isOnline, isHub }, at) => {
-      const ring = 1 + ends.findIndex((end) => at < end);
-      // A ring that waits for a node that is away proves nothing.
-      return [id, isOnline && !isHub ? ring : at === 0 ? 1 : ends.length];
-    }),
-  );
+/** The ring of each node, from 1, in the order of the rings. `placed`: so many nodes have their places before these. */
+export function chooseRings<C extends Candidate>(nodes: readonly C[], placed = 0): (readonly [C, number])[] {
+  const ends = endsOf(placed + nodes.length);
+  return inTurn(nodes).map((node, at) => {
+    const place = placed + at;
+    const ring = 1 + ends.findIndex((end) => place < end);
+    // A ring that waits for a node that is away proves nothing.
+    return [node, node.isOnline && !node.isHub ? ring : place === 0 ? 1 : ends.length] as const;
+  });
 }
 
-function inTurn(nodes: readonly Candidate[], seed: string): Candidate[] {
-  const rank = (id: number) => hash("sha256", `${seed}/${id}`, "hex");
+function inTurn<C extends Candidate>(nodes: readonly C[]): C[] {
   const ranked = nodes
-    .map((node) => ({ node, key: `${Number(!node.isOnline)}${Number(node.isHub)}${rank(node.id)}` }))
+    .map((node) => ({ node, key: `${Number(!node.isOnline)}${Number(node.isHub)}${node.rank}` }))
     .sort((a, b) => (a.key < b.key ? -1 : 1))
     .map(({ node }) => node);
   const [first, last] = [ranked.filter(isEarly), ranked.filter((node) => !isEarly(node))];
   const kinds = [...Map.groupBy(first, ({ kind }) => kind).values()];
-  const turns: Candidate[] = [];
+  const turns: C[] = [];
   for (let turn = 0; turns.length < first.length; turn++)
     for (const kind of kinds) turns.push(...kind.slice(turn, turn + 1));
   return [...turns, ...last];

@@ -22,6 +22,7 @@ import { nodes } from "../store/tables/nodes.ts";
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { notifyNode } from "../store/versions.ts";
 import { permissionOf } from "../nodes/contact/update-permission.ts";
+import { writeMissing } from "./rollout-members.ts";
 import {
   lateMs,
   nextStep,
@@ -66,6 +67,7 @@ export async function advanceRollouts(services: Services): Promise<void> {
   const watch = await watchSilence(services, now);
   const silence: Silence = (last) => Math.max(0, countedSilence(last, now, watch?.gaps ?? []));
   await forAll(open, orgOf, async (row) => {
+    if (row.ring === 0 && row.state === "running") return writeMissing(services, row);
     const step = nextStep(row, await readRing(db, row, now, silence), row, now);
     if (step !== undefined) await takeStep(services, row, step, now);
   });

@@ -1,23 +1,19 @@
 // Updates in rings as the API shows and steers them. rollout-turn.ts does the steps in between, rollout-step.ts decides them.
 
 import type { Rollout, rolloutActions, RolloutNode, RolloutRequest } from "../../api/rollouts.ts";
-import { onlineMs, type ListQuery } from "../../api/values.ts";
+import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
-import { compareVersions } from "../../protocol/updates/version.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { isConfigured, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
-import { makeRowWriter } from "../store/row-writer.ts";
-import { nodesWithSightings } from "../store/sightings.ts";
 import { computed, integer, joined, queryAll, queryNumber, queryOne, text } from "../store/table.ts";
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { chooseRings } from "./choose-rings.ts";
-import { permissionOf } from "../nodes/contact/update-permission.ts";
+import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
@@ -114,61 +110,43 @@ export async function listMembers(
   };
 }
 
-const writeMembers = makeRowWriter(rolloutNodes, () => "");
-const readPermitting = `SELECT ${nodeColumns} FROM ${nodesWithSightings}
-  WHERE org_id = $1 AND may_update IS NOT NULL AND state = 'active' ORDER BY id`;
-
-/** Starts one. Throws conflict while another is open, and if no node may be updated. */
+/**
+ * Starts one. Throws conflict while another is open, and if no node may be updated. The nodes of a large organization are
+ * written by the loop, in slices.
+ */
 export async function createRollout(
-  { db, system }: Store,
+  services: Store,
   org: Org,
   wanted: RolloutRequest,
   actor: Actor,
 ): Promise<Rollout> {
+  const { db, system } = services;
   const { agent = null, engine = null, groups, hours, watch_s: watchS } = wanted;
   if (agent === null && engine === null)
     throw new AppError("validation_failed", "Say which version: of the agent, of the engine, or both.", {
       errors: { agent: ["A version of the agent or of the engine is required."] },
     });
+  // Numbers of orders are made of it, so no two rollouts have the same.
+  const last = "SELECT coalesce(max(created_at), 0) AS n FROM rollouts WHERE org_id = $1";
+  const now = Math.max(system.now(), 1 + (await queryNumber(db, last, [org.id])));
+  const made = { orgId: org.id, agent, engine, groups: [...groups], createdAt: now };
+  const { candidates, isPermitted } = await readCandidates(services, made, true);
   const id = await db.writeFor({ org: org.id }, async (tx) => {
     await refuseSecond(tx, org);
-    const all = await queryAll(tx, nodeRecord, readPermitting, [org.id]);
-    const chosen = all.filter((node) => isConcerned(node, { agent, engine, groups }));
-    if (chosen.length === 0) throw nothingToUpdate(all.length > 0);
-    // Numbers of orders are made of it, so no two rollouts have the same.
-    const last = "SELECT coalesce(max(created_at), 0) AS n FROM rollouts WHERE org_id = $1";
-    const now = Math.max(system.now(), 1 + (await queryNumber(tx, last, [org.id])));
-    const rings = chooseRings(
-      chosen.map((node) => ({
-        id: node.id,
-        isOnline: (node.lastCheckinAt ?? 0) > now - onlineMs,
-        isHub: isConfigured(node),
-        kind: `${node.overlayVersion}/${node.platform}/${node.publicIp === null}`,
-      })),
-      `${org.id}/${now}`,
-    );
+    if (candidates.length === 0) throw nothingToUpdate(isPermitted);
     const row = await rollouts.insertReturning(tx, {
-      orgId: org.id,
-      agent,
-      engine,
-      groups: [...groups],
+      ...made,
       hours: [...hours],
       watchS,
       state: "running",
-      ring: 1,
-      rings: Math.max(...rings.values()),
+      // No ring yet: its nodes are being written.
+      ring: 0,
+      rings: 0,
       since: now,
-      createdAt: now,
     });
-    await writeMembers(
-      tx,
-      // In the order of the table's columns.
-      chosen.map(({ id: nodeId, agentVersion, overlayVersion }) => {
-        const ring = rings.get(nodeId) ?? 1;
-        return [row.id, nodeId, ring, "waiting", now, agentVersion, overlayVersion, 0, 0, "", "", ""];
-      }),
-    );
-    const after = { agent, engine, groups, nodes: chosen.length };
+    const isSmall = isOneSlice(candidates);
+    if (isSmall) await writeSlice(tx, row, chooseRings(candidates), now);
+    const after = { agent, engine, groups, ...(isSmall ? { nodes: candidates.length } : {}) };
     const subject = `rollout/${row.id}`;
     await record(tx, { orgId: org.id, at: now, type: "rollout.created", actor, subject, after });
     return row.id;
@@ -182,22 +160,6 @@ async function refuseSecond(tx: Transaction, org: Org): Promise<void> {
   throw new AppError("conflict", `Rollout ${open.id} is under way.`, {
     hint: `Wait until it has ended, or end it: \`${brand.executable} admin rollout abort ${quoteWord(org.slug)}\`.`,
   });
-}
-
-/** Never a lower version; and there must be something to do. */
-function isConcerned(
-  node: NodeRecord,
-  { agent, engine, groups }: { agent: string | null; engine: string | null; groups: readonly string[] },
-): boolean {
-  const { may } = permissionOf(node.mayUpdate);
-  if (groups.length > 0 && !groups.some((each) => node.groups.includes(each))) return false;
-  const isNewer = (wanted: string, present: string | null) =>
-    present === null ? 1 : compareVersions(wanted, present);
-  const steps = [
-    ...(agent === null ? [] : [{ may: may.includes("agent"), step: isNewer(agent, node.agentVersion) }]),
-    ...(engine === null ? [] : [{ may: may.includes("engine"), step: isNewer(engine, node.overlayVersion) }]),
-  ];
-  return steps.every((each) => each.may && each.step >= 0) && steps.some(({ step }) => step > 0);
 }
 
 function nothingToUpdate(isPermitted: boolean): AppError {

@@ -200,3 +200,36 @@ test("goes on where it was after each of 200 kills between its writes", async ()
     killed += kills.count;
   }
 }, 60_000);
+
+test("the nodes of a large organization are written in slices, which go on after a kill between them", async () => {
+  const count = 1700;
+  await server.db.write(async (tx) => {
+    const now = server.clock.ms;
+    const ip = (at: number) => `10.77.${at >> 8}.${at & 255}`;
+    for (let at = 1; at <= count; at++)
+      await tx.run(
+        `INSERT INTO nodes (org_id, name, ip, state, created_at, registered_at, overlay_version, may_update)
+         VALUES ($1, $2, $3, 'active', $4, $4, $5, 'agent,engine 60')`,
+        [acme.id, `node${at}`, ip(at), now, older],
+      );
+    const seen =
+      "INSERT INTO sightings (node_id, last_checkin_at) SELECT id, $1 FROM nodes WHERE org_id = $2";
+    await tx.run(seen, [now, acme.id]);
+  });
+  expect(await start()).toMatchObject({ state: "running", ring: 0, rings: [] });
+  const { services, kills } = killedServices(makeRandom(3), 0.6);
+  const { advanceRollouts } = await import("../../../src/server/rollout/rollout-turn.ts");
+  const sizes = new Set<number>();
+  const size = async () => Number((await server.db.get("SELECT count(*) AS n FROM rollout_nodes"))?.["n"]);
+  const ring = async () => Number((await server.db.get("SELECT ring FROM rollouts"))?.["ring"]);
+  while ((await ring()) === 0) {
+    sizes.add(await size());
+    await advanceRollouts(services).catch(() => undefined);
+  }
+  expect(kills.count).toBeGreaterThan(0);
+  expect(sizes.size).toBeGreaterThan(1);
+  const rings = await server.db.all(
+    "SELECT ring, count(*) AS n FROM rollout_nodes GROUP BY ring ORDER BY ring",
+  );
+  expect(rings.map((each) => Number(each["n"]))).toEqual([1, 84, 340, 1275]);
+}, 60_000);

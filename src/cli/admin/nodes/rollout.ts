@@ -36,6 +36,7 @@ const whatOf = ({ agent, engine }: Shown) =>
 
 function stateOf(shown: Shown): string {
   const { state, ring, rings } = shown;
+  if (state === "running" && ring === 0) return "chooses its nodes";
   if (state === "running") return `ring ${ring} of ${rings.length}`;
   return state === "returning" ? `ring ${ring} goes back` : state;
 }
@@ -152,10 +153,11 @@ export const create: Implementation = {
     const rollout = await write(context, () => request(rolloutsApi.create, { slug }, body));
     if (rollout === undefined) return;
     const count = rollout.rings.reduce((sum, each) => sum + each.waiting, 0);
-    output.result(
-      rollout,
-      `Rollout ${rollout.id} updates ${countOf(count, "node")} in ${countOf(rollout.rings.length, "ring")}: ${whatOf(rollout)}\n`,
-    );
+    const nodes =
+      rollout.ring === 0
+        ? "chooses its nodes"
+        : `updates ${countOf(count, "node")} in ${countOf(rollout.rings.length, "ring")}`;
+    output.result(rollout, `Rollout ${rollout.id} ${nodes}: ${whatOf(rollout)}\n`);
     output.say(`To watch: \`${line} show ${quoteWord(slug)}\``);
   },
 };

@@ -1,0 +1,133 @@
+// Which nodes a rollout has. They are written in slices, each a short transaction, so that check-ins beside a start with
+// 100,000 nodes are answered soon. After a kill between two slices the loop goes on with the nodes that are left.
+
+import { onlineMs } from "../../api/values.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
+import { permissionOf } from "../nodes/contact/update-permission.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Transaction } from "../store/database.ts";
+import { isConfigured, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
+import { makeRowWriter } from "../store/row-writer.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
+import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
+import { chooseRings, rankOf, type Candidate } from "./choose-rings.ts";
+
+type Services = Pick<ServerOptions, "db" | "system">;
+type Wanted = Pick<RolloutRow, "orgId" | "agent" | "engine" | "groups" | "createdAt">;
+type Member = Candidate & Record<"agent" | "engine", string | null>;
+
+/** Nodes of one read, and of one transaction. */
+const sliceSize = 500;
+/** Others get their turn between two slices. */
+const pauseMs = 5;
+
+const seedOf = ({ orgId, createdAt }: Wanted): string => `${orgId}/${createdAt}`;
+
+const permitting = `SELECT ${nodeColumns} FROM ${nodesWithSightings}
+  WHERE org_id = $1 AND may_update IS NOT NULL AND state = 'active' AND id > $2
+    AND NOT EXISTS (SELECT 1 FROM rollout_nodes m WHERE m.node_id = id AND m.rollout_id = $3)
+  ORDER BY id LIMIT ${sliceSize}`;
+
+/** The nodes that it concerns, without those that it has already; if these are many, only some of them with `isSome`. */
+export async function readCandidates(
+  { db, system }: Services,
+  wanted: Wanted & { id?: number },
+  isSome = false,
+): Promise<{ candidates: Member[]; isPermitted: boolean }> {
+  const { orgId, id = 0, createdAt } = wanted;
+  const seed = seedOf(wanted);
+  const candidates: Member[] = [];
+  for (let last = 0; ; await system.sleep(pauseMs)) {
+    const nodes = await queryAll(db, nodeRecord, permitting, [orgId, last, id]);
+    for (const node of nodes) {
+      if (!isConcerned(node, wanted)) continue;
+      candidates.push({
+        id: node.id,
+        rank: rankOf(node.id, seed),
+        isOnline: (node.lastCheckinAt ?? 0) > createdAt - onlineMs,
+        isHub: isConfigured(node),
+        kind: `${node.overlayVersion}/${node.platform}/${node.publicIp === null}`,
+        agent: node.agentVersion,
+        engine: node.overlayVersion,
+      });
+    }
+    const isPermitted = last > 0 || nodes.length > 0;
+    last = nodes.at(-1)?.id ?? last;
+    if (nodes.length < sliceSize || (isSome && candidates.length > sliceSize))
+      return { candidates, isPermitted };
+  }
+}
+
+/** Never a lower version; and there must be something to do. */
+function isConcerned(node: NodeRecord, { agent, engine, groups }: Wanted): boolean {
+  const { may } = permissionOf(node.mayUpdate);
+  if (groups.length > 0 && !groups.some((each) => node.groups.includes(each))) return false;
+  const isNewer = (wanted: string, present: string | null) =>
+    present === null ? 1 : compareVersions(wanted, present);
+  const steps = [
+    ...(agent === null ? [] : [{ may: may.includes("agent"), step: isNewer(agent, node.agentVersion) }]),
+    ...(engine === null ? [] : [{ may: may.includes("engine"), step: isNewer(engine, node.overlayVersion) }]),
+  ];
+  return steps.every((each) => each.may && each.step >= 0) && steps.some(({ step }) => step > 0);
+}
+
+const writeMembers = makeRowWriter(rolloutNodes, () => "");
+const ofRollout = "FROM rollout_nodes WHERE rollout_id = $1";
+
+/** Whether they are written at once. */
+export const isOneSlice = (candidates: readonly Member[]): boolean => candidates.length <= sliceSize;
+
+/** Writes the first nodes of these; with the last ones, its first ring begins. */
+export async function writeSlice(
+  tx: Transaction,
+  row: Pick<RolloutRow, "id">,
+  chosen: readonly (readonly [Member, number])[],
+  now: number,
+): Promise<void> {
+  await writeMembers(
+    tx,
+    // In the order of the table's columns.
+    chosen
+      .slice(0, sliceSize)
+      .map(([{ id, agent, engine }, ring]) => [
+        row.id,
+        id,
+        ring,
+        "waiting",
+        now,
+        agent,
+        engine,
+        0,
+        0,
+        "",
+        "",
+        "",
+      ]),
+  );
+  if (chosen.length > sliceSize) return;
+  const rings = await queryNumber(tx, `SELECT max(ring) AS n ${ofRollout}`, [row.id]);
+  await rollouts.update(tx, { id: row.id }, { ring: 1, rings, since: now });
+}
+
+/** Writes the nodes that a rollout does not have yet. */
+export async function writeMissing(services: Services, row: RolloutRow): Promise<void> {
+  const { db, system } = services;
+  const count = `SELECT count(*) AS n ${ofRollout}`;
+  let placed = await queryNumber(db, count, [row.id]);
+  const { candidates } = await readCandidates(services, row);
+  const chosen = chooseRings(candidates, placed);
+  for (let at = 0; ; at += sliceSize) {
+    const isOpen = await db.writeFor({ org: row.orgId }, async (tx) => {
+      const present = await rollouts.find(tx, { id: row.id });
+      // Another server may have gone on, and an administrator may have paused or ended it.
+      const isMine = present?.state === "running" && present.ring === 0;
+      if (!isMine || (await queryNumber(tx, count, [row.id])) !== placed) return false;
+      await writeSlice(tx, row, chosen.slice(at), system.now());
+      return true;
+    });
+    placed += sliceSize;
+    if (!isOpen || at + sliceSize >= chosen.length) return;
+    await system.sleep(pauseMs);
+  }
+}
