@@ -6,6 +6,8 @@ import type { Context, Implementation } from "../command.ts";
 
 const [lockTries, lockEveryMs] = [40, 250];
 const logLines = 200;
+/** About an hour of a node with some peers that are away. */
+const handshakeLines = 5000;
 
 export const command: Implementation = {
   notes:
@@ -48,7 +50,8 @@ export const command: Implementation = {
         slug,
         directory,
         updater: await makeUpdater(context, directory),
-        peers: () => peersOf(slug, context),
+        tunnels: () => tunnelsOf(slug, context),
+        engineLines: () => engineLines(slug, context, handshakeLines),
         logLine: (of) => (of === "agent" ? agentLine(context) : engineLine(slug, context)),
         report: await makeReport(slug, context),
         openEcho: openEchoSocket,
@@ -70,25 +73,30 @@ async function makeReport(slug: string, { settings, system, log }: Context) {
     withClient((client) => client.reportUpdate(slug, organization.config.node_id, report));
 }
 
-async function peersOf(slug: string, { settings, system }: Context): Promise<string[]> {
+async function tunnelsOf(slug: string, { settings, system }: Context) {
   const { readPeers } = await import("../../daemon/asking/read-peers.ts");
   const { daemonAddress } = await import("../node/daemon-address.ts");
   const { peers } = await readPeers(slug, undefined, { address: daemonAddress(settings), settings }, system);
-  return peers.flatMap((each) => (each.path === "direct" || each.path === "relayed" ? [each.address] : []));
+  return peers.flatMap(({ address, path, loss = 0 }) =>
+    path === "direct" || path === "relayed" ? [{ address, isRelayed: path === "relayed", loss }] : [],
+  );
+}
+
+async function engineLines(slug: string, { settings, system }: Context, count: number): Promise<string[]> {
+  const { dirname, join } = await import("node:path");
+  const { lastLines } = await import("../../node/engine/engine-log.ts");
+  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  const { engineUnit, journalCommand } = await import("../../platform/systemd/systemd.ts");
+  const lines = lastLines(join(dirname(settings.stateDb), "logs", `${slug}.log`), count);
+  if (lines.length > 0 || !hasSystemd(system)) return lines;
+  const argv = journalCommand(engineUnit(slug), `--lines=${count}`);
+  return ((await system.run(argv).catch(() => undefined))?.stdout ?? "").split("\n");
 }
 
 /** The last line that complains, else the last one. */
-async function engineLine(slug: string, { settings, system }: Context): Promise<string | undefined> {
-  const { dirname, join } = await import("node:path");
-  const { lastLines } = await import("../../node/engine/engine-log.ts");
+async function engineLine(slug: string, context: Context): Promise<string | undefined> {
   const { lastComplaint } = await import("../../node/engine/log-lines.ts");
-  const { hasSystemd } = await import("../../platform/service-manager.ts");
-  const { engineUnit, journalCommand } = await import("../../platform/systemd/systemd.ts");
-  let lines = lastLines(join(dirname(settings.stateDb), "logs", `${slug}.log`), logLines);
-  if (lines.length === 0 && hasSystemd(system)) {
-    const argv = journalCommand(engineUnit(slug), `--lines=${logLines}`);
-    lines = ((await system.run(argv).catch(() => undefined))?.stdout ?? "").split("\n");
-  }
+  const lines = await engineLines(slug, context, logLines);
   return (lastComplaint(lines) ?? lines.findLast((line) => line.trim() !== ""))?.slice(0, 500);
 }
 

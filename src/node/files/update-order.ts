@@ -10,6 +10,7 @@ import { readValidJson } from "./organizations.ts";
 import { permissionsOrNone } from "./permissions.ts";
 
 const version = v.nullable(v.pipe(v.string(), v.maxLength(64)));
+const addresses = v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(10_000));
 export const UpdateState = v.object({
   order: UpdateOrder,
   /** taken: nothing is known to have changed. applied: the versions run, and are watched. done: nothing is left to do. */
@@ -18,6 +19,15 @@ export const UpdateState = v.object({
   former: v.optional(v.object({ agent: version, engine: version })),
   /** What answered before: `4 small 10.77.0.1`. */
   answered: v.optional(v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(200))),
+  /** How it reached its peers before: compare-before.ts. */
+  before: v.optional(
+    v.object({
+      direct: addresses,
+      loss: v.pipe(v.number(), v.minValue(0)),
+      failed: addresses,
+      tunnels: v.number(),
+    }),
+  ),
 });
 export type UpdateState = v.InferOutput<typeof UpdateState>;
 

@@ -32,6 +32,11 @@ export function failedHandshakes(lines: readonly string[], now: number): string[
   return [...new Set(tried)].filter((address) => lastHandshake(lines, address, now) === "failed");
 }
 
+/** The peers with which a handshake timed out since then. */
+export function timedOutSince(lines: readonly string[], since: number): string[] {
+  return [...new Set(lines.filter((line) => hasTimedOut(line) && timeOf(line) >= since).flatMap(peersIn))];
+}
+
 /**
  * Where the last handshake with each peer succeeded, as far as these lines tell, in the order of the first handshakes. The
  * lines of relayed handshakes have no address of the peer.

@@ -22,6 +22,7 @@ import {
   writeUpdateState,
   type UpdateState,
 } from "../files/update-order.ts";
+import { compareWithBefore, describeBefore, type Before, type Tunnel } from "./compare-before.ts";
 import {
   judge,
   lostProbes,
@@ -50,8 +51,10 @@ export type CarryOutDeps = {
   slug: string;
   directory: string;
   updater: Updater;
-  /** Overlay addresses of nodes that this one has a tunnel with. */
-  peers(): Promise<readonly string[]>;
+  /** Nodes that this one has a tunnel with. */
+  tunnels(): Promise<readonly Tunnel[]>;
+  /** The last lines of the engine's log. */
+  engineLines(): Promise<readonly string[]>;
   /** The line that says most, in the log of what failed. */
   logLine(of: "agent" | "engine"): Promise<string | undefined>;
   report(report: UpdateReport): Promise<void>;
@@ -61,6 +64,8 @@ export type CarryOutDeps = {
 };
 
 const mostPeers = 8;
+/** As many as the state's file takes. */
+const mostKept = 10_000;
 const roundEveryMs = 2000;
 /** A peer counts as one that answered if it did in any of these rounds before the change. */
 const roundsBefore = 3;
@@ -71,6 +76,8 @@ const firstSeenMs = 60_000;
 const seenAgainMs = 200_000;
 /** The engine's memory may grow so far in a watch: it learns of its peers. */
 const mostGrowth = 100 * 1024;
+/** What needs the engine's log is compared so often. A tunnel that begins through a relay has become direct by then. */
+const compareEveryMs = 60_000;
 const reportEveryMs = 5000;
 const reportTries = 60;
 
@@ -127,7 +134,8 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Said |
   let present = state;
   if (present.former === undefined) {
     const former = { agent: await updater.agentVersion(), engine: await updater.engineVersion() };
-    present = { ...present, former, answered: await answeredBefore(deps) };
+    const before = await readBefore(deps);
+    present = { ...present, former, before, answered: await answeredBefore(deps) };
     writeUpdateState(directory, present);
   }
   if (present.step === "taken") {
@@ -141,9 +149,8 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Said |
     if (readUpdateState(directory)?.order.order !== order.order) return undefined;
     writeUpdateState(directory, { ...present, step: "applied" });
   }
-  const before = present.answered ?? [];
-  await say(deps, order.order, { state: "applied", answered: peersIn(before) });
-  const outcome = await watch(deps, order, before);
+  await say(deps, order.order, { state: "applied", answered: peersIn(present.answered ?? []) });
+  const outcome = await watch(deps, present);
   if (outcome === undefined || outcome.state === "passed") return outcome;
   await restoreFormer(present, deps);
   return outcome;
@@ -202,10 +209,20 @@ function peersIn(keys: readonly ProbeKey[]): number {
   return new Set(keys.map((key) => key.split(" ")[2])).size;
 }
 
+const tunnelsOf = (deps: CarryOutDeps) => deps.tunnels().catch(() => []);
+const linesOf = (deps: CarryOutDeps) => deps.engineLines().catch(() => []);
+
+async function readBefore(deps: CarryOutDeps): Promise<Before> {
+  const before = describeBefore(await tunnelsOf(deps), await linesOf(deps), deps.system.now());
+  return { ...before, direct: before.direct.slice(0, mostKept), failed: before.failed.slice(0, mostKept) };
+}
+
 async function targetsOf(deps: CarryOutDeps) {
   const { own, lighthouses, mtu = 1300 } = readFacts(deps);
-  const peers = await deps.peers().catch(() => []);
-  const all = [...new Set([...lighthouses, ...peers])].filter((each) => !own.includes(each));
+  const peers = await tunnelsOf(deps);
+  const all = [...new Set([...lighthouses, ...peers.map(({ address }) => address)])].filter(
+    (each) => !own.includes(each),
+  );
   return { own, probes: probesOf(all.slice(0, mostPeers), mtu) };
 }
 
@@ -220,8 +237,7 @@ async function answeredBefore(deps: CarryOutDeps): Promise<ProbeKey[]> {
 /** Undefined: another order came. */
 async function watch(
   deps: CarryOutDeps,
-  order: UpdateState["order"],
-  before: readonly ProbeKey[],
+  { order, answered: before = [], before: former }: UpdateState,
 ): Promise<Said | undefined> {
   const { directory, system } = deps;
   const addresses = [...new Set(before.map((key) => key.split(" ")[2] ?? ""))];
@@ -232,13 +248,19 @@ async function watch(
   const end = system.monotonic() + order.watch_s * 1000;
   const settled = system.monotonic() + settleMs;
   let rounds: Round[] = [];
+  let compareAt = settled + compareEveryMs;
+  const compare = async () => {
+    if (former === undefined || system.monotonic() < compareAt) return undefined;
+    compareAt += compareEveryMs;
+    return compareWithBefore(former, await tunnelsOf(deps), await linesOf(deps), system.now());
+  };
   // A short watch, too, has to see a lost peer, and the first check-in of a new agent.
   while (system.monotonic() < end || rounds.length <= lostRounds || !isSeen(deps, order)) {
     const round = await probeRound(probes, own, deps);
     if (system.monotonic() > settled) rounds = [...rounds, round].slice(-60);
     if (readUpdateState(directory)?.order.order !== order.order) return undefined;
     const ofAgent = await agentFailure();
-    const verdict = ofAgent ?? judge(before, rounds) ?? engineFailure();
+    const verdict = ofAgent ?? judge(before, rounds, former?.loss) ?? engineFailure() ?? (await compare());
     if (verdict !== undefined) {
       const log = await deps.logLine(ofAgent === undefined ? "engine" : "agent");
       return { state: "failed", ...verdict, ...given({ log }) };

@@ -75,7 +75,7 @@ export function lostProbes(before: readonly ProbeKey[], rounds: readonly Round[]
  * Whether the node works worse than before. One peer that is lost may be away itself: the control plane judges that. A kind
  * of packets that reaches less than half of the peers is the node's own fault.
  */
-export function judge(before: readonly ProbeKey[], rounds: readonly Round[]): Verdict {
+export function judge(before: readonly ProbeKey[], rounds: readonly Round[], lossBefore = 0): Verdict {
   const kindOf = (key: ProbeKey) => key.split(" ").slice(0, 2).join(" ");
   const lost = lostProbes(before, rounds);
   for (const [kind, keys] of Map.groupBy(before, kindOf)) {
@@ -96,7 +96,7 @@ export function judge(before: readonly ProbeKey[], rounds: readonly Round[]): Ve
     0,
   );
   const loss = kept.length === 0 ? 0 : 1 - answers / (kept.length * recent.length);
-  if (loss <= mostRisenLoss) return undefined;
+  if (loss - lossBefore <= mostRisenLoss) return undefined;
   return {
     probe: "loss of echoes",
     reason: `${Math.round(loss * 100)} % of the echoes to peers that answered before are lost`,
