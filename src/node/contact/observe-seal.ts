@@ -76,5 +76,6 @@ export function tellUnrendered(
   const reason = { key: "the new configuration", reason: messageOf(error).slice(0, 400) };
   const others = taken.refusal === undefined ? [] : [taken.refusal];
   const seal = seenOf(taken, directory, [reason, ...others]);
-  if (!Bun.deepEquals(seal, state.seal)) writeSyncState(directory, { ...state, seal });
+  // Without an ETag the next answer has the files, by which this is told or ends.
+  if (!Bun.deepEquals(seal, state.seal)) writeSyncState(directory, { ...state, etag: "", seal });
 }

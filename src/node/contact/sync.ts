@@ -128,7 +128,8 @@ async function prepareOrRevoke(
     const seal = compareWithSeal(organization, taken, { ...received, told: next.told }, edge);
     return { ...next, ...given({ seal }) };
   } catch (error) {
-    if (taken !== undefined) tellUnrendered(organization, taken, error);
+    const held = taken ?? takeSeals(undefined, organization.directory, edge.system.now());
+    tellUnrendered(organization, held, error);
     const sent = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
     const revocations = sent === undefined ? "" : await applySentRevocations(organization, sent, edge);
     if (received !== undefined) await applyCertificates(organization, received.files, edge);
