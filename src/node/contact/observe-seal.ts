@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { describeSeal, type LeftOut } from "../../engine/left-out.ts";
-import { messageOf } from "../../base/errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
 import { readSyncState, writeSyncState, type SyncState } from "../files/generations.ts";
@@ -73,6 +73,9 @@ export function tellUnrendered(
 ): void {
   const state = readSyncState(directory);
   if (state === undefined || !isSealMarked(directory)) return;
+  // Another reason, such as a damaged overrides.yml, has nothing to do with the seal.
+  const isOfSeal = error instanceof AppError && error.code === "untrusted_answer";
+  if (!isOfSeal && taken.held !== undefined) return;
   const reason = { key: "the new configuration", reason: messageOf(error).slice(0, 400) };
   const others = taken.refusal === undefined ? [] : [taken.refusal];
   const seal = seenOf(taken, directory, [reason, ...others]);

@@ -8,6 +8,7 @@ import * as v from "valibot";
 import { listOf, mergeYaml, stringifyYaml, valueAt, type YamlMap } from "../../../src/base/yaml.ts";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { readSyncState, writeSyncState } from "../../../src/node/files/generations.ts";
+import { isSealedExit } from "../../../src/node/files/granted/sealed-files.ts";
 import { keyHash } from "../../../src/node/files/granted/sealed-node.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";
 import { decodeBundle, encodePem } from "../../../src/pki/bundle.ts";
@@ -233,6 +234,15 @@ describe.each(["unprivileged", "closed"])("a thief's answer to a node that is %s
     expect((await synced()).told).toBe("");
     expect(listOf(valueAt(config(), "pki.blocklist"))).toContain(blocked);
   });
+});
+
+test("an exit is sealed with each of its addresses", () => {
+  const nodes = [sealedNode({ name: "exit", addresses: ["10.77.0.7", "fd77::7"], exit: ["any"] })];
+  const isSealed = (ip_address: string, ip_address6: string | null, name = "exit") =>
+    isSealedExit({ nodes }, { name, ip_address, ip_address6 });
+  expect([isSealed("10.77.0.7", null), isSealed("10.77.0.7", "fd77::7")]).toEqual([true, true]);
+  expect([isSealed("10.77.0.7", "fd77::9"), isSealed("10.77.0.9", null)]).toEqual([false, false]);
+  expect(isSealed("10.77.0.7", null, "thief")).toBeFalse();
 });
 
 /** Each with what the seal says of it. */

@@ -130,9 +130,15 @@ function sealedFacts(
 
 export function isSealedExit(
   { nodes }: Pick<EnforcedState, "nodes">,
-  { name, ip_address: address }: NonNullable<NodeConfig["exits"]>[number],
+  { name, ip_address: address, ip_address6: address6 }: NonNullable<NodeConfig["exits"]>[number],
 ): boolean {
-  return nodes.some((each) => each.name === name && each.addresses.includes(address) && each.exit.length > 0);
+  return nodes.some(
+    (each) =>
+      each.name === name &&
+      each.exit.length > 0 &&
+      each.addresses.includes(address) &&
+      (address6 === null || each.addresses.includes(address6)),
+  );
 }
 
 function refuse(reason: string): AppError {
