@@ -1,6 +1,7 @@
 // What goes through the nodes of an organization in steps: the rotation of its CAs, and updates in rings.
 
 import * as v from "valibot";
+import { NodeName, text } from "../protocol/values.ts";
 import { UpdateVersion } from "../protocol/updates/order.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
@@ -91,7 +92,51 @@ const Pem = (max: number) => v.pipe(foreignText(max), v.regex(/^-----BEGIN NEBUL
 /** Two certificates of each of 500 nodes. */
 const maxPems = 2_097_152;
 
+/** A node that needs a certificate of an offline CA: all that a signer puts into it. */
+const Sealable = v.object({
+  name: NodeName,
+  host_public_key: foreignText(1024),
+  groups: v.array(text(255)),
+  addresses: v.array(text(45)),
+  versions: v.array(
+    v.object({
+      version: v.picklist([1, 2]),
+      networks: v.array(text(64)),
+      unsafe_networks: v.array(text(64)),
+    }),
+  ),
+  /** lighthouse, relay, router, exit, or a group. */
+  why: v.array(Text),
+  /** The end of its certificate by an offline CA; null: it has none. */
+  certified_until: v.nullable(Time),
+  /** That certificate has all that the node has. */
+  is_whole: v.boolean(),
+  agent_version: v.nullable(Text),
+  engine_version: v.nullable(Text),
+});
+export type Sealable = v.InferOutput<typeof Sealable>;
+
 export const sealsApi = {
+  sealable: endpoint({
+    name: "seals_sealable_create",
+    method: "POST",
+    path: "/api/org/{slug}/seals/sealable/",
+    access: "admin",
+    scope: "policy",
+    reads: true,
+    summary:
+      "The nodes that need certificates of an offline CA: lighthouses, relays, routers, exits, and members of groups",
+    body: v.strictObject({ groups: v.pipe(v.array(text(255)), v.maxLength(1000)) }),
+    answers: {
+      200: {
+        description: "The nodes, and how many nodes run each version of the agent",
+        schema: v.object({
+          nodes: v.array(Sealable),
+          agents: v.array(v.object({ agent: Text, n: v.number() })),
+        }),
+      },
+    },
+  }),
   addAuthority: endpoint({
     name: "seals_ca_create",
     method: "POST",

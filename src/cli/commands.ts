@@ -43,6 +43,10 @@ const sections: readonly Section[] = [
         { description: "Send a heartbeat to the control plane" },
         async () => (await import("./node/checkin.ts")).command,
       ),
+      "key-words": lazyCommand(
+        { description: "Print the words of this machine's host key, for a signer" },
+        async () => (await import("./node/key-words.ts")).command,
+      ),
       netcheck: lazyCommand(
         { description: "Say what the network between this machine and its organizations permits" },
         async () => (await import("./node/netcheck.ts")).command,

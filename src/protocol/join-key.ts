@@ -22,6 +22,8 @@ export type JoinKey = {
    * keep the arguments of a command.
    */
   isShortLived: boolean;
+  /** The hash of the newest seal when the key was made, if nodes enforce it: the node takes nothing that does not follow it. */
+  seal?: string;
 };
 
 const formatVersion = "1";
@@ -37,6 +39,7 @@ const Content = v.strictObject({
   t: v.pipe(foreignText(128), v.regex(/^[\w-]+$/)),
   r: v.picklist(["node", "lighthouse"]),
   w: v.boolean(),
+  s: v.optional(v.pipe(foreignText(64), v.regex(/^[0-9a-f]{64}$/))),
 });
 
 export function formatJoinKey(key: JoinKey): string {
@@ -48,6 +51,7 @@ export function formatJoinKey(key: JoinKey): string {
       t: key.registrationToken,
       r: key.role,
       w: key.isShortLived,
+      ...given({ s: key.seal }),
     } satisfies v.InferInput<typeof Content>),
   );
   const text = Buffer.concat([content, checksum(content)]).toString("base64url");
@@ -88,7 +92,7 @@ export function parseJoinKey(text: string): JoinKey {
       `Update with \`${brand.executable} self-update\`, or ask for a new key.`,
     );
   }
-  const { a, o, c, t, r, w } = parsed.output;
+  const { a, o, c, t, r, w, s } = parsed.output;
   return {
     apiBase: a,
     slug: o,
@@ -96,6 +100,7 @@ export function parseJoinKey(text: string): JoinKey {
     registrationToken: t,
     role: r,
     isShortLived: w,
+    ...given({ seal: s }),
   };
 }
 

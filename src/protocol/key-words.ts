@@ -3,25 +3,28 @@
 
 /** 11 bits each. */
 const wordBits = 11;
-const count = 4;
+const usualCount = 4;
+/** For a host key that signers certify: 66 bits, since a thief may search for a key with the same words for long. */
+export const sealedKeyWords = 6;
 
-/** The words of a key. `fingerprint`: SHA-256 of the public key in hex, of which they hold the first 44 bits. */
-export function wordsOfKey(fingerprint: string): string[] {
+/** The words of a key. `fingerprint`: SHA-256 of the public key in hex, of which each word holds 11 bits. */
+export function wordsOfKey(fingerprint: string, count = usualCount): string[] {
   const all = list.split(/\s+/);
-  const bits = BigInt(`0x${fingerprint.slice(0, (wordBits * count) / 4)}`);
+  const spare = (4 - ((wordBits * count) % 4)) % 4;
+  const bits = BigInt(`0x${fingerprint.slice(0, Math.ceil((wordBits * count) / 4))}`);
   return Array.from({ length: count }, (_, at) => {
-    const index = (bits >> BigInt(wordBits * (count - 1 - at))) & BigInt((1 << wordBits) - 1);
+    const index = (bits >> BigInt(wordBits * (count - 1 - at) + spare)) & BigInt((1 << wordBits) - 1);
     return all[Number(index)] ?? "";
   });
 }
 
 /** Whether these are the words of the key, as users type them: in any case, with any spaces and signs between. */
-export function areWordsOfKey(typed: string, fingerprint: string): boolean {
+export function areWordsOfKey(typed: string, fingerprint: string, count = usualCount): boolean {
   const words = typed
     .toLowerCase()
     .split(/[^a-z]+/)
     .filter((word) => word !== "");
-  return words.join(" ") === wordsOfKey(fingerprint).join(" ");
+  return words.join(" ") === wordsOfKey(fingerprint, count).join(" ");
 }
 
 /** 2,048 common words of 4 to 8 letters. Two letters at least differ between any two, and none begins another. */

@@ -98,6 +98,7 @@ const lines: Readonly<Record<string, string[] | string>> = {
   switch: ["switch", "acme"],
   logs: ["logs", "acme"],
   "overlay update": ["overlay", "update", "--check"],
+  "key-words": "it reads files below its root",
   register: "it writes below its root; then it asks like `up`",
   unseal: "it removes files below its root",
   names: "it changes the unit of names alone, behind requireRootForUnits",

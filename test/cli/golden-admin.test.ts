@@ -232,6 +232,10 @@ async function noteSeal(): Promise<void> {
   const key = makeSshKey(join(place, "signer"));
   const secret = { input: "a long passphrase" };
   await note(`seal ca acme ${join(place, "offline.key")} --passphrase-file -`, secret);
+  await note("seal pending acme");
+  await note(
+    `seal sign acme --ca ${join(place, "offline.key")} --key ${key.file} --records ${place} --dry-run`,
+  );
   await note("seal show acme");
   const made = await note(`seal init acme --observe --signer ${key.file}.pub`);
   const { text } = v.parse(v.object({ text: v.string() }), made);

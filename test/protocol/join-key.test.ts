@@ -35,6 +35,10 @@ function refusalOf(given: string): AppError {
 test("a join key holds address, organization, CA, token and role, and is one word", () => {
   expect(text).toMatch(/^oaj1[\w-]+$/);
   expect(parseJoinKey(text)).toEqual(key);
+  const sealed = { ...key, seal: "5f".repeat(32) };
+  expect(parseJoinKey(formatJoinKey(sealed))).toEqual(sealed);
+  // Agents of 0.1.0 refuse a key with anything more: without an enforced seal it has nothing more.
+  expect(Buffer.from(text.slice(4), "base64url").toString("latin1")).not.toContain('"s":');
   const { caFingerprint: _, ...withoutCa } = { ...key, role: "node" as const, isShortLived: false };
   expect(parseJoinKey(formatJoinKey(withoutCa))).toEqual(withoutCa);
 });

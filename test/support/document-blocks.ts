@@ -72,6 +72,10 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   ...notHere("test/cli/seal-ca.test.ts types it", [
     "docs/security.md: agent admin seal ca acme acme-offline.key",
   ]),
+  ...notHere("test/cli/seal-sign.test.ts types it", [
+    "docs/security.md: agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519 --privileged db",
+    "docs/security.md: agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519 --enforce",
+  ]),
   ...notHere("test/e2e/rollouts.test.ts updates nodes in rings", [
     "docs/rollouts.md: sudo agent sync-config --org-slug acme --allow-updates agent,engine",
     "docs/rollouts.md: agent admin rollout create acme --engine 1.12.0",

@@ -105,9 +105,12 @@ export const aSeal: Maker = async ({ server, token }) => {
 /** One for all: an organization has a few of them. */
 const offlineCa = makeCa({ version: 1, name: "offline", notBefore: 1_700_000_000, notAfter: 4_000_000_000 });
 export const anOfflineCa: Maker = async () => ({ body: { certificate: encodePem(offlineCa.certificate) } });
-export const anOfflineCertificate: Maker = async ({ server, acme, node, token }) => {
-  const { body } = await anOfflineCa({ server, acme, node, token, name: String }, "owner");
+export const anOfflineCertificate: Maker = async (world) => {
+  const { server, acme, token } = world;
+  const { body } = await anOfflineCa(world, "owner");
   await server.send("POST", "/api/org/acme/seals/ca/", { token: token("owner") ?? "", body });
+  // Other examples change groups and networks of the usual node.
+  const node = await registerNode(server, acme, world.name("sealed"));
   const notBefore = Math.floor(server.clock.ms / 1000) - 300;
   const template = {
     version: 1 as const,

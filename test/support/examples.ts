@@ -338,6 +338,7 @@ const organizations: Record<string, Maker> = {
   seals_retrieve: nothing,
   seals_create: aSeal,
   seals_ca_create: anOfflineCa,
+  seals_sealable_create: () => ({ body: { groups: [] } }),
   seals_certificates_create: anOfflineCertificate,
   policy_confirm: aWaitingPolicy,
   policy_revert: aWaitingPolicy,

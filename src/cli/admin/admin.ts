@@ -297,6 +297,16 @@ export const adminCommands: CommandTable = {
     { description: "Make an offline CA on this machine, and let all nodes trust it" },
     async () => (await import("./seal/offline-ca.ts")).makeCa,
   ),
+  "admin seal pending": lazyCommand(
+    { description: "List the nodes that need a certificate of the offline CA" },
+    async () => (await import("./seal/sign.ts")).pending,
+  ),
+  "admin seal sign": lazyCommand(
+    {
+      description: "Show what changes, sign certificates and the next seal on this machine, and publish both",
+    },
+    async () => (await import("./seal/sign.ts")).sign,
+  ),
   "admin seal init": lazyCommand(
     { description: "Print the first seal: what the nodes of an organization may be told, for its signers" },
     async () => (await seal()).init,

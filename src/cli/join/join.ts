@@ -10,6 +10,7 @@ import type { Registration } from "../../node/enroll/register.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
 import type { Mode } from "../../protocol/values.ts";
+import { sealPin } from "./seal-pin.ts";
 import { sayProgress, type Context } from "../command.ts";
 
 /** `enrolled`: instead of a key, a user confirmed this machine in the browser, under this name. */
@@ -132,8 +133,9 @@ async function registrationOf(
   key: Joining,
   mode: Mode,
   isHere: boolean,
-  { settings, values, output }: Context,
+  context: Context,
 ): Promise<Registration> {
+  const { settings, values, output } = context;
   const { parseNodeName, readApiCaByFingerprint } = await import("../../node/enroll/register-input.ts");
   const { parsePermissions } = await import("../../node/files/permissions.ts");
   const { apiBase, slug, caFingerprint, registrationToken } = key;
@@ -161,6 +163,7 @@ async function registrationOf(
     approvalMs: wait === undefined ? undefined : wait * 1000,
     tell: output.say,
     wishes,
+    ...sealPin(context, { seal: key.seal, isKeyed: key.enrolled === undefined }),
   };
 }
 

@@ -4,6 +4,7 @@ import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Context, Implementation } from "../command.ts";
+import { sealFlag, sealPin } from "./seal-pin.ts";
 import { signInWithCode } from "../one-time-code.ts";
 import { accessTokenFlag, newKeysFlag, permissionFlags, trustFlags } from "./node-flags.ts";
 
@@ -66,6 +67,7 @@ export const command: Implementation = {
     },
     "listen-port": { type: "string", valueHint: "N", description: "Local UDP port of the engine" },
     ...trustFlags,
+    ...sealFlag,
     ...permissionFlags,
     wait: {
       type: "string",
@@ -163,9 +165,13 @@ async function readRegistration(context: Context) {
     approvalMs: approvalTime(context),
     tell: context.output.say,
     wishes,
+    ...sealPin(context, { isKeyed: isKeyed(values) }),
   };
   return { registration, former };
 }
+
+const isKeyed = (values: Context["values"]): boolean =>
+  ["registration-token", "registration-token-file"].some((each) => values.text(each) !== undefined);
 
 function approvalTime({ values }: Context): number | undefined {
   const seconds = values.duration("wait", 0);

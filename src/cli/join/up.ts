@@ -8,6 +8,7 @@ import type { Organization } from "../../node/files/organizations.ts";
 import { variableOf, readNamedFile } from "../values.ts";
 import type { Context, Implementation } from "../command.ts";
 import { newKeysFlag, permissionFlags } from "./node-flags.ts";
+import { sealFlag } from "./seal-pin.ts";
 
 /** Not a flag: a flag would put the key on the command line. */
 const keyVariable = variableOf("join-key");
@@ -48,6 +49,7 @@ export const up: Implementation = {
       type: "boolean",
       description: "With a URL: allow http:// to another machine; keys and tokens are not protected",
     },
+    ...sealFlag,
     "node-name": {
       type: "string",
       valueHint: "NAME",

@@ -142,6 +142,8 @@ export async function fillPending(
     allow: Partial<Permissions>;
     /** The hash of a seal that a signer told: in the join key, or from the user. */
     seal?: string | undefined;
+    /** Asked before a node without that begins with an enforced seal. */
+    confirmSeal?: ((hash: string) => Promise<void>) | undefined;
   },
   keys: Keys,
   apiBase: string,
@@ -163,6 +165,8 @@ export async function fillPending(
   const { held, refusal } = takeSeals(config.seals, pending, now, registration.seal);
   if (registration.seal !== undefined && held === undefined)
     throw notSealed(registration.seal, refusal?.reason);
+  const isNew = registration.seal === undefined && !existsSync(join(final, sealFile));
+  if (isNew && held?.seal.mode === "enforce") await registration.confirmSeal?.(held.hash);
   const seal = await sealInForce(pending, slug);
   const taken = await underSeal(seal, config.files, presentFiles(final));
   const place = {

@@ -78,6 +78,8 @@ export type Registration = WaitingOptions & {
   allow?: Partial<Permissions>;
   /** The hash of a seal that a signer told: in the join key, or from the user. */
   seal?: string | undefined;
+  /** Asked before a node without a hash begins with an enforced seal. Throws to refuse it. */
+  confirmSeal?: ((hash: string) => Promise<void>) | undefined;
   /** Optional properties of the node. */
   wishes: Pick<
     RegisterRequest,
@@ -132,8 +134,8 @@ export async function register(
     if (registration.name !== undefined && answer.node.name !== name)
       log.warn(`The control plane calls this node "${answer.node.name}", not "${name}": rename it there`);
     const allow = allowedBy(registration, directory);
-    const { seal } = registration;
-    const options = { slug, mode, apiCa, allow, seal, overlayVersion: request.overlay_version };
+    const { seal, confirmSeal } = registration;
+    const options = { slug, mode, apiCa, allow, seal, confirmSeal, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
     await takePlace(pending, directory, registration, system);
     if (former !== undefined) await forgetNode(former, system);

@@ -8,6 +8,7 @@ import { certifiedNetwork } from "../../pki/certificate.ts";
 import { decodeBundle, encodePem } from "../../pki/bundle.ts";
 import { fingerprints, signCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
 import { holdsNetwork, parseNetwork } from "../../base/ip.ts";
+import { demandedIn } from "./demanded-ca.ts";
 import { isLimited } from "./make-authorities.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
@@ -19,6 +20,7 @@ import { queryAll, queryOne } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import { readSeals } from "../store/tables/policies.ts";
 import { isExit } from "../../protocol/routing/roles.ts";
 
 const dayMs = 86_400_000;
@@ -86,8 +88,9 @@ export async function issueOverlay(
     isBounded ? limitCertificates(tx, org, asked, system.now()) : undefined,
   ]);
   const node = await giveSecondAddress(tx, org, asked);
+  const privileged = demandedIn(await readSeals(tx, org.id))?.groups ?? [];
   const signing = versionsOf(org).map((version) =>
-    signFresh(tx, org, node, { version, authority, now: system.now() }),
+    signFresh(tx, org, node, privileged, { version, authority, now: system.now() }),
   );
   const [, ...issued] = await Promise.all([retireCurrent(tx, asked.id, "overlay"), ...signing]);
   await Promise.all(issued.map((each) => storeCertificate(tx, node, system, each)));
@@ -122,6 +125,18 @@ export function fits(org: IssuingOrg, node: NodeRow, certificate: NebulaCertific
   );
 }
 
+/** Whether these are certificates of all versions of the organization, with all that the node has. */
+export function isWhole(org: IssuingOrg, node: NodeRow, all: readonly NebulaCertificate[]): boolean {
+  const versions = all.map(({ version }) => version).toSorted((a, b) => a - b);
+  const isMissing = ({ groups, unsafeNetworks, version }: NebulaCertificate) =>
+    certifiedGroups(node).some((group) => !groups.includes(group)) ||
+    subnetsOf(node, version).some((each) => !unsafeNetworks.includes(each));
+  return (
+    versions.join() === versionsOf(org).join() &&
+    all.every((each) => fits(org, node, each) && !isMissing(each))
+  );
+}
+
 /**
  * Signatures are deterministic: two certificates of the same second with the same content have the same fingerprint,
  * which may be on the blocklist. So shorten the lifetime second by second until the fingerprint is new.
@@ -130,6 +145,7 @@ async function signFresh(
   tx: Transaction,
   org: IssuingOrg,
   node: NodeRow,
+  privileged: readonly string[],
   { version, authority, now }: { version: 1 | 2; authority: OverlayAuthority; now: number },
 ): Promise<IssuedCertificate> {
   if (node.hostPublicKey === null) throw new AppError("internal", "The node has no key to sign for");
@@ -140,7 +156,8 @@ async function signFresh(
     name: node.name,
     networks: permitted("networks", networksOf(org, node, version)),
     unsafeNetworks: permitted("unsafeNetworks", subnetsOf(node, version)),
-    groups: certifiedGroups(node),
+    // Nodes that enforce a seal would refuse the certificate. These groups wait for signers.
+    groups: certifiedGroups(node).filter((group) => !privileged.includes(group)),
     notBefore: Math.max(Math.floor((now - backdatedMs) / 1000), ca.notBefore),
     publicKey: readHostPublicKey(node.hostPublicKey),
   };

@@ -12,7 +12,6 @@ import {
   verifyCertificate,
   type NebulaCertificate,
 } from "../../pki/nebula.ts";
-import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
@@ -21,7 +20,7 @@ import { queryAll } from "../store/table.ts";
 import { authorities, certificates } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";
-import { fits, outdatePhones, readIssuingOrg, setRenewal, versionsOf, type IssuingOrg } from "./issue.ts";
+import { isWhole, outdatePhones, readIssuingOrg, setRenewal } from "./issue.ts";
 import { isLimited } from "./make-authorities.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "clock">;
@@ -132,7 +131,8 @@ export async function storeOffline(
       const id = byKey.get(key);
       if (id === undefined) throw refused(`No node has the key of the certificate of "${own[0]?.name}".`);
       const node = await findNode(tx, org.id, id);
-      requireFit(issuing, node, own);
+      if (own.some(({ isCa }) => isCa) || !isWhole(issuing, node, own))
+        throw refused(`The node ${node.name} has changed since its certificate was signed: sign it again.`);
       if (await storeOwn(tx, node, cas, own, system)) {
         stored.push(node.name);
         await raiseOwnVersion(tx, org.id, id);
@@ -194,20 +194,6 @@ async function storeOwn(
   }
   await setRenewal(tx, node.id);
   return true;
-}
-
-function requireFit(org: IssuingOrg, node: NodeRow, signed: readonly NebulaCertificate[]): void {
-  const versions = signed.map(({ version }) => version).toSorted((a, b) => a - b);
-  if (versions.join() !== versionsOf(org).join())
-    throw refused(`${node.name} needs certificates of the versions ${versionsOf(org).join(" and ")}.`);
-  for (const each of signed) {
-    if (
-      each.isCa ||
-      !fits(org, node, each) ||
-      certifiedGroups(node).some((group) => !each.groups.includes(group))
-    )
-      throw refused(`The node ${node.name} has changed since its certificate was signed: sign it again.`);
-  }
 }
 
 const refused = (message: string) => new AppError("conflict", message);

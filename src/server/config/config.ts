@@ -17,6 +17,7 @@ import {
 } from "../../base/yaml.ts";
 import { can, parseEngineVersion, type EngineVersion } from "../../engine/features.ts";
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
+import { withAuthority, type Demanded } from "../certificates/demanded-ca.ts";
 import { compileRules } from "../policy/firewall.ts";
 import { isSelf, type Rule } from "../../api/rules.ts";
 import { costOf } from "../../protocol/routing/advertised.ts";
@@ -72,6 +73,8 @@ export type ConfigSource = {
   blocklist: readonly string[];
   /** How often engines had to check open flows again. */
   flowRechecks: number;
+  /** Only where nodes enforce a seal. */
+  demanded?: Demanded | undefined;
 };
 
 export type ConfigView = ConfigSource & {
@@ -304,13 +307,14 @@ function routesOver(others: readonly Hub[], node: NodeKind, hasIpv6: boolean): Y
 
 function firewall(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const rules = compileRules(view.rules, node, view.nodeNames, engine);
+  const demanding = (rule: YamlMap) => withAuthority(rule, view.demanded);
   return {
     ...(can(engine, "firewall_actions") ? { inbound_action: "drop", outbound_action: "drop" } : {}),
     conntrack: conntrackDefaults,
-    outbound: rules.outbound.flatMap((rule) => withSubnets(rule, node, engine)),
+    outbound: rules.outbound.flatMap(demanding).flatMap((rule) => withSubnets(rule, node, engine)),
     inbound: [
-      ...rules.inbound.flatMap((rule) => withSubnets(rule, node, engine)),
-      ...exitRules(view, node, engine),
+      ...rules.inbound.flatMap(demanding).flatMap((rule) => withSubnets(rule, node, engine)),
+      ...exitRules(view, node, engine).flatMap(demanding),
     ],
   };
 }

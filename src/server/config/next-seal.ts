@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { AppError, messageOf } from "../../base/errors.ts";
+import { given } from "../../base/given.ts";
 import {
   followSeals,
   openNextSeal,
@@ -15,6 +16,7 @@ import { parseSshKey, sshFingerprint } from "../../pki/ssh-signature.ts";
 import {
   canonicalJson,
   Seal,
+  type SealedIdentity,
   type SealedNode,
   type SealedRule,
   type SealedState,
@@ -77,6 +79,7 @@ export function nextSeal(
   state: SealedState,
   signers: readonly Signer[],
   nowMs: number,
+  mode: Seal["mode"] = held?.seal.mode ?? "observe",
 ): NextSeal | undefined {
   const seal = v.parse(Seal, {
     version: 1,
@@ -84,7 +87,7 @@ export function nextSeal(
     made_at: Math.max(Math.floor(nowMs / 1000), held?.seal.made_at ?? 0),
     first: held === undefined ? null : (held.seal.first ?? held.hash),
     previous: held?.hash ?? null,
-    mode: "observe",
+    mode,
     threshold: 1,
     signers: [...signers],
     state,
@@ -95,13 +98,39 @@ export function nextSeal(
   return { number: seal.number, text, hash: sealHash(text) };
 }
 
-type Content = Pick<Seal, "state" | "signers">;
+type Content = Pick<Seal, "state" | "signers" | "mode">;
 
 /** `before`: the seal that the signer knows, which need not be the newest. */
 export function changesOf(before: Content | undefined, after: Content): Differences & { signers: string[] } {
   const signers = signerDifferences(before?.signers ?? [], after.signers);
-  return { ...differencesOf(before?.state, after.state), signers };
+  const { gained, lost } = differencesOf(before?.state, after.state);
+  const mode = (before?.mode ?? "observe") === after.mode ? [] : [modeWords[after.mode]];
+  return { gained: [...mode, ...gained], lost, signers };
 }
+
+const modeWords = {
+  enforce: "ENFORCE: nodes refuse what the seal does not say",
+  observe: "OBSERVE ALONE: nodes no longer refuse what the seal does not say",
+} satisfies Record<Seal["mode"], string>;
+
+/** What the control plane proposes, with what signers alone decide: CAs, privileged groups and identities of the held seal. */
+export function carriedOn(state: SealedState, held: SealedState | undefined): SealedState {
+  const sealing = held?.sealing;
+  if (held === undefined || sealing === undefined) return state;
+  const sealed = new Map(
+    held.nodes.flatMap((node) => (node.identity === undefined ? [] : [[node.name, node]])),
+  );
+  const present = state.nodes.map((node) => ({
+    ...node,
+    ...given({ identity: sealed.get(node.name)?.identity }),
+  }));
+  const others = [...sealed.values()].filter(({ name }) => !state.nodes.some((node) => node.name === name));
+  const without = others.map((node) => ({ ...node, lighthouse: false, relay: false, routes: [], exit: [] }));
+  return { ...state, nodes: byName([...present, ...without]), sealing };
+}
+
+export const byName = (nodes: readonly SealedNode[]): SealedNode[] =>
+  nodes.toSorted((a, b) => (a.name < b.name ? -1 : 1));
 
 export type Differences = { gained: string[]; lost: string[] };
 
@@ -122,9 +151,29 @@ function statementsOf(state: SealedState): string[] {
     ...state.networks.map((network) => `overlay network ${network}`),
     ...state.authorities.map((print) => `CA ${print}`),
     `order key ${state.order_key.kid} ${state.order_key.x}`,
-    ...state.rules.map(ruleWords),
+    ...sealingWords(state),
+    ...state.rules.map(
+      (rule) => `${ruleWords(rule)}${demands(rule, state) ? ", with a certificate of the offline CA" : ""}`,
+    ),
     ...state.nodes.flatMap(nodeWords),
   ];
+}
+
+function sealingWords({ sealing }: SealedState): string[] {
+  if (sealing === undefined) return [];
+  const { offline, privileged, revoked, network6 } = sealing;
+  return [
+    ...offline.map((print) => `offline CA ${print}`),
+    ...privileged.map((each) => `privileged ${sideWords({ group: each })}: only an offline CA gives it`),
+    ...revoked.map((print) => `revoked certificate ${print}`),
+    ...(network6 === undefined ? [] : [`sealed network ${network6}`]),
+  ];
+}
+
+/** Whether engines demand an offline CA of the peer. All else is also what whoever has the control plane may use. */
+function demands({ peer }: SealedRule, { sealing, nodes }: SealedState): boolean {
+  if ("group" in peer) return sealing?.privileged.includes(peer.group) === true;
+  return "node" in peer && nodes.some(({ name, identity }) => name === peer.node && identity !== undefined);
 }
 
 function ruleWords({ direction, protocol, ports, peer, target }: SealedRule): string {
@@ -139,9 +188,10 @@ function sideWords(side: SealedRule["peer"]): string {
   return "node" in side ? `node ${side.node}` : `network ${side.cidr}`;
 }
 
-function nodeWords({ name, addresses, ...node }: SealedNode): string[] {
+function nodeWords({ name, addresses, identity, ...node }: SealedNode): string[] {
   const at = `${name} (${addresses.join(", ")})`;
   return [
+    ...(identity === undefined ? [] : identityWords(at, identity)),
     ...(node.lighthouse ? [`lighthouse ${at}`] : []),
     ...(node.relay ? [`relay ${at}`] : []),
     ...node.routes.map((network) => `route to ${network} through ${at}`),
@@ -149,6 +199,14 @@ function nodeWords({ name, addresses, ...node }: SealedNode): string[] {
       (group) =>
         `exit to the internet through ${at} for ${sideWords(group === "any" ? { any: true } : { group })}`,
     ),
+  ];
+}
+
+function identityWords(at: string, { kind, key, groups, address6 }: SealedIdentity): string[] {
+  // Not the words: a signer would copy them from here, and they must come from the machine.
+  return [
+    `sealed node ${at}, ${kind}${address6 === undefined ? "" : `, ${address6}`}, host key ${key}`,
+    ...groups.map((each) => `${sideWords({ group: each })} for the sealed node ${at}`),
   ];
 }
 

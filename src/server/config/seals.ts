@@ -3,8 +3,14 @@
 
 import { AppError } from "../../base/errors.ts";
 import { decodeCaBundle, fingerprint } from "../../pki/nebula.ts";
-import { followSeals } from "../../pki/seal.ts";
-import { maxSeals, SealedState, type SealedNode, type SignedSeal } from "../../protocol/seals/seal.ts";
+import { followSeals, openTrusted } from "../../pki/seal.ts";
+import {
+  maxSeals,
+  SealedState,
+  type Seal,
+  type SealedNode,
+  type SignedSeal,
+} from "../../protocol/seals/seal.ts";
 import type { Peer, Rule, Target } from "../../api/rules.ts";
 import * as v from "valibot";
 import { record, type Actor } from "../audit/record.ts";
@@ -93,7 +99,7 @@ export async function publishSeal(
     const { seal, hash } = openForAll(signed, newest, org.slug, at);
     if (hash === newest?.hash) return { number: seal.number, hash };
     await policies.upsert(tx, { orgId: org.id, createdAt: at }, "ON CONFLICT (org_id) DO NOTHING");
-    await policies.update(tx, { orgId: org.id }, { seals: [...neededAfter(seals), signed].slice(-maxSeals) });
+    await policies.update(tx, { orgId: org.id }, { seals: keptWith(seals, signed, seal) });
     await raiseConfigVersion(tx, org.id);
     const after = { number: seal.number, hash, signers: seal.signers.map(({ name }) => name) };
     await record(tx, {
@@ -107,6 +113,24 @@ export async function publishSeal(
     return { number: seal.number, hash };
   });
 }
+
+/** Enforced seals: as many as fit into an answer, the newest ones, because a join key names the newest when it was made. */
+function keptWith(seals: readonly SignedSeal[], signed: SignedSeal, { mode }: Seal): SignedSeal[] {
+  if (mode !== "enforce") return [...neededAfter(seals), signed].slice(-maxSeals);
+  const all = [...seals, signed];
+  const signersOf = ({ text }: SignedSeal) => openTrusted(text).seal.signers;
+  const size = () => all.reduce((sum, { text }) => sum + text.length, 0);
+  while (all.length > maxSeals || size() > maxKeptBytes) {
+    const signers = all.map(signersOf);
+    const at = signers.findIndex(
+      (each, place) => place > 0 && place < all.length - 1 && Bun.deepEquals(each, signers[place - 1]),
+    );
+    if (at < 0) break;
+    all.splice(at, 1);
+  }
+  return all.slice(-maxSeals);
+}
+const maxKeptBytes = 1_048_576;
 
 /**
  * A node that was away follows from one change of the signers to the next. A seal by the same signers as the one before is

@@ -6,6 +6,7 @@ import type { SignedSeal } from "../../protocol/seals/seal.ts";
 import type { OrderKey } from "../../protocol/values.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
 import { inSlices } from "../http/heavy-work.ts";
+import { demandedIn } from "../certificates/demanded-ca.ts";
 import { makeConfigView, type ConfigView } from "./config.ts";
 import { testable, type TestableRules } from "../policy/firewall.ts";
 import type { Rule } from "../../api/rules.ts";
@@ -138,6 +139,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
      WHERE org_id = $1 AND (retired_at IS NULL OR private_key_sealed <> '') AND not_after > $2 ORDER BY id`,
     [orgId, now],
   );
+  const seals = await readSeals(reader, orgId);
   const config = makeConfigView({
     slug: org.slug,
     networks: [org.network, ...(org.network6 === null ? [] : [org.network6])],
@@ -150,6 +152,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     pausedRelays: (await relayTraffic.all(reader, { orgId, isPaused: true })).map(({ nodeId }) => nodeId),
     blocklist: await readBlocklist(reader, orgId, now),
     flowRechecks: org.flowRechecks,
+    demanded: demandedIn(seals),
   });
   let parsed: Promise<TestableRules> | undefined;
   return {
@@ -167,7 +170,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     formerTrust: trustIn(cas),
     orderKey: org.orderPublic,
     orderKeyProof: org.orderKeyProof,
-    seals: await readSeals(reader, orgId),
+    seals,
   };
 }
 

@@ -2,9 +2,11 @@
 // files that remain.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { fingerprintOfHostKey, publicPemOfHostKey } from "../../../src/pki/keys.ts";
+import { wordsOfKey } from "../../../src/protocol/key-words.ts";
 import {
   apiBase,
   makeNodeWorld,
@@ -40,6 +42,26 @@ test("register prints its result and the remaining steps", async () => {
     },
   });
   expect(stderr).toContain("--no-start");
+});
+
+test("key-words prints six words of the host key, from its private half", async () => {
+  const { directory } = await world.register();
+  const { stdout, status } = await world.agent(["key-words", "acme"]);
+  const print = fingerprintOfHostKey(publicPemOfHostKey(readFileSync(join(directory, "host.key"), "utf8")));
+  expect([status, stdout]).toEqual([0, `alpha: ${wordsOfKey(print, 6).join(" ")}\n`]);
+  // The first ones are those that a browser asks for.
+  expect(wordsOfKey(print, 6).slice(0, 4)).toEqual(wordsOfKey(print));
+});
+
+test("register refuses a hash that is none", async () => {
+  const { status, stderr } = await world.agent([
+    ...registerWords,
+    "--registration-token",
+    "a",
+    "--seal",
+    "5f",
+  ]);
+  expect([status, stderr]).toEqual([2, expect.stringContaining("64 hexadecimal digits")]);
 });
 
 test("register without a token and terminal, or with two tokens: exit 2", async () => {

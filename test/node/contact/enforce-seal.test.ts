@@ -484,4 +484,20 @@ describe("a registration with the hash of a seal", () => {
       expect(existsSync(join(world.root, "acme"))).toBeFalse();
     }
   });
+
+  test("without one, an enforced seal counts only once its user has compared it", async () => {
+    const { signed } = await seal();
+    rmSync(join(world.root, "acme"), { recursive: true });
+    const asked: string[] = [];
+    const refuse = async (hash: string) => {
+      asked.push(hash);
+      throw new Error("not compared");
+    };
+    const refused = world.register({ name: "beta", confirmSeal: refuse });
+    expect(await refused.then(String, String)).toContain("not compared");
+    expect([asked, existsSync(join(world.root, "acme"))]).toEqual([[sealHash(signed.text)], false]);
+    // By a join key of before: as such keys always did.
+    await world.register({ name: "beta" });
+    expect(existsSync(join(world.root, "acme", "seal-enforced"))).toBeTrue();
+  });
 });

@@ -34,12 +34,12 @@ const howToSign = (slug: string) =>
 
 export const init: Implementation = {
   notes: `Prints the first seal of an organization: all that its nodes are told now, in words on standard error, and as the text to
-sign on standard output. Each signer signs it. Nodes that hold a seal tell what it would refuse, and refuse nothing yet.`,
+sign on standard output. Each signer signs it. Nodes that hold a seal tell what it would refuse, and refuse nothing until \`sign --enforce\`.`,
   args: {
     ...orgArg,
     observe: {
       type: "boolean",
-      description: "Nodes tell what the seal would refuse (no other mode exists yet)",
+      description: "Nodes tell what the seal would refuse. `sign --enforce` follows",
     },
     ...signerFlag,
     ...targetFlags,
@@ -51,7 +51,7 @@ sign on standard output. Each signer signs it. Nodes that hold a seal tell what 
     const { words, values } = context;
     const [slug = ""] = words;
     if (!values.on("observe"))
-      throw new AppError("usage", "Give --observe: seals that nodes enforce do not exist yet");
+      throw new AppError("usage", "Give --observe: `sign --enforce` makes nodes enforce a later seal");
     const signers = await readSigners(context);
     if (signers.length === 0)
       throw new AppError("usage", "Give the public key of a signer with --signer FILE");
@@ -142,12 +142,12 @@ export const show: Implementation = {
   async run(context) {
     const [slug = ""] = context.words;
     const shown = await read(context, (api) => api.call(policyApi.seals, { slug }));
-    const { newestOf, differencesOf, signerWords, shownText } =
+    const { carriedOn, newestOf, differencesOf, signerWords, shownText } =
       await import("../../../server/config/next-seal.ts");
     const held = newestOf(shown.seals);
     if (held === undefined) return context.output.result({ sealed: false }, `${slug} is not sealed.\n`);
     const { seal, hash } = held;
-    const { gained, lost } = differencesOf(seal.state, shown.state);
+    const { gained, lost } = differencesOf(seal.state, carriedOn(shown.state, seal.state));
     const waits = [...gained.map((each) => `+ ${each}`), ...lost.map((each) => `- ${each}`)];
     const { number, mode, made_at: madeAt } = seal;
     const signers = seal.signers.map(signerWords);
@@ -166,7 +166,7 @@ export const show: Implementation = {
   },
 };
 
-async function readKnown({ values }: Context, { seals }: Shown): Promise<OpenedSeal> {
+export async function readKnown({ values }: Context, { seals }: Shown): Promise<OpenedSeal> {
   const known = values.required("known");
   const hash = known.toLowerCase();
   const { knownFile, knownIn } = await import("../../../server/config/next-seal.ts");
@@ -196,9 +196,11 @@ async function printSeal(
   signers: readonly Signer[],
 ): Promise<void> {
   const [slug = ""] = words;
-  const { changesOf, nextSeal, shownText } = await import("../../../server/config/next-seal.ts");
-  const next = nextSeal(held?.newest, state, signers, system.now());
-  const changes = changesOf(held?.known.seal, { state, signers: [...signers] });
+  const { carriedOn, changesOf, nextSeal, shownText } = await import("../../../server/config/next-seal.ts");
+  const after = carriedOn(state, held?.newest.seal.state);
+  const next = nextSeal(held?.newest, after, signers, system.now());
+  const mode = held?.newest.seal.mode ?? "observe";
+  const changes = changesOf(held?.known.seal, { state: after, signers: [...signers], mode });
   const { gained, lost, signers: changed } = changes;
   const isOlder = held !== undefined && held.known.hash !== held.newest.hash;
   const number = next?.number ?? held?.newest.seal.number;

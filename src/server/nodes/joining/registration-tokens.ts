@@ -14,6 +14,8 @@ import { formatTime } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";
 import { isLoopback } from "../../../base/loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
+import { sealHash } from "../../../pki/seal.ts";
+import { demandedIn } from "../../certificates/demanded-ca.ts";
 import { requireRole } from "../../users/late-rights.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import { ensureGroups } from "../../policy/groups.ts";
@@ -24,6 +26,7 @@ import type { ServerOptions } from "../../options.ts";
 import type { Row, Transaction } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { nodes } from "../../store/tables/nodes.ts";
+import { readSeals } from "../../store/tables/policies.ts";
 import { registrationTokens, type RegistrationTokenRow } from "../../store/tables/joining.ts";
 
 const usualSilenceS = 600;
@@ -94,6 +97,9 @@ export async function createRegistrationToken(
     });
     return created;
   });
+  const seals = await readSeals(db, org.id);
+  const newest = demandedIn(seals) === undefined ? undefined : seals.at(-1);
+  const seal = newest === undefined ? undefined : sealHash(newest.text);
   const join_key = formatJoinKey({
     apiBase: services.publicUrl,
     slug: org.slug,
@@ -101,8 +107,9 @@ export async function createRegistrationToken(
     registrationToken: token,
     role: made.is_lighthouse ? "lighthouse" : "node",
     isShortLived: made.uses === 1 && request.expires_in <= shortLivedS,
+    ...given({ seal }),
   });
-  return { ...made, token, command: registerLine(services, org.slug, made, token), join_key };
+  return { ...made, token, command: registerLine(services, org.slug, made, token, seal), join_key };
 }
 
 /** Seconds: the longest life of a key that `agent up` accepts as a word of its command line. */
@@ -156,6 +163,7 @@ export function registerLine(
   slug: string,
   { is_lighthouse: isLighthouse }: { is_lighthouse: boolean },
   token: string,
+  seal?: string,
 ): string {
   const { protocol, hostname } = new URL(publicUrl);
   return [
@@ -165,6 +173,7 @@ export function registerLine(
     ...(protocol === "http:" && !isLoopback(hostname) ? ["--allow-plain-http"] : []),
     // Without them the token would make an ordinary node, and be used up.
     ...(isLighthouse ? ["--is-lighthouse", "--is-relay"] : []),
+    ...(seal === undefined ? [] : [`--seal ${seal}`]),
     "--registration-token-file -",
   ].join(" ");
 }

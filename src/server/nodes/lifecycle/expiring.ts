@@ -9,15 +9,18 @@ import { certificates } from "../../store/tables/certificates.ts";
 
 /** Renewal is due long before that, so the node was offline. */
 const expiringMs = 14 * 86_400_000;
+/** Signers renew it, whom nothing else tells. */
+const offlineExpiringMs = 60 * 86_400_000;
 const announcedTogether = 100;
 
 const expiringPick = certificates.pick("id", "orgId", "nodeId", "fingerprint", "notAfter");
 
 export async function announceExpiring({ db, system }: Pick<ServerOptions, "db" | "system">): Promise<void> {
   const now = system.now();
-  const due = `state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL AND not_after < $1`;
+  const due = `state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL AND (not_after < $1
+    OR not_after < $2 AND authority_id IN (SELECT id FROM authorities WHERE offline = 1))`;
   const first = `SELECT ${expiringPick.select()} FROM certificates WHERE ${due} LIMIT ${announcedTogether}`;
-  const found = await queryAll(db, expiringPick, first, [now + expiringMs]);
+  const found = await queryAll(db, expiringPick, first, [now + expiringMs, now + offlineExpiringMs]);
   await forAll(Map.groupBy(found, orgOf), orgOfEntry, ([orgId, expiring]) =>
     db.writeFor({ org: orgId }, async (tx) => {
       for (const { id, nodeId, fingerprint, notAfter } of expiring) {

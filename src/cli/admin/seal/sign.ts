@@ -1,0 +1,374 @@
+// `agent admin seal pending` and `sign`: a signer's daily work. What is signed is computed and shown here, from the seal that
+// this signer knows; the control plane's list decides nothing but which nodes are asked about.
+
+import { join } from "node:path";
+import type { AnswerOf } from "../../../api/endpoint.ts";
+import { policyApi } from "../../../api/policy.ts";
+import { request } from "../../../api/request.ts";
+import { sealsApi, type Sealable } from "../../../api/rollouts.ts";
+import { brand } from "../../../brand.ts";
+import { buildInfo } from "../../../build-info.ts";
+import { AppError } from "../../../base/errors.ts";
+import { countOf } from "../../../base/quantities.ts";
+import type { Context, Implementation } from "../../command.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import type { Cell } from "../../table.ts";
+import type { Flags } from "../../values.ts";
+import { read, write, type Api } from "../api.ts";
+import { passphraseFlag, readPassphrase } from "../passphrase.ts";
+import { targetFlags } from "../target.ts";
+import { openRecords, recordsFlag, type Records } from "./records.ts";
+import { readKnown } from "./seals.ts";
+
+type NextSeals = typeof import("../../../server/config/next-seal.ts");
+type SignSeals = typeof import("../../../server/config/sign-seal.ts");
+type OpenedSeal = ReturnType<NextSeals["newestAfter"]>;
+type Shown = AnswerOf<typeof policyApi.seals>;
+type Asked = AnswerOf<typeof sealsApi.sealable>;
+type State = Shown["state"];
+type Issued = Parameters<SignSeals["sealedBy"]>[3];
+
+export const pending: Implementation = {
+  notes: `Lists the nodes that need a certificate of the offline CA: members of the privileged groups of the newest seal, lighthouses, relays,
+routers and exits. A certificate is due 60 days before its end. \`sign\` makes them.`,
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin seal pending acme`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const { newestOf } = await import("../../../server/config/next-seal.ts");
+    const { dueIn } = await import("../../../server/config/sign-seal.ts");
+    const { nodes } = await read(context, async (api) => {
+      const { seals } = await api.call(policyApi.seals, { slug });
+      const groups = newestOf(seals)?.seal.state.sealing?.privileged ?? [];
+      return api.call(sealsApi.sealable, { slug }, { groups });
+    });
+    const due = dueIn(nodes, context.system.now());
+    const rows = due.map((node): Cell[] => [
+      node.name,
+      node.why.join(", "),
+      stateOf(node),
+      node.agent_version,
+      node.engine_version,
+    ]);
+    const listed = due.map(({ name, why, certified_until, is_whole, agent_version, engine_version }) => ({
+      name,
+      why,
+      certified_until,
+      is_whole,
+      agent_version,
+      engine_version,
+    }));
+    context.output.list(
+      { waiting: listed, signed: nodes.length - due.length },
+      {
+        columns: ["NODE", "BECAUSE", "CERTIFICATE", "AGENT", "ENGINE"],
+        rows,
+        none: "No node waits for a certificate of the offline CA.",
+      },
+    );
+  },
+};
+
+function stateOf({ certified_until: until, is_whole: isWhole }: Sealable): string {
+  if (until === null) return "none";
+  return isWhole ? `until ${until}` : "outdated";
+}
+
+const signFlags: Flags = {
+  ca: {
+    type: "string",
+    valueHint: "FILE",
+    required: true,
+    description: "File of the offline CA's key, as `seal ca` wrote it",
+  },
+  key: {
+    type: "string",
+    valueHint: "FILE",
+    required: true,
+    description: "Your SSH key, as for `ssh-keygen -f`",
+  },
+  known: {
+    type: "string",
+    valueHint: "HASH|FILE",
+    description: "The last seal that you know, if your records have none",
+  },
+  privileged: {
+    type: "string",
+    valueHint: "GROUP",
+    repeatable: true,
+    description: "Only the offline CA gives this group from now on",
+  },
+  "not-privileged": {
+    type: "string",
+    valueHint: "GROUP",
+    repeatable: true,
+    description: "The control plane may give this group again",
+  },
+  open: {
+    type: "string",
+    valueHint: "NODE",
+    repeatable: true,
+    description: "This sealed node serves unprivileged nodes too",
+  },
+  closed: {
+    type: "string",
+    valueHint: "NODE",
+    repeatable: true,
+    description: "This sealed node has tunnels with sealed nodes alone",
+  },
+  words: {
+    type: "string",
+    valueHint: "NODE=WORDS",
+    repeatable: true,
+    description: "The words of a node's host key, from its machine (default: ask on the terminal)",
+  },
+  enforce: { type: "boolean", description: "Nodes refuse from now on what the seal does not say" },
+  observe: { type: "boolean", description: "Nodes only tell it" },
+  yes: { type: "boolean", description: "Do not ask after the changes are shown" },
+};
+
+export const sign: Implementation = {
+  notes: `Shows all that changes from the last seal that you signed, asks for the words of each new host key, which \`${brand.executable} key-words\` prints on the
+machine itself, and then signs: certificates of the nodes with the offline CA, and the seal with \`ssh-keygen\`. It publishes both. Run it on the
+machine of a signer. What you sign is noted there, and a second seal with the same number is refused. Nothing of the CA's key leaves the machine.`,
+  args: { ...orgArg, ...signFlags, passphrase: passphraseFlag, ...recordsFlag, ...targetFlags },
+  examples: [
+    `${brand.executable} admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519 --privileged db`,
+  ],
+  async run(context) {
+    const { words, output } = context;
+    const [slug = ""] = words;
+    const records = await openRecords(context, slug);
+    const done = await write(context, async (api) => {
+      const prepared = await prepare(context, api, records);
+      return { ...request(policyApi.publishSeal, { slug }, prepared.body), effect: prepared.effect };
+    });
+    if (done === undefined) return;
+    output.result(done, `Published seal ${done.number}: ${done.hash}\n`);
+    output.say(
+      `Your records are in ${records.directory}: keep a copy. Compare the beginning of the hash with \`${brand.executable} status\` of some machines.`,
+    );
+  },
+};
+
+type Body = { text: string; signatures: string[] };
+type Prepared = { body: Body; effect: string };
+
+async function prepare(context: Context, api: Api, records: Records): Promise<Prepared> {
+  const { words, output, settings, system } = context;
+  const [slug = ""] = words;
+  const next = await import("../../../server/config/next-seal.ts");
+  const signing = await import("../../../server/config/sign-seal.ts");
+  const shown = await api.call(policyApi.seals, { slug });
+  const kept = records.newest();
+  const published = next.newestOf(shown.seals);
+  if (kept !== undefined && kept.number > (published?.seal.number ?? 0)) {
+    const effect = `publish seal ${kept.number} of ${slug}, which was signed here before`;
+    return { body: { text: kept.text, signatures: [kept.signature] }, effect };
+  }
+  const known = kept === undefined ? await knownOf(context, shown) : next.knownFile(kept.text);
+  const newest = known === undefined ? undefined : next.newestAfter(shown.seals, known);
+  const plan = await plannedSeal(context, api, shown, newest, records);
+  const { state, asked, mode } = plan;
+  const signers = newest?.seal.signers ?? [next.readSigner(await publicHalf(context))];
+  const made = next.nextSeal(newest, state, signers, system.now(), mode);
+  const due = signing.dueIn(asked.nodes, system.now());
+  if (mode === "enforce" && newest?.seal.mode !== "enforce")
+    refuseEarly(signing.obstacles(asked, state, buildInfo.version));
+  showChanges(context, next, known, newest, { state, signers, mode }, made, due);
+  const number = made?.number ?? newest?.seal.number ?? 1;
+  const effect = `sign ${countOf(due.length, "node")} and seal ${number} of ${slug}`;
+  const again = shown.seals.at(-1) ?? { text: "", signatures: [] };
+  if (settings.dryRun || (made === undefined && due.length === 0)) {
+    if (!settings.dryRun) output.say("Nothing waits for your signature.");
+    return { body: again, effect };
+  }
+  await requireWords(context, signing.unknownIn(due, known?.seal.state));
+  await confirm(context);
+  const certified = await certify(context, due, plan);
+  const body =
+    made === undefined ? again : { text: made.text, signatures: [await sshSign(context, made.text)] };
+  const [signature = ""] = body.signatures;
+  if (made !== undefined) {
+    next.openForAll(body, newest, slug, system.now());
+    records.keep({ number: made.number, text: made.text, signature });
+  }
+  if (due.length > 0) {
+    records.keepIssued(JSON.stringify([...plan.issued, ...certified.map(({ issued }) => issued)], null, 1));
+    await api.call(
+      sealsApi.addCertificates,
+      { slug },
+      { certificates: certified.map(({ pem }) => pem).join("") },
+    );
+  }
+  return { body, effect };
+}
+
+/** Undefined: the organization has no seal yet. */
+async function knownOf(context: Context, shown: Shown): Promise<OpenedSeal | undefined> {
+  if (context.values.text("known") !== undefined) return readKnown(context, shown);
+  if (shown.seals.length === 0) return undefined;
+  throw new AppError(
+    "usage",
+    "Your records have no seal of this organization: give the last one that you know with --known",
+    {
+      hint: "Take its hash from your own notes or from `status` of a machine that you trust, not from the control plane.",
+    },
+  );
+}
+
+type Plan = { state: State; asked: Asked; issued: Issued; mode: "observe" | "enforce" };
+
+async function plannedSeal(
+  { values, words, system }: Context,
+  api: Api,
+  shown: Shown,
+  newest: OpenedSeal | undefined,
+  records: Records,
+): Promise<Plan> {
+  const [slug = ""] = words;
+  const { carriedOn } = await import("../../../server/config/next-seal.ts");
+  const { Issued, sealedBy } = await import("../../../server/config/sign-seal.ts");
+  const { readText } = await import("../../../base/open-file.ts");
+  const { printOfCa } = await import("../../../server/config/offline-key.ts");
+  const held = newest?.seal.state.sealing;
+  const removed = values.list("not-privileged");
+  const privileged = [...(held?.privileged ?? []), ...values.list("privileged")].filter(
+    (each) => !removed.includes(each),
+  );
+  const own = printOfCa(readText(`${values.required("ca")}.crt`));
+  const offline = [
+    ...(held?.offline ?? []).filter((print) => print !== own && shown.state.authorities.includes(print)),
+    own,
+  ];
+  const asked = await api.call(sealsApi.sealable, { slug }, { groups: privileged });
+  const { parse } = await import("valibot");
+  const issued = parse(Issued, JSON.parse(records.issued() ?? "[]"));
+  const choices = { offline, privileged, open: values.list("open"), closed: values.list("closed") };
+  const state = sealedBy(
+    carriedOn(shown.state, newest?.seal.state),
+    asked.nodes,
+    choices,
+    issued,
+    system.now(),
+  );
+  if (values.on("enforce") && values.on("observe"))
+    throw new AppError("usage", "Give --enforce or --observe, not both");
+  const present = newest?.seal.mode ?? "observe";
+  const asks = values.on("observe") ? "observe" : present;
+  return { state, asked, issued, mode: values.on("enforce") ? "enforce" : asks };
+}
+
+function refuseEarly(reasons: readonly string[]): void {
+  if (reasons.length === 0) return;
+  throw new AppError(
+    "conflict",
+    `Nodes could not follow a seal that they enforce: ${reasons.slice(0, 20).join("; ")}`,
+    {
+      hint: "Sign without --enforce first, and repeat it when this is done.",
+    },
+  );
+}
+
+function showChanges(
+  { output, words }: Context,
+  { changesOf, shownText }: NextSeals,
+  known: OpenedSeal | undefined,
+  newest: OpenedSeal | undefined,
+  after: Parameters<NextSeals["changesOf"]>[1],
+  made: ReturnType<NextSeals["nextSeal"]>,
+  due: readonly Sealable[],
+): void {
+  const { gained, lost, signers } = changesOf(known?.seal, after);
+  const since =
+    known !== undefined && known.hash !== newest?.hash
+      ? `, compared with seal ${known.seal.number} that you know`
+      : "";
+  const lines = [
+    `Seal ${made?.number ?? newest?.seal.number} of ${words[0]}${since}: ${gained.length} gained, ${lost.length} lost, ${countOf(signers.length, "signer")} changed`,
+    ...signers,
+    ...gained.map((each) => `+ ${each}`),
+    ...lost.map((each) => `- ${each}`),
+    ...due.map(({ name, why }) => `certificate for ${name} (${why.join(", ")})`),
+  ];
+  for (const line of lines) output.say(shownText(line));
+}
+
+/** From the machine, not from the control plane, which would give those of its own key. */
+async function requireWords({ values, system, output }: Context, nodes: readonly Sealable[]): Promise<void> {
+  const { hasWords } = await import("../../../server/config/sign-seal.ts");
+  const given = new Map(
+    values.list("words").map((each) => [each.split("=")[0], each.slice(each.indexOf("=") + 1)]),
+  );
+  const howTo = `On the machine, as root: \`${brand.executable} key-words\``;
+  for (const node of nodes) {
+    let typed = given.get(node.name);
+    if (typed === undefined && system.stdinIsTerminal) {
+      const { ask } = await import("../../ask.ts");
+      output.say(howTo);
+      [typed] = await ask([{ text: `Words of the host key of ${node.name}: `, isSecret: false }], system);
+    }
+    if (typed === undefined)
+      throw new AppError(
+        "usage",
+        `Give the words of the host key of ${node.name} with --words '${node.name}=WORDS'`,
+        { hint: howTo },
+      );
+    if (!hasWords(node, typed))
+      throw new AppError(
+        "untrusted_answer",
+        `These are not the words of the key that the control plane says ${node.name} has`,
+        {
+          hint: "Compare them with the machine again. If they are right, the control plane asks for a certificate for another key: do not sign.",
+        },
+      );
+  }
+}
+
+async function confirm({ values, system }: Context): Promise<void> {
+  if (values.on("yes")) return;
+  if (!system.stdinIsTerminal)
+    throw new AppError("usage", "Read the changes, then repeat the command with --yes");
+  const { ask } = await import("../../ask.ts");
+  const [answer = ""] = await ask([{ text: 'Sign this? Type "sign": ', isSecret: false }], system);
+  if (answer.trim() !== "sign") throw new AppError("failed", "Nothing was signed");
+}
+
+async function certify(context: Context, due: readonly Sealable[], { state }: Plan) {
+  if (due.length === 0) return [];
+  const { signFor } = await import("../../../server/config/sign-seal.ts");
+  const { openOfflineCa } = await import("../../../server/config/offline-key.ts");
+  const { readText } = await import("../../../base/open-file.ts");
+  const file = context.values.required("ca");
+  const ca = await openOfflineCa(
+    readText(file),
+    readText(`${file}.crt`),
+    await readPassphrase(context, false),
+  );
+  return due.map((node) => signFor(node, state, ca, context.system.now()));
+}
+
+async function publicHalf({ values }: Context): Promise<string> {
+  const { readText } = await import("../../../base/open-file.ts");
+  const key = values.required("key");
+  return readText(key.endsWith(".pub") ? key : `${key}.pub`);
+}
+
+/** `ssh-keygen` asks for a passphrase on the terminal, and for a touch. */
+async function sshSign({ values, output }: Context, text: string): Promise<string> {
+  const { mkdtempSync, readFileSync, rmSync, writeFileSync } = await import("node:fs");
+  const { tmpdir } = await import("node:os");
+  const directory = mkdtempSync(join(tmpdir(), `${brand.executable}-seal-`));
+  try {
+    const file = join(directory, "seal");
+    writeFileSync(file, text, { mode: 0o600 });
+    output.say("Touch your security key, if it blinks.");
+    const argv = ["ssh-keygen", "-Y", "sign", "-f", values.required("key"), "-n", `seal@${brand.id}`, file];
+    const child = Bun.spawn(argv, { stdin: "inherit", stdout: "ignore", stderr: "inherit" });
+    if ((await child.exited) !== 0)
+      throw new AppError("failed", "ssh-keygen did not sign: nothing was published");
+    return readFileSync(`${file}.sig`, "utf8");
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,43 @@
+// The CA that rules demand of a peer in a sealed organization. Nodes that enforce the seal render it themselves; this is for
+// those that do not, so that the control plane's CA opens nothing on them either.
+
+import { openTrusted, sealHash } from "../../pki/seal.ts";
+import type { SignedSeal } from "../../protocol/seals/seal.ts";
+import type { YamlMap } from "../../base/yaml.ts";
+
+/** `names`: of sealed nodes. */
+export type Demanded = { offline: readonly string[]; groups: readonly string[]; names: readonly string[] };
+
+/** Of seals that were read already: each certificate asks, and a seal has up to 256 KB. */
+const known = new Map<string, Demanded | undefined>();
+const maxKnown = 100;
+
+/** Undefined unless the newest seal is enforced. */
+export function demandedIn(seals: readonly SignedSeal[]): Demanded | undefined {
+  const newest = seals.at(-1);
+  if (newest === undefined) return undefined;
+  const hash = sealHash(newest.text);
+  if (!known.has(hash)) {
+    if (known.size >= maxKnown) known.clear();
+    known.set(hash, readDemanded(newest.text));
+  }
+  return known.get(hash);
+}
+
+function readDemanded(text: string): Demanded | undefined {
+  const { mode, state } = openTrusted(text).seal;
+  if (mode !== "enforce" || state.sealing === undefined) return undefined;
+  const { offline, privileged } = state.sealing;
+  const names = state.nodes.flatMap(({ name, identity }) => (identity === undefined ? [] : [name]));
+  return { offline, groups: privileged, names };
+}
+
+/** One rule for each offline CA, since a rule of the engine has one; without a demand, the rule itself. */
+export function withAuthority(rule: YamlMap, demanded: Demanded | undefined): YamlMap[] {
+  if (demanded === undefined) return [rule];
+  const { group, host } = rule;
+  const isSealed =
+    (typeof group === "string" && demanded.groups.includes(group)) ||
+    (typeof host === "string" && demanded.names.includes(host));
+  return isSealed ? demanded.offline.map((print) => ({ ...rule, ca_sha: print })) : [rule];
+}

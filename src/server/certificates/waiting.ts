@@ -1,0 +1,81 @@
+// The nodes that need certificates of an offline CA, as signers get them. Signers believe none of it: what they sign is shown
+// to them, and the words of a host key come from its machine.
+
+import { formatTime } from "../../base/quantities.ts";
+import { decodeBundle } from "../../pki/bundle.ts";
+import { isExit } from "../../protocol/routing/roles.ts";
+import { certifiedGroups } from "../../protocol/users-groups.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, text } from "../store/table.ts";
+import { certificates } from "../store/tables/certificates.ts";
+import { nodeRecordOf } from "../store/nodes.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import type { NodeRow } from "../store/tables/nodes.ts";
+import type { Sealable } from "../../api/rollouts.ts";
+import { isWhole, networksOf, readIssuingOrg, subnetsOf, versionsOf } from "./issue.ts";
+
+const offlinePick = certificates.pick("nodeId", "pem", "notAfter");
+const allOffline = `SELECT ${offlinePick.select("c")} FROM certificates c JOIN authorities a ON a.id = c.authority_id
+  WHERE c.org_id = $1 AND c.state = 'current' AND c.kind = 'overlay' AND a.offline = 1 AND a.retired_at IS NULL AND c.not_after > $2`;
+
+const allActive = `SELECT * FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' ORDER BY id`;
+
+/** Members of these groups, and all that others are told about. Not phones and ephemeral nodes, which nobody signs for. */
+export async function listSealable(
+  reader: Reader,
+  orgId: number,
+  groups: readonly string[],
+  now: number,
+): Promise<Sealable[]> {
+  const org = await readIssuingOrg(reader, orgId);
+  const active = (await reader.all(allActive, [orgId])).map(nodeRecordOf);
+  const present = Map.groupBy(
+    await queryAll(reader, offlinePick, allOffline, [orgId, now]),
+    ({ nodeId }) => nodeId,
+  );
+  return active.flatMap((node) => {
+    const { hostPublicKey, phone, ephemeralSilenceS } = node;
+    const why = reasonsOf(node, groups);
+    if (why.length === 0 || hostPublicKey === null || phone !== null || ephemeralSilenceS !== null) return [];
+    const own = present.get(node.id) ?? [];
+    const held = own.flatMap(({ pem }) => decodeBundle(pem));
+    return {
+      name: node.name,
+      host_public_key: hostPublicKey,
+      groups: certifiedGroups(node).toSorted(),
+      addresses: [node.ip, ...(node.ip6 === null ? [] : [node.ip6])],
+      versions: versionsOf(org).map((version) => ({
+        version,
+        networks: networksOf(org, node, version),
+        unsafe_networks: subnetsOf(node, version),
+      })),
+      why,
+      certified_until: own.length === 0 ? null : formatTime(Math.min(...own.map(({ notAfter }) => notAfter))),
+      is_whole: isWhole(org, node, held),
+      agent_version: node.agentVersion,
+      engine_version: node.overlayVersion,
+    };
+  });
+}
+
+function reasonsOf(node: NodeRow, groups: readonly string[]): string[] {
+  return [
+    ...(node.isLighthouse ? ["lighthouse"] : []),
+    ...(node.isRelay ? ["relay"] : []),
+    ...(node.subnets.length > 0 ? ["router"] : []),
+    ...(isExit(node) ? ["exit"] : []),
+    ...certifiedGroups(node)
+      .filter((group) => groups.includes(group))
+      .map((group) => `group ${group}`),
+  ];
+}
+
+const countPick = computed({ agent: text(), n: integer() });
+
+/** How many active nodes run each version of the agent: a signer enforces nothing that they could not follow. */
+export async function agentVersions(reader: Reader, orgId: number): Promise<{ agent: string; n: number }[]> {
+  const version = "coalesce(s.reported_version, n.agent_version, '')";
+  const sql = `SELECT ${version} AS agent, count(*) AS n FROM nodes n LEFT JOIN sightings s ON s.node_id = n.id
+    WHERE n.org_id = $1 AND n.state = 'active' AND n.phone IS NULL GROUP BY ${version} ORDER BY ${version}`;
+  return queryAll(reader, countPick, sql, [orgId]);
+}

@@ -1,0 +1,227 @@
+// What a signer adds to the next seal, on the signer's machine: which nodes are sealed, and their certificates.
+
+import { countOf } from "../../base/quantities.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Sealable } from "../../api/rollouts.ts";
+import { encodePem } from "../../pki/bundle.ts";
+import { fingerprintOfHostKey, readHostPublicKey } from "../../pki/keys.ts";
+import { fingerprints, signCertificate, type CertificateAuthority } from "../../pki/nebula.ts";
+import { areWordsOfKey, sealedKeyWords } from "../../protocol/key-words.ts";
+import type { SealedIdentity, SealedNode, SealedRule, SealedState } from "../../protocol/seals/seal.ts";
+import * as v from "valibot";
+import { byName } from "./next-seal.ts";
+
+const dayS = 86_400;
+export const renewBeforeMs = 60 * dayS * 1000;
+const lifetimeS = 365 * dayS;
+
+/** Of a certificate that this signer made: so that it can be revoked, whatever the control plane says. */
+export const Issued = v.array(
+  v.object({
+    name: v.string(),
+    key: v.string(),
+    groups: v.array(v.string()),
+    prints: v.array(v.string()),
+    /** Seconds since 1970. */
+    until: v.number(),
+  }),
+);
+export type Issued = v.InferOutput<typeof Issued>;
+
+export type Choices = {
+  /** Of all offline CAs, the present one last. */
+  offline: readonly string[];
+  privileged: readonly string[];
+  open: readonly string[];
+  closed: readonly string[];
+};
+
+/** `state`: with what the held seal says (carriedOn). Nodes that need no certificate any more lose their identities. */
+export function sealedBy(
+  state: SealedState,
+  sealable: readonly Sealable[],
+  choices: Choices,
+  issued: Issued,
+  nowMs: number,
+): SealedState {
+  const needed = new Map(sealable.map((each) => [each.name, each]));
+  const roles = new Map(state.nodes.map((node) => [node.name, node]));
+  const nodes = [...new Set([...roles.keys(), ...needed.keys()])].flatMap((name): SealedNode[] => {
+    const asked = needed.get(name);
+    const { identity: held, ...node } = roles.get(name) ?? withoutRole(name, asked?.addresses ?? []);
+    if (asked !== undefined)
+      return [
+        {
+          ...node,
+          addresses: asked.addresses,
+          identity: identityOf(asked, held, node, state.rules, choices),
+        },
+      ];
+    const hasRole = node.lighthouse || node.relay || node.routes.length + node.exit.length > 0;
+    return hasRole ? [node] : [];
+  });
+  const privileged = [...new Set(choices.privileged)].sort();
+  const missing = choices.offline.find((print) => !state.authorities.includes(print));
+  if (missing !== undefined)
+    throw new AppError("conflict", `The control plane does not hand out the offline CA ${missing}`, {
+      hint: "Send its certificate first: `agent admin seal ca ORG FILE`.",
+    });
+  const revoked = revokedIn(nodes, state.sealing?.revoked ?? [], issued, nowMs);
+  return {
+    ...state,
+    nodes: byName(nodes),
+    sealing: { ...state.sealing, offline: [...choices.offline], privileged, revoked },
+  };
+}
+
+const withoutRole = (name: string, addresses: string[]): SealedNode => ({
+  name,
+  addresses,
+  lighthouse: false,
+  relay: false,
+  routes: [],
+  exit: [],
+});
+
+function identityOf(
+  asked: Sealable,
+  held: SealedIdentity | undefined,
+  node: SealedNode,
+  rules: readonly SealedRule[],
+  { privileged, open, closed }: Choices,
+): SealedIdentity {
+  const { name, groups } = asked;
+  const kind = () => {
+    if (open.includes(name)) return "open";
+    if (closed.includes(name)) return "closed";
+    return held?.kind ?? (servesOthers(asked, node, rules, privileged) ? "open" : "closed");
+  };
+  return { kind: kind(), key: fingerprintOfHostKey(asked.host_public_key), groups: [...groups].sort() };
+}
+
+/** Whether nodes with certificates of the control plane use it: then it trusts that CA too. */
+function servesOthers(
+  { name, groups }: Sealable,
+  node: SealedNode,
+  rules: readonly SealedRule[],
+  privileged: readonly string[],
+): boolean {
+  if (node.lighthouse || node.relay) return true;
+  return rules.some(({ direction, peer, target }) => {
+    if (direction !== "inbound") return false;
+    const isAbout =
+      "any" in target || ("group" in target ? groups.includes(target.group) : target.node === name);
+    return isAbout && !("group" in peer && privileged.includes(peer.group));
+  });
+}
+
+/** A certificate that gives more than its node has, or to another key, is blocked until it ends. */
+function revokedIn(
+  nodes: readonly SealedNode[],
+  held: readonly string[],
+  issued: Issued,
+  nowMs: number,
+): string[] {
+  const present = new Map(nodes.map(({ name, identity }) => [name, identity]));
+  const isOver = ({ until }: Issued[number]) => until * 1000 <= nowMs;
+  const gone = issued.filter((each) => {
+    const identity = present.get(each.name);
+    return identity?.key !== each.key || each.groups.some((group) => !identity.groups.includes(group));
+  });
+  const ended = new Set(issued.filter(isOver).flatMap(({ prints }) => prints));
+  const all = [...held, ...gone.flatMap(({ prints }) => prints)].filter((print) => !ended.has(print));
+  return [...new Set(all)].sort();
+}
+
+/** Those that get a certificate now. */
+export function dueIn(sealable: readonly Sealable[], nowMs: number, renewAll = false): Sealable[] {
+  return sealable.filter(
+    ({ is_whole: isWhole, certified_until: until }) =>
+      renewAll || !isWhole || until === null || Date.parse(until) <= nowMs + renewBeforeMs,
+  );
+}
+
+/** The nodes whose host keys no seal that the signer knows has: their words come from their machines. */
+export function unknownIn(due: readonly Sealable[], known: SealedState | undefined): Sealable[] {
+  const keys = new Set(
+    known?.nodes.flatMap(({ name, identity }) => (identity === undefined ? [] : [`${name} ${identity.key}`])),
+  );
+  return due.filter(({ name, host_public_key: key }) => !keys.has(`${name} ${fingerprintOfHostKey(key)}`));
+}
+
+export const hasWords = ({ host_public_key: key }: Sealable, typed: string): boolean =>
+  areWordsOfKey(typed, fingerprintOfHostKey(key), sealedKeyWords);
+
+/** Signs what the seal says, and nothing else. */
+export function signFor(
+  node: Sealable,
+  state: SealedState,
+  ca: CertificateAuthority,
+  nowMs: number,
+): { pem: string; issued: Issued[number] } {
+  const sealed = state.nodes.find(({ name }) => name === node.name);
+  const key = fingerprintOfHostKey(node.host_public_key);
+  if (sealed?.identity?.key !== key) throw new AppError("internal", `${node.name} is not in the seal`);
+  const notBefore = Math.floor(nowMs / 1000) - 300;
+  const notAfter = Math.min(notBefore + lifetimeS, ca.certificate.notAfter);
+  const internet = sealed.exit.length > 0 ? ["0.0.0.0/0", "::/0"] : [];
+  const permitted = { networks: sealed.addresses, unsafe: [...sealed.routes, ...internet] };
+  const signed = node.versions.map(({ version, networks, unsafe_networks: unsafeNetworks }) => {
+    const isStrange =
+      networks.some(
+        (each) => !permitted.networks.includes(each.split("/")[0] ?? "") || !hasPrefixOf(state, each),
+      ) || unsafeNetworks.some((each) => !permitted.unsafe.includes(each));
+    if (isStrange)
+      throw new AppError(
+        "untrusted_answer",
+        `The control plane asks for networks of ${node.name} that are not in the seal`,
+      );
+    const { groups } = sealed.identity ?? { groups: [] };
+    const template = { version, name: node.name, networks, unsafeNetworks, groups, notBefore, notAfter };
+    return signCertificate({ ...template, publicKey: readHostPublicKey(node.host_public_key) }, ca);
+  });
+  const { groups } = sealed.identity;
+  return {
+    pem: signed.map(encodePem).join(""),
+    issued: { name: node.name, key, groups, prints: signed.flatMap(fingerprints), until: notAfter },
+  };
+}
+
+const hasPrefixOf = ({ networks }: SealedState, network: string): boolean =>
+  networks.some(
+    (each) => each.split("/")[1] === network.split("/")[1] && each.includes(":") === network.includes(":"),
+  );
+
+/** The first agent that refuses what a seal does not say. */
+const enforcesSince = "0.2.0";
+
+/** Why nodes could not follow a seal that they enforce. */
+export function obstacles(
+  { nodes, agents }: { nodes: readonly Sealable[]; agents: readonly { agent: string; n: number }[] },
+  state: SealedState,
+  own: string,
+): string[] {
+  const bare = nodes.filter(({ is_whole: isWhole, certified_until: until }) => !isWhole || until === null);
+  const old = agents.filter(
+    ({ agent }) => agent !== own && (agent === "" || Bun.semver.order(agent, enforcesSince) < 0),
+  );
+  const open = nodes.filter(
+    ({ name, engine_version: engine }) =>
+      state.nodes.some(
+        (node) =>
+          node.name === name && node.identity?.kind === "open" && node.identity.address6 !== undefined,
+      ) &&
+      (engine === null || Bun.semver.order(engine, "1.10.0") < 0),
+  );
+  return [
+    ...bare.map(({ name }) => `${name} has no certificate of the offline CA yet`),
+    ...old.map(
+      ({ agent, n }) =>
+        `${countOf(n, "node")} with the agent ${agent === "" ? "of an unknown version" : agent} must have ${enforcesSince}`,
+    ),
+    ...open.map(
+      ({ name, engine_version: engine }) =>
+        `${name} needs an engine from 1.10 on, and has ${engine ?? "none"}`,
+    ),
+  ];
+}

@@ -1,0 +1,235 @@
+// `agent admin seal sign`: the work of a signer in one command, with the real ssh-keygen.
+
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { Database } from "bun:sqlite";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { decodeBundle } from "../../src/pki/bundle.ts";
+import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
+import { decodeCaBundle, fingerprint, verifyCertificate } from "../../src/pki/nebula.ts";
+import { openTrusted } from "../../src/pki/seal.ts";
+import { parseJoinKey } from "../../src/protocol/join-key.ts";
+import { sealedKeyWords, wordsOfKey } from "../../src/protocol/key-words.ts";
+import { adminJson, runAdmin } from "../support/admin.ts";
+import { serveHere } from "../support/in-process.ts";
+import { makeKeys, type Keys } from "../support/nodes.ts";
+import { makeSshKey } from "../support/ssh-keys.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+// The derivation of a key from a passphrase takes a second.
+setDefaultTimeout(60_000);
+const directory = temporaryDirectory();
+const at = (name: string) => join(directory.path, name);
+const data = at("data");
+const passphrase = "a long passphrase";
+afterAll(() => directory[Symbol.dispose]());
+const ann = makeSshKey(at("ann"));
+const keys = new Map<string, Keys>();
+const tokens = new Map<string, { id: number; token: string }>();
+const Registered = v.object({ node: v.object({ id: v.number() }), api_token: v.string() });
+
+async function register(name: string): Promise<void> {
+  const { token } = v.parse(
+    v.object({ token: v.string() }),
+    await adminJson(data, ["token", "create", "acme"]),
+  );
+  const own = await makeKeys(name);
+  await using serving = await begin();
+  const answer = await fetch(`${serving.url}/api/org/acme/nodes/register/`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ name, ...own, registration_token: token }),
+  });
+  const made = v.parse(Registered, await answer.json());
+  keys.set(name, own);
+  tokens.set(name, { id: made.node.id, token: made.api_token });
+}
+
+async function begin() {
+  const serving = await serveHere(data);
+  return { ...serving, [Symbol.asyncDispose]: () => serving.stop() };
+}
+
+async function filesOf(name: string): Promise<Record<string, string>> {
+  const { id = 0, token = "" } = tokens.get(name) ?? {};
+  await using serving = await begin();
+  const answer = await fetch(`${serving.url}/api/org/acme/nodes/${id}/download_config/`, {
+    headers: { Authorization: `Bearer ${token}` },
+  });
+  return v.parse(v.object({ files: v.record(v.string(), v.string()) }), await answer.json()).files;
+}
+
+/** As their check-ins report it. */
+async function setVersions(version: string): Promise<void> {
+  using database = new Database(join(data, "control.db"));
+  database.run("UPDATE nodes SET agent_version = ?", [version]);
+}
+
+const Hash = v.object({ hash: v.string() });
+const wordsFlag = (name: string) =>
+  `${name}=${wordsOfKey(fingerprintOfHostKey(keys.get(name)?.host_public_key ?? ""), sealedKeyWords).join(" ")}`;
+const sign = (more: string[] = [], records = "records") => {
+  const always = [
+    "--ca",
+    at("offline.key"),
+    "--key",
+    ann.file,
+    "--records",
+    at(records),
+    "--passphrase-file",
+    "-",
+  ];
+  return runAdmin(data, ["seal", "sign", "acme", ...always, ...more], passphrase);
+};
+const node = (words: string[]) => runAdmin(data, ["node", ...words]);
+const held = (number: number) => openTrusted(readFileSync(at(`records/acme/${number}.seal`), "utf8")).seal;
+
+beforeAll(async () => {
+  await runAdmin(
+    data,
+    ["user", "create", "o@c.example", "--password-file", "-"],
+    "correct horse battery staple",
+  );
+  await adminJson(data, ["org", "create", "acme", "--network", "10.77.0.0/16", "--owner", "o@c.example"]);
+  await register("store");
+  await register("plain");
+  await adminJson(data, ["group", "create", "acme", "db"]);
+  await node(["update", "acme", "store", "--add-group", "db"]);
+  await runAdmin(data, ["seal", "ca", "acme", at("offline.key"), "--passphrase-file", "-"], passphrase);
+});
+
+test("a signer signs certificates and the first seal, after the words of the host key", async () => {
+  const flags = ["--privileged", "db"];
+  const plan = await sign([...flags, "--dry-run"]);
+  expect([plan.status, plan.err]).toEqual([
+    0,
+    expect.stringContaining("Would sign 1 node and seal 1 of acme"),
+  ]);
+  expect((await sign([...flags, "--yes"])).err).toContain("Give the words of the host key of store");
+  const strange = await sign([
+    ...flags,
+    "--yes",
+    "--words",
+    "store=abacus abbey ability abroad absence absorb",
+  ]);
+  expect([strange.status, strange.err]).toEqual([
+    6,
+    expect.stringContaining("These are not the words of the key"),
+  ]);
+  expect(strange.err).not.toContain(wordsFlag("store").slice(6, 20));
+  expect((await sign([...flags, "--words", wordsFlag("store")])).err).toContain(
+    "repeat the command with --yes",
+  );
+  expect(existsSync(at("records"))).toBe(false);
+
+  const done = await sign([...flags, "--yes", "--words", wordsFlag("store")]);
+  expect([done.status, done.out]).toEqual([0, expect.stringContaining("Published seal 1")]);
+  expect(done.err).toContain('+ privileged group "db": only an offline CA gives it');
+  expect(done.err).toMatch(/\+ sealed node store \(10\.77\.\d+\.\d+\), open, host key [0-9a-f]{64}/);
+  const { mode, state } = held(1);
+  expect([mode, state.sealing?.privileged]).toEqual(["observe", ["db"]]);
+  const [ca] = decodeCaBundle(readFileSync(at("offline.key.crt"), "utf8"));
+  const files = await filesOf("store");
+  const [own] = decodeBundle(files["host.crt"] ?? "");
+  if (ca === undefined || own === undefined) throw new Error("no certificate");
+  expect(own).toMatchObject({ name: "store", groups: ["db"], issuer: fingerprint(ca) });
+  verifyCertificate(own, decodeCaBundle(files["ca.crt"] ?? ""), Date.now() / 1000);
+  expect(decodeBundle((await filesOf("plain"))["host.crt"] ?? "")[0]?.issuer).not.toBe(fingerprint(ca));
+  expect((await runAdmin(data, ["seal", "pending", "acme"])).err).toContain("No node waits");
+  const again = await sign(["--yes"]);
+  expect([again.status, again.err]).toEqual([0, expect.stringContaining("Nothing waits for your signature")]);
+});
+
+test("a group that a sealed node gains waits for the signer, who needs no words again; a lost one revokes", async () => {
+  await adminJson(data, ["group", "create", "acme", "web"]);
+  await node(["update", "acme", "store", "--add-group", "web"]);
+  expect((await runAdmin(data, ["seal", "pending", "acme"])).out).toMatch(/store +group db +outdated/);
+  const done = await sign(["--yes"]);
+  expect([done.status, done.err]).toEqual([
+    0,
+    expect.stringContaining('+ group "web" for the sealed node store'),
+  ]);
+  expect(decodeBundle((await filesOf("store"))["host.crt"] ?? "")[0]?.groups).toEqual(["db", "web"]);
+  await node(["update", "acme", "store", "--remove-group", "web"]);
+  const lost = await sign(["--yes"]);
+  expect([lost.status, lost.err]).toEqual([0, expect.stringContaining("+ revoked certificate ")]);
+  expect(held(3).state.sealing?.revoked).toHaveLength(1);
+  const shown = await adminJson(data, ["seal", "show", "acme"]);
+  expect(shown).toMatchObject({ number: 3, waits: { gained: [], lost: [] } });
+});
+
+test("enforcement waits until each sealed node has its certificate", async () => {
+  await node(["update", "acme", "plain", "--add-group", "db"]);
+  const early = await sign(["--yes", "--enforce", "--words", wordsFlag("plain")]);
+  expect([early.status, early.err]).toEqual([
+    1,
+    expect.stringContaining("plain has no certificate of the offline CA yet"),
+  ]);
+  expect((await sign(["--yes", "--words", wordsFlag("plain")])).status).toBe(0);
+  const old = await sign(["--yes", "--enforce"]);
+  expect([old.status, old.err]).toEqual([
+    1,
+    expect.stringContaining("2 nodes with the agent of an unknown version must have 0.2.0"),
+  ]);
+  await runAdmin(data, [
+    "rule",
+    "create",
+    "acme",
+    "--protocol",
+    "tcp",
+    "--ports",
+    "5432",
+    "--peer",
+    "group:db",
+  ]);
+  expect((await sign(["--yes"])).status).toBe(0);
+  expect((await filesOf("plain"))["config.yml"]).not.toContain("ca_sha");
+  const before = v.parse(
+    v.object({ join_key: v.string() }),
+    await adminJson(data, ["token", "create", "acme"]),
+  );
+  expect(parseJoinKey(before.join_key).seal).toBeUndefined();
+  await setVersions("0.1.0");
+  const former = await sign(["--yes", "--enforce"]);
+  expect(former.err).toContain("2 nodes with the agent 0.1.0 must have 0.2.0");
+  await setVersions("0.2.0");
+  const enforced = await sign(["--yes", "--enforce"]);
+  expect([enforced.status, enforced.err]).toEqual([0, expect.stringContaining("+ ENFORCE: nodes refuse")]);
+  const [ca] = decodeCaBundle(readFileSync(at("offline.key.crt"), "utf8"));
+  if (ca === undefined) throw new Error("no CA");
+  const config = (await filesOf("plain"))["config.yml"] ?? "";
+  expect(config.match(/ca_sha: "?(\w+)/)?.[1]).toBe(fingerprint(ca));
+  expect(config.match(/ca_sha/g)).toHaveLength(1);
+  const token = await adminJson(data, ["token", "create", "acme"]);
+  const { join_key: key, command } = v.parse(v.object({ join_key: v.string(), command: v.string() }), token);
+  const { hash } = v.parse(Hash, await adminJson(data, ["seal", "show", "acme"]));
+  expect([parseJoinKey(key).seal, command]).toEqual([hash, expect.stringContaining(`--seal ${hash} `)]);
+  // The control plane gives a privileged group no more.
+  await register("late");
+  await node(["update", "acme", "late", "--add-group", "db"]);
+  expect(decodeBundle((await filesOf("late"))["host.crt"] ?? "")[0]?.groups).toEqual([]);
+  await node(["update", "acme", "late", "--remove-group", "db"]);
+});
+
+test("a seal that was signed and not published is sent again, and no second one gets its number", async () => {
+  await node(["update", "acme", "plain", "--remove-group", "db"]);
+  expect((await sign(["--yes"])).status).toBe(0);
+  const { number } = v.parse(
+    v.object({ number: v.number() }),
+    await adminJson(data, ["seal", "show", "acme"]),
+  );
+  // As if the control plane had lost it: a thief who hides a seal gets the same one again.
+  const { hash } = v.parse(v.object({ hash: v.string() }), await adminJson(data, ["seal", "show", "acme"]));
+  for (const name of [`${number + 1}.seal`, `${number + 1}.seal.sig`])
+    writeFileSync(
+      at(`records/acme/${name}`),
+      readFileSync(at(`records/acme/${name.replace(/^\d+/, String(number))}`)),
+    );
+  const sent = await sign(["--yes"]);
+  expect(sent.out).toContain(hash);
+  for (const name of [`${number + 1}.seal`, `${number + 1}.seal.sig`]) rmSync(at(`records/acme/${name}`));
+  // A signer without records says which seal is known.
+  expect((await sign(["--yes"], "others")).err).toContain("give the last one that you know with --known");
+  expect((await sign(["--yes", "--known", hash], "others")).err).toContain("Nothing waits");
+});
