@@ -227,6 +227,14 @@ export const organizationSettings = declare({
     more: "Beside .internal. Root of each machine has to allow it.",
     placeholder: "corp.example",
   },
+  port_mapping: {
+    ...onOff("off", "on"),
+    flag: "port-mapping",
+    help: "Whether nodes behind a router ask it for a UDP port (PCP, NAT-PMP, UPnP), so that peers reach them directly",
+    section: "Nodes",
+    label: "Nodes ask their router for a port",
+    more: "By PCP, NAT-PMP or UPnP, so that peers reach them directly. Root of a machine can refuse.",
+  },
   path_reports: {
     ...onOff("off", "on"),
     flag: "path-reports",

@@ -15,6 +15,7 @@ import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { openForRevocations } from "../node/files/damaged-organization.ts";
 import { certificateWarning } from "../node/files/organization-facts.ts";
+import { mappingShown } from "../node/files/mapping-state.ts";
 import { tcpShown } from "../node/files/tcp-state.ts";
 import { hasInterface } from "../platform/machine-state.ts";
 import { controlSocket } from "../platform/systemd/control-socket.ts";
@@ -196,11 +197,14 @@ export class OrganizationEngine {
     });
     const health = status.state === "running" ? this.health.current() : undefined;
     const relayed = this.#relayed;
-    const tcp = status.state === "running" ? tcpShown(join(this.#deps.configRoot, this.#slug)) : undefined;
+    const directory = join(this.#deps.configRoot, this.#slug);
+    const isRunning = status.state === "running";
+    const tcp = isRunning ? tcpShown(directory) : undefined;
+    const mapping = isRunning ? mappingShown(directory) : undefined;
     const { confirm } = this.#record;
     return {
       ...status,
-      ...given({ health, relayed, tcp }),
+      ...given({ health, relayed, tcp, port_mapping: mapping }),
       ...(confirm === undefined || status.state === "revoked" ? {} : { confirm }),
     };
   }

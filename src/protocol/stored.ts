@@ -41,6 +41,8 @@ export const NodeConfig = v.object({
   is_exit: v.optional(v.boolean()),
   /** The organization wants to know which flows there are. Former agents ignore it. */
   flows: v.optional(v.boolean()),
+  /** False: no router is asked to map a port. Former agents ask none, former servers do not say it. */
+  port_mapping: v.optional(v.boolean()),
   /** How lighthouses and relays are reached where UDP is blocked, by overlay address. Former agents ignore it. */
   tcp: v.fallback(v.optional(v.pipe(v.record(address, TcpWay), v.maxEntries(mostTcpWays))), undefined),
 });

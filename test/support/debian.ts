@@ -22,6 +22,7 @@ const packages: Record<string, string> = {
   "/usr/bin/iperf3": "iperf3",
   "/usr/sbin/nft": "nftables",
   "/usr/bin/tcpdump": "tcpdump",
+  "/usr/sbin/miniupnpd": "miniupnpd-nftables",
   "/usr/bin/strace": "strace",
   "/usr/bin/wrk": "wrk",
   "/usr/bin/musl-gcc": "musl-tools",

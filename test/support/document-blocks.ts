@@ -50,6 +50,10 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/blocked-udp.md: agent sync-config --org-slug acme --no-tcp": {
     not: "test/e2e/tcp-fallback.test.ts does it on a node without UDP",
   },
+  "docs/blocked-udp.md: agent admin org update acme --port-mapping off": { on: "control" },
+  "docs/blocked-udp.md: agent sync-config --org-slug acme --no-port-mapping": {
+    not: "test/e2e/port-mapping.test.ts does it on a node behind a router that maps ports",
+  },
   "docs/access.md: agent up --key-file join-key --public-ip lighthouse2.example.org": {
     not: "test/e2e/joining.test.ts makes a second lighthouse",
   },

@@ -9,7 +9,7 @@ export async function undoHistory(sql: SQL): Promise<void> {
     await sql`SELECT tgname, tgrelid::regclass::text AS tab FROM pg_trigger WHERE tgname LIKE 'noted_%'`;
   for (const { tgname, tab } of noted) await sql.unsafe(`DROP TRIGGER ${tgname} ON ${tab}`);
   await sql`DROP TABLE policy_changes, flows`;
-  await sql`ALTER TABLE organizations DROP COLUMN flows`;
+  await sql`ALTER TABLE organizations DROP COLUMN flows, DROP COLUMN port_mapping`;
   await sql`ALTER TABLE addresses DROP COLUMN taken_at`;
   await sql`DROP INDEX events_hours`;
   await sql`ALTER TABLE online_counts DROP COLUMN applied, DROP COLUMN direct, DROP COLUMN relayed,

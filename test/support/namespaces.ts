@@ -11,7 +11,7 @@ let made = 0;
 
 export type Host = {
   name: string;
-  /** Underlay address, 192.0.2.n. */
+  /** Underlay address, 192.0.2.n, or in another prefix. */
   address: string;
   /** The name for `ip netns`. */
   namespace: string;
@@ -30,12 +30,12 @@ export type Host = {
 
 export type Lan = Disposable & { hosts: Host[]; host(name: string): Host; remove(): void };
 
-/** Creates one host for each name, all on one Ethernet. Needs root. */
-export function makeLan(names: readonly string[]): Lan {
+/** Creates one host for each name, all on one Ethernet. Needs root. `prefix`: of their addresses. */
+export function makeLan(names: readonly string[], prefixOfAll = "192.0.2"): Lan {
   sweep();
   const id = `${prefix}${process.pid}-${made++}`;
   const hub = `${id}-hub`;
-  const hosts = names.map((name, at) => makeHost(`${id}-${at}`, name, at + 1));
+  const hosts = names.map((name, at) => makeHost(`${id}-${at}`, name, `${prefixOfAll}.${at + 1}`));
   const remove = () => {
     for (const namespace of [...hosts.map((host) => host.namespace), hub]) removeNamespace(namespace);
   };
@@ -84,11 +84,11 @@ function find(hosts: Host[], name: string): Host {
   return host;
 }
 
-function makeHost(namespace: string, name: string, number: number): Host {
+function makeHost(namespace: string, name: string, address: string): Host {
   const inside = (argv: readonly string[]) => [...within(namespace), ...argv];
   return {
     name,
-    address: `192.0.2.${number}`,
+    address,
     namespace,
     inside,
     run: (argv) => runSync(inside(argv)),

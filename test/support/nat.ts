@@ -36,6 +36,8 @@ export function putBehindNat(host: Host, kind: Nat): Disposable & { change(kind:
           ${blocked}
           iifname "inside" accept
           ct state established,related accept
+          # A port that the router maps (port-mapper.ts).
+          ct status dnat accept
         }
         # A packet from outside to a port without a mapping must not be answered by the router itself.
         chain in { type filter hook input priority 0; iifname "eth0" meta l4proto udp drop; }

@@ -71,6 +71,11 @@ export const permissionFlags: Flags = {
     description:
       "On a lighthouse or relay: offer it to nodes without UDP at this TCP port, :443. off: never use TCP (none: revoke it)",
   },
+  "port-mapping": {
+    type: "boolean",
+    description: "Ask the router for a UDP port, so that peers reach this machine directly: the usual",
+  },
+  "no-port-mapping": { type: "boolean", description: "Never ask a router for a port" },
   "no-tcp": {
     type: "boolean",
     description: "Never use TCP where UDP is blocked: the same as --tcp-fallback off",

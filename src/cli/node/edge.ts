@@ -40,11 +40,12 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   if (values.on("undo")) {
     // The kernel shows its tables to root alone.
     requireRoot(system);
-    const { applyPossible, undoAllChanges } = await import("../../node/edge/undo-edge.ts");
+    const { applyPossible, endAllMappings, undoAllChanges } = await import("../../node/edge/undo-edge.ts");
     const { planChanges } = await import("../../platform/apply.ts");
     // The services of the organizations have stopped. What root permitted stays, for a later installation.
     const list = () => undoAllChanges(settings.configRoot, system);
     if (settings.dryRun) return output.plan(planChanges(await list()));
+    await endAllMappings(settings.configRoot);
     const [left, ...others] = await applyPossible(list, system);
     if (left === undefined) return;
     const more = others.length === 0 ? "" : `, and ${others.length} more`;

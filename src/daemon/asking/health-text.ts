@@ -64,6 +64,12 @@ export function tcpNotes({ tcp }: Pick<OrganizationState, "tcp">): string[] {
   return tcp === undefined ? [] : [`UDP is blocked: over TCP, ${tcp.at}, since ${tcp.since}`];
 }
 
+export function mappingNotes({ port_mapping: mapped }: Pick<OrganizationState, "port_mapping">): string[] {
+  return mapped === undefined
+    ? []
+    : [`the router maps ${mapped.at} to this node, by ${mapped.by}, since ${mapped.since}`];
+}
+
 export function flowNotes({ flows }: Pick<OrganizationState, "flows">): string[] {
   if (flows === undefined) return [];
   if (flows.state === "off") return ["flows are not reported, as root of this machine said"];

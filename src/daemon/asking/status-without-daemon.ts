@@ -12,6 +12,7 @@ import { countPeers, metricsUrl } from "../../node/engine/peers.ts";
 import { certificateWarning, readOrganizationFacts } from "../../node/files/organization-facts.ts";
 import { readSavedHealth, savedHealthDirectory, type SavedHealth } from "../../node/health/saved-health.ts";
 import { isStopped } from "../../node/files/stopped.ts";
+import { mappingShown } from "../../node/files/mapping-state.ts";
 import { tcpShown } from "../../node/files/tcp-state.ts";
 import { isRunByUnits } from "../../node/engine/systemd-engine.ts";
 import { engineUnit, isEnabled } from "../../platform/systemd/systemd.ts";
@@ -78,7 +79,12 @@ async function readStatus(
     ...asked,
     ...seenDataPlane(dataPlane, startOf(observed, system.now())),
     ...(mode === "server" ? savedHealth(saved, observed, system) : {}),
-    ...given({ tcp: observed.state === "running" ? tcpShown(organization.directory) : undefined }),
+    ...(observed.state === "running"
+      ? given({
+          tcp: tcpShown(organization.directory),
+          port_mapping: mappingShown(organization.directory),
+        })
+      : {}),
   };
   if (revoked !== undefined) {
     // An engine that still runs is shown as running: the order is being carried out.

@@ -1,6 +1,7 @@
 // The protocol of the daemon's socket: newline-delimited JSON, one object a line. In it an organization is a "team". Clients
 // load only the types; the daemon checks requests with the schemas.
 
+import type { MappingShown } from "../../node/files/mapping-state.ts";
 import type { FlowsShown } from "../../node/files/flows-state.ts";
 import type { SealSeen } from "../../engine/left-out.ts";
 import * as v from "valibot";
@@ -80,6 +81,8 @@ export type OrganizationState = {
   confirm?: Confirmation;
   /** UDP is blocked: it goes by TCP, through this host and port, since this time (RFC 3339). */
   tcp?: { at: string; since: string };
+  /** The port of the router that is mapped to the engine. Older daemons do not send it. */
+  port_mapping?: MappingShown;
   /** Why the engine does not run, or what needs attention. */
   message?: string;
 };

@@ -23,6 +23,7 @@ import { overlaySettings } from "../files/config/read-config.ts";
 import { readText } from "../../base/open-file.ts";
 import { examineFindings, type Seen } from "./traffic.ts";
 import { isSilent } from "./control-plane.ts";
+import { portMapping } from "./port-mapping.ts";
 import { askHubs, udpFinding, whyUnreached, type Asked } from "./underlay.ts";
 import { firstByTcp, tcpHubs } from "../edge/tcp-fallback.ts";
 import { isTcpOff, tcpShown } from "../files/tcp-state.ts";
@@ -73,6 +74,7 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
             withoutReport(slug, error, observed, edge),
           ),
     ),
+    runCheck("port_mapping", slug, () => portMapping(organization)),
     runCheck("round_trips", slug, () => roundTrips(hubAnswers)),
     runCheck("mtu", slug, async () =>
       mtu(organization, await pathsOf(asking, organization, api), observed, edge),

@@ -43,6 +43,7 @@ import {
 } from "../contact/organization-edge.ts";
 import { describeMember, examineMembers } from "../update/overlay-switch.ts";
 import { controlPlane, isSilent } from "./control-plane.ts";
+import { portMapping } from "./port-mapping.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 import { meeting } from "./meeting.ts";
 import { controlPlaneOf, type KnownControlPlane } from "../files/granted/control-planes.ts";
@@ -115,6 +116,7 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
     runCheck("offloads", slug, () => offloads(organization, edge)),
     runCheck("blocklist", slug, () => blocklist(organization)),
     runCheck("port", slug, () => port(organization, edge)),
+    runCheck("port-mapping", slug, () => portMapping(organization)),
     runCheck("route", slug, () => route(organization, edge)),
     runCheck("relay-traffic", slug, () => relayTraffic(organization, edge.system)),
     runCheck("meeting", slug, async () =>

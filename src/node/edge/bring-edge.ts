@@ -29,7 +29,12 @@ export async function keepEdge(context: KeepContext, signal: AbortSignal): Promi
   const failed = (reason: string) =>
     log.warn("Cannot start what this organization needs beside its engine", { team: slug, reason });
   const options = { everyMs: lookEveryMs, signal, system, failed };
-  await Promise.all([repeat(unitKeeper(context), options), repeat(noticer(context, signal), options)]);
+  const { keepMapping } = await import("./mapping/keep-mapping.ts");
+  await Promise.all([
+    repeat(unitKeeper(context), options),
+    repeat(noticer(context, signal), options),
+    keepMapping(context, signal),
+  ]);
 }
 
 function noticer(context: KeepContext, signal: AbortSignal): () => Promise<void> {

@@ -29,6 +29,7 @@ export type EdgeContext = {
     | "platform"
     | "isRoot"
     | "bootTime"
+    | "random"
   >;
 };
 

@@ -4,6 +4,7 @@ import { whyNoTables } from "../../platform/nftables.ts";
 import { areFlowsReported } from "../files/flows-state.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readTcpState, tcpListenersOf, tcpWaysOf } from "../files/tcp-state.ts";
+import { isMappingWanted } from "../files/mapping-state.ts";
 import { exitServer, exitUser } from "./exit-parts.ts";
 import type { EdgePart } from "./part.ts";
 import { failoverPart, routerPart } from "./routing-parts.ts";
@@ -32,6 +33,13 @@ const flowsPart: EdgePart = {
   start: async (context) => (await import("./flows.ts")).startFlows(context),
 };
 
+const portMapping: EdgePart = {
+  name: "the port mapping of the router",
+  // In server mode check-auth does it (bring-edge.ts): this part needs no process of its own.
+  needed: (organization) => organization.config.mode === "desktop" && isMappingWanted(organization),
+  start: async (context) => (await import("./mapping/keep-mapping.ts")).startPortMapping(context),
+};
+
 export const edgeParts: readonly EdgePart[] = [
   routerPart,
   failoverPart,
@@ -40,6 +48,7 @@ export const edgeParts: readonly EdgePart[] = [
   tcpListener,
   tcpFallback,
   flowsPart,
+  portMapping,
 ];
 
 export function needsEdge(organization: Organization): boolean {

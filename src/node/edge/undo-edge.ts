@@ -7,6 +7,7 @@ import type { NotRemoved } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
 import { applyChanges, type Change } from "../../platform/apply.ts";
 import { tableRemoval } from "../../platform/nftables.ts";
+import { endMappingOf } from "./mapping/keep-mapping.ts";
 import { exitRemoval } from "../exit/use-exit.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { routerRemoval } from "../routing/router.ts";
@@ -19,6 +20,7 @@ export async function undoEdge(
   system: Edge,
 ): Promise<NotRemoved[]> {
   try {
+    await endMappingOf(place.directory);
     return await applyPossible(() => undoChanges(place, system), system);
   } catch (error) {
     return [{ path: "what exits and routers changed of the kernel", reason: messageOf(error) }];
@@ -48,6 +50,11 @@ export async function undoAllChanges(configRoot: string, system: Edge): Promise<
     gone.push(slug);
   }
   return all;
+}
+
+/** Of all organizations, beside undoAllChanges: a router is no part of this machine. */
+export async function endAllMappings(configRoot: string): Promise<void> {
+  await Promise.all(listOrganizations(configRoot).map((slug) => endMappingOf(join(configRoot, slug))));
 }
 
 /**

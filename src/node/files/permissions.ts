@@ -48,6 +48,8 @@ const Permissions = v.object({
   advertise_exit: v.exactOptional(v.boolean()),
   /** No control plane learns which flows there are on this machine. */
   no_flows: v.exactOptional(v.boolean()),
+  /** No router is asked to map a port to the engine. */
+  no_port_mapping: v.exactOptional(v.boolean()),
   /** Which exit the packets of this machine take; `auto`: the best one. */
   exit: v.exactOptional(
     v.object({
@@ -254,15 +256,27 @@ export function flagAllowing(directory: string, flag: PermissionFlag, entries: r
  */
 export function parsePermissions(
   valueOf: (
-    flag: PermissionFlag | "advertise-exit" | "no-advertise-exit" | "flows" | "no-flows" | "no-tcp",
+    flag:
+      | PermissionFlag
+      | "advertise-exit"
+      | "no-advertise-exit"
+      | "flows"
+      | "no-flows"
+      | "no-tcp"
+      | "port-mapping"
+      | "no-port-mapping",
   ) => string | undefined,
 ): Partial<Permissions> {
   const allowed: Partial<Permissions> = {};
-  const isExit =
-    valueOf("no-advertise-exit") === "true" ? false : valueOf("advertise-exit") === "true" || undefined;
-  if (isExit !== undefined) allowed.advertise_exit = isExit;
-  const isUnseen = valueOf("no-flows") === "true" ? true : valueOf("flows") === "true" ? false : undefined;
-  if (isUnseen !== undefined) allowed.no_flows = isUnseen;
+  for (const [key, yes, no] of [
+    ["advertise_exit", "advertise-exit", "no-advertise-exit"],
+    ["no_flows", "no-flows", "flows"],
+    ["no_port_mapping", "no-port-mapping", "port-mapping"],
+  ] as const) {
+    if (valueOf(yes) === "true") allowed[key] = true;
+    // Of both, the safe one holds.
+    if (valueOf(no) === "true" && (allowed[key] !== true || key === "advertise_exit")) allowed[key] = false;
+  }
   for (const { flag, key, read, example } of flags) {
     const text = flag === "tcp-fallback" && valueOf("no-tcp") === "true" ? "off" : valueOf(flag);
     if (text === undefined) continue;

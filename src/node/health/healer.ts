@@ -19,7 +19,7 @@ import type { Seen } from "./observed-peers.ts";
 
 export type HealerDeps = {
   slug: string;
-  api: Pick<LocalApi, "closeTunnel" | "createTunnel">;
+  api: Pick<LocalApi, "closeTunnel" | "createTunnel"> & Partial<Pick<LocalApi, "queryLighthouse">>;
   /** Stores the changes, rewrites config.yml and reloads the engine. */
   apply(changes: LocalChanges): Promise<unknown>;
   log: Pick<Log, "warn" | "info">;
@@ -47,6 +47,8 @@ const results: Readonly<Partial<Record<Tell["what"], string>>> = {
 const inheritedMs = 300_000;
 /** Maximum tunnels that the engine keeps with one peer. */
 const mostTunnels = 5;
+/** How often a lighthouse is asked for one of the relayed peers, in turn. */
+const askEveryMs = 20_000;
 /** Pauses between attempts to apply a change: the first and the longest. */
 const [firstPauseMs, longestPauseMs] = [1000, 300_000];
 
@@ -56,6 +58,8 @@ export class Healer {
   readonly healings: Healing[] = [];
   #state: HealingState;
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
+  /** Monotonic ms: no lighthouse is asked before. */
+  #askAt = Number.NEGATIVE_INFINITY;
   /** Failed attempts to apply changes, in a row. */
   #failures = 0;
   /** Monotonic ms: no attempt to apply before. */
@@ -100,7 +104,18 @@ export class Healer {
     for (const action of actions) await this.#execute(action);
     if (this.#unapplied !== undefined && seen.now >= this.#notBefore)
       await this.#apply(this.#unapplied, seen.now);
+    await this.#askForAddresses(seen);
     return urgentFor(this.#state, seen);
+  }
+
+  /** A peer may have another address by now, such as a port that its router maps: the engine asks after 5000 packets. */
+  async #askForAddresses({ now, peers }: Seen): Promise<void> {
+    if (now < this.#askAt) return;
+    const relayed = peers.filter(({ tunnel }) => tunnel !== undefined && tunnel.remote === undefined);
+    const next = relayed[Math.floor(now / askEveryMs) % Math.max(1, relayed.length)];
+    if (next === undefined) return;
+    this.#askAt = now + askEveryMs;
+    await this.#deps.api.queryLighthouse?.(next.address).catch(() => undefined);
   }
 
   async #execute(action: Action): Promise<void> {

@@ -182,6 +182,7 @@ function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
     ...(exits.length === 0 ? {} : { exits }),
     ...(isExit(node) ? { is_exit: true } : {}),
     ...(view.flows ? { flows: true } : {}),
+    ...(view.portMapping ? {} : { port_mapping: false }),
     ...given({ tcp: tcpWays(view, node) }),
   };
 }

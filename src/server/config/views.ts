@@ -29,6 +29,8 @@ export type OrgView = {
   configVersion: number;
   /** Nodes report which flows there are. */
   flows: boolean;
+  /** Nodes behind a router ask it for a UDP port. */
+  portMapping: boolean;
   config: ConfigView;
   exits: readonly ReturnType<typeof exitPick.parse>[];
   /** Lighthouses and relays that are reached by TCP. Not in `config`: no config.yml changes with them. */
@@ -162,6 +164,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     network6: org.network6,
     configVersion: org.configVersion,
     flows: org.flows,
+    portMapping: org.portMapping,
     config,
     exits,
     byTcp,

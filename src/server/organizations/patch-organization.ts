@@ -61,7 +61,8 @@ export async function patchOrganization(
     // Name and rotation are not in the nodes' configurations.
     const inConfig = ({ alive_interval, config_overrides }: Changeable) =>
       JSON.stringify([alive_interval, config_overrides]);
-    if (inConfig(after) !== inConfig(before) || isChanged("flows")) await raiseConfigVersion(tx, org.id);
+    const isInFiles = isChanged("flows") || isChanged("port_mapping");
+    if (inConfig(after) !== inConfig(before) || isInFiles) await raiseConfigVersion(tx, org.id);
     // The version: a replica that has not heard of it yet must not tell a node the former suffix again.
     if (isChanged("name_suffix")) await raiseNamesVersion(tx, org.id);
     else if (isChanged("names_to_all")) await tx.notify("names", String(org.id));

@@ -332,6 +332,8 @@ const steps: readonly (readonly Statement[])[] = [
   ],
   // 66
   [authorities.add("offline")],
+  // 67
+  [organizations.add("portMapping")],
 ];
 
 /**

@@ -30,7 +30,7 @@ const otherColumns: Record<string, string> = {
     rotation_back blocklist_mark rotation_settled_at rotation_now move_settled_at flow_rechecks names_version names_since
     names_to_all path_reports lighthouses_relay second_factor revoke_leaver_nodes node_approval device_codes self_enrollment
     name_suffix reauthenticate_days reauthenticate_from revoke_unproven_nodes revoke_unproven_from notify_away_minutes
-    notify_away_from alarm_rules flows`,
+    notify_away_from alarm_rules flows port_mapping`,
 };
 
 const words = (text: string) => text.split(/\s+/).filter(Boolean);

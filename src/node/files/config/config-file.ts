@@ -18,6 +18,7 @@ import {
 } from "./local-changes.ts";
 import { withExit } from "../granted/exits.ts";
 import { refuseForeignFiles } from "../own-files.ts";
+import { readMappingState, withMapping } from "../mapping-state.ts";
 import { readTcpState, withTcpAddresses } from "../tcp-state.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
@@ -61,7 +62,10 @@ export function finishConfig(
     {
       ...withExit(
         withDataPlane(
-          withTcpAddresses(withPeerMap(healed, readPeerMap(directory)), readTcpState(directory)),
+          withMapping(
+            withTcpAddresses(withPeerMap(healed, readPeerMap(directory)), readTcpState(directory)),
+            readMappingState(directory),
+          ),
           dataPlane,
         ),
         directory,

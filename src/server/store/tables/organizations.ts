@@ -118,6 +118,8 @@ export const organizations = table(
     notifyAwayMinutes: since(56, integerOrNull()),
     /** Nodes report which flows there are. */
     flows: since(62, truth(0)),
+    /** Nodes behind a router ask it for a UDP port. */
+    portMapping: since(67, truth(1)),
     /** Since when that counts, ms. */
     notifyAwayFrom: since(56, integerWithDefault("DEFAULT 0")),
     /** As src/api/organizations.ts has them: `node=30`. */

@@ -1,0 +1,20 @@
+// Whether the router maps a UDP port to this node. None is no fault: most nodes reach each other without.
+
+import { readMappingState, whyNoMapping } from "../files/mapping-state.ts";
+import type { Organization } from "../files/organizations.ts";
+import { ok, skipped, type Finding } from "./check.ts";
+
+export function portMapping(organization: Pick<Organization, "directory" | "config">): Finding {
+  const why = whyNoMapping(organization);
+  if (why !== undefined) return skipped(why);
+  const state = readMappingState(organization.directory);
+  if (state === undefined)
+    return skipped("No router was asked for a port: the overlay is stopped, or there is no default gateway");
+  const { gateway, mapped, refused } = state;
+  if (mapped !== undefined)
+    return ok(`The router ${gateway} maps ${mapped.at} to this node, by ${mapped.by}, since ${mapped.since}`);
+  if (refused !== undefined) return skipped(`The router ${gateway} maps no port to this node: ${refused}`);
+  return skipped(
+    `No port is mapped: ${gateway} knows neither PCP, NAT-PMP nor UPnP, or this machine has a public address`,
+  );
+}

@@ -1,0 +1,207 @@
+// Asks the router for a UDP port: by PCP, NAT-PMP or UPnP-IGD, whichever it knows. What it answers is checked: a router, also
+// one of a foreign network, cannot make this node name an address that is none of the internet.
+
+import { messageOf } from "../../../base/errors.ts";
+import { networkContains, parseAddress, parseNetworks, parseUnderlay } from "../../../base/ip.ts";
+import { sendOrLose } from "../../../base/datagrams/frames.ts";
+import {
+  pcpRequest,
+  pmpAddressRequest,
+  pmpRequest,
+  readPcp,
+  readPmp,
+  readPmpAddress,
+  routerPort,
+  type Answer,
+  type Wanted,
+} from "./datagrams.ts";
+import { addMapping, deleteMapping, externalAddress, findControl, tagIn, type Control } from "./upnp.ts";
+
+export type Protocol = "PCP" | "NAT-PMP" | "UPnP";
+/** What is asked for again, to renew it, and to end it. */
+export type Held = { by: Protocol; port: number; external: number; nonce: Uint8Array; control?: Control };
+export type Mapping = Held & {
+  /** "198.51.100.7:4242" */
+  at: string;
+  /** How long the router keeps it; 0: for ever. */
+  lifetimeS: number;
+};
+export type Refusal = { refused: string };
+
+/** Short: then a router forgets the mapping of a node that was killed, and one that was restarted is soon asked again. */
+const lifetimeS = 600;
+/** A request by UPnP is some kilobytes. */
+const upnpLifetimeS = 1200;
+const triesMs = [250, 500, 1000];
+
+type Question = {
+  gateway: string;
+  port: number;
+  nonce: Uint8Array;
+  /** The mapping of before, if there is one: it is asked for first, in the same way. */
+  before?: Held | undefined;
+  /** Networks of overlays. */
+  overlays: readonly string[];
+};
+
+/** Undefined: no router answers, or this machine's own address is one of the internet. Does not reject. */
+export async function askRouter(question: Question): Promise<Mapping | Refusal | undefined> {
+  const { gateway, before } = question;
+  const client = await addressTowards(gateway);
+  if (client === undefined || parseUnderlay(`${client}:1`)?.isPrivate !== true) return undefined;
+  const all = [byPcp, byPmp, byUpnp] as const;
+  const first = before === undefined ? 0 : protocols.indexOf(before.by);
+  let refusal: Refusal | undefined;
+  for (const [at] of all.entries()) {
+    const answer = await all[(first + at) % all.length]?.(client, question).catch(failed);
+    if (answer !== undefined && "at" in answer) return answer;
+    refusal = answer ?? refusal;
+  }
+  return refusal;
+}
+
+const protocols: readonly Protocol[] = ["PCP", "NAT-PMP", "UPnP"];
+const failed = (error: unknown): Refusal => ({ refused: messageOf(error) });
+
+/** This machine's own address on the way there. Sends nothing. */
+export async function addressTowards(gateway: string): Promise<string | undefined> {
+  const connected = { hostname: "0.0.0.0", connect: { hostname: gateway, port: routerPort } };
+  const socket = await Bun.udpSocket({ ...connected, socket: { error: () => undefined } }).catch(
+    () => undefined,
+  );
+  const own = socket?.address.address;
+  socket?.close();
+  return own === "0.0.0.0" ? undefined : own;
+}
+
+function wantedOf(client: string, { port, nonce, before }: Question, seconds: number): Wanted {
+  return {
+    client,
+    nonce: before?.nonce ?? nonce,
+    port,
+    external: before?.external ?? port,
+    lifetimeS: seconds,
+  };
+}
+
+async function byPcp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
+  const wanted = wantedOf(client, question, lifetimeS);
+  const answer = await exchange(question.gateway, pcpRequest(wanted), (bytes) => readPcp(bytes, wanted));
+  return answer === undefined ? undefined : checked("PCP", answer, wanted, question);
+}
+
+async function byPmp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
+  const { gateway } = question;
+  const address = await exchange(gateway, pmpAddressRequest(), readPmpAddress);
+  if (address === undefined || "refused" in address) return address;
+  const wanted = wantedOf(client, question, lifetimeS);
+  // Before anything is opened for nothing.
+  const unusable = whyUnusable(address.host, question);
+  if (unusable !== undefined) return unusable;
+  const answer = await exchange(gateway, pmpRequest(wanted), (bytes) => readPmp(bytes, wanted));
+  return answer === undefined ? undefined : checked("NAT-PMP", { ...answer, ...address }, wanted, question);
+}
+
+const [conflict, conflictOther, onlyForEver] = [718, 729, 725];
+
+async function byUpnp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
+  const { gateway, before } = question;
+  const control = before?.control ?? (await findControl(gateway));
+  if (control === undefined) return undefined;
+  const found = await externalAddress(gateway, control);
+  const host = "values" in found ? tagIn(found.values, "NewExternalIPAddress") : undefined;
+  const unusable = whyUnusable(host ?? "", question);
+  if (host === undefined || unusable !== undefined) return unusable;
+  let wanted = wantedOf(client, question, upnpLifetimeS);
+  for (let tries = 0; tries < 4; tries++) {
+    const answer = await addMapping(gateway, control, wanted);
+    if ("values" in answer)
+      return checked(
+        "UPnP",
+        { host, external: wanted.external, lifetimeS: wanted.lifetimeS },
+        wanted,
+        question,
+        control,
+      );
+    if (answer.fault === onlyForEver) wanted = { ...wanted, lifetimeS: 0 };
+    else if ([conflict, conflictOther].includes(answer.fault)) wanted = { ...wanted, external: anyPort() };
+    else return { refused: `UPnP error ${answer.fault}` };
+  }
+  return { refused: "it has no free ports" };
+}
+
+const anyPort = () => 49_152 + Math.floor(Math.random() * 16_384);
+
+function checked(
+  by: Protocol,
+  answer: Answer,
+  { port, nonce }: Wanted,
+  question: Question,
+  control?: Control,
+): Mapping | Refusal {
+  if ("refused" in answer) return answer;
+  const { host = "", external } = answer;
+  const unusable = whyUnusable(host, question, external);
+  if (unusable !== undefined) return unusable;
+  const held = { by, port, external, nonce, ...(control === undefined ? {} : { control }) };
+  return { ...held, at: `${host}:${external}`, lifetimeS: answer.lifetimeS };
+}
+
+/** Only an address of the internet, of IPv4, and none of an overlay. */
+export function whyUnusable(
+  host: string,
+  { overlays }: Pick<Question, "overlays">,
+  port = 1,
+): Refusal | undefined {
+  const [address, place] = [parseAddress(host), parseUnderlay(`${host}:${port}`)];
+  if (address?.family !== 4 || place === undefined) return { refused: "it names no address of the internet" };
+  if (place.isPrivate) return { refused: `it is behind another NAT: its address outside is ${place.host}` };
+  const isOverlay = parseNetworks(overlays).some((each) => networkContains(each, address));
+  return isOverlay ? { refused: `it names an address of an overlay: ${place.host}` } : undefined;
+}
+
+/** Ends a mapping. A router that does not answer forgets it by itself. Does not reject. */
+export async function endMapping(gateway: string, held: Held): Promise<void> {
+  const client = await addressTowards(gateway);
+  if (client === undefined) return;
+  const wanted = { ...held, client, external: 0, lifetimeS: 0 };
+  const ended =
+    held.by === "PCP"
+      ? exchange(gateway, pcpRequest(wanted), (bytes) => readPcp(bytes, wanted))
+      : held.by === "NAT-PMP"
+        ? exchange(gateway, pmpRequest(wanted), (bytes) => readPmp(bytes, wanted))
+        : held.control === undefined
+          ? undefined
+          : deleteMapping(gateway, held.control, held.external);
+  await ended?.catch(() => undefined);
+}
+
+/** The first datagram of the router that is an answer. */
+async function exchange<T>(
+  hostname: string,
+  question: Uint8Array<ArrayBuffer>,
+  read: (bytes: Uint8Array) => T | undefined,
+): Promise<T | undefined> {
+  const { promise, resolve } = Promise.withResolvers<T | undefined>();
+  const socket = await Bun.udpSocket({
+    hostname: "0.0.0.0",
+    // Only the router is heard.
+    connect: { hostname, port: routerPort },
+    socket: {
+      data(_, bytes) {
+        const answer = bytes.length <= 1100 ? read(bytes) : undefined;
+        if (answer !== undefined) resolve(answer);
+      },
+      error: () => undefined,
+    },
+  });
+  void (async () => {
+    for (const ms of triesMs) {
+      if (socket.closed) return;
+      sendOrLose(() => socket.send(question));
+      await Bun.sleep(ms);
+    }
+    resolve(undefined);
+  })();
+  return promise.finally(() => socket.close());
+}

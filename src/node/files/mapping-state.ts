@@ -1,0 +1,85 @@
+// The UDP port that the router maps to this node's engine: what `status` shows, what config.yml gets from it, and what the
+// next process needs to renew it and to end it.
+
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { writeFileAtomic } from "../../base/files.ts";
+import { isMap, listOf, type YamlMap } from "../../base/yaml.ts";
+import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
+import { readValidJson, type Organization } from "./organizations.ts";
+import { permissionsOrNone } from "./permissions.ts";
+
+const text = (most: number) => v.pipe(v.string(), v.maxLength(most));
+const port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
+const Mapped = v.object({
+  by: v.picklist(["PCP", "NAT-PMP", "UPnP"]),
+  /** "198.51.100.7:4242" */
+  at: v.pipe(text(21), v.regex(/^[\d.]+:\d+$/)),
+  /** RFC 3339. */
+  since: text(64),
+  external: port,
+  /** Hexadecimal. */
+  nonce: v.pipe(v.string(), v.regex(/^[0-9a-f]{24}$/)),
+  control: v.exactOptional(v.object({ port, path: text(512), service: text(128) })),
+  /** When the router forgets it; absent: never. */
+  until: v.exactOptional(v.number()),
+});
+const MappingState = v.object({
+  /** The router, this machine's own address there, and the port of the engine: it is asked again when one of them changes. */
+  gateway: text(45),
+  client: text(45),
+  port,
+  /** Times are milliseconds after the boot with this id. */
+  boot: text(64),
+  nextAt: v.number(),
+  /** Requests in a row that brought nothing. */
+  failures: v.pipe(v.number(), v.integer(), v.minValue(0)),
+  mapped: v.exactOptional(Mapped),
+  /** Why nothing is mapped, though a router answers. */
+  refused: v.exactOptional(text(200)),
+});
+export type MappingState = v.InferOutput<typeof MappingState>;
+
+const pathIn = (directory: string) => join(directory, socketDirectory, "port-mapping.json");
+
+/** Undefined: no router was asked. */
+export function readMappingState(directory: string): MappingState | undefined {
+  return readValidJson(pathIn(directory), MappingState);
+}
+
+/** Undefined removes it. */
+export function writeMappingState(directory: string, state: MappingState | undefined): void {
+  if (state === undefined) return rmSync(pathIn(directory), { force: true });
+  makeSocketDirectory(directory);
+  // `status` of users reads it. The nonce protects nothing against users of this machine, who can ask its router, too.
+  writeFileAtomic(pathIn(directory), `${JSON.stringify(state)}\n`, 0o644);
+}
+
+type Place = Pick<Organization, "directory" | "config">;
+
+/** Why no router is asked for a port; undefined: one is. Peers find a lighthouse by the address that an administrator gave. */
+export function whyNoMapping({ directory, config }: Place): string | undefined {
+  if (config.is_lighthouse) return "A lighthouse asks no router: nodes find it at its public address";
+  if (permissionsOrNone(directory).no_port_mapping === true)
+    return "Root of this machine does not want port mappings";
+  return config.port_mapping === false ? "The organization does not want port mappings" : undefined;
+}
+
+export const isMappingWanted = (place: Place): boolean => whyNoMapping(place) === undefined;
+
+/** For `status`. */
+export function mappingShown(directory: string): MappingShown | undefined {
+  const mapped = readMappingState(directory)?.mapped;
+  return mapped === undefined ? undefined : { at: mapped.at, by: mapped.by, since: mapped.since };
+}
+export type MappingShown = Pick<NonNullable<MappingState["mapped"]>, "at" | "by" | "since">;
+
+/** Lighthouses tell the mapped address to other nodes, beside those that they see. */
+export function withMapping(config: YamlMap, state: MappingState | undefined): YamlMap {
+  const at = state?.mapped?.at;
+  if (at === undefined) return config;
+  const lighthouse = isMap(config["lighthouse"]) ? config["lighthouse"] : {};
+  const addresses = [...listOf(lighthouse["advertise_addrs"]).filter((each) => each !== at), at];
+  return { ...config, lighthouse: { ...lighthouse, advertise_addrs: addresses } };
+}
