@@ -54,7 +54,7 @@ export async function startPortMapper(
       "ext_ifname=eth0",
       "listening_ip=inside",
       "port=5000",
-      "enable_natpmp=yes",
+      ...(own.includes("enable_natpmp=no") ? [] : ["enable_natpmp=yes"]),
       "enable_upnp=yes",
       `lease_file=${leases}`,
       "upnp_table_name=upnp",

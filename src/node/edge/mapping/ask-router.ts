@@ -5,6 +5,7 @@ import { messageOf } from "../../../base/errors.ts";
 import { networkContains, parseAddress, parseNetworks, parseUnderlay } from "../../../base/ip.ts";
 import { sendOrLose } from "../../../base/datagrams/frames.ts";
 import {
+  notAllowed,
   pcpRequest,
   pmpAddressRequest,
   pmpRequest,
@@ -102,7 +103,7 @@ async function byPmp(client: string, question: Question): Promise<Mapping | Refu
   return answer === undefined ? undefined : checked("NAT-PMP", { ...answer, ...address }, wanted, question);
 }
 
-const [conflict, conflictOther, onlyForEver] = [718, 729, 725];
+const [conflict, conflictOther, onlyForEver, unauthorized] = [718, 729, 725, 606];
 
 async function byUpnp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
   const { gateway, before } = question;
@@ -125,6 +126,7 @@ async function byUpnp(client: string, question: Question): Promise<Mapping | Ref
       );
     if (answer.fault === onlyForEver) wanted = { ...wanted, lifetimeS: 0 };
     else if ([conflict, conflictOther].includes(answer.fault)) wanted = { ...wanted, external: anyPort() };
+    else if (answer.fault === unauthorized) return { refused: notAllowed };
     else return { refused: `UPnP error ${answer.fault}` };
   }
   return { refused: "it has no free ports" };

@@ -50,7 +50,7 @@ export function readPcp(bytes: Uint8Array, { nonce, port }: Wanted): Answer | un
   return { host, external: view.getUint16(42), lifetimeS: view.getUint32(4) };
 }
 
-const notAllowed = "it does not allow port mappings";
+export const notAllowed = "it does not allow port mappings";
 const pcpRefusals: Readonly<Record<number, string>> = {
   2: notAllowed,
   8: "it has no free ports",
