@@ -100,7 +100,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "preact/hooks": { homes: /^console\//, reason: "pages for browsers" },
   "@preact/signals": { homes: /^console\//, reason: "pages for browsers" },
   "oxc-minify": { homes: /^server\/console\/bundler\.ts$/, reason: "loaded by the build alone" },
-  uqr: { homes: /^(console\/ui\/qr-picture|cli\/admin\/users\/factor)\.tsx?$/, reason: "QR codes" },
+  uqr: { homes: /^cli\/admin\/users\/factor\.ts$/, reason: "QR codes in terminals" },
   yaml: {
     homes: /^server\/(policy|transfer)/,
     reason:

@@ -20,6 +20,14 @@ export type Page = {
   load(): Promise<View>;
 };
 
+/** Files of several pages, and of parts of others. */
+const administration = () => import("./pages/administration.ts");
+const operation = () => import("./pages/operation.ts");
+const joining = () => import("./joining/joining.ts");
+const nodePages = () => import("./node/node.ts");
+const activity = () => import("./pages/activity.tsx");
+const editing = () => import("./node/editing.ts");
+
 /** Below an organization, by the segment behind its slug; "" is the first page. In the order of the navigation. */
 export const organizationPages: Readonly<Record<string, Page>> = {
   "": {
@@ -32,7 +40,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     title: "Nodes",
     icon: "machines",
     letter: "n",
-    load: async () => (await import("./nodes/list-page.tsx")).NodeList,
+    load: async () => (await editing()).NodeList,
   },
   map: {
     title: "Map",
@@ -55,68 +63,75 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     icon: "routes",
     letter: "r",
     isForAdmins: true,
-    load: async () => (await import("./pages/administration.ts")).Routes,
+    load: async () => (await administration()).Routes,
   },
   activity: {
     title: "Activity",
     icon: "activity",
     letter: "v",
-    load: async () => (await import("./pages/activity.tsx")).Activity,
+    load: async () => (await activity()).Activity,
   },
   certificates: {
     title: "Certificates",
     icon: "certificates",
     letter: "c",
-    load: async () => (await import("./pages/certificates.tsx")).Certificates,
+    load: async () => (await operation()).Certificates,
+  },
+  rollouts: {
+    title: "Rollouts",
+    icon: "refresh",
+    letter: "u",
+    load: async () => (await operation()).Rollouts,
   },
   people: {
     title: "Members",
     icon: "people",
     letter: "p",
-    load: async () => (await import("./pages/administration.ts")).People,
+    load: async () => (await administration()).People,
   },
   tokens: {
     title: "Keys and tokens",
     icon: "keys",
     letter: "t",
     isForAdmins: true,
-    load: async () => (await import("./pages/administration.ts")).Tokens,
+    load: async () => (await administration()).Tokens,
   },
   webhooks: {
     title: "Webhooks",
     icon: "webhooks",
     letter: "w",
     isForAdmins: true,
-    load: async () => (await import("./pages/administration.ts")).Webhooks,
+    load: async () => (await administration()).Webhooks,
   },
   settings: {
     title: "Settings",
     icon: "settings",
     letter: "s",
-    load: async () => (await import("./pages/administration.ts")).Settings,
+    load: async () => (await administration()).Settings,
   },
 };
 
-parts.node = () => import("./node/node.ts");
-parts.editing = () => import("./node/editing.ts");
-parts.activity = () => import("./pages/activity.tsx");
+parts.node = nodePages;
+parts.editing = editing;
+parts.activity = activity;
 parts.qr = () => import("./ui/qr-picture.tsx");
-parts.joining = () => import("./joining/joining.ts");
+parts.joining = joining;
 
 /** One node, by its number. */
 const nodePage: Page = {
   title: "Nodes",
-  load: async () => (await import("./node/node.ts")).NodePage,
+  load: async () => (await nodePages()).NodePage,
 };
 
 /** Below an organization, too, but not in the navigation: other pages lead there. */
 const sidePages: Readonly<Record<string, Page>> = {
   "nodes/add": {
     title: "Add a node",
-    load: async () => (await import("./joining/joining.ts")).AddNode,
+    load: async () => (await joining()).AddNode,
   },
-  flows: { title: "Flows", load: async () => (await import("./pages/administration.ts")).FlowsPage },
-  phones: { title: "Phones", load: async () => (await import("./joining/joining.ts")).Phones },
+  flows: { title: "Flows", load: async () => (await operation()).FlowsPage },
+  past: { title: "At a moment", load: async () => (await operation()).PastPage },
+  phones: { title: "Phones", load: async () => (await joining()).Phones },
 };
 
 /** Below /console/-/: of the control plane, for staff. */
@@ -124,35 +139,35 @@ export const staffPages: Readonly<Record<string, Page>> = {
   organizations: {
     title: "Organizations",
     icon: "organizations",
-    load: async () => (await import("./pages/staff.tsx")).Organizations,
+    load: async () => (await operation()).Organizations,
   },
-  users: { title: "Users", icon: "users", load: async () => (await import("./pages/staff.tsx")).Users },
+  users: { title: "Users", icon: "users", load: async () => (await operation()).Users },
   "audit-log": {
     title: "Audit log",
     icon: "log",
-    load: async () => (await import("./pages/activity.tsx")).AuditLog,
+    load: async () => (await activity()).AuditLog,
   },
   servers: {
     title: "Servers",
     icon: "servers",
-    load: async () => (await import("./pages/staff.tsx")).Servers,
+    load: async () => (await operation()).Servers,
   },
 };
 
 /** Below /console/-/: what belongs to no organization. */
 export const otherPages = {
   ...staffPages,
-  account: { title: "Account", load: async () => (await import("./pages/administration.ts")).Account },
+  account: { title: "Account", load: async () => (await administration()).Account },
   "command-line": {
     title: "Sign in the command line",
-    load: async () => (await import("./pages/administration.ts")).CommandLine,
+    load: async () => (await administration()).CommandLine,
   },
-  join: { title: "Let a machine join", load: async () => (await import("./pages/administration.ts")).Join },
+  join: { title: "Let a machine join", load: async () => (await administration()).Join },
   /** For developers: nothing leads to it. */
   parts: {
     title: "Parts",
     isForStaff: true,
-    load: async () => (await import("./pages/staff.tsx")).Parts,
+    load: async () => (await operation()).Parts,
   },
 } satisfies Readonly<Record<string, Page>>;
 

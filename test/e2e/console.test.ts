@@ -150,7 +150,7 @@ describe("the console", () => {
       page.on("request", note);
       const link = page.getByRole("link", { name: "Certificates" });
       const [file] = await Promise.all([
-        page.waitForResponse((answer) => answer.url().includes("chunk-certificates-")),
+        page.waitForResponse((answer) => answer.url().includes("chunk-operation-")),
         link.hover(),
       ]);
       // It runs before the click.

@@ -114,6 +114,8 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/console-needs.test.ts": pages,
   "e2e/console-node-list.test.ts": pages,
   "e2e/console-organization.test.ts": pages,
+  "e2e/console-past.test.ts": pages,
+  "e2e/console-rollouts.test.ts": pages,
   "e2e/console-standing.test.ts": pages,
   "e2e/daemon-disk.test.ts": [...files, "src/daemon/**"],
   "e2e/desired-state.test.ts": ["src/daemon/**", "src/node/{contact,engine,files}/**", "src/platform/**"],

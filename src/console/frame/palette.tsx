@@ -43,6 +43,7 @@ function groupsOfPages({ organizationPages, otherPages, staffPages }: Tables): G
             ? ([
                 { title: "Add a node", icon: "plus", path: pathOf(own, "nodes", "add") },
                 { title: "Approve nodes", icon: "check", path: pathOf(own, "nodes", "waiting") },
+                { title: "Access at a moment", icon: "access", path: pathOf(own, "past") },
               ] as const)
             : []),
           ...(mayAddOwn.value

@@ -1,4 +1,6 @@
-// The questions and forms of what can be done with nodes: one file, for which their pages do not wait.
+// The list of nodes, and the questions and forms of what can be done with them, for which other pages do not wait: one file,
+// because the list needs both.
 
 export { dialogs } from "../nodes/dialogs.tsx";
+export { NodeList } from "../nodes/list-page.tsx";
 export { Edit } from "./edit.tsx";

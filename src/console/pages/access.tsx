@@ -55,6 +55,7 @@ export function Access() {
         <>
           <span class="no-phone">
             <Button href={pathOf(draft.slug, "flows")}>Flows</Button>
+            {mayAdminister.value ? <Button href={pathOf(draft.slug, "past")}>Past</Button> : null}
             <Button onClick={() => lead("tests")}>Tests</Button>
           </span>
           <span class="only-phone">

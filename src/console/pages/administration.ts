@@ -4,7 +4,6 @@ export { Account } from "../account/account.tsx";
 export { CommandLine } from "../account/command-line.tsx";
 export { Join } from "../account/join.tsx";
 export { Webhooks } from "../webhooks/webhooks.tsx";
-export { FlowsPage } from "./flows.tsx";
 export { People } from "./people.tsx";
 export { Routes } from "./routes.tsx";
 export { Settings } from "./settings.tsx";

@@ -13,9 +13,8 @@ import { useNodes } from "../nodes/node-list.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Choice, Text, useAction } from "../ui/form.tsx";
-import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
+import { actionsColumn, linkColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { Page } from "../ui/page.tsx";
-import { State } from "../ui/parts.tsx";
 
 type Route = SentOf<typeof routesApi.create>;
 type Row = Route["routers"][number] & { network: string; at: number };
@@ -59,25 +58,15 @@ export function Routes() {
         read={{ data: rows, error }}
         columns={[
           textColumn("network", "Network", 2, ({ network }: Row) => network),
-          {
-            key: "router",
-            title: "Router",
-            width: 2,
-            text: ({ node_name }: Row) => node_name,
-            cell: ({ node, node_name }: Row) => (
-              <a href={pathOf(own, "nodes", node)}>
-                <bdi>{node_name}</bdi>
-              </a>
-            ),
-          },
+          linkColumn(
+            "router",
+            "Router",
+            2,
+            ({ node_name }: Row) => node_name,
+            ({ node }: Row) => pathOf(own, "nodes", node),
+          ),
           textColumn("metric", "Metric", 1, ({ metric }: Row) => `${metric}`),
-          {
-            key: "state",
-            title: "State",
-            width: 3,
-            text: (row: Row) => stateOf(row)[1],
-            cell: (row: Row) => <State name={stateOf(row)[0]} word={stateOf(row)[1]} />,
-          },
+          stateColumn(3, stateOf),
           textColumn("behind", "There", 3, ({ behind, masquerade, watch }: Row) =>
             [behind, masquerade === true && "masquerades", watch && `asks ${watch}`]
               .filter(Boolean)

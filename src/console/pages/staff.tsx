@@ -12,17 +12,13 @@ import { refresh, useResource } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { Check, Text, useAction } from "../ui/form.tsx";
-import { actionsColumn, List, textColumn } from "../ui/lists/list.tsx";
+import { actionsColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Page } from "../ui/page.tsx";
-import { State } from "../ui/parts.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { InstallationProviders } from "../providers/installation-providers.tsx";
 import { OwnerNumber, useEnding } from "./user-fields.tsx";
-
-export { Parts } from "./parts.tsx";
-export { Servers } from "./servers.tsx";
 
 const organizationsPath = apiPath(organizationsApi.list, {});
 const usersPath = apiPath(usersApi.list, {});
@@ -133,15 +129,7 @@ export function Users() {
     textColumn("email", "E-mail", 4, ({ email }) => email),
     textColumn("id", "Number", 1, ({ id }) => `${id}`),
     textColumn("staff", "Staff", 1, ({ is_staff }) => (is_staff ? "yes" : "no")),
-    {
-      key: "state",
-      title: "State",
-      width: 1,
-      text: ({ is_active }) => (is_active ? "active" : "disabled"),
-      cell: ({ is_active }) => (
-        <State name={is_active ? "online" : "revoked"} word={is_active ? "active" : "disabled"} />
-      ),
-    },
+    stateColumn(1, ({ is_active }) => (is_active ? ["online", "active"] : ["revoked", "disabled"])),
     timeColumn("seen", "Last sign-in", ({ last_login_at }) => last_login_at),
     timeColumn("created", "Created", ({ created_at }) => created_at),
     actionsColumn(1, (user) => (

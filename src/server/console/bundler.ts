@@ -100,6 +100,7 @@ const bundled = async (entries: readonly string[]) =>
     root: source,
     target: "browser",
     minify: true,
+    minChunkSize: 16_384,
     splitting: true,
     // The page names the files of the page that it shows (shell.ts): a table of all files would be 0.9 KB of each first view.
     modulePreload: false,

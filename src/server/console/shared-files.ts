@@ -48,12 +48,11 @@ const groups: readonly (readonly string[])[] = [
     "console/pages/groups-field.tsx",
     "console/ui/bulk.tsx",
   ],
-  // Sign-in by providers, which the first page has before anybody is signed in.
-  ["console/providers/providers.ts"],
   // Users; settings of organizations and of their providers.
   [
     "api/organizations.ts",
     "api/providers.ts",
+    "api/webhooks.ts",
     "console/pages/removed-words.ts",
     "console/pages/user-fields.tsx",
     "console/providers/leaving.ts",

@@ -46,6 +46,7 @@ const firstPage = { page_size: "1000", page: "1" };
 const nodes = (slug: string) => apiPath(nodesApi.list, { slug }, firstPage);
 type First = { file: string; asks?: readonly ((slug: string) => string)[] };
 const administration: First = { file: "administration" };
+const operation: First = { file: "operation" };
 /**
  * What pages need, by the segment behind the slug: their file, and what those that begin with nodes ask of the
  * organization, to the letter. Every member may read it.
@@ -60,14 +61,16 @@ const firstOfPages: Readonly<Record<string, First>> = {
       (slug) => apiPath(pathsApi.groups, { slug }),
     ],
   },
-  nodes: { file: "list-page", asks: [nodes] },
+  nodes: { file: "editing", asks: [nodes] },
   map: { file: "map", asks: [nodes, (slug) => apiPath(pathsApi.groups, { slug })] },
   access: { file: "access" },
   activity: { file: "activity" },
-  certificates: { file: "certificates" },
-  flows: administration,
+  certificates: operation,
+  flows: operation,
+  past: operation,
   people: administration,
   phones: { file: "joining" },
+  rollouts: operation,
   routes: administration,
   settings: administration,
   tokens: administration,

@@ -10,6 +10,7 @@ import {
   type Rollout,
 } from "../../../api/rollouts.ts";
 import { brand } from "../../../brand.ts";
+import { hoursFrom } from "../../../protocol/updates/hours.ts";
 import { AppError } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
 import { countOf, inWords } from "../../../base/quantities.ts";
@@ -164,9 +165,7 @@ export const create: Implementation = {
 
 /** `22-5`, `sat,sun:0-24`. */
 function readHours(text: string): RolloutHours[number] {
-  const [, days, from, until] = /^(?:([a-z,]+):)?(\d{1,2})-(\d{1,2})$/.exec(text) ?? [];
-  const hours = { days: days?.split(",") ?? [], from: Number(from), until: Number(until) };
-  const parsed = v.safeParse(RolloutHours, [hours]);
+  const parsed = v.safeParse(RolloutHours, [hoursFrom(text)]);
   const [read] = parsed.success ? parsed.output : [];
   if (read !== undefined) return read;
   throw new AppError("usage", `--hours: "${text}" is not hours such as 22-5 or sat,sun:0-24`);

@@ -7,7 +7,8 @@ import { useList } from "../../contact/resource.ts";
 import { query, setQuery } from "../../frame/router.ts";
 import type { Words } from "../../words/terminal.ts";
 import { Panel, TerminalButton } from "../page.tsx";
-import { Empty, Loading } from "../parts.tsx";
+import type { StateName } from "../../nodes/states.ts";
+import { Empty, Loading, State } from "../parts.tsx";
 import { ordered } from "./order.ts";
 import { Rows, type Column } from "./rows.tsx";
 import { Export, Search, searched } from "./tools.tsx";
@@ -120,6 +121,28 @@ export function textColumn<T>(
     cell: (item) => <bdi title={text(item)}>{text(item)}</bdi>,
     isNatural: true,
   };
+}
+
+/** A column of names that lead somewhere. */
+export function linkColumn<T>(
+  key: string,
+  title: string,
+  width: number,
+  text: (item: T) => string,
+  to: (item: T) => string,
+): Column<T> {
+  const cell = (item: T) => (
+    <a href={to(item)}>
+      <bdi>{text(item)}</bdi>
+    </a>
+  );
+  return { key, title, width, text, cell };
+}
+
+/** A column of states. */
+export function stateColumn<T>(width: number, of: (item: T) => readonly [StateName, string]): Column<T> {
+  const cell = (item: T) => <State name={of(item)[0]} word={of(item)[1]} />;
+  return { key: "state", title: "State", width, text: (item) => of(item)[1], cell };
 }
 
 /** A column of buttons. */

@@ -1,0 +1,273 @@
+// What was in force at a moment: the policy, or who could reach a node and by which rule, from the audit log. Asked for by a
+// person only, because the control plane verifies the log while it reads it.
+
+import { useState } from "preact/hooks";
+import { apiPath, type AnswerOf } from "../../api/endpoint.ts";
+import { policyApi, type PastReport } from "../../api/policy.ts";
+import { get } from "../contact/api.ts";
+import { slug } from "../contact/me.ts";
+import { pathOf } from "../frame/router.ts";
+import { useNodes } from "../nodes/node-list.ts";
+import { Button } from "../ui/button.tsx";
+import { FormFailure, Listed, Text, useAction } from "../ui/form.tsx";
+import { download } from "../ui/lists/tools.tsx";
+import { List, stateColumn, textColumn } from "../ui/lists/list.tsx";
+import { Page, Panel, Why } from "../ui/page.tsx";
+import { Facts, Line } from "../ui/parts.tsx";
+import { clockOf, dayOf } from "../words/ago.ts";
+import { commandText } from "../words/terminal.ts";
+import { exact } from "../words/times.ts";
+
+type Signed = AnswerOf<typeof policyApi.past>;
+type Access = PastReport["access"][number];
+type Did = NonNullable<PastReport["did"]>[number];
+type Rule = PastReport["rules"][number];
+type Found = { signed: Signed; report: PastReport };
+
+const dayMs = 86_400_000;
+/** As a field of a time has it, in the browser's zone. */
+const fieldOf = (at: number) => `${dayOf(at)}T${clockOf(at)}`;
+const packetText = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/;
+
+export function PastPage() {
+  const own = slug.value ?? "";
+  const [asked, put] = useState({ at: fieldOf(Date.now() - dayMs), from: "", to: "", packet: "" });
+  const [found, keep] = useState<Found | undefined>(undefined);
+  const { data: nodes = [] } = useNodes();
+  const set = (field: keyof typeof asked) => (text: string) => put({ ...asked, [field]: text.trim() });
+  const ms = Date.parse(asked.at);
+  const [, protocol, port] = packetText.exec(asked.packet) ?? [];
+  const wrong =
+    asked.packet !== "" && protocol === undefined && port === undefined
+      ? ["Enter tcp/5432, 5432, udp or icmp."]
+      : undefined;
+  const at = Number.isNaN(ms) ? "" : new Date(ms).toISOString();
+  const query = {
+    at,
+    ...(asked.to === "" ? {} : { to: asked.to, ...(asked.from === "" ? {} : { from: asked.from }) }),
+    ...(asked.to === "" || protocol === undefined ? {} : { protocol: protocol as "tcp" }),
+    ...(asked.to === "" || port === undefined ? {} : { port }),
+  };
+  const path = apiPath(policyApi.past, { slug: own }, query);
+  const words =
+    asked.to === ""
+      ? ["policy", "get", own]
+      : [
+          "policy",
+          "test",
+          own,
+          asked.from || "any",
+          asked.to,
+          ...(asked.packet === "" ? [] : [asked.packet]),
+        ];
+  const command = [...words, "--at", at];
+  const form = useAction(async () => {
+    const signed = await get(path);
+    keep({ signed, report: JSON.parse(signed.report) as PastReport });
+  });
+  const namesLike = (text: string) =>
+    nodes.flatMap(({ name }) => (name.includes(text) ? [name] : [])).slice(0, 50);
+  return (
+    <Page
+      title="At a moment"
+      above={<a href={pathOf(own, "access")}>Access</a>}
+      terminal={at === "" ? undefined : { command, call: ["GET", path] }}
+    >
+      <div class="stackd">
+        <Panel title="Who could reach what" hasRoom={true}>
+          <form onSubmit={form.submit}>
+            <Text
+              label="Moment"
+              help="In the time zone of this browser."
+              value={asked.at}
+              set={set("at")}
+              control={{ type: "datetime-local", required: true, step: 1 }}
+            />
+            <Listed
+              label="To node"
+              help="Empty: the whole policy."
+              offered={namesLike(asked.to)}
+              value={asked.to}
+              set={set("to")}
+            />
+            <Listed
+              label="From node"
+              help="Empty: every node that could reach it."
+              offered={namesLike(asked.from)}
+              value={asked.from}
+              set={set("from")}
+            />
+            <Text
+              label="On"
+              help="Empty: all that was permitted."
+              errors={wrong}
+              value={asked.packet}
+              set={set("packet")}
+              control={{ maxlength: 12, placeholder: "tcp/5432", autocomplete: "off" }}
+            />
+            <FormFailure error={form.error} />
+            <p class="group mt8">
+              <Button
+                kind="primary"
+                type="submit"
+                disabled={form.isRunning || at === "" || wrong !== undefined}
+              >
+                {form.isRunning ? "Reading the audit log…" : "Look"}
+              </Button>
+            </p>
+          </form>
+        </Panel>
+        {found === undefined ? null : <Report own={own} {...found} />}
+      </div>
+    </Page>
+  );
+}
+
+function Report({ own, signed, report }: Found & { own: string }) {
+  const { at, access, policy, did, rules, asked, refused, chain, doubts } = report;
+  const file = `${own}-${at.replaceAll(/[:.]/g, "-")}.report`;
+  const could = access.filter(({ allowed }) => allowed).length;
+  return (
+    <>
+      <div role="status">
+        <Why
+          kind={doubts.length > 0 ? "bad" : "good"}
+          title={
+            doubts.length > 0
+              ? "Not all of this is certain:"
+              : "The audit log has no break, and knows this moment."
+          }
+          actions={
+            <>
+              {/* As the command line writes it, so that it can be verified. */}
+              <Button
+                icon="download"
+                onClick={() => download(file, `${signed.report}\n${signed.signature}\n`, "application/json")}
+              >
+                Download the report
+              </Button>
+              <Button onClick={() => print()}>Print</Button>
+            </>
+          }
+        >
+          {doubts.length === 0 ? null : (
+            <ul>
+              {doubts.map((each) => (
+                <li key={each}>
+                  <bdi>{each}</bdi>
+                </li>
+              ))}
+            </ul>
+          )}
+          <p>A change that was made by hand in the database counts, too.</p>
+        </Why>
+      </div>
+      {policy === null ? (
+        <>
+          <Reached report={report} could={could} />
+          {rules.length === 0 ? null : <Rules own={own} rules={rules} />}
+          {did === null ? (
+            <p class="quiet">Who did reach {asked.to} on that day is not known.</p>
+          ) : (
+            <Flows to={asked.to ?? ""} did={did} />
+          )}
+        </>
+      ) : (
+        <Panel title="The policy">
+          <pre class="diff" tabindex={0}>
+            {policy}
+          </pre>
+        </Panel>
+      )}
+      <Panel title="Where it comes from" hasRoom={true}>
+        <Facts
+          facts={[
+            ["Moment", exact(Date.parse(at))],
+            ...(policy === null && asked.from === null
+              ? ([
+                  ["Nodes", `${could} could reach ${asked.to}, ${refused + access.length - could} could not`],
+                ] as const)
+              : []),
+            ["Events", `${chain.events.toLocaleString()}, each verified`],
+            ["Head of the log", <code>{chain.head}</code>],
+            ...(chain.archives.length === 0 ? [] : ([["Archives", chain.archives.join(", ")]] as const)),
+          ]}
+        />
+        <p class="help">To verify the report without the control plane:</p>
+        <Line
+          text={commandText({ command: ["audit", "verify-report", file, "--key", "node-config.json"] })}
+        />
+      </Panel>
+    </>
+  );
+}
+
+function Reached({ report: { access, asked }, could }: { report: PastReport; could: number }) {
+  const rows = access.map((each, at) => ({ ...each, at }));
+  type Row = Access & { at: number };
+  return (
+    <List
+      label="Who could reach it"
+      title={asked.from === null ? `${could} could reach ${asked.to}` : `${asked.from} to ${asked.to}`}
+      path=""
+      read={{ data: rows, error: undefined }}
+      columns={[
+        textColumn("from", "From", 2, ({ from }: Row) => from.name),
+        textColumn("to", "To", 2, ({ to }: Row) => to.name),
+        stateColumn(2, ({ allowed }: Row) => (allowed ? ["online", "permitted"] : ["revoked", "refused"])),
+        textColumn("on", "On", 2, ({ permitted }: Row) => (permitted ?? []).join(", ")),
+        textColumn("reason", "Reason", 5, ({ reason }: Row) => reason),
+        textColumn("groups", "Groups of its certificate", 3, ({ certificates }: Row) =>
+          [...new Set(certificates.flatMap(({ groups }) => groups))].join(", "),
+        ),
+      ]}
+      keyOf={({ at }: Row) => at}
+      empty="No node could."
+    />
+  );
+}
+
+function Rules({ own, rules }: { own: string; rules: readonly Rule[] }) {
+  return (
+    <List
+      label="Rules"
+      title="By these rules"
+      part="rules"
+      path={pathOf(own, "access")}
+      read={{ data: rules, error: undefined }}
+      columns={[
+        textColumn("rule", "Rule", 1, ({ id }: Rule) => `${id}`),
+        textColumn("direction", "Direction", 1, ({ direction }: Rule) => direction),
+        textColumn("on", "On", 2, ({ protocol, ports }: Rule) => `${protocol}/${ports}`),
+        textColumn("peer", "Peer", 2, ({ peer }: Rule) => peer),
+        textColumn("target", "Target", 2, ({ target }: Rule) => target),
+        textColumn("description", "Description", 3, ({ description }: Rule) => description),
+      ]}
+      keyOf={({ id }: Rule) => id}
+      empty="None."
+    />
+  );
+}
+
+function Flows({ to, did }: { to: string; did: readonly Did[] }) {
+  const rows = did.map((each, at) => ({ ...each, at }));
+  type Row = Did & { at: number };
+  return (
+    <List
+      label="Who did"
+      title={`Who did reach ${to} on that day, as it reported`}
+      part="did"
+      path=""
+      read={{ data: rows, error: undefined }}
+      columns={[
+        textColumn("from", "From", 2, ({ from, address }: Row) => from?.name ?? address),
+        textColumn("on", "On", 1, ({ protocol, port }: Row) => `${protocol}/${port}`),
+        textColumn("flows", "Flows", 1, ({ flows }: Row) => `${flows}`),
+        textColumn("first", "First", 2, ({ first_at }: Row) => first_at),
+        textColumn("last", "Last", 2, ({ last_at }: Row) => last_at),
+      ]}
+      keyOf={({ at }: Row) => at}
+      empty="Nobody did."
+    />
+  );
+}

@@ -1,0 +1,295 @@
+// Updates in rings: one of them whole, by default the newest, and the list of all.
+
+import { useEffect, useState } from "preact/hooks";
+import { apiPath, type SentOf } from "../../api/endpoint.ts";
+import { rolloutsApi, type rolloutActions } from "../../api/rollouts.ts";
+import { hoursText } from "../../protocol/updates/hours.ts";
+import { request } from "../contact/api.ts";
+import { mayAdminister, slug } from "../contact/me.ts";
+import { refresh, useResource } from "../contact/resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { Begin } from "../rollouts/begin.tsx";
+import {
+  isOpen,
+  memberState,
+  nodesOf,
+  ringWords,
+  sizeOf,
+  stateOf,
+  versionsOf,
+  type Shown,
+} from "../rollouts/words.ts";
+import { Button, Words } from "../ui/button.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { Share, Tile } from "../ui/figures.tsx";
+import { linkColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
+import { timeColumn } from "../ui/lists/time-column.ts";
+import { Page, Panel, Why } from "../ui/page.tsx";
+import { Empty, Facts, Line, Loading, signOf, When } from "../ui/parts.tsx";
+import { Pill, Tag } from "../ui/tag.tsx";
+
+type Action = (typeof rolloutActions)[number];
+type Member = SentOf<typeof rolloutsApi.nodes>[number];
+/** The newest. Each costs the control plane a question of its own. */
+const listed = "20";
+/** Those that failed come first. */
+const maxMembers = "200";
+/** Nodes say how far they are without an event. */
+const readEveryMs = 5000;
+
+export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
+  const own = slug.value ?? "";
+  const path = apiPath(rolloutsApi.list, { slug: own });
+  const { data, error } = useResource(apiPath(rolloutsApi.list, { slug: own }, { page_size: listed }));
+  const id = asked === undefined ? data?.[0]?.id : Number(asked);
+  const one = id === undefined ? "" : apiPath(rolloutsApi.retrieve, { slug: own, id });
+  const { data: shown, error: failed } = useResource(one);
+  const [action, ask] = useState<Action | undefined>(undefined);
+  const [isBeginning, begin] = useState(false);
+  const isRunning = shown !== undefined && isOpen(shown);
+  useEffect(() => {
+    if (!isRunning) return undefined;
+    const timer = setInterval(() => document.hidden || void refresh(one), readEveryMs);
+    return () => clearInterval(timer);
+  }, [one, isRunning]);
+  const may = mayAdminister.value;
+  return (
+    <Page
+      title="Rollouts"
+      pill={shown === undefined ? null : <StatePill {...shown} />}
+      terminal={
+        id === undefined
+          ? { command: ["rollout", "list", own], call: ["GET", path] }
+          : { command: ["rollout", "show", own, id], call: ["GET", one] }
+      }
+      actions={
+        may && data !== undefined && !data.some(isOpen) ? (
+          <Button kind="primary" icon="plus" onClick={() => begin(true)}>
+            <Words first="Update" rest="nodes" />
+          </Button>
+        ) : null
+      }
+    >
+      {data === undefined || (id !== undefined && shown === undefined) ? (
+        <Loading error={error ?? failed} />
+      ) : (
+        <div class="stackd">
+          {shown === undefined ? (
+            <Nothing own={own} may={may} />
+          ) : (
+            <Whole own={own} shown={shown} ask={may ? ask : undefined} />
+          )}
+          {data.length > 1 || data[0]?.id !== id ? (
+            <All own={own} path={path} data={data} error={error} />
+          ) : null}
+        </div>
+      )}
+      {isBeginning ? <Begin path={path} close={() => begin(false)} /> : null}
+      {action === undefined || shown === undefined ? null : (
+        <Steer shown={shown} action={action} path={path} close={() => ask(undefined)} />
+      )}
+    </Page>
+  );
+}
+
+function StatePill(shown: Shown) {
+  const [name, word] = stateOf(shown);
+  return (
+    <Pill sign={signOf[name]} kind={name === "attention" ? "bad" : undefined}>
+      {word}
+    </Pill>
+  );
+}
+
+const Nothing = ({ own, may }: { own: string; may: boolean }) => (
+  <Panel hasRoom={true}>
+    <Empty text="Nothing was updated in rings yet: first one node, then 5 %, then 25 %, then all. A ring that does not work goes back.">
+      <p>
+        On each machine, root permits it once:
+        <Line text={`sudo agent sync-config --org-slug ${own} --allow-updates agent,engine`} />
+      </p>
+      {may ? null : <p class="quiet">Administrators begin it.</p>}
+    </Empty>
+  </Panel>
+);
+
+type WholeProps = { own: string; shown: Shown; ask: ((action: Action) => void) | undefined };
+
+function Whole({ own, shown, ask }: WholeProps) {
+  const nodes = useResource(
+    apiPath(rolloutsApi.nodes, { slug: own, id: shown.id }, { page_size: maxMembers }),
+  );
+  const { state, ring, rings, groups, hours, watch_s: watch, created_at, ended_at } = shown;
+  return (
+    <>
+      <Reason own={own} shown={shown} nodes={nodes.data ?? []} />
+      <Panel
+        title={versionsOf(shown)}
+        beside={<span class="quiet">{nodesOf(shown)} nodes updated</span>}
+        actions={
+          ask === undefined || !isOpen(shown) || state === "returning" ? null : (
+            <>
+              <Button isSmall={true} onClick={() => ask(state === "paused" ? "resume" : "pause")}>
+                {state === "paused" ? "Resume" : "Pause"}
+              </Button>
+              <Button isSmall={true} kind="danger" onClick={() => ask("abort")}>
+                Abort
+              </Button>
+            </>
+          )
+        }
+      >
+        <div class="tiles" role="status">
+          {rings.map((each, at) => (
+            <Tile
+              key={at}
+              label={`Ring ${at + 1}${at + 1 === ring && isOpen(shown) ? ", now" : ""}`}
+              value={`${each.passed}`}
+              of={`of ${sizeOf(each)}`}
+              facts={ringWords(each, at + 1 <= ring)}
+            >
+              <Share share={each.passed / Math.max(1, sizeOf(each))} />
+            </Tile>
+          ))}
+        </div>
+        <div class="in">
+          <Facts
+            facts={[
+              ["Started", <When at={created_at} />],
+              ...(ended_at === null ? [] : ([["Ended", <When at={ended_at} />]] as const)),
+              [
+                "For",
+                groups.length === 0
+                  ? "all nodes that permit it"
+                  : groups.map((name) => <Tag key={name} text={name} />),
+              ],
+              [
+                "Hours",
+                hours.length === 0 ? "always" : `${hours.map(hoursText).join(" ")}, each node's own time`,
+              ],
+              ["A ring is watched for", watch % 60 === 0 ? `${watch / 60} minutes` : `${watch} s`],
+            ]}
+          />
+        </div>
+      </Panel>
+      <Members own={own} shown={shown} {...nodes} />
+    </>
+  );
+}
+
+/** Why it stopped or pauses: the node, the probe, and the line of its log. */
+function Reason({ own, shown, nodes }: { own: string; shown: Shown; nodes: readonly Member[] }) {
+  const { state, reason, failed_node: name, probe, log } = shown;
+  if (reason === "") return null;
+  const node = nodes.find((each) => each.node_name === name)?.node;
+  return (
+    <div role="status">
+      <Why
+        kind={name === null ? "info" : "bad"}
+        {...(name === null && { icon: "refresh" as const })}
+        title={<bdi>{reason}</bdi>}
+      >
+        {name === null ? null : (
+          <Facts
+            facts={[
+              ["Node", node === undefined ? name : <a href={pathOf(own, "nodes", node)}>{name}</a>],
+              ...(probe === "" ? [] : ([["Probe", probe]] as const)),
+              ...(log === "" ? [] : ([["Log", <code>{log}</code>]] as const)),
+            ]}
+          />
+        )}
+        <p>
+          {state === "paused"
+            ? "Resume says that this ring is well, and the next one begins. Abort takes it back."
+            : state === "returning"
+              ? "The nodes of this ring go back to their former versions."
+              : "The nodes of this ring went back. Rings that had passed keep the new version."}
+        </p>
+      </Why>
+    </div>
+  );
+}
+
+type Read<T> = { data: readonly T[] | undefined; error: Parameters<typeof Loading>[0]["error"] };
+
+function Members({ own, shown: { id, rings }, data, error }: Read<Member> & { own: string; shown: Shown }) {
+  const all = rings.reduce((sum, ring) => sum + sizeOf(ring), 0);
+  return (
+    <List
+      label="Nodes of the rollout"
+      title={all > Number(maxMembers) ? `Nodes: ${maxMembers} of ${all}, those first that failed` : "Nodes"}
+      part="nodes"
+      path={apiPath(rolloutsApi.nodes, { slug: own, id })}
+      read={{ data, error }}
+      columns={[
+        textColumn("ring", "Ring", 1, ({ ring }: Member) => `${ring}`),
+        linkColumn(
+          "node",
+          "Node",
+          2,
+          ({ node_name }: Member) => node_name,
+          ({ node }: Member) => pathOf(own, "nodes", node),
+        ),
+        stateColumn(2, ({ state }: Member) => memberState(state)),
+        timeColumn("since", "Since", ({ since }: Member) => since),
+        textColumn("reason", "Reason", 4, ({ reason }: Member) => reason),
+      ]}
+      keyOf={({ node }: Member) => node}
+      empty="None."
+    />
+  );
+}
+
+function All({ own, path, data, error }: Read<Shown> & { own: string; path: string }) {
+  return (
+    <List
+      label="Rollouts"
+      title="All rollouts"
+      part="all"
+      path={path}
+      command={["rollout", "list", own]}
+      read={{ data, error }}
+      columns={[
+        linkColumn("versions", "Versions", 3, versionsOf, ({ id }: Shown) => pathOf(own, "rollouts", id)),
+        stateColumn(2, (each: Shown) => stateOf(each)),
+        textColumn("nodes", "Nodes", 1, nodesOf),
+        timeColumn("started", "Started", ({ created_at }: Shown) => created_at),
+        textColumn("reason", "Reason", 4, ({ reason }: Shown) => reason),
+      ]}
+      keyOf={({ id }: Shown) => id}
+      empty="None."
+    />
+  );
+}
+
+const effects: Readonly<Record<Action, readonly [verb: string, effect: string]>> = {
+  pause: [
+    "Pause",
+    "No other node is told. Those that have changed are watched; one that fails still takes the ring back.",
+  ],
+  resume: ["Resume", "It goes on with its next nodes."],
+  abort: ["Abort", "The nodes of the present ring go back. Rings that have passed keep the new version."],
+};
+
+type SteerProps = { shown: Shown; action: Action; path: string; close(): void };
+
+function Steer({ shown: { id, reason }, action, path, close }: SteerProps) {
+  const own = slug.value ?? "";
+  const [verb, effect] = effects[action];
+  return (
+    <Confirm
+      title={`${verb} the rollout?`}
+      action={verb}
+      effect={
+        action === "resume" && reason !== ""
+          ? "You say that this ring is well, though nothing proved it. The next one begins."
+          : effect
+      }
+      isDanger={action === "abort"}
+      command={["rollout", action, own, id]}
+      sends={request(rolloutsApi.steer, { slug: own, id }, { action })}
+      changes={path}
+      close={close}
+    />
+  );
+}

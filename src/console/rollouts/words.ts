@@ -1,0 +1,60 @@
+// Updates in rings, in words. Pure.
+
+import type { SentOf } from "../../api/endpoint.ts";
+import type { rolloutsApi } from "../../api/rollouts.ts";
+import type { StateName } from "../nodes/states.ts";
+
+export type Shown = SentOf<typeof rolloutsApi.retrieve>;
+type Ring = Shown["rings"][number];
+
+export const isOpen = ({ ended_at }: Pick<Shown, "ended_at">): boolean => ended_at === null;
+
+const named = (what: string, version: string | null) => (version === null ? [] : [`${what} ${version}`]);
+
+export const versionsOf = ({ agent, engine }: Pick<Shown, "agent" | "engine">): string =>
+  [...named("agent", agent), ...named("engine", engine)].join(", ");
+
+/** One that stopped and has ended needs nobody: its nodes are back. */
+export function stateOf({
+  state,
+  ring,
+  rings,
+}: Pick<Shown, "state" | "ring" | "rings">): [StateName, string] {
+  if (state === "running") return ["waiting", `ring ${ring} of ${rings.length}`];
+  if (state === "returning") return ["attention", `ring ${ring} goes back`];
+  if (state === "paused") return ["waiting", "paused"];
+  return state === "passed" ? ["online", "finished"] : ["revoked", "stopped"];
+}
+
+export const sizeOf = ({ waiting, updating, passed, left_out }: Ring): number =>
+  waiting + updating + passed + left_out;
+
+/** Nodes that have the new version, and all. */
+export function nodesOf({ rings }: Pick<Shown, "rings">): string {
+  const sum = (count: (ring: Ring) => number) => rings.reduce((all, ring) => all + count(ring), 0);
+  return `${sum(({ passed }) => passed)} of ${sum(sizeOf)}`;
+}
+
+/** "3 updating, 1 left out". */
+export function ringWords(ring: Ring, isPresent: boolean): string {
+  const { waiting, updating, left_out: leftOut } = ring;
+  const parts = [
+    updating === 0 ? "" : `${updating} updating`,
+    waiting === 0 || !isPresent ? "" : `${waiting} waiting`,
+    leftOut === 0 ? "" : `${leftOut} left out`,
+  ].filter((part) => part !== "");
+  if (parts.length > 0) return parts.join(", ");
+  return waiting > 0 ? "comes later" : "all updated";
+}
+
+/** Those that are not here are between two states, or come from a newer control plane. */
+const memberSigns: Readonly<Record<string, StateName>> = {
+  passed: "online",
+  failed: "attention",
+  returned: "revoked",
+  refused: "revoked",
+  skipped: "away",
+};
+
+/** As the command line says it. */
+export const memberState = (state: string): [StateName, string] => [memberSigns[state] ?? "waiting", state];

@@ -1,0 +1,158 @@
+// QR codes (ISO/IEC 18004) of bytes, with the lowest correction of errors (L): they are shown on screens, which no dirt covers.
+// The library that tests compare it with is three times as large in a browser, because it has all modes and levels.
+
+/** By version, from 1. */
+const checkBytes = [
+  7, 10, 15, 20, 26, 18, 20, 24, 30, 18, 20, 24, 26, 30, 22, 24, 28, 30, 28, 28, 28, 28, 30, 30, 26, 28,
+];
+const blockCounts = [
+  1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 4, 6, 6, 6, 6, 7, 8, 8, 9, 9, 10, 12, 12, 12, 13, 14, 15, 16, 17, 18,
+  19, 19, 20, 21, 22, 24, 25,
+];
+const maxVersion = 40;
+
+type Modules = boolean[][];
+/** True: dark. By row, without the quiet zone. Throws RangeError for more than 2,953 bytes. */
+export function qrOf(text: string): Modules {
+  const data = new TextEncoder().encode(text);
+  let version = 1;
+  while (version <= maxVersion && roomOf(version) < data.length + headBytes(version)) version++;
+  if (version > maxVersion) throw new RangeError("This text is too long for a QR code");
+  return draw(version, withChecks(framed(data, version), version));
+}
+
+/** Mode, length, and half a byte of rest. */
+const headBytes = (version: number) => (version < 10 ? 2 : 3);
+const positionsOf = (version: number): number[] => {
+  const count = version === 1 ? 0 : Math.floor(version / 7) + 2;
+  const step = Math.floor((version * 8 + count * 3 + 5) / (count * 4 - 4)) * 2;
+  return Array.from({ length: count }, (_, at) =>
+    at === 0 ? 6 : version * 4 + 10 - (count - 1 - at) * step,
+  );
+};
+
+/** All bytes of the code, also those of its checks. */
+function bytesOf(version: number): number {
+  const count = positionsOf(version).length;
+  const aligned = count === 0 ? 0 : (25 * count - 10) * count - 55;
+  return Math.floor(((16 * version + 128) * version + 64 - aligned - (version < 7 ? 0 : 36)) / 8);
+}
+const checksOf = (version: number) => checkBytes[version - 1] ?? 30;
+const blocksOf = (version: number) => blockCounts[version - 1] ?? 0;
+const roomOf = (version: number) => bytesOf(version) - checksOf(version) * blocksOf(version);
+
+/** The bytes behind their mode (4 bits) and their number, filled up. */
+function framed(data: Uint8Array, version: number): number[] {
+  const head = version < 10 ? [data.length] : [data.length >> 8, data.length & 255];
+  const all = [4, ...[...head, ...data].flatMap((byte) => [byte >> 4, byte & 15]), 0];
+  const bytes = Array.from(
+    { length: all.length / 2 },
+    (_, at) => ((all[2 * at] ?? 0) << 4) | (all[2 * at + 1] ?? 0),
+  );
+  for (let fill = 236; bytes.length < roomOf(version); fill ^= 253) bytes.push(fill);
+  return bytes;
+}
+
+/** In the field of 256 elements. */
+function product(a: number, b: number): number {
+  let found = 0;
+  for (let bit = 7; bit >= 0; bit--) found = (found << 1) ^ ((found >> 7) * 285) ^ (((b >> bit) & 1) * a);
+  return found;
+}
+
+/** Reed and Solomon: each block has checks of its own; the bytes of blocks take turns. */
+function withChecks(data: readonly number[], version: number): number[] {
+  const [count, degree, all] = [blocksOf(version), checksOf(version), bytesOf(version)];
+  const divisor = Array.from({ length: degree }, (_, at) => Number(at === degree - 1));
+  for (let round = 0, root = 1; round < degree; round++, root = product(root, 2))
+    for (let at = 0; at < degree; at++)
+      divisor[at] = product(divisor[at] ?? 0, root) ^ (divisor[at + 1] ?? 0);
+  const short = Math.floor(all / count) - degree;
+  const isLong = (block: number) => block >= count - (all % count);
+  let from = 0;
+  const blocks = Array.from({ length: count }, (_, block) =>
+    data.slice(from, (from += short + Number(isLong(block)))),
+  );
+  const checks = blocks.map((block) => {
+    const rest = divisor.map(() => 0);
+    for (const byte of block) {
+      const factor = byte ^ (rest.shift() ?? 0);
+      rest.push(0);
+      for (const [at, each] of divisor.entries()) rest[at] = (rest[at] ?? 0) ^ product(each, factor);
+    }
+    return rest;
+  });
+  const inTurns = (lists: readonly (readonly number[])[], length: number) =>
+    Array.from({ length }, (_, at) => lists.flatMap((list) => list[at] ?? [])).flat();
+  return [...inTurns(blocks, short + 1), ...inTurns(checks, degree)];
+}
+
+/** `value` with the rest of its division, as 15 or 18 bits. */
+function guarded(value: number, bits: number, polynomial: number): number {
+  let rest = value;
+  for (let at = 0; at < bits; at++) rest = (rest << 1) ^ ((rest >> (bits - 1)) * polynomial);
+  return (value << bits) | rest;
+}
+
+/**
+ * The third mask of eight, which mixes bytes of text well: trying all costs eight times as long, and readers take any.
+ */
+const mask = 2;
+
+function draw(version: number, bytes: readonly number[]): Modules {
+  const size = version * 4 + 17;
+  const modules = Array.from({ length: size }, (): (boolean | undefined)[] => Array.from({ length: size }));
+  const set = (x: number, y: number, isDark: boolean) => {
+    const row = modules[y];
+    if (row !== undefined && x >= 0 && x < size) row[x] = isDark;
+  };
+  const square = (centerX: number, centerY: number, radius: number, light: readonly number[]) => {
+    for (let y = -radius; y <= radius; y++)
+      for (let x = -radius; x <= radius; x++)
+        set(centerX + x, centerY + y, !light.includes(Math.max(Math.abs(x), Math.abs(y))));
+  };
+  for (let at = 0; at < size; at++) {
+    set(6, at, at % 2 === 0);
+    set(at, 6, at % 2 === 0);
+  }
+  const positions = positionsOf(version);
+  const last = size - 7;
+  for (const x of positions)
+    for (const y of positions)
+      if (
+        (x === 6 ? 1 : 0) + (y === 6 ? 1 : 0) + Number(x === last) + Number(y === last) < 2 ||
+        (x === last && y === last)
+      )
+        square(x, y, 2, [1]);
+  for (const [x, y] of [
+    [3, 3],
+    [size - 4, 3],
+    [3, size - 4],
+  ] as const)
+    square(x, y, 4, [2, 4]);
+  // Level L is 1.
+  const format = guarded(8 | mask, 10, 1335) ^ 21_522;
+  for (let at = 0; at < 15; at++) {
+    const isDark = ((format >> at) & 1) === 1;
+    set(8, at < 6 ? at : at < 8 ? at + 1 : size - 15 + at, isDark);
+    set(at < 8 ? size - 1 - at : at === 8 ? 7 : 14 - at, 8, isDark);
+  }
+  set(8, size - 8, true);
+  const number = guarded(version, 12, 7973);
+  for (let at = 0; at < (version < 7 ? 0 : 18); at++) {
+    const [x, y] = [size - 11 + (at % 3), Math.floor(at / 3)];
+    set(x, y, ((number >> at) & 1) === 1);
+    set(y, x, ((number >> at) & 1) === 1);
+  }
+  let bit = 0;
+  for (let right = size - 1; right > 0; right -= right === 8 ? 3 : 2)
+    for (let step = 0; step < size; step++)
+      for (const x of [right, right - 1]) {
+        const y = ((right < 6 ? right + 1 : right) + 1) & 2 ? step : size - 1 - step;
+        if (modules[y]?.[x] !== undefined) continue;
+        const isDark = (((bytes[bit >> 3] ?? 0) >> (7 - (bit & 7))) & 1) === 1;
+        bit++;
+        set(x, y, isDark !== (x % 3 === 0));
+      }
+  return modules.map((row) => row.map((isDark) => isDark === true));
+}

@@ -1,0 +1,114 @@
+// The console's page about a moment that has passed, in a real browser.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { runAgent } from "../support/agent.ts";
+import {
+  addMember,
+  addRule,
+  noViolations,
+  overflowOf,
+  signIn,
+  speakingMachine,
+  startConsole,
+  violationsInSchemes,
+  type Console,
+} from "../support/console.ts";
+
+const limitMs = 120_000;
+const member = "member@example.org";
+
+describe("the past in the console", () => {
+  let scene: Console;
+  beforeAll(async () => {
+    scene = await startConsole();
+    await addMember(scene, member);
+    for (const name of ["web", "db"]) await speakingMachine(scene, name);
+    await addRule(scene, "--protocol tcp --ports 5432");
+    await scene.page.goto(`${scene.url()}/console/acme/access/`);
+    await signIn(scene.page);
+  }, limitMs);
+  afterAll(() => scene[Symbol.asyncDispose]());
+
+  /** Sets the moment to now, in the browser's zone, with its second. */
+  const moment = (at: number) => {
+    const date = new Date(at - new Date(at).getTimezoneOffset() * 60_000);
+    return date.toISOString().slice(0, 19);
+  };
+
+  test(
+    "who could reach a node is told with the rule, its doubts, the command, and a report that can be verified",
+    async () => {
+      const { page } = scene;
+      await page.getByRole("link", { name: "Past" }).click();
+      await page.getByRole("heading", { level: 1, name: "At a moment" }).waitFor();
+      await page.getByLabel("Moment").fill(moment(Date.now()));
+      await page.getByLabel("To node").fill("db");
+      await page.getByRole("textbox", { name: "On" }).fill("sctp");
+      await page.getByText("Enter tcp/5432").waitFor();
+      await page.getByRole("textbox", { name: "On" }).fill("tcp/5432");
+      await page.getByRole("textbox", { name: "On" }).press("Enter");
+      await page.getByRole("heading", { name: "1 could reach db" }).waitFor();
+      await page.getByRole("row", { name: /web db permitted/ }).waitFor();
+      await page.getByRole("heading", { name: "By these rules" }).waitFor();
+      await page.locator("header").getByLabel("From the terminal").click();
+      await page.getByText(/^agent admin policy test acme any db tcp\/5432 --at \d{4}-/).waitFor();
+      await page.keyboard.press("Escape");
+      expect(await violationsInSchemes(page)).toEqual(noViolations);
+      const [file] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: "Download the report" }).click(),
+      ]);
+      const path = await file.path();
+      const [text = ""] = readFileSync(path, "utf8").split("\n");
+      expect(JSON.parse(text)).toMatchObject({ organization: expect.any(String), asked: { to: "db" } });
+      const { stdout } = await runAgent(["admin", "audit", "verify-report", path]);
+      expect(stdout).toContain("web → db: permitted");
+    },
+    limitMs,
+  );
+
+  test(
+    "before the organization existed it is refused, and without a node it is the policy",
+    async () => {
+      const { page } = scene;
+      await page.getByLabel("Moment").fill("2020-01-01T12:00");
+      await page.getByLabel("To node").fill("");
+      await page.getByRole("button", { name: "Look" }).click();
+      await page.getByText("The organization acme did not exist at 2020").waitFor();
+      await page.getByLabel("Moment").fill(moment(Date.now()));
+      await page.getByRole("button", { name: "Look" }).click();
+      await page.getByRole("heading", { name: "The policy" }).waitFor();
+      await page.locator("pre").getByText("5432").waitFor();
+      await page.setViewportSize({ width: 320, height: 700 });
+      expect(await overflowOf(page)).toBe(0);
+      expect(await violationsInSchemes(page)).toEqual(noViolations);
+      // On paper, the navigation is left out.
+      await page.emulateMedia({ media: "print" });
+      expect(await page.getByRole("navigation", { name: "Console" }).count()).toBe(0);
+      await page.emulateMedia({ media: "screen" });
+    },
+    limitMs,
+  );
+
+  test(
+    "members see no link to it, and are told that they may not",
+    async () => {
+      const { page, context } = await scene.open();
+      await page.goto(`${scene.url()}/console/acme/access/`);
+      await signIn(page, member);
+      await page.getByRole("link", { name: "Flows" }).waitFor();
+      expect(await page.getByRole("link", { name: "Past" }).count()).toBe(0);
+      await page.goto(`${scene.url()}/console/acme/past/`);
+      await page.getByRole("button", { name: "Look" }).click();
+      await page
+        .getByRole("alert")
+        .filter({ hasText: /administrator|permission|admin/i })
+        .waitFor();
+      await context.close();
+    },
+    limitMs,
+  );
+
+  test("no page complained", () => scene.expectQuiet());
+});
