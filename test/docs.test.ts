@@ -137,10 +137,11 @@ test("ARCHITECTURE.md has at most 12 KB", () => {
 test("docs/api.md lists the endpoints of the server", async () => {
   const rows = (await routes())
     .filter(({ path }) => path.startsWith("/"))
-    .map(({ method, path, access, node, summary, fresh }) => {
+    .map(({ method, path, access, usersOnly, node, summary, fresh }) => {
       const shown = path.replace(/:([a-z_]+)(\{[^/]*\})?/g, "{$1}");
       const does = summary.replaceAll("|", "\\|");
-      return `| \`${method} ${shown}\` | ${access}${node === true ? " + node" : ""} | ${does} | ${asking(fresh)} |`;
+      const users = usersOnly === true ? ", users" : "";
+      return `| \`${method} ${shown}\` | ${access}${users}${node === true ? " + node" : ""} | ${does} | ${asking(fresh)} |`;
     });
   expectTable("docs/api.md", "endpoints", ["endpoint", "access", "does", "fresh factor"], rows);
 });

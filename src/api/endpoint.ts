@@ -58,7 +58,7 @@ export type Endpoint = {
   fresh?: boolean | Readonly<Record<string, FreshField>>;
   /** The maximum of the body, if it is not the usual one. */
   maxBody?: number;
-  /** Concerns users or tokens: service tokens are refused. */
+  /** Service tokens are refused: it concerns users or tokens, or makes machines run another program. */
   usersOnly?: true;
   /** Service tokens with this scope may call it; without one, they may only read. See server/users/token-scopes.ts. */
   scope?: "nodes" | "policy" | "webhooks";

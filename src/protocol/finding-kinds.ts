@@ -24,7 +24,7 @@ export const findingWords = {
   not_started_at_boot: "it does not start after a reboot",
   disk_full: "its disk is full",
   disk_filling: "its disk is nearly full",
-  forgotten: "its daemon has forgotten it",
+  forgotten: "its daemon does not know it",
   address_moved: "nodes look for it at another address",
   peers_silent: "a peer does not answer",
 } as const;

@@ -5,9 +5,9 @@ import { createHash } from "node:crypto";
 import { statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
-import { isLoopback } from "../base/loopback.ts";
 import { takesEscapes, type System } from "../base/system.ts";
 import { readBytes } from "../base/open-file.ts";
+import { isReleaseUrl } from "./release-address.ts";
 
 /** Abort a download that receives too little for this long. */
 const stallMs = 30_000;
@@ -116,7 +116,7 @@ async function download(
 /** Checks each redirect itself, because none may leave TLS. */
 async function follow(address: string, signal: AbortSignal, system: DownloadSystem): Promise<Response> {
   for (let hop = 0, at = address; hop <= maxRedirects; hop++) {
-    checkUrl(URL.parse(at), at);
+    if (!isReleaseUrl(at)) throw new AppError("failed", `Releases need an https:// address, not ${at}`);
     const response = await system.fetch(at, { redirect: "manual", signal });
     const location = response.headers.get("location");
     if (response.status >= 300 && response.status < 400 && location !== null) {
@@ -132,11 +132,6 @@ async function follow(address: string, signal: AbortSignal, system: DownloadSyst
     throw new AppError(code, `Cannot download ${at}: the server returned status ${response.status}`);
   }
   throw new AppError("failed", `Cannot download ${address}: too many redirects`);
-}
-
-function checkUrl(url: URL | null, text: string): void {
-  if (url?.protocol === "https:" || (url?.protocol === "http:" && isLoopback(url.hostname))) return;
-  throw new AppError("failed", `Releases need an https:// address, not ${text}`);
 }
 
 async function readBody(

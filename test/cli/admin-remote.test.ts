@@ -301,6 +301,20 @@ test("a user without the right is told under which name, and a service token wha
   expect((await agent(`admin member list acme ${by}`)).err).toContain(
     "service token has no rights over users",
   );
+  expect((await agent(`admin rollout create acme --engine 1.12.0 ${by}`)).err).toContain(
+    "A service token does not give",
+  );
+  // A user's token in a file is no service token.
+  const signedIn = await fetch(`${serving.url}/api/token/`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ email: "bob@example.org", password }),
+  });
+  writeFileSync(file, v.parse(v.looseObject({ access: v.string() }), await signedIn.json()).access);
+  const byUser = (await agent(`admin user list ${by}`)).err;
+  expect(byUser).toContain("Ask an owner of the organization");
+  expect(byUser).not.toContain("service token");
+  writeFileSync(file, token);
   // The same as a profile.
   await must(`login --api-base ${serving.url} --profile ci --access-token-file ${file}`);
   expect(await must("admin node list acme")).toEqual({ nodes: [] });

@@ -234,14 +234,14 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
     // As a program of the daemon's protocol does it.
     const forget = `perl -MIO::Socket::UNIX -e 'my $s = IO::Socket::UNIX->new(Peer => "/run/overlay-agent/cmd.sock") or die; print $s qq({"v":1,"action":"delete","team":"acme"}\\n); $s->flush; print scalar <$s>'`;
     expect(await machine.must(forget)).toContain('"ok":true');
-    expect(await machine.must("agent status; true")).toContain("The daemon has forgotten this organization");
+    expect(await machine.must("agent status; true")).toContain("The daemon does not know this organization");
     const told = v.parse(Doctor, JSON.parse((await machine.run("agent doctor --json")).stdout)).checks;
-    const forgotten = told.find(({ evidence }) => evidence.startsWith("The daemon has forgotten"));
+    const forgotten = told.find(({ evidence }) => evidence.startsWith("The daemon does not know"));
     expect(forgotten).toMatchObject({ id: "traffic", verdict: "warn", remedy: "agent start acme" });
     await machine.must(forgotten?.remedy ?? "false");
     await machine.until("agent status | head -1 | grep -q 'running as'", 30_000);
     const { stdout: cured } = await machine.run("agent doctor --json");
-    expect(cured).not.toContain("The daemon has forgotten");
+    expect(cured).not.toContain("The daemon does not know");
     for (const way of ["mask", "disable"] as const)
       for (const word of ["start acme", "up acme", "doctor --fix"]) {
         await machine.must(takeAway(way, "overlay-agent.service"));

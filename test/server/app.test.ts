@@ -182,11 +182,9 @@ describe("every route and method", () => {
         expectError(await server.send(method, path, { token: tokens.owner, ...garbage }), 403);
       }
       if (usersOnly === true) {
-        expectError(
-          await server.send(method, path, { token: tokens.service, ...garbage }),
-          403,
-          "permission_denied",
-        );
+        const refused = await server.send(method, path, { token: tokens.service, ...garbage });
+        expectError(refused, 403, "permission_denied");
+        expect([path, refused.text]).toEqual([path, expect.stringContaining("sign in as a user")]);
       }
       const needed = access === "register" ? "admin" : access;
       if (needed !== "member" && needed !== "admin" && needed !== "owner") continue;

@@ -5,6 +5,8 @@ import { quoteWord } from "../../base/plan.ts";
 import { brand } from "../../brand.ts";
 import type { Target } from "./target.ts";
 
+type Remote = Extract<Target, { kind: "remote" }>;
+
 /** The command that lists what a number in the path of a request names. */
 const listings: Record<string, string> = {
   firewall_rules: "rule list",
@@ -35,10 +37,9 @@ export function explainRefusal(error: unknown, path: string, target: Target): un
   }
   if (target.kind === "local") return error;
   if (code === "permission_denied") {
-    const hint =
-      target.profile.email === null
-        ? "A service token has no rights over users, tokens and other organizations: sign in as a user for that."
-        : "Ask an owner of the organization for a higher role, or a staff user. On the control plane's machine, --local works with all rights.";
+    const hint = isServiceToken(target)
+      ? "A service token has no rights over users, tokens, updates in rings and other organizations: sign in as a user for that."
+      : "Ask an owner of the organization for a higher role, or a staff user. On the control plane's machine, --local works with all rights.";
     return new AppError(code, `${error.message.replace(/\.$/, "")}: ${target.name}`, { ...details, hint });
   }
   if (code === "not_found" && error.message === "There is no such resource.") {
@@ -48,4 +49,9 @@ export function explainRefusal(error: unknown, path: string, target: Target): un
     });
   }
   return error;
+}
+
+/** A token of a user that a flag gave is a JWT, which has three parts. A profile without a user has a service token. */
+function isServiceToken({ profile, token }: Remote): boolean {
+  return profile.email === null && !("given" in token && token.given.split(".").length === 3);
 }

@@ -156,7 +156,7 @@ async function registrationOf(
     allowPlainHttp: apiBase.startsWith("http:"),
     force: false,
     newKeys: values.on("new-keys"),
-    allow: parsePermissions((flag) => values.text(flag)),
+    allow: parsePermissions((flag) => values.text(flag), { configRoot: settings.configRoot, slug }),
     apiCa,
     caFingerprint,
     credential: { registrationToken },

@@ -158,7 +158,10 @@ async function readRegistration(context: Context) {
     force: values.on("force"),
     replaces: values.on("replace"),
     newKeys: values.on("new-keys"),
-    allow: parsePermissions((flag) => values.text(flag)),
+    allow: parsePermissions((flag) => values.text(flag), {
+      configRoot: context.settings.configRoot,
+      slug,
+    }),
     apiCa,
     caFingerprint: fingerprint,
     credential: await readCredential(context, apiBase, apiCa),

@@ -48,13 +48,17 @@ async function run(context: Context): Promise<number> {
   allow.write();
   const outcomes = await Promise.all(chosen.map((each) => sync(each, accessToken, context)));
   if (values.text("advertise") !== undefined) await tellOffers(chosen, context);
+  // Several organizations are refused beside a permission.
+  const changed = allow.changes.length === 0 ? {} : { permissions: allow.changes.map(({ flag }) => flag) };
   output.result(
-    { organizations: outcomes.map(({ report }) => report) },
+    { organizations: outcomes.map(({ report }) => ({ ...report, ...changed })) },
     outcomes
       .map(({ report: { org_slug, result, config_version, reason, left_out = [] } }) => {
         const why = reason === undefined ? "" : `: ${reason}`;
         const left = left_out.length === 0 ? "" : `${org_slug}: ${describeLeftOut(left_out)}\n`;
-        return `${org_slug}: ${words[result]} (version ${config_version})${why}\n${left}`;
+        const allowed = allow.changes.map(({ text }) => `${org_slug}: ${text}\n`).join("");
+        const word = result === "same" && allowed !== "" ? "no other change" : words[result];
+        return `${allowed}${org_slug}: ${word} (version ${config_version})${why}\n${left}`;
       })
       .join(""),
   );
@@ -69,15 +73,18 @@ export async function readAllowed(
 ) {
   const given = Object.keys(permissionFlags).find((flag) => values.text(flag) !== undefined);
   const [only, second] = chosen;
-  if (given === undefined || only === undefined) return { plan: [], write: () => {} };
+  if (given === undefined || only === undefined) return { plan: [], write: () => {}, changes: [] };
   if (second !== undefined)
     throw new AppError("usage", `--${given} needs --org-slug: several are registered`);
-  const { parsePermissions, planPermissions, writePermissions } =
+  const { parsePermissions, permissionChanges, planPermissions, writePermissions } =
     await import("../../node/files/permissions.ts");
   const { join } = await import("node:path");
-  const allowed = parsePermissions((flag) => values.text(flag));
-  const directory = join(settings.configRoot, only.slug);
+  const { configRoot } = settings;
+  const { slug } = only;
+  const allowed = parsePermissions((flag) => values.text(flag), { configRoot, slug });
+  const directory = join(configRoot, slug);
   return {
+    changes: permissionChanges(directory, allowed),
     plan: planPermissions(directory, allowed),
     write: () => writePermissions(directory, allowed),
   };

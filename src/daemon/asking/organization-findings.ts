@@ -82,7 +82,7 @@ export function findingsOf(status: OrganizationState, watcher: Watcher, now: num
       makeFinding(
         "forgotten",
         slug,
-        "The daemon has forgotten this organization, and does not run it; its files stay",
+        "The daemon does not know this organization, and does not run it; its files stay",
       ),
     ];
   const isRunning = state === "running";

@@ -15,9 +15,12 @@ import {
   withoutPort,
 } from "../../base/ip.ts";
 import { planFile } from "../../base/plan-file.ts";
+import { brand } from "../../brand.ts";
 import { quoteWord, type Step } from "../../base/plan.ts";
 import { formatOffer, maxSubnets, parseOffer } from "../../protocol/routing/advertised.ts";
 import { NameSuffix } from "../../protocol/names.ts";
+import { isReleaseAddress } from "../../release/release-address.ts";
+import { listOrganizations } from "./list-organizations.ts";
 import { readJsonFile } from "./organizations.ts";
 import { refuseForeignFile } from "./own-files.ts";
 import { unsafeRoutes } from "./config/read-config.ts";
@@ -200,7 +203,7 @@ const flags = [
     flag: "allow-updates",
     key: "updates",
     read: readUpdates,
-    example: "agent, engine, or engine=URL with the address of a mirror of engines",
+    example: "agent, engine, or engine=URL with the https:// address of a mirror of engines",
   },
 ] as const;
 
@@ -236,7 +239,7 @@ function readUpdates(text: string): string | undefined {
   const [what, ...address] = text.split("=");
   if (address.length === 0) return what === "agent" || what === "engine" ? what : undefined;
   const url = address.join("=");
-  return what === "engine" && url.length <= 290 && URL.canParse(url.replace("{version}", "1.2.3"))
+  return what === "engine" && url.length <= 290 && isReleaseAddress(url.replace("{version}", "1.2.3"))
     ? text
     : undefined;
 }
@@ -251,8 +254,50 @@ export function flagAllowing(directory: string, flag: PermissionFlag, entries: r
   return `--${flag} ${[...new Set([...present, ...entries])].map(quoteWord).join(",")}`;
 }
 
+type Place = { configRoot: string; slug: string };
+
+/** Another organization of this machine that root permits updates. */
+export const updatingBeside = ({ configRoot, slug }: Place): string | undefined =>
+  listOrganizations(configRoot).find(
+    (other) => other !== slug && permissionsOrNone(join(configRoot, other)).updates.length > 0,
+  );
+
+/** With two organizations neither may update: then the first one would lose its updates without a word. */
+function refuseSecondUpdater(place: Place): void {
+  const other = updatingBeside(place);
+  if (other === undefined) return;
+  throw new AppError(
+    "conflict",
+    `--allow-updates: one organization of a machine may update it, and on this machine that is ${other}`,
+    {
+      hint: `End that permission first: \`${brand.executable} sync-config --org-slug ${quoteWord(other)} --allow-updates none\``,
+    },
+  );
+}
+
+/** What this change makes different, as sentences. `flag`: without dashes. */
+export function permissionChanges(
+  directory: string,
+  change: Partial<Permissions>,
+): { flag: string; text: string }[] {
+  const former = permissionsOrNone(directory);
+  const difference = (flag: string, now: string, before: string) =>
+    now === before ? [] : [{ flag, text: `--${flag} is now ${now}, was ${before}` }];
+  const list = (entries: readonly string[]) => (entries.length === 0 ? "none" : entries.join(","));
+  const onOff = (value = false) => (value ? "on" : "off");
+  return [
+    ...flags.flatMap(({ flag, key }) =>
+      difference(flag, list(change[key] ?? former[key]), list(former[key])),
+    ),
+    ...(["advertise_exit", "no_flows"] as const).flatMap((key) =>
+      difference(key.replace("_", "-"), onOff(change[key] ?? former[key]), onOff(former[key])),
+    ),
+  ];
+}
+
 /**
- * The permissions from flags: lists with commas, or "none". Flags that are not given change nothing. Throws usage.
+ * The permissions from flags: lists with commas, or "none". Flags that are not given change nothing. Throws usage, and
+ * conflict if another organization of the machine has a permission that one alone can have.
  */
 export function parsePermissions(
   valueOf: (
@@ -266,6 +311,7 @@ export function parsePermissions(
       | "port-mapping"
       | "no-port-mapping",
   ) => string | undefined,
+  place: Place,
 ): Partial<Permissions> {
   const allowed: Partial<Permissions> = {};
   for (const [key, yes, no] of [
@@ -287,6 +333,7 @@ export function parsePermissions(
       throw new AppError("usage", `--${flag}: "${each}" is not ${example}`);
     });
     if (key === "routes") allowed.former_routes = [];
+    if (key === "updates" && entries.length > 0) refuseSecondUpdater(place);
   }
   return allowed;
 }

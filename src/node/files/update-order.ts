@@ -1,13 +1,13 @@
 // The update that the control plane asked for last, and how far it is: in the organization's directory, so that whoever
 // checks in next knows it. The program that carries it out (node/update/carry-out.ts) goes on from here after a kill.
 
-import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { existsSync, rmSync, statSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { MayUpdate, UpdateOrder, updatable } from "../../protocol/updates/order.ts";
 import { readValidJson } from "./organizations.ts";
-import { permissionsOrNone } from "./permissions.ts";
+import { permissionsOrNone, updatingBeside } from "./permissions.ts";
 
 const version = v.nullable(v.pipe(v.string(), v.maxLength(64)));
 const addresses = v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(10_000));
@@ -52,10 +52,11 @@ export function mayUpdateOf(directory: string): MayUpdate | undefined {
   return { may: [...may], order, zone: -new Date().getTimezoneOffset() };
 }
 
-/** Root permits it to one organization of the machine; to none, if two have it. */
+/** Root permits it to one organization of the machine; to none, if two have it from before this was refused. */
 export function permittedUpdates(directory: string): readonly string[] {
   const { updates } = permissionsOrNone(directory);
-  if (updates.length === 0 || updatingOrganization(directory) !== undefined) return [];
+  const others = { configRoot: dirname(directory), slug: basename(directory) };
+  if (updates.length === 0 || updatingBeside(others) !== undefined) return [];
   return updatable.filter((each) => updates.some((entry) => entry.split("=")[0] === each));
 }
 
@@ -63,19 +64,6 @@ export function permittedUpdates(directory: string): readonly string[] {
 export function engineMirror(directory: string): string | undefined {
   const entry = permissionsOrNone(directory).updates.find((each) => each.startsWith("engine="));
   return entry?.slice("engine=".length);
-}
-
-/** Another organization of this machine that root permits updates. */
-export function updatingOrganization(directory: string): string | undefined {
-  const root = dirname(directory);
-  return readdirSync(root).find((slug) => {
-    const other = join(root, slug);
-    return (
-      other !== directory &&
-      existsSync(join(other, "permissions.json")) &&
-      permissionsOrNone(other).updates.length > 0
-    );
-  });
 }
 
 /**

@@ -227,7 +227,7 @@ function refusal(
       ? undefined
       : new AppError("not_authenticated", "Authentication credentials were not provided.");
   }
-  if (caller.kind === "service" && (route.usersOnly === true || access === "person")) return denied();
+  if (caller.kind === "service" && (route.usersOnly === true || access === "person")) return usersOnly();
   if ((access === "staff" || access === "docs") && !(caller.kind === "person" && caller.isStaff))
     return denied();
   return caller.kind === "service" && caller.networks !== null && hasOpaqueOrigin(request)
@@ -248,6 +248,13 @@ function mayInOrganization(
 
 function denied(): AppError {
   return new AppError("permission_denied", "You do not have permission to perform this action.");
+}
+
+function usersOnly(): AppError {
+  return new AppError(
+    "permission_denied",
+    "A service token does not give this right, whatever its role: sign in as a user.",
+  );
 }
 
 function nodeTokenScope(): AppError {

@@ -130,7 +130,7 @@ describe("an organization that nothing watches", () => {
     expect(of({ unit: undefined, daemon: { answers: false } })).toEqual(["not_checked"]);
   });
 
-  test("is not green before the first look, nor with an expired certificate, nor if the daemon has forgotten it", () => {
+  test("is not green before the first look, nor with an expired certificate, nor if the daemon does not know it", () => {
     const { health: _, ...unseen } = team();
     const watcher = { unit: unit(), checkedAt };
     expect(findingsOf(unseen, watcher, now).map(({ kind }) => kind)).toEqual(["probing"]);

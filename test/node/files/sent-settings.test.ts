@@ -183,7 +183,10 @@ test("metrics listen only on this node's own address, or where root allowed it",
   const others = ["127.0.0.1:5432", "127.9.9.9:1", "[::1]:9100", "localhost:9100", "192.0.2.7:9100"];
   for (const listen of [...others, "10.77.9.9:9100", "[2001:db8::1]:9100"])
     expect([listen, statsAt(listen)]).toEqual([listen, ["stats.listen"]]);
-  const allowed = parsePermissions((flag) => (flag === "allow-listeners" ? others.join(",") : undefined));
+  const allowed = parsePermissions((flag) => (flag === "allow-listeners" ? others.join(",") : undefined), {
+    configRoot: here.world.root,
+    slug: "acme",
+  });
   writePermissions(here.organization.directory, allowed);
   for (const listen of others) expect([listen, statsAt(listen)]).toEqual([listen, []]);
 });

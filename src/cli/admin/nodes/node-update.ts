@@ -52,7 +52,7 @@ export const update: Implementation = {
       );
     if (context.values.list("add-exit-group").length > 0)
       output.say(
-        `On ${node.name}, root has to permit it: \`sudo ${brand.executable} up --advertise-exit\`. A machine takes this exit only by its own ` +
+        `${node.name} is an exit only while its root permits it: \`sudo ${brand.executable} up --advertise-exit\`. A machine takes this exit only by its own ` +
           `word: \`sudo ${brand.executable} exit use ${quoteWord(node.name)}\`.`,
       );
     if (context.values.on("names")) sayNeeds(output, slug, node);

@@ -1,0 +1,13 @@
+// Where releases and engines may come from. Every address of one is read here: flags, permissions and each redirect.
+
+import { isAbsolute } from "node:path";
+import { isLoopback } from "../base/loopback.ts";
+
+/** A URL of TLS or loopback. */
+export function isReleaseUrl(text: string): boolean {
+  const url = URL.parse(text);
+  return url?.protocol === "https:" || (url?.protocol === "http:" && isLoopback(url.hostname));
+}
+
+/** A release address is such a URL, or an absolute directory. */
+export const isReleaseAddress = (text: string): boolean => isAbsolute(text) || isReleaseUrl(text);
