@@ -222,6 +222,8 @@ export const Rollout = v.object({
   /** 0: its nodes are being chosen, which takes a large organization some seconds. */
   ring: v.number(),
   rings: v.array(Counts),
+  /** Outside of the hours of all nodes that the ring waits for: when those of the first one begin. */
+  waits_until: since("0.2.0", v.nullable(Time)),
   /** Why it stopped or pauses; empty: it did not. */
   reason: Text,
   /** The node that stopped it, the probe that failed, and the line of a log. */

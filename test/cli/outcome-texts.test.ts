@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { factsOf } from "../../src/cli/admin/nodes/rollout.ts";
 import { outcomeText } from "../../src/cli/install/overlay-install.ts";
 import { renderChecks } from "../../src/node/doctor/check.ts";
 
@@ -23,4 +24,23 @@ test("one warning of doctor is not several", () => {
   const warning = { id: "engine", verdict: "warn", evidence: "old", remedy: "update" } as const;
   expect(renderChecks([warning])).toEndWith("\n0 failed, 1 warning, 0 ok or skipped\n");
   expect(renderChecks([warning, warning])).toEndWith("\n0 failed, 2 warnings, 0 ok or skipped\n");
+});
+
+test("a rollout names its watch, its hours, and until when it waits for them", () => {
+  const ring = { waiting: 1, updating: 0, passed: 0, left_out: 0 };
+  const texts = { reason: "", failed_node: null, probe: "", log: "" };
+  const versions = { agent: null, engine: "1.12.0", groups: [] };
+  const at = { id: 1, state: "running", ring: 1, rings: [ring], created_at: "", ended_at: null };
+  const hours = [
+    { days: [], from: 22, until: 5 },
+    { days: ["sat", "sun"] as const, from: 0, until: 24 },
+  ].map((each) => ({ ...each, days: [...each.days] }));
+  const shown = { ...versions, ...at, ...texts, hours, watch_s: 10, waits_until: "2026-11-28T22:00:00Z" };
+  expect(factsOf(shown)).toEqual([
+    "engine 1.12.0: ring 1 of 1, 0 of 1 nodes; a ring is watched for 10 seconds",
+    "hours, in each node's own time: 22-5 sat,sun:0-24",
+    "waits until 2026-11-28T22:00:00Z: then the hours of a node of ring 1 begin",
+  ]);
+  const watched = [90, 1800, 3600].map((watch_s) => factsOf({ ...shown, watch_s })[0]?.split(" for ")[1]);
+  expect(watched).toEqual(["90 seconds", "30 minutes", "1 hour"]);
 });

@@ -17,6 +17,8 @@ export type Member = Pick<RolloutNodeRow, "nodeId" | "state" | "reason" | "probe
   silentMs: number;
   /** It is revoked, or ended. */
   isEnded: boolean;
+  /** Root of the machine permits all that the rollout updates. */
+  isPermitted: boolean;
   /** Its clock's distance from UTC, in minutes. */
   zone: number;
   /** What it is for the others: `lighthouse`, `relay`, a network that it routes. No two nodes with one of these change at once. */
@@ -36,6 +38,7 @@ export type Ring = {
 
 export type Told = Pick<Member, "nodeId"> & {
   state: "told" | "returning" | "failed" | "skipped" | "returned";
+  reason?: string;
 };
 export type Step = {
   progress: Progress;
@@ -61,8 +64,8 @@ export function nextStep(
   now: number,
 ): Step | undefined {
   if (!["running", "paused", "returning"].includes(progress.state)) return undefined;
-  const ended = ring.members.filter(({ isEnded }) => isEnded);
-  if (ended.length > 0) return { progress, told: ended.map(({ nodeId }) => ({ nodeId, state: "skipped" })) };
+  const leaving = ring.members.flatMap(leaves);
+  if (leaving.length > 0) return { progress, told: leaving };
   if (progress.state === "returning") return goBack(progress, ring, now);
   const failed = ring.members.flatMap((each) => whyFailed(each, watchS) ?? [])[0];
   if (failed !== undefined) {
@@ -79,6 +82,13 @@ export function nextStep(
   const told = nodesToTell(ring, hours, now);
   if (told.length > 0) return { progress, told };
   return isOver(ring) ? leaveRing(progress, ring, now) : undefined;
+}
+
+/** Without permission, a node takes no order: one that was told has not begun, or ends its watch by itself. */
+function leaves({ nodeId, isEnded, isPermitted, state }: Member): Told[] {
+  if (isEnded) return [{ nodeId, state: "skipped" }];
+  if (isPermitted || (state !== "waiting" && state !== "told")) return [];
+  return [{ nodeId, state: "skipped", reason: "Root of this machine no longer permits the update" }];
 }
 
 function whyFailed(member: Member, watchS: number): { member: Member; reason: string } | undefined {
@@ -131,6 +141,16 @@ export function isWithin(hours: RolloutHours, at: number): boolean {
     const name = days[day];
     return isInHours && (named.length === 0 || (name !== undefined && named.includes(name)));
   });
+}
+
+/** When the hours begin next, ms; undefined for such as never come. `zone`: the node's clock before UTC, minutes. */
+export function nextHours(hours: RolloutHours, zone: number, now: number): number | undefined {
+  const hourMs = 3_600_000;
+  const first = Math.floor((now + zone * 60_000) / hourMs) + 1;
+  const found = Array.from({ length: 8 * 24 }, (_, at) => (first + at) * hourMs).find((at) =>
+    isWithin(hours, at),
+  );
+  return found === undefined ? undefined : found - zone * 60_000;
 }
 
 /** Nodes that are away wait for a later rollout; those whose hours have not come hold the ring open. */

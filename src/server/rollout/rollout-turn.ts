@@ -1,6 +1,7 @@
 // Carries updates in rings forward: reads what may make a difference, lets rollout-step.ts decide, and writes the step, the
 // orders and the event in one transaction.
 
+import { given } from "../../base/given.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { countedSilence, watchSilence } from "../nodes/contact/silence.ts";
 import type { UpdateOrder } from "../../protocol/updates/order.ts";
@@ -121,14 +122,19 @@ async function readRing(reader: Reader, row: RolloutRow, now: number, silence: S
   return {
     counts: Object.fromEntries(counts.map(({ state, n }) => [state, n])),
     isProven: (await reader.get(proven, key)) !== undefined,
-    members: [...some, ...waits].map((each) => memberOf(each, silence)),
+    members: [...some, ...waits].map((each) => memberOf(each, row, silence)),
     size: await queryNumber(reader, size, [id]),
   };
 }
 
-function memberOf(row: ReturnType<typeof memberPick.parse>, silence: Silence): Member {
+function memberOf(
+  row: ReturnType<typeof memberPick.parse>,
+  wanted: Pick<RolloutRow, "agent" | "engine">,
+  silence: Silence,
+): Member {
   const { nodeId, name, state, at, reason, probe, logLine, lastCheckinAt } = row;
   const networks: unknown = JSON.parse(row.routed);
+  const { may, zone } = permissionOf(row.mayUpdate);
   return {
     nodeId,
     name,
@@ -139,7 +145,8 @@ function memberOf(row: ReturnType<typeof memberPick.parse>, silence: Silence): M
     stateMs: silence(at),
     silentMs: silence(lastCheckinAt ?? 0),
     isEnded: row.nodeState !== "active" && state !== "passed" && state !== "returned",
-    zone: permissionOf(row.mayUpdate).zone,
+    isPermitted: (["agent", "engine"] as const).every((what) => wanted[what] === null || may.includes(what)),
+    zone,
     keys: [
       ...(row.isLighthouse ? ["lighthouse"] : []),
       ...(row.isRelay ? ["relay"] : []),
@@ -181,8 +188,13 @@ async function takeStep(
 /** The number of the order to change; the next one is the order to go back. */
 export const orderOf = ({ createdAt }: Pick<RolloutRow, "createdAt">): number => createdAt * 2;
 
-async function tell(tx: Transaction, row: RolloutRow, { nodeId, state }: Told, now: number): Promise<void> {
-  await rolloutNodes.update(tx, { rolloutId: row.id, nodeId }, { state, at: now });
+async function tell(
+  tx: Transaction,
+  row: RolloutRow,
+  { nodeId, state, reason }: Told,
+  now: number,
+): Promise<void> {
+  await rolloutNodes.update(tx, { rolloutId: row.id, nodeId }, { state, at: now, ...given({ reason }) });
   if (state === "failed") return;
   const order = state === "told" || state === "returning" ? orderFor(row, state) : null;
   await nodes.update(tx, { id: nodeId }, { updateOrder: order && JSON.stringify(order) });

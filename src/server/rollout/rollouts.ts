@@ -10,10 +10,21 @@ import { record, type Actor } from "../audit/record.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { computed, integer, joined, queryAll, queryNumber, queryOne, text } from "../store/table.ts";
+import {
+  computed,
+  integer,
+  joined,
+  queryAll,
+  queryNumber,
+  queryOne,
+  text,
+  textOrNull,
+} from "../store/table.ts";
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
+import { permissionOf } from "../nodes/contact/update-permission.ts";
 import { chooseRings } from "./choose-rings.ts";
 import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";
+import { isWithin, nextHours, silentMs } from "./rollout-step.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
@@ -23,7 +34,7 @@ const countByRing = `SELECT ring, state, count(*) AS n FROM rollout_nodes WHERE 
 const updating = ["told", "applied", "returning"];
 const leftOut = ["failed", "returned", "refused", "skipped"];
 
-async function show(reader: Reader, row: RolloutRow): Promise<Rollout> {
+async function show({ db: reader, system }: Store, row: RolloutRow): Promise<Rollout> {
   const counts = await queryAll(reader, counted, countByRing, [row.id]);
   const sum = (ring: number, states: readonly string[]) =>
     counts.reduce((all, each) => all + (each.ring === ring && states.includes(each.state) ? each.n : 0), 0);
@@ -48,6 +59,7 @@ async function show(reader: Reader, row: RolloutRow): Promise<Rollout> {
       passed: sum(at + 1, ["passed"]),
       left_out: sum(at + 1, leftOut),
     })),
+    waits_until: await waitsUntil(reader, row, system.now()),
     reason: row.reason,
     failed_node: name?.name ?? null,
     probe: row.probe,
@@ -57,18 +69,35 @@ async function show(reader: Reader, row: RolloutRow): Promise<Rollout> {
   };
 }
 
-export async function listRollouts(reader: Reader, org: Org, query: ListQuery): Promise<Page<Rollout>> {
+const permissions = computed({ mayUpdate: textOrNull() });
+const readWaiting = `SELECT DISTINCT n.may_update FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
+    JOIN sightings s ON s.node_id = m.node_id
+  WHERE m.rollout_id = $1 AND m.ring = $2 AND m.state = 'waiting' AND s.last_checkin_at > $3`;
+
+/** When the hours of the first node begin that the ring waits for; null if it waits for none, or for something else. */
+async function waitsUntil(reader: Reader, row: RolloutRow, now: number): Promise<string | null> {
+  const { id, ring, hours, state } = row;
+  if (state !== "running" || hours.length === 0) return null;
+  const waiting = await queryAll(reader, permissions, readWaiting, [id, ring, now - silentMs]);
+  const zones = waiting.map(({ mayUpdate }) => permissionOf(mayUpdate).zone);
+  if (zones.some((zone) => isWithin(hours, now + zone * 60_000))) return null;
+  const begins = zones.flatMap((zone) => nextHours(hours, zone, now) ?? []);
+  return begins.length === 0 ? null : formatTime(Math.min(...begins));
+}
+
+export async function listRollouts(store: Store, org: Org, query: ListQuery): Promise<Page<Rollout>> {
+  const { db: reader } = store;
   const { limit, offset } = pageOf(query);
   const total = await queryNumber(reader, "SELECT count(*) AS n FROM rollouts WHERE org_id = $1", [org.id]);
   const sql = `SELECT ${rollouts.select()} FROM rollouts WHERE org_id = $1 ORDER BY id DESC
     LIMIT ${limit} OFFSET ${offset}`;
   const items: Rollout[] = [];
-  for (const row of await queryAll(reader, rollouts, sql, [org.id])) items.push(await show(reader, row));
+  for (const row of await queryAll(reader, rollouts, sql, [org.id])) items.push(await show(store, row));
   return { items, total, query };
 }
 
-export async function findRollout(reader: Reader, org: Org, id: number): Promise<Rollout> {
-  return show(reader, await requireRollout(reader, org, id));
+export async function findRollout(store: Store, org: Org, id: number): Promise<Rollout> {
+  return show(store, await requireRollout(store.db, org, id));
 }
 
 async function requireRollout(reader: Reader, org: Org, id: number): Promise<RolloutRow> {
@@ -151,7 +180,7 @@ export async function createRollout(
     await record(tx, { orgId: org.id, at: now, type: "rollout.created", actor, subject, after });
     return row.id;
   });
-  return findRollout(db, org, id);
+  return findRollout(services, org, id);
 }
 
 async function refuseSecond(tx: Transaction, org: Org): Promise<void> {
@@ -176,12 +205,13 @@ function nothingToUpdate(isPermitted: boolean): AppError {
 
 /** Throws conflict with the reason. */
 export async function steerRollout(
-  { db, system }: Store,
+  store: Store,
   org: Org,
   id: number,
   action: (typeof rolloutActions)[number],
   actor: Actor,
 ): Promise<Rollout> {
+  const { db, system } = store;
   await db.writeFor({ org: org.id }, async (tx) => {
     const row = await requireRollout(tx, org, id);
     const now = system.now();
@@ -190,7 +220,7 @@ export async function steerRollout(
     const subject = `rollout/${id}`;
     await record(tx, { orgId: org.id, at: now, type: "rollout.changed", actor, subject, after: { action } });
   });
-  return findRollout(db, org, id);
+  return findRollout(store, org, id);
 }
 
 function changeFor(

@@ -16,12 +16,12 @@ export const authorityHandlers = (services: Services): Handlers<typeof authoriti
 export const rolloutHandlers = (services: Services): Handlers<typeof rolloutsApi> => {
   const { db, publicUrl } = services;
   return {
-    list: async (call, input) => listReply(call, publicUrl, await listRollouts(db, call.org, input)),
+    list: async (call, input) => listReply(call, publicUrl, await listRollouts(services, call.org, input)),
     create: async (call, input) => ({
       status: 201,
       body: await createRollout(services, call.org, input, actorOf(call)),
     }),
-    retrieve: async (call) => ({ body: await findRollout(db, call.org, call.id()) }),
+    retrieve: async (call) => ({ body: await findRollout(services, call.org, call.id()) }),
     nodes: async (call, input) =>
       listReply(call, publicUrl, await listMembers(db, call.org, call.id(), input)),
     steer: async (call, { action }) => ({

@@ -90,6 +90,8 @@ describe("a good update", () => {
     // The clock of the tests begins at midnight (UTC) of a Saturday.
     await start({ hours: [{ days: ["sat"], from: 2, until: 4 }] });
     const began = server.clock.ms;
+    const shown = await server.send("GET", path, { token: owner });
+    expect(shown.json).toMatchObject([{ waits_until: "2026-11-21T02:00:00Z" }]);
     let first = 0;
     await runRollout(
       { server, org: acme, bots, seed: 2, watchS },
@@ -98,6 +100,37 @@ describe("a good update", () => {
     expect(first - began).toBeGreaterThan(7_200_000 - 60_000);
     expect(changed(bots)).toBe(2);
   });
+});
+
+describe("root ends the permission during an update", () => {
+  const statesOf = async (bot: Bot) =>
+    server.db.get("SELECT state, reason FROM rollout_nodes WHERE node_id = $1", [bot.node.id]);
+
+  for (const when of ["waiting", "told"] as const)
+    test(`of a node that is ${when}: it is left out, and the others go on`, async () => {
+      const bots = await makeFleet(server, acme, 12);
+      await start();
+      let closed: Bot | undefined;
+      const done = await runRollout(
+        { server, org: acme, bots, seed: 6, watchS },
+        {
+          async onTick({ ring }) {
+            if (ring !== 2 || closed !== undefined) return;
+            const sql = "SELECT node_id FROM rollout_nodes WHERE state = $1 ORDER BY ring DESC LIMIT 1";
+            const row = await server.db.get(sql, [when]);
+            closed = bots.find(({ node }) => node.id === row?.["node_id"]);
+            if (closed !== undefined) closed.isClosed = true;
+          },
+        },
+      );
+      expect(done).toMatchObject({ state: "passed", reason: "" });
+      expect(changed(bots)).toBe(11);
+      expect(closed?.engine).toBe(older);
+      expect(closed && (await statesOf(closed))).toEqual({
+        state: "skipped",
+        reason: "Root of this machine no longer permits the update",
+      });
+    });
 });
 
 describe("a bad update", () => {

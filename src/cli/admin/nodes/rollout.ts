@@ -10,10 +10,10 @@ import {
   type Rollout,
 } from "../../../api/rollouts.ts";
 import { brand } from "../../../brand.ts";
-import { hoursFrom } from "../../../protocol/updates/hours.ts";
+import { hoursFrom, hoursText } from "../../../protocol/updates/hours.ts";
 import { AppError } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
-import { countOf, inWords } from "../../../base/quantities.ts";
+import { countOf } from "../../../base/quantities.ts";
 import { quoteWord } from "../../../base/plan.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
@@ -96,15 +96,12 @@ export const show: Implementation = {
       each.since,
       each.reason === "" ? null : each.reason,
     ]);
-    const more = [
-      `\n${whatOf(rollout)}: ${stateOf(rollout)}, ${nodesOf(rollout)} nodes; a ring is watched for ${inWords(rollout.watch_s * 1000)}`,
-      ...(rollout.reason === "" ? [] : [`reason: ${rollout.reason}`]),
-      ...(rollout.failed_node === null ? [] : [`node: ${rollout.failed_node}`]),
-      ...(rollout.probe === "" ? [] : [`probe: ${rollout.probe}`]),
-      ...(rollout.log === "" ? [] : [`log: ${rollout.log}`]),
-    ];
     const columns = ["RING", "NODE", "STATE", "SINCE", "REASON"];
-    context.output.list({ ...rollout, nodes }, { columns, rows, none: "" }, `${more.join("\n")}\n`);
+    context.output.list(
+      { ...rollout, nodes },
+      { columns, rows, none: "" },
+      `\n${factsOf(rollout).join("\n")}\n`,
+    );
   },
 };
 
@@ -162,6 +159,27 @@ export const create: Implementation = {
     output.say(`To watch: \`${line} show ${quoteWord(slug)}\``);
   },
 };
+
+/** What `show` says of a rollout below its nodes. */
+export const factsOf = (rollout: Shown): string[] => [
+  `${whatOf(rollout)}: ${stateOf(rollout)}, ${nodesOf(rollout)} nodes; a ring is watched for ${inUnits(rollout.watch_s)}`,
+  ...(rollout.hours.length === 0
+    ? []
+    : [`hours, in each node's own time: ${rollout.hours.map(hoursText).join(" ")}`]),
+  ...(rollout.waits_until == null
+    ? []
+    : [`waits until ${rollout.waits_until}: then the hours of a node of ring ${rollout.ring} begin`]),
+  ...(rollout.reason === "" ? [] : [`reason: ${rollout.reason}`]),
+  ...(rollout.failed_node === null ? [] : [`node: ${rollout.failed_node}`]),
+  ...(rollout.probe === "" ? [] : [`probe: ${rollout.probe}`]),
+  ...(rollout.log === "" ? [] : [`log: ${rollout.log}`]),
+];
+
+/** As exact as it was typed: 10 seconds, 30 minutes, 1 hour. */
+function inUnits(seconds: number): string {
+  if (seconds % 60 !== 0) return countOf(seconds, "second");
+  return seconds % 3600 === 0 ? countOf(seconds / 3600, "hour") : countOf(seconds / 60, "minute");
+}
 
 /** `22-5`, `sat,sun:0-24`. */
 function readHours(text: string): RolloutHours[number] {
