@@ -77,6 +77,16 @@ export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<st
   return causes;
 }
 
+/** Parameters of one query: databases have a maximum, and all nodes may be away at once. */
+const together = 200;
+
+export const places = (of: readonly unknown[], first: number) =>
+  of.map((_, at) => `$${at + first}`).join(", ");
+
+export async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise<void>): Promise<void> {
+  for (let at = 0; at < all.length; at += together) await work(all.slice(at, at + together));
+}
+
 const reporting = computed({ peer: text(), at: integer() });
 
 /** Silent nodes that peers reached until lately: their absence begins now, however old their last check-in is. */
@@ -87,14 +97,14 @@ async function lostLately(
   now: number,
 ): Promise<Set<number>> {
   const owners = new Map(due.flatMap(({ id, ip, ip6 }) => [[ip, id] as const, [ip6 ?? ip, id] as const]));
-  const places = [...owners.keys()].map((_, at) => `$${at + 3}`).join(", ");
-  const rows = await queryAll(
-    db,
-    reporting,
-    `SELECT peer, max(at) AS at FROM paths WHERE org_id = $1 AND probe = 'broken' AND at > $2 AND peer IN (${places}) GROUP BY peer`,
-    [orgId, now - staleMs, ...owners.keys()],
-  );
-  return new Set(rows.flatMap(({ peer }) => owners.get(peer) ?? []));
+  const lost = new Set<number>();
+  await inParts([...owners.keys()], async (some) => {
+    const sql = `SELECT peer, max(at) AS at FROM paths
+      WHERE org_id = $1 AND probe = 'broken' AND at > $2 AND peer IN (${places(some, 3)}) GROUP BY peer`;
+    for (const { peer } of await queryAll(db, reporting, sql, [orgId, now - staleMs, ...some]))
+      lost.add(owners.get(peer) ?? 0);
+  });
+  return lost;
 }
 
 async function causeOf(db: Reader, away: Away, members: readonly SilentNode[]): Promise<Cause> {
@@ -149,12 +159,11 @@ async function loserLine(
   now: number,
 ): Promise<string[]> {
   const addresses = lost.slice(0, 100).flatMap(({ ip, ip6 }) => [ip, ip6 ?? ip]);
-  const places = addresses.map((_, at) => `$${at + 3}`).join(", ");
   const rows = await queryAll(
     db,
     loser,
     `SELECT DISTINCT n.name FROM paths x JOIN nodes n ON n.id = x.node_id JOIN sightings s ON s.node_id = x.node_id
-     WHERE x.org_id = $1 AND x.peer IN (${places}) AND x.probe = 'broken' AND s.last_checkin_at > $2
+     WHERE x.org_id = $1 AND x.peer IN (${places(addresses, 3)}) AND x.probe = 'broken' AND s.last_checkin_at > $2
      ORDER BY n.name LIMIT 1000`,
     [orgId, now - onlineMs, ...addresses],
   );
@@ -207,11 +216,10 @@ async function cutLines(db: Reader, { org, silent }: Away, heads: readonly Silen
     );
   }
   if (heads.some(({ exitGroups }) => exitGroups.length > 0)) lines.push("It is an exit to the internet.");
-  const places = ids.map((_, at) => `$${at + 1}`).join(", ");
   const aliases = await queryAll(
     db,
     alias,
-    `SELECT name FROM name_aliases WHERE node_id IN (${places}) AND deleted_at IS NULL ORDER BY name LIMIT 100`,
+    `SELECT name FROM name_aliases WHERE node_id IN (${places(ids, 1)}) AND deleted_at IS NULL ORDER BY name LIMIT 100`,
     ids,
   );
   if (aliases.length > 0) lines.push(`These names lead to it: ${namesOf(aliases.map(({ name }) => name))}.`);

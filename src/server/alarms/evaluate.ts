@@ -13,9 +13,11 @@ import {
   awayCauses,
   awayLeft,
   awayTitle,
+  inParts,
   isAwayKind,
   isSettled,
   namesOf,
+  places,
   readAway,
   type Away,
 } from "./away-causes.ts";
@@ -23,10 +25,8 @@ import { follow, raise } from "./open-alarms.ts";
 import { certificateTitle, finders } from "./other-causes.ts";
 import {
   headsOf,
-  inParts,
   pathCauses,
   pathsTitle,
-  places,
   readBroken,
   type BrokenPair,
   type BrokenSince,

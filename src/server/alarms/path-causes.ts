@@ -7,7 +7,7 @@ import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
-import { namesOf } from "./away-causes.ts";
+import { inParts, namesOf, places } from "./away-causes.ts";
 import type { Cause } from "./open-alarms.ts";
 
 /** Longer than any poll. */
@@ -22,9 +22,6 @@ const brokenPaths = `SELECT ${reported.select("x")} FROM paths x JOIN sightings 
   ORDER BY x.node_id, x.peer LIMIT ${maxPairs}`;
 const end = nodes.pick("id", "name", "ip", "ip6");
 type End = ReturnType<typeof end.parse>;
-/** Rows of one query. */
-const together = 200;
-
 export type BrokenPair = { a: number; aName: string; b: number; bName: string; since: number };
 
 /**
@@ -82,13 +79,6 @@ export async function readBroken(
     after.set(key, since);
     return [{ a: from.id, aName: from.name, b: to.id, bName: to.name, since }];
   });
-}
-
-export const places = (of: readonly unknown[], first: number) =>
-  of.map((_, at) => `$${at + first}`).join(", ");
-
-export async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise<void>): Promise<void> {
-  for (let at = 0; at < all.length; at += together) await work(all.slice(at, at + together));
 }
 
 /**

@@ -3,6 +3,7 @@
 import { afterAll, beforeEach, expect, test } from "bun:test";
 import { brand } from "../../../src/brand.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
+import { awayCauses, readAway } from "../../../src/server/alarms/away-causes.ts";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
 import { ourselves, record } from "../../../src/server/audit/record.ts";
 import { finders } from "../../../src/server/alarms/other-causes.ts";
@@ -138,4 +139,29 @@ test("an update in rings that stopped is told, until the next one", async () => 
   expect(told).toMatch(/^The update \d+ of .* stopped in ring 1$/);
   await rollout("running", null);
   expect(await look()).toEqual([`Over: ${told}`]);
+});
+
+// PostgreSQL takes at most 65,535 parameters.
+test("all of 70,000 nodes that are away at once are one cause", async () => {
+  const { db } = server;
+  const now = server.clock.ms;
+  const silence = { now, upFrom: 0, nodes: [] };
+  const silent = Array.from({ length: 70_000 }, (_, at) => ({
+    ...{
+      id: 1000 + at,
+      orgId: org.id,
+      name: `n${at}`,
+      ip: `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}`,
+      ip6: null,
+    },
+    ...{ mode: "server" as const, groups: [], ownerGroups: [], subnets: [], exitGroups: [] },
+    ...{ isLighthouse: false, isRelay: false, awaySince: null, lastCheckinAt: now - hour },
+    ...{ silentMs: hour, silentFrom: now - hour, countedFrom: 0 },
+  }));
+  const ruled = { id: org.id, slug: "acme", alarmRules: [], notifyAwayMinutes: 15 };
+  const away = await readAway(db, ruled, silence, silent);
+  const causes = await awayCauses(db, away, new Set());
+  expect(causes.map(({ heads, title }) => [heads.length, title])).toEqual([
+    [70_000, "70000 nodes are away: n0, n1, n2, n3, n4 and 69995 more"],
+  ]);
 });
