@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { internetNetworks, networksOverlap, parseNetwork, parseNetworks } from "../../src/base/ip.ts";
 import { grantExit, withExit } from "../../src/node/files/granted/exits.ts";
 import { localNetworks, planExit, type ExitFacts } from "../../src/node/exit/exit-plan.ts";
-import { chooseExit, type Inside } from "../../src/node/exit/use-exit.ts";
+import { chooseExit } from "../../src/node/exit/use-exit.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const facts = (fields: Partial<ExitFacts> = {}): ExitFacts => ({
@@ -115,21 +115,18 @@ describe("the choice of an exit", () => {
         ["10.77.0.1", { at: at1, rtt: 50 }],
         ["10.77.0.2", { at: at2, rtt: 5 }],
       ]);
-    const at = (now: number, map: ReturnType<typeof heard>, inside: Inside | "unasked" = answered(now)) => {
-      const seen = { now, startedAt: 0, heard: map, inside: inside === "unasked" ? undefined : inside };
-      const { exit, isAlive } = chooseExit(use, seen);
-      return [exit?.name, isAlive];
+    const at = (now: number, map: ReturnType<typeof heard>, { triedAt = 0, left = -Infinity } = {}) => {
+      const leftAt = new Map([["10.77.0.2", left]]);
+      const { exit, isAlive, isSure } = chooseExit(use, { now, heard: map, triedAt, leftAt });
+      return [exit?.name, isAlive, isSure];
     };
-    const answered = (answeredAt: number | undefined) => ({ askedAt: 1000, answeredAt });
-    expect(at(10_000, heard(9_000, 9_500))).toEqual(["one", true]);
-    // It answers, and lets nothing through.
-    expect(at(8_000, heard(7_500, 7_500), "unasked")).toEqual(["one", false]);
-    expect(at(8_000, heard(7_500, 7_500), answered(undefined))).toEqual(["one", false]);
-    expect(at(10_000, heard(9_500, 9_500), answered(6_000))).toEqual(["two", true]);
-    // An older exit never answers from inside.
-    expect(at(10_000, heard(9_500, 9_500), answered(undefined))).toEqual(["one", true]);
-    expect(at(10_000, heard(6_000, 9_500))).toEqual(["two", true]);
-    expect(at(20_000, heard(6_000, 9_500))).toEqual(["one", false]);
+    expect(at(10_000, heard(9_000, 9_500))).toEqual(["one", true, true]);
+    // The other one is tried, and used once it lets packets through.
+    expect(at(10_000, heard(6_000, 9_500))).toEqual(["two", false, false]);
+    expect(at(10_000, heard(6_000, 9_500), { triedAt: 9_000 })).toEqual(["one", false, false]);
+    expect(at(10_000, heard(6_000, 9_500), { left: 0 })).toEqual(["one", false, true]);
+    expect(at(40_000, heard(6_000, 39_500), { left: 0 })).toEqual(["two", false, false]);
+    expect(at(20_000, heard(6_000, 9_500))).toEqual(["one", false, true]);
   });
 
   test("takes no address outside the overlay, and no text that would be a command", () => {

@@ -28,8 +28,16 @@ type Edge = {
   system: Pick<System, "run" | "platform" | "machineState" | "sleep">;
 };
 
+/** The kernel forwards, and has a way to the internet: otherwise those who use the exit must not be told that it works. */
+const forwards = ({ defaultDevices }: Machine) =>
+  defaultDevices[4].length > 0 && readTextIfThere("/proc/sys/net/ipv4/ip_forward")?.trim() === "1";
+
 /** The body of the table; undefined without an overlay address. */
-export function exitBody(slug: string, machine: Machine, subnets: readonly string[]): string | undefined {
+export function exitBody(
+  slug: string,
+  machine: Machine,
+  { subnets, isOpen }: { subnets: readonly string[]; isOpen: boolean },
+): string | undefined {
   const own = machine.tenants.find((each) => each.slug === slug);
   const device = own?.inForce.device;
   const ip = own?.addresses.find((each) => !each.includes(":"));
@@ -57,6 +65,18 @@ export function exitBody(slug: string, machine: Machine, subnets: readonly strin
     ...rule(6, widest, "drop"),
     'oifname "ov-*" drop',
   ];
+  // The engine lets in what goes to any address outside the overlay, also to other addresses of this machine.
+  const here = [
+    // The translation of a flow outlives its rule.
+    ...(isOpen ? [] : [`ct original ip daddr ${insideExit} drop`]),
+    "ct state established,related accept",
+    ...rule(4, behind, "accept"),
+    ...rule(6, behind, "accept"),
+    "ct status dnat accept",
+    ...own.addresses.map((each) => `${each.includes(":") ? "ip6" : "ip"} daddr ${each} accept`),
+    "ip6 daddr { fe80::/10, ff00::/8 } accept",
+    "drop",
+  ];
   const server = nameServer(machine);
   return versioned(
     chainsOf([
@@ -64,6 +84,11 @@ export function exitBody(slug: string, machine: Machine, subnets: readonly strin
         name: "forward",
         hook: "filter hook forward priority 10",
         rules: through.map((each) => `iifname "${device}" ${each}`),
+      },
+      {
+        name: "input",
+        hook: "filter hook input priority 10",
+        rules: here.map((each) => `iifname "${device}" ${each}`),
       },
       {
         name: "names",
@@ -98,7 +123,8 @@ export async function serveExit({ slug, directory, system, log }: Edge, signal: 
   let refused: string | undefined;
   const step = async () => {
     const machine = await readMachineAlone(dirname(directory), system);
-    const body = exitBody(slug, machine, subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? ""));
+    const subnets = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+    const body = exitBody(slug, machine, { subnets, isOpen: forwards(machine) });
     const why =
       body === undefined ? "its configuration has no interface" : await keepTable("exit", slug, body, system);
     if (why !== undefined && why !== refused)

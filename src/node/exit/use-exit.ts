@@ -53,43 +53,36 @@ const deadMs = 3000;
 const othersEveryMs = 4000;
 /** "OAE1" in hex, in front of echo requests. */
 const echoMark = "4f414531";
-/** After this a start knows whether the exit answers. */
+/** After this it is known whether an exit answers that was not used before. */
 const graceMs = 2500;
-/** Exits before 0.2 do not answer from inside: after this, an exit that answers by its overlay address is taken for one. */
-const insideMs = 8000;
+/** An exit that was left is not tried again for this long. */
+const restMs = 30_000;
 
 // The decision
 
 export type Heard = { at: number; rtt: number };
-/** What is known of the way through the exit in use: since when it is asked, and the last answer. */
-export type Inside = { askedAt: number; answeredAt: number | undefined };
 export type Seen = {
   now: number;
-  startedAt: number;
+  /** By address. The exit in use is heard from inside. */
   heard: ReadonlyMap<string, Heard>;
-  inside: Inside | undefined;
+  /** Since when the exit in use is tried, and when others were left. */
+  triedAt: number;
+  leftAt: ReadonlyMap<string, number>;
 };
 export type Choice = { exit: Exit | undefined; isAlive: boolean; isSure: boolean };
 
-/**
- * Stays with a living exit: one that answers, and lets packets through. A tunnel with the certificate that it had before it was
- * an exit answers, and drops what comes from the internet. Among others, the nearest of those that answer.
- */
-export function chooseExit({ candidates, exit }: ExitUse, { now, startedAt, heard, inside }: Seen): Choice {
+/** Stays with an exit that lets packets through. Among others, the nearest of those that answer is tried. */
+export function chooseExit({ candidates, exit }: ExitUse, { now, heard, triedAt, leftAt }: Seen): Choice {
   const isHeard = ({ ip }: Exit, withinMs: number) => now - (heard.get(ip)?.at ?? -Infinity) < withinMs;
-  const isSure = now - startedAt > graceMs;
-  if (exit !== undefined && isHeard(exit, deadMs)) {
-    if (inside === undefined) return { exit, isAlive: false, isSure: false };
-    const { askedAt, answeredAt } = inside;
-    if (answeredAt === undefined && now - askedAt < insideMs) return { exit, isAlive: false, isSure: false };
-    if (answeredAt === undefined || now - answeredAt < deadMs) return { exit, isAlive: true, isSure: true };
-  }
+  if (exit !== undefined && isHeard(exit, deadMs)) return { exit, isAlive: true, isSure: true };
+  // The first answer need not be that of the best one.
+  if (now - triedAt <= graceMs) return { exit, isAlive: false, isSure: false };
   const [nearest] = candidates
     .filter((each) => each !== exit && isHeard(each, othersEveryMs + roundMs))
+    .filter(({ ip }) => now - (leftAt.get(ip) ?? -Infinity) > restMs)
     .toSorted((a, b) => (heard.get(a.ip)?.rtt ?? 0) - (heard.get(b.ip)?.rtt ?? 0));
-  // At a start, the first answer need not be that of the best one.
-  if (nearest !== undefined && isSure) return { exit: nearest, isAlive: true, isSure };
-  return { exit, isAlive: false, isSure };
+  if (nearest !== undefined) return { exit: nearest, isAlive: false, isSure: false };
+  return { exit, isAlive: false, isSure: true };
 }
 
 // What it knows of the machine
@@ -168,13 +161,13 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
   const known = new Known(place, system);
   const { monotonic } = system;
   const echoes = new Echoes({ open: openEcho, monotonic });
-  const startedAt = monotonic();
+  let tried: { ip: string | undefined; at: number } = { ip: undefined, at: monotonic() };
+  const leftAt = new Map<string, number>();
   let wasUsed = readExitState(directory)?.state === "used";
   let trouble: string | undefined;
   let hasLeft = false;
-  let asked: { ip: string; at: number } | undefined;
   const pause = () =>
-    system.sleep(monotonic() - startedAt > graceMs ? roundMs : startRoundMs, signal).catch(() => undefined);
+    system.sleep(monotonic() - tried.at > graceMs ? roundMs : startRoundMs, signal).catch(() => undefined);
   for (; !signal.aborted; await pause()) {
     const use = exitUseOf(directory);
     // "off" and another word may follow each other before the edge looks.
@@ -187,10 +180,13 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
     try {
       const machine = await known.machine();
       const own = machine.tenants.find((each) => each.slug === slug);
-      const { heard, answeredAt } = await listen(echoes, own, use);
-      const inside =
-        asked === undefined || asked.ip !== use.exit?.ip ? undefined : { askedAt: asked.at, answeredAt };
-      const { exit, isAlive, isSure } = chooseExit(use, { now: monotonic(), startedAt, heard, inside });
+      const heard = await listen(echoes, own, use);
+      const { exit, isAlive, isSure } = chooseExit(use, {
+        now: monotonic(),
+        heard,
+        triedAt: tried.at,
+        leftAt,
+      });
       if (isSure || isAlive) wasUsed = isAlive;
       const state: ExitState["state"] = isAlive
         ? "used"
@@ -203,7 +199,10 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
       if (readExitState(directory)?.exit !== exit?.ip) note(place, use, { exit, state: "starting" }, edge);
       const chosen = { ...use, exit };
       await configure(place, chosen, edge);
-      if (asked?.ip !== exit?.ip) asked = exit && { ip: exit.ip, at: monotonic() };
+      if (tried.ip !== exit?.ip) {
+        if (tried.ip !== undefined) leftAt.set(tried.ip, monotonic());
+        tried = { ip: exit?.ip, at: monotonic() };
+      }
       const facts = use.strict || wasUsed ? factsOf(place, chosen, await known.machine()) : undefined;
       const plan = facts === undefined ? noPlan : planExit(facts);
       // What came before took its time, and the word may be another one by now.
@@ -224,29 +223,30 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
   if (exitUseOf(directory) === undefined) await leaveKernel(place, system);
 }
 
-/** Asks the exit in use, also from inside, and now and then the others. Returns what was heard by address, and from inside. */
+/**
+ * Asks the exit in use, now and then the others, and returns what was heard by address. The exit in use answers from inside: by
+ * its overlay address an exit also answers whose tunnel has the certificate from before it was one, or that cannot forward.
+ */
 async function listen(
   echoes: Echoes,
   own: Machine["tenants"][number] | undefined,
   { candidates, exit }: ExitUse,
-): Promise<{ heard: ReadonlyMap<string, Heard>; answeredAt: number | undefined }> {
+): Promise<ReadonlyMap<string, Heard>> {
   const from = own?.addresses.find((each) => !each.includes(":")) ?? "";
-  const throughTunnel = { from: `${from}%${own?.inForce.device ?? ""}`, to: insideExit, mark: echoMark };
-  const inside = `inside ${exit?.ip}`;
-  echoes.set(
-    new Map([
-      ...candidates.map(({ ip }) => [ip, { from, to: ip, mark: echoMark }] as const),
-      ...(exit === undefined ? [] : ([[inside, throughTunnel]] as const)),
-    ]),
-  );
-  await echoes.send((key) => (key === exit?.ip || key === inside ? 0 : othersEveryMs));
-  const heard = new Map(
-    candidates.flatMap(({ ip }) => {
-      const { answeredAt: at, rttMs: rtt } = echoes.get(ip) ?? {};
-      return at === undefined || rtt === undefined ? [] : [[ip, { at, rtt }]];
+  const inside = { from: `${from}%${own?.inForce.device ?? ""}`, to: insideExit, mark: echoMark };
+  const keyOf = ({ ip }: Exit) => (ip === exit?.ip ? `inside ${ip}` : ip);
+  const asked = candidates.map((each) => {
+    const key = keyOf(each);
+    return [key, key === each.ip ? { from, to: each.ip, mark: echoMark } : inside] as const;
+  });
+  echoes.set(new Map(asked));
+  await echoes.send((key) => (key.startsWith("inside") ? 0 : othersEveryMs));
+  return new Map(
+    candidates.flatMap((each) => {
+      const { answeredAt: at, rttMs: rtt } = echoes.get(keyOf(each)) ?? {};
+      return at === undefined || rtt === undefined ? [] : [[each.ip, { at, rtt }]];
     }),
   );
-  return { heard, answeredAt: echoes.get(inside)?.answeredAt };
 }
 
 /** So that a boot finds the block before the network is up, see `blockUnit`. */
