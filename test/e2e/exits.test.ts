@@ -98,6 +98,7 @@ asRoot("exits", () => {
         // The plan of the uninstaller is the whole truth: its commands, run by hand, leave nothing.
         scene.user.daemon.signal("SIGKILL");
         await killAll(scene);
+        expect(await stateOf(scene)).toMatchObject({ state: "blocked" });
         const left = before.replace(/^.*ov-acme.*\n/gm, "");
         const undo = () =>
           runAgent(["edge", "--undo", "--dry-run", ...places.flags], { inside: host.inside });

@@ -191,6 +191,8 @@ asRoot("the same network at two sites", () => {
         await type("sudo agent exit use off", laptop);
         for (const { places } of [one, three])
           await command(places, ["sync-config", "--org-slug", "acme", "--advertise", "none"]);
+        await type("agent admin route delete acme 192.168.1.0/24", laptop);
+        await type("agent admin route delete acme 10.202.1.0/24", laptop);
         const asBefore = () =>
           Bun.deepEquals(
             [one, three].map(({ host }) => host.run(["nft", "list", "ruleset"])),

@@ -58,9 +58,11 @@ describeMachine("a router under systemd", () => {
       await machine.until(isReady, 90_000);
       const isAsBefore = `test "$(nft list ruleset; ${forwarding})" = "${before.trim()}"`;
       await machine.must("agent sync-config --org-slug acme --advertise none");
-      await machine.until(isAsBefore, 60_000);
+      await site.plane.api("DELETE", `/api/org/acme/routes/?network=${encodeURIComponent(network)}`);
+      await machine.until(isAsBefore, 90_000);
       // Also when the program is uninstalled. In such a machine the shell may not write settings of the kernel.
       await machine.must(`agent sync-config --org-slug acme --advertise ${network}+masquerade`);
+      await site.plane.api("POST", "/api/org/acme/routes/", { network, via: [id] });
       await machine.until(isReady, 90_000);
       await machine.must(
         `systemctl stop ${unit}.service; mount -o remount,rw /proc/sys; agent edge --undo; ${isAsBefore}`,

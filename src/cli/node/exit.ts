@@ -103,11 +103,11 @@ async function organizations(configRoot: string, slug: string | undefined) {
   const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");
   const { openOrganization } = await import("../../node/files/organizations.ts");
   const { permissionsOrNone } = await import("../../node/files/permissions.ts");
-  const { readExitState } = await import("../../node/files/granted/exit-state.ts");
+  const { presentExitState } = await import("../../node/files/granted/exit-state.ts");
   return chooseSlugs(configRoot, slug).map((each) => {
     const organization = openOrganization(configRoot, each);
     const word = permissionsOrNone(organization.directory).exit;
-    const state = word === undefined ? undefined : readExitState(organization.directory);
+    const state = word === undefined ? undefined : presentExitState(organization.directory, word.strict);
     return { organization, word, state };
   });
 }
@@ -208,12 +208,12 @@ async function planUnits(wanted: Wanted, organization: Organization, context: Co
 
 /** Until it is known whether the exit answers. */
 async function untilUsed({ directory, slug }: Organization, { system, output }: Context): Promise<number> {
-  const { readExitState } = await import("../../node/files/granted/exit-state.ts");
+  const { presentExitState } = await import("../../node/files/granted/exit-state.ts");
   const until = system.monotonic() + waitMs;
-  let state = readExitState(directory);
+  let state = presentExitState(directory);
   while (state?.state !== "used" && system.monotonic() < until) {
     await system.sleep(200);
-    state = readExitState(directory);
+    state = presentExitState(directory);
   }
   const name = state?.name ?? "";
   const text =

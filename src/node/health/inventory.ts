@@ -1,6 +1,7 @@
 // The facts as of the last look: an organization's files, its engine, the engine's tunnels, and the names of peers.
 // It reads only. prober.ts knows what answers probes.
 
+import { join } from "node:path";
 import { fileStamp } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
 import { currentGeneration } from "../files/generations.ts";
@@ -36,8 +37,8 @@ export class Inventory {
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #names = new PeerNames();
   #facts: Facts | undefined;
-  /** Which generation of the configuration the facts are from. */
-  #generation: string | undefined;
+  /** Of which files the facts are: a choice of routers rewrites config.yml within a generation. */
+  #readAt = "";
   /** Of hosts.json: which file it was, whether it has other nodes, and some of them. Without it there may be some. */
   #hosts: { file: string; hasOthers: boolean; served: readonly string[] } = {
     file: "",
@@ -182,11 +183,12 @@ export class Inventory {
   }
 
   async #readFacts(): Promise<Facts> {
-    const generation = currentGeneration(this.#place.directory);
-    if (this.#facts !== undefined && this.#generation === generation) return this.#facts;
+    const { directory } = this.#place;
+    const readAt = `${currentGeneration(directory)} ${fileStamp(join(directory, "config.yml"))}`;
+    if (this.#facts !== undefined && this.#readAt === readAt) return this.#facts;
     const { readFacts } = await import("./configured-facts.ts");
     this.#facts = readFacts(this.#place);
-    this.#generation = generation;
+    this.#readAt = readAt;
     return this.#facts;
   }
 

@@ -46,13 +46,25 @@ export function readOffers(directory: string): Offer[] {
 export function approvedOffers(directory: string): Offer[] {
   const offers = readOffers(directory);
   if (offers.length === 0) return [];
-  const approved = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+  const approved = certified(directory);
   return offers.filter(({ network }) => approved.includes(network));
 }
 
-/** Whether there is something to make ready, or to take back. */
+const certified = (directory: string) => subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+
+/** Networks that this node routes for others without an offer: root has set them up by hand, or has ended the offer. */
+export function withoutOffer(directory: string): string[] {
+  const offered = readOffers(directory).map(({ network }) => network);
+  return certified(directory).filter((each) => !each.endsWith("/0") && !offered.includes(each));
+}
+
+/** Whether there is something to make ready, to take back, or to watch. */
 export function isRouter(directory: string): boolean {
-  return readRouterFile(directory) !== undefined || approvedOffers(directory).length > 0;
+  return (
+    readRouterFile(directory) !== undefined ||
+    approvedOffers(directory).length > 0 ||
+    withoutOffer(directory).length > 0
+  );
 }
 
 /** For check-ins; undefined where nothing is offered. */

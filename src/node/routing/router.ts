@@ -24,6 +24,7 @@ import {
   approvedOffers,
   readRouterFile,
   routerFilePath,
+  withoutOffer,
   writeRouterFile,
   type RouterFile,
 } from "./offers.ts";
@@ -77,7 +78,8 @@ class Router {
     const { directory, system } = this.#deps;
     const offers = approvedOffers(directory);
     const tunnel = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
-    if (offers.length === 0 || tunnel === undefined) {
+    const closed = tunnel === undefined ? [] : notForwarded(withoutOffer(directory), tunnel);
+    if (tunnel === undefined || (offers.length === 0 && closed.length === 0)) {
       if (readRouterFile(directory) !== undefined) await unmakeRouter(directory, system);
       this.#body = "";
       return;
@@ -87,7 +89,7 @@ class Router {
     await this.#probe(watched);
     for (const each of watched) this.#judge(each, machine);
     const on = await this.#forward(tunnel, watched);
-    const why = await this.#filter(tunnel, watched, on);
+    const why = await this.#filter(tunnel, { watched, closed }, on);
     this.#note(watched, on, why);
   }
 
@@ -159,7 +161,7 @@ class Router {
 
   async #filter(
     tunnel: string,
-    watched: readonly Watched[],
+    { watched, closed }: Pick<Filter, "watched" | "closed">,
     { forwarding, ipv6 }: Forwarding,
   ): Promise<string | undefined> {
     const { directory, monotonic, system } = this.#deps;
@@ -168,7 +170,7 @@ class Router {
     const opened =
       readForwarding("all") === "1" ? [] : Object.keys(forwarding).filter((each) => forwarding[each] === "0");
     const opens6 = ipv6 !== undefined;
-    const body = tableBody({ tunnel, tunnels, overlays, watched, down: this.#down, opened, opens6 });
+    const body = tableBody({ tunnel, tunnels, overlays, watched, closed, down: this.#down, opened, opens6 });
     const isDue = monotonic() - this.#checkedAt >= checkTableMs;
     if (body === this.#body && !isDue) return undefined;
     this.#checkedAt = monotonic();
@@ -261,6 +263,15 @@ function readForwarding(device: string): "0" | "1" | undefined {
   return text === "0" || text === "1" ? text : undefined;
 }
 
+/** Without an offer nothing is switched on, so root has done that by hand, or this machine routes nothing. */
+function notForwarded(networks: readonly string[], tunnel: string): string[] {
+  const is = {
+    4: readForwarding(tunnel),
+    6: readTextIfThere("/proc/sys/net/ipv6/conf/all/forwarding")?.trim(),
+  };
+  return networks.filter((each) => is[each.includes(":") ? 6 : 4] === "0");
+}
+
 // No atomic replacement: it is a setting of the kernel.
 const writeForwarding = (device: string, value: "0" | "1") =>
   appendText(forwardingPath(device), value, 0o644);
@@ -308,19 +319,21 @@ type Filter = {
   overlays: readonly string[];
   watched: readonly Watched[];
   down: ReadonlySet<string>;
+  /** Networks of the certificate that this machine does not forward to. */
+  closed: readonly string[];
   /** Interfaces over which nothing was forwarded before, and whether that was so for IPv6. */
   opened: readonly string[];
   opens6: boolean;
 };
 
 export function tableBody(filter: Filter): string {
-  const { tunnel, overlays, watched, down } = filter;
+  const { tunnel, overlays, watched, down, closed } = filter;
   const translated = watched.flatMap(({ offer: { network, behind } }) =>
     behind === undefined ? [] : [{ network, behind }],
   );
   const pairs = (from: "network" | "behind", to: "network" | "behind") =>
     setOf(translated.map((each) => `${each[from]} : ${each[to]}`));
-  const gone = watched.filter(({ offer }) => down.has(offer.network));
+  const gone = watched.flatMap(({ offer: { network } }) => (down.has(network) ? [network] : []));
   const masqueraded = watched.filter(
     ({ offer, device }) => offer.masquerade === true && device !== undefined,
   );
@@ -328,9 +341,8 @@ export function tableBody(filter: Filter): string {
     {
       name: "reached",
       hook: "filter hook input priority -10",
-      rules: gone.map(
-        ({ offer }) =>
-          `iifname "${tunnel}" icmp type echo-request @th,64,64 0x${probeMark(offer.network)} drop`,
+      rules: [...gone, ...closed].map(
+        (each) => `iifname "${tunnel}" icmp type echo-request @th,64,64 0x${probeMark(each)} drop`,
       ),
     },
     {

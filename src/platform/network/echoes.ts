@@ -1,6 +1,7 @@
 // Sends echo requests and notes the answers: what answers, since when, and how fast. Requests carry a mark, by which rules of
 // the other machine's kernel can tell them apart.
 
+import { given } from "../../base/given.ts";
 import type { EchoSocket, OpenEcho } from "./echo-socket.ts";
 
 type Probe = { key: string; sentAt: number };
@@ -21,6 +22,8 @@ export type Asked = {
 };
 
 const rememberMs = 10_000;
+/** A new socket has another identifier, so that a kernel on the way does not go on to translate the requests as it once did. */
+const socketMs = 5000;
 
 /**
  * Times are monotonic ms. A key names what is asked: a network, a router of a network, an exit. Call `set` when what is asked
@@ -31,7 +34,8 @@ export class Echoes {
   readonly #monotonic: () => number;
   readonly #asked = new Map<string, Asked>();
   readonly #sent = new Map<string, Probe>();
-  readonly #sockets = new Map<string, EchoSocket>();
+  /** By address. `former` still gets answers. */
+  readonly #sockets = new Map<string, { socket: EchoSocket; openedAt: number; former?: EchoSocket }>();
   #sequence = 0;
 
   constructor({ open, monotonic }: { open: OpenEcho; monotonic(): number }) {
@@ -85,19 +89,27 @@ export class Echoes {
     this.#sent.set(`${this.#sequence} ${payload.toString("hex")}`, { key, sentAt: now });
     if (socket.send(asked.to, this.#sequence, payload)) return;
     // The socket may be bound to the interface before it was recreated: open it again.
-    socket.close();
-    this.#sockets.delete(asked.from);
+    this.#close(asked.from);
   }
 
   async #socket(from: string): Promise<EchoSocket | undefined> {
     const known = this.#sockets.get(from);
-    if (known !== undefined) return known;
-    const opened = await this.#open(from, ({ sequence, payload }) =>
+    const openedAt = this.#monotonic();
+    if (known !== undefined && openedAt - known.openedAt < socketMs) return known.socket;
+    const socket = await this.#open(from, ({ sequence, payload }) =>
       this.#answered(`${sequence} ${Buffer.from(payload).toString("hex")}`),
     );
-    if (typeof opened === "string") return undefined;
-    this.#sockets.set(from, opened);
-    return opened;
+    if (typeof socket === "string") return known?.socket;
+    known?.former?.close();
+    this.#sockets.set(from, { socket, openedAt, ...given({ former: known?.socket }) });
+    return socket;
+  }
+
+  #close(from: string): void {
+    const { socket, former } = this.#sockets.get(from) ?? {};
+    socket?.close();
+    former?.close();
+    this.#sockets.delete(from);
   }
 
   #answered(id: string): void {
@@ -121,7 +133,6 @@ export class Echoes {
   }
 
   close(): void {
-    for (const socket of this.#sockets.values()) socket.close();
-    this.#sockets.clear();
+    for (const from of [...this.#sockets.keys()]) this.#close(from);
   }
 }

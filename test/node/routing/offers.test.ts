@@ -46,6 +46,7 @@ test("rules are about the tunnel, the offered networks and interfaces that forwa
       { offer: plain, device: "eth2", from: undefined },
     ],
     down: new Set([plain.network]),
+    closed: [],
     opened: ["acme", "eth1"],
     opens6: false,
   };
@@ -59,6 +60,8 @@ test("rules are about the tunnel, the offered networks and interfaces that forwa
   expect(body.match(/echo-request/g)).toHaveLength(1);
   const bare = { ...filter, watched: filter.watched.slice(1), down: new Set<string>(), opened: [] };
   expect(tableBody(bare)).toBe("");
+  // Root has ended its offer, and the certificate still has the network.
+  expect(tableBody({ ...bare, watched: [], closed: ["192.168.9.0/24"] })).toMatch(/echo-request .* drop/);
   const offer6 = { network: "fd00:7::/64", masquerade: true };
   const six = {
     ...bare,

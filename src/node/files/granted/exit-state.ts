@@ -2,10 +2,12 @@
 
 import { join } from "node:path";
 import * as v from "valibot";
-import { writeFileAtomic } from "../../../base/files.ts";
+import { readTextIfThere, writeFileAtomic } from "../../../base/files.ts";
 import { foreignText } from "../../../base/text.ts";
+import { hasInterface } from "../../../platform/machine-state.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import type { DataPlaneReport } from "../../../protocol/values.ts";
+import { tunnelDevice } from "../config/read-config.ts";
 import { readValidJson } from "../organizations.ts";
 
 /** How the exit is used, for the next process and for `agent exit show`. Kept beside the control socket. */
@@ -27,12 +29,21 @@ export function writeExitState(directory: string, state: ExitState): void {
   writeFileAtomic(exitStatePath(directory), `${JSON.stringify(state)}\n`, 0o644);
 }
 
+/** As it is now: without the tunnel's interface no packet takes an exit, whatever was written last. */
+export function presentExitState(directory: string, isStrict = false): ExitState | undefined {
+  const last = readExitState(directory);
+  if (last?.state !== "used") return last;
+  const device = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
+  if (device !== undefined && hasInterface(device)) return last;
+  return { ...last, state: isStrict ? "blocked" : "beside" };
+}
+
 /** A report of the data plane with the exit that is wanted. */
 export function withExitReport(
   report: { data_plane?: DataPlaneReport },
   directory: string,
 ): { data_plane?: DataPlaneReport } {
-  const { name, state } = readExitState(directory) ?? {};
+  const { name, state } = presentExitState(directory) ?? {};
   if (report.data_plane === undefined || name === undefined) return report;
   return { data_plane: { ...report.data_plane, exit: { name, is_used: state === "used" } } };
 }
