@@ -133,6 +133,6 @@ export class Echoes {
   }
 
   close(): void {
-    for (const from of [...this.#sockets.keys()]) this.#close(from);
+    for (const from of this.#sockets.keys()) this.#close(from);
   }
 }

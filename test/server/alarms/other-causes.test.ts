@@ -146,17 +146,21 @@ test("all of 70,000 nodes that are away at once are one cause", async () => {
   const { db } = server;
   const now = server.clock.ms;
   const silence = { now, upFrom: 0, nodes: [] };
+  const usual = { groups: [], ownerGroups: [], subnets: [], exitGroups: [] };
+  const times = { awaySince: null, lastCheckinAt: now - hour, countedFrom: 0 };
   const silent = Array.from({ length: 70_000 }, (_, at) => ({
-    ...{
-      id: 1000 + at,
-      orgId: org.id,
-      name: `n${at}`,
-      ip: `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}`,
-      ip6: null,
-    },
-    ...{ mode: "server" as const, groups: [], ownerGroups: [], subnets: [], exitGroups: [] },
-    ...{ isLighthouse: false, isRelay: false, awaySince: null, lastCheckinAt: now - hour },
-    ...{ silentMs: hour, silentFrom: now - hour, countedFrom: 0 },
+    ...usual,
+    ...times,
+    id: 1000 + at,
+    orgId: org.id,
+    name: `n${at}`,
+    ip: `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}`,
+    ip6: null,
+    mode: "server" as const,
+    isLighthouse: false,
+    isRelay: false,
+    silentMs: hour,
+    silentFrom: now - hour,
   }));
   const ruled = { id: org.id, slug: "acme", alarmRules: [], notifyAwayMinutes: 15 };
   const away = await readAway(db, ruled, silence, silent);
