@@ -42,7 +42,7 @@ export async function applyCertificates(
   let reached = false;
   try {
     const present = presentFiles(directory);
-    const files = await underSeal(await sealInForce(directory, slug), sent, present);
+    const files = await underSeal(await sealInForce(directory, slug), sent, () => present);
     const state = readSyncState(directory);
     const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
     if (state === undefined || serverYml === undefined || !isRenewal(present, files)) return nothing;

@@ -152,7 +152,7 @@ export async function completeNext(
   const { directory } = organization;
   const { isNew, ...sealed } = received;
   const seal = await sealInForce(directory, organization.slug);
-  const rest = { ...sealed, files: await underSeal(seal, received.files, presentFiles(directory)) };
+  const rest = { ...sealed, files: await underSeal(seal, received.files, () => presentFiles(directory)) };
   const place = { ...(await placeOf(organization, rest, edge)), seal };
   if (isNew) refuseNetworks(place, edge.log);
   const sent = readSent(received.serverYml, place);

@@ -35,7 +35,7 @@ import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import { takeSeals } from "../files/held-seal.ts";
 import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
-import { readMachine } from "../files/granted/machine.ts";
+import { ignoringDamage, readMachine } from "../files/granted/machine.ts";
 import { maskedNetworks } from "../files/granted/networks.ts";
 import { refuseForeignFile } from "../files/own-files.ts";
 import { writePermissions, type Permissions } from "../files/permissions.ts";
@@ -168,7 +168,7 @@ export async function fillPending(
   const isNew = registration.seal === undefined && !existsSync(join(final, sealFile));
   if (isNew && held?.seal.mode === "enforce") await registration.confirmSeal?.(held.hash);
   const seal = await sealInForce(pending, slug);
-  const taken = await underSeal(seal, config.files, presentFiles(final));
+  const taken = await underSeal(seal, config.files, () => ignoringDamage(() => presentFiles(final)));
   const place = {
     directory: final,
     slug,

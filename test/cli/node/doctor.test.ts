@@ -91,7 +91,8 @@ test("on a healthy machine all checks of the organization are ok", async () => {
   fakeEngine("1.11.0");
   const checks = await examine();
   for (const { org_slug, id, verdict, evidence } of checks) {
-    if (org_slug !== undefined) expect(`${id} ${verdict}: ${evidence}`).toMatch(/^(\S+ ok|port-mapping skipped): /);
+    if (org_slug !== undefined)
+      expect(`${id} ${verdict}: ${evidence}`).toMatch(/^(\S+ ok|port-mapping skipped): /);
   }
   const ids = checks.filter(({ org_slug }) => org_slug === undefined).map(({ id }) => id);
   const machine = ["rights", "tun", "capability", "engine", "disk", "keyring", "units", "collisions"];

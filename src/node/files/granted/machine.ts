@@ -142,7 +142,7 @@ export function addressesIn(hostCrt: string): string[] {
 }
 
 /** Damage of one organization must not affect another. */
-function ignoringDamage<T>(read: () => T): T | undefined {
+export function ignoringDamage<T>(read: () => T): T | undefined {
   try {
     return read();
   } catch {

@@ -12,13 +12,13 @@ export async function sealInForce(directory: string, slug: string): Promise<Enfo
   return enforcedSeal(directory, slug);
 }
 
-/** These files as the seal lets this node have them. Throws untrusted_answer where it permits none. */
+/** These files as the seal lets this node have them. `present`: those in force. Throws untrusted_answer where it permits none. */
 export async function underSeal(
   seal: EnforcedState | undefined,
   sent: ConfigFiles,
-  present?: ConfigFiles,
+  present?: () => ConfigFiles | undefined,
 ): Promise<ConfigFiles> {
   if (seal === undefined) return sent;
   const { sealedFiles } = await import("./sealed-files.ts");
-  return sealedFiles(seal, sent, present);
+  return sealedFiles(seal, sent, present?.());
 }
