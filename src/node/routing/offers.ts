@@ -16,6 +16,8 @@ const RouterFile = v.object({
   forwarding: v.pipe(v.record(text(15), v.picklist(["0", "1"])), v.maxEntries(1000)),
   /** What switching on IPv6 changed (ipv6-forwarding.ts); absent: it was on, or is not needed. */
   ipv6: v.exactOptional(v.object({ acceptRa: v.pipe(v.array(text(15)), v.maxLength(1000)) })),
+  /** It is being taken back: other organizations of the machine do not leave forwarding on for it. */
+  ending: v.exactOptional(v.boolean()),
   networks: v.pipe(
     v.record(text(64), v.object({ state: text(16), why: v.exactOptional(text(200)) })),
     v.maxEntries(1000),

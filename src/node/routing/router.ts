@@ -201,6 +201,9 @@ export async function unmakeRouter(
   directory: string,
   system: Pick<System, "run" | "platform">,
 ): Promise<void> {
+  const file = readRouterFile(directory);
+  // Otherwise two organizations that end at once would each leave an interface to the other.
+  if (file !== undefined) writeRouterFile(directory, { ...file, ending: true });
   await applyChanges(await routerRemoval(directory, system), system);
 }
 
@@ -223,7 +226,7 @@ function closingChanges(
   { forwarding, ipv6 }: Forwarding,
   gone: readonly string[] = [],
 ): Change[] {
-  const others = otherRouters(directory, gone);
+  const others = otherRouters(directory, gone).filter(({ ending }) => ending !== true);
   // Somebody has switched it on for the whole machine since: that stays.
   const isForAll = readForwarding("all") === "1";
   const settings = Object.entries(forwarding).flatMap(([device, before]): Change[] => {
