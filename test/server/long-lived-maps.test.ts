@@ -16,6 +16,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "alarms/evaluate.ts": { before: "max" },
   "background-loop.ts": { warnedAt: "max" },
   "certificates/authorities.ts": { cache: "row" },
+  "certificates/demanded-ca.ts": { known: "max" },
   "config/bounded-cache.ts": { kept: "max" },
   "config/changes.ts": { open: "row" },
   "config/renderings.ts": { logged: "max" },

@@ -103,7 +103,7 @@ function StatePill(shown: Shown) {
 
 const Nothing = ({ own, may }: { own: string; may: boolean }) => (
   <Panel hasRoom={true}>
-    <Empty text="Nothing was updated in rings yet: first one node, then 5 %, then 25 %, then all. A ring that does not work goes back.">
+    <Empty text="Nothing was updated in rings yet: first one node, then 5 %, then 25 %, then all.">
       <p>
         On each machine, root permits it once:
         <Line text={`sudo agent sync-config --org-slug ${own} --allow-updates agent,engine`} />
@@ -265,10 +265,10 @@ function All({ own, path, data, error }: Read<Shown> & { own: string; path: stri
 const effects: Readonly<Record<Action, readonly [verb: string, effect: string]>> = {
   pause: [
     "Pause",
-    "No other node is told. Those that have changed are watched; one that fails still takes the ring back.",
+    "No other node is told. Those that have changed stay watched, and may take the ring back.",
   ],
   resume: ["Resume", "It goes on with its next nodes."],
-  abort: ["Abort", "The nodes of the present ring go back. Rings that have passed keep the new version."],
+  abort: ["Abort", "The nodes of this ring go back. Rings that had passed keep the new version."],
 };
 
 type SteerProps = { shown: Shown; action: Action; path: string; close(): void };
@@ -281,9 +281,7 @@ function Steer({ shown: { id, reason }, action, path, close }: SteerProps) {
       title={`${verb} the rollout?`}
       action={verb}
       effect={
-        action === "resume" && reason !== ""
-          ? "You say that this ring is well, though nothing proved it. The next one begins."
-          : effect
+        action === "resume" && reason !== "" ? "You say that this ring is well. The next one begins." : effect
       }
       isDanger={action === "abort"}
       command={["rollout", action, own, id]}

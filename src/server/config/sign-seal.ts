@@ -3,9 +3,11 @@
 import { countOf } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Sealable } from "../../api/rollouts.ts";
+import { can } from "../../engine/features.ts";
 import { encodePem } from "../../pki/bundle.ts";
 import { fingerprintOfHostKey, readHostPublicKey } from "../../pki/keys.ts";
 import { fingerprints, signCertificate, type CertificateAuthority } from "../../pki/nebula.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
 import { areWordsOfKey, sealedKeyWords } from "../../protocol/key-words.ts";
 import type { SealedIdentity, SealedNode, SealedRule, SealedState } from "../../protocol/seals/seal.ts";
 import * as v from "valibot";
@@ -203,15 +205,14 @@ export function obstacles(
 ): string[] {
   const bare = nodes.filter(({ is_whole: isWhole, certified_until: until }) => !isWhole || until === null);
   const old = agents.filter(
-    ({ agent }) => agent !== own && (agent === "" || Bun.semver.order(agent, enforcesSince) < 0),
+    ({ agent }) => agent !== own && (agent === "" || compareVersions(agent, enforcesSince) < 0),
   );
   const open = nodes.filter(
     ({ name, engine_version: engine }) =>
       state.nodes.some(
         (node) =>
           node.name === name && node.identity?.kind === "open" && node.identity.address6 !== undefined,
-      ) &&
-      (engine === null || Bun.semver.order(engine, "1.10.0") < 0),
+      ) && !can(engine, "certificate_v2"),
   );
   return [
     ...bare.map(({ name }) => `${name} has no certificate of the offline CA yet`),

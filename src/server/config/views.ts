@@ -141,7 +141,12 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
      WHERE org_id = $1 AND (retired_at IS NULL OR private_key_sealed <> '') AND not_after > $2 ORDER BY id`,
     [orgId, now],
   );
-  const seals = await readSeals(reader, orgId);
+  const [seals, nodeNames, paused, blocklist] = await Promise.all([
+    readSeals(reader, orgId),
+    namesIn(reader, orgId, rules),
+    relayTraffic.all(reader, { orgId, isPaused: true }),
+    readBlocklist(reader, orgId, now),
+  ]);
   const config = makeConfigView({
     slug: org.slug,
     networks: [org.network, ...(org.network6 === null ? [] : [org.network6])],
@@ -149,10 +154,10 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     overrides: org.configOverrides,
     certificateVersion: org.certificateVersion,
     rules,
-    nodeNames: await namesIn(reader, orgId, rules),
+    nodeNames,
     hubs,
-    pausedRelays: (await relayTraffic.all(reader, { orgId, isPaused: true })).map(({ nodeId }) => nodeId),
-    blocklist: await readBlocklist(reader, orgId, now),
+    pausedRelays: paused.map(({ nodeId }) => nodeId),
+    blocklist,
     flowRechecks: org.flowRechecks,
     demanded: demandedIn(seals),
   });

@@ -1,7 +1,7 @@
 // Orders of updates as a node takes them: only where root permits it, each once, and the way back whatever came before.
 
 import { expect, test } from "bun:test";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { takeUpdateOrder } from "../../../../src/node/contact/requests/update-orders.ts";
 import { planCarryOut } from "../../../../src/node/update/carry-out.ts";
@@ -55,8 +55,10 @@ test("a node that was done goes back when it is told to, to what it had", async 
 
 test("of two organizations that root permitted, none updates the machine", async () => {
   using machine = makeMachine();
-  for (const place of [machine.place("acme"), machine.place("other")])
+  for (const place of [machine.place("acme"), machine.place("other")]) {
+    writeFileSync(join(place.directory, "node-config.json"), "{}");
     writePermissions(place.directory, { updates: ["agent", "engine"] });
+  }
   await takeUpdateOrder(go, machine.place("acme"), machine.edge);
   expect(machine.started).toEqual([]);
   expect(mayUpdateOf(machine.place("acme").directory)).toBeUndefined();
