@@ -17,6 +17,7 @@ import { statusOf } from "../support/daemon.ts";
 import { asRoot, describeEngines, type Engine } from "../support/engines.ts";
 import { joinMember, nodesOf, type Member } from "../support/members.ts";
 import { makeLan, type Lan } from "../support/namespaces.ts";
+import { inFull } from "../support/soak.ts";
 import { makeOrganization, startEngine, type Organization, type RunningEngine } from "../support/overlay.ts";
 import { nextSigned, signedBy } from "../support/seals.ts";
 import { makeSshKey } from "../support/ssh-keys.ts";
@@ -605,46 +606,52 @@ async function attack(scene: Scene, row: Attack, isEnforced: boolean): Promise<n
 }
 
 asRoot("with root", () => {
-  describeEngines("a thief of a control plane against sealed nodes", (engine) => {
-    test("changes nothing of what packets may do, and each attempt is told", async () => {
-      using directory = temporaryDirectory();
-      await using scene = new Scene(engine, directory.path);
-      await scene.open();
-      await scene.send(scene.honest);
-      await scene.told(all, "", 60_000);
-      scene.lan.host("thief").run(["ip", "addr", "add", "192.168.9.5/32", "dev", "lo"]);
-      for (const row of attacks.filter(({ before }) => before !== undefined)) await attack(scene, row, false);
+  describeEngines(
+    "a thief of a control plane against sealed nodes",
+    (engine) => {
+      test("changes nothing of what packets may do, and each attempt is told", async () => {
+        using directory = temporaryDirectory();
+        await using scene = new Scene(engine, directory.path);
+        await scene.open();
+        await scene.send(scene.honest);
+        await scene.told(all, "", 60_000);
+        scene.lan.host("thief").run(["ip", "addr", "add", "192.168.9.5/32", "dev", "lo"]);
+        for (const row of attacks.filter(({ before }) => before !== undefined))
+          await attack(scene, row, false);
 
-      await scene.sign("enforce");
-      await scene.send(scene.honest);
-      await scene.told(all, "", 60_000);
-      const tellings: number[] = [];
-      for (const row of attacks) tellings.push(await attack(scene, row, true));
-      const told = tellings.filter((ms) => ms > 0).sort((a, b) => a - b);
-      const median = told[Math.floor(told.length / 2)] ?? Infinity;
-      process.stderr.write(
-        `engine ${engine.version}: told after ${Math.round(median)} ms, at most ${Math.round(told.at(-1) ?? 0)} ms\n`,
-      );
-      expect(median).toBeLessThan(toldWithinMs);
+        await scene.sign("enforce");
+        await scene.send(scene.honest);
+        await scene.told(all, "", 60_000);
+        const tellings: number[] = [];
+        for (const row of attacks) tellings.push(await attack(scene, row, true));
+        const told = tellings.filter((ms) => ms > 0).sort((a, b) => a - b);
+        const median = told[Math.floor(told.length / 2)] ?? Infinity;
+        process.stderr.write(
+          `engine ${engine.version}: told after ${Math.round(median)} ms, at most ${Math.round(told.at(-1) ?? 0)} ms\n`,
+        );
+        expect(median).toBeLessThan(toldWithinMs);
 
-      // The one attack that needs the next seal: a stolen, privileged laptop, whose revocation the thief withholds.
-      const admin = scene.member("admin");
-      const stolen = readFileSync(join(admin.places.configRoot, "acme/host.key"), "utf8");
-      await scene.send(scene.honest);
-      await scene.told(all, "");
-      admin.daemon.signal("SIGTERM");
-      await admin.daemon.exited;
-      await scene.runThief(scene.certificateOf("admin"), stolen, "the laptop");
-      expect(await scene.packets("thief", [["db", "group"]])).toEqual(["db group"]);
-      const prints = decodeBundle(scene.certificateOf("admin")).map(fingerprint);
-      await scene.sign("enforce", { revoked: prints });
-      await scene.send(scene.honest);
-      await scene.told(["hub", "web", "db"], "");
-      await until(async () => (await scene.packets("thief", [["db", "group"]], { ms: 500 })).length === 0, {
-        ms: 10_000,
-      });
-      expect(await scene.packets("thief", privileged, { ms: 1500 })).toEqual([]);
-      expect((await nodesOf(scene.acme)).length).toBe(agents.length);
-    }, 240_000);
-  });
+        // The one attack that needs the next seal: a stolen, privileged laptop, whose revocation the thief withholds.
+        const admin = scene.member("admin");
+        const stolen = readFileSync(join(admin.places.configRoot, "acme/host.key"), "utf8");
+        await scene.send(scene.honest);
+        await scene.told(all, "");
+        admin.daemon.signal("SIGTERM");
+        await admin.daemon.exited;
+        await scene.runThief(scene.certificateOf("admin"), stolen, "the laptop");
+        expect(await scene.packets("thief", [["db", "group"]])).toEqual(["db group"]);
+        const prints = decodeBundle(scene.certificateOf("admin")).map(fingerprint);
+        await scene.sign("enforce", { revoked: prints });
+        await scene.send(scene.honest);
+        await scene.told(["hub", "web", "db"], "");
+        await until(async () => (await scene.packets("thief", privileged, { ms: 1500 })).length === 0, {
+          what: "the revocation of the thief's laptop",
+          ms: 30_000,
+        });
+        expect(await scene.packets("thief", privileged, { ms: 1500 })).toEqual([]);
+        expect((await nodesOf(scene.acme)).length).toBe(agents.length);
+      }, 240_000);
+    },
+    inFull ? undefined : ["1.12"],
+  );
 });

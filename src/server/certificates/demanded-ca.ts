@@ -24,12 +24,21 @@ export function demandedIn(seals: readonly SignedSeal[]): Demanded | undefined {
   return known.get(hash);
 }
 
+/** A seal that cannot be read demands nothing here: nodes keep to the one that they hold. */
 function readDemanded(text: string): Demanded | undefined {
-  const { mode, state } = openTrusted(text).seal;
-  if (mode !== "enforce" || state.sealing === undefined) return undefined;
+  const { mode, state } = openOrNone(text)?.seal ?? {};
+  if (mode !== "enforce" || state?.sealing === undefined) return undefined;
   const { offline, privileged } = state.sealing;
   const names = state.nodes.flatMap(({ name, identity }) => (identity === undefined ? [] : [name]));
   return { offline, groups: privileged, names };
+}
+
+function openOrNone(text: string): ReturnType<typeof openTrusted> | undefined {
+  try {
+    return openTrusted(text);
+  } catch {
+    return undefined;
+  }
 }
 
 /** One rule for each offline CA, since a rule of the engine has one; without a demand, the rule itself. */

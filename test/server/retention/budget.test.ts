@@ -240,6 +240,7 @@ test("every request that changes an organization is refused at the maximum, or n
     rollouts_steer: "one word; the row has a fixed size",
     routes_partial_update:
       "one number and one switch for each network of a router, of which there is a maximum",
+    seals_sealable_create: "stores nothing",
     webhooks_deliveries_send_again: "one time; the row has a fixed size",
     webhooks_partial_update: "takes subscriptions away too; there are 20 at most",
   };

@@ -356,18 +356,20 @@ async function publicHalf({ values }: Context): Promise<string> {
 
 /** `ssh-keygen` asks for a passphrase on the terminal, and for a touch. */
 async function sshSign({ values, output }: Context, text: string): Promise<string> {
-  const { mkdtempSync, readFileSync, rmSync, writeFileSync } = await import("node:fs");
+  const { mkdtempSync, rmSync } = await import("node:fs");
+  const { writeFileAtomic } = await import("../../../base/files.ts");
+  const { readText } = await import("../../../base/open-file.ts");
   const { tmpdir } = await import("node:os");
   const directory = mkdtempSync(join(tmpdir(), `${brand.executable}-seal-`));
   try {
     const file = join(directory, "seal");
-    writeFileSync(file, text, { mode: 0o600 });
+    writeFileAtomic(file, text, 0o600);
     output.say("Touch your security key, if it blinks.");
     const argv = ["ssh-keygen", "-Y", "sign", "-f", values.required("key"), "-n", `seal@${brand.id}`, file];
     const child = Bun.spawn(argv, { stdin: "inherit", stdout: "ignore", stderr: "inherit" });
     if ((await child.exited) !== 0)
       throw new AppError("failed", "ssh-keygen did not sign: nothing was published");
-    return readFileSync(`${file}.sig`, "utf8");
+    return readText(`${file}.sig`);
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
