@@ -65,6 +65,8 @@ async function fakeEngine(type = 0, port = 0) {
         answer[0] = 0x10 | type;
         sendOrLose(() => own.send(answer, port, address));
       },
+      // The other end may be closed by then.
+      error: () => undefined,
     },
   });
   ends.push(() => socket.close());

@@ -19,7 +19,7 @@ const loops = {
   "upkeep: held names and addresses": "SELECT org_id FROM held_names UNION",
   "upkeep: late names": "SELECT DISTINCT org_id FROM nodes WHERE named_as",
   "upkeep: rolling updates": "WHERE move_open = 1",
-  "upkeep: expiring certificates": "expiring_told_at IS NULL AND not_after",
+  "upkeep: expiring certificates": "expiring_told_at IS NULL AND (not_after",
   "policies: unconfirmed": "WHERE p.unconfirmed_until <= $1",
   "policies: tests": "WHERE (p.text IS NOT NULL OR p.tests <> '[]')",
   "CA rotations": "WHERE rotation_phase <> 'none' AND rotation_paused = 0",
