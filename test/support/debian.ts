@@ -37,6 +37,7 @@ const packages: Record<string, string> = {
   "/usr/bin/x86_64-w64-mingw32-ld": "binutils-mingw-w64-x86-64",
   "/usr/bin/x86_64-w64-mingw32-dlltool": "binutils-mingw-w64-x86-64",
   "/usr/bin/zstd": "zstd",
+  "/usr/bin/promtool": "prometheus",
   "/usr/bin/git": "git",
   "/usr/bin/go": "golang-go",
   "/usr/bin/bsdtar": "libarchive-tools",
@@ -91,6 +92,7 @@ const prepared: Record<string, () => void> = {
   glewlwyd: () => mask("glewlwyd"),
   pgbouncer: () => mask("pgbouncer"),
   rsyslog: () => mask("rsyslog"),
+  prometheus: () => mask("prometheus"),
 };
 
 function mask(service: string): void {

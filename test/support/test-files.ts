@@ -352,6 +352,7 @@ export const unitPrograms: readonly string[] = [
   "/usr/bin/nebula",
   "/usr/bin/nebula-cert",
   "/usr/bin/openssl",
+  "/usr/bin/promtool",
   "/usr/sbin/exim4",
   "/usr/bin/bsdtar",
   "/usr/bin/xz",
