@@ -28,9 +28,8 @@ type Edge = {
   system: Pick<System, "run" | "platform" | "machineState" | "sleep">;
 };
 
-/** The kernel forwards, and has a way to the internet: otherwise those who use the exit must not be told that it works. */
-const forwards = ({ defaultDevices }: Machine) =>
-  defaultDevices[4].length > 0 && readTextIfThere("/proc/sys/net/ipv4/ip_forward")?.trim() === "1";
+/** Otherwise those who use the exit must not be told that it works. */
+const forwards = () => readTextIfThere("/proc/sys/net/ipv4/ip_forward")?.trim() === "1";
 
 /** The body of the table; undefined without an overlay address. */
 export function exitBody(
@@ -124,7 +123,7 @@ export async function serveExit({ slug, directory, system, log }: Edge, signal: 
   const step = async () => {
     const machine = await readMachineAlone(dirname(directory), system);
     const subnets = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
-    const body = exitBody(slug, machine, { subnets, isOpen: forwards(machine) });
+    const body = exitBody(slug, machine, { subnets, isOpen: forwards() });
     const why =
       body === undefined ? "its configuration has no interface" : await keepTable("exit", slug, body, system);
     if (why !== undefined && why !== refused)

@@ -161,7 +161,7 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
   const known = new Known(place, system);
   const { monotonic } = system;
   const echoes = new Echoes({ open: openEcho, monotonic });
-  let tried: { ip: string | undefined; at: number } = { ip: undefined, at: monotonic() };
+  let tried = { ip: readExitState(directory)?.exit, at: monotonic() };
   const leftAt = new Map<string, number>();
   let wasUsed = readExitState(directory)?.state === "used";
   let trouble: string | undefined;
