@@ -23,7 +23,7 @@ export const use: Implementation = {
     "that this machine is in stay reachable, and so do control planes, lighthouses and relays. If the exit does not answer,\n" +
     "packets go beside it until it does; with --strict they are dropped, also at a boot and if every program of this product is\n" +
     "killed, until `off`. Only this command gives packets a way to an exit: no control plane can. It needs root, or in desktop\n" +
-    "mode the daemon's group. Exit status 1: the exit did not answer within ten seconds.",
+    "mode the daemon's group. Exit status 1: the exit let no packet through within 20 seconds.",
   args: {
     NODE: { type: "positional", description: "The name of an exit, auto, or off" },
     strict: { type: "boolean", description: "Drop packets while the exit does not answer; needs root" },
@@ -128,7 +128,7 @@ async function chooseOrganization({ settings, values }: Context, isOff: boolean)
   throw new AppError("usage", "Several organizations have exits: name one with --org-slug");
 }
 
-const waitMs = 10_000;
+const waitMs = 20_000;
 
 async function useExit(context: Context): Promise<number> {
   const {
