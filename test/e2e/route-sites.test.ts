@@ -169,10 +169,30 @@ asRoot("the same network at two sites", () => {
         void first;
         void second;
 
+        // The exit. The hub stands for the internet.
+        hub.host.run(["ip", "addr", "add", "198.51.100.9/32", "dev", "lo"]);
+        for (const { host } of [gate, laptop])
+          host.run(["ip", "route", "add", "198.51.100.9/32", "via", hub.host.address]);
+        await type("sudo agent up --advertise-exit", gate);
+        await type("agent admin node update acme laptop --add-group staff", laptop);
+        const usable = async () =>
+          (await runAgent(["exit", "list", ...laptop.places.flags])).stdout.includes("gate");
+        await until(usable, { what: "the exit", ms: 20_000 });
+        expect(await type("agent exit list", laptop)).toContain("gate");
+        const asked = Bun.spawn(hub.host.inside(["tcpdump", "-lnnc", "1", "-i", "eth0", "icmp[0] = 8"]), {
+          stdout: "pipe",
+          stderr: "ignore",
+        });
+        await Bun.sleep(1000);
+        const away = startPing(laptop.host, "198.51.100.9");
+        await away.reply(20_000);
+        await away.stop();
+        expect(await new Response(asked.stdout).text()).toContain(`IP ${gate.host.address} > 198.51.100.9`);
+        await type("sudo agent exit use off", laptop);
         for (const { places } of [one, three])
           await command(places, ["sync-config", "--org-slug", "acme", "--advertise", "none"]);
-        await type("agent admin route delete acme 192.168.1.0/24", laptop);
-        await type("agent admin route delete acme 10.202.1.0/24", laptop);
+        for (const network of ["192.168.1.0/24", "10.202.1.0/24"])
+          expect(await plane.admin(["route", "delete", "acme", network])).toMatchObject({ status: 0 });
         const asBefore = () =>
           Bun.deepEquals(
             [one, three].map(({ host }) => host.run(["nft", "list", "ruleset"])),

@@ -55,8 +55,6 @@ const othersEveryMs = 4000;
 const echoMark = "4f414531";
 /** After this it is known whether an exit answers that was not used before. */
 const graceMs = 2500;
-/** After this, an exit that never answered from inside counts by its overlay address. */
-const insideMs = 8000;
 /** An exit that was left is not tried again for this long. */
 const restMs = 30_000;
 
@@ -182,8 +180,7 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
     try {
       const machine = await known.machine();
       const own = machine.tenants.find((each) => each.slug === slug);
-      const isLate = monotonic() - tried.at > insideMs;
-      const heard = await listen(echoes, own, { ...use, isLate });
+      const heard = await listen(echoes, own, use);
       const { exit, isAlive, isSure } = chooseExit(use, {
         now: monotonic(),
         heard,
@@ -233,17 +230,17 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
 async function listen(
   echoes: Echoes,
   own: Machine["tenants"][number] | undefined,
-  { candidates, exit, isLate }: ExitUse & { isLate: boolean },
+  { candidates, exit }: ExitUse,
 ): Promise<ReadonlyMap<string, Heard>> {
   const from = own?.addresses.find((each) => !each.includes(":")) ?? "";
   const inside = { from: `${from}%${own?.inForce.device ?? ""}`, to: insideExit, mark: echoMark };
-  const insideKey = `inside ${exit?.ip}`;
-  const asked = candidates.map(({ ip }) => [ip, { from, to: ip, mark: echoMark }] as const);
-  echoes.set(new Map([...asked, ...(exit === undefined ? [] : ([[insideKey, inside]] as const))]));
-  await echoes.send((key) => (key === insideKey || key === exit?.ip ? 0 : othersEveryMs));
-  // An exit that has never answered from inside may be one that does not know that question.
-  const isInside = echoes.get(insideKey)?.answeredAt !== undefined || !isLate;
-  const keyOf = ({ ip }: Exit) => (ip === exit?.ip && isInside ? insideKey : ip);
+  const keyOf = ({ ip }: Exit) => (ip === exit?.ip ? `inside ${ip}` : ip);
+  const asked = candidates.map((each) => {
+    const key = keyOf(each);
+    return [key, key === each.ip ? { from, to: each.ip, mark: echoMark } : inside] as const;
+  });
+  echoes.set(new Map(asked));
+  await echoes.send((key) => (key.startsWith("inside") ? 0 : othersEveryMs));
   return new Map(
     candidates.flatMap((each) => {
       const { answeredAt: at, rttMs: rtt } = echoes.get(keyOf(each)) ?? {};
