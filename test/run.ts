@@ -151,11 +151,33 @@ function ticks(): { all: number; busy: number } {
   return { all, busy: all - (each[3] ?? 0) - (each[4] ?? 0) };
 }
 
+/** The share of their time since these ticks in which the processors were busy. */
+function busySince(before: ReturnType<typeof ticks>): number {
+  const now = ticks();
+  return (now.busy - before.busy) / Math.max(1, now.all - before.all);
+}
+
+/** Above this share, one more beside the others makes the steps of all of them late, and nothing ends sooner. */
+const fullShare = 0.8;
+
+/** Until the processors have time for one more, where each has a file already. */
+async function untilRoom(others: number): Promise<void> {
+  for (let isFull = others >= processors; isFull;) {
+    const before = ticks();
+    await Bun.sleep(3000);
+    isFull = busySince(before) > fullShare;
+  }
+}
+
 /**
  * Files of a kind. At the end it says how busy the processors were: whether more files fit side by side. Returns the files
- * that passed.
+ * that passed; `onPass` gets them as they pass.
  */
-async function tests(kind: Kind, chosen: readonly string[], all = false): Promise<string[]> {
+async function tests(
+  kind: Kind,
+  chosen: readonly string[],
+  { all = false, onPass }: { all?: boolean; onPass?: (files: readonly string[]) => void } = {},
+): Promise<string[]> {
   const [begin, before] = [performance.now(), ticks()];
   const batches = batchesOf(kind, chosen);
   const count = `${batches.flat().length} files, ${width[kind]} processes side by side`;
@@ -171,13 +193,16 @@ async function tests(kind: Kind, chosen: readonly string[], all = false): Promis
   const job = (files: readonly string[]): Job => {
     const [first = ""] = files;
     const each = { title: files.join(" "), files, env, kind };
-    const keep = (counts: Counts) => (counts.failed > 0 ? failed.push([each, counts]) : add(counts));
+    const keep = (counts: Counts) => {
+      if (counts.failed > 0) return failed.push([each, counts]);
+      onPass?.(files);
+      return add(counts);
+    };
     return { alone: Object.hasOwn(alone, first), run: () => run(each).then(keep) };
   };
-  await runSideBySide(batches.map(job), width[kind]);
+  await runSideBySide(batches.map(job), width[kind], kind === "e2e" ? untilRoom : undefined);
   const bad = await judge(failed, kind);
-  const now = ticks();
-  const share = (now.busy - before.busy) / Math.max(1, now.all - before.all);
+  const share = busySince(before);
   process.stdout.write(
     `\n== ${kind} tests: ${secondsSince(begin)}, processors busy for ${(100 * share).toFixed(0)}%\n`,
   );
@@ -218,18 +243,22 @@ async function soak(names: readonly string[]): Promise<void> {
   const absent = [...files].filter((file) => !existsSync(join(root, "test", file)));
   if (absent.length > 0) throw new Error(`There is no test ${absent.join(", ")}: name files below test/`);
   const before = digests();
-  if (!(await build())) return;
-  const passed: string[] = [];
-  for (const kind of ["unit", "e2e", "soak"] as const) {
-    const chosen = [...files].filter((file) => kindOf(file) === kind);
-    if (chosen.length > 0) passed.push(...(await tests(kind, chosen, true)));
-  }
   const head = Bun.spawnSync(["git", "rev-parse", "--short=12", "HEAD"], { cwd: root, stderr: "ignore" });
   const commit = head.stdout.toString().trim() || "unknown";
-  const added = passedEntries(before, passed);
-  if (added.length > 0)
-    await writeRecord(new Map(added.map((name) => [name, before.get(name) ?? ""])), commit);
-  process.stdout.write(`\n== Written to test/last-soak: ${added.join(", ") || "nothing"}\n`);
+  const passed = new Set<string>();
+  // Written as they pass: a long run that is ended keeps what it has.
+  const onPass = (some: readonly string[]): string[] => {
+    for (const file of some) passed.add(file);
+    const added = passedEntries(before, [...passed]);
+    if (added.length > 0) writeRecord(new Map(added.map((name) => [name, before.get(name) ?? ""])), commit);
+    return added;
+  };
+  if (!(await build())) return;
+  for (const kind of ["unit", "e2e", "soak"] as const) {
+    const chosen = [...files].filter((file) => kindOf(file) === kind);
+    if (chosen.length > 0) onPass(await tests(kind, chosen, { all: true, onPass }));
+  }
+  process.stdout.write(`\n== Written to test/last-soak: ${onPass([]).join(", ") || "nothing"}\n`);
 }
 
 /** `before`: a step that the end-to-end tests need, beside the build and the checks of the source. */

@@ -44,6 +44,27 @@ test("jobs run side by side up to the width, and those marked alone run after th
   expect([beside.get("x"), beside.get("y")]).toEqual([0, 0]);
 });
 
+test("a job begins beside others only when there is room", async () => {
+  const asked: number[] = [];
+  const { promise: made, resolve } = Promise.withResolvers<void>();
+  let begun = 0;
+  const jobs = Array.from({ length: 5 }, () => ({
+    async run() {
+      begun++;
+      await made;
+    },
+  }));
+  const all = runSideBySide(jobs, 4, async (others) => {
+    asked.push(others);
+    if (others >= 2) await made;
+  });
+  await Bun.sleep(10);
+  expect([begun, asked]).toEqual([2, [0, 1, 2]]);
+  resolve();
+  await all;
+  expect(begun).toBe(5);
+});
+
 test("every test file is run once, the longest first; those with a rule of their own share no process", () => {
   const batches = (["unit", "e2e", "soak"] as Kind[]).flatMap((kind) => batchesOf(kind));
   const present = [...new Glob("**/*.test.ts").scanSync(import.meta.dir)];

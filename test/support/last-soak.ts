@@ -1,7 +1,7 @@
 // The record test/last-soak: what of `bySources` passed last, with a digest of its sources. Unlike a comparison with a commit
 // it needs no history, and sees what is not committed. Imports nothing that `bun install` brings.
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { bySources, fileOf, filesFor } from "./test-files.ts";
 
@@ -71,8 +71,8 @@ export function passedEntries(before: ReadonlyMap<string, string>, passed: reado
 }
 
 /** Keeps these digests, and none of entries that are no more. */
-export async function writeRecord(passed: ReadonlyMap<string, string>, commit: string): Promise<void> {
+export function writeRecord(passed: ReadonlyMap<string, string>, commit: string): void {
   for (const [name, digest] of passed) record.set(name, { digest, commit });
   for (const name of record.keys()) if (!(name in bySources)) record.delete(name);
-  await Bun.write(recordPath, formatRecord(record));
+  writeFileSync(recordPath, formatRecord(record));
 }

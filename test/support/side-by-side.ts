@@ -7,15 +7,27 @@ export type Job = {
   run(): Promise<unknown>;
 };
 
-export async function runSideBySide(jobs: readonly Job[], width: number): Promise<void> {
+/** `room` resolves when one more may begin beside so many others; it is asked before each of the shared ones. */
+export async function runSideBySide(
+  jobs: readonly Job[],
+  width: number,
+  room: (others: number) => Promise<unknown> = async () => undefined,
+): Promise<void> {
   const shared = jobs.filter((job) => job.alone !== true);
-  await Promise.all(Array.from({ length: width }, () => runInTurn(shared)));
-  await runInTurn(jobs.filter((job) => job.alone === true));
-}
-
-/** Takes jobs from the front until none is left. */
-async function runInTurn(jobs: Job[]): Promise<void> {
-  for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await job.run();
+  let running = 0;
+  let asking: Promise<unknown> = Promise.resolve();
+  /** One asks at a time: what begins now is not yet seen to be busy. */
+  const begin = () => (asking = asking.then(() => room(running)).then(() => void running++));
+  const turn = async () => {
+    for (;;) {
+      if (shared.length === 0) return;
+      await begin();
+      await shared.shift()?.run();
+      running--;
+    }
+  };
+  await Promise.all(Array.from({ length: width }, turn));
+  for (const job of jobs) if (job.alone === true) await job.run();
 }
 
 /** Each that failed with its first and its last outcome, which differ only if at most `most` failed: these run again, one by one. */
