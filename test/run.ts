@@ -158,13 +158,13 @@ function busySince(before: ReturnType<typeof ticks>): number {
 }
 
 /** Above this share, one more beside the others makes the steps of all of them late, and nothing ends sooner. */
-const fullShare = 0.8;
+const fullShare = 0.7;
 
 /** Until the processors have time for one more, where each has a file already. */
 async function untilRoom(others: number): Promise<void> {
   for (let isFull = others >= processors; isFull;) {
     const before = ticks();
-    await Bun.sleep(3000);
+    await Bun.sleep(5000);
     isFull = busySince(before) > fullShare;
   }
 }
