@@ -95,6 +95,7 @@ export const eventKinds = {
   "node.returned": added("# returned", "node"),
   "node.revoked": kept("@ revoked &", "node"),
   "node.route_offered": added("# offers to route networks behind it", "node"),
+  "node.seal_refused": failing(added("The seal of # refuses a change", "node")),
   "node.transferred": added("@ changed the owner of #", "node"),
   "node.updated": kept("@ changed &", "node"),
   "organization.created": kept("@ created &", "organization"),

@@ -4,6 +4,7 @@ import * as v from "valibot";
 import { MayUpdate, UpdateOrder } from "./updates/order.ts";
 import { AdvertisedList } from "./routing/advertised.ts";
 import { NamesRequest } from "./names.ts";
+import { SealRefused } from "./seals/refused.ts";
 import { Certificate, DataPlaneReport, jws, Port, received, text, time, wholeNumber } from "./values.ts";
 import { foreignText } from "../base/text.ts";
 
@@ -58,6 +59,8 @@ export const CheckinRequest = v.object({
   tcp: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535))),
   /** Root of the machine permits updates by the control plane; absent: not. Former servers ignore it. */
   updates: v.fallback(v.optional(MayUpdate), undefined),
+  /** What the seal of the node speaks against; absent: nothing. Former servers ignore it. */
+  seal_refused: v.fallback(v.optional(SealRefused), undefined),
   /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
   leaving: v.optional(v.boolean()),
 });

@@ -40,6 +40,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "nodes/contact/node-clocks.ts": { known: "max" },
   "nodes/contact/live-nodes.ts": { nodes: "row", versions: "row", reading: "row" },
   "nodes/owner-groups.ts": { nothing: "program" },
+  "nodes/contact/refused-by-seal.ts": { noted: "max" },
   "nodes/contact/refused-engine.ts": { noted: "max" },
   "nodes/lifecycle/renewal.ts": { running: "waiting" },
   "nodes/contact/reports.ts": { watched: "row", written: "row" },

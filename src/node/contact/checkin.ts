@@ -7,6 +7,7 @@ import { given } from "../../base/given.ts";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
 import type { NamesRequest } from "../../protocol/names.ts";
+import { refusedOf } from "../../protocol/seals/refused.ts";
 import type { PathsReport } from "../../protocol/path-report.ts";
 import type { DataPlaneReport } from "../../protocol/values.ts";
 import type { FlowsReport, RelayedReport } from "../../protocol/traffic-reports.ts";
@@ -16,7 +17,7 @@ import type { FindingKind } from "../../protocol/finding-kinds.ts";
 import { ageOf } from "../../platform/process-identity.ts";
 import type { System } from "../../base/system.ts";
 import type { Client } from "./requests/client.ts";
-import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
+import { isApplied, readSyncState, versionInForce, type SyncState } from "../files/generations.ts";
 import type { Organization } from "../files/organizations.ts";
 
 export type Report = {
@@ -135,7 +136,8 @@ export async function checkIn(
   options: CheckInOptions = {},
 ): Promise<CheckinAnswer> {
   const { slug, config, directory, damage } = organization;
-  const version = versionInForce(organization, options.state);
+  const state = options.state ?? readSyncState(directory);
+  const version = versionInForce(organization, state);
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
   const confirmed = damage === undefined && isApplied(directory);
   const { advertised, updates } = damage === undefined ? await permitted(directory) : {};
@@ -158,6 +160,7 @@ export async function checkIn(
       addresses: options.addresses,
       advertised,
       updates,
+      seal_refused: damage === undefined ? refusedOf(state?.seal) : undefined,
     }),
     ...(options.others === undefined ? {} : { others: true }),
     ...given({ machine: options.machine, time: options.time, leaving: options.leaving, tcp: options.tcp }),

@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { describeSeal, type LeftOut } from "../../engine/left-out.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
+import { plainRefused } from "../../protocol/seals/refused.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
 import { readSyncState, writeSyncState, type SyncState } from "../files/generations.ts";
 import { objectionsOf } from "../files/granted/sealed.ts";
@@ -20,7 +21,8 @@ function seenOf({ held, damaged }: TakenSeal, directory: string, objections: Lef
   const { number, made_at } = held?.seal ?? { number: 0, made_at: 0 };
   const hash = held?.hash ?? (damaged ? damagedSeal : "");
   const isEnforced = held === undefined ? isSealMarked(directory) : held.seal.mode === "enforce";
-  return { number, hash, made_at, objections, ...(isEnforced ? { enforced: true } : {}) };
+  const plain = objections.map(plainRefused);
+  return { number, hash, made_at, objections: plain, ...(isEnforced ? { enforced: true } : {}) };
 }
 
 /**

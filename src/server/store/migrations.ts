@@ -334,6 +334,8 @@ const steps: readonly (readonly Statement[])[] = [
   [authorities.add("offline")],
   // 67
   [organizations.add("portMapping")],
+  // 68
+  [nodes.add("sealRefused")],
 ];
 
 /**

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { Event } from "../../../src/api/events.ts";
 import { listOf, mergeYaml, stringifyYaml, valueAt, type YamlMap } from "../../../src/base/yaml.ts";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { readSyncState, writeSyncState } from "../../../src/node/files/generations.ts";
@@ -243,6 +244,33 @@ test("an exit is sealed with each of its addresses", () => {
   expect([isSealed("10.77.0.7", null), isSealed("10.77.0.7", "fd77::7")]).toEqual([true, true]);
   expect([isSealed("10.77.0.7", "fd77::9"), isSealed("10.77.0.9", null)]).toEqual([false, false]);
   expect(isSealed("10.77.0.7", null, "thief")).toBeFalse();
+});
+
+test("a refusal reaches the audit log with the next check-in, and no text of a thief is too long or moves a cursor", async () => {
+  await seal();
+  await synced();
+  const name = `x\u001b[2J${"y".repeat(9000)}`;
+  alter = (answer) =>
+    withNode(answer, { exits: [{ name: "thief", ip_address: "10.77.9.9", ip_address6: null }] });
+  expect((await synced()).told).toContain("the exit thief");
+  expect((await world.agent(["checkin"])).status).toBe(0);
+  expect((await world.agent(["checkin"])).status).toBe(0);
+  const refused = async () => {
+    const events = v.parse(v.array(Event), await world.api("GET", "/api/org/acme/events/?limit=1000"));
+    return events.flatMap(({ type, after }) => (type === "node.seal_refused" ? [after] : []));
+  };
+  expect(await refused()).toEqual([
+    { is_enforced: true, refused: [{ key: "the exit thief", reason: "the seal has no such exit" }] },
+  ]);
+  const online = authority("of a thief");
+  alter = (answer) =>
+    withFiles(answer, {
+      "ca.crt": answer.files["ca.crt"] + encodePem(online.certificate),
+      "host.crt": certificate(online, { groups: ["admins", name] }),
+    });
+  const { told, objections } = await synced();
+  expect(told).toContain("the seal does not have its CA");
+  expect(objections?.every(({ reason }) => reason.length <= 400 && /^[\x20-\x7e]*$/.test(reason))).toBeTrue();
 });
 
 /** Each with what the seal says of it. */

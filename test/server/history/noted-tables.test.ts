@@ -24,7 +24,7 @@ const otherColumns: Record<string, string> = {
   nodes: `mode public_ip external_port listen_port host_public_key csr csr_key_sha256 token_hash platform agent_version
     overlay_version confirmed_config_version own_version renew_at registered_at revoked_by revoke_reason order_seq order_jws
     keeps_former pins_defaults names_version named_as owner_known watched_from ended_at is_named is_name_server phone
-    imported_at away_since route_options advertised tcp may_update update_order`,
+    imported_at away_since route_options advertised tcp may_update update_order seal_refused`,
   organizations: `config_version last_version certificate_version alive_interval order_key_sealed order_key_proof
     rotation_phase rotation_paused rotation_auto rotation_version next_host rotation_heard_from move_open moving_node
     rotation_back blocklist_mark rotation_settled_at rotation_now move_settled_at flow_rechecks names_version names_since

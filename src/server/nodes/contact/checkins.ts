@@ -15,6 +15,7 @@ import { onlineMs } from "../../../api/values.ts";
 import { versionOf } from "../../store/nodes.ts";
 import { nodesWithSightings } from "../../store/sightings.ts";
 import { revokedError } from "./orders.ts";
+import { makeSealNotes } from "./refused-by-seal.ts";
 import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../../options.ts";
 import { shareUpkeepRuns } from "../lifecycle/upkeep.ts";
@@ -61,9 +62,10 @@ const readAgainMs = 1000;
 /** A node and the version that it should have. */
 type Current = { node: LiveNode; version: number };
 
-export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "tcpChanges">): Checkins {
+export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "tcpChanges" | "sealNotes">): Checkins {
   const tcpChanges = makeTcpChanges(made.system.monotonic);
-  const deps: Deps = { ...made, runDueUpkeep: shareUpkeepRuns(made), tcpChanges };
+  const sealNotes = makeSealNotes(made.system);
+  const deps: Deps = { ...made, runDueUpkeep: shareUpkeepRuns(made), tcpChanges, sealNotes };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);

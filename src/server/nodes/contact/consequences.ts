@@ -1,5 +1,5 @@
-// Consequences of a check-in's report, which are rare: another engine, other networks on offer, another TCP port,
-// a confirmed version, certificates that are due for renewal.
+// Consequences of a check-in's report, which are rare: another engine, other networks on offer, another TCP port, what a seal
+// refuses, a confirmed version, certificates that are due for renewal.
 
 import { AppError } from "../../../base/errors.ts";
 import type { CheckinRequest } from "../../../protocol/checkin.ts";
@@ -8,6 +8,7 @@ import type { Advertised } from "../../../protocol/routing/advertised.ts";
 import { record } from "../../audit/record.ts";
 import { engineClass } from "../../../engine/features.ts";
 import type { LiveNode } from "./live-nodes.ts";
+import { otherRefusal, takeRefusal, type SealNotes } from "./refused-by-seal.ts";
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
@@ -21,6 +22,7 @@ export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
   renewals: Renewals;
   refusals: RefusalNotes;
   tcpChanges: TcpChanges;
+  sealNotes: SealNotes;
   /** Does what is due when a node has confirmed a version. */
   runDueUpkeep(orgId: number): Promise<void>;
   /** Continues work that waits until nodes of the organization confirm a version. */
@@ -33,6 +35,7 @@ type Consequences = {
   advertised: Advertised[] | undefined;
   tcp: string | null | undefined;
   mayUpdate: string | null | undefined;
+  sealRefused: string | null | undefined;
   confirmed: number | undefined;
   isDue: boolean;
 };
@@ -50,7 +53,8 @@ export function consequencesOf(
   const advertised = otherOffer(node, request);
   const tcp = otherTcp(node, request);
   const mayUpdate = otherPermission(node, request);
-  const others = { engine, advertised, tcp, mayUpdate, confirmed };
+  const sealRefused = otherRefusal(node, request);
+  const others = { engine, advertised, tcp, mayUpdate, sealRefused, confirmed };
   const isNothing = Object.values(others).every((each) => each === undefined) && !isDue;
   return isNothing ? undefined : { ...others, isDue };
 }
@@ -82,7 +86,7 @@ export async function applyConsequences(
   consequences: Consequences | undefined,
 ): Promise<boolean> {
   if (consequences === undefined) return false;
-  const { engine, advertised, tcp, mayUpdate, isDue } = consequences;
+  const { engine, advertised, tcp, mayUpdate, sealRefused, isDue } = consequences;
   const isOther =
     advertised !== undefined && (await unlessStorageRefuses(() => takeAdvertised(deps, node, advertised)));
   const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
@@ -92,7 +96,10 @@ export async function applyConsequences(
   const isMoved = tcp !== undefined && (await takeTcp(deps, node, tcp));
   const isPermitted =
     mayUpdate !== undefined && (await unlessStorageRefuses(() => takePermission(deps, node, mayUpdate)));
-  return isTaken || isOther || isMoved || isPermitted || isDue;
+  const isRefused =
+    sealRefused !== undefined &&
+    (await unlessStorageRefuses(() => takeRefusal({ ...deps, notes: deps.sealNotes }, node, sealRefused)));
+  return isTaken || isOther || isMoved || isPermitted || isRefused || isDue;
 }
 
 /** All nodes of the organization get it, so a node that changes its mind all the time must not keep them busy. */

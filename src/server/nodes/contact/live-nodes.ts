@@ -44,6 +44,7 @@ export type LiveNode = {
   tcp: string | null;
   /** As the columns of the same names. */
   mayUpdate: string | null;
+  sealRefused: string | null;
   updateOrder: UpdateOrder | undefined;
   /** Until when the user has to confirm the node; unset before the user was told. */
   confirmBy: string | undefined;
@@ -228,6 +229,7 @@ function liveOf(
     isHub: isHub(node),
     tcp: node.tcp,
     mayUpdate: node.mayUpdate === null ? null : intern(node.mayUpdate),
+    sealRefused: node.sealRefused === null ? null : intern(node.sealRefused),
     updateOrder: node.updateOrder === null ? undefined : readOrder(node.updateOrder),
     confirmBy,
     report,
