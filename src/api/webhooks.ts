@@ -36,9 +36,12 @@ export const pinOf = (parameters: URLSearchParams): string | undefined =>
     ?.toLowerCase()
     .replaceAll(":", "")
     .replace(/^sha256/, "");
-/** One address, and nothing that would become another header. */
+/** One address with a whole domain, and nothing that would become another header. */
 const isAddress = ({ pathname, search }: URL) =>
-  search === "" && /^[\w.+-]{1,64}@[a-z0-9]([a-z0-9.-]{0,252}[a-z0-9])?$/i.test(pathname);
+  search === "" &&
+  /^[\w.+-]{1,64}@(?=.{4,253}$)([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]*[a-z0-9])?$/i.test(
+    pathname,
+  );
 
 /** What a delivery looks like. `json`: signed, as https://www.standardwebhooks.com specifies. */
 export const webhookFormats = [

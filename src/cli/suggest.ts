@@ -22,6 +22,7 @@ const makeMeanings = (): ReadonlyMap<string, string> =>
     ...meaning("factor", "factors mfa 2fa totp"),
     ...meaning("oidc", "sso idp provider providers"),
     ...meaning("relay", "relays"),
+    ...meaning("route", "routes subnet subnets"),
     ...meaning("path", "paths connections"),
     ...meaning("name", "alias aliases"),
     ...meaning("overlay", "engine nebula"),
@@ -96,10 +97,7 @@ const makeAdminLines = (): ReadonlyMap<string, string> =>
 
 /** Nouns without a command: the help of this command names the flag. */
 const makeFlagsOfCommands = (): ReadonlyMap<string, string> =>
-  new Map([
-    ...meaning("admin node update", "route routes subnet subnets"),
-    ...meaning("admin token create", "lighthouse lighthouses"),
-  ]);
+  new Map(meaning("admin token create", "lighthouse lighthouses"));
 
 function meaning(command: string, words: string): [string, string][] {
   return words.split(" ").map((word) => [word, command]);

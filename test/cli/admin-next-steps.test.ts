@@ -70,6 +70,15 @@ test("a service token says what it may and how it is used; its output is the tok
   expect(err).toContain("It has the role member and the scopes read.");
   expect(err).toContain("agent admin node list acme --api-base URL --access-token-file FILE");
   expect(err).not.toContain(out.trim());
+  for (const [words, line] of [
+    ["policy --scope webhooks", "agent admin rule list acme"],
+    ["webhooks --role admin", "agent admin webhook list acme"],
+    ["webhooks", "Only admins may read or change webhooks."],
+  ] as const) {
+    const { err: other } = await agent(`admin service-token create acme t-${line.length} --scope ${words}`);
+    expect(other).toContain(line);
+    expect(other).not.toContain("node list");
+  }
 });
 
 test.each([
@@ -131,6 +140,7 @@ test("--dry-run says what would be revoked or changed, on local data and at a se
     ["node revoke acme web", /^Would revoke node web \(10\.77\.0\.\d+\) and block its certificates$/m],
     ["rule delete acme 1", /^Would delete rule 1$/m],
     ["org delete acme", /^Would delete organization acme and revoke all its nodes$/m],
+    ["group create acme more", /^Not checked: your rights, and whether /m],
     ["group create acme more", /^Would create group of acme: name more$/m],
     ["node update acme web --add-group webs", /^Would change node \d+ of acme: set groups webs$/m],
     ["org update acme --path-reports off", /^Would change organization acme: set path reports false$/m],

@@ -27,8 +27,9 @@ test.each([
   ["admin rename acme web www", "agent admin node rename acme web www"],
   ["admin group add acme staff", "agent admin group create acme staff"],
   ["admin group add acme web staff", "agent admin node update acme web --add-group staff"],
-  ["admin route create acme 192.168.5.0/24 web", "agent admin node update --help"],
-  ["admin subnets", "agent admin node update --help"],
+  ["route list acme", "agent admin route list acme"],
+  ["admin subnet add acme 192.168.5.0/24", "agent admin route create acme 192.168.5.0/24"],
+  ["admin subnets", "agent admin route --help"],
   ["admin user delete ada@example.org", "agent admin user disable ada@example.org"],
   ["admin token delete acme 3", "agent admin token revoke acme 3"],
   ["admin token show acme 3", "agent admin token list acme"],
@@ -79,7 +80,12 @@ test("a word for a machine's organization that is a verb of other tools leads to
 });
 
 test("a command that refuses its flags is not taken for another one", async () => {
-  for (const line of ["admin audit verify --api-base https://c.example", "admin org list --access-token x"]) {
+  for (const line of [
+    "admin audit verify --api-base https://c.example",
+    "admin org list --access-token x",
+    "admin route create acme 10.9.0.0/24 --via gate --metric 5000",
+    "admin route create acme 10.9.0.0/24",
+  ]) {
     const { status, err } = await agentHere(line.split(" "));
     expect(status).toBe(2);
     expect(err).not.toContain("Did you mean");

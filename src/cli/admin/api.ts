@@ -79,6 +79,10 @@ export async function write(
   });
 }
 
+/** Only the request itself meets the checks of the control plane, and it would carry out the change. */
+const unchecked =
+  "Not checked: your rights, and whether the control plane refuses this now. Without --dry-run, it checks both first.";
+
 async function plan(
   context: Context,
   target: Target,
@@ -96,7 +100,7 @@ async function plan(
       const [, slug] = /^\/api\/org\/([^/]+)\//.exec(change.path) ?? [];
       if (slug !== undefined) await api.call(organizationsApi.retrieve, { slug: decodeURIComponent(slug) });
       const { method, path, effect = effectOf(change) } = change;
-      if (!context.output.json) context.output.say(`Would ${effect}`);
+      if (!context.output.json) context.output.say(`Would ${effect}\n${unchecked}`);
       if (!isLocal) steps.push({ step: "request", method, url: target.profile.api_base + path });
     });
   }

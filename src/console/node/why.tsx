@@ -25,7 +25,7 @@ import { whyWords } from "./why-words.ts";
 /** `isShort`: beside the list. */
 type Props = { node: Node; peers: readonly Path[] | undefined; isShort?: boolean };
 
-/** Nothing for a node that needs nobody. */
+/** Shows nothing for a node without a problem. */
 export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   if (node.state === "revoked") return <Revoked node={node} />;
   if (node.state !== "active") return null;

@@ -14,7 +14,7 @@ const named = (what: string, version: string | null) => (version === null ? [] :
 export const versionsOf = ({ agent, engine }: Pick<Shown, "agent" | "engine">): string =>
   [...named("agent", agent), ...named("engine", engine)].join(", ");
 
-/** One that stopped and has ended needs nobody: its nodes are back. */
+/** A rollout that stopped and has ended needs no action: its nodes run their former version again. */
 export function stateOf({
   state,
   ring,

@@ -20,7 +20,10 @@ const allOffline = `SELECT ${offlinePick.select("c")} FROM certificates c JOIN a
 
 const allActive = `SELECT * FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' ORDER BY id`;
 
-/** Members of these groups, and all that others are told about. Not phones and ephemeral nodes, which nobody signs for. */
+/**
+ * Members of these groups, and all nodes that others are told about. Not phones and ephemeral nodes: signers sign no
+ * certificate and no seal for them.
+ */
 export async function listSealable(
   reader: Reader,
   orgId: number,

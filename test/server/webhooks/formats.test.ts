@@ -173,6 +173,9 @@ test("the format follows from the URL, and both must fit", async () => {
     "mailto:a@b%0d%0aBcc:c@d",
     "syslog://a",
     "mailto:",
+    "mailto:a@b",
+    "mailto:a@b.",
+    "mailto:a@-b.org",
     "ftp://a",
   ])
     expect(`${url} ${await create({ url })}`).toBe(`${url} 400`);

@@ -19,7 +19,7 @@ import {
 import { addMapping, deleteMapping, externalAddress, findControl, tagIn, type Control } from "./upnp.ts";
 
 export type Protocol = "PCP" | "NAT-PMP" | "UPnP";
-/** What is asked for again, to renew it, and to end it. */
+/** A mapping, as a request must name it to renew or delete it. */
 export type Held = { by: Protocol; port: number; external: number; nonce: Uint8Array; control?: Control };
 export type Mapping = Held & {
   /** "198.51.100.7:4242" */

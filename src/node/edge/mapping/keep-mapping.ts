@@ -126,7 +126,10 @@ function stateAfter(
     : { ...common, mapped };
 }
 
-/** Where engines tell it, lighthouses must see this node at the same address: a router could name one of somebody else. */
+/**
+ * If the engine can ask lighthouses, they must see this node at the same address: a router could answer with the address
+ * of another network.
+ */
 async function confirmed(
   answer: Mapping | Refusal | undefined,
   { config, directory }: Organization,

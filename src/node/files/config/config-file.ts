@@ -2,11 +2,20 @@
 // and its administrator's overrides.yml merged over it. Writes nothing.
 
 import { join } from "node:path";
-import { joinHostPort } from "../../../base/ip.ts";
+import { joinHostPort, parseNetwork } from "../../../base/ip.ts";
+import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { readTextIfThere } from "../../../base/files.ts";
 import { controlSocket } from "../../../platform/systemd/control-socket.ts";
-import { isMap, listOf, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+import {
+  isMap,
+  listOf,
+  mergeYaml,
+  stringifyYaml,
+  valueAt,
+  type YamlMap,
+  type YamlValue,
+} from "../../../base/yaml.ts";
 import { withDataPlane, type DataPlane } from "./data-plane.ts";
 import {
   readLocalChanges,
@@ -98,15 +107,33 @@ export function readOverrides(directory: string): YamlMap {
   if (text === undefined || text.trim() === "") return {};
   const overrides = readYaml(text, path);
   const foreign = Object.keys(overrides).find((key) => !overridable.includes(key));
-  if (foreign === undefined) return overrides;
+  if (foreign !== undefined)
+    throw new AppError(
+      "bad_configuration",
+      `${path} sets "${foreign}", which may not be overridden on this machine`,
+      { hint: `Only these keys may: ${overridable.join(", ")}.` },
+    );
+  const route = defaultRouteIn(overrides);
+  if (route === undefined) return overrides;
   throw new AppError(
     "bad_configuration",
-    `${path} sets "${foreign}", which may not be overridden on this machine`,
+    `${path} sets tun.unsafe_routes ${route}, which would replace this machine's default route for good`,
     {
-      hint: `Only these keys may: ${overridable.join(", ")}.`,
+      hint: `Remove it. To use an exit: \`${brand.executable} exit use NODE\`. Else route two halves: ${halves(route)}.`,
     },
   );
 }
+
+/** The kernel has one default route. The engine replaces it, and nothing restores it when the engine ends. */
+function defaultRouteIn(overrides: YamlMap): string | undefined {
+  for (const each of listOf(valueAt(overrides, "tun.unsafe_routes"))) {
+    if (!isMap(each) || each["install"] === false || typeof each["route"] !== "string") continue;
+    if (parseNetwork(each["route"])?.prefix === 0) return each["route"];
+  }
+  return undefined;
+}
+
+const halves = (route: string) => (route.includes(":") ? "::/1 and 8000::/1" : "0.0.0.0/1 and 128.0.0.0/1");
 
 /** The sections of a config.yml that overrides.yml may set: merged over what the control plane sent, they stay as they are. */
 export function overriddenIn(configYml: string): YamlMap {

@@ -40,6 +40,33 @@ test("only this machine's overrides.yml can enable the engine's shell", () => {
   expect(finish("pki: {}\n")["sshd"]).toEqual({ enabled: true, listen: "127.0.0.1:2222" });
 });
 
+test.each([
+  ["0.0.0.0/0", "0.0.0.0/1 and 128.0.0.0/1"],
+  ["::/0", "::/1 and 8000::/1"],
+])("overrides.yml does not replace the machine's default route: %s", (route, halves) => {
+  const write = (network: string, more = "") =>
+    writeFileSync(
+      join(directory.path, "overrides.yml"),
+      `tun:\n  unsafe_routes:\n    - route: ${network}\n      via: 10.77.0.2\n${more}`,
+    );
+  write(route);
+  expect(() => finish("pki: {}\n")).toThrow(
+    expect.objectContaining({
+      code: "bad_configuration",
+      message: expect.stringContaining(`tun.unsafe_routes ${route}, which would replace`),
+      details: expect.objectContaining({ hint: expect.stringMatching(/agent exit use NODE/) }),
+    }),
+  );
+  expect(() => finish("pki: {}\n")).toThrow(
+    expect.objectContaining({ details: expect.objectContaining({ hint: expect.stringContaining(halves) }) }),
+  );
+  // The kernel's routes stay as they are.
+  write(route, "      install: false\n");
+  expect(finish("pki: {}\n")["tun"]).toMatchObject({ unsafe_routes: [{ route }] });
+  write(route.replace("/0", "/1"));
+  expect(finish("pki: {}\n")["tun"]).toMatchObject({ unsafe_routes: [{ via: "10.77.0.2" }] });
+});
+
 /** Each level contains the level below several times. */
 function bomb(levels: number, width: number): string {
   const lines = [`a0: &a0 [${Array(width).fill("x").join(", ")}]`];
