@@ -63,7 +63,7 @@ export function pathFact(from: LinkedNode, to: LinkedNode, path: Path | undefine
   if (path.relays_away) return fact("limited", `path relayed by ${path.relays.join(", ")}: away now`);
   const trip = path.rtt_ms === null ? "" : ` (${path.rtt_ms} ms)`;
   if (path.path === "direct") return fact("online", `path direct${trip}`);
-  if (path.path === "relayed") return fact("limited", `path relayed by ${path.relays.join(", ")}${trip}`);
+  if (path.path === "relayed") return fact("relayed", `path relayed by ${path.relays.join(", ")}${trip}`);
   return fact("away", "no tunnel");
 }
 

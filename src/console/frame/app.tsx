@@ -75,7 +75,7 @@ function Away() {
       : `The control plane does not answer since ${exact(since)}. Changes are not saved.`;
   return (
     <div role="status" class={text && "outage"}>
-      {text === undefined ? null : <Sign name="part" />}
+      {text === undefined ? null : <Sign name="warn" />}
       <bdi>{text}</bdi>
     </div>
   );

@@ -83,7 +83,7 @@ function Split({ own, from, to, data, possible }: SplitProps) {
         : `${paths}`,
     ],
     ["Direct", `${data.direct}`],
-    ...(data.relayed === 0 ? [] : [["Relayed", <State name="limited" word={`${data.relayed}`} />] as const]),
+    ...(data.relayed === 0 ? [] : [["Relayed", <State name="relayed" word={`${data.relayed}`} />] as const]),
     ...(data.broken === 0 ? [] : [["Broken", <State name="attention" word={`${data.broken}`} />] as const]),
     ...(data.rtt_ms_median === null
       ? []

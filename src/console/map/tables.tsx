@@ -7,7 +7,7 @@ import { searchWords } from "../words/search.ts";
 import { utc } from "../words/times.ts";
 import { Sign } from "../ui/icon.tsx";
 import { Panel } from "../ui/page.tsx";
-import { moment, State } from "../ui/parts.tsx";
+import { moment, signOf, State } from "../ui/parts.tsx";
 import { isNarrow } from "../ui/narrow.ts";
 import { ordered } from "../ui/lists/order.ts";
 import { Rows, type Column } from "../ui/lists/rows.tsx";
@@ -15,7 +15,7 @@ import { Export, Search, searched } from "../ui/lists/tools.tsx";
 import { isCurrent, rank, wordsOf, type Edge } from "./edges.ts";
 import { groupKey, groupWord, msWords, pairKey, pairName, pathsIn, type Pair } from "./groups.ts";
 
-const pathStates = { direct: "online", relayed: "limited", broken: "attention" } as const;
+const pathStates = { direct: "online", relayed: "relayed", broken: "attention" } as const;
 
 type Row = {
   from: number;
@@ -33,7 +33,7 @@ export const PathRows = ({ caption, rows }: { caption: string; rows: readonly Ro
       {rows.map(({ from, fromName, to, toName, kind, ms }) => (
         <tr key={`${from} ${to}`}>
           <td class="sign">
-            <Sign name={signs[kind]} />
+            <Sign name={signOf[pathStates[kind]]} />
             <span class="unseen">{kind}</span>
           </td>
           <td>{nodeLink(from, fromName)}</td>
@@ -46,8 +46,6 @@ export const PathRows = ({ caption, rows }: { caption: string; rows: readonly Ro
     </tbody>
   </table>
 );
-
-const signs = { direct: "on", relayed: "part", broken: "need" } as const;
 
 /** No report is no fault. */
 export const noPathsText = () =>

@@ -51,6 +51,8 @@ export function needRows(own: string, found: Found, now: number, totals?: Totals
   const counts = needCounts(found);
   const kinds = Object.keys(rowsOfKind) as NeedKind[];
   const rows = kinds.flatMap((kind) => (counts[kind] === 0 ? [] : rowsOfKind[kind](found, now, totals)));
+  // A relay whose paths all have another way works for now: below what is broken.
+  rows.sort((a, b) => Number(b.sign === "need") - Number(a.sign === "need"));
   return [...rows, ...adviceRow(own, found.attention)];
 }
 
@@ -84,7 +86,7 @@ function rowsOf<T extends Named>(
 const toCopy = (words: string, copy: string): Act => ({ words, copy });
 
 /** One that works for now. */
-const later = (row: Omit<Need, "sign">): Need => ({ ...row, sign: "part" });
+const later = (row: Omit<Need, "sign">): Need => ({ ...row, sign: "warn" });
 
 const lighthousesLeft = ({ lighthouses, hubs_away: { first } }: Attention) =>
   lighthouses - first.filter(({ is_lighthouse }) => is_lighthouse).length;
@@ -121,6 +123,7 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
   hubs_away: ({ attention }, _, totals) =>
     rowsOf("hub", "show=hubs", attention.hubs_away, ({ is_lighthouse, last_checkin_at }) => ({
       what: `${is_lighthouse ? "lighthouse" : "relay"} away${is_lighthouse ? leftWords(attention) : cutWords(totals)}`,
+      sign: is_lighthouse || totals?.cut !== 0 ? "need" : "warn",
       at: last_checkin_at,
       more: "Run the command on this node.",
       act: toCopy("Doctor command", "sudo agent doctor"),
@@ -135,14 +138,14 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
     }),
   not_applied: ({ attention }) =>
     rowsOf("late", "show=late", attention.not_applied, ({ since }) => ({
-      sign: "part",
+      sign: "warn",
       what: "checks in, but has not applied the configuration: new rules are not in force on it",
       at: since,
       act: toCopy("Command to apply", "sudo agent sync-config"),
     })),
   not_renewed: ({ attention }, now) =>
     rowsOf("renew", "order=ends&columns=state,ends,seen", attention.not_renewed, ({ not_after }) => ({
-      sign: "part",
+      sign: "warn",
       what: `has not renewed its certificate, which ends ${ago(Date.parse(not_after), now)}`,
       act: toCopy("Command to renew", "sudo agent checkin"),
     })),
@@ -246,7 +249,7 @@ function adviceRow(own: string, { active, lighthouses }: Attention): Need[] {
   return [
     {
       key: "lighthouse",
-      sign: "part",
+      sign: "warn",
       name: "One lighthouse",
       to: ["nodes"],
       what: `${advice.why}: ${advice.lines[0]}, and there sudo ${advice.lines[1]}`,

@@ -6,7 +6,7 @@ import { findingOf, findingWords } from "../../protocol/finding-kinds.ts";
 import { ago } from "../words/ago.ts";
 
 /** The states that are drawn, see `State` in ui/parts.ts. */
-export type StateName = "waiting" | "online" | "limited" | "attention" | "away" | "revoked";
+export type StateName = "waiting" | "online" | "relayed" | "limited" | "attention" | "away" | "revoked";
 
 /** `isLate`: it has lacked a configuration for longer than is usual. `broken`: so many of its peers do not answer it. */
 type Known = Standing &

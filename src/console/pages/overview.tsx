@@ -279,7 +279,7 @@ function NeedsYou({ own, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
         )}
         {rows.length > maxRows ? (
           <li>
-            <Sign name="part" />
+            <Sign name="warn" />
             <span class="name">{rows.length - maxRows} more</span>
           </li>
         ) : null}
@@ -335,7 +335,7 @@ function Relays({ own, relays }: { own: string; relays: Needs["relays"] }) {
           .slice(0, maxRows)
           .map((relay) => (
             <li key={relay.node}>
-              <Sign name={relay.paused ? "part" : "on"} />
+              <Sign name={relay.paused ? "warn" : "on"} />
               <span class="cut" title={relayText(relay)}>
                 <a class="name" href={pathOf(own, "nodes", relay.node)}>
                   <bdi>{relay.node_name}</bdi>

@@ -22,15 +22,10 @@ const kinds = [undefined, "primary", "tint", "ghost", "danger", "solid"] as cons
 const words = [
   ["one", "One"],
   ["two", "Two"],
-  ["three", "Three"],
 ] as const;
 type Word = (typeof words)[number][0];
 const day = [3, 4, 4, 5, 7, 6, 6, 8, null, null, 7, 8];
-const failure = new ApiError(
-  503,
-  { code: "busy", detail: "The control plane is busy.", hint: "Run `agent doctor` on its machine." },
-  "a1b2c3",
-);
+const failure = new ApiError(503, { code: "busy", detail: "Busy.", hint: "Run `agent doctor`." }, "a1b2c3");
 
 const Row = ({ title, children }: { title: string; children: ComponentChildren }) => (
   <Panel title={title} hasRoom={true}>
@@ -42,7 +37,7 @@ export function Parts() {
   return (
     <Page
       title="Parts"
-      fact="components in their states"
+      fact="components"
       pill={<Pill sign="on">online</Pill>}
       terminal={{ command: ["org", "list"], call: ["GET", "/example/org/"] }}
       actions={<Button icon="plus">Plain</Button>}
@@ -106,12 +101,12 @@ function Buttons() {
 function Signs() {
   return (
     <>
-      <Row title="States, pills, tags, chips">
+      <Row title="States">
         {keysOf(signOf).map((name) => (
           <State key={name} name={name} word={name} />
         ))}
         {([undefined, "good", "warn", "bad", "accent"] as const).map((kind) => (
-          <Pill key={kind} kind={kind} sign="part">
+          <Pill key={kind} kind={kind} sign="warn">
             {kind ?? "plain"}
           </Pill>
         ))}
@@ -125,7 +120,7 @@ function Signs() {
         <When at="2026-01-01T00:00:00Z" />
         <When at={null} />
       </Row>
-      <Row title="Icons, signs, mark">
+      <Row title="Icons">
         <Logo />
         <Avatar name="ada@example.org" />
         <Avatar name="web-1" icon="machines" />
@@ -144,13 +139,13 @@ function Figures() {
   return (
     <>
       <div class="tiles">
-        <Tile label="Online" value="274" of="of 299" facts="3 more than yesterday" href="#tiles">
+        <Tile label="Online" value="274" of="of 299" facts="3 more" href="#tiles">
           <Spark values={day} />
         </Tile>
         <Tile label="Direct paths" value="91 %" facts={<span class="is-bad">4 broken</span>} href="#tiles">
           <Spark values={day} isBad={true} />
         </Tile>
-        <Tile label="Newest configuration" value="98 %" facts="6 behind" href="#tiles">
+        <Tile label="Newest" value="98 %" facts="6 behind" href="#tiles">
           <Share share={0.98} />
         </Tile>
       </div>

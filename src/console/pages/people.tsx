@@ -105,7 +105,7 @@ function WithoutFactor({ own, active }: { own: string; active: readonly Member[]
   return (
     <small class="quiet group tight">
       <span class="st">
-        <Sign name="part" />
+        <Sign name="warn" />
         {without} {without === 1 ? "has" : "have"} no second factor
       </span>{" "}
       <a href={`${pathOf(own, "settings")}#sign-in`}>Require one</a>

@@ -23,7 +23,7 @@ function stateOf({ approved, maintenance, online, offered, state, why }: Row) {
   if (!approved) return ["waiting", "waits for approval"] as const;
   if (maintenance) return ["waiting", "maintenance"] as const;
   if (!online) return ["away", "away"] as const;
-  if (!offered) return ["online", "set up by hand"] as const;
+  if (!offered) return ["waiting", "not offered"] as const;
   if (state === "down") return ["attention", "does not answer"] as const;
   if (state === "failed") return ["attention", `not ready: ${why ?? ""}`] as const;
   return state === "ready" ? (["online", "ready"] as const) : (["waiting", "not ready yet"] as const);

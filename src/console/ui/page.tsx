@@ -119,7 +119,7 @@ type WhyProps = {
 export const Why = ({ title, kind = "bad", icon, children, actions }: WhyProps) => (
   <section class={`why ${kind === "bad" ? "" : kind}`}>
     {icon === undefined ? (
-      <Sign name={kind === "bad" ? "need" : kind === "good" ? "on" : "part"} />
+      <Sign name={kind === "bad" ? "need" : kind === "good" ? "on" : "warn"} />
     ) : (
       <Icon name={icon} />
     )}

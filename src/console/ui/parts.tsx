@@ -21,7 +21,8 @@ export function TextWithCommands({ text }: { text: string }) {
 
 export const signOf: Readonly<Record<StateName, SignName>> = {
   online: "on",
-  limited: "part",
+  relayed: "part",
+  limited: "warn",
   waiting: "wait",
   attention: "need",
   away: "off",

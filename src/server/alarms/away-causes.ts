@@ -5,7 +5,7 @@ import { onlineMs } from "../../api/values.ts";
 import { lateMs } from "../nodes/contact/silence.ts";
 import { reachedBy, type Silence, type SilentNode } from "../nodes/contact/away.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, queryAll, queryNumber, text } from "../store/table.ts";
+import { computed, inParts, integer, places, queryAll, queryNumber, text } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { AlarmRow } from "../store/tables/webhooks.ts";
 import type { Cause, Left } from "./open-alarms.ts";
@@ -75,16 +75,6 @@ export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<st
     causes.push(await causeOf(db, away, members));
   }
   return causes;
-}
-
-/** Parameters of one query: databases have a maximum, and all nodes may be away at once. */
-const together = 200;
-
-export const places = (of: readonly unknown[], first: number) =>
-  of.map((_, at) => `$${at + first}`).join(", ");
-
-export async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise<void>): Promise<void> {
-  for (let at = 0; at < all.length; at += together) await work(all.slice(at, at + together));
 }
 
 const reporting = computed({ peer: text(), at: integer() });

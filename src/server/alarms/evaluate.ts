@@ -6,18 +6,16 @@ import { alarmKinds, type AlarmKind } from "../../api/webhooks.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Silence } from "../nodes/contact/away.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, queryAll } from "../store/table.ts";
+import { computed, inParts, integer, places, queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
 import {
   awayCauses,
   awayLeft,
   awayTitle,
-  inParts,
   isAwayKind,
   isSettled,
   namesOf,
-  places,
   readAway,
   type Away,
 } from "./away-causes.ts";

@@ -4,10 +4,10 @@ import { formatTime } from "../../base/quantities.ts";
 import type { Silence } from "../nodes/contact/away.ts";
 import { gapMs } from "../nodes/contact/silence.ts";
 import type { Reader } from "../store/database.ts";
-import { queryAll } from "../store/table.ts";
+import { inParts, places, queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
-import { inParts, namesOf, places } from "./away-causes.ts";
+import { namesOf } from "./away-causes.ts";
 import type { Cause } from "./open-alarms.ts";
 
 /** Longer than any poll. */

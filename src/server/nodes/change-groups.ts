@@ -5,7 +5,7 @@ import { limitCertificates, limitCertificatesOfAll } from "../certificates/block
 import { readIssuingOrg } from "../certificates/issue.ts";
 import { publishNames } from "../names/publish.ts";
 import type { Transaction, Value } from "../store/database.ts";
-import { queryAll } from "../store/table.ts";
+import { places, queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { notifyNodes, raiseNamesVersion, takeVersion } from "../store/versions.ts";
 import { gainsGroup } from "./node-differences.ts";
@@ -104,7 +104,7 @@ async function inChunks(
   sql: (ids: string) => string,
 ): Promise<void> {
   for (const some of chunksOf(changes)) {
-    await tx.run(sql(places(some, params.length)), [...params, ...some.map(idOf)]);
+    await tx.run(sql(places(some, params.length + 1)), [...params, ...some.map(idOf)]);
     await tx.pause();
   }
 }
@@ -118,7 +118,7 @@ export async function readGrouped(
   const found: GroupedNode[] = [];
   for (const some of chunksOf(ids)) {
     const sql = `SELECT ${groupedNode.select()} FROM nodes
-      WHERE org_id = $1 AND state <> 'revoked' AND id IN (${places(some, 1)})`;
+      WHERE org_id = $1 AND state <> 'revoked' AND id IN (${places(some, 2)})`;
     found.push(...(await queryAll(tx, groupedNode, sql, [orgId, ...some])));
     await tx.pause();
   }
@@ -126,9 +126,6 @@ export async function readGrouped(
 }
 
 const idOf = ({ before }: Regrouped) => before.id;
-
-const places = (list: readonly unknown[], before: number) =>
-  list.map((_, at) => `$${before + at + 1}`).join(", ");
 
 const chunksOf = <T>(list: readonly T[]): T[][] =>
   Array.from({ length: Math.ceil(list.length / together) }, (_, at) =>

@@ -232,6 +232,18 @@ export function joined<A, B>(a: string, first: Picked<A>, b: string, second: Pic
   };
 }
 
+/** Parameters of one query: databases have a maximum. */
+const together = 200;
+
+/** `$3, $4`: the parameters of these, from the number `first` on. */
+export const places = (of: readonly unknown[], first: number): string =>
+  of.map((_, at) => `$${at + first}`).join(", ");
+
+/** One query for each part of a long list, which `places` names. */
+export async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise<void>): Promise<void> {
+  for (let at = 0; at < all.length; at += together) await work(all.slice(at, at + together));
+}
+
 export type Parser<T> = { parse(row: Row): T };
 
 export async function queryAll<T>(

@@ -251,7 +251,7 @@ test("the last known path has its age, and of a node that is away it is old news
     words: "path broken: b does not answer, when it was last here; last change",
   });
   expect(pathFact(a, b, { ...direct, path: "relayed", relays: ["r1"], rtt_ms: null })).toMatchObject({
-    state: "limited",
+    state: "relayed",
     words: "path relayed by r1; last change",
   });
   expect(pathFact(a, b, { ...direct, path: "relayed", relays: ["r1"], relays_away: true })).toMatchObject({

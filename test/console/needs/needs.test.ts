@@ -80,12 +80,23 @@ test("what needs somebody is one row each, the worst first: none hides the other
     "node-1 does not reach peer-1, peer-2, 10.77.1.4 and 1 more, though all are online",
     "node-2 does not reach peer-1, though both are online",
     "28 more have the same fault",
-    "node-5 checks in, but has not applied the configuration: new rules are not in force on it",
     "Access 1 of 5 tests of the policy fails",
+    "node-5 checks in, but has not applied the configuration: new rules are not in force on it",
     "Backup The control plane has none yet",
   ]);
   expect(rows[0]?.more).toBe("On the copy alone: agent up --new-keys --node-name NAME, with a new join key");
   expect(new Set(rows.map(({ key }) => key)).size).toBe(rows.length);
+  // A relay that cuts no path works for now.
+  const named = needRows("acme", { ...found, attention }, now, totals).map(({ name, sign }) => [name, sign]);
+  expect(named).toEqual([
+    ["node-6", "need"],
+    ["lh-1", "need"],
+    ["node-1", "need"],
+    ["node-2", "need"],
+    ["28 more", "need"],
+    ["relay-1", "warn"],
+    ["node-5", "warn"],
+  ]);
 });
 
 test("each kind of need is counted, and has rows", () => {

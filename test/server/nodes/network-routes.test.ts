@@ -105,7 +105,7 @@ test("a machine offers a network by its check-in, and an administrator approves 
   expect((await checkin(a, { advertised: [{ ...offer, state: "down" }] })).status).toBe(200);
   expect(await list()).toMatchObject([{ routers: [{ approved: true, state: "down" }] }]);
   expect(await events()).toHaveLength(1);
-  // The offer ends: what was approved stays, and says that it was set up by hand.
+  // The offer ends: what was approved stays, and is no longer offered.
   expect((await checkin(a)).status).toBe(200);
   expect(await list()).toMatchObject([{ routers: [{ approved: true, offered: false, state: null }] }]);
 });

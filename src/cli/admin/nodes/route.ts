@@ -43,11 +43,12 @@ const rowsOf = (routes: readonly Route[]) =>
     ]),
   );
 
-function stateOf({ approved, maintenance, online, offered, state, why }: Router): string {
+export function stateOf({ approved, maintenance, online, offered, state, why }: Router): string {
   if (!approved) return "waits for approval";
   if (maintenance) return "maintenance";
   if (!online) return "away";
-  if (!offered) return "set up by hand";
+  // Only an offer makes the node report its state: root may have set up forwarding by hand, or not.
+  if (!offered) return "not offered by its root: unknown whether it forwards";
   if (state === "down") return "the network behind does not answer";
   if (state === "failed") return `not ready: ${why ?? "unknown reason"}`;
   return state === "ready" ? "ready" : "not ready yet";

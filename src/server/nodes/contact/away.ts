@@ -10,7 +10,17 @@ import { ourselves, record } from "../../audit/record.ts";
 import { LeaseLost } from "../../store/leases.ts";
 import { forAll } from "../../for-all.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
-import { computed, integer, joined, later, queryAll, queryNumber, text } from "../../store/table.ts";
+import {
+  computed,
+  inParts,
+  integer,
+  joined,
+  later,
+  places,
+  queryAll,
+  queryNumber,
+  text,
+} from "../../store/table.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";
 import { countedSilence, gapMs, lateMs, together, watchSilence, type Services } from "./silence.ts";
@@ -115,8 +125,6 @@ export async function recordAway(
 }
 
 const reaching = computed({ peer: text(), n: integer() });
-/** Addresses of one query. */
-const addressesTogether = 200;
 
 /** By node: how many peers that are online say that it answers. Those without one are left out. */
 export async function reachedBy(
@@ -126,16 +134,13 @@ export async function reachedBy(
   now: number,
 ): Promise<Map<number, number>> {
   const owners = new Map(of.flatMap(({ id, ip, ip6 }) => [[ip, id] as const, [ip6 ?? ip, id] as const]));
-  const addresses = [...owners.keys()];
   const counts = new Map<number, number>();
-  for (let at = 0; at < addresses.length; at += addressesTogether) {
-    const some = addresses.slice(at, at + addressesTogether);
-    const places = some.map((_, place) => `$${place + 4}`).join(", ");
+  await inParts([...owners.keys()], async (some) => {
     const rows = await queryAll(
       reader,
       reaching,
       `SELECT x.peer, count(*) AS n FROM paths x JOIN sightings s ON s.node_id = x.node_id
-       WHERE x.org_id = $1 AND x.peer IN (${places}) AND x.probe = 'answers'
+       WHERE x.org_id = $1 AND x.peer IN (${places(some, 4)}) AND x.probe = 'answers'
          AND s.last_checkin_at > $2 AND s.last_checkin_at < $3
        GROUP BY x.peer`,
       [orgId, now - onlineMs, now + gapMs, ...some],
@@ -145,7 +150,7 @@ export async function reachedBy(
       const id = owners.get(peer) ?? 0;
       counts.set(id, (counts.get(id) ?? 0) + n);
     }
-  }
+  });
   return counts;
 }
 
