@@ -17,6 +17,7 @@ export async function ask(
   if (!system.stdinIsTerminal) throw new AppError("usage", "Cannot ask: standard input is no terminal");
   const { stdin } = process;
   stdin.setRawMode(true);
+  stdin.ref();
   const typed = characters(stdin);
   try {
     const answers: string[] = [];
@@ -28,8 +29,10 @@ export async function ask(
     return answers;
   } finally {
     stdin.setRawMode(false);
-    // An open read would keep the process alive.
     await typed.return(undefined);
+    // An open read would keep the process alive, and take what another program asks for.
+    stdin.pause();
+    stdin.unref();
   }
 }
 
@@ -50,7 +53,8 @@ export async function askSecret(
 
 async function* characters(stdin: typeof process.stdin): AsyncGenerator<string, void> {
   const decoder = new TextDecoder();
-  for await (const chunk of stdin) {
+  // Not destroyed at the end: a command may ask again.
+  for await (const chunk of stdin.iterator({ destroyOnReturn: false })) {
     yield* typeof chunk === "string" ? chunk : decoder.decode(chunk, { stream: true });
   }
 }

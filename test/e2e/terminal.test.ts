@@ -33,10 +33,11 @@ async function onTerminal(
   words: readonly string[],
   answers: readonly (readonly [question: string, answer: string])[],
   env: Record<string, string> = {},
+  program: readonly string[] = [agent],
 ): Promise<{ status: number; shown: string }> {
   let shown = "";
   const left = [...answers];
-  const child = Bun.spawn([agent, ...words], {
+  const child = Bun.spawn([...program, ...words], {
     env: cleanEnvironment({ TERM: "xterm", ...env }),
     terminal: {
       data(terminal, data) {
@@ -127,3 +128,22 @@ test("register asks for a new user's password twice", async () => {
   const differing = await onTerminal(words, [["Password: ", "one of two\rtwo of two\r"]]);
   expect(`${differing.status} ${differing.shown}`).toMatch(/^2 [^]*inputs differ/);
 }, 30_000);
+
+test("a command asks again after other questions, and after another program that asks", async () => {
+  const script = `
+    import { ask } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/ask.ts"))};
+    const system = { stderr: { write: (text) => process.stderr.write(text) }, stdinIsTerminal: true };
+    const [one] = await ask([{ text: "one: ", isSecret: false }], system);
+    const other = ["sh", "-c", "printf 'other: ' >/dev/tty; read word </dev/tty; echo it has $word"];
+    await Bun.spawn(other, { stdin: "inherit", stdout: "inherit", stderr: "inherit" }).exited;
+    const [two] = await ask([{ text: "two: ", isSecret: false }], system);
+    console.log("answers " + one + two);`;
+  const answers = [
+    ["one: ", "1\r"],
+    ["other: ", "word\r"],
+    ["two: ", "2\r"],
+  ] as const;
+  const { status, shown } = await onTerminal(["-e", script], answers, {}, [process.execPath]);
+  expect([status, shown]).toEqual([0, expect.stringContaining("it has word")]);
+  expect(shown).toContain("answers 12");
+});

@@ -70,15 +70,14 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     "docs/access.md: ping -c 3 192.168.1.10",
   ]),
   ...notHere("test/cli/seal.test.ts signs with ssh-keygen", [
-    "docs/security.md: agent admin seal init acme --observe --signer ~/.ssh/id_ed25519.pub > acme-1.seal",
     "docs/security.md: agent admin seal review acme --known 5f0c9a2b7d31e486 > acme-2.seal",
   ]),
-  ...notHere("test/cli/seal-ca.test.ts types it", [
+  ...notHere("test/e2e/seal-signing.test.ts types it on a terminal", [
+    "docs/security.md: agent admin seal init acme --observe --signer ~/.ssh/id_ed25519.pub > acme-1.seal",
     "docs/security.md: agent admin seal ca acme acme-offline.key",
-  ]),
-  ...notHere("test/cli/seal-sign.test.ts types it", [
-    "docs/security.md: agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519 --privileged db",
+    "docs/security.md: agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519 --known acme-1.seal --privileged db",
     "docs/security.md: agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519 --enforce",
+    "docs/security.md: agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519",
   ]),
   ...notHere("test/e2e/rollouts.test.ts updates nodes in rings", [
     "docs/rollouts.md: sudo agent sync-config --org-slug acme --allow-updates agent,engine",

@@ -175,6 +175,15 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/repositories.test.ts": [...builds, "src/server/releases/**"],
   "e2e/resolved-names.test.ts": names,
   "e2e/returned.test.ts": settings,
+  "e2e/seal-signing.test.ts": [
+    "docs/security.md",
+    "src/cli/admin/seal/**",
+    "src/cli/ask.ts",
+    "src/protocol/seals/**",
+    "src/pki/**",
+    "src/server/{certificates,config}/**",
+    "src/node/{contact,files}/**",
+  ],
   "e2e/self-update-trials.test.ts": updates,
   "e2e/self-update.test.ts": [...updates, "src/cli/**"],
   "e2e/setup-acme.test.ts": [
@@ -261,6 +270,7 @@ export const longest: readonly string[] = [
   "e2e/clones.test.ts",
   "e2e/certificate-versions.test.ts",
   "e2e/sealed-red-team.test.ts",
+  "e2e/seal-signing.test.ts",
   "e2e/failover.test.ts",
   "e2e/lighthouse-restart.test.ts",
   "e2e/update-machine.test.ts",
