@@ -30,10 +30,15 @@ export async function ask(
   } finally {
     stdin.setRawMode(false);
     await typed.return(undefined);
-    // An open read would keep the process alive, and take what another program asks for.
+    // An open read would keep the process alive.
     stdin.pause();
     stdin.unref();
   }
+}
+
+/** Before another program asks on this terminal: a paused stream may still take what is typed. Nothing is asked after that. */
+export function endQuestions(): void {
+  process.stdin.destroy();
 }
 
 /** Asks for one secret; a new one must be typed twice. */

@@ -159,6 +159,23 @@ test("a group that a sealed node gains waits for the signer, who needs no words 
   expect(shown).toMatchObject({ number: 3, waits: { gained: [], lost: [] } });
 });
 
+test("another host key needs the words of its machine, though the control plane says that no certificate is due", async () => {
+  const thief = await makeKeys("store");
+  const replace = (key: string) => {
+    using database = new Database(join(data, "control.db"));
+    database.run("UPDATE nodes SET host_public_key = ? WHERE name = 'store'", [key]);
+  };
+  replace(thief.host_public_key);
+  expect((await runAdmin(data, ["seal", "pending", "acme"])).err).toContain("No node waits");
+  const refused = await sign(["--yes"]);
+  expect([refused.status, refused.err]).toEqual([
+    2,
+    expect.stringContaining("Give the words of the host key of store"),
+  ]);
+  replace(keys.get("store")?.host_public_key ?? "");
+  expect((await sign(["--yes"])).err).toContain("Nothing waits for your signature");
+});
+
 test("enforcement waits until each sealed node has its certificate", async () => {
   await node(["update", "acme", "plain", "--add-group", "db"]);
   const early = await sign(["--yes", "--enforce", "--words", wordsFlag("plain")]);

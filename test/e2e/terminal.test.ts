@@ -129,19 +129,20 @@ test("register asks for a new user's password twice", async () => {
   expect(`${differing.status} ${differing.shown}`).toMatch(/^2 [^]*inputs differ/);
 }, 30_000);
 
-test("a command asks again after other questions, and after another program that asks", async () => {
+test("a command asks again after other questions, and another program asks after that", async () => {
   const script = `
-    import { ask } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/ask.ts"))};
+    import { ask, endQuestions } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/ask.ts"))};
     const system = { stderr: { write: (text) => process.stderr.write(text) }, stdinIsTerminal: true };
     const [one] = await ask([{ text: "one: ", isSecret: false }], system);
+    const [two] = await ask([{ text: "two: ", isSecret: false }], system);
+    endQuestions();
     const other = ["sh", "-c", "printf 'other: ' >/dev/tty; read word </dev/tty; echo it has $word"];
     await Bun.spawn(other, { stdin: "inherit", stdout: "inherit", stderr: "inherit" }).exited;
-    const [two] = await ask([{ text: "two: ", isSecret: false }], system);
     console.log("answers " + one + two);`;
   const answers = [
     ["one: ", "1\r"],
-    ["other: ", "word\r"],
     ["two: ", "2\r"],
+    ["other: ", "word\r"],
   ] as const;
   const { status, shown } = await onTerminal(["-e", script], answers, {}, [process.execPath]);
   expect([status, shown]).toEqual([0, expect.stringContaining("it has word")]);

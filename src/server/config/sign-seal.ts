@@ -144,11 +144,13 @@ export function dueIn(sealable: readonly Sealable[], nowMs: number, renewAll = f
 }
 
 /** The nodes whose host keys no seal that the signer knows has: their words come from their machines. */
-export function unknownIn(due: readonly Sealable[], known: SealedState | undefined): Sealable[] {
+export function unknownIn(sealable: readonly Sealable[], known: SealedState | undefined): Sealable[] {
   const keys = new Set(
     known?.nodes.flatMap(({ name, identity }) => (identity === undefined ? [] : [`${name} ${identity.key}`])),
   );
-  return due.filter(({ name, host_public_key: key }) => !keys.has(`${name} ${fingerprintOfHostKey(key)}`));
+  return sealable.filter(
+    ({ name, host_public_key: key }) => !keys.has(`${name} ${fingerprintOfHostKey(key)}`),
+  );
 }
 
 export const hasWords = ({ host_public_key: key }: Sealable, typed: string): boolean =>

@@ -183,7 +183,8 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
     if (!settings.dryRun) output.say("Nothing waits for your signature.");
     return { body: again, effect };
   }
-  await requireWords(context, signing.unknownIn(due, known?.seal.state));
+  // Of all, not of those that get a certificate now: the seal says each key, and what is due is the control plane's word.
+  await requireWords(context, signing.unknownIn(asked.nodes, known?.seal.state));
   await confirm(context);
   const certified = await certify(context, due, plan);
   const body =
@@ -355,7 +356,7 @@ async function publicHalf({ values }: Context): Promise<string> {
 }
 
 /** `ssh-keygen` asks for a passphrase on the terminal, and for a touch. */
-async function sshSign({ values, output }: Context, text: string): Promise<string> {
+async function sshSign({ values, output, system }: Context, text: string): Promise<string> {
   const { mkdtempSync, rmSync } = await import("node:fs");
   const { writeFileAtomic } = await import("../../../base/files.ts");
   const { readText } = await import("../../../base/open-file.ts");
@@ -366,6 +367,7 @@ async function sshSign({ values, output }: Context, text: string): Promise<strin
     writeFileAtomic(file, text, 0o600);
     output.say("Touch your security key, if it blinks.");
     const argv = ["ssh-keygen", "-Y", "sign", "-f", values.required("key"), "-n", `seal@${brand.id}`, file];
+    if (system.stdinIsTerminal) (await import("../../ask.ts")).endQuestions();
     const child = Bun.spawn(argv, { stdin: "inherit", stdout: "ignore", stderr: "inherit" });
     if ((await child.exited) !== 0)
       throw new AppError("failed", "ssh-keygen did not sign: nothing was published");
