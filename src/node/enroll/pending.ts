@@ -162,8 +162,8 @@ export async function fillPending(
   const serverYml = config.files["config.yml"];
   keepOnlyKeys(pending);
   copyOwnFiles(final, pending, registration.allow);
-  const { held, refusal } = takeSeals(config.seals, pending, now, registration.seal);
-  if (registration.seal !== undefined && held === undefined)
+  const { held, refusal, unpinned } = takeSeals(config.seals, pending, now, registration.seal);
+  if (registration.seal !== undefined && (held === undefined || unpinned === true))
     throw notSealed(registration.seal, refusal?.reason);
   const isNew = registration.seal === undefined && !existsSync(join(final, sealFile));
   if (isNew && held?.seal.mode === "enforce") await registration.confirmSeal?.(held.hash);

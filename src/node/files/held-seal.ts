@@ -50,15 +50,42 @@ export function enforcedSeal(directory: string, slug: string): EnforcedState | u
   }
 }
 
-function mark({ hash }: OpenedSeal, directory: string): void {
-  if (!isSealMarked(directory)) writeFileAtomic(join(directory, enforcedMark), `${hash}\n`, 0o644);
+/** A file with its text, or without one: it is removed. In the order of a list, with a kill between any two. */
+export type SealWrite = { name: typeof sealFile | typeof enforcedMark; text?: string };
+
+export function writeSealFiles(writes: readonly SealWrite[], directory: string): void {
+  for (const { name, text } of writes) {
+    if (text === undefined) rmSync(join(directory, name), { force: true });
+    else writeFileAtomic(join(directory, name), text, 0o644);
+  }
+  if (writes.some(({ text }) => text === undefined)) syncDirectory(directory);
 }
 
-/** Root ends the seal. The next one that the control plane sends is taken as the first one is. */
+/** What makes the mark that of this seal. A kill, or a backup that was put back, may have left another one. */
+function markOf({ hash, seal }: OpenedSeal, directory: string): SealWrite[] {
+  const isMarked = isSealMarked(directory);
+  if (seal.mode === "enforce") return isMarked ? [] : [{ name: enforcedMark, text: `${hash}\n` }];
+  return isMarked ? [{ name: enforcedMark }] : [];
+}
+
+/**
+ * A seal that is enforced is not without its mark, unless it is the first one: a mark without a seal is that of a lost seal,
+ * which only root ends.
+ */
+function writesOf(newest: SignedSeal, opened: OpenedSeal, isFirst: boolean, directory: string): SealWrite[] {
+  const [mark, seal] = [
+    markOf(opened, directory),
+    { name: sealFile, text: `${JSON.stringify(newest)}\n` } as const,
+  ];
+  return opened.seal.mode === "enforce" && !isFirst ? [...mark, seal] : [seal, ...mark];
+}
+
+/** Root ends the seal. A kill in between leaves a seal without its mark: it is readable, and still enforced. */
+export const endingWrites: readonly SealWrite[] = [{ name: enforcedMark }, { name: sealFile }];
+
+/** The next seal that the control plane sends is taken as the first one is. */
 export function removeSeal(directory: string): void {
-  // A kill in between leaves a seal without its mark: it is readable, and still enforced.
-  for (const name of [enforcedMark, sealFile]) rmSync(join(directory, name), { force: true });
-  syncDirectory(directory);
+  writeSealFiles(endingWrites, directory);
 }
 
 /** Of the seal in seal.json; empty if there is none. */
@@ -73,48 +100,74 @@ export function heldSealHash(directory: string): string {
 const Received = v.pipe(v.array(SignedSeal), v.maxLength(maxSeals));
 
 /** `damaged`: there is a seal, but nobody can read it, and only root ends it. */
-export type TakenSeal = { held: OpenedSeal | undefined; damaged?: true; refusal: LeftOut | undefined };
+export type TakenSeal = {
+  held: OpenedSeal | undefined;
+  damaged?: true;
+  /** The held seal is not proved to be of the line of the pin. */
+  unpinned?: true;
+  refusal: LeftOut | undefined;
+};
 
 const refusalOf = (reason: string): LeftOut => ({ key: "the newest seal", reason: reason.slice(0, 400) });
 
 /**
  * Takes what follows the held seal. Never throws: a seal that is only observed keeps nothing else from the node. `pin`: the
- * hash of a seal that a signer told this machine. With nothing held, the first one must be that.
+ * hash of a seal that a signer told this machine. With nothing held, the first one must be that; a held one must be of its line.
  */
 export function takeSeals(received: unknown, directory: string, nowMs: number, pin?: string): TakenSeal {
-  let held: OpenedSeal | undefined;
+  const { writes, before, ...taken } = decideSeals(received, directory, nowMs, pin);
   try {
-    held = readHeldSeal(directory);
+    writeSealFiles(writes, directory);
+    return taken;
+  } catch (error) {
+    return { held: before, refusal: refusalOf(`Cannot write ${sealFile}: ${messageOf(error)}`) };
+  }
+}
+
+type Decided = TakenSeal & { writes: SealWrite[]; before: OpenedSeal | undefined };
+
+/** What `takeSeals` does, without doing it. `before`: what is held until all is written. */
+export function decideSeals(received: unknown, directory: string, nowMs: number, pin?: string): Decided {
+  let before: OpenedSeal | undefined;
+  try {
+    before = readHeldSeal(directory);
   } catch (error) {
     const reason = `${messageOf(error).slice(0, 200)}. No other seal takes its place: root puts the file back, or deletes it after comparing the newest seal's hash with a signer`;
-    return { held, damaged: true, refusal: { key: sealFile, reason } };
+    return { held: before, before, damaged: true, refusal: { key: sealFile, reason }, writes: [] };
   }
-  if (held?.seal.mode === "enforce") mark(held, directory);
-  if (received === undefined) return { held, refusal: undefined };
+  const kept = (reason?: string): Decided => ({
+    held: before,
+    before,
+    refusal: reason === undefined ? undefined : refusalOf(reason),
+    writes: before === undefined ? [] : markOf(before, directory),
+  });
+  const isPinned = pin === undefined || before?.hash === pin;
+  const unpinned = (reason?: string): Decided => ({
+    ...kept(reason),
+    ...(isPinned ? {} : { unpinned: true }),
+  });
+  if (received === undefined) return unpinned();
   const parsed = v.safeParse(Received, received);
-  if (!parsed.success)
-    return { held, refusal: refusalOf("The seals that the control plane sent cannot be read") };
-  const from =
-    held === undefined && pin !== undefined
-      ? parsed.output.findIndex(({ text }) => sealHash(text) === pin)
-      : 0;
-  if (from < 0)
-    return {
-      held,
-      refusal: refusalOf(`None of the seals that the control plane sent is ${pin?.slice(0, 16)}`),
-    };
-  const { refusal, ...opened } = followSeals(parsed.output.slice(from), held, nowMs);
-  const followed = { ...opened, refusal: refusal === undefined ? undefined : refusalOf(refusal) };
-  const newest = parsed.output.findLast(({ text }) => sealHash(text) === followed.held?.hash);
-  if (newest === undefined || followed.held?.hash === held?.hash) return followed;
-  try {
-    const isEnforced = followed.held?.seal.mode === "enforce";
-    // First the mark: a seal that is enforced is not without it.
-    if (followed.held !== undefined && isEnforced) mark(followed.held, directory);
-    writeFileAtomic(join(directory, sealFile), `${JSON.stringify(newest)}\n`, 0o644);
-    if (!isEnforced) rmSync(join(directory, enforcedMark), { force: true });
-    return followed;
-  } catch (error) {
-    return { held, refusal: refusalOf(`Cannot write ${sealFile}: ${messageOf(error)}`) };
-  }
+  if (!parsed.success) return unpinned("The seals that the control plane sent cannot be read");
+  const all = parsed.output;
+  const from = isPinned ? 0 : all.findIndex(({ text }) => sealHash(text) === pin);
+  if (from < 0) return unpinned(`None of the seals that the control plane sent is ${pin?.slice(0, 16)}`);
+  const line = all.slice(from);
+  if (!isPinned && before !== undefined && !isOfLine(line, before, directory))
+    return unpinned(
+      `This node holds the seal ${before.hash.slice(0, 16)}, which does not belong to ${pin?.slice(0, 16)}`,
+    );
+  const { refusal, held } = followSeals(before === undefined ? line : all, before, nowMs);
+  const newest = all.findLast(({ text }) => sealHash(text) === held?.hash);
+  if (held === undefined || newest === undefined || held.hash === before?.hash) return kept(refusal);
+  return { ...kept(refusal), held, writes: writesOf(newest, held, before === undefined, directory) };
+}
+
+/** Whether the newest seal of a line follows the held one, or the held one follows that: each by its signatures. */
+function isOfLine(line: readonly SignedSeal[], held: OpenedSeal, directory: string): boolean {
+  const newest = followSeals(line, undefined).held;
+  if (newest === undefined) return false;
+  if (followSeals(line, held).held?.hash === newest.hash) return true;
+  const own = readJsonFile(join(directory, sealFile), SignedSeal);
+  return own !== undefined && followSeals([own], newest).held?.hash === held.hash;
 }

@@ -529,3 +529,33 @@ describe("a registration with the hash of a seal", () => {
     expect(existsSync(join(world.root, "acme", "seal-enforced"))).toBeTrue();
   });
 });
+
+test("a present node that registers again with a signer's hash goes on only if its seal belongs to that one", async () => {
+  // A thief had this node begin with a seal of his own, before a signer made the first one.
+  const eve = makeSshKey(join(keys.path, "eve"));
+  const { signed: own } = nextSigned(await world.api("GET", "/api/org/acme/seals/"), [eve]);
+  alter = (answer) => ({ ...answer, seals: [own] });
+  expect(await synced()).toMatchObject({ number: 1, hash: sealHash(own.text) });
+  alter = (answer) => answer;
+  const first = await seal({ mode: "observe" });
+  const pin = sealHash(first.signed.text);
+  const again = () => world.register({ force: true, seal: pin });
+  expect(await again().then(String, String)).toContain("which does not belong to");
+  for (const seals of [undefined, [own]]) {
+    alter = (answer) => {
+      const { seals: _, ...rest } = answer;
+      return seals === undefined ? rest : { ...rest, seals };
+    };
+    expect(await again().then(String, String)).toContain("The registration is refused");
+  }
+  // Root ends it.
+  alter = (answer) => answer;
+  expect((await world.agent(["unseal", "acme", "--yes"])).status).toBe(0);
+  organization = await again();
+  expect(await synced()).toMatchObject({ hash: pin });
+  // A key that is older than the seal of the node is still of its line.
+  const second = await seal();
+  expect(await synced()).toMatchObject({ number: 2, enforced: true });
+  organization = await again();
+  expect(await synced()).toMatchObject({ hash: sealHash(second.signed.text), enforced: true });
+});
