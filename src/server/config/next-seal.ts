@@ -113,8 +113,13 @@ const modeWords = {
   observe: "OBSERVE ALONE: nodes no longer refuse what the seal does not say",
 } satisfies Record<Seal["mode"], string>;
 
-/** What the control plane proposes, with what signers alone decide: CAs, privileged groups and identities of the held seal. */
-export function carriedOn(state: SealedState, held: SealedState | undefined): SealedState {
+/**
+ * What the control plane proposes, with what signers alone decide: CAs, privileged groups and identities of the held seal. A
+ * control plane that proposes its own is a thief's: a key that is in a seal once gets its next certificate without words.
+ */
+export function carriedOn(proposed: SealedState, held: SealedState | undefined): SealedState {
+  const { sealing: _, ...rest } = proposed;
+  const state = { ...rest, nodes: rest.nodes.map(({ identity: __, ...node }): SealedNode => node) };
   const sealing = held?.sealing;
   if (held === undefined || sealing === undefined) return state;
   const sealed = new Map(
@@ -161,12 +166,13 @@ function statementsOf(state: SealedState): string[] {
 
 function sealingWords({ sealing }: SealedState): string[] {
   if (sealing === undefined) return [];
-  const { offline, privileged, revoked, network6 } = sealing;
+  const { offline, privileged, revoked, network6, suffix } = sealing;
   return [
     ...offline.map((print) => `offline CA ${print}`),
     ...privileged.map((each) => `privileged ${sideWords({ group: each })}: only an offline CA gives it`),
     ...revoked.map((print) => `revoked certificate ${print}`),
     ...(network6 === undefined ? [] : [`sealed network ${network6}`]),
+    ...(suffix === undefined ? [] : [`names end with ${suffix}`]),
   ];
 }
 
