@@ -50,7 +50,17 @@ const pictures: readonly [
   ],
   ["access", "access/", addRule],
   ["activity", "activity/", (page) => page.locator(".log > li").first().waitFor()],
+  ["past", "past/", askPast],
 ];
+
+/** Who can reach a database now, by which rule. */
+async function askPast(page: Page): Promise<void> {
+  await page.getByLabel("Moment").fill(new Date().toISOString().slice(0, 19));
+  await page.getByLabel("To node").fill("db-1");
+  await page.getByRole("textbox", { name: "On" }).fill("tcp/5432");
+  await page.getByRole("button", { name: "Look" }).click();
+  await page.getByRole("heading", { name: "By these rules" }).waitFor();
+}
 
 /** A rule that is not saved yet, with what it would change. */
 async function addRule(page: Page): Promise<void> {

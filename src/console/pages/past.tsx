@@ -76,35 +76,37 @@ export function PastPage() {
       <div class="stackd">
         <Panel title="Who could reach what" hasRoom={true}>
           <form onSubmit={form.submit}>
-            <Text
-              label="Moment"
-              help="In the time zone of this browser."
-              value={asked.at}
-              set={set("at")}
-              control={{ type: "datetime-local", required: true, step: 1 }}
-            />
-            <Listed
-              label="To node"
-              help="Empty: the whole policy."
-              offered={namesLike(asked.to)}
-              value={asked.to}
-              set={set("to")}
-            />
-            <Listed
-              label="From node"
-              help="Empty: every node that could reach it."
-              offered={namesLike(asked.from)}
-              value={asked.from}
-              set={set("from")}
-            />
-            <Text
-              label="On"
-              help="Empty: all that was permitted."
-              errors={wrong}
-              value={asked.packet}
-              set={set("packet")}
-              control={{ maxlength: 12, placeholder: "tcp/5432", autocomplete: "off" }}
-            />
+            <div class="pair">
+              <Text
+                label="Moment"
+                help="In the time zone of this browser."
+                value={asked.at}
+                set={set("at")}
+                control={{ type: "datetime-local", required: true, step: 1 }}
+              />
+              <Text
+                label="On"
+                help="Empty: all that was permitted."
+                errors={wrong}
+                value={asked.packet}
+                set={set("packet")}
+                control={{ maxlength: 12, placeholder: "tcp/5432", autocomplete: "off" }}
+              />
+              <Listed
+                label="To node"
+                help="Empty: the whole policy."
+                offered={namesLike(asked.to)}
+                value={asked.to}
+                set={set("to")}
+              />
+              <Listed
+                label="From node"
+                help="Empty: every node that could reach it."
+                offered={namesLike(asked.from)}
+                value={asked.from}
+                set={set("from")}
+              />
+            </div>
             <FormFailure error={form.error} />
             <p class="group mt8">
               <Button
