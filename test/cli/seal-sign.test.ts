@@ -152,7 +152,13 @@ test("a group that a sealed node gains waits for the signer, who needs no words 
   ]);
   expect(decodeBundle((await filesOf("store"))["host.crt"] ?? "")[0]?.groups).toEqual(["db", "web"]);
   await node(["update", "acme", "store", "--remove-group", "web"]);
+  const [, known = ""] =
+    /hash ([0-9a-f]{64})/.exec((await runAdmin(data, ["seal", "show", "acme"])).out) ?? [];
+  // A signer who did not make the certificate cannot revoke it.
+  const other = await sign(["--known", known], "of another signer");
+  expect(other.err).toContain("! store loses rights, and your records have no certificate of it to revoke");
   const lost = await sign(["--yes"]);
+  expect(lost.err).not.toContain("loses rights");
   expect([lost.status, lost.err]).toEqual([0, expect.stringContaining("+ revoked certificate ")]);
   expect(held(3).state.sealing?.revoked).toHaveLength(1);
   const shown = await adminJson(data, ["seal", "show", "acme"]);

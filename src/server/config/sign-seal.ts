@@ -135,6 +135,20 @@ function revokedIn(
   return [...new Set(all)].sort();
 }
 
+/**
+ * Nodes that lose their key or a group, and of whose certificates these records have none: another signer made them, and the
+ * next seal does not revoke them.
+ */
+export function unrecorded(before: SealedState | undefined, after: SealedState, issued: Issued): string[] {
+  const present = new Map(after.nodes.map(({ name, identity }) => [name, identity]));
+  return (before?.nodes ?? []).flatMap(({ name, identity: held }) => {
+    if (held === undefined) return [];
+    const now = present.get(name);
+    const isLess = now?.key !== held.key || held.groups.some((group) => !now.groups.includes(group));
+    return isLess && !issued.some((each) => each.name === name && each.key === held.key) ? [name] : [];
+  });
+}
+
 /** Those that get a certificate now. */
 export function dueIn(sealable: readonly Sealable[], nowMs: number, renewAll = false): Sealable[] {
   return sealable.filter(

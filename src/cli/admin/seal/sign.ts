@@ -176,6 +176,10 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   if (mode === "enforce" && newest?.seal.mode !== "enforce")
     refuseEarly(signing.obstacles(asked, state, buildInfo.version));
   showChanges(context, next, known, newest, { state, signers, mode }, made, due);
+  for (const name of signing.unrecorded(newest?.seal.state, state, plan.issued))
+    output.say(
+      `! ${name} loses rights, and your records have no certificate of it to revoke: let the signer who made it sign this, or use their records`,
+    );
   const number = made?.number ?? newest?.seal.number ?? 1;
   const effect = `sign ${countOf(due.length, "node")} and seal ${number} of ${slug}`;
   const again = shown.seals.at(-1) ?? { text: "", signatures: [] };
