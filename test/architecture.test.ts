@@ -226,6 +226,7 @@ describe("floors", () => {
       { name: "exit", holds: "the way of this machine's packets to an exit, and being one" },
       { name: "names", holds: "names of nodes for the programs of this machine" },
       { name: "edge", holds: "what an organization needs beside its engine, all the time" },
+      { name: "drill", holds: "this node's part in a drill: a dead port, and which peers are lost" },
       { name: "contact", holds: "talking to the control plane and applying what it says" },
       { name: "enroll", holds: "registration, services, leaving" },
       { name: "update", holds: "updates of agent and engine" },

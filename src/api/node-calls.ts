@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { CheckinAnswer, CheckinRequest } from "../protocol/checkin.ts";
 import { DownloadAnswer } from "../protocol/download.ts";
+import { DrillReport } from "../protocol/updates/drill.ts";
 import { UpdateReport } from "../protocol/updates/order.ts";
 import { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../protocol/registration.ts";
 import { endpoint, isOn } from "./endpoint.ts";
@@ -51,6 +52,20 @@ export const nodeCallsApi = {
     summary: "How far the node is with an update in rings",
     fresh: false,
     body: UpdateReport,
+    answers: { 204: { description: "It is noted" } },
+    errors: ["not_found", "node_revoked", "conflict"],
+  }),
+  drill: endpoint({
+    name: "nodes_drill_report",
+    method: "POST",
+    path: "/api/org/{slug}/nodes/{id}/drill_report/",
+    access: "admin",
+    node: true,
+    quiet: true,
+    scope: "nodes",
+    summary: "Which peers the node lost during a drill",
+    fresh: false,
+    body: DrillReport,
     answers: { 204: { description: "It is noted" } },
     errors: ["not_found", "node_revoked", "conflict"],
   }),

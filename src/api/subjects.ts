@@ -1,6 +1,7 @@
 // All endpoints of the contract, for code that enumerates them.
 
 import { paramPattern, type Endpoint } from "./endpoint.ts";
+import { drillsApi } from "./drills/drills.ts";
 import { authoritiesApi, rolloutsApi, sealsApi } from "./rollouts.ts";
 import { enrollmentsApi, reauthenticationsApi } from "./enrollments.ts";
 import { eventsApi } from "./events.ts";
@@ -39,6 +40,7 @@ const subjects = [
   alarmsApi,
   authoritiesApi,
   rolloutsApi,
+  drillsApi,
   enrollmentsApi,
   reauthenticationsApi,
   eventsApi,

@@ -143,6 +143,10 @@ const sections: readonly Section[] = [
         { description: "Carry out an update in rings (started by the daemon)" },
         async () => (await import("./install/update-run.ts")).command,
       ),
+      "drill-run": lazyCommand(
+        { description: "Carry out this node's part in a drill (started by the daemon)" },
+        async () => (await import("./install/drill-run.ts")).command,
+      ),
       edge: lazyCommand(
         { description: "Run what an organization needs beside its engine (used by the systemd unit)" },
         async () => (await import("./node/edge.ts")).command,

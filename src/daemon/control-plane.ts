@@ -15,7 +15,11 @@ import { followOnce, followOrganization, type FollowEdge } from "../node/contact
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine } from "../node/engine/overlay.ts";
-import { makeStartUpdate, type UpdateSettings } from "../node/contact/requests/update-orders.ts";
+import {
+  makeStartDrill,
+  makeStartUpdate,
+  type UpdateSettings,
+} from "../node/contact/requests/update-orders.ts";
 import type { Confirmation } from "../protocol/confirmation.ts";
 import { confirmationIn } from "../protocol/confirmation.ts";
 import type { Healing } from "../protocol/path-report.ts";
@@ -95,6 +99,7 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
       news.confirmation(confirmationIn(answer));
     },
     startUpdate: makeStartUpdate(settings, system),
+    startDrill: makeStartDrill(settings, system),
     onSync: (sync) => news.restartPending(sync.restartPending),
   });
   return {

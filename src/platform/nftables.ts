@@ -12,8 +12,8 @@ type Edge = Pick<System, "run" | "platform">;
 const programs = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"];
 const timeoutMs = 5000;
 
-/** What puts rules into the kernel: counting of relays, routers, exit nodes, counting of flows. */
-export type TablePart = "relay" | "routes" | "exit" | "flows";
+/** What puts rules into the kernel: counting of relays, routers, exit nodes, counting of flows, drills. */
+export type TablePart = "relay" | "routes" | "exit" | "flows" | "drill";
 
 export const tableOf = (part: TablePart, slug: string) => `${brand.id}-${part}-${slug}`;
 

@@ -1,6 +1,7 @@
 // Check-ins, and the renewal of certificates. Tolerant, because the other side may be newer.
 
 import * as v from "valibot";
+import { DrillOrder } from "./updates/drill.ts";
 import { MayUpdate, UpdateOrder } from "./updates/order.ts";
 import { AdvertisedList } from "./routing/advertised.ts";
 import { NamesRequest } from "./names.ts";
@@ -61,6 +62,8 @@ export const CheckinRequest = v.object({
   updates: v.fallback(v.optional(MayUpdate), undefined),
   /** What the seal of the node speaks against; absent: nothing. Former servers ignore it. */
   seal_refused: v.fallback(v.optional(SealRefused), undefined),
+  /** The number of the last drill that the node took; 0: none. Older nodes do not send it, and are told of none. */
+  drill: v.fallback(v.optional(wholeNumber), undefined),
   /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
   leaving: v.optional(v.boolean()),
 });
@@ -99,6 +102,8 @@ export const CheckinAnswer = v.object({
   left: v.optional(v.boolean()),
   /** An order that the node has not taken. One that cannot be read must not keep anything else from the node. */
   update: v.fallback(v.optional(UpdateOrder), undefined),
+  /** A drill that the node has not taken. */
+  drill: v.fallback(v.optional(DrillOrder), undefined),
   /** A signed Move, for nodes that pin the control plane's own CA. Unknown here: it must not keep an order from the node. */
   move: v.optional(v.unknown()),
 });

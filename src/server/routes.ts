@@ -20,6 +20,7 @@ import {
   providersApi,
 } from "../api/providers.ts";
 import { attentionApi, flowsApi, pathsApi, routesApi } from "../api/paths.ts";
+import { drillsApi } from "../api/drills/drills.ts";
 import { authoritiesApi, rolloutsApi, sealsApi } from "../api/rollouts.ts";
 import { eventsApi } from "../api/events.ts";
 import { phonesApi } from "../api/phones.ts";
@@ -112,6 +113,7 @@ export function allRoutes(services: Services): Route[] {
     ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),
     ...attach(authoritiesApi, async () => (await import("./rollout/routes.ts")).authorityHandlers(services)),
     ...attach(rolloutsApi, async () => (await import("./rollout/routes.ts")).rolloutHandlers(services)),
+    ...attach(drillsApi, async () => (await import("./rollout/routes.ts")).drillHandlers(services)),
     ...attach(eventsApi, async () => (await import("./audit/routes.ts")).eventHandlers(services)),
     ...attach(alarmsApi, async () => (await import("./alarms/routes.ts")).alarmHandlers(services)),
     ...attach(webhooksApi, async () => (await import("./webhooks/routes.ts")).webhookHandlers(services)),

@@ -38,6 +38,7 @@ import { makeBudget, type Budget } from "./retention/budget.ts";
 import { makeStreams, type Streams } from "./stream/streams.ts";
 import { shareThrottle } from "./store/shared-throttle.ts";
 import { returnNode } from "./nodes/lifecycle/ephemeral.ts";
+import { makeLiveDrills } from "./rollout/drills.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 
 export type Services = ServerOptions & {
@@ -131,6 +132,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
       refusals,
       names,
       heavyWork,
+      drills: makeLiveDrills(options, changes),
       afterConfirmation,
       bringBack: (orgId, nodeId) => returnNode({ ...options, authorities }, orgId, nodeId),
     }),

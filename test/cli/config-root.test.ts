@@ -122,6 +122,7 @@ const lines: Readonly<Record<string, string[] | string>> = {
   version: "asks nothing",
   completion: "asks nothing",
   "update-run": "it asks like `peers`",
+  "drill-run": "it asks like `peers`",
   "self-update": "restarts the services of this machine, whatever they run",
 };
 

@@ -300,6 +300,13 @@ async function noteRollouts(): Promise<void> {
   await note("rollout abort acme 1");
 }
 
+async function noteDrills(): Promise<void> {
+  await note("drill show acme");
+  await note("drill relay-away acme");
+  await note("drill lighthouse-away acme --for 5s");
+  await note("drill control-plane-away acme --for 20m");
+}
+
 async function noteData(): Promise<void> {
   const elsewhere = join(place, "elsewhere");
   await note("ca show acme");
@@ -325,6 +332,7 @@ async function noteData(): Promise<void> {
   await register("plotter", made.token);
   await note("diff acme plotter");
   await noteRollouts();
+  await noteDrills();
   await note(`backup ${place}/backup.db --dry-run`);
   await note(`backup ${place}/backup.db`);
   await note(`restore ${place}/backup.db`);

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { factsOf as drillFacts } from "../../src/cli/admin/nodes/drill.ts";
 import { factsOf } from "../../src/cli/admin/nodes/rollout.ts";
 import { outcomeText } from "../../src/cli/install/overlay-install.ts";
 import { renderChecks } from "../../src/node/doctor/check.ts";
@@ -43,4 +44,25 @@ test("a rollout names its watch, its hours, and until when it waits for them", (
   ]);
   const watched = [90, 1800, 3600].map((watch_s) => factsOf({ ...shown, watch_s })[0]?.split(" for ")[1]);
   expect(watched).toEqual(["90 seconds", "30 minutes", "1 hour"]);
+});
+
+test("a drill says who was not away, that nobody lost anybody, and when it proves nothing", () => {
+  const none = { count: 0, first: [] };
+  const hub = { node: 1, node_name: "hub", state: "began", reason: "" };
+  const at = { begins_at: "2026-11-28T10:00:00Z", ends_at: "2026-11-28T10:01:00Z", ended_at: null };
+  const shown = { id: 3, kind: "lighthouse-away", state: "ended", nodes: [hub], for_s: 60, ...at };
+  const drill = { ...shown, reported: 2, watched: 3, silent: none, too_old: none, losses: [], left_out: 0 };
+  expect(drillFacts(drill)).toEqual([
+    "Drill 3: lighthouse-away (hub) for 60 s from 2026-11-28T10:00:00Z, ended",
+    "Nobody lost anybody.",
+    "2 nodes reported, which watched 3 peers.",
+  ]);
+  expect(drillFacts({ ...drill, watched: 0 })[1]).toContain("proves nothing");
+  const refused = { ...hub, state: "refused", reason: "this machine has no nft (the package nftables)" };
+  const silent = { count: 3, first: ["a", "b"] };
+  expect(drillFacts({ ...drill, nodes: [refused], silent }).slice(1)).toEqual([
+    "hub was not away: this machine has no nft (the package nftables)",
+    "2 nodes reported, which watched 3 peers.",
+    "No report of a, b and 1 more.",
+  ]);
 });

@@ -289,6 +289,11 @@ const elsewhere: Record<string, string> = {
   "admin domain check": "it needs a TXT record",
   "admin domain vouch": "test/cli/admin-domain.test.ts",
   "admin domain delete": "test/cli/admin-domain.test.ts",
+  "drill-run": "the daemon starts it, with an order; test/e2e/drills.test.ts",
+  "admin drill lighthouse-away": "one request; test/e2e/drills.test.ts, as those below",
+  "admin drill relay-away": "one request",
+  "admin drill control-plane-away": "one request",
+  "admin drill show": "it only reads",
   "update-run": "the daemon starts it, with an order; test/node/contact/requests/update-orders.test.ts",
   "admin rollout create":
     "it needs a node that permits it; test/server/rollout/rollouts.test.ts, as those below",

@@ -65,6 +65,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "policy/document.ts": { "#known": "part", offsets: "part" },
   "policy/read-policy.ts": { words: "program" },
   "policy/reach.ts": { find: "part", known: "part" },
+  "rollout/drills.ts": { open: "row", running: "row" },
   "retention/budget.ts": { known: "row", measuring: "waiting" },
   "store/intern.ts": { known: "max" },
   "store/notices.ts": { channels: "program", gaps: "waiting", listeners: "program", own: "waiting" },

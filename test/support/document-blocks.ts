@@ -84,6 +84,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     "docs/rollouts.md: agent admin rollout create acme --engine 1.12.0",
     "docs/rollouts.md: agent admin rollout list acme",
   ]),
+  ...notHere("test/e2e/drills.test.ts takes a lighthouse away", [
+    "docs/rollouts.md: agent admin drill lighthouse-away acme --for 60s",
+  ]),
   // While all is well: later blocks close ports, and make this machine a router that may not forward.
   "docs/troubleshooting.md: agent doctor": { on: "web" },
   "docs/troubleshooting.md: agent doctor --bundle report.tar.gz": { on: "web" },

@@ -277,6 +277,19 @@ export const aRelay: Maker = async (world, who) => {
   await world.server.db.write((tx) => tx.run("UPDATE nodes SET is_relay = 1 WHERE id = $1", [Number(id)]));
   return { id: Number(id), body: { limit_bytes: 500_000_000_000 } };
 };
+export const noDrill: Maker = async ({ server }) => {
+  await server.db.write((tx) => tx.run("UPDATE drills SET ended_at = 1"));
+  return {};
+};
+/** The body: what the world's node reports of it. */
+export const aDrill: Maker = async (world, who) => {
+  const { server, acme, token } = world;
+  await noDrill(world, who);
+  const body = { kind: "control-plane-away", for_s: 10 };
+  await server.send("POST", "/api/org/acme/drills/", { token: token("owner") ?? "", body });
+  const row = await server.db.get("SELECT max(begins_at) AS at FROM drills WHERE org_id = $1", [acme.id]);
+  return { body: { order: Number(row?.["at"]), state: "ended", peers: 1 } };
+};
 /** No rollout is open, and the engine of the world's node may be updated. */
 export const noRollout: Maker = async ({ server, node }) => {
   await server.db.write(async (tx) => {

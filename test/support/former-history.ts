@@ -19,7 +19,7 @@ export async function undoHistory(sql: SQL): Promise<void> {
     DROP COLUMN may_update, DROP COLUMN update_order, DROP COLUMN seal_refused`;
   await sql`ALTER TABLE policies DROP COLUMN seals`;
   await sql`ALTER TABLE authorities DROP COLUMN offline`;
-  await sql`DROP TABLE rollout_nodes, rollouts`;
+  await sql`DROP TABLE rollout_nodes, rollouts, drill_nodes, drills`;
   await sql`DROP TABLE alarms`;
   await sql`DROP INDEX paths_peer`;
   await sql`ALTER TABLE webhooks DROP COLUMN format, DROP COLUMN quiet_hours`;

@@ -16,6 +16,7 @@ const name = () => import("./nodes/name.ts");
 const path = () => import("./nodes/path.ts");
 const relay = () => import("./nodes/relay.ts");
 const route = () => import("./nodes/route.ts");
+const drill = () => import("./nodes/drill.ts");
 const rollout = () => import("./nodes/rollout.ts");
 const rule = () => import("./rule.ts");
 const flow = () => import("./flow.ts");
@@ -252,6 +253,22 @@ export const adminCommands: CommandTable = {
   "admin rollout abort": lazyCommand(
     { description: "End an update in rings; its present ring goes back" },
     async () => (await rollout()).abort,
+  ),
+  "admin drill lighthouse-away": lazyCommand(
+    { description: "Take a lighthouse away for a while, and report who lost whom" },
+    async () => (await drill()).lighthouseAway,
+  ),
+  "admin drill relay-away": lazyCommand(
+    { description: "Take a relay away for a while, and report who lost whom" },
+    async () => (await drill()).relayAway,
+  ),
+  "admin drill control-plane-away": lazyCommand(
+    { description: "Let nodes do without the control plane for a while, and report who lost whom" },
+    async () => (await drill()).controlPlaneAway,
+  ),
+  "admin drill show": lazyCommand(
+    { description: "Show a drill: who lost whom, and for how long" },
+    async () => (await drill()).show,
   ),
   "admin route list": lazyCommand(
     { description: "List the networks behind nodes, their routers, and what waits for approval" },

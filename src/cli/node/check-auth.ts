@@ -81,7 +81,7 @@ async function check(
       if (access === "revoked") return { report, status: revokedStatus(action) };
       return { report, status: result === "returned" ? 1 : 0 };
     }
-    const { makeStartUpdate } = await import("../../node/contact/requests/update-orders.ts");
+    const { makeStartDrill, makeStartUpdate } = await import("../../node/contact/requests/update-orders.ts");
     const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
     const edge = makeOrganizationEdge(organization, settings, {
       system,
@@ -92,7 +92,16 @@ async function check(
     const { savingHealth } = await import("../../node/contact/requests/server-health.ts");
     const watched = { settings, system, log, versionOf, isLong: waitS >= 5 };
     return await savingHealth(organization, watched, (watch) =>
-      checkAuth(organization, { ...edge, ...watch, startUpdate: makeStartUpdate(settings, system) }, waitS),
+      checkAuth(
+        organization,
+        {
+          ...edge,
+          ...watch,
+          startUpdate: makeStartUpdate(settings, system),
+          startDrill: makeStartDrill(settings, system),
+        },
+        waitS,
+      ),
     );
   } catch (error) {
     return unsure(slug, error);

@@ -123,6 +123,8 @@ export type CheckInOptions = {
   leaving?: true;
   /** Of a lighthouse or relay: the port of its TCP fallback; 0: none. */
   tcp?: number;
+  /** The number of the last drill that was taken; 0: none. */
+  drill?: number;
   /** A lighthouse asks whether another node is online. */
   others?: true;
   /** The content of sync.json, if the caller has read it. */
@@ -163,7 +165,13 @@ export async function checkIn(
       seal_refused: damage === undefined ? refusedOf(state?.seal) : undefined,
     }),
     ...(options.others === undefined ? {} : { others: true }),
-    ...given({ machine: options.machine, time: options.time, leaving: options.leaving, tcp: options.tcp }),
+    ...given({
+      machine: options.machine,
+      time: options.time,
+      leaving: options.leaving,
+      tcp: options.tcp,
+      drill: options.drill,
+    }),
   };
   return client.checkin(slug, config.node_id, request, options);
 }

@@ -34,6 +34,7 @@ import { isApplied, readSyncState, type SyncState } from "../files/generations.t
 import type { Damage, Organization } from "../files/organizations.ts";
 import { keepCopy, openForRevocations } from "../files/damaged-organization.ts";
 import { updateOrderPath } from "../files/update-order.ts";
+import { drillPath, planeAwayMs, readDrill } from "../files/drill-state.ts";
 import { readRevokedNote } from "../files/revoked-notes.ts";
 import { acceptAndCarryOut, handleRefusal, obeyOrder } from "./obey-orders.ts";
 import type { SyncResult } from "./sync.ts";
@@ -64,6 +65,8 @@ export type FollowEdge = {
   onSync?(result: SyncResult): void;
   /** Starts the program that carries out an update of this organization. Undefined: its orders are not taken here. */
   startUpdate?(slug: string): Promise<void>;
+  /** The same for a drill. */
+  startDrill?(slug: string): Promise<void>;
 };
 
 /** The result of one turn: `ok`, or an order that stopped or started the overlay. */
@@ -115,7 +118,15 @@ async function takeTurns(
   const pace = makePace(edge.system);
   if (edge.startUpdate !== undefined && existsSync(updateOrderPath(organization.directory)))
     await (await import("./requests/update-orders.ts")).resumeUpdate(organization, edge);
+  if (edge.startDrill !== undefined && existsSync(drillPath(organization.directory)))
+    await (await import("./requests/drill-orders.ts")).resumeDrill(organization, edge);
   do {
+    const awayMs = awayInDrill(organization, edge);
+    if (awayMs > 0) {
+      const ms = Math.min(awayMs, leftS() * 1000);
+      await pauseAfterTurn(organization, edge, { ms, refused: undefined, signal, onPause });
+      continue;
+    }
     const state = await syncLocally();
     // Before the check-in: another process may have changed the configuration, and the control plane may be away.
     refreshPackets();
@@ -152,6 +163,10 @@ async function takeTurns(
     if (pauseMs > 0) await pauseAfterTurn(organization, edge, { ms, refused, signal, onPause });
   } while (!signal.aborted && leftS() >= 1);
 }
+
+/** In a drill without the control plane, nothing is asked until its end. A user's commands ask all the same. */
+const awayInDrill = ({ directory, config }: Organization, { system }: FollowEdge): number =>
+  existsSync(drillPath(directory)) ? planeAwayMs(directory, config.ephemeral === true, system.now()) : 0;
 
 /** `refused`: the version that could not be applied, so that a newer one ends the pause. */
 async function pauseAfterTurn(
@@ -203,11 +218,20 @@ function tcpPort(organization: Organization): number {
   return listener === undefined ? 0 : tcpPortOf(listener);
 }
 
+/** The number of the drill that was taken last; undefined: this program takes none. */
+const lastDrill = (directory: string, startDrill: FollowEdge["startDrill"]): number | undefined =>
+  startDrill === undefined
+    ? undefined
+    : existsSync(drillPath(directory))
+      ? (readDrill(directory)?.order ?? 0)
+      : 0;
+
 /** The parts of a check-in beside the node's state, for its roles and reporter. */
 async function reportBeside(
   { config, ...organization }: Organization,
-  { light, paths, system }: FollowEdge,
-): Promise<Pick<CheckInOptions, "paths" | "relayed" | "flows" | "others" | "addresses" | "tcp">> {
+  { light, paths, system, startDrill }: FollowEdge,
+): Promise<Pick<CheckInOptions, "paths" | "relayed" | "flows" | "others" | "addresses" | "tcp" | "drill">> {
+  const { directory } = organization;
   const reported = paths?.report();
   const relayed = config.is_relay
     ? await (await import("./relayed.ts")).relayedReport({ ...organization, config }, system)
@@ -219,7 +243,7 @@ async function reportBeside(
   const addresses = light?.addresses();
   return {
     relayed,
-    ...given({ addresses, flows, paths: reported }),
+    ...given({ addresses, flows, paths: reported, drill: lastDrill(directory, startDrill) }),
     ...(light !== undefined && config.is_lighthouse ? { others: true as const } : {}),
     ...(isHub(config) ? { tcp: tcpPort({ ...organization, config }) } : {}),
   };
@@ -252,6 +276,8 @@ export async function followOnce(
     await (await import("./move-control-plane.ts")).obeyMove(answer.move, organization, edge);
   if (answer.update !== undefined || existsSync(updateOrderPath(directory)))
     await (await import("./requests/update-orders.ts")).takeUpdateOrder(answer.update, organization, edge);
+  if (answer.drill !== undefined)
+    await (await import("./requests/drill-orders.ts")).takeDrill(answer.drill, organization, edge);
   await names.addAnswer(answer.names, askNames);
   const isNew = async () =>
     answer.config_changed ||

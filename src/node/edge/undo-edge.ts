@@ -1,4 +1,4 @@
-// What exits, routers and the counting of relays and flows changed of this machine is taken back here, whatever the reason: an
+// What exits, routers and the counting of relays and flows, and drills changed of this machine is taken back here, whatever the reason: an
 // organization is left, or the program is uninstalled.
 
 import { join } from "node:path";
@@ -38,6 +38,7 @@ async function undoChanges(
     ...(await routerRemoval(place.directory, system, gone)),
     ...(await tableRemoval("relay", place.slug, system)),
     ...(await tableRemoval("flows", place.slug, system)),
+    ...(await tableRemoval("drill", place.slug, system)),
   ];
 }
 

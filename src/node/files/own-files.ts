@@ -24,6 +24,7 @@ const obeyed = [
   "orders.json",
   "hosts.json",
   "update-order.json",
+  "drill.json",
 ];
 
 /** Files that root obeys although other users can change them. For doctor. */

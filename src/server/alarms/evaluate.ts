@@ -4,6 +4,7 @@
 import { messageOf } from "../../base/errors.ts";
 import { alarmKinds, type AlarmKind } from "../../api/webhooks.ts";
 import type { ServerOptions } from "../options.ts";
+import { openDrills } from "../rollout/drills.ts";
 import type { Silence } from "../nodes/contact/away.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, inParts, integer, places, queryAll } from "../store/table.ts";
@@ -60,13 +61,17 @@ export function makeAlarms({ db, log }: Services): (silence: Silence | undefined
       ),
     );
     const after: BrokenSince = new Map();
+    const inDrill = await openDrills(db, silence.now);
     for (const org of await queryAll(db, ruledPick, organizations)) {
       const own: FollowedAlarm[] = openBy.get(org.id) ?? [];
       const silent = silentBy.get(org.id) ?? [];
       const isBusy = silent.length > 0 || own.length > 0 || brokenIn.has(org.id);
       if (!isBusy && !isSlow) continue;
       // One organization must not keep the others from being told.
-      await evaluate({ db, org, silence, open: own, isSlow, before, after }, silent).catch((error: unknown) =>
+      await evaluate(
+        { db, org, silence, open: own, isSlow, isDrill: inDrill.has(org.id), before, after },
+        silent,
+      ).catch((error: unknown) =>
         log.warn("The alarms of an organization could not be evaluated; retrying", {
           organization: org.slug,
           reason: messageOf(error),
@@ -87,6 +92,8 @@ type Turn = {
   silence: Silence;
   open: FollowedAlarm[];
   isSlow: boolean;
+  /** A drill takes nodes away, or has just ended. */
+  isDrill: boolean;
   before: BrokenSince;
   after: BrokenSince;
 };
@@ -97,8 +104,8 @@ async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
   for (const [at, alarm] of turn.open.entries()) turn.open[at] = await withoutRevoked(db, alarm, silentIds);
   const words = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
   const pairs = await readBroken(db, org.id, silence, words, turn);
-  // Until nodes had time to be heard again, none is away and none is well.
-  if (isSettled(silence)) {
+  // Until nodes had time to be heard again, none is away and none is well. What a drill breaks is the drill's report.
+  if (isSettled(silence) && !turn.isDrill) {
     const away = await readAway(db, org, silence, silent);
     await lookAtAway(turn, away);
     await lookAtPaths(turn, away, pairs);

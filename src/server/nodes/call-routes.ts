@@ -4,6 +4,7 @@ import { given } from "../../base/given.ts";
 import type { nodeCallsApi } from "../../api/node-calls.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
+import { takeDrillReport } from "../rollout/drills.ts";
 import { takeUpdateReport } from "../rollout/update-reports.ts";
 import { noContent } from "../http/reply.ts";
 import { actorOf } from "../audit/record.ts";
@@ -50,6 +51,10 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
   },
   async update(call, report) {
     await takeUpdateReport(services, call.org.id, call.id(), report);
+    return noContent;
+  },
+  async drill(call, report) {
+    await takeDrillReport(services, call.org.id, call.id(), report);
     return noContent;
   },
 });

@@ -1,10 +1,12 @@
 // Handlers of src/api/rollouts.ts.
 
+import type { drillsApi } from "../../api/drills/drills.ts";
 import type { authoritiesApi, rolloutsApi } from "../../api/rollouts.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply } from "../http/lists.ts";
 import type { Services } from "../services.ts";
+import { createDrill, listDrills } from "./drills.ts";
 import { createRollout, findRollout, listMembers, listRollouts, steerRollout } from "./rollouts.ts";
 import { showAuthorities, steerRotation } from "./rotation-commands.ts";
 
@@ -29,3 +31,11 @@ export const rolloutHandlers = (services: Services): Handlers<typeof rolloutsApi
     }),
   };
 };
+
+export const drillHandlers = (services: Services): Handlers<typeof drillsApi> => ({
+  list: async ({ org }, { id }) => ({ body: await listDrills(services, org, id) }),
+  create: async (call, input) => ({
+    status: 201,
+    body: await createDrill(services, call.org, input, actorOf(call)),
+  }),
+});

@@ -38,7 +38,7 @@ export interface Transaction extends Reader {
  * of an organization whose nodes have news. `node`: `<organization id>/<node id>`, one node has news. `throttle`: what a
  * replica counted (shared-throttle.ts). `names`: the payload is the id of an organization whose names changed.
  */
-export type Channel = "auth" | "organization" | "node" | "throttle" | "names";
+export type Channel = "auth" | "organization" | "node" | "throttle" | "names" | "drill";
 
 export interface Database extends Reader {
   dialect: "sqlite" | "postgres";

@@ -55,6 +55,7 @@ import {
   usedChallenges,
 } from "./tables/users.ts";
 import { policies, firewallRules } from "./tables/policies.ts";
+import { drillNodes, drills } from "./tables/drills.ts";
 import { rolloutNodes, rollouts } from "./tables/rollouts.ts";
 import { flows, paths as pathTable, relayTraffic } from "./tables/paths.ts";
 import { historySteps, policyChanges } from "./tables/policy-changes.ts";
@@ -336,6 +337,8 @@ const steps: readonly (readonly Statement[])[] = [
   [organizations.add("portMapping")],
   // 68
   [nodes.add("sealRefused")],
+  // 69
+  [...drills.create, ...drillNodes.create],
 ];
 
 /**

@@ -16,7 +16,14 @@ export const newestNoticeSql = "SELECT coalesce(max(id), 0) AS n FROM notices";
 export const noticesAfterSql = `SELECT ${columns.select()} FROM notices WHERE id > $1 ORDER BY id`;
 export const parseNotice = columns.parse;
 
-const channels: ReadonlySet<string> = new Set<Channel>(["auth", "organization", "node", "throttle", "names"]);
+const channels: ReadonlySet<string> = new Set<Channel>([
+  "auth",
+  "organization",
+  "node",
+  "throttle",
+  "names",
+  "drill",
+]);
 
 /** The channels that this version knows. A newer process may use more. */
 export function isKnown<T extends { channel: string }>(notice: T): notice is T & { channel: Channel } {

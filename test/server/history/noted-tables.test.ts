@@ -7,7 +7,7 @@ import { newestVersion, schemaStatements } from "../../../src/server/store/migra
 import { parts } from "../../../src/server/store/tables/policy-changes.ts";
 
 /** They hold users' sign-ins, what nodes report, deliveries, and who may administer: none changes what an engine lets through. */
-const otherTables = `addresses alarms browser_sessions deliveries device_requests enrollments events flows held_names identities
+const otherTables = `addresses alarms browser_sessions deliveries device_requests drill_nodes drills enrollments events flows held_names identities
   identity_providers known_networks leases meta migrations notices online_counts organization_identities owner_proofs
   passkeys password_resets paths policy_changes provider_grants recovery_codes refresh_tokens registrants
   registration_requests registration_tokens relay_traffic replicas retired_tokens rollout_nodes rollouts sent_configs sent_files server_samples

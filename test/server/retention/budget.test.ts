@@ -221,6 +221,7 @@ test("every request that changes an organization is refused at the maximum, or n
     firewall_rules_test: "stores nothing",
     members_partial_update: "takes rights away too; the row has a fixed size",
     nodes_checkin: "nodes go on",
+    nodes_drill_report: "a row for each node of a drill, of which 20 are kept, with a maximum of peers",
     nodes_reauthenticate: "one time; the row has a fixed size",
     nodes_register: "checks after the credential, see above",
     nodes_renew_cert: "nodes go on",

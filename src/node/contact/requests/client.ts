@@ -19,6 +19,7 @@ import { DownloadAnswer, maxEtagLength } from "../../../protocol/download.ts";
 import { ErrorBody } from "../../../protocol/error-body.ts";
 import { RegisterAnswer, RegisterWaiting, type RegisterRequest } from "../../../protocol/registration.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
+import type { DrillReport } from "../../../protocol/updates/drill.ts";
 import type { UpdateReport } from "../../../protocol/updates/order.ts";
 import { readCapped } from "../../../base/read-capped.ts";
 import type { FetchInit, System } from "../../../base/system.ts";
@@ -114,6 +115,15 @@ export function makeClient(options: ClientOptions) {
     async reportUpdate(slug: string, id: number, body: UpdateReport): Promise<void> {
       await call({
         ...request(nodeCallsApi.update, { slug, id }, body),
+        schema: v.unknown(),
+        repeatable: true,
+      });
+    },
+
+    /** Which peers the node lost during a drill. Safe to repeat. */
+    async reportDrill(slug: string, id: number, body: DrillReport): Promise<void> {
+      await call({
+        ...request(nodeCallsApi.drill, { slug, id }, body),
         schema: v.unknown(),
         repeatable: true,
       });

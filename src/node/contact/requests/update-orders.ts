@@ -49,14 +49,29 @@ export async function resumeUpdate({ slug, directory }: Place, { startUpdate, lo
   );
 }
 
+type StartEdge = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">;
+
 /** Starts `agent update-run`, by the program that runs now: the former one judges the new one. */
-export const makeStartUpdate =
-  (settings: UpdateSettings, system: Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">) =>
-  async (slug: string): Promise<void> => {
-    if (!system.isRoot) return;
-    const { configRoot, stateDb, socketPath, overlayBinary, overlayBinaryGiven } = settings;
-    const engine = overlayBinaryGiven ? ["--overlay-binary", overlayBinary] : [];
-    const places = ["--config-root", configRoot, "--state-db-path", stateDb, "--socket-path", socketPath];
-    const argv = [system.executable, "update-run", slug, ...places, ...engine];
-    await startApart(`${brand.id}-update-run`, argv, system);
-  };
+export const makeStartUpdate = (settings: UpdateSettings, system: StartEdge) => async (slug: string) => {
+  if (system.isRoot) await startRun("update-run", slug, "", settings, system);
+};
+
+/** Starts `agent drill-run`: the end of this process must not end a drill's report. One for each organization. */
+export const makeStartDrill =
+  (settings: UpdateSettings, system: StartEdge) =>
+  (slug: string): Promise<void> =>
+    startRun("drill-run", slug, `-${slug}`, settings, system);
+
+async function startRun(
+  word: "update-run" | "drill-run",
+  slug: string,
+  suffix: string,
+  settings: UpdateSettings,
+  system: StartEdge,
+): Promise<void> {
+  const { configRoot, stateDb, socketPath, overlayBinary, overlayBinaryGiven } = settings;
+  const engine = overlayBinaryGiven ? ["--overlay-binary", overlayBinary] : [];
+  const places = ["--config-root", configRoot, "--state-db-path", stateDb, "--socket-path", socketPath];
+  const argv = [system.executable, word, slug, ...places, ...engine];
+  await startApart(`${brand.id}-${word}${suffix}`, argv, system);
+}

@@ -27,7 +27,8 @@ import { countedSilence, gapMs, lateMs, together, watchSilence, type Services } 
 
 const watching = organizations.pick("id", "notifyAwayMinutes", "notifyAwayFrom");
 const organizationsWatching = `SELECT ${watching.select()} FROM organizations
-  WHERE notify_away_minutes IS NOT NULL AND deleted_at IS NULL`;
+  WHERE notify_away_minutes IS NOT NULL AND deleted_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM drills d WHERE d.org_id = organizations.id AND d.ended_at IS NULL)`;
 /** Nodes of one query: few enough that check-ins do not wait for it. */
 const sliceSize = 2000;
 const endOfSlice = `SELECT coalesce(max(id), 0) AS n FROM

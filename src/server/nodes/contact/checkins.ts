@@ -5,6 +5,7 @@ import { defer } from "../../../base/defer.ts";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
+import type { DrillOrder } from "../../../protocol/updates/drill.ts";
 import type { Changes } from "../../config/changes.ts";
 import type { InTurn } from "../../http/fair-queue.ts";
 import type { NamesNews } from "../../names/organization-names.ts";
@@ -35,6 +36,7 @@ type Deps = ConsequenceDeps &
     reports: Reports;
     names: Names;
     heavyWork: InTurn;
+    drills: { orderFor(orgId: number, nodeId: number, taken: number | undefined): DrillOrder | undefined };
     /** Brings an ephemeral node back that has ended. */
     bringBack(orgId: number, nodeId: number): Promise<void>;
   };
@@ -92,8 +94,8 @@ export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "tcpChanges" | "s
     return { found: isChanged ? await read(org, nodeId) : found, reported, confirming };
   };
 
-  const answer = ({ slug }: Org, { node, version }: Current, said: Said) =>
-    withConfirmation(answerOf(time(), node, version, said), node, { publicUrl, slug });
+  const answer = ({ slug }: Org, found: Current, said: Said) =>
+    withConfirmation(answerOf(time(), found, said, deps), found.node, { publicUrl, slug });
   const withOthers = async (org: Org, nodeId: number, found: Current, said: Said) => ({
     ...answer(org, found, said),
     ...(await othersOf(deps, org, nodeId, said.request)),
@@ -151,13 +153,14 @@ export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "tcpChanges" | "s
   };
 }
 
-/** `isOther`: the node should have another version than the one that it has or refused, or an update that it has not taken. */
+/** `isOther`: the node should have another version than the one that it has or refused, or an update or a drill that it has not taken. */
 async function readNews(deps: Deps, org: Org, nodeId: number, request: CheckinRequest, reported: number) {
   const known = await newsOfNames(deps, org, nodeId, request);
   const found = await readCurrent(deps, org, nodeId);
   const isOther =
     (request.refused_config_version ?? reported) !== found.version ||
-    newOrder(found.node, request) !== undefined;
+    newOrder(found.node, request) !== undefined ||
+    newDrill(deps, found.node, request) !== undefined;
   // One change may concern configuration and names, and come between both reads: read names again.
   const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
   return { found, names, isOther };
@@ -207,11 +210,16 @@ function newOrder({ updateOrder, isEnded }: LiveNode, { updates }: CheckinReques
   return updateOrder.order > updates.order ? updateOrder : undefined;
 }
 
+/** Only for nodes that say which one they took: others would ask again at once. */
+function newDrill({ drills }: Deps, { id, orgId, isEnded }: LiveNode, { drill }: CheckinRequest) {
+  return isEnded ? undefined : drills.orderFor(orgId, id, drill);
+}
+
 function answerOf(
   now: string,
-  node: LiveNode,
-  newest: number,
+  { node, version: newest }: Current,
   { request, reported, names }: Said,
+  deps: Deps,
 ): CheckinAnswer {
   // An ended node gets no files until it comes back.
   const version = node.isEnded ? reported : newest;
@@ -222,7 +230,7 @@ function answerOf(
     config_changed: reported !== version,
     certificate_not_after: node.certificateNotAfter,
     ...(reported === version ? {} : { holds_refused: true }),
-    ...given({ names, update: newOrder(node, request) }),
+    ...given({ names, update: newOrder(node, request), drill: newDrill(deps, node, request) }),
   };
   // Repeat the order of a restore until the node has the version that came with it.
   const { order } = node;

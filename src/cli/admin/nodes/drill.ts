@@ -1,0 +1,157 @@
+// `agent admin drill …`: a lighthouse, a relay or the control plane is away for a while, and nodes report whom they lost.
+
+import type * as v from "valibot";
+import { drillsApi, type Drill } from "../../../api/drills/drills.ts";
+import { request } from "../../../api/request.ts";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import { given } from "../../../base/given.ts";
+import { countOf } from "../../../base/quantities.ts";
+import type { drillKinds } from "../../../protocol/updates/drill.ts";
+import type { Context, Implementation } from "../../command.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import { read, write } from "../api.ts";
+import { checked, isNumber, nodeByName } from "../lookup.ts";
+import { targetFlags } from "../target.ts";
+
+type Kind = (typeof drillKinds)[number];
+type Shown = v.InferInput<typeof Drill>;
+
+const line = `${brand.executable} admin drill`;
+const pollMs = 1000;
+const seconds = (value: number) => `${value.toFixed(1)} s`;
+
+const what: Record<Kind, string> = {
+  "lighthouse-away":
+    "The lighthouse's engine neither sends nor receives for that time: its UDP port is closed by nftables, for this organization\n" +
+    "alone. The kernel opens it again, even if agent and engine are killed. Its machine needs Linux and nft.",
+  "relay-away":
+    "The relay's engine neither sends nor receives for that time: its UDP port is closed by nftables, for this organization\n" +
+    "alone. The kernel opens it again, even if agent and engine are killed. Its machine needs Linux and nft.",
+  "control-plane-away":
+    "Nodes do not contact the control plane for that time: they learn of changes, revocations included, when it has ended.\n" +
+    "Ephemeral nodes go on as usual.",
+};
+
+const drill = (kind: Kind, role: "lighthouse" | "relay" | undefined): Implementation => ({
+  notes: `${what[kind]}\nIt ends by itself. This command waits for the reports of the nodes; \`drill show\` prints them again.`,
+  args: {
+    ...orgArg,
+    ...(role === undefined
+      ? {}
+      : {
+          node: {
+            type: "string",
+            valueHint: "NAME",
+            repeatable: true,
+            description: `The ${role} (repeatable; default: the only one)`,
+          } as const,
+        }),
+    for: { type: "string", valueHint: "D", description: "For how long: 10s to 10m (default: 60s)" },
+    ...targetFlags,
+  },
+  examples: [`${line} ${kind} acme --for 60s`],
+  async run(context) {
+    const { values, words, output, system } = context;
+    const [slug = ""] = words;
+    const names = role === undefined ? [] : values.list("node");
+    const forS = values.duration("for");
+    const begun = await write(context, async (api) => {
+      const nodes: number[] = [];
+      for (const name of names) nodes.push((await nodeByName(api, slug, name)).id);
+      const body = await checked(drillsApi.create.body, { kind, nodes, ...given({ for_s: forS }) });
+      return request(drillsApi.create, { slug }, body);
+    });
+    if (begun === undefined) return;
+    if (begun.too_old.count > 0) output.say(tooOld(begun));
+    const { id } = begun;
+    let said = "";
+    for (;;) {
+      const shown = await find(context, slug, id);
+      if (shown.state === "ended") return print(context, shown);
+      const now = progressOf(shown);
+      if (now !== said && system.stderr.isTerminal) output.say(now);
+      said = now;
+      await system.sleep(pollMs);
+    }
+  },
+});
+
+async function find(context: Context, slug: string, id: number | undefined): Promise<Shown> {
+  const query = id === undefined ? {} : { id: String(id) };
+  const [found] = await read(context, (api) => api.call(drillsApi.list, { slug }, query));
+  if (found !== undefined) return found;
+  const text = id === undefined ? `${slug} has had no drill` : `${slug} has no drill ${id}`;
+  throw new AppError("not_found", text, {
+    hint: `To begin one: \`${line} lighthouse-away ${slug} --for 60s\`.`,
+  });
+}
+
+export const lighthouseAway = drill("lighthouse-away", "lighthouse");
+export const relayAway = drill("relay-away", "relay");
+export const controlPlaneAway = drill("control-plane-away", undefined);
+
+export const show: Implementation = {
+  args: {
+    ...orgArg,
+    ID: {
+      type: "positional",
+      description: "The number of the drill; without it the newest one",
+      required: false,
+    },
+    ...targetFlags,
+  },
+  examples: [`${line} show acme`, `${line} show acme 3`],
+  async run(context) {
+    const [slug = "", text] = context.words;
+    if (text !== undefined && !isNumber(text))
+      throw new AppError("usage", `"${text}" is no number of a drill`);
+    print(context, await find(context, slug, text === undefined ? undefined : Number(text)));
+  },
+};
+
+function print({ output }: Context, shown: Shown): void {
+  const rows = shown.losses.map(({ node_name: node, peer_name: peer, from_s: from, until_s: until }) => [
+    node,
+    peer,
+    seconds(from),
+    until === null ? "not yet" : seconds(until),
+    until === null ? null : seconds(until - from),
+  ]);
+  const columns = ["NODE", "LOST", "FROM", "UNTIL", "FOR"];
+  output.list(shown, { columns, rows, none: "" }, `\n${factsOf(shown).join("\n")}\n`);
+}
+
+const targetsOf = ({ nodes }: Shown) => nodes.map(({ node_name: name }) => name).join(", ");
+const titleOf = (shown: Shown): string =>
+  `${shown.kind}${shown.nodes.length === 0 ? "" : ` (${targetsOf(shown)})`} for ${shown.for_s} s from ${shown.begins_at}`;
+
+function progressOf(shown: Shown): string {
+  if (shown.state === "running") return `Drill ${shown.id}: ${titleOf(shown)}`;
+  return `The drill is over; waiting for the reports of ${countOf(shown.silent.count, "node")}`;
+}
+
+const namesOf = ({ count, first }: Shown["silent"]) =>
+  `${first.join(", ")}${count > first.length ? ` and ${count - first.length} more` : ""}`;
+const tooOld = ({ too_old: nodes }: Shown) => `Agents that are too old take no part: ${namesOf(nodes)}`;
+
+/** What `show` says of a drill below its pairs. */
+export function factsOf(shown: Shown): string[] {
+  const { losses, reported, watched, silent, left_out: leftOut, nodes, state } = shown;
+  const refused = nodes.filter((each) => each.state === "refused");
+  const nothing =
+    watched === 0 ? "No node had a peer that answers: the drill proves nothing." : "Nobody lost anybody.";
+  return [
+    `Drill ${shown.id}: ${titleOf(shown)}, ${state}`,
+    ...(state === "ended" && losses.length === 0 && refused.length === 0 ? [nothing] : []),
+    ...(losses.length === 0 ? [] : ["Times are in seconds since the begin."]),
+    ...(leftOut === 0 ? [] : [`${leftOut} more pairs are left out.`]),
+    ...refused.map(({ node_name: name, reason }) => `${name} was not away: ${reason}`),
+    ...nodes
+      .filter((each) => each.state === "told" && state === "ended")
+      .map(({ node_name: name }) => `${name} did not say that it was away.`),
+    `${countOf(reported, "node")} reported, which watched ${countOf(watched, "peer")}.`,
+    ...(silent.count === 0 ? [] : [`No report of ${namesOf(silent)}.`]),
+    ...(shown.too_old.count === 0 ? [] : [`${tooOld(shown)}.`]),
+  ];
+}

@@ -1,0 +1,76 @@
+// This node's part in a drill: its engine's port is dead if it was chosen, its peers are watched, and both are reported.
+
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import type { OpenEcho } from "../../platform/network/echo-socket.ts";
+import type { DrillReport } from "../../protocol/updates/drill.ts";
+import { drillLeftMs, isLate, readDrill, writeDrill, type DrillState } from "../files/drill-state.ts";
+import { readFacts } from "../health/configured-facts.ts";
+import { makePortDead, removeDeadPort } from "./dead-port.ts";
+import { watchPeers } from "./watch-peers.ts";
+
+const mostPeers = 64;
+/** All nodes would report at the same moment. */
+const spreadMs = 3000;
+const [reportTries, reportAgainMs] = [6, 5000];
+
+export type DrillDeps = {
+  slug: string;
+  directory: string;
+  /** Overlay addresses of peers with a tunnel. */
+  tunnels(): Promise<string[]>;
+  report(report: DrillReport): Promise<void>;
+  openEcho: OpenEcho;
+  system: Pick<System, "run" | "platform" | "now" | "monotonic" | "sleep" | "random">;
+  log: Log;
+};
+
+/** Does nothing without a drill. A drill that is over, because its program was killed, leaves only its table to remove. */
+export async function runDrill(deps: DrillDeps): Promise<void> {
+  const { slug, directory, system } = deps;
+  const drill = readDrill(directory);
+  if (drill === undefined || drill.isDone) return;
+  if (drillLeftMs(drill, system.now()) > 0) {
+    const [dead, watched] = await Promise.all([keepPortDead(drill, deps), watch(drill, deps)]);
+    if (dead !== undefined) await tell({ order: drill.order, state: "refused", reason: dead }, deps);
+    const [share = 0] = system.random(1);
+    await system.sleep((spreadMs * share) / 256);
+    if (!isLate(drill, system.now())) await tell({ order: drill.order, state: "ended", ...watched }, deps);
+  }
+  if (drill.isDead) await removeDeadPort(slug, system);
+  writeDrill(directory, { ...drill, isDone: true });
+}
+
+/** Why it could not be; undefined if it was dead, or was not meant. */
+async function keepPortDead(drill: DrillState, deps: DrillDeps): Promise<string | undefined> {
+  const { system } = deps;
+  if (!drill.isDead) return undefined;
+  await system.sleep(Math.max(0, drill.beginsAt - system.now()));
+  const leftMs = drillLeftMs(drill, system.now());
+  if (leftMs === 0) return "the order came too late";
+  const refused = await makePortDead(deps, leftMs, system);
+  if (refused === undefined) void tell({ order: drill.order, state: "began" }, deps);
+  return refused;
+}
+
+async function watch({ beginsAt, endsAt }: DrillState, deps: DrillDeps) {
+  const { slug, directory, tunnels, system } = deps;
+  const { own, lighthouses, relays } = readFacts({ slug, directory });
+  const all = new Set([...lighthouses, ...relays, ...(await tunnels().catch(() => []))]);
+  const peers = [...all].filter((each) => !own.includes(each)).slice(0, mostPeers);
+  const now = system.now();
+  return watchPeers(peers, own, { beginsInMs: beginsAt - now, endsInMs: endsAt - now }, deps);
+}
+
+/** Does not reject: without its report, the control plane names the node as silent. */
+async function tell(report: DrillReport, { slug, report: send, system, log }: DrillDeps): Promise<void> {
+  for (let left = reportTries; left > 0; left--) {
+    try {
+      return await send(report);
+    } catch (error) {
+      log.debug("The drill could not be reported", { team: slug, reason: messageOf(error) });
+      if (left > 1) await system.sleep(reportAgainMs);
+    }
+  }
+}

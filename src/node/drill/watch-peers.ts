@@ -1,0 +1,79 @@
+// Which peers a node loses during a drill, and for how long: two echoes a second to each of them. The health's own probes
+// are slower, because they never end.
+
+import type { EchoSocket, OpenEcho } from "../../platform/network/echo-socket.ts";
+import type { System } from "../../base/system.ts";
+import { afterDrillMs, maxLosses, type Loss } from "../../protocol/updates/drill.ts";
+
+const everyMs = 500;
+/** A peer without an answer for so long is lost. Single packets are lost on any network. */
+const lostAfterMs = 2500;
+/** An answer later than this counts for nothing. */
+const remembered = 16;
+
+type Deps = { openEcho: OpenEcho; system: Pick<System, "monotonic" | "sleep" | "random"> };
+type Times = { beginsInMs: number; endsInMs: number };
+type Sent = { address: string; nonce: Uint8Array };
+
+/** Resolves when the drill has ended, and each peer that answered before does so again, or half a minute has passed. */
+export async function watchPeers(
+  peers: readonly string[],
+  own: readonly string[],
+  { beginsInMs, endsInMs }: Times,
+  { openEcho, system }: Deps,
+): Promise<{ peers: number; losses: Loss[] }> {
+  const start = system.monotonic();
+  const at = () => system.monotonic() - start - beginsInMs;
+  const endMs = endsInMs - beginsInMs;
+  const answeredAt = new Map<string, number>();
+  const losses: Loss[] = [];
+  const note = (peer: string, from: number, until: number | null) => {
+    // What was over before the drill is not of it.
+    if ((until ?? endMs) < 0 || from > endMs + afterDrillMs || losses.length >= maxLosses) return;
+    losses.push({ peer, from_ms: Math.round(from), until_ms: until === null ? null : Math.round(until) });
+  };
+  const sent = new Map<number, Sent>();
+  const echo = makeEcho(own, openEcho, ({ sequence, payload }) => {
+    const request = sent.get(sequence);
+    // The nonce proves that the answer belongs to our request.
+    if (request === undefined || !Buffer.from(request.nonce).equals(payload)) return;
+    const [before, now] = [answeredAt.get(request.address), at()];
+    answeredAt.set(request.address, now);
+    if (before !== undefined && now - before > lostAfterMs) note(request.address, before, now);
+  });
+  const isLost = (peer: string) => at() - (answeredAt.get(peer) ?? at()) > lostAfterMs;
+  for (let next = 0; ; await system.sleep(everyMs)) {
+    if (at() > endMs + afterDrillMs || (at() > endMs + lostAfterMs && !peers.some(isLost))) break;
+    for (const address of peers) {
+      next = (next + 1) & 0xffff;
+      const nonce = system.random(8);
+      sent.delete(next - remembered * peers.length);
+      sent.set(next, { address, nonce });
+      await echo.send(address, next, nonce);
+    }
+  }
+  echo.close();
+  for (const peer of peers) if (isLost(peer)) note(peer, answeredAt.get(peer) ?? 0, null);
+  return { peers: answeredAt.size, losses };
+}
+
+/** A socket for each family. It is opened again where it fails: the engine may start anew meanwhile. */
+function makeEcho(own: readonly string[], openEcho: OpenEcho, onReply: Parameters<OpenEcho>[1]) {
+  const sockets = new Map<string, EchoSocket>();
+  const sourceOf = (address: string) => own.find((each) => each.includes(":") === address.includes(":"));
+  return {
+    async send(address: string, sequence: number, nonce: Uint8Array): Promise<void> {
+      const from = sourceOf(address);
+      if (from === undefined) return;
+      const opened = sockets.get(from) ?? (await openEcho(from, onReply));
+      if (typeof opened === "string") return;
+      sockets.set(from, opened);
+      if (opened.send(address, sequence, nonce)) return;
+      opened.close();
+      sockets.delete(from);
+    },
+    close() {
+      for (const socket of sockets.values()) socket.close();
+    },
+  };
+}

@@ -1,0 +1,47 @@
+// The drill that the control plane told this node last: in the organization's directory, so that each program of the node
+// knows it. By this machine's clock; a clock that is set back must not make a drill longer.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { writeFileAtomic } from "../../base/files.ts";
+import { afterDrillMs, drillLeadMs, mostDrillS } from "../../protocol/updates/drill.ts";
+import { readValidJson } from "./organizations.ts";
+
+const number = v.pipe(v.number(), v.integer());
+const DrillState = v.object({
+  order: number,
+  kind: v.pipe(v.string(), v.maxLength(32)),
+  isDead: v.boolean(),
+  beginsAt: number,
+  endsAt: number,
+  /** Nothing is left to do. */
+  isDone: v.boolean(),
+});
+export type DrillState = v.InferOutput<typeof DrillState>;
+
+export const drillPath = (directory: string): string => join(directory, "drill.json");
+
+export const readDrill = (directory: string): DrillState | undefined =>
+  readValidJson(drillPath(directory), DrillState);
+
+export function writeDrill(directory: string, state: DrillState): void {
+  writeFileAtomic(drillPath(directory), `${JSON.stringify(state)}\n`, 0o644);
+}
+
+const longestMs = drillLeadMs + mostDrillS * 1000;
+
+/** How long the drill goes on, in ms; 0: it is over, or the clock is another one. */
+export function drillLeftMs({ endsAt }: DrillState, now: number): number {
+  const leftMs = endsAt - now;
+  return leftMs > longestMs ? 0 : Math.max(0, leftMs);
+}
+
+/** Whether nobody waits for the node's report any more. */
+export const isLate = ({ endsAt }: DrillState, now: number): boolean =>
+  now > endsAt + 2 * afterDrillMs || endsAt - now > longestMs;
+
+/** For how long this node must not contact the control plane, in ms. An ephemeral node would be deleted for it. */
+export function planeAwayMs(directory: string, isEphemeral: boolean, now: number): number {
+  const drill = isEphemeral ? undefined : readDrill(directory);
+  return drill?.kind === "control-plane-away" ? drillLeftMs(drill, now) : 0;
+}

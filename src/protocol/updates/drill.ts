@@ -1,0 +1,51 @@
+// The wire of drills: what the control plane asks of a node, and what the node says of it. Both sides use it.
+
+import * as v from "valibot";
+import { foreignSentence, foreignText } from "../../base/text.ts";
+
+/** What is away for a while. */
+export const drillKinds = ["lighthouse-away", "relay-away", "control-plane-away"] as const;
+
+/** In seconds. */
+export const [leastDrillS, mostDrillS] = [10, 600];
+/** Nodes that hold a poll learn of a drill at once; those of server mode pause between two checks. */
+export const drillLeadMs = 5000;
+/** How long after the end of a drill a node waits for the peers that it lost. */
+export const afterDrillMs = 30_000;
+/** Interruptions in the report of a node, and rows of a drill. */
+export const maxLosses = 256;
+
+const ms = v.pipe(v.number(), v.integer(), v.minValue(-86_400_000), v.maxValue(86_400_000));
+const order = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
+
+/** An order. Its number rises; a node that has taken it does not take it again. Times count from the answer, whatever the clocks say. */
+export const DrillOrder = v.object({
+  order,
+  /** A newer control plane may have another kind: the node only watches its peers then. */
+  kind: foreignText(32),
+  /** This node's engine neither sends nor receives meanwhile. */
+  dead: v.optional(v.boolean()),
+  begins_in_ms: ms,
+  ends_in_ms: ms,
+});
+export type DrillOrder = v.InferOutput<typeof DrillOrder>;
+
+export const DrillReport = v.object({
+  order,
+  /** began, refused: of a node that should be dead. ended: the peers were watched. */
+  state: v.picklist(["began", "refused", "ended"]),
+  /** Why it was refused. */
+  reason: v.optional(foreignSentence(500)),
+  /** How many peers answered at least once. */
+  peers: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(10_000)), 0),
+  /** Times in ms since the begin of the drill. `until_ms`: null: it did not answer again in time. */
+  losses: v.optional(
+    v.pipe(
+      v.array(v.object({ peer: foreignText(45), from_ms: ms, until_ms: v.nullable(ms) })),
+      v.maxLength(maxLosses),
+    ),
+    [],
+  ),
+});
+export type DrillReport = v.InferInput<typeof DrillReport>;
+export type Loss = NonNullable<DrillReport["losses"]>[number];

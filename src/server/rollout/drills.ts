@@ -1,0 +1,332 @@
+// Drills: a lighthouse, a relay or the control plane is away for a while. The control plane only tells nodes when; each node
+// ends its part by itself (src/node/drill/), and reports which peers it lost.
+
+import type { Drill, DrillRequest } from "../../api/drills/drills.ts";
+import { onlineMs } from "../../api/values.ts";
+import { AppError } from "../../base/errors.ts";
+import { formatTime } from "../../base/quantities.ts";
+import {
+  afterDrillMs,
+  drillLeadMs,
+  maxLosses,
+  type DrillOrder,
+  type DrillReport,
+} from "../../protocol/updates/drill.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
+import { ourselves, record, type Actor } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Changes } from "../config/changes.ts";
+import type { Database, Reader, Transaction } from "../store/database.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import { computed, integer, queryAll, queryNumber, text, textOrNull, truth } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import {
+  drillNodes,
+  drills,
+  type DrillLosses,
+  type DrillNodeRow,
+  type DrillRow,
+} from "../store/tables/drills.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+type Org = { id: number; slug: string };
+
+const keptDrills = 20;
+const maxNamed = 20;
+/** Reports of one drill. Of a larger organization, further nodes count as silent. */
+const maxReports = 10_000;
+/** The first agent that knows drills. */
+const firstVersion = "0.2.0";
+/** After the end: nodes wait for their peers, and report within seconds. In server mode, a check begins once a minute. */
+const reportsWithinMs = afterDrillMs + 30_000;
+
+export type LiveDrills = {
+  /** What the node has to be told; undefined: nothing. `taken`: the number of the order that it took last. */
+  orderFor(orgId: number, nodeId: number, taken: number | undefined): DrillOrder | undefined;
+};
+
+/** The running drills, in memory: no check-in reads them. */
+export function makeLiveDrills(
+  { db, system }: Store,
+  changes: Pick<Changes, "wakeOrganization">,
+): LiveDrills {
+  let running = new Map<number, DrillRow>();
+  const load = async () => {
+    const sql = `SELECT ${drills.select()} FROM drills WHERE ended_at IS NULL AND ends_at > $1`;
+    const rows = await queryAll(db, drills, sql, [system.now()]);
+    running = new Map(rows.map((row) => [row.orgId, row]));
+  };
+  db.listen("drill", (payload) => {
+    // Without the database nodes are not told: then the drill ends without them.
+    void load().then(
+      () => changes.wakeOrganization(Number(payload)),
+      () => undefined,
+    );
+  });
+  void load().catch(() => undefined);
+  return {
+    orderFor(orgId, nodeId, taken) {
+      const row = running.get(orgId);
+      if (row === undefined || taken === undefined || taken >= row.beginsAt) return undefined;
+      const now = system.now();
+      if (row.endsAt <= now) return undefined;
+      return {
+        order: row.beginsAt,
+        kind: row.kind,
+        ...(row.targets.includes(nodeId) ? { dead: true } : {}),
+        begins_in_ms: row.beginsAt - now,
+        ends_in_ms: row.endsAt - now,
+      };
+    },
+  };
+}
+
+const candidate = computed({
+  id: integer(),
+  name: text(),
+  isLighthouse: truth(0),
+  isRelay: truth(0),
+  agentVersion: textOrNull(),
+  lastCheckinAt: integer(),
+});
+const candidates = (more: string) =>
+  `SELECT id, name, is_lighthouse, is_relay, coalesce(reported_version, agent_version) AS agent_version,
+     coalesce(last_checkin_at, 0) AS last_checkin_at
+   FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ${more} ORDER BY name, id`;
+
+const isTooOld = (version: string | null) => version === null || compareVersions(version, firstVersion) < 0;
+
+/** The nodes that are away meanwhile. Throws conflict if it is not clear which, or if one cannot be. */
+async function chooseTargets(reader: Reader, org: Org, { kind, nodes: ids }: DrillRequest, now: number) {
+  if (kind === "control-plane-away") {
+    if (ids.length > 0) throw new AppError("conflict", "The control plane is away for all nodes: name none.");
+    return [];
+  }
+  const role = kind === "lighthouse-away" ? "lighthouse" : "relay";
+  const sql = candidates(role === "lighthouse" ? "is_lighthouse = 1" : "is_relay = 1");
+  const all = await queryAll(reader, candidate, sql, [org.id]);
+  const names = all.map(({ name }) => name).slice(0, maxNamed);
+  if (all.length === 0) throw new AppError("conflict", `No node of ${org.slug} is a ${role}.`);
+  if (ids.length === 0 && all.length > 1)
+    throw new AppError("conflict", `There are several: ${names.join(", ")}.`, {
+      hint: "Say which is away: `--node NAME`, for several of them repeatedly.",
+    });
+  if (ids.some((id) => all.every((each) => each.id !== id)))
+    throw new AppError("conflict", `Name nodes that are a ${role}: ${names.join(", ")}.`);
+  const chosen = ids.length === 0 ? all : all.filter(({ id }) => ids.includes(id));
+  for (const { name, agentVersion, lastCheckinAt } of chosen) {
+    if (isTooOld(agentVersion))
+      throw new AppError("conflict", `The agent of ${name} is too old for drills.`, {
+        hint: `Update it to ${firstVersion} or a later version.`,
+      });
+    if (lastCheckinAt < now - onlineMs) throw new AppError("conflict", `${name} does not check in now.`);
+  }
+  return chosen;
+}
+
+/** Throws conflict while another one runs. */
+export async function createDrill(
+  { db, system }: Store,
+  org: Org,
+  wanted: DrillRequest,
+  actor: Actor,
+): Promise<Drill> {
+  const now = system.now();
+  const targets = await chooseTargets(db, org, wanted, now);
+  const row = await db.writeFor({ org: org.id }, async (tx) => {
+    const open = await drills.find(tx, { orgId: org.id, endedAt: null });
+    if (open !== undefined && now >= open.endsAt + reportsWithinMs) await endDrill(tx, open, now);
+    else if (open !== undefined)
+      throw new AppError("conflict", `Drill ${open.id} is under way until ${formatTime(open.endsAt)}.`, {
+        hint: "It ends by itself. Then nodes have a minute to report.",
+      });
+    const last = await queryNumber(
+      tx,
+      "SELECT coalesce(max(begins_at), 0) AS n FROM drills WHERE org_id = $1",
+      [org.id],
+    );
+    const beginsAt = Math.max(now + drillLeadMs, last + 1);
+    const made = await drills.insertReturning(tx, {
+      orgId: org.id,
+      kind: wanted.kind,
+      targets: targets.map(({ id }) => id),
+      beginsAt,
+      endsAt: beginsAt + wanted.for_s * 1000,
+    });
+    await deleteOld(tx, org.id);
+    const after = { kind: wanted.kind, for_s: wanted.for_s, nodes: targets.map(({ name }) => name) };
+    const subject = `drill/${made.id}`;
+    await record(tx, { orgId: org.id, at: now, type: "drill.began", actor, subject, after });
+    await tx.notify("drill", String(org.id));
+    return made;
+  });
+  return show(db, row, now);
+}
+
+async function deleteOld(tx: Transaction, orgId: number): Promise<void> {
+  const old = `SELECT id FROM drills WHERE org_id = $1 ORDER BY id DESC LIMIT 1000 OFFSET ${keptDrills}`;
+  for (const { id } of await queryAll(tx, computed({ id: integer() }), old, [orgId])) {
+    await drillNodes.delete(tx, { drillId: id });
+    await drills.delete(tx, { id });
+  }
+}
+
+/** Throws conflict if the node has no such order, or says it too late. */
+export async function takeDrillReport(
+  { db, system }: Store,
+  orgId: number,
+  nodeId: number,
+  report: DrillReport,
+): Promise<void> {
+  const row = await drills.find(db, { orgId, beginsAt: report.order });
+  const isMeant = report.state === "ended" || row?.targets.includes(nodeId) === true;
+  if (row === undefined || row.endedAt !== null || !isMeant)
+    throw new AppError("conflict", "The node has no such order.");
+  const losses = await namedLosses(db, orgId, report);
+  const { name } = (await nodes.find(db, { orgId, id: nodeId })) ?? { name: "" };
+  await db.writeFor({ org: orgId }, async (tx) => {
+    const own = { drillId: row.id, nodeId };
+    const present = await drillNodes.find(tx, own);
+    const ended = report.state === "ended" ? { peers: report.peers ?? 0, losses } : {};
+    const said = report.state === "ended" ? {} : { state: report.state, reason: report.reason ?? "" };
+    if (present !== undefined) await drillNodes.update(tx, own, { state: present.state, ...said, ...ended });
+    else if ((await countReports(tx, row.id)) < maxReports)
+      await drillNodes.insert(tx, { ...own, nodeName: name, state: report.state, ...said, ...ended });
+    const now = system.now();
+    if (now >= row.endsAt && (await readSilent(tx, row)).silent.count === 0) await endDrill(tx, row, now);
+  });
+}
+
+const countReports = (reader: Reader, id: number, more = "") =>
+  queryNumber(reader, `SELECT count(*) AS n FROM drill_nodes WHERE drill_id = $1${more}`, [id]);
+
+const peer = computed({ id: integer(), name: text(), ip: text(), ip6: textOrNull() });
+
+/** The addresses of the report belong to nodes now; later they may belong to others. */
+async function namedLosses(
+  reader: Reader,
+  orgId: number,
+  { losses = [] }: DrillReport,
+): Promise<DrillLosses> {
+  if (losses.length === 0) return [];
+  const addresses = [...new Set(losses.map((each) => each.peer))];
+  const places = addresses.map((_, at) => `$${at + 2}`).join(", ");
+  const sql = `SELECT id, name, ip, ip6 FROM nodes WHERE org_id = $1 AND state = 'active'
+    AND (ip IN (${places}) OR ip6 IN (${places}))`;
+  const owners = new Map<string, { id: number; name: string }>();
+  for (const node of await queryAll(reader, peer, sql, [orgId, ...addresses]))
+    for (const address of [node.ip, node.ip6 ?? node.ip]) owners.set(address, node);
+  return losses.flatMap((each) => {
+    const owner = owners.get(each.peer);
+    if (owner === undefined) return [];
+    return [{ peer: owner.id, name: owner.name, fromMs: each.from_ms, untilMs: each.until_ms }];
+  });
+}
+
+/** Nodes that were online at the begin and have not reported. */
+async function readSilent(reader: Reader, { id, orgId, beginsAt }: DrillRow) {
+  const more = `last_checkin_at > $2
+    AND NOT EXISTS (SELECT 1 FROM drill_nodes m WHERE m.drill_id = $3 AND m.node_id = id AND m.peers IS NOT NULL)`;
+  const rows = await queryAll(reader, candidate, candidates(more), [orgId, beginsAt - onlineMs, id]);
+  const of = (some: typeof rows) => ({
+    count: some.length,
+    first: some.slice(0, maxNamed).map(({ name }) => name),
+  });
+  return {
+    silent: of(rows.filter(({ agentVersion }) => !isTooOld(agentVersion))),
+    tooOld: of(rows.filter(({ agentVersion }) => isTooOld(agentVersion))),
+  };
+}
+
+async function endDrill(tx: Transaction, row: DrillRow, now: number): Promise<void> {
+  const { id, orgId } = row;
+  const silent = await readSilent(tx, row);
+  if ((await drills.update(tx, { id, endedAt: null }, { endedAt: now, ...silent })) === 0) return;
+  const lost = await countReports(tx, id, " AND losses <> '[]'");
+  const after = { kind: row.kind, nodes_with_losses: lost, silent: silent.silent.count };
+  await record(tx, { orgId, at: now, type: "drill.ended", actor: ourselves, subject: `drill/${id}`, after });
+}
+
+/** The organizations in which a drill runs, and ends those whose reports are overdue. */
+export async function openDrills(db: Database, now: number): Promise<ReadonlySet<number>> {
+  const sql = `SELECT ${drills.select()} FROM drills WHERE ended_at IS NULL`;
+  const open = new Set<number>();
+  for (const row of await queryAll(db, drills, sql)) {
+    if (now < row.endsAt + reportsWithinMs) open.add(row.orgId);
+    else await db.writeFor({ org: row.orgId }, (tx) => endDrill(tx, row, now));
+  }
+  return open;
+}
+
+/** The newest first. */
+export async function listDrills({ db, system }: Store, org: Org, id: number | undefined): Promise<Drill[]> {
+  const rows = await drills.all(db, { orgId: org.id, ...(id === undefined ? {} : { id }) });
+  const shown: Drill[] = [];
+  for (const row of rows.toReversed().slice(0, keptDrills)) shown.push(await show(db, row, system.now()));
+  return shown;
+}
+
+async function show(reader: Reader, row: DrillRow, now: number): Promise<Drill> {
+  const reports = await drillNodes.all(reader, { drillId: row.id });
+  const losses = pairsOf(reports);
+  const { silent, tooOld } = row.endedAt === null ? await readSilent(reader, row) : row;
+  const places = row.targets.map((_, at) => `$${at + 2}`).join(", ");
+  const named = computed({ id: integer(), name: text() });
+  const targets =
+    row.targets.length === 0
+      ? []
+      : await queryAll(
+          reader,
+          named,
+          `SELECT id, name FROM nodes WHERE org_id = $1 AND id IN (${places}) ORDER BY name`,
+          [row.orgId, ...row.targets],
+        );
+  const running = now < row.endsAt ? "running" : "reporting";
+  return {
+    id: row.id,
+    kind: row.kind,
+    state: row.endedAt === null ? running : "ended",
+    nodes: targets.map(({ id, name }) => {
+      const { state = "told", reason = "" } = reports.find(({ nodeId }) => nodeId === id) ?? {};
+      return { node: id, node_name: name, state: state === "ended" ? "told" : state, reason };
+    }),
+    for_s: Math.round((row.endsAt - row.beginsAt) / 1000),
+    begins_at: formatTime(row.beginsAt),
+    ends_at: formatTime(row.endsAt),
+    ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
+    reported: reports.filter(({ peers }) => peers !== null).length,
+    watched: reports.reduce((sum, { peers }) => sum + (peers ?? 0), 0),
+    silent,
+    too_old: tooOld,
+    losses: losses.slice(0, maxLosses),
+    left_out: Math.max(0, losses.length - maxLosses),
+  };
+}
+
+type Pair = Drill["losses"][number];
+
+/** What both ends of a pair report is one loss, of the whole time. The longest first. */
+export function pairsOf(reports: readonly Pick<DrillNodeRow, "nodeId" | "nodeName" | "losses">[]): Pair[] {
+  const pairs = new Map<string, Pair[]>();
+  for (const { nodeId, nodeName, losses } of reports)
+    for (const { peer: to, name, fromMs, untilMs } of losses) {
+      const key = [nodeId, to].toSorted((a, b) => a - b).join("/");
+      const known = pairs.get(key) ?? [];
+      pairs.set(key, known);
+      const loss = { from_s: fromMs / 1000, until_s: untilMs === null ? null : untilMs / 1000 };
+      const same = known.find((each) => overlap(each, loss));
+      if (same === undefined)
+        known.push({ node: nodeId, node_name: nodeName, peer: to, peer_name: name, ...loss });
+      else {
+        same.from_s = Math.min(same.from_s, loss.from_s);
+        same.until_s =
+          same.until_s === null || loss.until_s === null ? null : Math.max(same.until_s, loss.until_s);
+      }
+    }
+  const lengthOf = ({ from_s: from, until_s: until }: Pair) => (until ?? Number.POSITIVE_INFINITY) - from;
+  return [...pairs.values()].flat().toSorted((a, b) => (lengthOf(b) > lengthOf(a) ? 1 : -1));
+}
+
+type Time = Pick<Pair, "from_s" | "until_s">;
+const overlap = (a: Time, b: Time) =>
+  a.from_s <= (b.until_s ?? Number.POSITIVE_INFINITY) && b.from_s <= (a.until_s ?? Number.POSITIVE_INFINITY);

@@ -1,0 +1,87 @@
+// A node's part in a drill: the rules in the kernel, the order that it takes once, and for how long it does not ask.
+
+import { expect, test } from "bun:test";
+import { existsSync } from "node:fs";
+import { makeLog } from "../../../src/base/log.ts";
+import { realSystem } from "../../../src/base/system.ts";
+import { deadPortBody } from "../../../src/node/drill/dead-port.ts";
+import { drillLeftMs, planeAwayMs, readDrill } from "../../../src/node/files/drill-state.ts";
+import { resumeDrill, takeDrill } from "../../../src/node/contact/requests/drill-orders.ts";
+import { putTable, readTable } from "../../../src/platform/nftables.ts";
+import { asRoot } from "../../support/engines.ts";
+import { makeLan } from "../../support/namespaces.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+import { until } from "../../support/until.ts";
+
+const log = makeLog({ verbose: false, write: () => {}, now: Date.now, stamped: false });
+
+function makeNode() {
+  const root = temporaryDirectory();
+  const started: string[] = [];
+  const clock = { ms: 1_000_000 };
+  const place = { slug: "acme", directory: root.path };
+  const system = { now: () => clock.ms };
+  const edge = { log, system, startDrill: async (slug: string) => void started.push(slug) };
+  return { place, started, clock, edge, [Symbol.dispose]: () => root[Symbol.dispose]() };
+}
+
+const order = { order: 7, kind: "control-plane-away", begins_in_ms: 5000, ends_in_ms: 65_000 };
+
+test("an order is taken once, and the control plane is not asked until its end", async () => {
+  using node = makeNode();
+  const { place, clock } = node;
+  await takeDrill(order, place, node.edge);
+  await takeDrill(order, place, node.edge);
+  expect(node.started).toEqual(["acme"]);
+  expect(planeAwayMs(place.directory, false, clock.ms)).toBe(65_000);
+  expect(planeAwayMs(place.directory, true, clock.ms)).toBe(0);
+  expect(planeAwayMs(place.directory, false, clock.ms + 65_000)).toBe(0);
+});
+
+test("a clock that was set back ends a drill instead of making it longer", async () => {
+  using node = makeNode();
+  await takeDrill(order, node.place, node.edge);
+  expect(planeAwayMs(node.place.directory, false, node.clock.ms - 3_600_000)).toBe(0);
+});
+
+test("other kinds do not keep the node from asking; a dead one is resumed after its end to remove the table", async () => {
+  using node = makeNode();
+  const { place, clock } = node;
+  await takeDrill({ ...order, kind: "lighthouse-away", dead: true }, place, node.edge);
+  expect(planeAwayMs(place.directory, false, clock.ms)).toBe(0);
+  clock.ms += 3_600_000;
+  const drill = readDrill(place.directory);
+  expect(drill === undefined ? undefined : drillLeftMs(drill, clock.ms)).toBe(0);
+  await resumeDrill(place, node.edge);
+  expect(node.started).toEqual(["acme", "acme"]);
+});
+
+test("the rules name one port, and only while it is in the set", () => {
+  expect(deadPortBody(4242, 15_000)).toBe(
+    `set port {
+  type inet_service; flags timeout;
+  elements = { 4242 timeout 15000ms }
+}
+chain in {
+  type filter hook input priority -150; policy accept;
+  udp dport @port drop
+}
+chain out {
+  type filter hook output priority -150; policy accept;
+  udp sport @port drop
+}`,
+  );
+});
+
+asRoot("in a network namespace", () => {
+  test.skipIf(!existsSync("/usr/sbin/nft"))("the kernel ends it by itself", async () => {
+    using lan = makeLan(["a"]);
+    const host = lan.host("a");
+    const run = (argv: readonly string[], options?: object) =>
+      realSystem().run(["/usr/bin/nsenter", `--net=/run/netns/${host.namespace}`, "--", ...argv], options);
+    const system = { platform: "linux" as const, run };
+    expect(await putTable("drill", "acme", deadPortBody(4242, 1500), system)).toBeUndefined();
+    expect(await readTable("drill", "acme", system)).toContain("4242");
+    await until(async () => (await readTable("drill", "acme", system))?.includes("4242") === false);
+  });
+});
