@@ -22,8 +22,8 @@ const Mapped = v.object({
   /** Hexadecimal. */
   nonce: v.pipe(v.string(), v.regex(/^[0-9a-f]{24}$/)),
   control: v.exactOptional(v.object({ port, path: text(512), service: text(128) })),
-  /** When the router forgets it; absent: never. */
-  until: v.exactOptional(v.number()),
+  /** Peers are told the address until then, if the router does not answer again. */
+  until: v.number(),
 });
 const MappingState = v.object({
   /** The router, this machine's own address there, and the port of the engine: it is asked again when one of them changes. */

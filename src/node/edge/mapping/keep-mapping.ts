@@ -94,7 +94,7 @@ function portOfEngine(pid: number, directory: string): number | undefined {
 const heldOf = ({ port, mapped }: MappingState): Held | undefined =>
   mapped === undefined ? undefined : { ...mapped, port, nonce: Uint8Array.fromHex(mapped.nonce) };
 
-function stateAfter(
+export function stateAfter(
   before: MappingState | undefined,
   place: Pick<MappingState, "gateway" | "client" | "port" | "boot">,
   answer: Mapping | Refusal | undefined,
@@ -103,10 +103,10 @@ function stateAfter(
   const now = system.bootTime().ms;
   if (answer !== undefined && "at" in answer) {
     const { by, at, external, nonce, control, lifetimeS } = answer;
-    const lifeMs = lifetimeS === 0 ? longestMs * 2 : lifetimeS * 1000;
+    // A router may promise years, and be replaced by one that knows none of it and does not answer.
+    const lifeMs = lifetimeS === 0 ? longestMs * 2 : Math.min(longestMs * 2, lifetimeS * 1000);
     const since = before?.mapped?.at === at ? before.mapped.since : formatTime(system.now());
-    const until = lifetimeS === 0 ? {} : { until: now + lifeMs };
-    const more = { ...(control === undefined ? {} : { control }), ...until };
+    const more = { ...(control === undefined ? {} : { control }), until: now + lifeMs };
     const nextAt = now + Math.min(longestMs, Math.max(shortestMs, lifeMs / 2));
     return {
       ...place,
@@ -121,9 +121,7 @@ function stateAfter(
   if (answer !== undefined) return { ...common, refused: answer.refused.slice(0, 200) };
   // A lost answer is not the end of it.
   const { mapped } = before ?? {};
-  return mapped === undefined || (mapped.until ?? Number.POSITIVE_INFINITY) < now
-    ? common
-    : { ...common, mapped };
+  return mapped === undefined || mapped.until < now ? common : { ...common, mapped };
 }
 
 /**
