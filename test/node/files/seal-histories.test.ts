@@ -74,12 +74,14 @@ class Line {
     return { ...this.#newest, number: number + 1, first: begin ?? hash, previous: hash };
   }
 
-  forged(random: ReturnType<typeof chooser>): SignedSeal[] {
+  /** `trusted`: the signers of the node's seal. Until it learns of a replacement, a former signer is one for it. */
+  forged(random: ReturnType<typeof chooser>, trusted: readonly string[]): SignedSeal[] {
     const own = { signers: [{ name: "eve", key: eve.key }] };
     const opened = { ...this.next(), state: { ...this.next().state, privileged: [] } };
     const { privileged: _, ...state } = opened.state;
     const seal: Seal = { ...opened, state: { ...state, rules: [] }, mode: random.of(["enforce", "observe"]) };
-    const former = random.of(people.filter((each) => each !== this.signer) as [MadeSigner, ...MadeSigner[]]);
+    const others = people.filter((each) => each !== this.signer && !trusted.includes(each.key));
+    const former = random.of([eve, ...others]);
     return [
       random.of([
         signedByMade({ ...seal, ...own }, [eve]),
@@ -115,6 +117,8 @@ const readHeld = (directory: string): string => {
   return typeof parsed === "object" && parsed !== null && "text" in parsed ? String(parsed.text) : "";
 };
 
+const trustedBy = (directory: string) => openTrusted(readHeld(directory)).seal.signers.map(({ key }) => key);
+
 function run(seed: number, directory: string): void {
   const random = chooser(seed);
   const line = new Line();
@@ -145,7 +149,7 @@ function run(seed: number, directory: string): void {
     else if (step === "sync") take(line.seals);
     else if (step === "replay") take(line.seals.slice(0, 1 + random.below(line.seals.length)).slice(-1));
     // A node that holds nothing takes what it is sent: users compare the hash.
-    else if (step === "forge" && hash !== "") take(line.forged(random));
+    else if (step === "forge" && hash !== "") take(line.forged(random, isThere ? trustedBy(directory) : []));
     else if (step === "lose the file" && hash !== "") {
       if (isThere) kept = readFileSync(path, "utf8");
       rmSync(path, { force: true });
