@@ -113,6 +113,7 @@ const safe = new Set([
   "flag",
   "line",
   "listing",
+  "made.id",
   "org",
   "org.slug",
   "other.slug",

@@ -71,6 +71,7 @@ const own = [
   "server/nodes/contact/live-nodes.ts",
   "server/nodes/contact/orders.ts",
   "server/nodes/contact/plane-fallback.ts",
+  "server/nodes/contact/refused-by-seal.ts",
   "server/nodes/contact/silence.ts",
   "server/oidc/flow.ts",
   "server/users/sessions/login-codes.ts",

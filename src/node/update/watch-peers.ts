@@ -72,8 +72,8 @@ export function lostProbes(before: readonly ProbeKey[], rounds: readonly Round[]
 }
 
 /**
- * Whether the node works worse than before. One peer that is lost may be away itself: the control plane judges that. A kind
- * of packets that reaches less than half of the peers is the node's own fault.
+ * Whether the node works worse than before. One of several peers that is lost may be away itself: the control plane judges
+ * that. A kind of packets that reaches less than half of the peers, or not the only one, is the node's own fault.
  */
 export function judge(before: readonly ProbeKey[], rounds: readonly Round[], lossBefore = 0): Verdict {
   const kindOf = (key: ProbeKey) => key.split(" ").slice(0, 2).join(" ");

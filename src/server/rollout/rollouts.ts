@@ -217,8 +217,12 @@ export async function steerRollout(
     const now = system.now();
     const change = { since: now, ...changeFor(row, action, now) };
     await rollouts.update(tx, { id }, change);
-    const subject = `rollout/${id}`;
-    await record(tx, { orgId: org.id, at: now, type: "rollout.changed", actor, subject, after: { action } });
+    const event = { orgId: org.id, at: now, actor, subject: `rollout/${id}` };
+    await record(tx, { ...event, type: "rollout.changed", after: { action } });
+    // The last ring proved nothing, and the administrator says that it is well.
+    const { ring, agent, engine } = row;
+    if (change.state === "passed")
+      await record(tx, { ...event, type: "rollout.passed", after: { ring, agent, engine } });
   });
   return findRollout(store, org, id);
 }

@@ -177,6 +177,19 @@ test("an administrator pauses, resumes and aborts", async () => {
   expect(changed(bots)).toBe(0);
 });
 
+test("the last ring, paused because it proved nothing, is finished by who resumes it, and webhooks hear it", async () => {
+  await makeFleet(server, acme, 3);
+  const { id } = await start();
+  await server.db.write((tx) =>
+    tx.run("UPDATE rollouts SET state = 'paused', reason = 'No peer answers', ring = rings"),
+  );
+  expect((await steer(id, "resume")).status).toBe(200);
+  const events = await server.db.all("SELECT type FROM events WHERE subject = $1 ORDER BY id", [
+    `rollout/${id}`,
+  ]);
+  expect(events.map(({ type }) => type)).toEqual(["rollout.created", "rollout.changed", "rollout.passed"]);
+});
+
 test("a node reports its own update alone, and only one that it has", async () => {
   const [bot, other] = await makeFleet(server, acme, 2);
   await start();
