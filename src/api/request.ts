@@ -16,6 +16,8 @@ export type Request<T> = {
   method: Method;
   path: string;
   body?: object;
+  /** Who may send it. */
+  access: Endpoint["access"];
   /** Of the answer. */
   schema: v.GenericSchema<unknown, T>;
 };
@@ -28,6 +30,7 @@ export function request<const E extends Endpoint>(
   const input: object = given ?? {};
   return {
     method: of.method,
+    access: of.access,
     path: filledPath(of.path, params, hasQuery(of) ? input : {}),
     ...(of.body === undefined ? {} : { body: input }),
     schema: readerOf(of),

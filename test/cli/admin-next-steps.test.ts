@@ -140,7 +140,7 @@ test("--dry-run says what would be revoked or changed, on local data and at a se
     ["node revoke acme web", /^Would revoke node web \(10\.77\.0\.\d+\) and block its certificates$/m],
     ["rule delete acme 1", /^Would delete rule 1$/m],
     ["org delete acme", /^Would delete organization acme and revoke all its nodes$/m],
-    ["group create acme more", /^Not checked: your rights, and whether /m],
+    ["group create acme more", /^Not checked: whether the control plane refuses /m],
     ["group create acme more", /^Would create group of acme: name more$/m],
     ["node update acme web --add-group webs", /^Would change node \d+ of acme: set groups webs$/m],
     ["org update acme --path-reports off", /^Would change organization acme: set path reports false$/m],

@@ -304,6 +304,14 @@ test("a user without the right is told under which name, and a service token wha
   expect((await agent(`admin rollout create acme --engine 1.12.0 ${by}`)).err).toContain(
     "A service token does not give",
   );
+  // A plan that the role does not permit is none.
+  const reader = await runAdmin(data, ["service-token", "create", "acme", "reader", "--json"]);
+  writeFileSync(file, v.parse(v.looseObject({ token: v.string() }), JSON.parse(reader.out)).token);
+  expect(await agent(`admin group create acme planned --dry-run ${by}`)).toMatchObject({
+    status: 5,
+    out: "",
+    err: expect.stringContaining("This needs the role admin, and yours is member"),
+  });
   // A user's token in a file is no service token.
   const signedIn = await fetch(`${serving.url}/api/token/`, {
     method: "POST",

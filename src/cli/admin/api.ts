@@ -5,6 +5,7 @@ import { organizationsApi } from "../../api/organizations.ts";
 import * as v from "valibot";
 import {
   filledPath,
+  roles,
   type AnswerOf,
   type Endpoint,
   type Given,
@@ -79,9 +80,17 @@ export async function write(
   });
 }
 
-/** Only the request itself meets the checks of the control plane, and it would carry out the change. */
+/** Only the request itself meets all checks of the control plane, and it would carry out the change. */
 const unchecked =
-  "Not checked: your rights, and whether the control plane refuses this now. Without --dry-run, it checks both first.";
+  "Not checked: whether the control plane refuses this for another reason than your role. Without --dry-run, it checks that first.";
+
+/** `role`: null for staff without a membership, and for the operator. */
+function requireRole(access: Endpoint["access"], role: string | null, name: string): void {
+  const needed = roles.findIndex((each) => each === access);
+  const own = roles.findIndex((each) => each === role);
+  if (own === -1 || own >= needed) return;
+  throw new AppError("permission_denied", `This needs the role ${access}, and yours is ${role}: ${name}`);
+}
 
 async function plan(
   context: Context,
@@ -98,7 +107,10 @@ async function plan(
       const api = apiOf(send);
       const change = await prepare(api);
       const [, slug] = /^\/api\/org\/([^/]+)\//.exec(change.path) ?? [];
-      if (slug !== undefined) await api.call(organizationsApi.retrieve, { slug: decodeURIComponent(slug) });
+      if (slug !== undefined) {
+        const params = { slug: decodeURIComponent(slug) };
+        requireRole(change.access, (await api.call(organizationsApi.retrieve, params)).role, target.name);
+      }
       const { method, path, effect = effectOf(change) } = change;
       if (!context.output.json) context.output.say(`Would ${effect}\n${unchecked}`);
       if (!isLocal) steps.push({ step: "request", method, url: target.profile.api_base + path });
