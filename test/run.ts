@@ -34,7 +34,7 @@ const broken: string[] = [];
 const fileLimitMs = { unit: 600_000, e2e: 1_200_000, soak: 5 * 3_600_000 };
 const processors = availableParallelism();
 /** Processes side by side: tests wait most of their time, those with real engines most. */
-const width = { unit: 2 * processors + 1, e2e: 3 * processors, soak: 1 };
+const width = { unit: 2 * processors + 1, e2e: 2 * processors, soak: 1 };
 
 /** For outputs and reports. Removed however this process ends, except by SIGKILL. */
 const work = mkdtempSync(join(tmpdir(), "agent-run-"));

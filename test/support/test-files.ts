@@ -357,7 +357,7 @@ export const alone: Readonly<Record<string, string>> = {
  * So many processes of unit tests, and so many end-to-end files, are run again by themselves when they failed beside others,
  * and the end of the output names them: a machine that others load, too, makes some steps late. More failures are a defect.
  */
-export const maxAgain = 6;
+export const maxAgain = 12;
 
 /**
  * Environment of processes with many short tests: most code runs a few times only, so compiling the rest to the fastest
