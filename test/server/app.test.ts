@@ -111,7 +111,7 @@ describe("every route and method", () => {
     }
   };
 
-  test("a node's token gets 403 on all routes except its own checkin, download_config and update_report", async () => {
+  test("a node's token gets 403 on all routes except its own checkin, download_config and reports", async () => {
     await walk(async (path, method, route) => {
       if (isOwnOfNode(route, method)) return;
       const answer = await server.send(method, fill(path), { token: tokens.node });
@@ -121,7 +121,9 @@ describe("every route and method", () => {
       .filter((route) => route.node === true)
       .map((route) => `${route.method} ${route.path}`);
     expect(
-      own.every((each) => /(POST .*\/(checkin|update_report)\/|GET .*\/download_config\/)$/.test(each)),
+      own.every((each) =>
+        /(POST .*\/(checkin|update_report|drill_report)\/|GET .*\/download_config\/)$/.test(each),
+      ),
     ).toBe(true);
   });
 
@@ -253,7 +255,7 @@ describe("every route and method", () => {
         "payload_too_large",
       );
       // A node may be newer, and say more.
-      if (route.name !== "nodes_checkin" && route.name !== "nodes_update_report") {
+      if (!["nodes_checkin", "nodes_update_report", "nodes_drill_report"].includes(route.name)) {
         const answer = await send('{"no_such_field":1}');
         expectError(answer, 400, "validation_failed");
         expect(answer.text).toContain('"no_such_field":["This field is unknown."]');

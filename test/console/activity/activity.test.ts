@@ -117,7 +117,7 @@ test("a part of the log, its failures, and hours of a day are filters", () => {
 test("each type of event is in a part of the log, or of the control plane's own", () => {
   const known = new Set<string>(Object.values(parts).flatMap(([, kinds]) => kinds));
   const left = eventTypes.map((type) => type.slice(0, type.indexOf("."))).filter((kind) => !known.has(kind));
-  expect([...new Set(left)]).toEqual(["alarm", "events", "organization", "server", "webhook"]);
+  expect([...new Set(left)]).toEqual(["alarm", "drill", "events", "organization", "server", "webhook"]);
 });
 
 test("a week has the hours of seven local days, and links to a quarter of each", () => {

@@ -2,7 +2,7 @@
 // hold. The thief has the online CA's key. Packets are counted where they arrive, since an answer may take another tunnel.
 
 import { expect, test } from "bun:test";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { stringifyYaml, type YamlMap } from "../../../src/base/yaml.ts";
 import { can, parseEngineVersion } from "../../../src/engine/features.ts";
@@ -13,6 +13,7 @@ import { asRoot, describeEveryEngine, type Engine } from "../../support/engines.
 import { makeLan, type Host, type Lan } from "../../support/namespaces.ts";
 import { startEngine, type RunningEngine } from "../../support/overlay.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
+import { until } from "../../support/until.ts";
 
 const nowS = Math.floor(Date.now() / 1000);
 const lifetime = { notBefore: nowS - 600, notAfter: nowS + 86_400 };
@@ -66,9 +67,12 @@ class Scene implements Disposable {
     return this.lan.host(name);
   }
 
-  stop(name: Name): void {
-    this.#running.get(name)?.[Symbol.dispose]();
+  /** Resolves when its port is free. */
+  async stop(name: Name): Promise<void> {
+    const engine = this.#running.get(name);
     this.#running.delete(name);
+    engine?.[Symbol.dispose]();
+    await until(() => engine === undefined || !existsSync(`/proc/${engine.pid}`));
   }
 
   async start(
@@ -78,7 +82,7 @@ class Scene implements Disposable {
     settings: YamlMap = {},
     trusted = this.bundle,
   ): Promise<void> {
-    this.stop(name);
+    await this.stop(name);
     const directory = join(this.root, `start${++this.#starts}`, name);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const { certificate, key } = sign(ca, identity);
@@ -123,7 +127,7 @@ class Scene implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    for (const name of this.#running.keys()) this.stop(name);
+    for (const running of this.#running.values()) running[Symbol.dispose]();
     this.lan.remove();
   }
 }

@@ -9,6 +9,7 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { createDrill, listDrills, openDrills, pairsOf } from "../../../src/server/rollout/drills.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { until } from "../../support/until.ts";
 
 let server: TestServer;
 let acme: Organization;
@@ -39,6 +40,8 @@ const send = (body: object) => server.send("POST", path, { token: owner, body })
 const begin = async (body: object = {}) => {
   const answer = await send({ kind: "lighthouse-away", for_s: 15, ...body });
   if (answer.status !== 201) throw new Error(answer.text);
+  // PostgreSQL tells its servers a moment later; nodes that wait are woken then.
+  await until(async () => (await checkin(hub)) !== undefined);
   return v.parse(Drill, answer.json);
 };
 const latest = async () => {

@@ -48,6 +48,7 @@ const neverAsked = [
   "members_sessions_destroy",
   "members_sessions_destroy_all",
   "nodes_checkin",
+  "nodes_drill_report",
   "nodes_renew_cert",
   "nodes_update_report",
   "org_create",
