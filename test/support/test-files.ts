@@ -350,6 +350,8 @@ export const alone: Readonly<Record<string, string>> = {
   "e2e/daemon-socket.test.ts": "measures how soon the daemon answers in a flood of requests",
   "e2e/offloads.test.ts":
     "measures whether packets that are sent at once pass, which a busy machine leaves uncertain",
+  "e2e/certificate-versions.test.ts": "counts pings that restarts lose, which a busy machine makes more",
+  "e2e/failover.test.ts": "a balancer's checks of 5 s must not miss a busy server",
   "e2e/postgres.test.ts": "measures how soon a change and a restarted database are there",
 };
 
