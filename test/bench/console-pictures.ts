@@ -53,7 +53,7 @@ const pictures: readonly [
   ["past", "past/", askPast],
 ];
 
-/** Who can reach a database now, by which rule. */
+/** Asks the page of the past who can reach a database now, and by which rule. */
 async function askPast(page: Page): Promise<void> {
   await page.getByLabel("Moment").fill(new Date().toISOString().slice(0, 19));
   await page.getByLabel("To node").fill("db-1");

@@ -18,7 +18,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Changes } from "../config/changes.ts";
 import type { Database, Reader, Transaction } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { computed, integer, queryAll, queryNumber, text, textOrNull, truth } from "../store/table.ts";
+import { computed, integer, places, queryAll, queryNumber, text, textOrNull, truth } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import {
   drillNodes,
@@ -210,9 +210,9 @@ async function namedLosses(
 ): Promise<DrillLosses> {
   if (losses.length === 0) return [];
   const addresses = [...new Set(losses.map((each) => each.peer))];
-  const places = addresses.map((_, at) => `$${at + 2}`).join(", ");
+  const listed = places(addresses, 2);
   const sql = `SELECT id, name, ip, ip6 FROM nodes WHERE org_id = $1 AND state = 'active'
-    AND (ip IN (${places}) OR ip6 IN (${places}))`;
+    AND (ip IN (${listed}) OR ip6 IN (${listed}))`;
   const owners = new Map<string, { id: number; name: string }>();
   for (const node of await queryAll(reader, peer, sql, [orgId, ...addresses]))
     for (const address of [node.ip, node.ip6 ?? node.ip]) owners.set(address, node);
@@ -270,7 +270,6 @@ async function show(reader: Reader, row: DrillRow, now: number): Promise<Drill> 
   const reports = await drillNodes.all(reader, { drillId: row.id });
   const losses = pairsOf(reports);
   const { silent, tooOld } = row.endedAt === null ? await readSilent(reader, row) : row;
-  const places = row.targets.map((_, at) => `$${at + 2}`).join(", ");
   const named = computed({ id: integer(), name: text() });
   const targets =
     row.targets.length === 0
@@ -278,7 +277,7 @@ async function show(reader: Reader, row: DrillRow, now: number): Promise<Drill> 
       : await queryAll(
           reader,
           named,
-          `SELECT id, name FROM nodes WHERE org_id = $1 AND id IN (${places}) ORDER BY name`,
+          `SELECT id, name FROM nodes WHERE org_id = $1 AND id IN (${places(row.targets, 2)}) ORDER BY name`,
           [row.orgId, ...row.targets],
         );
   const running = now < row.endsAt ? "running" : "reporting";

@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import type { UpdateReport } from "../../protocol/updates/order.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, queryAll, queryNumber, text } from "../store/table.ts";
+import { computed, places, queryAll, queryNumber, text } from "../store/table.ts";
 import { nodes, sightings } from "../store/tables/nodes.ts";
 import { rolloutNodes, rollouts, type RolloutNodeRow, type RolloutRow } from "../store/tables/rollouts.ts";
 import { silentMs } from "./rollout-step.ts";
@@ -91,11 +91,11 @@ async function lostPeers(
   addresses: readonly string[],
 ): Promise<readonly string[]> {
   if (addresses.length === 0) return [];
-  const places = addresses.map((_, at) => `$${at + 3}`).join(", ");
+  const listed = places(addresses, 3);
   const sql = `SELECT n.name FROM nodes n JOIN sightings s ON s.node_id = n.id
     WHERE n.org_id = $1 AND n.state = 'active' AND s.last_checkin_at > $2
       AND coalesce(s.overlay_state, '') NOT IN ('stopped', 'not_running')
-      AND (n.ip IN (${places}) OR n.ip6 IN (${places})) ORDER BY n.name`;
+      AND (n.ip IN (${listed}) OR n.ip6 IN (${listed})) ORDER BY n.name`;
   const params = [row.orgId, now - silentMs, ...addresses];
   return (await queryAll(reader, computed({ name: text() }), sql, params)).map(({ name }) => name);
 }
