@@ -11,6 +11,7 @@ import {
   computed,
   integer,
   integerOrNull,
+  places,
   queryAll,
   queryNumber,
   queryOne,
@@ -175,7 +176,7 @@ export async function limitCertificatesOfAll(
   now: number,
   ids?: readonly number[],
 ): Promise<void> {
-  const these = ids === undefined ? "" : ` AND n.id IN (${ids.map((_, at) => `$${at + 3}`).join(", ")})`;
+  const these = ids === undefined ? "" : ` AND n.id IN (${places(ids, 3)})`;
   const full = await queryOne(
     reader,
     computed({ id: integer(), name: text(), slug: text() }),

@@ -7,7 +7,7 @@ import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
-import { computed, integer, queryAll, text, truth } from "../store/table.ts";
+import { computed, integer, places, queryAll, text, truth } from "../store/table.ts";
 import { nameAliases, isUnpublished, nodes, publishedText, type NodeRow } from "../store/tables/nodes.ts";
 
 /** Nodes that get one version at most: one answer to a node can hold as many. */
@@ -27,11 +27,10 @@ export async function publishNames(tx: Transaction, orgId: number, ids: readonly
 
 async function publishTogether(tx: Transaction, orgId: number, ids: readonly number[]): Promise<void> {
   requireLockOf(tx, orgId);
-  const places = (count: number) => Array.from({ length: count }, (_, at) => `$${2 + at}`).join(", ");
   // Filtered here, not by SQL: PostgreSQL would read the index of unpublished nodes, with all nodes that were
   // unpublished a while ago.
   const rows = `SELECT id, name, named_as, CASE WHEN ${isUnpublished} THEN 1 ELSE 0 END AS is_late
-    FROM nodes WHERE org_id = $1 AND id IN (${places(ids.length)}) ORDER BY id`;
+    FROM nodes WHERE org_id = $1 AND id IN (${places(ids, 2)}) ORDER BY id`;
   const [found, aliases] = await Promise.all([
     queryAll(tx, latePick, rows, [orgId, ...ids]),
     nameAliases.all(tx, { orgId, deletedAt: null }),
@@ -39,7 +38,7 @@ async function publishTogether(tx: Transaction, orgId: number, ids: readonly num
   const changed = found.filter(({ isLate }) => isLate);
   if (changed.length === 0) return;
   const publish = `UPDATE nodes SET names_version = (SELECT names_version FROM organizations WHERE id = $1),
-     named_as = ${publishedText} WHERE org_id = $1 AND id IN (${places(changed.length)})`;
+     named_as = ${publishedText} WHERE org_id = $1 AND id IN (${places(changed, 2)})`;
   const [version] = await Promise.all([
     raiseNamesVersion(tx, orgId),
     tx.run(publish, [orgId, ...changed.map(({ id }) => id)]),

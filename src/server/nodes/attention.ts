@@ -12,6 +12,7 @@ import {
   computed,
   integer,
   integerOrNull,
+  places,
   queryAll,
   queryNumber,
   queryOne,
@@ -144,11 +145,10 @@ async function vulnerableEngines(db: Reader, orgId: number): Promise<NodeTrouble
   const versions = all.map(({ version }) => version).filter((version) => advisoriesFor(version).length > 0);
   if (versions.length === 0) return { count: 0, first: [] };
   const params = versions.slice(0, maxVersions);
-  const places = params.map((_, at) => `$${at + 2}`).join(", ");
   const { count, first } = await firstOf(db, engineOf, {
     count: "count(*)",
     select: "id, name, overlay_version AS version",
-    from: `${active} AND overlay_version IN (${places})`,
+    from: `${active} AND overlay_version IN (${places(params, 2)})`,
     order: "ORDER BY id",
     params: [orgId, ...params],
   });

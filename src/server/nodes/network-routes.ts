@@ -11,7 +11,7 @@ import { pageOf, type Page } from "../http/lists.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { queryAll } from "../store/table.ts";
+import { places, queryAll } from "../store/table.ts";
 import { asEdit, changeNode, type NodeChange } from "./nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 
@@ -106,12 +106,11 @@ async function chosen(
   network: string,
   via: readonly number[] | undefined,
 ): Promise<NodeRecord[]> {
-  const places = via?.map((_, at) => `$${at + 2}`).join(", ");
   const found = await queryAll(
     tx,
     nodeRecord,
     `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state <> 'revoked'
-       AND ${places === undefined ? "subnets <> '[]'" : `id IN (${places})`} ORDER BY id`,
+       AND ${via === undefined ? "subnets <> '[]'" : `id IN (${places(via, 2)})`} ORDER BY id`,
     [org.id, ...(via ?? [])],
   );
   const missing = via?.find((id) => !found.some((each) => each.id === id));

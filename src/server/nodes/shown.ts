@@ -5,7 +5,7 @@ import type { Node } from "../../protocol/node.ts";
 import { currentCertificate } from "../config/node-files.ts";
 import type { Reader } from "../store/database.ts";
 import { isOnline, showNode, type NodeRecord } from "../store/nodes.ts";
-import { queryAll } from "../store/table.ts";
+import { places, queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { sentFiles } from "../store/tables/nodes.ts";
 import { readConfigVersion, readVersions, type Versions } from "../store/versions.ts";
@@ -51,11 +51,10 @@ async function lackingSince(
     (node) => node.online && node.phone == null && appliedOf(node) < node.config_version,
   );
   if (behind.length === 0) return new Map();
-  const places = behind.map((_, at) => `$${at + 1}`).join(", ");
   const rows = await queryAll(
     db,
     sentPick,
-    `SELECT ${sentPick.select()} FROM sent_files WHERE node_id IN (${places})`,
+    `SELECT ${sentPick.select()} FROM sent_files WHERE node_id IN (${places(behind, 1)})`,
     behind.map(({ id }) => id),
   );
   const sent = new Map(rows.map((row) => [row.nodeId, row]));
@@ -104,12 +103,11 @@ async function currentCertificates(
   ids: readonly number[],
 ): Promise<Map<number, ShownCertificate[]>> {
   if (ids.length === 0) return new Map();
-  const places = ids.map((_, at) => `$${at + 1}`).join(", ");
   const rows = await queryAll(
     db,
     shownPick,
     `SELECT ${shownPick.select()} FROM certificates
-     WHERE node_id IN (${places}) AND state = 'current' AND kind = 'overlay' ORDER BY version`,
+     WHERE node_id IN (${places(ids, 1)}) AND state = 'current' AND kind = 'overlay' ORDER BY version`,
     ids,
   );
   return Map.groupBy(rows, ({ nodeId }) => nodeId);

@@ -7,7 +7,7 @@ import { joinHostPort, parseUnderlay } from "../../base/ip.ts";
 import { maxKeptPeers, maxRemotes, type PathState, type PeerAddresses } from "../../protocol/path-report.ts";
 import type { Names } from "../names/names.ts";
 import type { ServerOptions } from "../options.ts";
-import { queryAll } from "../store/table.ts";
+import { places, queryAll } from "../store/table.ts";
 import { nodes, hubIs } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
@@ -144,8 +144,7 @@ async function readKnown(
     noteRemote(known, known.declared, { peer: ip, remote, at: known.readAt === 0 ? 1 : now });
   }
   for (const ip of known.declared.keys()) if (!declared.has(ip)) known.declared.delete(ip);
-  const places = hubs.map((_, place) => `$${place + 3}`).join(", ");
-  const sql = `SELECT ${rowPick.select()} FROM paths WHERE org_id = $1 AND at > $2 AND node_id IN (${places})
+  const sql = `SELECT ${rowPick.select()} FROM paths WHERE org_id = $1 AND at > $2 AND node_id IN (${places(hubs, 3)})
     AND path = 'direct' AND remote IS NOT NULL ORDER BY at`;
   const rows = hubs.length === 0 ? [] : await queryAll(db, rowPick, sql, [orgId, known.rowsAt, ...hubs]);
   for (const { peer, remote, at } of rows) {

@@ -5,7 +5,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import { ListQuery } from "../../api/values.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, joined, queryAll, queryNumber, text } from "../store/table.ts";
+import { computed, integer, joined, places, queryAll, queryNumber, text } from "../store/table.ts";
 import { nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { paths } from "../store/tables/paths.ts";
@@ -144,7 +144,7 @@ async function awayPeers(reader: Reader, orgId: number, isOnline: IsOnline): Pro
 
 /** `used`: so many parameters come before. */
 const notIn = (peers: readonly string[], used: number): string =>
-  peers.length === 0 ? "" : ` AND x.peer NOT IN (${peers.map((_, at) => `$${used + at + 1}`).join(", ")})`;
+  peers.length === 0 ? "" : ` AND x.peer NOT IN (${places(peers, used + 1)})`;
 
 /** Maximum peers shown for each node; the rest is counted. */
 const maxPeers = 3;
@@ -196,12 +196,12 @@ async function nodesWith(
 ): Promise<Found> {
   const asked = [...new Set(words)];
   if (asked.length === 0) return new Map();
-  const places = asked.map((_, at) => `$${at + 2}`).join(", ");
+  const listed = places(asked, 2);
   const rows = await queryAll(
     reader,
     nodeRecord,
     `SELECT ${nodeColumns} FROM ${nodesWithSightings}
-     WHERE org_id = $1 AND state = 'active' AND (name IN (${places}) OR ip IN (${places}) OR ip6 IN (${places}))`,
+     WHERE org_id = $1 AND state = 'active' AND (name IN (${listed}) OR ip IN (${listed}) OR ip6 IN (${listed}))`,
     [orgId, ...asked],
   );
   return new Map(

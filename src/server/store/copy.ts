@@ -5,7 +5,7 @@ import { toStorable } from "../../base/text.ts";
 import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
 import { tableNames } from "./migrations.ts";
 import { policyChanges } from "./tables/policy-changes.ts";
-import { computed, integerOrNull, queryAll, queryNumber, text } from "./table.ts";
+import { computed, integerOrNull, places, queryAll, queryNumber, text } from "./table.ts";
 
 /** Tables that are not copied: migrations write their own rows, and the others describe running servers. */
 const skipped = ["migrations", "notices", "leases", "replicas"];
@@ -37,9 +37,11 @@ export async function emptyTables(tx: Transaction): Promise<void> {
 /** `conflict`: an ON CONFLICT clause for rows that may exist. Returns the number of changed rows. */
 function insertRow(tx: Transaction, table: string, row: Row, conflict = ""): Promise<number> {
   const columns = Object.keys(row);
-  const places = columns.map((_, at) => `$${at + 1}`).join(", ");
   const values: Params = columns.map((column) => storable(row[column] ?? null));
-  return tx.run(`INSERT INTO ${table} (${columns.join(", ")}) VALUES (${places}) ${conflict}`, values);
+  return tx.run(
+    `INSERT INTO ${table} (${columns.join(", ")}) VALUES (${places(columns, 1)}) ${conflict}`,
+    values,
+  );
 }
 
 /** A SQLite database of an earlier version may hold null characters. */

@@ -330,8 +330,7 @@ function statements<C extends Columns>(
     const values = given(row);
     const text = textOf(`insert ${keysOf(values)} ${suffix}`, () => {
       const names = values.map(([key]) => of(key).sql).join(", ");
-      const places = values.map((_, at) => `$${at + 1}`).join(", ");
-      return `INSERT INTO ${name} (${names}) VALUES (${places}) ${suffix}`;
+      return `INSERT INTO ${name} (${names}) VALUES (${places(values, 1)}) ${suffix}`;
     });
     return [text, values.map(written)];
   };

@@ -2,7 +2,16 @@
 
 import { formatTime } from "../../../base/quantities.ts";
 import type { Reader } from "../../store/database.ts";
-import { computed, integer, integerOrNull, later, queryAll, queryOne, text } from "../../store/table.ts";
+import {
+  computed,
+  integer,
+  integerOrNull,
+  later,
+  places,
+  queryAll,
+  queryOne,
+  text,
+} from "../../store/table.ts";
 
 const dayMs = 86_400_000;
 const toldMs = 7 * dayMs;
@@ -58,8 +67,7 @@ export async function findStillDue(
   now: number,
 ): Promise<Due[]> {
   const ids = found.map(({ id }) => id);
-  const list = ids.map((_, at) => `$${at + 2}`).join(", ");
-  return queryAll(tx, due, `${dueNodes} AND d.id IN (${list}) ORDER BY d.id`, [now, ...ids]);
+  return queryAll(tx, due, `${dueNodes} AND d.id IN (${places(ids, 2)}) ORDER BY d.id`, [now, ...ids]);
 }
 
 /** Until when the user of the node has to confirm it, once the user was told. */
