@@ -73,12 +73,16 @@ test("a service token says what it may and how it is used; its output is the tok
   for (const [words, line] of [
     ["policy --scope webhooks", "agent admin rule list acme"],
     ["webhooks --role admin", "agent admin webhook list acme"],
-    ["webhooks", "Only admins may read or change webhooks."],
   ] as const) {
     const { err: other } = await agent(`admin service-token create acme t-${line.length} --scope ${words}`);
     expect(other).toContain(line);
     expect(other).not.toContain("node list");
   }
+  // Only admins may read or change webhooks.
+  const { status, err: refused } = await agent("admin service-token create acme hooks --scope webhooks");
+  expect(status).toBe(1);
+  expect(refused).toContain("Create one with the role admin.");
+  expect((await agent("admin service-token list acme")).out).not.toContain("hooks");
 });
 
 test.each([

@@ -7,6 +7,7 @@ import {
   type ServiceToken,
   type ServiceTokenRequest,
 } from "../../api/tokens.ts";
+import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { requireRole } from "./late-rights.ts";
@@ -61,6 +62,15 @@ export async function createServiceToken(
   const at = system.now();
   const { name, role, expires_in = defaultLifetimeS, scopes: asked, networks } = request;
   const given = asked ?? (role === "admin" ? tokenScopes : ["read"]);
+  if (role === "member" && given.every((each) => each === "webhooks"))
+    throw new AppError(
+      "validation_failed",
+      "A token of the role member can use nothing of the scope webhooks.",
+      {
+        errors: { scopes: ["Only admins may read or change webhooks."] },
+        hint: "Create one with the role admin.",
+      },
+    );
   const created = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, by.actor);
     const row = await serviceTokens.insertReturning(tx, {

@@ -55,6 +55,16 @@ describe("a new token", () => {
     expect((await send(usual.token, read)).status).toBe(401);
   });
 
+  test("that could do nothing is refused: webhooks are for admins alone", async () => {
+    const { status, json } = await ask({ role: "member", scopes: ["webhooks"] });
+    expect([status, json]).toMatchObject([
+      400,
+      { errors: { scopes: [expect.stringContaining("Only admins")] } },
+    ]);
+    expect((await ask({ role: "member", scopes: ["webhooks", "read"] })).status).toBe(201);
+    expect((await ask({ role: "admin", scopes: ["webhooks"] })).status).toBe(201);
+  });
+
   test("names the user who made it, as a registration token does", async () => {
     const { json: me } = await server.send("GET", "/api/user/", { token: owner });
     expect((await ask({})).json).toMatchObject({ created_by: expect.any(Number) });

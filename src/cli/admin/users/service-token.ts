@@ -65,10 +65,6 @@ rights over users, tokens, CAs and settings. It is printed once.`,
     output.say(
       `It has the role ${made.role} and the scopes ${rights}. Save it in a file that only the program can read, then:`,
     );
-    if (made.role === "member" && made.scopes?.every((each) => each === "webhooks"))
-      return output.say(
-        `Only admins may read or change webhooks. Revoke it, and create one with --role admin: \`${brand.executable} admin service-token revoke ${quoteWord(slug)} ${made.id}\``,
-      );
     const list = `  ${brand.executable} admin ${listFor(made.scopes)} list ${quoteWord(slug)}`;
     output.say(`${list} --api-base URL --access-token-file FILE`);
   },
