@@ -45,7 +45,8 @@ export async function readCandidates(
       candidates.push({
         id: node.id,
         rank: rankOf(node.id, seed),
-        isOnline: (node.lastCheckinAt ?? 0) > createdAt - onlineMs,
+        // The number of a rollout rises although the clock was set back.
+        isOnline: (node.lastCheckinAt ?? 0) > Math.min(createdAt, system.now()) - onlineMs,
         isHub: isConfigured(node),
         kind: `${node.overlayVersion}/${node.platform}/${node.publicIp === null}`,
         agent: node.agentVersion,

@@ -85,6 +85,15 @@ describe("a good update", () => {
     expect(codeOf(await create())).toEqual([409, "conflict"]);
   });
 
+  test("has its rings, too, if the clock of the control plane was set back since the last one", async () => {
+    await makeFleet(server, acme, 40);
+    const sizes = ({ rings }: Rollout) => rings.map(({ waiting }) => waiting);
+    expect(sizes(await start())).toEqual([1, 1, 8, 30]);
+    const ahead = "UPDATE rollouts SET state = 'stopped', ended_at = 1, created_at = created_at + 3600000";
+    await server.db.write((tx) => tx.run(ahead));
+    expect(sizes(await start())).toEqual([1, 1, 8, 30]);
+  });
+
   test("waits for the hours of the nodes", async () => {
     const bots = await makeFleet(server, acme, 2);
     // The clock of the tests begins at midnight (UTC) of a Saturday.
