@@ -1,10 +1,9 @@
 // `agent update-run`: carries out an update in rings. The daemon, or the check of server mode, starts it.
 
 import * as v from "valibot";
-import { brand } from "../../brand.ts";
 import type { Context, Implementation } from "../command.ts";
+import { asNode, orderRun, runAlone, tunnelsOf } from "./order-run.ts";
 
-const [lockTries, lockEveryMs] = [40, 250];
 const logLines = 200;
 /** About an hour of a node with some peers that are away. */
 const handshakeLines = 5000;
@@ -13,39 +12,20 @@ export const command: Implementation = {
   notes:
     "It runs apart from the daemon, by the executable that is there before the update: that one watches the new version, and\n" +
     "brings the former one back. Without an order of the control plane it does nothing.",
-  args: {
-    ORG: { type: "positional", description: "The slug of the organization whose order is carried out" },
-  },
-  examples: [`${brand.executable} update-run acme`],
+  ...orderRun("update-run"),
   async run(context) {
     const { settings, system, words, log, output } = context;
     const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
-    if (settings.dryRun) {
-      const { directory } = openOrganization(settings.configRoot, parseSlug(words[0] ?? ""));
-      const { planCarryOut } = await import("../../node/update/carry-out.ts");
-      return output.plan(planCarryOut(directory, system.executable));
-    }
-    const { requireRoot } = await import("../../node/enroll/services.ts");
-    requireRoot(system);
-    const { carryOut } = await import("../../node/update/carry-out.ts");
-    const { makeDirectory } = await import("../../base/files.ts");
-    const { lockFile } = await import("../../platform/file-lock.ts");
-    const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
-    const { dirname, join } = await import("node:path");
     const slug = parseSlug(words[0] ?? "");
     const { directory } = openOrganization(settings.configRoot, slug);
-    // One for a machine: root permits one organization to update it. Another one that runs finds the order in the file,
-    // unless it is about to end.
-    const path = join(dirname(settings.stateDb), "update-run.lock");
-    // A machine without a daemon has no such directory yet.
-    makeDirectory(dirname(path), 0o755);
-    let lock = lockFile(path);
-    for (let tries = 0; lock === undefined && tries < lockTries; tries++) {
-      await system.sleep(lockEveryMs);
-      lock = lockFile(path);
-    }
-    if (lock === undefined) return;
-    try {
+    const { carryOut, planCarryOut } = await import("../../node/update/carry-out.ts");
+    if (settings.dryRun) return output.plan(planCarryOut(directory, system.executable));
+    const { requireRoot } = await import("../../node/enroll/services.ts");
+    requireRoot(system);
+    const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
+    // One for a machine: root permits one organization to update it.
+    await runAlone("update-run.lock", context, async () => {
+      const send = await asNode(slug, context);
       await carryOut({
         slug,
         directory,
@@ -53,34 +33,14 @@ export const command: Implementation = {
         tunnels: () => tunnelsOf(slug, context),
         engineLines: () => engineLines(slug, context, handshakeLines),
         logLine: (of) => (of === "agent" ? agentLine(context) : engineLine(slug, context)),
-        report: await makeReport(slug, context),
+        report: (report) => send((client, nodeId) => client.reportUpdate(slug, nodeId, report)),
         openEcho: openEchoSocket,
         system,
         log,
       });
-    } finally {
-      lock.release();
-    }
+    });
   },
 };
-
-async function makeReport(slug: string, { settings, system, log }: Context) {
-  const { connectOrganization } = await import("../../node/contact/requests/connection.ts");
-  const { openOrganization } = await import("../../node/files/organizations.ts");
-  const organization = openOrganization(settings.configRoot, slug);
-  const withClient = connectOrganization(organization, system, log);
-  return (report: Parameters<import("../../node/contact/requests/client.ts").Client["reportUpdate"]>[2]) =>
-    withClient((client) => client.reportUpdate(slug, organization.config.node_id, report));
-}
-
-async function tunnelsOf(slug: string, { settings, system }: Context) {
-  const { readPeers } = await import("../../daemon/asking/read-peers.ts");
-  const { daemonAddress } = await import("../node/daemon-address.ts");
-  const { peers } = await readPeers(slug, undefined, { address: daemonAddress(settings), settings }, system);
-  return peers.flatMap(({ address, path, loss = 0 }) =>
-    path === "direct" || path === "relayed" ? [{ address, isRelayed: path === "relayed", loss }] : [],
-  );
-}
 
 async function engineLines(slug: string, { settings, system }: Context, count: number): Promise<string[]> {
   const { dirname, join } = await import("node:path");
