@@ -26,11 +26,20 @@ export type DrillDeps = {
   log: Log;
 };
 
-/** Does nothing without a drill. A drill that is over, because its program was killed, leaves only its table to remove. */
+/** Until nothing is left to do. An order that comes meanwhile is found in the file. */
 export async function runDrill(deps: DrillDeps): Promise<void> {
-  const { slug, directory, system } = deps;
-  const drill = readDrill(directory);
-  if (drill === undefined || drill.isDone) return;
+  const { directory } = deps;
+  for (let drill = readDrill(directory); drill?.isDone === false; drill = readDrill(directory)) {
+    await takePart(drill, deps);
+    // The file may have the next one by now.
+    const present = readDrill(directory);
+    if (present?.order === drill.order) writeDrill(directory, { ...present, isDone: true });
+  }
+}
+
+/** A drill that is over, because its program was killed, leaves only its table to remove. */
+async function takePart(drill: DrillState, deps: DrillDeps): Promise<void> {
+  const { slug, system } = deps;
   if (drillLeftMs(drill, system.now()) > 0) {
     const [dead, watched] = await Promise.all([keepPortDead(drill, deps), watch(drill, deps)]);
     if (dead !== undefined) await tell({ order: drill.order, state: "refused", reason: dead }, deps);
@@ -39,13 +48,14 @@ export async function runDrill(deps: DrillDeps): Promise<void> {
     if (!isLate(drill, system.now())) await tell({ order: drill.order, state: "ended", ...watched }, deps);
   }
   if (drill.isDead) await removeDeadPort(slug, system);
-  writeDrill(directory, { ...drill, isDone: true });
 }
 
 /** Why it could not be; undefined if it was dead, or was not meant. */
 async function keepPortDead(drill: DrillState, deps: DrillDeps): Promise<string | undefined> {
   const { system } = deps;
   if (!drill.isDead) return undefined;
+  if (drill.isRefused)
+    return "drills took too much of its time: 10 minutes at once, then a tenth of the time";
   await system.sleep(Math.max(0, drill.beginsAt - system.now()));
   const leftMs = drillLeftMs(drill, system.now());
   if (leftMs === 0) return "the order came too late";

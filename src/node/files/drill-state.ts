@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { writeFileAtomic } from "../../base/files.ts";
-import { afterDrillMs, drillLeadMs, mostDrillS } from "../../protocol/updates/drill.ts";
+import { afterDrillMs, mostDrillTimeMs } from "../../protocol/updates/drill.ts";
 import { readValidJson } from "./organizations.ts";
 
 const number = v.pipe(v.number(), v.integer());
@@ -14,6 +14,10 @@ const DrillState = v.object({
   isDead: v.boolean(),
   beginsAt: number,
   endsAt: number,
+  /** Drills took too much of the time already: this one takes nothing away. */
+  isRefused: v.optional(v.boolean(), false),
+  /** What counts of the time of all drills that took something away, this one included. */
+  taken: v.optional(v.object({ ms: v.number(), at: v.number() }), { ms: 0, at: 0 }),
   /** Nothing is left to do. */
   isDone: v.boolean(),
 });
@@ -28,20 +32,19 @@ export function writeDrill(directory: string, state: DrillState): void {
   writeFileAtomic(drillPath(directory), `${JSON.stringify(state)}\n`, 0o644);
 }
 
-const longestMs = drillLeadMs + mostDrillS * 1000;
-
 /** How long the drill goes on, in ms; 0: it is over, or the clock is another one. */
 export function drillLeftMs({ endsAt }: DrillState, now: number): number {
   const leftMs = endsAt - now;
-  return leftMs > longestMs ? 0 : Math.max(0, leftMs);
+  return leftMs > mostDrillTimeMs ? 0 : Math.max(0, leftMs);
 }
 
 /** Whether nobody waits for the node's report any more. */
 export const isLate = ({ endsAt }: DrillState, now: number): boolean =>
-  now > endsAt + 2 * afterDrillMs || endsAt - now > longestMs;
+  now > endsAt + 2 * afterDrillMs || endsAt - now > mostDrillTimeMs;
 
 /** For how long this node must not contact the control plane, in ms. An ephemeral node would be deleted for it. */
 export function planeAwayMs(directory: string, isEphemeral: boolean, now: number): number {
   const drill = isEphemeral ? undefined : readDrill(directory);
-  return drill?.kind === "control-plane-away" ? drillLeftMs(drill, now) : 0;
+  const isAway = drill?.kind === "control-plane-away" && !drill.isRefused;
+  return isAway ? drillLeftMs(drill, now) : 0;
 }

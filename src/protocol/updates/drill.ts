@@ -12,6 +12,24 @@ export const [leastDrillS, mostDrillS] = [10, 600];
 export const drillLeadMs = 5000;
 /** How long after the end of a drill a node waits for the peers that it lost. */
 export const afterDrillMs = 30_000;
+
+/**
+ * How much of the time drills took, as far as it counts at `at` (ms since 1970). A drill delays revocations, or alarms, so neither a stolen
+ * control plane nor a stolen session may repeat it without end.
+ */
+export type DrillTime = { ms: number; at: number };
+
+/** Drills may take so long at once, then a tenth of the time. */
+export const mostDrillTimeMs = drillLeadMs + mostDrillS * 1000;
+const share = 10;
+
+/** With a drill of `ms` more. `waitMs`: how long that one has to wait; 0: it may begin. A clock that was set back lets nothing lapse. */
+export function withDrill(former: DrillTime, ms: number, now: number): DrillTime & { waitMs: number } {
+  const lapsed = Math.max(0, now - former.at) / share;
+  const sum = Math.max(0, former.ms - lapsed) + Math.max(0, ms);
+  return { ms: sum, at: now, waitMs: Math.ceil(Math.max(0, sum - mostDrillTimeMs) * share) };
+}
+
 /** Interruptions in the report of a node, and rows of a drill. */
 export const maxLosses = 256;
 

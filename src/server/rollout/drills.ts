@@ -9,8 +9,11 @@ import {
   afterDrillMs,
   drillLeadMs,
   maxLosses,
+  mostDrillTimeMs,
+  withDrill,
   type DrillOrder,
   type DrillReport,
+  type DrillTime,
 } from "../../protocol/updates/drill.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
@@ -31,7 +34,9 @@ import {
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
 
-const keptDrills = 20;
+const shownDrills = 20;
+/** More than may begin at once, of the shortest: how much of the time drills took is counted of these. */
+const keptDrills = 60;
 const maxNamed = 20;
 /** Reports of one drill. Of a larger organization, further nodes count as silent. */
 const maxReports = 10_000;
@@ -140,12 +145,15 @@ export async function createDrill(
       throw new AppError("conflict", `Drill ${open.id} is under way until ${formatTime(open.endsAt)}.`, {
         hint: "It ends by itself. Then nodes have a minute to report.",
       });
-    const last = await queryNumber(
-      tx,
-      "SELECT coalesce(max(begins_at), 0) AS n FROM drills WHERE org_id = $1",
-      [org.id],
-    );
-    const beginsAt = Math.max(now + drillLeadMs, last + 1);
+    const former = await drills.all(tx, { orgId: org.id });
+    refuseTooMuch(former, wanted.for_s, now);
+    const last = Math.max(0, ...former.map((each) => each.beginsAt));
+    const beginsAt = now + drillLeadMs;
+    // It is the number of the order, too, and nodes take only rising ones.
+    if (beginsAt <= last)
+      throw new AppError("conflict", "The clock of the control plane was set back since the last drill.", {
+        hint: `The next one can begin after ${formatTime(last)}.`,
+      });
     const made = await drills.insertReturning(tx, {
       orgId: org.id,
       kind: wanted.kind,
@@ -161,6 +169,27 @@ export async function createDrill(
     return made;
   });
   return show(db, row, now);
+}
+
+/** Throws conflict. Each node counts too, whatever its control plane says. */
+function refuseTooMuch(former: readonly DrillRow[], forS: number, now: number): void {
+  // Of those that were deleted, only the maximum is known.
+  const isCut = former.length >= keptDrills;
+  let time: DrillTime = { ms: isCut ? mostDrillTimeMs : 0, at: former[0]?.beginsAt ?? 0 };
+  for (const { beginsAt, endsAt } of isCut ? former.slice(1) : former) {
+    const at = beginsAt - drillLeadMs;
+    // The clock was set back since a drill that lies in the future.
+    if (at <= now) time = withDrill(time, endsAt - at, at);
+  }
+  const { waitMs } = withDrill(time, drillLeadMs + forS * 1000, now);
+  if (waitMs === 0) return;
+  throw new AppError(
+    "conflict",
+    "Drills took too much of the time: 10 minutes at once, then a tenth of it.",
+    {
+      hint: `A drill of ${forS} s can begin at ${formatTime(now + waitMs)}, a shorter one earlier.`,
+    },
+  );
 }
 
 async function deleteOld(tx: Transaction, orgId: number): Promise<void> {
@@ -262,7 +291,7 @@ export async function openDrills(db: Database, now: number): Promise<ReadonlySet
 export async function listDrills({ db, system }: Store, org: Org, id: number | undefined): Promise<Drill[]> {
   const rows = await drills.all(db, { orgId: org.id, ...(id === undefined ? {} : { id }) });
   const shown: Drill[] = [];
-  for (const row of rows.toReversed().slice(0, keptDrills)) shown.push(await show(db, row, system.now()));
+  for (const row of rows.toReversed().slice(0, shownDrills)) shown.push(await show(db, row, system.now()));
   return shown;
 }
 

@@ -5,6 +5,7 @@ import { existsSync } from "node:fs";
 import { makeLog } from "../../../src/base/log.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { deadPortBody } from "../../../src/node/drill/dead-port.ts";
+import { runDrill, type DrillDeps } from "../../../src/node/drill/run-drill.ts";
 import { drillLeftMs, planeAwayMs, readDrill } from "../../../src/node/files/drill-state.ts";
 import { resumeDrill, takeDrill } from "../../../src/node/contact/requests/drill-orders.ts";
 import { putTable, readTable } from "../../../src/platform/nftables.ts";
@@ -54,6 +55,84 @@ test("other kinds do not keep the node from asking; a dead one is resumed after 
   expect(drill === undefined ? undefined : drillLeftMs(drill, clock.ms)).toBe(0);
   await resumeDrill(place, node.edge);
   expect(node.started).toEqual(["acme", "acme"]);
+});
+
+test("drills take 10 minutes at once, then a tenth of the time, however often the control plane begins one", async () => {
+  using node = makeNode();
+  const { place, clock, edge } = node;
+  const began = clock.ms;
+  let awayMs = 0;
+  for (let number = 1; number <= 2000; number++) {
+    await takeDrill({ ...order, order: number, begins_in_ms: 0, ends_in_ms: 600_000 }, place, edge);
+    const away = planeAwayMs(place.directory, false, clock.ms);
+    awayMs += away;
+    clock.ms += Math.max(away, 60_000);
+  }
+  expect(readDrill(place.directory)?.order).toBe(2000);
+  expect(awayMs).toBeLessThanOrEqual(605_000 + (clock.ms - began) / 10);
+  expect(awayMs).toBeGreaterThan((clock.ms - began) / 20);
+});
+
+test("neither a begin before its order nor a clock that was set back makes room for more drills", async () => {
+  using node = makeNode();
+  const { place, clock, edge } = node;
+  clock.ms = 100_000_000;
+  await takeDrill({ ...order, order: 1, ends_in_ms: 600_000 }, place, edge);
+  await takeDrill({ ...order, order: 2, begins_in_ms: -1_000_000, ends_in_ms: -1_000_000 }, place, edge);
+  clock.ms -= 50_000_000;
+  await takeDrill({ ...order, order: 3, begins_in_ms: 590_000, ends_in_ms: 600_000 }, place, edge);
+  expect(planeAwayMs(place.directory, false, clock.ms)).toBe(0);
+  // Longer than any drill may be, it would begin tomorrow.
+  clock.ms += 500_000_000;
+  await takeDrill({ ...order, order: 4, begins_in_ms: 80_000_000, ends_in_ms: 80_600_000 }, place, edge);
+  expect(planeAwayMs(place.directory, false, clock.ms + 80_000_000)).toBe(0);
+  await takeDrill({ ...order, order: 5 }, place, edge);
+  expect(planeAwayMs(place.directory, false, clock.ms)).toBe(65_000);
+});
+
+/** No peer, and a clock that only sleep moves. */
+function depsOf({ place, clock }: ReturnType<typeof makeNode>, report: DrillDeps["report"]): DrillDeps {
+  return {
+    ...place,
+    tunnels: async () => [],
+    report,
+    openEcho: async () => "absent",
+    system: {
+      ...realSystem(),
+      now: () => clock.ms,
+      monotonic: () => clock.ms,
+      sleep: async (ms) => void (clock.ms += ms),
+    },
+    log,
+  };
+}
+
+test("a refused drill leaves the port open, and says why", async () => {
+  using node = makeNode();
+  const { place, edge } = node;
+  await takeDrill({ ...order, order: 1, ends_in_ms: 605_000 }, place, edge);
+  await takeDrill({ ...order, order: 2, kind: "relay-away", dead: true }, place, edge);
+  const told: unknown[] = [];
+  await runDrill(depsOf(node, async (report) => void told.push(report)));
+  expect(told).toMatchObject([
+    { order: 2, state: "refused", reason: expect.stringContaining("10 minutes at once") },
+    { order: 2, state: "ended" },
+  ]);
+});
+
+test("an order that comes while the former drill ends is carried out, and not forgotten", async () => {
+  using node = makeNode();
+  const { place, edge } = node;
+  await takeDrill({ ...order, order: 1, kind: "relay-away" }, place, edge);
+  const told: number[] = [];
+  const deps = depsOf(node, async (report) => {
+    told.push(report.order);
+    // The last report of a drill ends it on the control plane, which may begin the next one at once.
+    if (report.order === 1) await takeDrill({ ...order, order: 2, kind: "relay-away" }, place, edge);
+  });
+  await runDrill(deps);
+  expect(told).toEqual([1, 2]);
+  expect(readDrill(place.directory)).toMatchObject({ order: 2, isDone: true });
 });
 
 test("the rules name one port, and only while it is in the set", () => {

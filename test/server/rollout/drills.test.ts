@@ -126,6 +126,15 @@ describe("a drill", () => {
     expect((await server.send("POST", path, { token: member, body })).status).toBe(403);
   });
 
+  test("is refused until the clock of the control plane, which was set back, is past the last one", async () => {
+    await begin({ kind: "control-plane-away" });
+    await server.db.write((tx) => tx.run("UPDATE drills SET ended_at = 1"));
+    server.clock.ms -= 3_600_000;
+    expect((await send({ kind: "control-plane-away" })).text).toContain("was set back since the last drill");
+    server.clock.ms += 3_600_001;
+    expect((await send({ kind: "control-plane-away" })).status).toBe(201);
+  });
+
   test("an agent that is too old is not taken away, and named", async () => {
     await hub.checkin({ version: "0.1.0" });
     await server.app.services.reports.stop();
@@ -133,7 +142,7 @@ describe("a drill", () => {
     expect((await begin({ kind: "control-plane-away" })).too_old).toEqual({ count: 1, first: ["hub"] });
   });
 
-  test("the last 20 are kept", async () => {
+  test("the last 20 are shown", async () => {
     for (let count = 0; count < 23; count++) {
       await createDrill(
         server.app.services,
@@ -146,7 +155,35 @@ describe("a drill", () => {
       await server.app.services.reports.stop();
     }
     expect((await listDrills(server.app.services, acme, undefined)).length).toBe(20);
-    expect(await server.db.get("SELECT count(*) AS n FROM drills", [])).toMatchObject({ n: 20 });
+  });
+
+  test("takes 10 minutes at once and then a tenth of the time, whoever begins it", async () => {
+    const { services } = server.app;
+    const forS = 10;
+    const began = server.clock.ms;
+    let taken = 0;
+    let refused = "";
+    for (let count = 0; count < 400; count++) {
+      try {
+        const request = { kind: "control-plane-away" as const, nodes: [], for_s: forS };
+        await createDrill(services, acme, request, operator);
+        taken += forS * 1000;
+      } catch (error) {
+        refused = String(error);
+      }
+      await server.db.write((tx) => tx.run("UPDATE drills SET ended_at = 1 WHERE ended_at IS NULL"));
+      server.clock.ms += 30_000;
+    }
+    const passed = server.clock.ms - began;
+    expect(refused).toContain("Drills took too much of the time");
+    expect(taken).toBeLessThanOrEqual(605_000 + passed / 10);
+    expect(taken).toBeGreaterThan(passed / 20);
+    expect(await server.db.get("SELECT count(*) AS n FROM drills", [])).toMatchObject({ n: 60 });
+    // A day later all of it may be taken again, by one.
+    server.clock.ms += 86_400_000;
+    for (const node of [hub, web, db]) await checkin(node);
+    await server.app.services.reports.stop();
+    expect((await send({ kind: "lighthouse-away", for_s: 600 })).status).toBe(201);
   });
 });
 

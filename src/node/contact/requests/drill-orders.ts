@@ -1,10 +1,10 @@
-// Takes the control plane's orders of drills, and starts the program that carries them out. It needs no word of root: the control
-// plane configures the engine anyway, and each drill ends by itself within minutes.
+// Takes the control plane's orders of drills, and starts the program that carries them out. It needs no word of root: each
+// drill ends by itself within minutes, and they take a tenth of the time at most, whatever the control plane says.
 
 import { messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
 import type { System } from "../../../base/system.ts";
-import type { DrillOrder } from "../../../protocol/updates/drill.ts";
+import { withDrill, type DrillOrder } from "../../../protocol/updates/drill.ts";
 import { drillLeftMs, readDrill, writeDrill } from "../../files/drill-state.ts";
 import type { Organization } from "../../files/organizations.ts";
 
@@ -15,8 +15,14 @@ type Edge = { startDrill?(slug: string): Promise<void>; log: Log; system: Pick<S
 export async function takeDrill(order: DrillOrder, place: Place, edge: Edge): Promise<void> {
   const { slug, directory } = place;
   const { startDrill, log, system } = edge;
-  if (startDrill === undefined || order.order <= (readDrill(directory)?.order ?? 0)) return;
+  const { order: last = 0, taken: before = { ms: 0, at: 0 } } = readDrill(directory) ?? {};
+  if (startDrill === undefined || order.order <= last) return;
   const now = system.now();
+  const takesAway = order.dead === true || order.kind === "control-plane-away";
+  const { waitMs, ...after } = withDrill(before, takesAway ? order.ends_in_ms : 0, now);
+  const isRefused = waitMs > 0;
+  const { ms, at } = isRefused ? withDrill(before, 0, now) : after;
+  const facts = { team: slug, kind: order.kind, seconds: Math.round(order.ends_in_ms / 1000) };
   try {
     writeDrill(directory, {
       order: order.order,
@@ -24,13 +30,13 @@ export async function takeDrill(order: DrillOrder, place: Place, edge: Edge): Pr
       isDead: order.dead === true,
       beginsAt: now + order.begins_in_ms,
       endsAt: now + order.ends_in_ms,
+      isRefused,
+      taken: { ms, at },
       isDone: false,
     });
-    log.info("A drill begins", {
-      team: slug,
-      kind: order.kind,
-      seconds: Math.round(order.ends_in_ms / 1000),
-    });
+    if (isRefused)
+      log.warn("A drill takes nothing away here: drills took too much of the time already", facts);
+    else log.info("A drill begins", facts);
     await startDrill(slug);
   } catch (error) {
     log.warn("A drill that the control plane asks for cannot be begun", {
