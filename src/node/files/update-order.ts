@@ -17,6 +17,8 @@ export const UpdateState = v.object({
   step: v.picklist(["taken", "applied", "done"]),
   /** What ran before. */
   former: v.optional(v.object({ agent: version, engine: version })),
+  /** When the node began to change, and to what: only that is taken back. */
+  change: v.optional(v.object({ at: v.number(), agent: v.optional(version), engine: v.optional(version) })),
   /** What answered before: `4 small 10.77.0.1`. */
   answered: v.optional(v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(200))),
   /** How it reached its peers before: compare-before.ts. */

@@ -80,6 +80,8 @@ const mostGrowth = 100 * 1024;
 const compareEveryMs = 60_000;
 const reportEveryMs = 5000;
 const reportTries = 60;
+/** Longer than a ring that waits for the hours of its nodes. */
+const longestBackMs = 30 * 86_400_000;
 
 /** Until nothing is left to do. An order that comes meanwhile is found in the file. */
 export async function carryOut(deps: CarryOutDeps): Promise<void> {
@@ -129,13 +131,18 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Said |
   const { directory, updater } = deps;
   const { order } = state;
   const refused = await whyRefused(order, deps);
-  if (state.step === "taken" && refused !== undefined) return { state: "refused", reason: refused };
+  if (state.step === "taken" && refused !== undefined) {
+    // Of a kill in the middle of the change, the engine may be the new one already.
+    await restoreFormer(state, deps);
+    return { state: "refused", reason: refused };
+  }
   await say(deps, order.order, { state: "taken" });
   let present = state;
   if (present.former === undefined) {
     const former = { agent: await updater.agentVersion(), engine: await updater.engineVersion() };
     const before = await readBefore(deps);
-    present = { ...present, former, before, answered: await answeredBefore(deps) };
+    const change = { at: deps.system.now(), agent: order.agent ?? null, engine: order.engine ?? null };
+    present = { ...present, former, change, before, answered: await answeredBefore(deps) };
     writeUpdateState(directory, present);
   }
   if (present.step === "taken") {
@@ -185,22 +192,37 @@ async function change({ agent, engine }: UpdateState["order"], deps: CarryOutDep
   }
 }
 
-/** The agent first: its former version then brings the former engine back. */
-async function restoreFormer({ former }: UpdateState, { updater, log, slug }: CarryOutDeps): Promise<void> {
-  if (former === undefined) return;
-  const steps = [
-    { before: former.agent, now: () => updater.agentVersion(), back: () => updater.rollBackAgent() },
-    { before: former.engine, now: () => updater.engineVersion(), back: () => updater.rollBackEngine() },
-  ];
-  for (const { before, now, back } of steps) {
-    const isOther = before !== null && (await now()) !== before;
-    if (!isOther) continue;
-    await back();
+/**
+ * The agent first: its former version then brings the former engine back. What root has installed since stays: the version
+ * kept beside it is another one, and may be lower.
+ */
+async function restoreFormer(
+  { former, change }: UpdateState,
+  { updater, log, slug }: CarryOutDeps,
+): Promise<void> {
+  const steps = {
+    agent: { now: () => updater.agentVersion(), back: () => updater.rollBackAgent() },
+    engine: { now: () => updater.engineVersion(), back: () => updater.rollBackEngine() },
+  };
+  for (const what of ["agent", "engine"] as const) {
+    const before = former?.[what] ?? null;
+    if (before === null) continue;
+    const present = await steps[what].now();
+    const isOurs = change === undefined || present === null || present === change[what];
+    if (present === before || !isOurs) continue;
+    await steps[what].back();
     log.warn(`The former version ${before} is back`, { team: slug });
   }
 }
 
+/** A stolen control plane must not bring back a version that has long been replaced, for a known defect of it. */
 async function goBackAsTold(state: UpdateState, deps: CarryOutDeps): Promise<Said> {
+  const { at = Number.POSITIVE_INFINITY } = state.change ?? {};
+  if (deps.system.now() - at > longestBackMs)
+    return {
+      state: "failed",
+      reason: "It was updated more than 30 days ago: root alone brings the former version back",
+    };
   await restoreFormer(state, deps);
   return { state: "returned" };
 }

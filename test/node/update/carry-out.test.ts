@@ -1,0 +1,83 @@
+// What an update that is taken back, or that was interrupted, leaves on the machine.
+
+import { expect, test } from "bun:test";
+import { makeLog } from "../../../src/base/log.ts";
+import { realSystem } from "../../../src/base/system.ts";
+import { writePermissions } from "../../../src/node/files/permissions.ts";
+import { readUpdateState, writeUpdateState, type UpdateState } from "../../../src/node/files/update-order.ts";
+import { carryOut } from "../../../src/node/update/carry-out.ts";
+import type { UpdateReport } from "../../../src/protocol/updates/order.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const log = makeLog({ verbose: false, write: () => {}, now: Date.now, stamped: false });
+const day = 86_400_000;
+const now = 100 * day;
+const go = { order: 10, agent: "0.3.0", engine: "1.12.0", watch_s: 60 };
+const former = { agent: "0.2.0", engine: "1.11.1" };
+const change = { at: now - day, agent: "0.3.0", engine: "1.12.0" };
+
+/** What the machine has after the order in the file was carried out, and the last report. */
+async function carriedOut(
+  state: UpdateState,
+  present: typeof former,
+  updates: string[] = ["agent", "engine"],
+) {
+  using root = temporaryDirectory();
+  writePermissions(root.path, { updates });
+  writeUpdateState(root.path, state);
+  const machine = { ...present };
+  const told: UpdateReport[] = [];
+  await carryOut({
+    slug: "acme",
+    directory: root.path,
+    updater: {
+      whyAgentStays: async () => undefined,
+      agentRestarts: async () => undefined,
+      agentVersion: async () => machine.agent,
+      engineVersion: async () => machine.engine,
+      updateAgent: async () => {},
+      updateEngine: async () => {},
+      rollBackAgent: async () => void (machine.agent = former.agent),
+      rollBackEngine: async () => void (machine.engine = former.engine),
+    },
+    tunnels: async () => [],
+    engineLines: async () => [],
+    logLine: async () => undefined,
+    report: async (report) => void told.push(report),
+    openEcho: async () => "absent",
+    system: { ...realSystem(), now: () => now, sleep: async () => {} },
+    log,
+  });
+  expect(readUpdateState(root.path)?.step).toBe("done");
+  return { ...machine, said: told.at(-1)?.state };
+}
+
+const updated = { agent: "0.3.0", engine: "1.12.0" };
+const back: UpdateState = { order: { ...go, order: 11, back: true }, step: "taken", former, change };
+
+test("an order to go back brings both former versions back", async () => {
+  expect(await carriedOut(back, updated)).toEqual({ ...former, said: "returned" });
+  // The file of an agent that did not note what it changed.
+  const { change: _, ...earlier } = back;
+  expect(await carriedOut(earlier, updated)).toEqual({ ...former, said: "returned" });
+});
+
+test("a version that root installed after the update is not taken back", async () => {
+  const present = { agent: "0.4.0", engine: "1.12.0" };
+  expect(await carriedOut(back, present)).toEqual({
+    agent: "0.4.0",
+    engine: former.engine,
+    said: "returned",
+  });
+});
+
+test("an update of more than 30 days ago is not taken back", async () => {
+  const old = { ...back, change: { ...change, at: now - 31 * day } };
+  expect(await carriedOut(old, updated)).toEqual({ ...updated, said: "failed" });
+});
+
+test("an engine that was changed before a kill goes back if root permits the update no longer", async () => {
+  const interrupted: UpdateState = { order: go, step: "taken", former, change };
+  const present = { agent: former.agent, engine: "1.12.0" };
+  expect(await carriedOut(interrupted, present, ["agent"])).toEqual({ ...former, said: "refused" });
+});
