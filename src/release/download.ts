@@ -7,7 +7,7 @@ import { isAbsolute, join } from "node:path";
 import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
 import { takesEscapes, type System } from "../base/system.ts";
 import { readBytes } from "../base/open-file.ts";
-import { isReleaseUrl } from "./release-address.ts";
+import { isReleaseUrl, shownAddress } from "./release-address.ts";
 
 /** Abort a download that receives too little for this long. */
 const stallMs = 30_000;
@@ -103,7 +103,7 @@ async function download(
   } catch (error) {
     if (error instanceof AppError) throw error;
     const reason = abort.signal.aborted ? "the server does not answer in time" : messageOf(error);
-    throw new AppError("control_plane_unreachable", `Cannot download ${address}: ${reason}`, {
+    throw new AppError("control_plane_unreachable", `Cannot download ${shownAddress(address)}: ${reason}`, {
       cause: error,
       hint: "Check the network, or choose another address with --release-url.",
     });
@@ -116,7 +116,8 @@ async function download(
 /** Checks each redirect itself, because none may leave TLS. */
 async function follow(address: string, signal: AbortSignal, system: DownloadSystem): Promise<Response> {
   for (let hop = 0, at = address; hop <= maxRedirects; hop++) {
-    if (!isReleaseUrl(at)) throw new AppError("failed", `Releases need an https:// address, not ${at}`);
+    if (!isReleaseUrl(at))
+      throw new AppError("failed", `Releases need an https:// address, not ${shownAddress(at)}`);
     const response = await system.fetch(at, { redirect: "manual", signal });
     const location = response.headers.get("location");
     if (response.status >= 300 && response.status < 400 && location !== null) {
@@ -127,11 +128,14 @@ async function follow(address: string, signal: AbortSignal, system: DownloadSyst
     if (response.status === 200) return response;
     await response.body?.cancel();
     if (response.status === 404)
-      throw new FileMissing("failed", `Cannot download ${at}: the server returned status 404`);
+      throw new FileMissing("failed", `Cannot download ${shownAddress(at)}: the server returned status 404`);
     const code = response.status >= 500 ? "control_plane_unreachable" : "failed";
-    throw new AppError(code, `Cannot download ${at}: the server returned status ${response.status}`);
+    throw new AppError(
+      code,
+      `Cannot download ${shownAddress(at)}: the server returned status ${response.status}`,
+    );
   }
-  throw new AppError("failed", `Cannot download ${address}: too many redirects`);
+  throw new AppError("failed", `Cannot download ${shownAddress(address)}: too many redirects`);
 }
 
 async function readBody(
@@ -155,7 +159,7 @@ async function readBody(
   if (total !== undefined && done !== total) {
     throw new AppError(
       "failed",
-      `Cannot download ${address}: the connection ended after ${done} of ${total} bytes`,
+      `Cannot download ${shownAddress(address)}: the connection ended after ${done} of ${total} bytes`,
     );
   }
   return Buffer.concat(chunks);
@@ -194,7 +198,10 @@ function makeStallClock(ms: number, abort: AbortController, system: DownloadSyst
 }
 
 function tooLarge(address: string, maxBytes: number): AppError {
-  return new AppError("failed", `Cannot download ${address}: it is larger than ${maxBytes} bytes`);
+  return new AppError(
+    "failed",
+    `Cannot download ${shownAddress(address)}: it is larger than ${maxBytes} bytes`,
+  );
 }
 
 function withSlash(base: string): string {

@@ -17,6 +17,7 @@ import {
   type Manifest,
 } from "./manifest.ts";
 import { readPublicKey } from "./minisign.ts";
+import { shownAddress } from "./release-address.ts";
 import type { System } from "../base/system.ts";
 
 export type UpdateRequest = {
@@ -67,7 +68,10 @@ export function checkRelease(
         : `Use an up-to-date mirror. \`${brand.executable} self-update --allow-downgrade\` accepts an older release.`,
   });
   if (request.version !== undefined && manifest.version !== request.version) {
-    throw new AppError("failed", `The release at ${base} is ${manifest.version}, not ${request.version}`);
+    throw new AppError(
+      "failed",
+      `The release at ${shownAddress(base)} is ${manifest.version}, not ${request.version}`,
+    );
   }
   return manifest;
 }

@@ -24,6 +24,8 @@ const server = Bun.serve({
         return Response.redirect("/dir/file");
       case "/dir/away":
         return Response.redirect("http://example.com/file");
+      case "/dir/signed":
+        return Response.redirect("/dir/gone?signature=hidden");
       case "/dir/circle":
         return Response.redirect("/dir/circle");
       case "/dir/endless":
@@ -94,6 +96,15 @@ describe("download", () => {
   for (const [what, attempt, reason] of refused) {
     test(`refuses ${what}`, () => expect(attempt()).rejects.toThrow(reason));
   }
+
+  test("an error shows neither the password of a mirror nor the signature of a redirect", async () => {
+    const mirror = base.replace("//", "//ci:secret@");
+    for (const name of ["signed", "none", "circle"]) {
+      const error = await fetchFile(mirror, name, { maxBytes: 10 }, system).catch(String);
+      expect(error).toContain(`Cannot download ${base}`);
+      expect(error).not.toMatch(/secret|hidden/);
+    }
+  });
 
   test("accepts only TLS and loopback", async () => {
     const asked: string[] = [];

@@ -12,6 +12,7 @@ import { maxArtifactBytes, type Manifest } from "../../release/manifest.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { readSeenSequence } from "../files/update-marker.ts";
+import { shownAddress } from "../../release/release-address.ts";
 import { checkRelease, fetchRelease, releaseKeys } from "../../release/published-release.ts";
 
 export type EngineSource = {
@@ -82,7 +83,7 @@ export async function newestEngine(
   if (releaseKeys().length === 0) await fetchList(source, system);
   throw new AppError(
     "release_unsigned",
-    `Cannot tell whether there is a newer engine: no signed list at ${base} names one for this machine`,
+    `Cannot tell whether there is a newer engine: no signed list at ${shownAddress(base)} names one for this machine`,
     { hint: "Ask the operator of this address for a signed list, or check another --release-url." },
   );
 }
@@ -96,7 +97,7 @@ export function planEngineRelease(
   const archive: Step = {
     step: "request",
     method: "GET",
-    url: base.replace(/\/?$/, "/") + archiveName(machine),
+    url: shownAddress(base).replace(/\/?$/, "/") + archiveName(machine),
   };
   if (version !== undefined || releaseUrl !== undefined) return [archive];
   return [{ step: "request", method: "GET", url: brand.engineLatestUrl }, archive];
@@ -158,7 +159,7 @@ const listRequest = ({ releaseUrl }: EngineSource) => ({
 
 function noListError({ releaseUrl, version }: EngineSource, cause: AppError): AppError {
   const install = `${brand.executable} overlay install --source`;
-  const from = releaseUrl === undefined ? "" : ` --release-url ${quoteWord(releaseUrl)}`;
+  const from = releaseUrl === undefined ? "" : ` --release-url ${quoteWord(shownAddress(releaseUrl))}`;
   return new AppError(
     cause.code === "control_plane_unreachable" ? cause.code : "release_unsigned",
     `The signed list of releases cannot be read, so no engine is downloaded: ${cause.message}`,
@@ -204,7 +205,7 @@ async function publishedSum({ base, file }: EngineRelease, system: Needs): Promi
     .split(/\r?\n/)
     .find((each) => each.slice(66) === file && /^[0-9a-f]{64} [ *]/.test(each));
   if (line !== undefined) return line.slice(0, 64);
-  throw new AppError("engine_failed", `${sumFile} at ${base} has no line for ${file}`, {
+  throw new AppError("engine_failed", `${sumFile} at ${shownAddress(base)} has no line for ${file}`, {
     hint: isAbsolute(base)
       ? "Give its hash with --sha256."
       : "Give its hash with --sha256, or another --release-url.",
