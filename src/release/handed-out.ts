@@ -180,6 +180,17 @@ export type ReleaseFiles = {
   archive: { file: string; content: Uint8Array };
 };
 
+/** Whether these are kept, and the archive: a kill between two of the files leaves a release that no machine takes. */
+export function isKept(
+  directory: string,
+  { manifest, signature }: Pick<ReleaseFiles, "manifest" | "signature">,
+  file: string,
+): boolean {
+  const has = (name: string, content: Uint8Array) =>
+    existsSync(join(directory, name)) && readBytes(join(directory, name)).equals(content);
+  return has(manifestName, manifest) && has(signatureName, signature) && existsSync(join(directory, file));
+}
+
 /** Keeps these verified files beside the executable, in place of a former release. */
 export function keepRelease(directory: string, { manifest, signature, archive }: ReleaseFiles): void {
   makeDirectory(directory, 0o755);

@@ -99,6 +99,23 @@ describe("installs", () => {
     expect(readdirSync(installed.bin).sort()).toEqual(["agent", "agent.old"]);
   });
 
+  test("what a control plane hands out, if the update before was killed between two of its files", async () => {
+    const installed = install();
+    const kept = join(installed.bin, "../lib/overlay-agent/release");
+    await release("same", { version: "0.1.0", sequence: 4 });
+    mkdirSync(kept, { recursive: true });
+    cpSync(at("new", "manifest.json"), join(kept, "manifest.json"));
+    cpSync(at("same", "manifest.json.minisig"), join(kept, "manifest.json.minisig"));
+    const planned = await update(installed, at("same"), ["--dry-run"]);
+    expect(planned.stdout).toContain(join(kept, "manifest.json"));
+    expect(JSON.parse((await update(installed, at("same"))).stdout)).toMatchObject({ changed: false });
+    const names = readdirSync(kept).sort();
+    expect(names).toEqual([expect.stringContaining(".tar.gz"), "manifest.json", "manifest.json.minisig"]);
+    for (const name of names)
+      expect(readFileSync(join(kept, name)).equals(readFileSync(at("same", name)))).toBe(true);
+    expect((await update(installed, at("same"), ["--dry-run"])).stdout).not.toContain(kept);
+  });
+
   test("a release from a control plane, after a check", async () => {
     await using plane = await startControlPlane(at("plane"), ["--releases", at("new")]);
     const mirror = `${plane.url}/releases/`;

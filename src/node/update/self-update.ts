@@ -16,7 +16,7 @@ import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { readMember } from "../../release/archive.ts";
 import { fetchFile, FileMissing, makeProgress, sha256 } from "../../release/download.ts";
-import { keepRelease, keptRelease } from "../../release/handed-out.ts";
+import { isKept, keepRelease, keptRelease } from "../../release/handed-out.ts";
 import {
   artifactFor,
   artifactsFor,
@@ -33,6 +33,7 @@ import {
   sweepCandidates,
   writeCandidate,
 } from "../../release/replace.ts";
+import { shownAddress } from "../../release/release-address.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { withLock } from "../files/lock.ts";
@@ -112,11 +113,14 @@ export async function selfUpdate(
     const from = (await versionOf(path, system)) ?? buildInfo.version;
     const { published, manifest, isOther } = await findRelease(request, from, places, system);
     const outcome = { from, to: manifest.version, source: "release" as const, path };
+    const kept = existsSync(keptRelease(system)) ? keptRelease(system) : undefined;
     if (!isOther) {
+      // An update may have been interrupted after the executable was replaced.
+      if (kept !== undefined && !isKept(kept, published, archiveToKeep(manifest)))
+        await keepArchive(published, manifest, places, system);
       await handOverControlPlane(path, system);
       return { ...outcome, changed: false };
     }
-    const kept = existsSync(keptRelease(system)) ? keptRelease(system) : undefined;
     const wanted = artifactsFor(manifest, buildInfo.target).slice(kept === undefined ? 0 : -1);
     const archive = await fetchArchive(wanted, published.base, places, system);
     const program = readMember(archive.content, programName(brand.executable, system));
@@ -141,6 +145,12 @@ export async function selfUpdate(
  */
 export async function keepOwnRelease(places: Places, system: System): Promise<void> {
   const { published, manifest } = await findOwnRelease(places, system);
+  await keepArchive(published, manifest, places, system);
+}
+
+type Published = Awaited<ReturnType<typeof fetchRelease>>;
+
+async function keepArchive(published: Published, manifest: Manifest, places: Places, system: System) {
   const wanted = artifactsFor(manifest, buildInfo.target).slice(-1);
   const archive = await fetchArchive(wanted, published.base, places, system);
   keepRelease(keptRelease(system), { ...published, archive });
@@ -173,7 +183,9 @@ async function findOwnRelease(places: Places, system: System) {
 }
 
 const planGet = (base: string, name: string): Step[] =>
-  isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: `${base.replace(/\/?$/, "/")}${name}` }];
+  isAbsolute(base)
+    ? []
+    : [{ step: "request", method: "GET", url: `${shownAddress(base).replace(/\/?$/, "/")}${name}` }];
 
 /** The release to install. Throws if it must not be installed. */
 async function findRelease(
@@ -242,17 +254,20 @@ export async function planSelfUpdate(
   const { published, manifest, isOther } = await findRelease(request, buildInfo.version, places, system);
   const get = (name: string) => planGet(published.base, name);
   const requests = [...get(manifestName), ...get(signatureName)];
-  if (!isOther) return requests;
   const path = system.executable;
-  const isKept = existsSync(keptRelease(system));
+  const keeps = existsSync(keptRelease(system));
+  if (!isOther)
+    return keeps && !isKept(keptRelease(system), published, archiveToKeep(manifest))
+      ? [...requests, ...get(archiveToKeep(manifest)), ...planKept(manifest, system)]
+      : requests;
   return [
     ...requests,
-    ...get(isKept ? archiveToKeep(manifest) : artifactFor(manifest, buildInfo.target).file),
+    ...get(keeps ? archiveToKeep(manifest) : artifactFor(manifest, buildInfo.target).file),
     ...planSeenSequence(places.stateDb, manifest.sequence),
     ...(guardedUnits().length > 0
       ? [...planUnderGuard(path, places), ...(await planGuard(path, system))]
       : [...planSwap(path), ...planChanges(planRestart(places, system))]),
-    ...(isKept ? planKept(manifest, system) : []),
+    ...(keeps ? planKept(manifest, system) : []),
     ...(await planHandOver(system)),
   ];
 }
