@@ -278,7 +278,12 @@ export const aRelay: Maker = async (world, who) => {
   return { id: Number(id), body: { limit_bytes: 500_000_000_000 } };
 };
 export const noDrill: Maker = async ({ server }) => {
-  await server.db.write((tx) => tx.run("UPDATE drills SET ended_at = 1"));
+  await server.db.write(async (tx) => {
+    await tx.run("UPDATE rollouts SET state = 'stopped', ended_at = 1");
+    // Former ones count: drills may not take too much of the time.
+    await tx.run("DELETE FROM drill_nodes");
+    await tx.run("DELETE FROM drills");
+  });
   return {};
 };
 /** The body: what the world's node reports of it. */
@@ -294,6 +299,7 @@ export const aDrill: Maker = async (world, who) => {
 export const noRollout: Maker = async ({ server, node }) => {
   await server.db.write(async (tx) => {
     await tx.run("UPDATE rollouts SET state = 'stopped', ended_at = 1");
+    await tx.run("UPDATE drills SET ended_at = 1");
     await tx.run("UPDATE nodes SET may_update = 'engine 0', overlay_version = '1.10.1' WHERE id = $1", [
       node.id,
     ]);

@@ -6,7 +6,6 @@ import { onlineMs } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import {
-  afterDrillMs,
   drillLeadMs,
   maxLosses,
   mostDrillTimeMs,
@@ -30,6 +29,7 @@ import {
   type DrillNodeRow,
   type DrillRow,
 } from "../store/tables/drills.ts";
+import { isOverdue, refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
@@ -42,8 +42,6 @@ const maxNamed = 20;
 const maxReports = 10_000;
 /** The first agent that knows drills. */
 const firstVersion = "0.2.0";
-/** After the end: nodes wait for their peers, and report within seconds. In server mode, a check begins once a minute. */
-const reportsWithinMs = afterDrillMs + 30_000;
 
 export type LiveDrills = {
   /** What the node has to be told; undefined: nothing. `taken`: the number of the order that it took last. */
@@ -129,7 +127,7 @@ async function chooseTargets(reader: Reader, org: Org, { kind, nodes: ids }: Dri
   return chosen;
 }
 
-/** Throws conflict while another one runs. */
+/** Throws conflict while another one or a rollout is open. */
 export async function createDrill(
   { db, system }: Store,
   org: Org,
@@ -140,17 +138,15 @@ export async function createDrill(
   const targets = await chooseTargets(db, org, wanted, now);
   const row = await db.writeFor({ org: org.id }, async (tx) => {
     const open = await drills.find(tx, { orgId: org.id, endedAt: null });
-    if (open !== undefined && now >= open.endsAt + reportsWithinMs) await endDrill(tx, open, now);
-    else if (open !== undefined)
-      throw new AppError("conflict", `Drill ${open.id} is under way until ${formatTime(open.endsAt)}.`, {
-        hint: "It ends by itself. Then nodes have a minute to report.",
-      });
+    if (open !== undefined && isOverdue(open, now)) await endDrill(tx, open, now);
+    await refuseBesideDrill(tx, org, now);
+    await refuseBesideRollout(tx, org);
     const former = await drills.all(tx, { orgId: org.id });
     refuseTooMuch(former, wanted.for_s, now);
     const last = Math.max(0, ...former.map((each) => each.beginsAt));
-    const beginsAt = now + drillLeadMs;
     // It is the number of the order, too, and nodes take only rising ones.
-    if (beginsAt <= last)
+    const beginsAt = Math.max(now + drillLeadMs, last + 1);
+    if (beginsAt > now + 2 * drillLeadMs)
       throw new AppError("conflict", "The clock of the control plane was set back since the last drill.", {
         hint: `The next one can begin after ${formatTime(last)}.`,
       });
@@ -281,7 +277,7 @@ export async function openDrills(db: Database, now: number): Promise<ReadonlySet
   const sql = `SELECT ${drills.select()} FROM drills WHERE ended_at IS NULL`;
   const open = new Set<number>();
   for (const row of await queryAll(db, drills, sql)) {
-    if (now < row.endsAt + reportsWithinMs) open.add(row.orgId);
+    if (!isOverdue(row, now)) open.add(row.orgId);
     else await db.writeFor({ org: row.orgId }, (tx) => endDrill(tx, row, now));
   }
   return open;

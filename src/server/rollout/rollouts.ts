@@ -3,13 +3,12 @@
 import type { Rollout, rolloutActions, RolloutNode, RolloutRequest } from "../../api/rollouts.ts";
 import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { ServerOptions } from "../options.ts";
-import type { Reader, Transaction } from "../store/database.ts";
+import type { Reader } from "../store/database.ts";
 import {
   computed,
   integer,
@@ -23,6 +22,7 @@ import {
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { permissionOf } from "../nodes/contact/update-permission.ts";
 import { chooseRings } from "./choose-rings.ts";
+import { refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";
 import { isWithin, nextHours, silentMs } from "./rollout-step.ts";
 
@@ -140,7 +140,7 @@ export async function listMembers(
 }
 
 /**
- * Starts one. Throws conflict while another is open, and if no node may be updated. The nodes of a large organization are
+ * Starts one. Throws conflict while another or a drill is open, and if no node may be updated. The nodes of a large organization are
  * written by the loop, in slices.
  */
 export async function createRollout(
@@ -161,7 +161,8 @@ export async function createRollout(
   const made = { orgId: org.id, agent, engine, groups: [...groups], createdAt: now };
   const { candidates, isPermitted } = await readCandidates(services, made, true);
   const id = await db.writeFor({ org: org.id }, async (tx) => {
-    await refuseSecond(tx, org);
+    await refuseBesideRollout(tx, org);
+    await refuseBesideDrill(tx, org, system.now());
     if (candidates.length === 0) throw nothingToUpdate(isPermitted);
     const row = await rollouts.insertReturning(tx, {
       ...made,
@@ -181,14 +182,6 @@ export async function createRollout(
     return row.id;
   });
   return findRollout(services, org, id);
-}
-
-async function refuseSecond(tx: Transaction, org: Org): Promise<void> {
-  const open = await rollouts.find(tx, { orgId: org.id, endedAt: null });
-  if (open === undefined) return;
-  throw new AppError("conflict", `Rollout ${open.id} is under way.`, {
-    hint: `Wait until it has ended, or end it: \`${brand.executable} admin rollout abort ${quoteWord(org.slug)}\`.`,
-  });
 }
 
 function nothingToUpdate(isPermitted: boolean): AppError {

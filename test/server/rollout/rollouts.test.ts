@@ -85,6 +85,22 @@ describe("a good update", () => {
     expect(codeOf(await create())).toEqual([409, "conflict"]);
   });
 
+  test("and a drill exclude each other: nodes would go back for what the drill takes away", async () => {
+    await makeFleet(server, acme, 2);
+    const drill = () =>
+      server.send("POST", "/api/org/acme/drills/", {
+        token: owner,
+        body: { kind: "control-plane-away", for_s: 10 },
+      });
+    const { id } = await start();
+    expect((await drill()).text).toContain(`Rollout ${id} is under way`);
+    await server.db.write((tx) => tx.run("UPDATE rollouts SET state = 'stopped', ended_at = 1"));
+    expect((await drill()).status).toBe(201);
+    expect((await create()).text).toContain("is under way until");
+    server.clock.ms += 15_000 + 60_000;
+    expect((await create()).status).toBe(201);
+  });
+
   test("has its rings, too, if the clock of the control plane was set back since the last one", async () => {
     await makeFleet(server, acme, 40);
     const sizes = ({ rings }: Rollout) => rings.map(({ waiting }) => waiting);

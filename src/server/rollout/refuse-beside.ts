@@ -1,0 +1,37 @@
+// Nodes that change are watched for what a drill takes away, and would go back for it. So an organization has one rollout or
+// one drill at a time.
+
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { formatTime } from "../../base/quantities.ts";
+import { brand } from "../../brand.ts";
+import { afterDrillMs } from "../../protocol/updates/drill.ts";
+import type { Transaction } from "../store/database.ts";
+import { drills, type DrillRow } from "../store/tables/drills.ts";
+import { rollouts } from "../store/tables/rollouts.ts";
+
+type Org = { id: number; slug: string };
+
+/** Nodes wait for their peers, and report within seconds. In server mode, a check begins once a minute. */
+const reportsWithinMs = afterDrillMs + 30_000;
+
+/** Whether reports of it are awaited no longer. */
+export const isOverdue = ({ endsAt }: DrillRow, now: number): boolean => now >= endsAt + reportsWithinMs;
+
+/** Throws conflict. */
+export async function refuseBesideDrill(tx: Transaction, { id: orgId }: Org, now: number): Promise<void> {
+  const open = await drills.find(tx, { orgId, endedAt: null });
+  if (open === undefined || isOverdue(open, now)) return;
+  throw new AppError("conflict", `Drill ${open.id} is under way until ${formatTime(open.endsAt)}.`, {
+    hint: "It ends by itself. Then nodes have a minute to report.",
+  });
+}
+
+/** Throws conflict. */
+export async function refuseBesideRollout(tx: Transaction, { id: orgId, slug }: Org): Promise<void> {
+  const open = await rollouts.find(tx, { orgId, endedAt: null });
+  if (open === undefined) return;
+  throw new AppError("conflict", `Rollout ${open.id} is under way.`, {
+    hint: `Wait until it has ended, or end it: \`${brand.executable} admin rollout abort ${quoteWord(slug)}\`.`,
+  });
+}
