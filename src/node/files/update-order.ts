@@ -5,7 +5,7 @@ import { existsSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
-import { MayUpdate, UpdateOrder, updatable } from "../../protocol/updates/order.ts";
+import { MayUpdate, UpdateOrder, UpdateReport, updatable } from "../../protocol/updates/order.ts";
 import { readValidJson } from "./organizations.ts";
 import { permissionsOrNone, updatingBeside } from "./permissions.ts";
 
@@ -19,6 +19,8 @@ export const UpdateState = v.object({
   former: v.optional(v.object({ agent: version, engine: version })),
   /** When the node began to change, and to what: only that is taken back. */
   change: v.optional(v.object({ at: v.number(), agent: v.optional(version), engine: v.optional(version) })),
+  /** The last report, which the control plane has not taken yet: it may be away for longer than this was tried. */
+  unsaid: v.optional(v.omit(UpdateReport, ["order"])),
   /** What answered before: `4 small 10.77.0.1`. */
   answered: v.optional(v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(200))),
   /** How it reached its peers before: compare-before.ts. */

@@ -86,10 +86,18 @@ const longestBackMs = 30 * 86_400_000;
 /** Until nothing is left to do. An order that comes meanwhile is found in the file. */
 export async function carryOut(deps: CarryOutDeps): Promise<void> {
   const { directory, log } = deps;
+  let tried: number | undefined;
   for (;;) {
     const state = readUpdateState(directory);
-    if (state === undefined || state.step === "done") return;
+    if (state === undefined) return;
     const order = state.order.order;
+    if (state.step === "done") {
+      if (state.unsaid === undefined || tried === order) return;
+      tried = order;
+      await sayLast(deps, order, state.unsaid);
+      continue;
+    }
+    tried = order;
     try {
       const last = state.order.back === true ? await goBackAsTold(state, deps) : await goForward(state, deps);
       if (last !== undefined) await finish(deps, order, last);
@@ -105,25 +113,37 @@ type Said = Omit<UpdateReport, "order">;
 /** Only if no other order came: that one has to be carried out then. */
 async function finish(deps: CarryOutDeps, order: number, said: Said): Promise<void> {
   const state = readUpdateState(deps.directory);
-  const isLast = state?.order.order === order;
-  if (state !== undefined && isLast) writeUpdateState(deps.directory, { ...state, step: "done" });
-  await say(deps, order, said, isLast ? reportTries : 1);
+  if (state?.order.order !== order) return void (await say(deps, order, said));
+  writeUpdateState(deps.directory, { ...state, step: "done", unsaid: said });
+  await sayLast(deps, order, said);
 }
 
-async function say(deps: CarryOutDeps, order: number, said: Said, tries = 1): Promise<void> {
+/** If the control plane does not take it, the file keeps it until that answers a check-in. */
+async function sayLast(deps: CarryOutDeps, order: number, said: Said): Promise<void> {
+  if (!(await say(deps, order, said, reportTries))) return;
+  const state = readUpdateState(deps.directory);
+  if (state?.order.order !== order) return;
+  const { unsaid: _, ...rest } = state;
+  writeUpdateState(deps.directory, rest);
+}
+
+/** Whether the control plane has taken it, or never will. */
+async function say(deps: CarryOutDeps, order: number, said: Said, tries = 1): Promise<boolean> {
   const { updater, system, log } = deps;
   const [agent, engine] = await Promise.all([updater.agentVersion(), updater.engineVersion()]);
   const report = { order, ...said, ...given({ agent: agent ?? undefined, engine: engine ?? undefined }) };
   for (let left = tries; left > 0; left--) {
     try {
-      return await deps.report(report);
+      await deps.report(report);
+      return true;
     } catch (error) {
       log.debug(`The control plane does not take the report: ${messageOf(error)}`);
       // It knows no such order, or will never take it.
-      if (error instanceof AppError && ["conflict", "not_found"].includes(error.code)) return;
+      if (error instanceof AppError && ["conflict", "not_found"].includes(error.code)) return true;
       if (left > 1) await system.sleep(reportEveryMs);
     }
   }
+  return false;
 }
 
 /** Undefined: another order came. */

@@ -20,7 +20,7 @@ const change = { at: now - day, agent: "0.3.0", engine: "1.12.0" };
 async function carriedOut(
   state: UpdateState,
   present: typeof former,
-  updates: string[] = ["agent", "engine"],
+  { updates = ["agent", "engine"], isHeard = true } = {},
 ) {
   using root = temporaryDirectory();
   writePermissions(root.path, { updates });
@@ -43,13 +43,17 @@ async function carriedOut(
     tunnels: async () => [],
     engineLines: async () => [],
     logLine: async () => undefined,
-    report: async (report) => void told.push(report),
+    report: async (report) => {
+      told.push(report);
+      if (!isHeard) throw new Error("The control plane is away");
+    },
     openEcho: async () => "absent",
     system: { ...realSystem(), now: () => now, sleep: async () => {} },
     log,
   });
-  expect(readUpdateState(root.path)?.step).toBe("done");
-  return { ...machine, said: told.at(-1)?.state };
+  const { step, unsaid } = readUpdateState(root.path) ?? {};
+  expect(step).toBe("done");
+  return { ...machine, said: told.at(-1)?.state, ...(unsaid === undefined ? {} : { unsaid }) };
 }
 
 const updated = { agent: "0.3.0", engine: "1.12.0" };
@@ -79,5 +83,19 @@ test("an update of more than 30 days ago is not taken back", async () => {
 test("an engine that was changed before a kill goes back if root permits the update no longer", async () => {
   const interrupted: UpdateState = { order: go, step: "taken", former, change };
   const present = { agent: former.agent, engine: "1.12.0" };
-  expect(await carriedOut(interrupted, present, ["agent"])).toEqual({ ...former, said: "refused" });
+  expect(await carriedOut(interrupted, present, { updates: ["agent"] })).toEqual({
+    ...former,
+    said: "refused",
+  });
+});
+
+test("the last report is kept while the control plane is away, and said when it answers", async () => {
+  const unsaid = { state: "returned" };
+  expect(await carriedOut(back, updated, { isHeard: false })).toEqual({
+    ...former,
+    said: "returned",
+    unsaid,
+  });
+  const kept: UpdateState = { ...back, step: "done", unsaid: { state: "passed", answered: 3 } };
+  expect(await carriedOut(kept, updated)).toEqual({ ...updated, said: "passed" });
 });

@@ -10,7 +10,13 @@ import type { System } from "../../../base/system.ts";
 import type { UpdateOrder } from "../../../protocol/updates/order.ts";
 import type { EngineSettings } from "../../engine/overlay.ts";
 import type { Organization } from "../../files/organizations.ts";
-import { noteSeen, permittedUpdates, readUpdateState, writeUpdateState } from "../../files/update-order.ts";
+import {
+  noteSeen,
+  permittedUpdates,
+  readUpdateState,
+  writeUpdateState,
+  type UpdateState,
+} from "../../files/update-order.ts";
 
 export type UpdateSettings = EngineSettings & { configRoot: string; stateDb: string; socketPath: string };
 
@@ -25,11 +31,16 @@ export async function takeUpdateOrder(
 ): Promise<void> {
   try {
     noteSeen(directory, buildInfo.version);
-    if (order === undefined || startUpdate === undefined) return;
-    const present = readUpdateState(directory);
-    if (permittedUpdates(directory).length === 0 || order.order <= (present?.order.order ?? 0)) return;
+    if (startUpdate === undefined) return;
+    const { unsaid, ...present }: Partial<UpdateState> = readUpdateState(directory) ?? {};
+    const isNew = order !== undefined && order.order > (present.order?.order ?? 0);
+    if (!isNew || permittedUpdates(directory).length === 0) {
+      // The control plane answers again.
+      if (unsaid !== undefined) await startUpdate(slug);
+      return;
+    }
     // What was before stays known: an order to go back needs it.
-    const isBack = order.back === true && present?.order.order === order.order - 1;
+    const isBack = order.back === true && present.order?.order === order.order - 1;
     writeUpdateState(directory, { ...(isBack ? present : {}), order, step: "taken" });
     await startUpdate(slug);
   } catch (error) {

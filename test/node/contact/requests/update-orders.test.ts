@@ -53,6 +53,18 @@ test("a node that was done goes back when it is told to, to what it had", async 
   expect(readUpdateState(acme.directory)?.order).toEqual(back);
 });
 
+test("a report that the control plane did not take is said again when that answers", async () => {
+  using machine = makeMachine();
+  const acme = machine.place("acme");
+  writePermissions(acme.directory, { updates: ["engine"] });
+  writeUpdateState(acme.directory, { order: go, step: "done", unsaid: { state: "passed" } });
+  await takeUpdateOrder(undefined, acme, machine.edge);
+  expect(machine.started).toEqual(["acme"]);
+  // The report of the order before is none of the order to go back.
+  await takeUpdateOrder(back, acme, machine.edge);
+  expect(readUpdateState(acme.directory)).toEqual({ order: back, step: "taken" });
+});
+
 test("of two organizations that root permitted, none updates the machine", async () => {
   using machine = makeMachine();
   for (const place of [machine.place("acme"), machine.place("other")]) {
