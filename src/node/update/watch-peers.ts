@@ -32,24 +32,25 @@ export async function probeRound(
   const answered = new Set<ProbeKey>();
   const [start = 0, more = 0] = system.random(2);
   const first = start * 256 + more;
-  const waiting = new Map(probes.map(({ key }, at) => [(first + at) & 0xffff, key]));
+  const waiting = new Map(
+    probes.map((probe, at) => {
+      const payload = system.random(Math.max(8, probe.bytes));
+      return [(first + at) & 0xffff, { ...probe, payload }] as const;
+    }),
+  );
   const sockets = new Map<number, EchoSocket>();
   for (const address of own) {
     const family = address.includes(":") ? 6 : 4;
     if (sockets.has(family)) continue;
-    const opened = await openEcho(address, ({ sequence }) => {
-      const key = waiting.get(sequence);
-      if (key !== undefined) answered.add(key);
+    const opened = await openEcho(address, ({ sequence, payload }) => {
+      const probe = waiting.get(sequence);
+      // The payload proves that the answer belongs to our request, and came back whole.
+      if (probe !== undefined && Buffer.from(probe.payload).equals(payload)) answered.add(probe.key);
     });
     if (typeof opened !== "string") sockets.set(family, opened);
   }
-  for (const [sequence, key] of waiting) {
-    const probe = probes.find((each) => each.key === key);
-    if (probe === undefined) continue;
-    sockets
-      .get(probe.address.includes(":") ? 6 : 4)
-      ?.send(probe.address, sequence, system.random(Math.max(8, probe.bytes)));
-  }
+  for (const [sequence, { address, payload }] of waiting)
+    sockets.get(address.includes(":") ? 6 : 4)?.send(address, sequence, payload);
   await system.sleep(answerWithinMs);
   for (const socket of sockets.values()) socket.close();
   return { at: system.now(), answered };
