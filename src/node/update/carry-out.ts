@@ -80,6 +80,7 @@ const mostGrowth = 100 * 1024;
 const compareEveryMs = 60_000;
 const reportEveryMs = 5000;
 const reportTries = 60;
+const neverTaken: readonly string[] = ["conflict", "not_found", "bad_request", "validation_failed"];
 /** Longer than a ring that waits for the hours of its nodes. */
 const longestBackMs = 30 * 86_400_000;
 
@@ -139,7 +140,7 @@ async function say(deps: CarryOutDeps, order: number, said: Said, tries = 1): Pr
     } catch (error) {
       log.debug(`The control plane does not take the report: ${messageOf(error)}`);
       // It knows no such order, or will never take it.
-      if (error instanceof AppError && ["conflict", "not_found"].includes(error.code)) return true;
+      if (error instanceof AppError && neverTaken.includes(error.code)) return true;
       if (left > 1) await system.sleep(reportEveryMs);
     }
   }
