@@ -346,15 +346,18 @@ async function makeAgentWatch(
   { directory, system, updater }: CarryOutDeps,
   { agent = buildInfo.version }: UpdateState["order"],
 ) {
-  const began = system.now();
+  const began = system.monotonic();
+  // The clock may jump meanwhile: what counts is that the file is written again and again.
+  let [seenAt, heard] = [0, began];
   const restarts = await updater.agentRestarts();
   return async () => {
     const now = await updater.agentRestarts();
     if (restarts !== undefined && now !== undefined && now > restarts)
       return { probe: "process of the agent", reason: "The agent ended by itself since the change" };
     const seen = lastSeen(directory);
-    const patience = seen?.agent === agent ? Math.max(seen.at, began) + seenAgainMs : began + firstSeenMs;
-    if (system.now() < patience) return undefined;
+    if (seen !== undefined && seen.at !== seenAt) [seenAt, heard] = [seen.at, system.monotonic()];
+    const patience = seen?.agent === agent ? heard + seenAgainMs : began + firstSeenMs;
+    if (system.monotonic() < patience) return undefined;
     return { probe: "check-in of the agent", reason: "The agent does not check in since the change" };
   };
 }

@@ -1,12 +1,19 @@
 // What an update that is taken back, or that was interrupted, leaves on the machine.
 
 import { expect, test } from "bun:test";
+import { join } from "node:path";
 import { makeLog } from "../../../src/base/log.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { writePermissions } from "../../../src/node/files/permissions.ts";
-import { readUpdateState, writeUpdateState, type UpdateState } from "../../../src/node/files/update-order.ts";
-import { carryOut } from "../../../src/node/update/carry-out.ts";
+import {
+  noteSeen,
+  readUpdateState,
+  writeUpdateState,
+  type UpdateState,
+} from "../../../src/node/files/update-order.ts";
+import { carryOut, type CarryOutDeps } from "../../../src/node/update/carry-out.ts";
 import type { UpdateReport } from "../../../src/protocol/updates/order.ts";
+import { writeOrganization } from "../../support/organization-engines.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const log = makeLog({ verbose: false, write: () => {}, now: Date.now, stamped: false });
@@ -16,6 +23,38 @@ const go = { order: 10, agent: "0.3.0", engine: "1.12.0", watch_s: 60 };
 const former = { agent: "0.2.0", engine: "1.11.1" };
 const change = { at: now - day, agent: "0.3.0", engine: "1.12.0" };
 
+function organizationIn(configRoot: string): string {
+  writeOrganization(configRoot, "acme");
+  return join(configRoot, "acme");
+}
+
+function makeNode(directory: string, present: typeof former) {
+  const machine = { ...present };
+  const told: UpdateReport[] = [];
+  const deps: CarryOutDeps = {
+    slug: "acme",
+    directory,
+    updater: {
+      whyAgentStays: async () => undefined,
+      agentRestarts: async () => undefined,
+      agentVersion: async () => machine.agent,
+      engineVersion: async () => machine.engine,
+      updateAgent: async (version) => void (machine.agent = version),
+      updateEngine: async (version) => void (machine.engine = version),
+      rollBackAgent: async () => void (machine.agent = former.agent),
+      rollBackEngine: async () => void (machine.engine = former.engine),
+    },
+    tunnels: async () => [],
+    engineLines: async () => [],
+    logLine: async () => undefined,
+    report: async (report) => void told.push(report),
+    openEcho: async () => "absent",
+    system: realSystem(),
+    log,
+  };
+  return { machine, told, deps };
+}
+
 /** What the machine has after the order in the file was carried out, and the last report. */
 async function carriedOut(
   state: UpdateState,
@@ -23,35 +62,16 @@ async function carriedOut(
   { updates = ["agent", "engine"], isHeard = true } = {},
 ) {
   using root = temporaryDirectory();
-  writePermissions(root.path, { updates });
-  writeUpdateState(root.path, state);
-  const machine = { ...present };
-  const told: UpdateReport[] = [];
-  await carryOut({
-    slug: "acme",
-    directory: root.path,
-    updater: {
-      whyAgentStays: async () => undefined,
-      agentRestarts: async () => undefined,
-      agentVersion: async () => machine.agent,
-      engineVersion: async () => machine.engine,
-      updateAgent: async () => {},
-      updateEngine: async () => {},
-      rollBackAgent: async () => void (machine.agent = former.agent),
-      rollBackEngine: async () => void (machine.engine = former.engine),
-    },
-    tunnels: async () => [],
-    engineLines: async () => [],
-    logLine: async () => undefined,
-    report: async (report) => {
-      told.push(report);
-      if (!isHeard) throw new Error("The control plane is away");
-    },
-    openEcho: async () => "absent",
-    system: { ...realSystem(), now: () => now, sleep: async () => {} },
-    log,
-  });
-  const { step, unsaid } = readUpdateState(root.path) ?? {};
+  const directory = organizationIn(root.path);
+  writePermissions(directory, { updates });
+  writeUpdateState(directory, state);
+  const { machine, told, deps } = makeNode(directory, present);
+  const report = async (said: UpdateReport) => {
+    told.push(said);
+    if (!isHeard) throw new Error("The control plane is away");
+  };
+  await carryOut({ ...deps, report, system: { ...realSystem(), now: () => now, sleep: async () => {} } });
+  const { step, unsaid } = readUpdateState(directory) ?? {};
   expect(step).toBe("done");
   return { ...machine, said: told.at(-1)?.state, ...(unsaid === undefined ? {} : { unsaid }) };
 }
@@ -98,4 +118,28 @@ test("the last report is kept while the control plane is away, and said when it 
   });
   const kept: UpdateState = { ...back, step: "done", unsaid: { state: "passed", answered: 3 } };
   expect(await carriedOut(kept, updated)).toEqual({ ...updated, said: "passed" });
+});
+
+test("a clock that jumps while the node is watched is no silence of its agent", async () => {
+  using root = temporaryDirectory();
+  const directory = organizationIn(root.path);
+  writePermissions(directory, { updates: ["agent"] });
+  writeUpdateState(directory, { order: { order: 10, agent: "0.3.0", watch_s: 300 }, step: "taken" });
+  const { machine, told, deps } = makeNode(directory, former);
+  let [monotonic, ahead] = [0, 0];
+  await carryOut({
+    ...deps,
+    system: {
+      ...realSystem(),
+      now: () => Date.now() + monotonic + ahead,
+      monotonic: () => monotonic,
+      async sleep(ms) {
+        monotonic += ms;
+        if (monotonic > 100_000) ahead = 3_600_000;
+        if (machine.agent === "0.3.0") noteSeen(directory, "0.3.0");
+        await Bun.sleep(1);
+      },
+    },
+  });
+  expect(told.at(-1)).toMatchObject({ state: "passed", agent: "0.3.0" });
 });
