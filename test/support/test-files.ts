@@ -130,11 +130,11 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/failover.test.ts": ["docs/several-servers.md", ...store, "src/server/http/**", "src/server/*.ts"],
   "e2e/drills.test.ts": [
     ...health,
-    "src/cli/install/drill-run.ts",
+    "src/cli/install/{drill-run,order-run}.ts",
     "src/node/{drill,edge}/**",
     "src/platform/nftables.ts",
     "src/protocol/updates/drill.ts",
-    "src/server/rollout/drills.ts",
+    "src/server/rollout/{drills,refuse-beside}.ts",
   ],
   "e2e/faults.test.ts": [...files, "src/server/{backup,store}/**"],
   "e2e/healing-loops.test.ts": health,

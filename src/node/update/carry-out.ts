@@ -74,6 +74,8 @@ const settleMs = 10_000;
 /** The agent has to check in within this time after the change, as it does at its start, and then again and again. */
 const firstSeenMs = 60_000;
 const seenAgainMs = 200_000;
+/** A control plane may be away for so long. After that, the node may have lost its way there by the change. */
+const longestOutageMs = 600_000;
 /** The engine's memory may grow so far in a watch: it learns of its peers. */
 const mostGrowth = 100 * 1024;
 /** What needs the engine's log is compared so often. A tunnel that begins through a relay has become direct by then. */
@@ -343,12 +345,13 @@ const isSeen = ({ directory }: CarryOutDeps, { agent }: UpdateState["order"]): b
 
 /** A daemon that ends by itself, and a version that does not check in. */
 async function makeAgentWatch(
-  { directory, system, updater }: CarryOutDeps,
-  { agent = buildInfo.version }: UpdateState["order"],
+  deps: CarryOutDeps,
+  { order, agent = buildInfo.version }: UpdateState["order"],
 ) {
+  const { directory, system, updater } = deps;
   const began = system.monotonic();
   // The clock may jump meanwhile: what counts is that the file is written again and again.
-  let [seenAt, heard] = [0, began];
+  let [seenAt, heard, patientUntil] = [0, began, 0];
   const restarts = await updater.agentRestarts();
   return async () => {
     const now = await updater.agentRestarts();
@@ -357,10 +360,18 @@ async function makeAgentWatch(
     const seen = lastSeen(directory);
     if (seen !== undefined && seen.at !== seenAt) [seenAt, heard] = [seen.at, system.monotonic()];
     const patience = seen?.agent === agent ? heard + seenAgainMs : began + firstSeenMs;
-    if (system.monotonic() < patience) return undefined;
+    if (system.monotonic() < Math.max(patience, patientUntil)) return undefined;
+    if (system.monotonic() < heard + longestOutageMs && !(await isReached(deps, order))) {
+      patientUntil = system.monotonic() + seenAgainMs;
+      return undefined;
+    }
     return { probe: "check-in of the agent", reason: "The agent does not check in since the change" };
   };
 }
+
+/** Whether this program, which ran before, reaches the control plane: else its absence is no fault of the new version. */
+const isReached = (deps: CarryOutDeps, order: number): Promise<boolean> =>
+  say(deps, order, { state: "applied" });
 
 /** The commands that carry out the order, unless that is done, for --dry-run. */
 export function planCarryOut(directory: string, executable: string): Step[] {

@@ -2,6 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
+import { AppError } from "../../../src/base/errors.ts";
 import { makeLog } from "../../../src/base/log.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { writePermissions } from "../../../src/node/files/permissions.ts";
@@ -120,26 +121,56 @@ test("the last report is kept while the control plane is away, and said when it 
   expect(await carriedOut(kept, updated)).toEqual({ ...updated, said: "passed" });
 });
 
-test("a clock that jumps while the node is watched is no silence of its agent", async () => {
+/** The last word of a node whose agent is updated, while `during` says what happens at this time (ms) of its watch. */
+async function watched(
+  watchS: number,
+  during: (monotonic: number) => { ahead?: number; isPlaneAway?: boolean; isMute?: boolean },
+) {
   using root = temporaryDirectory();
   const directory = organizationIn(root.path);
   writePermissions(directory, { updates: ["agent"] });
-  writeUpdateState(directory, { order: { order: 10, agent: "0.3.0", watch_s: 300 }, step: "taken" });
+  writeUpdateState(directory, { order: { order: 10, agent: "0.3.0", watch_s: watchS }, step: "taken" });
   const { machine, told, deps } = makeNode(directory, former);
-  let [monotonic, ahead] = [0, 0];
+  let monotonic = 0;
   await carryOut({
     ...deps,
+    async report(said) {
+      if (during(monotonic).isPlaneAway === true)
+        throw new AppError("control_plane_unreachable", "It is away");
+      told.push(said);
+    },
     system: {
       ...realSystem(),
-      now: () => Date.now() + monotonic + ahead,
+      now: () => Date.now() + monotonic + (during(monotonic).ahead ?? 0),
       monotonic: () => monotonic,
       async sleep(ms) {
         monotonic += ms;
-        if (monotonic > 100_000) ahead = 3_600_000;
-        if (machine.agent === "0.3.0") noteSeen(directory, "0.3.0");
+        const { isPlaneAway = false, isMute = false } = during(monotonic);
+        if (machine.agent === "0.3.0" && !isPlaneAway && !isMute) noteSeen(directory, "0.3.0");
         await Bun.sleep(1);
       },
     },
   });
-  expect(told.at(-1)).toMatchObject({ state: "passed", agent: "0.3.0" });
+  return {
+    agent: machine.agent,
+    said: told.at(-1)?.state,
+    unsaid: readUpdateState(directory)?.unsaid?.state,
+  };
+}
+
+test("a clock that jumps while the node is watched is no silence of its agent", async () => {
+  const outcome = await watched(300, (ms) => ({ ahead: ms > 100_000 ? 3_600_000 : 0 }));
+  expect(outcome).toMatchObject({ said: "passed", agent: "0.3.0" });
+});
+
+test("a control plane that is away for some minutes is no silence of the agent", async () => {
+  const outcome = await watched(900, (ms) => ({ isPlaneAway: ms > 50_000 && ms < 450_000 }));
+  expect(outcome).toMatchObject({ said: "passed", agent: "0.3.0" });
+});
+
+test("an agent that does not check in goes back while the control plane is there, and in the end without it", async () => {
+  const back = { agent: former.agent, said: "failed" };
+  expect(await watched(900, (ms) => ({ isMute: ms > 50_000 }))).toMatchObject(back);
+  const alone = await watched(3600, (ms) => ({ isPlaneAway: ms > 50_000 }));
+  expect(alone).toMatchObject({ agent: former.agent, unsaid: "failed" });
 });
