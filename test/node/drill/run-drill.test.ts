@@ -65,13 +65,13 @@ test("drills take 10 minutes at once, then a tenth of the time, however often th
   const { place, clock, edge } = node;
   const began = clock.ms;
   let awayMs = 0;
-  for (let number = 1; number <= 500; number++) {
+  for (let number = 1; number <= 100; number++) {
     await takeDrill({ ...order, order: number, begins_in_ms: 0, ends_in_ms: 600_000 }, place, edge);
     const away = planeAwayMs(place.directory, false, clock.ms);
     awayMs += away;
-    clock.ms += Math.max(away, 60_000);
+    clock.ms += Math.max(away, 300_000);
   }
-  expect(readDrill(place.directory)?.order).toBe(500);
+  expect(readDrill(place.directory)?.order).toBe(100);
   expect(awayMs).toBeLessThanOrEqual(605_000 + (clock.ms - began) / 10);
   expect(awayMs).toBeGreaterThan((clock.ms - began) / 20);
 });
@@ -104,7 +104,7 @@ function depsOf({ place, clock }: ReturnType<typeof makeNode>, report: DrillDeps
       ...realSystem(),
       now: () => clock.ms,
       monotonic: () => clock.ms,
-      sleep: async (ms) => void (clock.ms += ms),
+      sleep: async (ms) => void (clock.ms += Math.ceil(ms)),
     },
     log,
   };

@@ -163,7 +163,7 @@ describe("a drill", () => {
     const began = server.clock.ms;
     let taken = 0;
     let refused = "";
-    for (let count = 0; count < 400; count++) {
+    for (let count = 0; count < 200; count++) {
       try {
         const request = { kind: "control-plane-away" as const, nodes: [], for_s: forS };
         await createDrill(services, acme, request, operator);
@@ -183,7 +183,8 @@ describe("a drill", () => {
     server.clock.ms += 86_400_000;
     for (const node of [hub, web, db]) await checkin(node);
     await server.app.services.reports.stop();
-    expect((await send({ kind: "lighthouse-away", for_s: 600 })).status).toBe(201);
+    const longest = { kind: "lighthouse-away" as const, nodes: [], for_s: 600 };
+    expect((await createDrill(services, acme, longest, operator)).for_s).toBe(600);
   });
 });
 
