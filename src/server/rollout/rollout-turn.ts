@@ -40,7 +40,7 @@ type Silence = (last: number) => number;
 
 /** After a turn, the loop rests this many times as long: a large organization costs no more than a small one. */
 const restFactor = 100;
-const longestRestMs = 30_000;
+const longestRestMs = 45_000;
 
 /** The turn of the background loop. */
 export function makeRollouts(services: Services): () => Promise<void> {
