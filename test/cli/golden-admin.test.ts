@@ -170,7 +170,7 @@ async function noteNodes(): Promise<void> {
   await note("alarm test acme");
   new Database(join(data, "control.db")).run(
     `INSERT INTO alarms (org_id, kind, heads, rest, title, text, since, raised_at)
-      SELECT id, 'node', '["1"]', '[]', 'The node web is away', 'Since noon.', created_at, created_at FROM organizations
+      SELECT id, 'node', '["1"]', '[]', 'The node laptop is away', 'Since noon.', created_at, created_at FROM organizations
       WHERE slug = 'acme'`,
   );
   await note("alarm list acme");

@@ -252,7 +252,7 @@ export const anAlarm: Maker = async ({ server, acme }) => {
   const alarm = await server.db.write((tx) =>
     tx.get(
       `INSERT INTO alarms (org_id, kind, heads, rest, title, text, since, raised_at)
-        VALUES ($1, 'node', '["1"]', '[]', 'The node web is away', 'Since noon.', 1, 1) RETURNING id`,
+        VALUES ($1, 'node', '["1"]', '[]', 'The node laptop is away', 'Since noon.', 1, 1) RETURNING id`,
       [acme.id],
     ),
   );

@@ -17,7 +17,7 @@ const togetherMs = 75_000;
 const staleMs = 3_600_000;
 /** After a server has returned, nodes have this long to be heard. */
 const settleMs = onlineMs + lateMs;
-const maxNamed = 5;
+export const maxNamed = 5;
 
 export const isAwayKind = (kind: string): kind is Role => roles.some((role) => role === kind);
 export const isSettled = ({ now, upFrom }: Silence) => now - upFrom >= settleMs;
@@ -40,9 +40,17 @@ export async function readAway(
 }
 
 /** What is left of an alarm: one reporter alone brings no node back. */
-export function awayLeft({ silent, reached }: Away, { heads, rest }: AlarmRow): Left {
-  const away = new Set(silent.flatMap(({ id }) => ((reached.get(id) ?? 0) < 2 ? [String(id)] : [])));
-  return { heads: heads.filter((key) => away.has(key)), rest: rest.filter((key) => away.has(key)) };
+export function awayLeft({ org, silent, reached }: Away, { heads, rest }: AlarmRow): Left {
+  const away = silent.filter(({ id }) => (reached.get(id) ?? 0) < 2);
+  const told = new Set(
+    away.flatMap((node) => (awayAfterMs(org, node) === undefined ? [] : [String(node.id)])),
+  );
+  const isOff = away.some(({ id }) => heads.includes(String(id)));
+  return {
+    heads: heads.filter((key) => told.has(key)),
+    rest: rest.filter((key) => told.has(key)),
+    why: isOff ? "The rule is off" : undefined,
+  };
 }
 
 /** Causes beyond those that open alarms are about (`covered`). */
@@ -195,7 +203,9 @@ async function cutLines(db: Reader, { org, silent }: Away, heads: readonly Silen
     );
     const relays = online.filter((each) => each.isRelay);
     if (isRelay && pairs > 0)
-      lines.push(`${pairs} paths went through it. ${others(relays, "There is no other relay.")}`);
+      lines.push(
+        `${pairs} ${pairs === 1 ? "path" : "paths"} went through ${name}. ${others(relays, "There is no other relay.")}`,
+      );
   }
   for (const network of new Set(heads.flatMap(({ subnets }) => subnets))) {
     const by = online.filter(({ subnets }) => subnets.includes(network));

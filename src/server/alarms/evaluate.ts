@@ -6,30 +6,13 @@ import { alarmKinds, type AlarmKind } from "../../api/webhooks.ts";
 import type { ServerOptions } from "../options.ts";
 import { openDrills } from "../rollout/drills.ts";
 import type { Silence } from "../nodes/contact/away.ts";
-import type { Reader } from "../store/database.ts";
 import { computed, inParts, integer, places, queryAll } from "../store/table.ts";
-import { nodes } from "../store/tables/nodes.ts";
 import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
-import {
-  awayCauses,
-  awayLeft,
-  awayTitle,
-  isAwayKind,
-  isSettled,
-  namesOf,
-  readAway,
-  type Away,
-} from "./away-causes.ts";
+import { awayCauses, awayLeft, isAwayKind, isSettled, namesOf, readAway, type Away } from "./away-causes.ts";
 import { follow, raise } from "./open-alarms.ts";
-import { certificateTitle, finders } from "./other-causes.ts";
-import {
-  headsOf,
-  pathCauses,
-  pathsTitle,
-  readBroken,
-  type BrokenPair,
-  type BrokenSince,
-} from "./path-causes.ts";
+import { finders } from "./other-causes.ts";
+import { headsOf, pathCauses, pathsTitle, readBroken, type Broken, type BrokenSince } from "./path-causes.ts";
+import { namedNode, namesOfNodes, titleOf } from "./present-title.ts";
 import { ruledPick, valueOf, type Ruled } from "./rules.ts";
 
 type Services = Pick<ServerOptions, "db" | "log">;
@@ -103,12 +86,12 @@ async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
   const silentIds = new Set(silent.map(({ id }) => String(id)));
   for (const [at, alarm] of turn.open.entries()) turn.open[at] = await withoutRevoked(db, alarm, silentIds);
   const words = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
-  const pairs = await readBroken(db, org.id, silence, words, turn);
+  const broken = await readBroken(db, org.id, silence, words, turn);
   // Until nodes had time to be heard again, none is away and none is well. What a drill breaks is the drill's report.
   if (isSettled(silence) && !turn.isDrill) {
     const away = await readAway(db, org, silence, silent);
     await lookAtAway(turn, away);
-    await lookAtPaths(turn, away, pairs);
+    await lookAtPaths(turn, away, broken);
   }
   if (!isSlow) return;
   for (const kind of alarmKinds) if (finders[kind] !== undefined) await lookAt(turn, kind);
@@ -124,7 +107,7 @@ async function lookAtAway(turn: Turn, away: Away): Promise<void> {
     const left = awayLeft(away, alarm);
     // Those that it names last stay covered until it ends.
     for (const key of [...(left.heads.length > 0 ? left.heads : alarm.heads), ...left.rest]) covered.add(key);
-    await follow(db, alarm, { why: alarm.revoked, ...left }, silence.now);
+    await follow(db, alarm, { ...left, why: alarm.revoked ?? left.why }, silence.now);
   }
   for (const cause of await awayCauses(db, away, covered)) await raise(db, org.id, cause, silence.now);
 }
@@ -133,8 +116,6 @@ type FollowedAlarm = AlarmRow & {
   /** A sentence, if none of its nodes is left to be well again. */
   revoked?: string;
 };
-
-const revokedNode = nodes.pick("id", "name");
 
 /** Revoked nodes leave an alarm and its title: they are not away, and will not be well again. `silent`: none of these is revoked. */
 async function withoutRevoked(
@@ -147,8 +128,8 @@ async function withoutRevoked(
   const gone = new Map<string, string>();
   const ids = isOfNodes ? [...alarm.heads, ...alarm.rest].filter((key) => !silent.has(key)).map(Number) : [];
   await inParts(ids, async (some) => {
-    const sql = `SELECT ${revokedNode.select()} FROM nodes WHERE id IN (${places(some, 1)}) AND state <> 'active'`;
-    for (const node of await queryAll(db, revokedNode, sql, some)) gone.set(String(node.id), node.name);
+    const sql = `SELECT ${namedNode.select()} FROM nodes WHERE id IN (${places(some, 1)}) AND state <> 'active'`;
+    for (const node of await queryAll(db, namedNode, sql, some)) gone.set(String(node.id), node.name);
   });
   if (gone.size === 0) return alarm;
   const heads = alarm.heads.filter((key) => !gone.has(key));
@@ -161,26 +142,13 @@ async function withoutRevoked(
   }
   const rest = alarm.rest.filter((key) => !gone.has(key));
   const names = await namesOfNodes(db, heads);
-  const title = isAwayKind(kind)
-    ? awayTitle(kind, names, rest.length)
-    : kind === "path"
-      ? pathsTitle(names)
-      : certificateTitle(names);
+  const title = kind === "path" ? pathsTitle(names) : titleOf(kind, names, rest.length);
   const change = { heads, rest, title };
   await db.writeFor({ org: alarm.orgId }, (tx) => alarms.update(tx, { id, endedAt: null }, change));
   return { ...alarm, ...change };
 }
 
-async function namesOfNodes(db: Reader, keys: readonly string[]): Promise<string[]> {
-  const names: string[] = [];
-  await inParts(keys.map(Number), async (ids) => {
-    const sql = `SELECT ${revokedNode.select()} FROM nodes WHERE id IN (${places(ids, 1)}) ORDER BY id`;
-    names.push(...(await queryAll(db, revokedNode, sql, ids)).map(({ name }) => name));
-  });
-  return names;
-}
-
-async function lookAtPaths(turn: Turn, { silent }: Away, pairs: readonly BrokenPair[]): Promise<void> {
+async function lookAtPaths(turn: Turn, { silent }: Away, { pairs, isWhole }: Broken): Promise<void> {
   const { db, org, silence } = turn;
   const open = ofKind(turn, (kind) => kind === "path");
   const afterMinutes = valueOf(org, "path");
@@ -188,9 +156,11 @@ async function lookAtPaths(turn: Turn, { silent }: Away, pairs: readonly BrokenP
   const heads = headsOf(pairs, known);
   const silentIds = new Map(silent.map(({ id, name }) => [String(id), name]));
   for (const alarm of open) {
-    const broken = alarm.heads.filter((key) => heads.has(Number(key)));
     const gone = alarm.heads.find((key) => silentIds.has(key));
-    const why = gone === undefined ? alarm.revoked : `${silentIds.get(gone)} does not check in any more`;
+    const isBroken = (key: string) => heads.has(Number(key)) || (!isWhole && !silentIds.has(key));
+    const broken = afterMinutes === undefined ? [] : alarm.heads.filter(isBroken);
+    const away = gone === undefined ? undefined : `${silentIds.get(gone)} does not check in any more`;
+    const why = afterMinutes === undefined ? ruleIsOff : (away ?? alarm.revoked);
     await follow(db, alarm, { heads: broken, rest: [], why }, silence.now);
   }
   if (afterMinutes === undefined) return;
@@ -198,6 +168,8 @@ async function lookAtPaths(turn: Turn, { silent }: Away, pairs: readonly BrokenP
   for (const cause of pathCauses(news, { afterMs: afterMinutes * 60_000, now: silence.now }))
     await raise(db, org.id, cause, silence.now);
 }
+
+const ruleIsOff = "The rule is off";
 
 async function lookAt(turn: Turn, kind: AlarmKind): Promise<void> {
   const { db, org, silence } = turn;
@@ -208,7 +180,7 @@ async function lookAt(turn: Turn, kind: AlarmKind): Promise<void> {
   const present = new Set(found?.keys);
   for (const alarm of open) {
     const heads = alarm.heads.filter((key) => present.has(key));
-    const why = value === undefined ? "The rule is off" : alarm.revoked;
+    const why = value === undefined ? ruleIsOff : (alarm.revoked ?? found?.why?.(alarm.heads));
     await follow(db, alarm, { heads, rest: [], why }, silence.now);
   }
   const covered = new Set(open.flatMap(({ heads }) => heads));

@@ -16,7 +16,12 @@ import type { Ruled } from "./rules.ts";
 
 export type Finding = Omit<Cause, "kind" | "rest">;
 /** What is wrong now: the keys, and how those that are news are told. `isOpen`: an alarm of this kind is open. */
-type Found = { keys: readonly string[]; tell(news: readonly string[]): Omit<Finding, "heads"> };
+type Found = {
+  keys: readonly string[];
+  tell(news: readonly string[]): Omit<Finding, "heads">;
+  /** Why an alarm about these keys ends, if they are not well. */
+  why?(heads: readonly string[]): string | undefined;
+};
 type Asked = { db: Reader; org: Ruled; now: number; value: number; isOpen: boolean };
 type Finder = (asked: Asked) => Promise<Found>;
 
@@ -34,10 +39,16 @@ export const certificateTitle = (names: readonly string[]) =>
   `${namesOf(names)}: the certificate was not renewed`;
 
 export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
-  async certificate({ db, org, now }) {
+  async certificate({ db, org, now, isOpen }) {
     const { first } = await notRenewed(db, org.id, now, { ofOnline: true });
+    const all = isOpen ? await notRenewed(db, org.id, now) : { first: [] };
     return {
       keys: first.map(({ id }) => String(id)),
+      why(heads) {
+        const names = all.first.flatMap(({ id, name }) => (heads.includes(String(id)) ? [name] : []));
+        if (names.length === 0) return undefined;
+        return `${namesOf(names)} ${names.length === 1 ? "does" : "do"} not check in any more`;
+      },
       tell(news) {
         const late = first.filter(({ id }) => news.includes(String(id)));
         const ends = late.map(({ name, not_after }) => `${name}: ${not_after}`);
@@ -67,11 +78,15 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
   async backup({ db, org, now, value }) {
     // The control plane belongs to its operator: only the organizations of staff are told.
     if ((await queryNumber(db, ownedByStaff, [org.id])) === 0) return none;
-    const last = (await lastBackupAt(db)) ?? (await queryNumber(db, firstUse));
+    const made = await lastBackupAt(db);
+    const last = made ?? (await queryNumber(db, firstUse));
     if (now - last < value * dayMs) return none;
     return once({
-      title: `The last backup of the control plane is older than ${value} days`,
-      text: `Last one: ${formatTime(last)}. Without a backup, a lost disk is the end of all organizations. Make one: \`sudo ${brand.executable} admin backup FILE\`.`,
+      title:
+        made === undefined
+          ? `The control plane has no backup, after ${value} days`
+          : `The last backup of the control plane is older than ${value} days`,
+      text: `${made === undefined ? "No backup was ever made" : `Last one: ${formatTime(made)}`}. Without a backup, a lost disk is the end of all organizations. Make one: \`sudo ${brand.executable} admin backup FILE\`.`,
       isUrgent: false,
       since: last + value * dayMs,
     });

@@ -16,13 +16,23 @@ const quietMs = 100_000;
 const maxPairs = 2000;
 
 const reported = paths.pick("nodeId", "peer", "relays");
-/** What nodes that are online report ($2: seen since then; a time after $3 is of a clock that was set back). */
+/** $2: seen since then; a time after $3 is of a clock that was set back. */
+const onlineNodes = `FROM nodes n JOIN sightings t ON t.node_id = n.id
+  WHERE n.org_id = $1 AND n.state = 'active' AND t.last_checkin_at > $2 AND t.last_checkin_at < $3`;
+/**
+ * What nodes that are online report of others that are online: with peers that are away, the reports of a site that is away
+ * would leave no room for those between nodes that are there.
+ */
 const brokenPaths = `SELECT ${reported.select("x")} FROM paths x JOIN sightings s ON s.node_id = x.node_id
   WHERE x.org_id = $1 AND x.probe = 'broken' AND s.last_checkin_at > $2 AND s.last_checkin_at < $3
+    AND x.peer IN (SELECT n.ip ${onlineNodes} UNION ALL SELECT n.ip6 ${onlineNodes} AND n.ip6 IS NOT NULL)
   ORDER BY x.node_id, x.peer LIMIT ${maxPairs}`;
 const end = nodes.pick("id", "name", "ip", "ip6");
 type End = ReturnType<typeof end.parse>;
 export type BrokenPair = { a: number; aName: string; b: number; bName: string; since: number };
+
+/** `isWhole`: false if there are more pairs, so that one that is not among these may be broken, too. */
+export type Broken = { pairs: BrokenPair[]; isWhole: boolean };
 
 /**
  * Since when pairs are broken while both ends are online: a report from before one of them came back says nothing. In memory:
@@ -40,9 +50,10 @@ export async function readBroken(
   { now }: Silence,
   silent: ReadonlySet<string>,
   { before, after }: { before: BrokenSince; after: BrokenSince },
-): Promise<BrokenPair[]> {
+): Promise<Broken> {
   const seen = [now - quietMs, now + gapMs];
-  const rows = (await queryAll(db, reported, brokenPaths, [orgId, ...seen])).filter(
+  const found = await queryAll(db, reported, brokenPaths, [orgId, ...seen]);
+  const rows = found.filter(
     ({ relays }) => relays.length === 0 || !relays.every((relay) => silent.has(relay)),
   );
   const [reporters, peers] = [new Map<number, End>(), new Map<string, End>()];
@@ -52,8 +63,7 @@ export async function readBroken(
   });
   await inParts([...new Set(rows.map(({ peer }) => peer))], async (of) => {
     const list = places(of, 4);
-    const sql = `SELECT ${end.select("n")} FROM nodes n JOIN sightings s ON s.node_id = n.id WHERE n.org_id = $1
-      AND n.state = 'active' AND s.last_checkin_at > $2 AND s.last_checkin_at < $3 AND (n.ip IN (${list}) OR n.ip6 IN (${list}))`;
+    const sql = `SELECT ${end.select("n")} ${onlineNodes} AND (n.ip IN (${list}) OR n.ip6 IN (${list}))`;
     for (const node of await queryAll(db, end, sql, [orgId, ...seen, ...of]))
       for (const address of [node.ip, node.ip6 ?? node.ip]) peers.set(address, node);
   });
@@ -72,13 +82,14 @@ export async function readBroken(
     for (const { nodeId, peer } of await queryAll(db, reported, sql, back.flat()))
       answering.add(`${nodeId} ${peer}`);
   });
-  return pairs.flatMap(({ from, to }) => {
+  const broken = pairs.flatMap(({ from, to }) => {
     if ([from.ip, from.ip6].some((address) => answering.has(`${to.id} ${address}`))) return [];
     const key = `${from.id}/${to.id}`;
     const since = Math.min(before.get(key) ?? now, now);
     after.set(key, since);
     return [{ a: from.id, aName: from.name, b: to.id, bName: to.name, since }];
   });
+  return { pairs: broken, isWhole: found.length < maxPairs };
 }
 
 /**

@@ -6,22 +6,27 @@ import { formatTime } from "../../base/quantities.ts";
 import { actorOf, record } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
+import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { alarms, webhooks, type AlarmRow } from "../store/tables/webhooks.ts";
 import { requireRole } from "../users/late-rights.ts";
 import { isSubscribed } from "../webhooks/outbox.ts";
+import { presentTitle } from "./present-title.ts";
 
 const maxListed = 100;
 const listed = `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1
   ORDER BY CASE WHEN ended_at IS NULL THEN 0 ELSE 1 END, id DESC LIMIT ${maxListed}`;
 
 export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsApi> => ({
-  list: async ({ org }) => ({ body: (await queryAll(db, alarms, listed, [org.id])).map(showAlarm) }),
+  list: async ({ org }) => {
+    const found = await queryAll(db, alarms, listed, [org.id]);
+    return { body: await Promise.all(found.map((each) => showAlarm(db, each))) };
+  },
   async retrieve(call) {
     const found = await alarms.find(db, { id: call.id(), orgId: call.org.id });
     if (found === undefined)
       throw new AppError("not_found", "There is no such alarm. They are kept for 90 days after their end.");
-    return { body: showAlarm(found) };
+    return { body: await showAlarm(db, found) };
   },
   async test(call) {
     const actor = actorOf(call);
@@ -46,12 +51,13 @@ export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsA
   },
 });
 
-function showAlarm({ id, kind, title, text, isUrgent, isFlapping, ...row }: AlarmRow): Alarm {
+async function showAlarm(db: Reader, row: AlarmRow): Promise<Alarm> {
+  const { id, kind, text, isUrgent, isFlapping } = row;
   const ofNodes = [...row.heads, ...row.rest].filter((key) => /^\d+$/.test(key)).map(Number);
   return {
     id,
     kind: kind as Alarm["kind"],
-    title,
+    title: await presentTitle(db, row),
     text,
     urgent: isUrgent,
     flapping: isFlapping,

@@ -178,6 +178,44 @@ describe("alarms", () => {
     expect(await lastText()).toMatch(/^Well again, after \d+ minutes\.$/);
   });
 
+  test("an open alarm is shown with the nodes that are still away, and ends as it was told", async () => {
+    const [told = ""] = await toldDuring(() => live(16 * minute, [lh, gw]));
+    expect(told).toMatch(/^2 nodes are away: (web, db|db, web)$/);
+    expect(await toldDuring(() => live(minute, [lh, gw, web]))).toEqual([]);
+    expect(await alarms()).toMatchObject([{ title: "The node db is away", nodes: [db.id] }]);
+    expect(await toldDuring(() => live(minute, [lh, gw, web, db]))).toEqual([`Over: ${told}`]);
+    expect(await alarms()).toMatchObject([{ title: told }]);
+  });
+
+  test("a rule that is switched off ends its open alarms", async () => {
+    for (const node of [lh, gw]) await report(node, db.ip, "broken");
+    await live(6 * minute, [lh, gw, db, web]);
+    expect(await toldDuring(() => live(16 * minute, [lh, gw, db]))).toEqual(["The node web is away"]);
+    await done("PATCH", "", { alarm_rules: ["node=off", "path=off"] });
+    expect((await toldDuring(() => live(minute, [lh, gw, db]))).toSorted()).toEqual([
+      "Over: The node web is away",
+      "Over: db and gw, lh do not reach each other",
+    ]);
+    expect(await lastText()).toStartWith("The rule is off, after");
+    expect(await open()).toEqual([]);
+  });
+
+  test("thousands of reports of peers that are away hide no broken path", async () => {
+    const [first, second, third] = [lh, gw, web, db].toSorted((a, b) => a.id - b.id);
+    if (first === undefined || second === undefined || third === undefined) throw new Error("no nodes");
+    const rows = Array.from({ length: 2100 }, (_, at) => `10.99.${at >> 8}.${at & 255}`);
+    await server.db.write(async (tx) => {
+      for (const peer of rows)
+        await tx.run(
+          "INSERT INTO paths (org_id, node_id, peer, path, relays, probe, at) VALUES ($1, $2, $3, 'direct', '[]', 'broken', 1)",
+          [org.id, first.id, peer],
+        );
+    });
+    await report(second, third.ip, "broken");
+    await report(third, second.ip, "broken");
+    expect(await toldDuring(() => live(6 * minute, [lh, gw, web, db]))).toHaveLength(1);
+  });
+
   test("one revoked in the very turn in which the other is back is not well again", async () => {
     await live(16 * minute, [lh, gw]);
     await done("DELETE", `nodes/${web.id}/`);

@@ -71,6 +71,16 @@ test("a certificate that was not renewed is told while its node is online", asyn
   expect(await look()).toEqual([]);
   await ends(60 * day);
   expect(await look()).toEqual(["Over: web: the certificate was not renewed"]);
+  await ends(2 * day);
+  expect(await look()).toHaveLength(1);
+  // A node that is switched off has not renewed anything.
+  server.clock.ms += 3 * minute;
+  await evaluate(await recordAway(server.app.services));
+  const ended = await server.db.get(
+    "SELECT after FROM events WHERE org_id = $1 AND type = 'alarm.ended' ORDER BY id DESC LIMIT 1",
+    [org.id],
+  );
+  expect(JSON.parse(String(ended?.["after"])).text).toStartWith("web does not check in any more, after");
 });
 
 test("a CA that ends soon and was not replaced is told, once for each", async () => {
@@ -91,8 +101,14 @@ test("an old backup is told in organizations of staff alone, and not after a new
   expect(await look()).toEqual([]);
   await server.person(`staff-${org.id}@example.org`, { isStaff: true });
   await server.join(org, `staff-${org.id}@example.org`, "admin");
+  const never = "The control plane has no backup, after 8 days";
+  expect(await look()).toEqual([never]);
+  const remember = () => server.db.write((tx) => rememberBackup(tx, server.clock.ms));
+  await remember();
+  expect(await look()).toEqual([`Over: ${never}`]);
+  server.clock.ms += 9 * day;
   expect(await look()).toEqual(["The last backup of the control plane is older than 8 days"]);
-  await server.db.write((tx) => rememberBackup(tx, server.clock.ms));
+  await remember();
   expect(await look()).toEqual(["Over: The last backup of the control plane is older than 8 days"]);
 });
 
