@@ -145,6 +145,24 @@ asRoot("install --uninstall", () => {
     expect(machine.files().filter((path) => path.includes("overlay") || path.includes("agent"))).toEqual([]);
   });
 
+  test("it takes back what exits changed of the kernel, and a mapping of the router, where there is one", () => {
+    const undo = "/usr/local/bin/agent edge --undo";
+    for (const [file, text, isUndone] of [
+      ["permissions.json", '{"exit":{}}', true],
+      ["run/port-mapping.json", '{"mapped":{}}', true],
+      ["run/port-mapping.json", '{"refused":"it does not allow port mappings"}', false],
+    ] as const) {
+      using machine = makeMachine();
+      putNode(machine);
+      machine.put("etc/overlay-agent/acme", file);
+      machine.append(`etc/overlay-agent/acme/${file}`, text);
+      // In a network of its own, whose kernel has no tables of ours.
+      const around = 'chmod +x /usr/local/bin/agent && unshare --net "$@"';
+      const { said } = machine.install("--uninstall --dry-run", around);
+      expect(said.includes(undo)).toBe(isUndone);
+    }
+  });
+
   test("--purge knows each file that the agent names in an organization's directory", () => {
     const sources = [...new Bun.Glob("src/{node,daemon}/**/*.ts").scanSync({ cwd: dirname(script) })];
     const named = sources.flatMap((path) =>

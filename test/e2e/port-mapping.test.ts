@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
+import { agent, buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import { can } from "../../src/engine/features.ts";
 import { command, untilStatus } from "../support/daemon.ts";
 import { installMissing } from "../support/debian.ts";
@@ -154,6 +154,13 @@ asRoot("a router that maps ports", () => {
         await Bun.sleep(2500);
         await permit("--port-mapping");
         expect((await mapped())?.by).toBe("UPnP");
+        // The plan of the uninstaller names the request, and what it notes.
+        const { stdout: plan } = await runAgent(["edge", "--undo", "--dry-run", ...a.places.flags], {
+          inside: a.host.inside,
+        });
+        expect(plan).toMatch(/^request {2}POST http:\/\/10\.200\.2\.1:5000\/\S+$/m);
+        expect(plan).toMatch(/^file {5}\S+\/run\/port-mapping\.json \(0644\) removed$/m);
+        expect(router.leases()).toHaveLength(1);
         const left = Bun.spawn(
           a.host.inside([agent, "unregister", "--org-slug", "acme", ...a.places.flags]),
           {

@@ -10,13 +10,21 @@ import { temporaryDirectory } from "./temporary.ts";
 
 export type MachinePair = { lan: Lan; control: Machine; web: Machine } & AsyncDisposable;
 
-export async function makeMachinePair(): Promise<MachinePair> {
+type PairOptions = {
+  /** Of all addresses. */
+  prefix?: string;
+  /** What is in the network before the machines are. */
+  prepare?(lan: Lan, directory: string): Promise<AsyncDisposable>;
+};
+
+export async function makeMachinePair({ prefix, prepare }: PairOptions = {}): Promise<MachinePair> {
   await using made = new AsyncDisposableStack();
   const directory = made.use(temporaryDirectory());
   const place = join(directory.path, "usr/local/bin/agent");
   mkdirSync(dirname(place), { recursive: true });
   copyFileSync(buildAgent(), place);
-  const lan = made.use(makeLan(["control", "web"]));
+  const lan = made.use(makeLan(["control", "web"], prefix));
+  if (prepare !== undefined) made.use(await prepare(lan, directory.path));
   const boot = async (name: string) => {
     const machine = made.use(makeMachine(lan.host(name).namespace, directory.path));
     await machine.boot();

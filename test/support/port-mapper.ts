@@ -15,6 +15,8 @@ export type PortMapper = AsyncDisposable & {
   leases(): string[];
   /** The rules of the kernel. */
   rules(): string;
+  /** Then it knows NAT-PMP alone, if its settings have no UPnP: a version of miniupnpd that does is not packaged. */
+  dropPcp(): void;
   stop(): Promise<void>;
   /** `forgets`: like a router after a loss of power. */
   restart(options?: { forgets?: boolean; settings?: readonly string[] }): Promise<void>;
@@ -30,6 +32,11 @@ export async function startPortMapper(
     join(directory, `${host.name}.upnp.conf`),
     join(directory, `${host.name}.leases`),
   ];
+  const load = (rules: string, what: string) => {
+    const options = { stdin: Buffer.from(rules), stderr: "inherit" } as const;
+    if (!Bun.spawnSync([...inside, "nft", "-f", "-"], options).success)
+      throw new Error(`nft refused ${what}`);
+  };
   const makeTable = () => {
     const table = `
       table inet upnp
@@ -42,11 +49,7 @@ export async function startPortMapper(
         chain prerouting_miniupnpd { }
         chain postrouting_miniupnpd { }
       }`;
-    const made = Bun.spawnSync([...inside, "nft", "-f", "-"], {
-      stdin: Buffer.from(table),
-      stderr: "inherit",
-    });
-    if (!made.success) throw new Error("nft refused the table of miniupnpd");
+    load(table, "the table of miniupnpd");
   };
   let child: Bun.Subprocess | undefined;
   const start = async (own: readonly string[]) => {
@@ -85,6 +88,15 @@ export async function startPortMapper(
   return {
     leases: () => (existsSync(leases) ? readFileSync(leases, "utf8").split("\n").filter(Boolean) : []),
     rules: () => runSync([...inside, "nft", "list", "table", "inet", "upnp"]),
+    dropPcp() {
+      // The first byte of a datagram is the version of its protocol.
+      load(
+        `table inet pcp {
+           chain in { type filter hook input priority -10; udp dport 5351 @th,64,8 2 drop; }
+         }`,
+        "to drop PCP",
+      );
+    },
     stop,
     async restart({ forgets = false, settings: own = settings } = {}) {
       await stop();

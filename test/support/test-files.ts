@@ -61,6 +61,15 @@ const settings = [
   "src/daemon/**",
   "src/node/{contact,engine,files}/**",
 ];
+const portMapping = [
+  "src/base/datagrams/**",
+  "src/cli/node/edge.ts",
+  "src/node/edge/{bring-edge,parts,undo-edge}.ts",
+  "src/node/edge/mapping/**",
+  "src/node/files/mapping-state.ts",
+  "src/node/health/apply-changes.ts",
+  "test/support/port-mapper.ts",
+];
 const pages = ["src/api/**", "src/console/**", "src/server/**"];
 const store = ["src/server/store/**", "test/support/postgres.ts"];
 const postgresApi = "e2e/postgres-api.test.ts";
@@ -163,6 +172,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
     "src/server/{config,policy,policy-files}/**",
     "src/node/files/**",
   ],
+  "e2e/port-mapping.test.ts": portMapping,
   ...Object.fromEntries(
     serverFolders.map((folder) => [`${postgresApi}#${folder}`, [...store, `src/server/${folder}/**`]]),
   ),
@@ -201,6 +211,11 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   ],
   "e2e/system-names.test.ts": names,
   "e2e/systemd-cures.test.ts": ["src/platform/**", "src/node/{doctor,health}/**", "src/cli/node/doctor.ts"],
+  "e2e/systemd-mapping.test.ts": [
+    ...portMapping,
+    "src/node/contact/check-auth.ts",
+    "src/platform/systemd/**",
+  ],
   "e2e/systemd-server.test.ts": [
     "install",
     "packaging/**",

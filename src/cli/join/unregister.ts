@@ -59,7 +59,10 @@ async function run(context: Context): Promise<number> {
     const requests: Step[] = sent === undefined ? [] : [sent];
     const daemon =
       salvaged.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
-    output.plan([...requests, ...planChanges(changes), ...daemon, ...planRemoval(salvaged, system)]);
+    const { planUndoEdge } = await import("../../node/edge/undo-edge.ts");
+    const undone = await planUndoEdge(salvaged, system);
+    const removed = planRemoval(salvaged, system);
+    output.plan([...requests, ...planChanges(changes), ...daemon, ...undone, ...removed]);
     return 0;
   }
   requireWritable(settings.configRoot, await import("node:fs"));

@@ -18,7 +18,7 @@ export const command: Implementation = {
     undo: {
       type: "boolean",
       description:
-        "Take back what exits and routers of all organizations changed of the machine: for the uninstaller",
+        "Take back what exits and routers of all organizations changed of the machine, and end its port mappings: for the uninstaller",
     },
   },
   examples: [`${brand.executable} edge --org-slug acme`],
@@ -40,11 +40,13 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   if (values.on("undo")) {
     // The kernel shows its tables to root alone.
     requireRoot(system);
-    const { applyPossible, endAllMappings, undoAllChanges } = await import("../../node/edge/undo-edge.ts");
+    const { applyPossible, endAllMappings, planAllMappingEnds, undoAllChanges } =
+      await import("../../node/edge/undo-edge.ts");
     const { planChanges } = await import("../../platform/apply.ts");
     // The services of the organizations have stopped. What root permitted stays, for a later installation.
     const list = () => undoAllChanges(settings.configRoot, system);
-    if (settings.dryRun) return output.plan(planChanges(await list()));
+    if (settings.dryRun)
+      return output.plan([...planAllMappingEnds(settings.configRoot), ...planChanges(await list())]);
     await endAllMappings(settings.configRoot);
     const [left, ...others] = await applyPossible(list, system);
     if (left === undefined) return;

@@ -5,9 +5,10 @@ import { join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
 import type { NotRemoved } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
-import { applyChanges, type Change } from "../../platform/apply.ts";
+import type { Step } from "../../base/plan.ts";
+import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
 import { tableRemoval } from "../../platform/nftables.ts";
-import { endMappingOf } from "./mapping/keep-mapping.ts";
+import { endMappingOf, planMappingEnd } from "./mapping/keep-mapping.ts";
 import { exitRemoval } from "../exit/use-exit.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { routerRemoval } from "../routing/router.ts";
@@ -25,6 +26,15 @@ export async function undoEdge(
   } catch (error) {
     return [{ path: "what exits and routers changed of the kernel", reason: messageOf(error) }];
   }
+}
+
+/** The plan of undoEdge, without the files of the organization, which are removed whole. */
+export async function planUndoEdge(
+  place: { slug: string; directory: string },
+  system: Edge,
+): Promise<Step[]> {
+  const steps = [...planMappingEnd(place.directory), ...planChanges(await undoChanges(place, system))];
+  return steps.filter((each) => each.step !== "file" || !each.path.startsWith(`${place.directory}/`));
 }
 
 /** `gone`: organizations whose own changes are applied before. */
@@ -57,6 +67,10 @@ export async function undoAllChanges(configRoot: string, system: Edge): Promise<
 export async function endAllMappings(configRoot: string): Promise<void> {
   await Promise.all(listOrganizations(configRoot).map((slug) => endMappingOf(join(configRoot, slug))));
 }
+
+/** The plan of endAllMappings. */
+export const planAllMappingEnds = (configRoot: string): Step[] =>
+  listOrganizations(configRoot).flatMap((slug) => planMappingEnd(join(configRoot, slug)));
 
 /**
  * Applies as many as possible, and returns what could not be taken back. A part that ends may take the same back at this moment:

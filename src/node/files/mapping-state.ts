@@ -41,19 +41,19 @@ const MappingState = v.object({
 });
 export type MappingState = v.InferOutput<typeof MappingState>;
 
-const pathIn = (directory: string) => join(directory, socketDirectory, "port-mapping.json");
+export const mappingStatePath = (directory: string) => join(directory, socketDirectory, "port-mapping.json");
 
 /** Undefined: no router was asked. */
 export function readMappingState(directory: string): MappingState | undefined {
-  return readValidJson(pathIn(directory), MappingState);
+  return readValidJson(mappingStatePath(directory), MappingState);
 }
 
 /** Undefined removes it. */
 export function writeMappingState(directory: string, state: MappingState | undefined): void {
-  if (state === undefined) return rmSync(pathIn(directory), { force: true });
+  if (state === undefined) return rmSync(mappingStatePath(directory), { force: true });
   makeSocketDirectory(directory);
   // `status` of users reads it. The nonce protects nothing against users of this machine, who can ask its router, too.
-  writeFileAtomic(pathIn(directory), `${JSON.stringify(state)}\n`, 0o644);
+  writeFileAtomic(mappingStatePath(directory), `${JSON.stringify(state)}\n`, 0o644);
 }
 
 type Place = Pick<Organization, "directory" | "config">;

@@ -147,8 +147,9 @@ export function authService(places: UnitPlaces): string {
       ["TimeoutStartSec", "180"],
       ["Environment", "DO_NOT_TRACK=1"],
       ["UMask", "0077"],
-      // To probe peers, where unprivileged ping sockets are not permitted; and to count what a relay forwards (nftables).
-      ["CapabilityBoundingSet", "CAP_NET_ADMIN CAP_NET_RAW"],
+      // To probe peers, where unprivileged ping sockets are not permitted; and to count what a relay forwards (nftables). All that
+      // the engine has (engineRights): otherwise the kernel does not show which UDP port the engine uses.
+      ["CapabilityBoundingSet", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_RAW"],
       // State for the next run and for `status`.
       ["RuntimeDirectory", `${brand.id}-health`],
       ["RuntimeDirectoryMode", "0755"],

@@ -2,6 +2,7 @@
 // one of a foreign network, cannot make this node name an address that is none of the internet.
 
 import { messageOf } from "../../../base/errors.ts";
+import type { Step } from "../../../base/plan.ts";
 import { networkContains, parseAddress, parseNetworks, parseUnderlay } from "../../../base/ip.ts";
 import { sendOrLose } from "../../../base/datagrams/frames.ts";
 import {
@@ -16,7 +17,15 @@ import {
   type Answer,
   type Wanted,
 } from "./datagrams.ts";
-import { addMapping, deleteMapping, externalAddress, findControl, tagIn, type Control } from "./upnp.ts";
+import {
+  addMapping,
+  deleteMapping,
+  externalAddress,
+  findControl,
+  keptMapping,
+  tagIn,
+  type Control,
+} from "./upnp.ts";
 
 export type Protocol = "PCP" | "NAT-PMP" | "UPnP";
 /** A mapping, as a request must name it to renew or delete it. */
@@ -27,7 +36,11 @@ export type Mapping = Held & {
   /** How long the router keeps it; 0: for ever. */
   lifetimeS: number;
 };
-export type Refusal = { refused: string };
+export type Refusal = {
+  refused: string;
+  /** The request failed, so the router may still have the mapping of before. */
+  isUncertain?: true;
+};
 
 /** Short: then a router forgets the mapping of a node that was killed, and one that was restarted is soon asked again. */
 const lifetimeS = 600;
@@ -56,13 +69,14 @@ export async function askRouter(question: Question): Promise<Mapping | Refusal |
   for (const [at] of all.entries()) {
     const answer = await all[(first + at) % all.length]?.(client, question).catch(failed);
     if (answer !== undefined && "at" in answer) return answer;
-    refusal = answer ?? refusal;
+    // What the protocol of the present mapping says about it counts more than what others do not know.
+    refusal = refusal?.isUncertain === true ? refusal : (answer ?? refusal);
   }
   return refusal;
 }
 
 const protocols: readonly Protocol[] = ["PCP", "NAT-PMP", "UPnP"];
-const failed = (error: unknown): Refusal => ({ refused: messageOf(error) });
+const failed = (error: unknown): Refusal => ({ refused: messageOf(error), isUncertain: true });
 
 /** This machine's own address on the way there. Sends nothing. */
 export async function addressTowards(gateway: string): Promise<string | undefined> {
@@ -107,31 +121,45 @@ const [conflict, conflictOther, onlyForEver, unauthorized] = [718, 729, 725, 606
 
 async function byUpnp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
   const { gateway, before } = question;
-  const control = before?.control ?? (await findControl(gateway));
-  if (control === undefined) return undefined;
+  // A router that was restarted may answer at another port.
+  const control = (await findControl(gateway)) ?? before?.control;
+  return control === undefined ? undefined : mapByUpnp(client, question, control);
+}
+
+export async function mapByUpnp(
+  client: string,
+  question: Question,
+  control: Control,
+): Promise<Mapping | Refusal> {
+  const { gateway, before } = question;
   const found = await externalAddress(gateway, control);
-  const host = "values" in found ? tagIn(found.values, "NewExternalIPAddress") : undefined;
-  const unusable = whyUnusable(host ?? "", question);
-  if (host === undefined || unusable !== undefined) return unusable;
+  if ("fault" in found) return failedWith(found.fault);
+  const host = tagIn(found.values, "NewExternalIPAddress") ?? "";
+  const unusable = whyUnusable(host, question);
+  if (unusable !== undefined) return unusable;
   let wanted = wantedOf(client, question, upnpLifetimeS);
+  const mapped = (lifetimeS: number) =>
+    checked("UPnP", { host, external: wanted.external, lifetimeS }, wanted, question, control);
   for (let tries = 0; tries < 4; tries++) {
     const answer = await addMapping(gateway, control, wanted);
-    if ("values" in answer)
-      return checked(
-        "UPnP",
-        { host, external: wanted.external, lifetimeS: wanted.lifetimeS },
-        wanted,
-        question,
-        control,
-      );
-    if (answer.fault === onlyForEver) wanted = { ...wanted, lifetimeS: 0 };
-    else if ([conflict, conflictOther].includes(answer.fault)) wanted = { ...wanted, external: anyPort() };
-    else if (answer.fault === unauthorized) return { refused: notAllowed };
-    else return { refused: `UPnP error ${answer.fault}` };
+    if ("values" in answer) return mapped(wanted.lifetimeS);
+    const { fault } = answer;
+    if (fault === unauthorized) return { refused: notAllowed };
+    if (fault === onlyForEver) {
+      wanted = { ...wanted, lifetimeS: 0 };
+      continue;
+    }
+    // Some routers refuse to renew what they keep. Another port each time would fill their table.
+    const isHeld = before?.by === "UPnP" && before.external === wanted.external;
+    const keptS = isHeld ? await keptMapping(gateway, control, wanted) : undefined;
+    if (keptS !== undefined) return mapped(keptS);
+    if (fault !== conflict && fault !== conflictOther) return failedWith(fault);
+    wanted = { ...wanted, external: anyPort() };
   }
   return { refused: "it has no free ports" };
 }
 
+const failedWith = (fault: number): Refusal => ({ refused: `UPnP error ${fault}`, isUncertain: true });
 const anyPort = () => 49_152 + Math.floor(Math.random() * 16_384);
 
 function checked(
@@ -176,6 +204,13 @@ export async function endMapping(gateway: string, held: Held): Promise<void> {
           ? undefined
           : deleteMapping(gateway, held.control, held.external);
   await ended?.catch(() => undefined);
+}
+
+/** The plan of endMapping. */
+export function endRequest(gateway: string, { by, control }: Held): Step | undefined {
+  if (by !== "UPnP") return { step: "request", method: by, url: `udp://${gateway}:${routerPort}` };
+  if (control === undefined) return undefined;
+  return { step: "request", method: "POST", url: `http://${gateway}:${control.port}${control.path}` };
 }
 
 /** The first datagram of the router that is an answer. */

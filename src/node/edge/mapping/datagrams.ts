@@ -35,7 +35,7 @@ export function pcpRequest({ client, nonce, port, external, lifetimeS }: Wanted)
   return bytes;
 }
 
-export function readPcp(bytes: Uint8Array, { nonce, port }: Wanted): Answer | undefined {
+export function readPcp(bytes: Uint8Array, { nonce, port, lifetimeS }: Wanted): Answer | undefined {
   const view = viewOf(bytes);
   // A router that knows only NAT-PMP answers with its own version.
   if (bytes.length >= 4 && bytes[0] === 0) return { refused: "it does not know PCP" };
@@ -47,7 +47,12 @@ export function readPcp(bytes: Uint8Array, { nonce, port }: Wanted): Answer | un
   const isMapped = mapped("0.0.0.0").every((each, at) => at >= 12 || address[at] === each);
   if (!isMapped) return { refused: "its address outside is none of IPv4" };
   const host = formatAddress(addressFromBytes(address.subarray(12)));
-  return { host, external: view.getUint16(42), lifetimeS: view.getUint32(4) };
+  return granted({ host, external: view.getUint16(42), lifetimeS: view.getUint32(4) }, lifetimeS);
+}
+
+/** In both protocols 0 seconds are the end of a mapping, also in the answer to a request for one. */
+function granted(answer: Answer & { lifetimeS: number }, askedS: number): Answer {
+  return askedS > 0 && answer.lifetimeS === 0 ? { refused: "it grants a mapping of 0 seconds" } : answer;
 }
 
 export const notAllowed = "it does not allow port mappings";
@@ -77,11 +82,12 @@ export function pmpRequest({ port, external, lifetimeS }: Wanted): Uint8Array<Ar
   return bytes;
 }
 
-export function readPmp(bytes: Uint8Array, { port }: Wanted): Answer | undefined {
+export function readPmp(bytes: Uint8Array, { port, lifetimeS }: Wanted): Answer | undefined {
   if (bytes.length < 16 || bytes[0] !== 0 || bytes[1] !== 0x81) return undefined;
   const view = viewOf(bytes);
   if (view.getUint16(8) !== port) return undefined;
-  return pmpRefusal(bytes) ?? { external: view.getUint16(10), lifetimeS: view.getUint32(12) };
+  const answer = { external: view.getUint16(10), lifetimeS: view.getUint32(12) };
+  return pmpRefusal(bytes) ?? granted(answer, lifetimeS);
 }
 
 function pmpRefusal(bytes: Uint8Array): { refused: string } | undefined {

@@ -1,6 +1,8 @@
 // Keeps a UDP port of the router mapped to the engine. A renewal is the same request as the first one: so a router that has
 // forgotten everything makes the mapping again. Between renewals nothing is sent. Times are since the boot, with those asleep.
 
+import type { Step } from "../../../base/plan.ts";
+import { planRemoved } from "../../../base/plan-file.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { parseUnderlay, withoutPort } from "../../../base/ip.ts";
 import { repeat } from "../../../base/within.ts";
@@ -10,6 +12,7 @@ import { localApi } from "../../engine/local-api.ts";
 import { listenPort } from "../../files/config/read-config.ts";
 import {
   isMappingWanted,
+  mappingStatePath,
   readMappingState,
   writeMappingState,
   type MappingState,
@@ -24,6 +27,7 @@ import {
   addressTowards,
   askRouter,
   endMapping,
+  endRequest,
   type Held,
   type Mapping,
   type Refusal,
@@ -77,11 +81,21 @@ async function lookAt(organization: Organization, context: EdgeContext, signal: 
   if (!isSame && held !== undefined && before?.gateway === gateway) await endMapping(gateway, held);
   const nonce = system.random(12);
   const overlays = [organization.config.network];
-  const asked = await askRouter({ gateway, port, nonce, overlays, before: isSame ? held : undefined });
+  const asked = await askRouter({
+    gateway,
+    port,
+    nonce,
+    overlays,
+    before: isSame ? held : undefined,
+  });
   const answer = await confirmed(asked, organization, before, context);
   if (answer !== asked && asked !== undefined && "at" in asked) await endMapping(gateway, asked);
-  if (!signal.aborted)
-    return settle(before, stateAfter(isSame ? before : undefined, place, answer, system), context);
+  if (!signal.aborted) {
+    const next = stateAfter(isSame ? before : undefined, place, answer, system);
+    // Nothing stays open that peers are not told of.
+    if (isSame && held !== undefined && next.mapped === undefined) await endMapping(gateway, held);
+    return settle(before, next, context);
+  }
   if (answer !== undefined && "at" in answer) await endMapping(gateway, answer);
 }
 
@@ -118,10 +132,11 @@ export function stateAfter(
   const failures = before?.failures ?? 0;
   const nextAt = now + Math.min(longestAgainMs, againMs * 2 ** Math.min(failures, 10));
   const common = { ...place, nextAt, failures: failures + 1 };
-  if (answer !== undefined) return { ...common, refused: answer.refused.slice(0, 200) };
-  // A lost answer is not the end of it.
   const { mapped } = before ?? {};
-  return mapped === undefined || mapped.until < now ? common : { ...common, mapped };
+  // Neither a lost answer nor a failed request is the end of a mapping.
+  if ((answer === undefined || answer.isUncertain) && mapped !== undefined && mapped.until >= now)
+    return { ...common, mapped };
+  return answer === undefined ? common : { ...common, refused: answer.refused.slice(0, 200) };
 }
 
 /**
@@ -184,4 +199,12 @@ const endHeld = async (state: MappingState | undefined) => {
 export async function endMappingOf(directory: string): Promise<void> {
   await endHeld(readMappingState(directory));
   writeMappingState(directory, undefined);
+}
+
+/** The plan of endMappingOf, for --dry-run. */
+export function planMappingEnd(directory: string): Step[] {
+  const state = readMappingState(directory);
+  const held = state === undefined ? undefined : heldOf(state);
+  const step = state === undefined || held === undefined ? undefined : endRequest(state.gateway, held);
+  return [...(step === undefined ? [] : [step]), ...planRemoved(mappingStatePath(directory))];
 }

@@ -107,6 +107,20 @@ export function addMapping(gateway: string, control: Control, wanted: Wanted): P
 export const deleteMapping = (gateway: string, control: Control, external: number): Promise<SoapAnswer> =>
   soap(gateway, control, "DeletePortMapping", named(external));
 
+/** How long the router still maps the port to this client, s (0: for ever). Undefined: it does not. */
+export async function keptMapping(
+  gateway: string,
+  control: Control,
+  { client, port, external }: Wanted,
+): Promise<number | undefined> {
+  const answer = await soap(gateway, control, "GetSpecificPortMappingEntry", named(external));
+  if ("fault" in answer) return undefined;
+  const value = (tag: string) => tagIn(answer.values, tag);
+  const isOurs = value("NewInternalClient") === client && value("NewInternalPort") === `${port}`;
+  const lifetimeS = Number(value("NewLeaseDuration") ?? Number.NaN);
+  return isOurs && Number.isInteger(lifetimeS) && lifetimeS >= 0 ? lifetimeS : undefined;
+}
+
 const named = (external: number) => ({ NewRemoteHost: "", NewExternalPort: external, NewProtocol: "UDP" });
 
 async function soap(

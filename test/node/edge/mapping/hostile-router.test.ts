@@ -11,8 +11,15 @@ import {
   readPmpAddress,
   type Wanted,
 } from "../../../../src/node/edge/mapping/datagrams.ts";
-import { whyUnusable } from "../../../../src/node/edge/mapping/ask-router.ts";
-import { controlIn, externalAddress, placeIn, tagIn } from "../../../../src/node/edge/mapping/upnp.ts";
+import { mapByUpnp, whyUnusable } from "../../../../src/node/edge/mapping/ask-router.ts";
+import {
+  controlIn,
+  externalAddress,
+  keptMapping,
+  placeIn,
+  tagIn,
+  type Control,
+} from "../../../../src/node/edge/mapping/upnp.ts";
 import { makeRandom } from "../../../support/random.ts";
 
 const gateway = "192.168.1.1";
@@ -98,6 +105,16 @@ describe("datagrams", () => {
     ).toEqual(refused);
     expect(readPcp(Uint8Array.from([0, 0x81, 0, 1, 0, 0, 0, 9]), wanted)).toEqual(refused);
     expect(readPmp(pmpAnswer.with(3, 2), wanted)).toEqual(refused);
+    // The end of a mapping is not a mapping for ever.
+    expect(
+      readPcp(
+        pcpAnswer((bytes) => bytes.fill(0, 4, 8)),
+        wanted,
+      ),
+    ).toEqual(refused);
+    expect(readPmp(pmpAnswer.slice().fill(0, 12), wanted)).toEqual(refused);
+    const ended = { external: 4243, lifetimeS: 0 };
+    expect(readPmp(pmpAnswer.slice().fill(0, 12), { ...wanted, lifetimeS: 0 })).toEqual(ended);
   });
 
   test("50,000 random changes and cuts of answers never throw, and never give an address that is not in them", () => {
@@ -207,7 +224,7 @@ describe("UPnP", () => {
     }
   });
 
-  async function answeredBy(serve: (socket: Socket) => void) {
+  async function answeredBy<T>(serve: (socket: Socket) => void, ask: (control: Control) => Promise<T>) {
     const server = createServer((socket) => {
       socket.on("error", () => socket.destroy());
       socket.once("data", () => serve(socket));
@@ -216,30 +233,92 @@ describe("UPnP", () => {
     const address = server.address();
     const port = typeof address === "object" && address !== null ? address.port : 0;
     try {
-      return await externalAddress("127.0.0.1", { port, path: "/ctl", service: wan });
+      return await ask({ port, path: "/ctl", service: wan });
+    } finally {
+      server.close();
+    }
+  }
+  const addressBy = (serve: (socket: Socket) => void) =>
+    answeredBy(serve, (control) => externalAddress("127.0.0.1", control));
+
+  test("a mapping is kept only where the router names this client and port", async () => {
+    const entry = (client: string, port: string, lease: string) => {
+      const body = `<NewInternalPort>${port}</NewInternalPort><NewInternalClient>${client}</NewInternalClient><NewLeaseDuration>${lease}</NewLeaseDuration>`;
+      return answeredBy(
+        (socket) => socket.end(`HTTP/1.1 200 OK\r\n\r\n<a>${body}</a>`),
+        (control) => keptMapping("127.0.0.1", control, wanted),
+      );
+    };
+    expect(await entry(wanted.client, "4242", "700")).toBe(700);
+    expect(await entry(wanted.client, "4242", "0")).toBe(0);
+    expect(await entry("192.168.1.21", "4242", "700")).toBeUndefined();
+    expect(await entry(wanted.client, "4244", "700")).toBeUndefined();
+    expect(await entry(wanted.client, "4242", "-1")).toBeUndefined();
+    expect(await entry(wanted.client, "4242", "soon")).toBeUndefined();
+  });
+
+  /** A router that answers requests to map a port with this fault, and knows this mapping. */
+  async function renewedAt(fault: number, entry: string | undefined) {
+    const faultOf = (code: number) => `HTTP/1.1 500 No\r\n\r\n<a><errorCode>${code}</errorCode></a>`;
+    const answers = {
+      GetExternalIPAddress: "<NewExternalIPAddress>198.51.100.7</NewExternalIPAddress>",
+      GetSpecificPortMappingEntry: entry,
+    };
+    const server = createServer((socket) => {
+      socket.on("error", () => socket.destroy());
+      socket.once("data", (bytes) => {
+        const action = /#(\w+)"/.exec(bytes.toString())?.[1];
+        const values = Object.entries(answers).find(([name]) => name === action)?.[1];
+        const refused = faultOf(action === "AddPortMapping" ? fault : 714);
+        socket.end(values === undefined ? refused : `HTTP/1.1 200 OK\r\n\r\n<a>${values}</a>`);
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const address = server.address();
+    const port = typeof address === "object" && address !== null ? address.port : 0;
+    const control = { port, path: "/ctl", service: wan };
+    const { nonce, external } = wanted;
+    const before = { by: "UPnP", port: 4242, external, nonce, control } as const;
+    const question = { gateway: "127.0.0.1", port: 4242, nonce, overlays: [], before };
+    try {
+      return await mapByUpnp(wanted.client, question, control);
     } finally {
       server.close();
     }
   }
 
+  test("a mapping that the router keeps outlives a failed renewal, and a refusal ends it", async () => {
+    const entryOf = (client: string) =>
+      `<NewInternalPort>4242</NewInternalPort><NewInternalClient>${client}</NewInternalClient><NewLeaseDuration>0</NewLeaseDuration>`;
+    const kept = { by: "UPnP", at: "198.51.100.7:4243", external: 4243, lifetimeS: 0 };
+    for (const fault of [501, 718])
+      expect(await renewedAt(fault, entryOf(wanted.client))).toMatchObject(kept);
+    expect(await renewedAt(501, undefined)).toEqual({ refused: "UPnP error 501", isUncertain: true });
+    // The port is another machine's by now, and so are all others.
+    expect(await renewedAt(718, entryOf("192.168.1.21"))).toEqual({ refused: "it has no free ports" });
+    expect(await renewedAt(606, entryOf(wanted.client))).toEqual({
+      refused: "it does not allow port mappings",
+    });
+  });
+
   test("an answer is taken, a redirect is not followed, and endless or missing answers end", async () => {
     const body = "<a><NewExternalIPAddress>198.51.100.7</NewExternalIPAddress></a>";
     const whole = `HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
     // The connection stays open.
-    const taken = await answeredBy((socket) => socket.write(whole));
+    const taken = await addressBy((socket) => socket.write(whole));
     expect("values" in taken && tagIn(taken.values, "NewExternalIPAddress")).toBe("198.51.100.7");
-    const moved = await answeredBy((socket) =>
+    const moved = await addressBy((socket) =>
       socket.end("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n"),
     );
     expect(moved).toEqual({ fault: 302 });
     const fault = "HTTP/1.1 500 No\r\n\r\n<s:Fault><errorCode>718</errorCode></s:Fault>";
-    expect(await answeredBy((socket) => socket.end(fault))).toEqual({ fault: 718 });
-    const endless = answeredBy((socket) => {
+    expect(await addressBy((socket) => socket.end(fault))).toEqual({ fault: 718 });
+    const endless = addressBy((socket) => {
       const timer = setInterval(() => socket.write("a".repeat(16_384)), 1);
       socket.on("close", () => clearInterval(timer));
     });
     expect(endless).rejects.toThrow("more than 65536 bytes");
-    expect(answeredBy(() => undefined)).rejects.toThrow("did not answer in time");
+    expect(addressBy(() => undefined)).rejects.toThrow("did not answer in time");
     await Promise.allSettled([endless]);
   });
 });

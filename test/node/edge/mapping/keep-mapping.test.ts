@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { stateAfter } from "../../../../src/node/edge/mapping/keep-mapping.ts";
 
 const place = { gateway: "192.168.1.1", client: "192.168.1.20", port: 4242, boot: "b" };
-const held = { by: "PCP", port: 4242, external: 4242, nonce: new Uint8Array(12) } as const;
+const held = { by: "UPnP", port: 4242, external: 4242, nonce: new Uint8Array(12) } as const;
 const systemAt = (ms: number) => ({ now: () => 0, bootTime: () => ({ id: "b", ms, isShared: false }) });
 const hourMs = 3_600_000;
 
@@ -19,3 +19,16 @@ test.each([0, 600, 2 ** 32 - 1])(
     expect(stateAfter(silent, place, undefined, systemAt(hourMs + 1)).mapped).toBeUndefined();
   },
 );
+
+test("a failed renewal leaves a mapping for its lifetime, and a refusal ends it", () => {
+  const granted = { ...held, at: "198.51.100.7:4242", lifetimeS: 1200 };
+  const first = stateAfter(undefined, place, granted, systemAt(0));
+  const failed = { refused: "UPnP error 501", isUncertain: true } as const;
+  const after = (answer: Parameters<typeof stateAfter>[2], ms: number) =>
+    stateAfter(first, place, answer, systemAt(ms));
+  expect(after(failed, 600_000).mapped).toEqual(first.mapped);
+  expect(after(failed, 600_000).nextAt).toBe(630_000);
+  expect(after(failed, 1_200_001)).toMatchObject({ refused: "UPnP error 501" });
+  expect(after(failed, 1_200_001).mapped).toBeUndefined();
+  expect(after({ refused: "it does not allow port mappings" }, 600_000).mapped).toBeUndefined();
+});
