@@ -2,9 +2,10 @@
 // tunnel, and its rules, routes and nftables are the same before and after, byte for byte.
 
 import { expect, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildAgent, runAgent } from "../support/agent.ts";
+import { nft } from "../support/block-udp.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import {
   approveExits,
@@ -35,7 +36,10 @@ const becomes = (scene: ExitScene, state: string, ms: number, name?: string) =>
     { what: `the exit to be ${state}`, ms, everyMs: 100 },
   );
 
-/** Another address of an exit is no way to its services, and who cannot forward is no exit. */
+/**
+ * Another address of an exit is no way to its services, also not by a port that another program translates, and a machine that
+ * cannot forward is no exit.
+ */
 async function giveOnlyTheInternet(scene: ExitScene): Promise<void> {
   const [{ host }] = scene.exits;
   const inner = "203.0.113.7";
@@ -43,11 +47,22 @@ async function giveOnlyTheInternet(scene: ExitScene): Promise<void> {
   const serve = "Bun.serve({ port: 9200, hostname: '0.0.0.0', fetch: () => new Response('inside') })";
   const service = host.spawn([process.execPath, "-e", serve]);
   try {
-    const get = (from: Host) =>
-      Bun.spawnSync(from.inside(["curl", "-sm", "3", `http://${inner}:9200/`])).stdout.toString();
+    const get = (from: Host, port = 9200) =>
+      Bun.spawnSync(from.inside(["curl", "-sm", "3", `http://${inner}:${port}/`])).stdout.toString();
     await until(() => get(host) === "inside", { what: "the service", ms: 10_000 });
+    // As Docker publishes a port.
+    const published = "fib daddr type local tcp dport 9201 dnat ip to 203.0.113.7:9200";
+    nft(
+      host,
+      `table inet published {
+         chain in { type nat hook prerouting priority -110; ${published}; }
+         chain out { type nat hook output priority -110; ${published}; }
+       }`,
+    );
+    expect(get(host, 9201)).toBe("inside");
     expect(await scene.exit("use", "one")).toMatchObject({ status: 0 });
-    expect([scene.pings(internet), get(scene.user.host)]).toEqual([3, ""]);
+    const { host: user } = scene.user;
+    expect([scene.pings(internet), get(user), get(user, 9201)]).toEqual([3, "", ""]);
     host.run(["sysctl", "-qw", "net.ipv4.ip_forward=0"]);
     await becomes(scene, "beside", 15_000);
     expect(scene.pings(internet)).toBe(3);
@@ -57,6 +72,7 @@ async function giveOnlyTheInternet(scene: ExitScene): Promise<void> {
   } finally {
     service.kill();
     await service.exited;
+    nft(host, "table inet published\ndelete table inet published");
   }
 }
 
@@ -198,6 +214,16 @@ asRoot("exits", () => {
           process.stderr.write(`${happened.join(", ")}: ${sent.length} packets\n`);
           expect(sent.length).toBeGreaterThan(100);
           expect(leaked(sent, scene).slice(0, 20)).toEqual([]);
+          // Damage opens nothing.
+          for (const name of ["permissions.json", "config.yml"]) {
+            const path = join(scene.user.places.configRoot, scene.plane.slug, name);
+            const text = readFileSync(path);
+            writeFileSync(path, "");
+            await Bun.sleep(3000);
+            expect([name, scene.machine()]).toEqual([name, expect.stringContaining("unreachable default")]);
+            expect(scene.machine()).toContain("table inet overlay-agent-exit-acme");
+            writeFileSync(path, text);
+          }
           // Everything dead: the block stays, until root says off.
           scene.user.daemon.signal("SIGKILL");
           await killAll(scene);

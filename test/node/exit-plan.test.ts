@@ -1,10 +1,15 @@
 // The way to an exit as rules, routes and nftables, and which exit is chosen.
 
 import { describe, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { internetNetworks, networksOverlap, parseNetwork, parseNetworks } from "../../src/base/ip.ts";
-import { grantExit, withExit } from "../../src/node/files/granted/exits.ts";
+import { blockFile, grantExit, staysClosed, withExit } from "../../src/node/files/granted/exits.ts";
+import { noPermissions } from "../../src/node/files/permissions.ts";
 import { localNetworks, planExit, type ExitFacts } from "../../src/node/exit/exit-plan.ts";
+import { exitBody } from "../../src/node/exit/serve-exit.ts";
 import { chooseExit } from "../../src/node/exit/use-exit.ts";
+import { emptyMachine } from "../support/machine.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const facts = (fields: Partial<ExitFacts> = {}): ExitFacts => ({
@@ -90,6 +95,52 @@ describe("the plan of an exit", () => {
     );
     expect(planExit(facts({ nameServers: [] })).nft).toBeUndefined();
   });
+});
+
+describe("the table of an exit", () => {
+  const tenant = (slug: string, network: string, device: string) => ({
+    slug,
+    networks: [network],
+    addresses: [network.replace(/0\.0\/16$/, "0.1")],
+    routes: [],
+    inForce: { device },
+  });
+  const machine = {
+    ...emptyMachine,
+    hosts: [],
+    tenants: [tenant("acme", "10.77.0.0/16", "ov-acme"), tenant("other", "44.0.0.0/16", "mesh0")],
+  };
+  const body = exitBody("acme", machine, { subnets: ["192.168.7.0/24"], isOpen: true }) ?? "";
+
+  test("forwards no translation but its own, and nothing to another organization", () => {
+    expect(body).not.toContain("ct status dnat accept");
+    expect(body).toContain("ct status dnat ct original ip daddr 10.77.0.1 accept");
+    expect(body).toContain('iifname "ov-acme" oifname "mesh0" drop');
+  });
+
+  test("leaves addresses as they are for networks behind it", () => {
+    const at = body.indexOf("ip daddr { 192.168.7.0/24 } return");
+    expect(at).toBeGreaterThan(body.indexOf("hook postrouting"));
+    expect(at).toBeLessThan(body.indexOf("masquerade"));
+  });
+});
+
+test("a strict exit stays closed while its permissions are damaged, until they say off", () => {
+  using directory = temporaryDirectory();
+  const write = (name: string, text: string) =>
+    writeFileSync(join(directory.path, name), text, { mode: 0o600 });
+  expect(staysClosed(directory.path)).toBe(false);
+  write("permissions.json", "{");
+  expect(staysClosed(directory.path)).toBe(false);
+  writeFileSync(blockFile(directory.path), "");
+  expect(staysClosed(directory.path)).toBe(true);
+  write("permissions.json", JSON.stringify(noPermissions));
+  expect(staysClosed(directory.path)).toBe(false);
+  write(
+    "permissions.json",
+    JSON.stringify({ ...noPermissions, exit: { use: "auto", strict: true, lan: true } }),
+  );
+  expect(staysClosed(directory.path)).toBe(true);
 });
 
 describe("the choice of an exit", () => {

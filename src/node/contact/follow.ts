@@ -166,7 +166,7 @@ async function takeTurns(
 
 /** In a drill without the control plane, nothing is asked until its end. A user's commands ask all the same. */
 const awayInDrill = ({ directory, config }: Organization, { system }: FollowEdge): number =>
-  existsSync(drillPath(directory)) ? planeAwayMs(directory, config.ephemeral === true, system.now()) : 0;
+  planeAwayMs(directory, config.ephemeral === true, system.now());
 
 /** `refused`: the version that could not be applied, so that a newer one ends the pause. */
 async function pauseAfterTurn(
@@ -220,11 +220,7 @@ function tcpPort(organization: Organization): number {
 
 /** The number of the drill that was taken last; undefined: this program takes none. */
 const lastDrill = (directory: string, startDrill: FollowEdge["startDrill"]): number | undefined =>
-  startDrill === undefined
-    ? undefined
-    : existsSync(drillPath(directory))
-      ? (readDrill(directory)?.order ?? 0)
-      : 0;
+  startDrill === undefined ? undefined : (readDrill(directory)?.order ?? 0);
 
 /** The parts of a check-in beside the node's state, for its roles and reporter. */
 async function reportBeside(

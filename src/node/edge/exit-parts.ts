@@ -1,5 +1,6 @@
 // Exits as parts of the edge: the use of one, and being one. Loads their code only where it is needed.
 
+import { staysClosed } from "../files/granted/exits.ts";
 import { permissionsOrNone } from "../files/permissions.ts";
 import { runPart, type EdgePart } from "./part.ts";
 
@@ -13,8 +14,8 @@ export const exitUser: EdgePart = {
     return runPart(
       (signal) => useExit(context, { ...context, openEcho: openEchoSocket }, signal),
       async () => {
-        // The user stopped the overlay. `strict` stays closed until root says off.
-        if (permissionsOrNone(directory).exit?.strict !== true) await leaveKernel(context, system);
+        // The user stopped the overlay, for example.
+        if (!staysClosed(directory)) await leaveKernel(context, system);
       },
     );
   },

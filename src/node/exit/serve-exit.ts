@@ -41,28 +41,26 @@ export function exitBody(
   const device = own?.inForce.device;
   const ip = own?.addresses.find((each) => !each.includes(":"));
   if (own === undefined || device === undefined || ip === undefined) return undefined;
-  const closed = [...privateNetworks(), ...specialNetworks(), ...parseNetworks(own.networks)];
   const of = (family: 4 | 6, networks: readonly { family: 4 | 6; text: string }[]) =>
     networks.flatMap((each) => (each.family === family ? [each.text] : []));
-  // Overlapping networks in one set are an error.
-  const widest = closed.filter(
-    (each) => !closed.some((other) => other !== each && holdsNetwork(other, each)),
-  );
+  const widest = closedNetworks(own.networks);
   const behind = parseNetworks(subnets).filter(({ prefix }) => prefix > 0);
   const word = { 4: "ip", 6: "ip6" } as const;
   const rule = (family: 4 | 6, list: readonly { family: 4 | 6; text: string }[], verdict: string) => {
     const texts = of(family, list);
     return texts.length === 0 ? [] : [`${word[family]} daddr ${setOf(texts)} ${verdict}`];
   };
+  const named = own.addresses.map(toAddress);
+  const others = machine.tenants.flatMap((each) => (each === own ? [] : (each.inForce.device ?? [])));
   const through = [
     "ct state established,related accept",
     ...rule(4, behind, "accept"),
     ...rule(6, behind, "accept"),
     // The answers of our own name server.
-    "ct status dnat accept",
+    ...named.map((each) => `ct status dnat ${each} accept`),
     ...rule(4, widest, "drop"),
     ...rule(6, widest, "drop"),
-    'oifname "ov-*" drop',
+    ...new Set(["ov-*", ...others].map((each) => `oifname "${each}" drop`)),
   ];
   // The engine lets in what goes to any address outside the overlay, also to other addresses of this machine.
   const here = [
@@ -71,7 +69,7 @@ export function exitBody(
     "ct state established,related accept",
     ...rule(4, behind, "accept"),
     ...rule(6, behind, "accept"),
-    "ct status dnat accept",
+    ...[...named, toAddress(insideExit)].map((each) => `ct status dnat ${each} accept`),
     ...own.addresses.map((each) => `${each.includes(":") ? "ip6" : "ip"} daddr ${each} accept`),
     "ip6 daddr { fe80::/10, ff00::/8 } accept",
     "drop",
@@ -104,13 +102,30 @@ export function exitBody(
       {
         name: "source",
         hook: "nat hook postrouting priority 100",
-        rules: parseNetworks(own.networks).map(
-          ({ family, text }) => `${word[family]} saddr ${text} oifname != "${device}" masquerade`,
-        ),
+        rules: [
+          // Whether those are masqueraded, root says for each (routing/router.ts).
+          ...rule(4, behind, "return"),
+          ...rule(6, behind, "return"),
+          ...parseNetworks(own.networks).map(
+            ({ family, text }) => `${word[family]} saddr ${text} oifname != "${device}" masquerade`,
+          ),
+        ],
       },
     ]),
   );
 }
+
+/** Private and special networks and the overlay, without those inside another one: they are an error in one set. */
+function closedNetworks(overlay: readonly string[]) {
+  const closed = [...privateNetworks(), ...specialNetworks(), ...parseNetworks(overlay)];
+  return closed.filter((each) => !closed.some((other) => other !== each && holdsNetwork(other, each)));
+}
+
+/**
+ * Packets of our own translations. A port of this machine that another program translates, such as that of a container, is reached
+ * at the overlay's address alone, where the engine's rules count.
+ */
+const toAddress = (address: string) => `ct original ${address.includes(":") ? "ip6" : "ip"} daddr ${address}`;
 
 /** Not one on this machine alone: packets of others do not reach its loopback. */
 function nameServer({ nameServers }: Machine): string | undefined {

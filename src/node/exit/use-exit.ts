@@ -24,6 +24,7 @@ import {
   exitUseOf,
   insideExit,
   othersWithExit,
+  staysClosed,
   type Exit,
   type ExitUse,
 } from "../files/granted/exits.ts";
@@ -139,7 +140,10 @@ function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): Ex
     strict: use.strict,
     lan: use.lan,
     mark: typeof mark === "number" && mark !== 0 ? mark : exitMark,
-    hosts: machine.hosts.map(({ network }) => network),
+    // Of too many, those of other organizations are left out.
+    hosts: machine.hosts
+      .toSorted((a, b) => Number(b.of === slug) - Number(a.of === slug))
+      .map(({ network }) => network),
     others: {
       networks: parseNetworks(others.flatMap((each) => [...each.networks, ...each.routes])).map(
         ({ text }) => text,
@@ -172,8 +176,10 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
     const use = exitUseOf(directory);
     // "off" and another word may follow each other before the edge looks.
     if (use === undefined) {
-      if (!hasLeft) await leaveKernel(place, system);
-      hasLeft = true;
+      if (!hasLeft && !staysClosed(directory)) {
+        await leaveKernel(place, system);
+        hasLeft = true;
+      }
       continue;
     }
     hasLeft = false;
@@ -204,6 +210,8 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
         tried = { ip: exit?.ip, at: monotonic() };
       }
       const facts = use.strict || wasUsed ? factsOf(place, chosen, await known.machine()) : undefined;
+      // What is in force stays: a damaged configuration opens no block.
+      if (facts === undefined && use.strict) throw new Error("its configuration names no interface");
       const plan = facts === undefined ? noPlan : planExit(facts);
       // What came before took its time, and the word may be another one by now.
       if (exitUseOf(directory) === undefined) continue;
@@ -220,7 +228,7 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
     }
   }
   echoes.close();
-  if (exitUseOf(directory) === undefined) await leaveKernel(place, system);
+  if (exitUseOf(directory) === undefined && !staysClosed(directory)) await leaveKernel(place, system);
 }
 
 /**

@@ -2,6 +2,7 @@
 // the daemon's group, gave on this machine (permissions.json), among the exits that the control plane names. What the
 // control plane sends never gives one.
 
+import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import {
   formatAddress,
@@ -17,7 +18,7 @@ import { listOrganizations } from "../list-organizations.ts";
 import { readValidJson } from "../organizations.ts";
 import { readResolved } from "./resolved-hosts.ts";
 import { readExitState } from "./exit-state.ts";
-import { permissionsOrNone, type Permissions } from "../permissions.ts";
+import { permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";
 
 /** The mark of the engine's own packets, by which the kernel keeps them out of the exit. Root may set another one. */
 export const exitMark = 0x6f76;
@@ -75,6 +76,18 @@ export function exitUseOf(directory: string): ExitUse | undefined {
   if (permissions.exit === undefined) return undefined;
   const config = readValidJson(join(directory, "node-config.json"), NodeConfig);
   return grantExit(permissions, config, readExitState(directory)?.exit);
+}
+
+/**
+ * `--strict` holds without a process of ours, until root says off. A permissions.json that is damaged, or that others can change,
+ * says nothing: then the block stays if there is one.
+ */
+export function staysClosed(directory: string): boolean {
+  try {
+    return readPermissions(directory).exit?.strict === true;
+  } catch {
+    return existsSync(blockFile(directory));
+  }
 }
 
 /** Other organizations of this machine whose exit its packets take. `exit use` admits one: there is one way to the internet. */
