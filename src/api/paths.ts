@@ -298,6 +298,8 @@ const Attention = v.object({
   broken_paths: foundOf(BrokenPaths),
   /** Null: all pass. `all`: how many tests there are. */
   failing_tests: v.nullable(v.object({ count: v.number(), all: v.number() })),
+  /** The first seal while it is the only one: nodes trust its signers, so its hash should be compared. Null: there is none, or a member asks. */
+  first_seal: since("0.2.0", v.nullable(v.object({ hash: Text, made_at: Time }))),
 });
 export type Attention = v.InferOutput<typeof Attention>;
 

@@ -5,7 +5,7 @@ import { OrderKey, recordId } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 import { maxSealBytes, SealedState, SignedSeal } from "../protocol/seals/seal.ts";
 import { endpoint } from "./endpoint.ts";
-import { Moment, Text, Time, whole, word } from "./values.ts";
+import { Moment, since, Text, Time, whole, word } from "./values.ts";
 
 export const maxPolicyBytes = 512 * 1024;
 export const maxFileRules = 10_000;
@@ -282,6 +282,8 @@ const Seals = v.object({
   seals: v.array(SignedSeal),
   /** What the control plane would tell nodes now, as the next seal would have it. */
   state: SealedState,
+  /** The certificates of its CAs (PEM): a signer reads their limits, and compares their fingerprints with the state. */
+  authorities: since("0.2.0", Text),
 });
 
 const planErrors = ["busy", "throttled", "conflict", "name_taken", "too_many_rules"] as const;
@@ -418,7 +420,8 @@ export const policyApi = {
     path: "/api/org/{slug}/seals/",
     access: "admin",
     scope: "policy",
-    summary: "Publish a seal that its signers have signed. Every node compares it with what it is told",
+    summary:
+      "Publish a seal that its signers have signed. Every node compares it with what it is told. The first one needs an owner, later ones an administrator",
     grows: true,
     fresh: true,
     maxBody: 2 * maxSealBytes + 131_072,

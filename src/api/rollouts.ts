@@ -141,7 +141,8 @@ export const sealsApi = {
     name: "seals_ca_create",
     method: "POST",
     path: "/api/org/{slug}/seals/ca/",
-    access: "admin",
+    // Whoever has its key gives rights that no removal from the organization ends.
+    access: "owner",
     summary: "Add an offline CA, which all nodes trust beside the CA of the control plane",
     grows: true,
     fresh: true,

@@ -2,12 +2,12 @@
 
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { Database } from "bun:sqlite";
-import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { decodeBundle } from "../../src/pki/bundle.ts";
+import { decodeBundle, encodePem } from "../../src/pki/bundle.ts";
 import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
-import { decodeCaBundle, fingerprint, verifyCertificate } from "../../src/pki/nebula.ts";
+import { decodeCaBundle, fingerprint, makeCa, verifyCertificate } from "../../src/pki/nebula.ts";
 import { openTrusted } from "../../src/pki/seal.ts";
 import { parseJoinKey } from "../../src/protocol/join-key.ts";
 import { sealedKeyWords, wordsOfKey } from "../../src/protocol/key-words.ts";
@@ -16,6 +16,7 @@ import { serveHere } from "../support/in-process.ts";
 import { makeKeys, type Keys } from "../support/nodes.ts";
 import { makeSshKey } from "../support/ssh-keys.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/until.ts";
 
 // The derivation of a key from a passphrase takes a second.
 setDefaultTimeout(60_000);
@@ -60,6 +61,48 @@ async function filesOf(name: string): Promise<Record<string, string>> {
   return v.parse(v.object({ files: v.record(v.string(), v.string()) }), await answer.json()).files;
 }
 
+/** Nodes confirm each step of the rotation. */
+async function replaceCa(): Promise<void> {
+  const started = await runAdmin(data, ["ca", "rotate", "acme", "--limited", "--now"]);
+  expect([started.status, started.err]).toEqual([0, expect.any(String)]);
+  await using serving = await begin();
+  const checkin = async ({ id, token }: { id: number; token: string }, body: object) => {
+    const answer = await fetch(`${serving.url}/api/org/acme/nodes/${id}/checkin/`, {
+      method: "POST",
+      headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
+      body: JSON.stringify({ version: "0.2.0", uptime: 7, ...body }),
+    });
+    return v.parse(v.object({ config_version: v.number() }), await answer.json()).config_version;
+  };
+  const isOver = async () => {
+    for (const node of tokens.values()) {
+      const version = await checkin(node, {});
+      await checkin(node, { config_version: version, confirmed_config_version: version });
+    }
+    return (await runAdmin(data, ["ca", "show", "acme"])).out.includes("rotation: none");
+  };
+  await until(isOver, { what: "the end of the rotation", ms: 30_000 });
+}
+
+/** The CA of the control plane is another one than it was, as a thief replaces it. */
+function forgeCa(change: Partial<Parameters<typeof makeCa>[0]>): () => void {
+  using database = new Database(join(data, "control.db"));
+  const where = "kind = 'overlay' AND state = 'active' AND offline = 0";
+  const former = v.parse(
+    v.object({ certificate: v.string(), fingerprint: v.string() }),
+    database.query(`SELECT certificate, fingerprint FROM authorities WHERE ${where}`).get(),
+  );
+  const [ca] = decodeCaBundle(former.certificate);
+  if (ca === undefined) throw new Error("no CA");
+  const { certificate } = makeCa({ ...ca, ...change });
+  const put = (pem: string, print: string) => {
+    using opened = new Database(join(data, "control.db"));
+    opened.run(`UPDATE authorities SET certificate = ?, fingerprint = ? WHERE ${where}`, [pem, print]);
+  };
+  put(encodePem(certificate), fingerprint(certificate));
+  return () => put(former.certificate, former.fingerprint);
+}
+
 /** As their check-ins report it. */
 async function setVersions(version: string): Promise<void> {
   using database = new Database(join(data, "control.db"));
@@ -83,6 +126,10 @@ const sign = (more: string[] = [], records = "records") => {
   return runAdmin(data, ["seal", "sign", "acme", ...always, ...more], passphrase);
 };
 const node = (words: string[]) => runAdmin(data, ["node", ...words]);
+const newestKept = () =>
+  Math.max(
+    ...readdirSync(at("records/acme")).flatMap((name) => (/^\d+\.seal$/.test(name) ? [parseInt(name)] : [])),
+  );
 const held = (number: number) => openTrusted(readFileSync(at(`records/acme/${number}.seal`), "utf8")).seal;
 
 beforeAll(async () => {
@@ -217,7 +264,20 @@ test("enforcement waits until each sealed node has its certificate", async () =>
   const former = await sign(["--yes", "--enforce"]);
   expect(former.err).toContain("2 nodes with the agent 0.1.0 must have 0.2.0");
   await setVersions("0.2.0");
+  // A thief may know the key of the CA that was there before the offline one.
+  const unlimited = await sign(["--yes", "--enforce"]);
+  expect([unlimited.status, unlimited.err]).toEqual([
+    1,
+    expect.stringContaining(
+      "it certifies any network, not 10.77.0.0/16 alone; it certifies any network behind",
+    ),
+  ]);
+  expect(unlimited.err).toContain("admin ca rotate acme --limited");
+  await replaceCa();
   const enforced = await sign(["--yes", "--enforce"]);
+  expect(enforced.err).toMatch(
+    /CA [0-9a-f]{64}: "acme overlay CA"; version 1; networks: 10\.77\.0\.0\/16; networks behind nodes: none/,
+  );
   expect([enforced.status, enforced.err]).toEqual([0, expect.stringContaining("+ ENFORCE: nodes refuse")]);
   const [ca] = decodeCaBundle(readFileSync(at("offline.key.crt"), "utf8"));
   if (ca === undefined) throw new Error("no CA");
@@ -233,6 +293,40 @@ test("enforcement waits until each sealed node has its certificate", async () =>
   await node(["update", "acme", "late", "--add-group", "db"]);
   expect(decodeBundle((await filesOf("late"))["host.crt"] ?? "")[0]?.groups).toEqual([]);
   await node(["update", "acme", "late", "--remove-group", "db"]);
+});
+
+test("a CA that a thief puts in the place of the limited one is not signed", async () => {
+  const forged: [Parameters<typeof forgeCa>[0], string][] = [
+    [{ networks: ["10.0.0.0/8"] }, "it certifies 10.0.0.0/8, not 10.77.0.0/16 alone"],
+    [{ unsafeNetworks: [] }, "it certifies any network behind nodes"],
+    [{ notAfter: 4_000_000_000 }, "days, not at most 730"],
+    [{ networks: [], unsafeNetworks: [] }, "it certifies any network, not"],
+  ];
+  for (const [change, reason] of forged) {
+    const restore = forgeCa(change);
+    try {
+      const { status, err } = await sign(["--yes"]);
+      expect([status, err]).toEqual([6, expect.stringContaining(reason)]);
+      expect(err).toContain("Do not sign");
+      const known = at("records/acme/" + String(newestKept()) + ".seal");
+      const review = await runAdmin(data, ["seal", "review", "acme", "--known", known]);
+      expect([review.status, review.out]).toEqual([6, ""]);
+    } finally {
+      restore();
+    }
+  }
+  expect((await sign(["--yes"])).err).toContain("Nothing waits for your signature");
+});
+
+test("a group that leaves the privileged ones shows first what it opens to the control plane", async () => {
+  await node(["update", "acme", "plain", "--add-group", "db"]);
+  expect((await sign(["--yes"])).status).toBe(0);
+  const { status, err } = await sign(["--not-privileged", "db", "--dry-run"]);
+  expect(status).toBe(0);
+  const lines = err.split("\n");
+  const first = lines.findIndex((line) => line.startsWith("+ access: "));
+  expect(lines[first]).toContain("tcp/5432 from ANYONE who has the control plane to ");
+  expect(lines.findIndex((line) => line.startsWith("+ rule"))).toBeGreaterThan(first);
 });
 
 test("a seal that was signed and not published is sent again, and no second one gets its number", async () => {

@@ -164,7 +164,17 @@ asRoot("with root", () => {
         const sign = "agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519";
         await ann.type(documented(`${sign} --known acme-1.seal --privileged db`), asked);
         expect(await ann.type("agent admin seal pending acme")).toContain("No node waits");
+        // A thief may know the key of the present CA: a limited one takes its place, without a lost tunnel.
+        await ann.type(documented("agent admin ca rotate acme --limited"));
+        await ann.type("agent admin ca rotate acme --now");
+        await until(async () => (await ann.type("agent admin ca show acme")).includes("rotation: none"), {
+          what: "the end of the rotation",
+          ms: 60_000,
+        });
         const enforced = await ann.type(documented(`${sign} --enforce`), asked);
+        expect(enforced).toMatch(
+          /networks: 10\.77\.0\.0\/16; networks behind nodes: none \(0\.0\.0\.0\/32\)/,
+        );
         await sealedAs(hashIn(enforced), true);
         expect(await arriving()).toEqual([ports.open]);
 
@@ -190,6 +200,9 @@ asRoot("with root", () => {
         );
         const changed = await ann.type(documented(sign), asked);
         expect(changed).toContain(`udp/${ports.later} from ANY node to group "db"`);
+        expect(changed).toContain(
+          `+ access: udp/${ports.later} from ANYONE who has the control plane to ${db.name}`,
+        );
         await sealedAs(hashIn(changed), true);
         expect(await arriving()).toEqual(Object.values(ports));
         process.stderr.write(`all lines of the signer: ${(ann.tookMs() / 1000).toFixed(1)} s\n`);

@@ -76,6 +76,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     "docs/security.md: agent admin seal init acme --observe --signer ~/.ssh/id_ed25519.pub > acme-1.seal",
     "docs/security.md: agent admin seal ca acme acme-offline.key",
     "docs/security.md: agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519 --known acme-1.seal --privileged db",
+    "docs/security.md: agent admin ca rotate acme --limited",
     "docs/security.md: agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519 --enforce",
     "docs/security.md: agent admin seal sign acme --ca acme-offline.key --key ~/.ssh/id_ed25519",
   ]),

@@ -40,6 +40,7 @@ export const needCounts = ({ attention, ...found }: Known) => ({
   // One need each, however many fail or are old.
   tests: found.failingTests ? 1 : 0,
   waiting: found.waiting.length,
+  seal: attention?.first_seal ? 1 : 0,
   engines: (attention?.vulnerable_engines.count ?? 0) > 0 ? 1 : 0,
   relays: found.relays.filter(({ paused }) => paused).length,
   webhooks: found.webhooks.length,

@@ -173,6 +173,15 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
       at: each.created_at,
       act: { request: each },
     })),
+  seal: ({ attention: { first_seal: seal } }) => [
+    later({
+      key: "seal",
+      name: "First seal",
+      to: ["activity"],
+      what: `compare its hash with the signer's: ${seal?.hash}`,
+      act: { words: "Show", to: ["activity"] },
+    }),
+  ],
   engines: ({ attention: { vulnerable_engines: engines } }) => {
     const { count, first } = engines;
     const [only] = count === 1 ? first : [];

@@ -9,7 +9,7 @@ import { decodeBundle, encodePem } from "../../pki/bundle.ts";
 import { fingerprints, signCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
 import { holdsNetwork, parseNetwork } from "../../base/ip.ts";
 import { demandedIn } from "./demanded-ca.ts";
-import { isLimited } from "./make-authorities.ts";
+import { isLimited } from "./ca-limits.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { ServerOptions } from "../options.ts";

@@ -1,13 +1,13 @@
 // Creates the two CAs of an organization and stores them with sealed keys. authorities.ts opens and uses them.
 
 import { X509Certificate } from "node:crypto";
-import type { NebulaCertificate } from "../../pki/certificate.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
+import { caLifetimeS, noNetworks } from "./ca-limits.ts";
 
-const caLifetimeMs = 2 * 365 * 86_400_000;
+const caLifetimeMs = caLifetimeS * 1000;
 const backdatedMs = 5 * 60_000;
 
 /** The context that seals a CA's private key: in another row the key does not open. */
@@ -19,16 +19,6 @@ export type Authority = Pick<
   AuthorityRow,
   "kind" | "fingerprint" | "certificate" | "notBefore" | "notAfter"
 > & { sealed: string };
-
-/**
- * An empty list would permit every network behind nodes. This one permits none of use, on every engine
- * (test/node/engine/two-authorities.test.ts).
- */
-const noNetworks = ["0.0.0.0/32"];
-
-/** Whether the CA may certify IPv4 addresses of its organization alone: beside an offline CA (offline.ts). */
-export const isLimited = ({ unsafeNetworks }: Pick<NebulaCertificate, "unsafeNetworks">): boolean =>
-  unsafeNetworks.join() === noNetworks.join();
 
 /**
  * Throws clock_doubted. Both CAs. The overlay CA has version 1: every engine reads it, and it signs certificates of both
@@ -47,7 +37,7 @@ export async function makeAuthorities(
   const { makeX509Ca } = await import("../../pki/x509.ts");
   const [notBefore, notAfter] = [now - backdatedMs, now - backdatedMs + caLifetimeMs];
   const seconds = { notBefore: Math.floor(notBefore / 1000), notAfter: Math.floor(notAfter / 1000) };
-  const limits = limit === undefined ? {} : { networks: [limit], unsafeNetworks: noNetworks };
+  const limits = limit === undefined ? {} : { networks: [limit], unsafeNetworks: [...noNetworks] };
   const overlay = makeCa({ version: 1, name: `${slug} overlay CA`, ...seconds, ...limits });
   const x509 = await makeX509Ca({ organization: slug, notBefore, notAfter, serial: system.random(16) });
   const x509Print = new X509Certificate(x509.certificatePem).fingerprint256.replaceAll(":", "").toLowerCase();

@@ -21,7 +21,7 @@ import { authorities, certificates } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";
 import { isWhole, outdatePhones, readIssuingOrg, setRenewal } from "./issue.ts";
-import { isLimited } from "./make-authorities.ts";
+import { isLimited } from "./ca-limits.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "clock">;
 type Org = { id: number; slug: string };

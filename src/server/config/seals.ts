@@ -15,7 +15,7 @@ import type { Peer, Rule, Target } from "../../api/rules.ts";
 import * as v from "valibot";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import type { Reader } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { nodes, specialIs } from "../store/tables/nodes.ts";
 import { policies, readSeals } from "../store/tables/policies.ts";
@@ -85,15 +85,20 @@ async function namesOf(reader: Reader, orgId: number, rules: readonly Rule[]): P
   return new Map(found.map(({ id, name }) => [id, name]));
 }
 
-/** Throws conflict for a seal that nodes would refuse. */
+/**
+ * Throws conflict for a seal that nodes would refuse. `requireFirst`: throws for a caller who may not publish the first seal, which
+ * names the signers: later ones need a signature of theirs.
+ */
 export async function publishSeal(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   org: { id: number; slug: string },
   signed: SignedSeal,
   actor: Actor,
+  requireFirst: (tx: Transaction) => Promise<void>,
 ): Promise<{ number: number; hash: string }> {
   return db.writeFor({ org: org.id }, async (tx) => {
     const seals = await readSeals(tx, org.id);
+    if (seals.length === 0) await requireFirst(tx);
     const { held: newest } = followSeals(seals, undefined);
     const at = system.now();
     const { seal, hash } = openForAll(signed, newest, org.slug, at);
@@ -141,4 +146,11 @@ function neededAfter(seals: readonly SignedSeal[]): readonly SignedSeal[] {
   const others = seals.slice(0, -1);
   const isChange = others.length === 0 || !Bun.deepEquals(signersOf(others), signersOf(seals));
   return isChange ? seals : others;
+}
+
+/** Null once another one follows: a signer has signed again. */
+export function firstSealIn({ seals: [first, ...later] }: OrgView): { hash: string; made_at: string } | null {
+  if (first === undefined || later.length > 0) return null;
+  const { seal, hash } = openTrusted(first.text);
+  return seal.first === null ? { hash, made_at: new Date(seal.made_at * 1000).toISOString() } : null;
 }

@@ -5,6 +5,7 @@ import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply } from "../http/lists.ts";
 import type { OrganizationCall } from "../http/route.ts";
+import { firstSealIn } from "../config/seals.ts";
 import { nodeTrouble } from "../nodes/attention.ts";
 import { failingTests } from "../policy-files/upkeep.ts";
 import { onlineMs } from "../../api/values.ts";
@@ -48,7 +49,7 @@ export const pathHandlers = (services: Services): Handlers<typeof pathsApi> => {
 
 export const attentionHandlers = (services: Services): Handlers<typeof attentionApi> => ({
   async retrieve(call) {
-    const [trouble, broken_paths, failing_tests] = await Promise.all([
+    const [trouble, broken_paths, failing_tests, view] = await Promise.all([
       nodeTrouble(services, call.org.id),
       brokenByNode(services.db, call.org.id, {
         ...shownTo(services, call),
@@ -56,8 +57,10 @@ export const attentionHandlers = (services: Services): Handlers<typeof attention
         limit: maxFirst,
       }),
       failingTests(services.db, call.org.id),
+      services.views.of(services.db, call.org.id),
     ]);
-    return { body: { ...trouble, broken_paths, failing_tests } };
+    const first_seal = call.org.role === "member" ? null : firstSealIn(view);
+    return { body: { ...trouble, broken_paths, failing_tests, first_seal } };
   },
 });
 

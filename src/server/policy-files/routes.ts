@@ -1,6 +1,7 @@
 // Handlers of src/api/policy.ts.
 
 import type { policyApi } from "../../api/policy.ts";
+import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import { publishSeal, sealedStateOf } from "../config/seals.ts";
 import { requireFlowScope } from "../flows/read.ts";
@@ -10,7 +11,9 @@ import { noContent } from "../http/reply.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
+import type { Transaction } from "../store/database.ts";
 import { readSeals } from "../store/tables/policies.ts";
+import { requireRole } from "../users/late-rights.ts";
 import { applyPolicy, patchPolicy } from "./apply.ts";
 import { confirmPolicy, revertPolicy } from "./confirm.ts";
 import { reportPast } from "./past.ts";
@@ -20,6 +23,16 @@ import { showPolicy, testPolicy } from "./show.ts";
 
 /** Groups of a provider that the policy does not name yet. */
 const mayName = ({ org }: OrganizationCall) => org.role !== "member";
+
+/** An administrator who names the signers would take the organization from its owners: no owner could replace them. */
+async function requireOwner(tx: Transaction, call: OrganizationCall): Promise<void> {
+  await requireRole(tx, call.org.id, actorOf(call), "owner").catch((cause: unknown) => {
+    throw new AppError("permission_denied", "Only an owner can publish the first seal of an organization.", {
+      cause,
+      hint: "Sign in as an owner, not with a service token. Administrators publish later seals, which its signers have signed.",
+    });
+  });
+}
 
 export const policyHandlers = (services: Services): Handlers<typeof policyApi> => {
   const { db, planning, system } = services;
@@ -65,12 +78,13 @@ export const policyHandlers = (services: Services): Handlers<typeof policyApi> =
     confirm: async (call) => ({ body: await confirmPolicy(services, call.org, actorOf(call)) }),
     revert: async (call) => ({ body: await revertPolicy(services, call.org, actorOf(call)) }),
     async seals({ org }) {
-      const state = await sealedStateOf(db, await services.views.of(db, org.id));
-      return { body: { seals: await readSeals(db, org.id), state } };
+      const view = await services.views.of(db, org.id);
+      const state = await sealedStateOf(db, view);
+      return { body: { seals: await readSeals(db, org.id), state, authorities: view.trust.caPem } };
     },
     publishSeal: async (call, input) => ({
       status: 201,
-      body: await publishSeal(services, call.org, input, actorOf(call)),
+      body: await publishSeal(services, call.org, input, actorOf(call), (tx) => requireOwner(tx, call)),
     }),
   };
 };

@@ -24,6 +24,7 @@ const well: Attention = {
   ending_first: [],
   broken_paths: none,
   failing_tests: null,
+  first_seal: null,
 };
 const found = {
   attention: well,
@@ -121,6 +122,7 @@ test("each kind of need is counted, and has rows", () => {
     not_renewed: listed({ not_renewed: { count: 1, first: [{ ...one, not_after: at }] } }),
     tests: { failingTests: { count: 3, all: 5 } },
     waiting: { waiting: [request] },
+    seal: listed({ first_seal: { hash: "5f0c9a2b7d31e486".repeat(4), made_at: at } }),
     engines: listed({
       vulnerable_engines: {
         count: 1,

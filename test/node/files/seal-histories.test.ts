@@ -201,4 +201,4 @@ test(`${histories} histories: no change that no signer signed, and no node that 
     using directory = temporaryDirectory();
     run(seed, directory.path);
   }
-}, 600_000);
+}, 1_800_000);

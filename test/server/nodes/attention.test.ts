@@ -41,6 +41,7 @@ test("an organization without nodes has nothing that needs a person", async () =
     ending_first: [],
     broken_paths: none,
     failing_tests: null,
+    first_seal: null,
   });
 });
 

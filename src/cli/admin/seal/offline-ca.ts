@@ -12,7 +12,7 @@ import { targetFlags } from "../target.ts";
 export const makeCa: Implementation = {
   notes: `Writes the key to FILE and the certificate to FILE.crt, and sends the certificate: all nodes trust this CA from then on. The key is
 encrypted with a passphrase of at least ${leastPassphrase} characters, in Nebula's format, and never leaves this machine: run the command on a machine
-of a signer, not on the control plane. If both files are there already, it sends the certificate again.`,
+of a signer, not on the control plane. Only an owner can send the certificate. If both files are there already, it sends the certificate again.`,
   args: {
     ...orgArg,
     FILE: { type: "positional", description: "File of the encrypted key" },

@@ -7,7 +7,6 @@ import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { quoteWord } from "../../../base/plan.ts";
-import { countOf } from "../../../base/quantities.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import type { Flags } from "../../values.ts";
@@ -65,8 +64,8 @@ sign on standard output. Each signer signs it. Nodes that hold a seal tell what 
 };
 
 export const review: Implementation = {
-  notes: `Shows all that changes from the seal that you know to the next one, also what others have signed since: what is gained
-comes first. The text to sign goes to standard output. Take the hash from your own notes, not from the control plane: it is what
+  notes: `Shows all that changes from the seal that you know to the next one, also what others have signed since: new CAs with their
+limits, what is gained (also which nodes reach which), then what is lost. The text to sign goes to standard output. Take the hash from your own notes, not from the control plane: it is what
 the last \`publish\` printed. The control plane keeps the seals that changed the signers, and the newest; of another one give the file.`,
   args: {
     ...orgArg,
@@ -192,28 +191,25 @@ async function readSigners({ values }: Context): Promise<Signer[]> {
 async function printSeal(
   { output, settings, system, words }: Context,
   held: Pair | undefined,
-  { state }: Shown,
+  { state, authorities }: Shown,
   signers: readonly Signer[],
 ): Promise<void> {
   const [slug = ""] = words;
-  const { carriedOn, changesOf, nextSeal, shownText } = await import("../../../server/config/next-seal.ts");
-  const after = carriedOn(state, held?.newest.seal.state);
-  const next = nextSeal(held?.newest, after, signers, system.now());
-  const mode = held?.newest.seal.mode ?? "observe";
-  const changes = changesOf(held?.known.seal, { state: after, signers: [...signers], mode });
-  const { gained, lost, signers: changed } = changes;
-  const isOlder = held !== undefined && held.known.hash !== held.newest.hash;
-  const number = next?.number ?? held?.newest.seal.number;
-  const since = isOlder ? `, compared with seal ${held.known.seal.number} that you know` : "";
-  const counts = `${gained.length} gained, ${lost.length} lost, ${countOf(changed.length, "signer")} changed`;
+  const { carriedOn, nextSeal } = await import("../../../server/config/next-seal.ts");
+  const { changeLines, changesIn } = await import("./shown-changes.ts");
+  const { newest, known } = held ?? { newest: undefined, known: undefined };
+  const after = carriedOn(state, newest?.seal.state);
+  const next = nextSeal(newest, after, signers, system.now());
+  const number = next?.number ?? newest?.seal.number;
+  const mode = newest?.seal.mode ?? "observe";
+  const content = { state: after, signers: [...signers], mode };
+  const compared = { slug, known, newest, after: content, number, authorities };
+  const changes = await changesIn(compared);
   const lines = [
-    `Seal ${number} of ${slug}${since}: ${counts}`,
-    ...changed,
-    ...gained.map((each) => `+ ${each}`),
-    ...lost.map((each) => `- ${each}`),
+    ...(await changeLines(compared, changes)),
     ...(next === undefined ? [] : [`Hash: ${next.hash}`, howToSign(slug)]),
   ];
-  if (next !== undefined || isOlder) for (const line of lines) output.say(shownText(line));
+  if (next !== undefined || known?.hash !== newest?.hash) for (const line of lines) output.say(line);
   if (next === undefined)
     return output.say("Nothing waits for a signature: nodes are told what the seal says.");
   if (settings.json) output.result({ ...changes, ...next }, "");

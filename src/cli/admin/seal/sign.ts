@@ -19,6 +19,7 @@ import { passphraseFlag, readPassphrase } from "../passphrase.ts";
 import { targetFlags } from "../target.ts";
 import { openRecords, recordsFlag, type Records } from "./records.ts";
 import { readKnown } from "./seals.ts";
+import { changeLines, changesIn } from "./shown-changes.ts";
 
 type NextSeals = typeof import("../../../server/config/next-seal.ts");
 type SignSeals = typeof import("../../../server/config/sign-seal.ts");
@@ -175,12 +176,16 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   const due = signing.dueIn(asked.nodes, system.now());
   if (mode === "enforce" && newest?.seal.mode !== "enforce")
     refuseEarly(signing.obstacles(asked, state, buildInfo.version));
-  showChanges(context, next, known, newest, { state, signers, mode }, made, due);
+  const number = made?.number ?? newest?.seal.number ?? 1;
+  const after = { state, signers, mode };
+  const compared = { slug, known, newest, after, number, authorities: shown.authorities };
+  const lines = await changeLines(compared, await changesIn(compared));
+  for (const line of lines) output.say(line);
+  for (const { name, why } of due) output.say(next.shownText(`certificate for ${name} (${why.join(", ")})`));
   for (const name of signing.unrecorded(newest?.seal.state, state, plan.issued))
     output.say(
       `! ${name} loses rights, and your records have no certificate of it to revoke: let the signer who made it sign this, or use their records`,
     );
-  const number = made?.number ?? newest?.seal.number ?? 1;
   const effect = `sign ${countOf(due.length, "node")} and seal ${number} of ${slug}`;
   const again = shown.seals.at(-1) ?? { text: "", signatures: [] };
   if (settings.dryRun || (made === undefined && due.length === 0)) {
@@ -273,30 +278,6 @@ function refuseEarly(reasons: readonly string[]): void {
       hint: "Sign without --enforce first, and repeat it when this is done.",
     },
   );
-}
-
-function showChanges(
-  { output, words }: Context,
-  { changesOf, shownText }: NextSeals,
-  known: OpenedSeal | undefined,
-  newest: OpenedSeal | undefined,
-  after: Parameters<NextSeals["changesOf"]>[1],
-  made: ReturnType<NextSeals["nextSeal"]>,
-  due: readonly Sealable[],
-): void {
-  const { gained, lost, signers } = changesOf(known?.seal, after);
-  const since =
-    known !== undefined && known.hash !== newest?.hash
-      ? `, compared with seal ${known.seal.number} that you know`
-      : "";
-  const lines = [
-    `Seal ${made?.number ?? newest?.seal.number} of ${words[0]}${since}: ${gained.length} gained, ${lost.length} lost, ${countOf(signers.length, "signer")} changed`,
-    ...signers,
-    ...gained.map((each) => `+ ${each}`),
-    ...lost.map((each) => `- ${each}`),
-    ...due.map(({ name, why }) => `certificate for ${name} (${why.join(", ")})`),
-  ];
-  for (const line of lines) output.say(shownText(line));
 }
 
 /** From the machine, not from the control plane, which would give those of its own key. */

@@ -1,0 +1,54 @@
+// What a signer reads before signing: all that the next seal changes, computed on this machine from the seal that the signer knows.
+
+import type { AnswerOf } from "../../../api/endpoint.ts";
+import type { policyApi } from "../../../api/policy.ts";
+import { countOf } from "../../../base/quantities.ts";
+
+type NextSeals = typeof import("../../../server/config/next-seal.ts");
+type OpenedSeal = ReturnType<NextSeals["newestAfter"]>;
+
+export type Compared = {
+  slug: string;
+  /** Undefined: the organization has no seal yet. */
+  known: OpenedSeal | undefined;
+  newest: OpenedSeal | undefined;
+  after: Parameters<NextSeals["changesOf"]>[1];
+  number: number | undefined;
+  /** Certificates of the CAs. */
+  authorities: AnswerOf<typeof policyApi.seals>["authorities"];
+};
+type Pairs = Awaited<ReturnType<(typeof import("../../../server/config/seal-pairs.ts"))["pairDifferences"]>>;
+export type Changes = ReturnType<NextSeals["changesOf"]> & { authorities: string[]; pairs: Pairs };
+
+/** Throws for a CA that nodes must not trust. */
+export async function changesIn({ known, after, authorities }: Compared): Promise<Changes> {
+  const { changesOf } = await import("../../../server/config/next-seal.ts");
+  const { authorityWords } = await import("../../../server/config/sealed-authorities.ts");
+  const { pairDifferences } = await import("../../../server/config/seal-pairs.ts");
+  return {
+    ...changesOf(known?.seal, after),
+    authorities: authorityWords(known?.seal, after, authorities),
+    pairs: await pairDifferences(known?.seal.state, after.state),
+  };
+}
+
+/** In the order in which they matter. */
+export async function changeLines(
+  { slug, known, newest, number }: Compared,
+  { gained, lost, signers, authorities, pairs }: Changes,
+): Promise<string[]> {
+  const { shownText } = await import("../../../server/config/next-seal.ts");
+  const isOlder = known !== undefined && known.hash !== newest?.hash;
+  const since = isOlder ? `, compared with seal ${known.seal.number} that you know` : "";
+  const counts = `${gained.length} gained, ${lost.length} lost, ${countOf(signers.length, "signer")} changed`;
+  return [
+    `Seal ${number} of ${slug}${since}: ${counts}`,
+    ...signers,
+    ...authorities,
+    ...(pairs.reason === undefined ? [] : [pairs.reason]),
+    ...pairs.gained.map((each) => `+ access: ${each}`),
+    ...gained.map((each) => `+ ${each}`),
+    ...lost.map((each) => `- ${each}`),
+    ...pairs.lost.map((each) => `- access: ${each}`),
+  ].map(shownText);
+}

@@ -1,0 +1,64 @@
+// What a CA of the control plane may certify beside an offline CA (docs/design/sealed.md): how it is made, and what a signer
+// compares. Pure.
+
+import type { NebulaCertificate } from "../../pki/certificate.ts";
+
+const dayS = 86_400;
+export const caLifetimeS = 2 * 365 * dayS;
+
+/**
+ * An empty list would permit every network behind nodes. This one permits none of use, on every engine
+ * (test/node/engine/two-authorities.test.ts).
+ */
+export const noNetworks: readonly string[] = ["0.0.0.0/32"];
+
+type Limits = Pick<
+  NebulaCertificate,
+  "name" | "version" | "networks" | "unsafeNetworks" | "groups" | "notBefore" | "notAfter"
+>;
+
+/** Whether the CA may certify IPv4 addresses of its organization alone: beside an offline CA (offline.ts). */
+export const isLimited = ({ unsafeNetworks }: Pick<Limits, "unsafeNetworks">): boolean =>
+  unsafeNetworks.join() === noNetworks.join();
+
+/** What the CA may that a limited one of an organization with these networks may not. Empty: it is limited. */
+export function beyondLimits(ca: Limits, networks: readonly string[]): string[] {
+  const permitted = networks.filter((each) => !each.includes(":"));
+  const isNetworkWrong = ca.networks.length !== 1 || !permitted.includes(ca.networks[0] ?? "");
+  return [
+    ...(ca.version === 1 ? [] : [`it has version ${ca.version}, and only 1 can permit no IPv6 address`]),
+    ...(isNetworkWrong
+      ? [`it certifies ${listed(ca.networks, "any network")}, not ${permitted.join(", ")} alone`]
+      : []),
+    ...(isLimited(ca)
+      ? []
+      : [
+          `it certifies ${listed(ca.unsafeNetworks, "any network")} behind nodes, not none (${noNetworks[0]})`,
+        ]),
+    ...(ca.notAfter - ca.notBefore > caLifetimeS
+      ? [`it lives for ${daysOf(ca)} days, not at most ${caLifetimeS / dayS}`]
+      : []),
+  ];
+}
+
+/** All that a CA may, for a signer. */
+export function limitWords(ca: Limits): string {
+  const behind = isLimited(ca) ? `none (${noNetworks[0]})` : listed(ca.unsafeNetworks, "ANY");
+  return [
+    JSON.stringify(ca.name),
+    `version ${ca.version}`,
+    `networks: ${listed(ca.networks, "ANY")}`,
+    `networks behind nodes: ${behind}`,
+    `groups: ${ca.groups.length === 0 ? "any" : ca.groups.map((each) => JSON.stringify(each)).join(", ")}`,
+    `from ${dateOf(ca.notBefore)} to ${dateOf(ca.notAfter)} (${daysOf(ca)} days)`,
+  ].join("; ");
+}
+
+const listed = (all: readonly string[], none: string) => (all.length === 0 ? none : all.join(", "));
+const daysOf = ({ notBefore, notAfter }: Limits) => Math.ceil((notAfter - notBefore) / dayS);
+
+/** A time that no calendar has is shown as it is. */
+function dateOf(seconds: number): string {
+  const date = new Date(seconds * 1000);
+  return Number.isNaN(date.getTime()) ? `${seconds} s` : date.toISOString();
+}

@@ -1,0 +1,63 @@
+// The CAs of the control plane in the next seal, in words, on a signer's machine: from their certificates, each of which must have
+// the fingerprint that the seal names. Pure.
+
+import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/plan.ts";
+import { brand } from "../../brand.ts";
+import { decodeCaBundle, fingerprint, type NebulaCertificate } from "../../pki/nebula.ts";
+import type { Seal, SealedState } from "../../protocol/seals/seal.ts";
+import { beyondLimits, limitWords } from "../certificates/ca-limits.ts";
+
+type Content = Pick<Seal, "state" | "mode">;
+
+/**
+ * A sentence for each online CA that `before` lacks. Throws for one that is not limited, once nodes enforce the seal: conflict if
+ * they begin to, untrusted_answer afterwards. `pem`: as the control plane sent it; undefined: it is of an earlier version.
+ */
+export function authorityWords(
+  before: Content | undefined,
+  after: Content,
+  pem: string | undefined,
+): string[] {
+  const sent = new Map(pem ? decodeCaBundle(pem).map((ca) => [fingerprint(ca), ca]) : []);
+  const known = onlineIn(before?.state);
+  // While nodes only observed, no limit was demanded.
+  const proved = before?.mode === "enforce" ? known : [];
+  const online = onlineIn(after.state).map((print) => {
+    const ca = sent.get(print);
+    return { print, words: ca === undefined ? "unknown" : limitWords(ca), faults: faultsOf(ca, after.state) };
+  });
+  const wrong = online.find(({ print, faults }) => faults.length > 0 && !proved.includes(print));
+  if (after.mode === "enforce" && wrong !== undefined)
+    throw refused(wrong, after, before?.mode === "enforce");
+  return online
+    .filter(({ print }) => !known.includes(print))
+    .toSorted((a, b) => (a.words < b.words ? -1 : 1))
+    .flatMap(({ print, words, faults }) => [
+      `CA ${print}: ${words}`,
+      ...(faults.length === 0 ? [] : [`! Not limited, as --enforce demands: ${faults.join("; ")}`]),
+    ]);
+}
+
+const onlineIn = (state: SealedState | undefined): string[] =>
+  (state?.authorities ?? []).filter((print) => state?.sealing?.offline.includes(print) !== true);
+
+const faultsOf = (ca: NebulaCertificate | undefined, { networks }: SealedState): string[] =>
+  ca === undefined ? ["the control plane does not send its certificate"] : beyondLimits(ca, networks);
+
+function refused(
+  { print, faults }: { print: string; faults: readonly string[] },
+  { state: { organization } }: Content,
+  isLater: boolean,
+): AppError {
+  const command = `\`${brand.executable} admin ca rotate ${quoteWord(organization)} --limited\``;
+  return new AppError(
+    isLater ? "untrusted_answer" : "conflict",
+    `Nodes must not trust the CA ${print} of the control plane beside the offline CA: ${faults.join("; ")}`,
+    {
+      hint: isLater
+        ? "Do not sign. Find out who made this CA: a rotation keeps the limits of the one before."
+        : `Replace it first: ${command}. Sign when \`${brand.executable} admin ca show ${quoteWord(organization)}\` shows that the rotation is over.`,
+    },
+  );
+}
