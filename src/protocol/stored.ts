@@ -7,6 +7,8 @@ import { foreignText } from "../base/text.ts";
 export const maxExits = 64;
 
 export const mostTcpWays = 64;
+/** As many nodes as a seal may have. */
+const mostSealedNames = 2000;
 /** At the control plane's own listener. */
 export const atPlane = "plane";
 /** `at`: host and port of a TCP listener, or `atPlane`. `port`: the UDP port of the engine there. */
@@ -45,6 +47,13 @@ export const NodeConfig = v.object({
   port_mapping: v.optional(v.boolean()),
   /** How lighthouses and relays are reached where UDP is blocked, by overlay address. Former agents ignore it. */
   tcp: v.fallback(v.optional(v.pipe(v.record(address, TcpWay), v.maxEntries(mostTcpWays))), undefined),
+  /**
+   * Written by a node in a sealed network, from the seal in force: the addresses of the sealed nodes. The first is the one for this
+   * node, the others are for nodes outside of that network.
+   */
+  sealed_names: v.optional(
+    v.pipe(v.record(NodeName, v.pipe(v.array(address), v.maxLength(3))), v.maxEntries(mostSealedNames)),
+  ),
 });
 export type NodeConfig = v.InferOutput<typeof NodeConfig>;
 

@@ -15,6 +15,7 @@ import { joinMember, type Member } from "./members.ts";
 import { makeLan, type Lan } from "./namespaces.ts";
 import { makeOrganization, startEngine, type Organization, type RunningEngine } from "./overlay.ts";
 import { nextSigned, signedBy } from "./seals.ts";
+import { sealedAddressOf, sealedNetworkOf } from "./sealed-network.ts";
 import { makeSshKey } from "./ssh-keys.ts";
 import {
   authority,
@@ -32,19 +33,23 @@ import { until } from "./until.ts";
 export const closed = ["hub", "db", "admin"];
 export const agents = ["hub", "web", "db", "admin"];
 export const thiefAt = "10.77.0.66";
+/** Behind db, where nodes are open. */
+export const behindDb = { network: "192.168.9.0/24", address: "192.168.9.5" };
 /** group: administrators on any node. name: the node admin on any node. web: anyone on web. none: no rule has it. */
 export const ports = { group: 5002, name: 5005, web: 5003, none: 5004 };
+/** By TCP, where nodes are open. group: administrators on db. */
+export const streams = { group: 5006 };
 
 const listener = (file: string) => `
   const { appendFileSync } = require("node:fs");
   for (const port of [${Object.values(ports).join()}])
-    await Bun.udpSocket({ hostname: "0.0.0.0", port, socket: { data(socket, data) {
+    await Bun.udpSocket({ hostname: "::", port, socket: { data(socket, data) {
       appendFileSync(${JSON.stringify(file)}, port + " " + data.toString() + "\\n");
     } } });
   setInterval(() => {}, 1000);`;
 
 export const sender = (targets: readonly [string, number][], text: string) => `
-  const socket = await Bun.udpSocket({ hostname: "0.0.0.0" });
+  const socket = await Bun.udpSocket({ hostname: "::" });
   for (;;) { for (const [to, port] of ${JSON.stringify(targets)}) {
     try { socket.send(${JSON.stringify(text)}, port, to); } catch {} } await Bun.sleep(40); }`;
 
@@ -55,6 +60,16 @@ const rulesOf = (node: string): YamlMap[] => [
   ...(node === "web" ? [{ port: String(ports.web), proto: "udp", host: "any" }] : []),
   { port: "any", proto: "icmp", host: "any" },
 ];
+
+const streamRules = [
+  {
+    direction: "inbound",
+    protocol: "tcp",
+    ports: String(streams.group),
+    peer: { group: "admins" },
+    target: { node: "db" },
+  },
+] as const;
 
 export type Identity = Pick<HostTemplate, "name" | "networks"> & Partial<HostTemplate>;
 
@@ -77,9 +92,14 @@ export class Scene implements AsyncDisposable {
   #changes = 0;
   readonly engine: Engine;
   readonly root: string;
-  constructor(engine: Engine, root: string) {
+  /** These are open, in a sealed network, and none is closed: hub is lighthouse and relay, db a router. Empty: `closed` are. */
+  readonly inside: readonly string[];
+  readonly network6: string;
+  constructor(engine: Engine, root: string, inside: readonly string[] = []) {
     this.engine = engine;
     this.root = root;
+    this.inside = inside;
+    this.network6 = sealedNetworkOf(fingerprint(this.offline.certificate));
   }
 
   member(name: string): Member {
@@ -99,7 +119,7 @@ export class Scene implements AsyncDisposable {
     for (const name of agents) {
       const host = lan.host(name);
       const hub = ["--is-lighthouse", "--public-ip", host.address];
-      const flags = name === "hub" || name === "web" ? hub : ["--listen-port", "4242"];
+      const flags = this.#isHub(name) ? hub : ["--listen-port", "4242"];
       const joined = await joinMember(throughThief, host, root, this.engine.nebula, token, flags);
       this.members.set(name, stack.use(joined));
     }
@@ -126,39 +146,55 @@ export class Scene implements AsyncDisposable {
 
   /** An honest control plane: offline certificates for closed nodes, both CAs, all seals. */
   readonly honest: Alter = (answer, name) => {
-    const isClosed = closed.includes(name);
-    const identity = {
-      name,
-      networks: [`${this.member(name).ip}/16`],
-      groups: name === "admin" ? ["admins"] : [],
-      publicKey: this.#key(name),
-    };
-    const hostCrt = this.#certificates.get(name) ?? mint(isClosed ? this.offline : this.online, identity);
+    const hostCrt = this.#certificates.get(name) ?? this.#signed(name);
     this.#certificates.set(name, hostCrt);
     const files = { "ca.crt": caPem(this.offline) + caPem(this.online), "host.crt": hostCrt };
     const told = withConfig(withFiles(answer, files), { firewall: { inbound: rulesOf(name) } });
     return withSeals(told, this.seals);
   };
+  #signed(name: string): string {
+    const isSealed = this.#isSealed(name);
+    const networks = [`${this.member(name).ip}/16`];
+    const identity = {
+      name,
+      networks,
+      unsafeNetworks: this.#routesOf(name),
+      groups: name === "admin" ? ["admins"] : [],
+      publicKey: this.#key(name),
+    };
+    if (!this.inside.includes(name)) return mint(isSealed ? this.offline : this.online, identity);
+    // Not of version 1 beside: a lighthouse that first hears a node by that one never learns its other address.
+    const both = [...networks, `${this.insideOf(name)}/64`];
+    return mint(this.offline, { ...identity, version: 2, networks: both });
+  }
+  readonly #isHub = (name: string) => name === "hub" || (name === "web" && this.inside.length === 0);
+  readonly #isSealed = (name: string) => (this.inside.length > 0 ? this.inside : closed).includes(name);
+  readonly #routesOf = (name: string) =>
+    name === "db" && this.inside.includes(name) ? [behindDb.network] : [];
   readonly #certificates = new Map<string, string>();
+  /** The address in the sealed network. */
+  insideOf = (name: string) => sealedAddressOf(this.network6, keyHash(this.#key(name)));
   certificateOf = (name: string) => this.#certificates.get(name) ?? "";
 
   /** The next seal. */
   async sign(mode: Seal["mode"], sealing: { revoked: string[] } = { revoked: [] }): Promise<void> {
     const shown: unknown = await (await this.acme.api("GET", "/api/org/acme/seals/")).json();
     const now = nextSigned(shown, [this.signer]).seal;
+    const isOpen = this.inside.length > 0;
     const nodes: SealedNode[] = agents.map((name) => ({
       name,
       addresses: [this.member(name).ip],
-      lighthouse: name === "hub" || name === "web",
-      relay: name === "hub" || name === "web",
-      routes: [],
+      lighthouse: this.#isHub(name),
+      relay: this.#isHub(name),
+      routes: this.#routesOf(name),
       exit: [],
-      ...(closed.includes(name)
+      ...(this.#isSealed(name)
         ? {
             identity: {
-              kind: "closed",
+              kind: isOpen ? "open" : "closed",
               key: keyHash(this.#key(name)),
               groups: name === "admin" ? ["admins"] : [],
+              ...(isOpen ? { address6: this.insideOf(name) } : {}),
             },
           }
         : {}),
@@ -175,8 +211,14 @@ export class Scene implements AsyncDisposable {
         { ...udp, ports: String(ports.web), peer: { any: true }, target: { node: "web" } },
         { direction: "inbound", protocol: "icmp", ...any },
         { direction: "outbound", protocol: "any", ...any },
+        ...(isOpen ? streamRules : []),
       ],
-      sealing: { offline: [fingerprint(this.offline.certificate)], privileged: ["admins"], ...sealing },
+      sealing: {
+        offline: [fingerprint(this.offline.certificate)],
+        privileged: ["admins"],
+        ...(isOpen ? { network6: this.network6 } : {}),
+        ...sealing,
+      },
     };
     const last = this.seals.at(-1);
     const links =
@@ -273,10 +315,10 @@ export class Scene implements AsyncDisposable {
   async packets(
     from: string,
     targets: readonly Target[],
-    { ms = 8000, enough = (all: string[]) => all.length > 0 } = {},
+    { ms = 8000, enough = (all: string[]) => all.length > 0, at = this.addressOf } = {},
   ) {
     const text = `${from}-${++this.#changes}`;
-    const list = targets.map(([name, port]): [string, number] => [this.addressOf(name), ports[port]]);
+    const list = targets.map(([name, port]): [string, number] => [at(name), ports[port]]);
     const child = this.lan.host(from).spawn([process.execPath, "-e", sender(list, text)]);
     const arrived = () =>
       targets

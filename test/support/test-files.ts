@@ -293,6 +293,7 @@ export const longest: readonly string[] = [
   "e2e/clones.test.ts",
   "e2e/certificate-versions.test.ts",
   "e2e/sealed-red-team.test.ts",
+  "e2e/sealed-open-nodes.test.ts",
   "e2e/seal-signing.test.ts",
   "e2e/failover.test.ts",
   "e2e/lighthouse-restart.test.ts",

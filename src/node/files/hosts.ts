@@ -8,6 +8,7 @@ import { writeFileAtomic } from "../../base/files.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";
 import { canonicalAddress } from "../../base/ip.ts";
 import { HostsFile, type NameAlias, type NamedNode } from "../../protocol/names.ts";
+import { NodeConfig } from "../../protocol/stored.ts";
 import { readValidJson } from "./organizations.ts";
 
 export function hostsPath(directory: string): string {
@@ -17,6 +18,24 @@ export function hostsPath(directory: string): string {
 /** Undefined without the file, and if it is damaged: the control plane then sends all names again. */
 export function readHosts(directory: string): HostsFile | undefined {
   return readValidJson(hostsPath(directory), HostsFile);
+}
+
+/** With the addresses of sealed nodes that hosts.json does not have: for lookups by what the engine tells. */
+export function readAllHosts(directory: string): HostsFile | undefined {
+  const hosts = readHosts(directory);
+  const sealed = sealedNamesIn(directory);
+  if (hosts === undefined || sealed.size === 0) return hosts;
+  const nodes = hosts.nodes.map((node): NamedNode => {
+    const inside = sealed.get(node.name)?.find((each) => each.includes(":"));
+    return inside === undefined ? node : { ...node, ip6: inside };
+  });
+  return { ...hosts, nodes };
+}
+
+/** From the seal in force, by name. Empty if this node is not in a sealed network. */
+export function sealedNamesIn(directory: string): ReadonlyMap<string, readonly string[]> {
+  const config = readValidJson(join(directory, "node-config.json"), NodeConfig);
+  return new Map(Object.entries(config?.sealed_names ?? {}));
 }
 
 /** Throws disk_full and os_permission. */
@@ -89,7 +108,7 @@ export function indexHosts(
 export function peerNames(slug: string, directory: string): (address: string) => string {
   let index: HostIndex | undefined;
   return (address) => {
-    index ??= indexHosts(readHosts(directory) ?? { nodes: [], aliases: [] }, slug);
+    index ??= indexHosts(readAllHosts(directory) ?? { nodes: [], aliases: [] }, slug);
     return index.byAddress(address)?.node.name ?? address;
   };
 }

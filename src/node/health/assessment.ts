@@ -239,7 +239,7 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
   const { inventory, prober, healing, now } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined) return [];
-  const { lighthouses, otherHubs, own } = present.facts;
+  const { lighthouses, otherHubs, own, known } = present.facts;
   const probed = prober
     .records()
     .filter(([, record]) => isBroken(record) || now - (record.answeredAt ?? -Infinity) < listedMs);
@@ -266,7 +266,14 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
       now,
     }),
   );
-  return orderPeers(reports);
+  if (known === undefined) return orderPeers(reports);
+  // The control plane, and users, know nodes by their addresses outside of the sealed network.
+  const byAddress = new Map<string, PeerReport>();
+  for (const each of reports) {
+    const address = known.get(each.address) ?? each.address;
+    if (!byAddress.has(address)) byAddress.set(address, { ...each, address });
+  }
+  return orderPeers([...byAddress.values()]);
 }
 
 /** The input of the healer; undefined without an engine that reports its tunnels. */

@@ -3,6 +3,8 @@
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
+import { given } from "../../base/given.ts";
+import type { NodeConfig } from "../../protocol/stored.ts";
 import { generationFile } from "../files/generations.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { overlayRoles, overlaySettings, staticHosts, unsafeRoutes } from "../files/config/read-config.ts";
@@ -14,6 +16,8 @@ export type Facts = {
   /** This node's overlay addresses. */
   own: readonly string[];
   lighthouses: readonly string[];
+  /** By a sealed address: the one by which the control plane knows the node. Undefined: there is no sealed network. */
+  known?: ReadonlyMap<string, string>;
   /** Overlay addresses of the organization's relays, also of those that this node has not chosen. */
   relays: readonly string[];
   /** Underlay addresses and names of lighthouses and relays. */
@@ -37,6 +41,13 @@ export type Facts = {
 
 const maxLighthouses = 8;
 
+const knownBy = (names: NonNullable<NodeConfig["sealed_names"]>) =>
+  new Map(
+    Object.values(names).flatMap(([own, plain]) =>
+      own === undefined || plain === undefined ? [] : [[own, plain]],
+    ),
+  );
+
 const hubsOf = (configYml: string) => [...new Set(staticHosts(configYml).map(({ overlay }) => overlay))];
 
 export function readFacts({ slug, directory }: Pick<Organization, "slug" | "directory">): Facts {
@@ -52,6 +63,7 @@ export function readFacts({ slug, directory }: Pick<Organization, "slug" | "dire
   return {
     own: [config.ip_address, config.ip_address6].filter((each) => typeof each === "string"),
     lighthouses: lighthouses.filter(isInside).slice(0, maxLighthouses),
+    ...given({ known: config.sealed_names && knownBy(config.sealed_names) }),
     relays: relays.filter(isInside),
     underlays,
     isLighthouse,

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileStamp } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
 import { currentGeneration } from "../files/generations.ts";
-import { hostsPath, indexHosts, peerNames, readHosts } from "../files/hosts.ts";
+import { hostsPath, indexHosts, peerNames, readAllHosts, readHosts } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import { maxNames } from "../../protocol/names.ts";
 import type { Facts } from "./configured-facts.ts";
@@ -99,7 +99,7 @@ export class Inventory {
     this.#reportsTunnels = listed !== undefined;
     // The engine may keep the tunnel of a revoked certificate for a moment.
     const present = (listed ?? []).filter(({ cert }) => !cert || !facts.isBlocked(cert.fingerprint));
-    this.tunnels.see(present, facts.own, monotonic(), probesTo);
+    this.tunnels.see(present, facts.own, monotonic(), probesTo, facts.lighthouses);
     for (const { address, name, certificate } of this.tunnels.all) {
       this.#names.remember(address, name);
       if (certificate !== undefined) this.#rememberFingerprint(address, certificate.fingerprint);
@@ -120,7 +120,7 @@ export class Inventory {
     const unsure = addresses.filter(
       (each) => !gone.includes(each) && !hubs.has(each) && !this.#listed.has(each),
     );
-    const hosts = unsure.length === 0 ? undefined : readHosts(this.#place.directory);
+    const hosts = unsure.length === 0 ? undefined : readAllHosts(this.#place.directory);
     if (hosts === undefined || hosts.nodes.length >= maxNames) return gone;
     const index = indexHosts(hosts, this.#place.slug);
     for (const each of unsure) {
@@ -164,7 +164,7 @@ export class Inventory {
     const known = this.#names.addressOf(peer);
     if (known !== undefined) return known;
     const { slug, directory } = this.#place;
-    const hosts = readHosts(directory);
+    const hosts = readAllHosts(directory);
     const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
     const found = isAddress ? index?.byAddress(peer) : index?.byName(peer);
     const address = isAddress ? peer : found?.addresses[0];
@@ -188,6 +188,8 @@ export class Inventory {
     if (this.#facts !== undefined && this.#readAt === readAt) return this.#facts;
     const { readFacts } = await import("./configured-facts.ts");
     this.#facts = readFacts(this.#place);
+    // A seal names nodes beside hosts.json.
+    this.#fileNames.clear();
     this.#readAt = readAt;
     return this.#facts;
   }

@@ -41,30 +41,41 @@ const trafficFrom = 6;
 
 export class Tunnels {
   #seen = new Map<string, SeenTunnel>();
+  /** By each address of the peer. */
+  #byAddress = new Map<string, SeenTunnel>();
 
   get all(): SeenTunnel[] {
     return [...this.#seen.values()];
   }
 
   get(address: string): SeenTunnel | undefined {
-    return this.#seen.get(address);
+    return this.#byAddress.get(address);
   }
 
-  /** `probes`: how many probes of ours went to an address since the last call. `own`: this node's addresses. */
+  /**
+   * `probes`: how many probes of ours went to an address since the last call. `own`: this node's addresses. `lighthouses`: a
+   * tunnel with one of them has the address that the configuration has, which may be its second one.
+   */
   see(
     tunnels: readonly EngineTunnel[],
     own: readonly string[],
     now: number,
     probes: (address: string) => number,
+    lighthouses: readonly string[] = [],
   ): void {
     const present = new Map<string, SeenTunnel>();
+    const byAddress = new Map<string, SeenTunnel>();
     for (const tunnel of tunnels) {
-      const [address] = tunnel.vpnAddrs;
+      const [first] = tunnel.vpnAddrs;
       // The engine may list this node itself.
-      if (address === undefined || own.includes(address)) continue;
-      present.set(address, merge(this.#seen.get(address), tunnel, address, now, probes(address)));
+      if (first === undefined || own.includes(first)) continue;
+      const address = tunnel.vpnAddrs.find((each) => lighthouses.includes(each)) ?? first;
+      const seen = merge(this.#seen.get(address), tunnel, address, now, probes(address));
+      present.set(address, seen);
+      for (const each of tunnel.vpnAddrs) byAddress.set(each, seen);
     }
     this.#seen = present;
+    this.#byAddress = byAddress;
   }
 
   isActive({ trafficAt }: SeenTunnel, now: number): boolean {

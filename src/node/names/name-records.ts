@@ -11,7 +11,7 @@ import { maskNetwork, networkContains, parseAddress, parseNetworks } from "../..
 import { NamesForPeers } from "../../protocol/names-for-peers.ts";
 import type { HostsFile, NamedNode } from "../../protocol/names.ts";
 import { lighthouseHosts, tunnelDevice } from "../files/config/read-config.ts";
-import { domainOf, indexHosts, readHosts } from "../files/hosts.ts";
+import { domainOf, indexHosts, readHosts, sealedNamesIn } from "../files/hosts.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { networksIn } from "../files/granted/networks.ts";
 import { revokedNotePath } from "../files/revoked-notes.ts";
@@ -121,7 +121,14 @@ async function namesOf(
   const suffix = await examineSuffix(configRoot, slug, hosts.suffix);
   const served = suffix?.reason === undefined ? suffix?.name : undefined;
   return {
-    names: namesIn(hosts, slug, networks, new Set(lighthouseHosts(config)), served),
+    names: namesIn(
+      hosts,
+      slug,
+      networks,
+      new Set(lighthouseHosts(config)),
+      served,
+      sealedNames(directory, hosts),
+    ),
     zone: {
       slug,
       device: tunnelDevice(config),
@@ -132,13 +139,23 @@ async function namesOf(
   };
 }
 
-/** Pure. `networks`: of the node's own certificate. `suffix`: a second domain of all names. */
+/**
+ * The addresses of sealed nodes, whatever the control plane says of them. A name server also answers peers outside of the sealed
+ * network, which need the others.
+ */
+function sealedNames(directory: string, { peers }: HostsFile): ReadonlyMap<string, readonly string[]> {
+  const all = sealedNamesIn(directory);
+  return peers === undefined ? new Map([...all].map(([name, own]) => [name, own.slice(0, 1)])) : all;
+}
+
+/** Pure. `networks`: of the node's own certificate. `suffix`: a second domain of all names. `sealed`: addresses by name. */
 export function namesIn(
   hosts: Pick<HostsFile, "nodes" | "aliases">,
   slug: string,
   networks: readonly string[],
   lighthouses: ReadonlySet<string>,
   suffix?: string,
+  sealed: ReadonlyMap<string, readonly string[]> = new Map(),
 ): NameRecord[] {
   const index = indexHosts(hosts, slug);
   const inside = parseNetworks(networks);
@@ -152,20 +169,26 @@ export function namesIn(
     domains.flatMap((domain) =>
       labels.filter((label) => !lookedUpUnasked.has(label)).map((label) => `${label}.${domain}`),
     );
+  const owners = new Map(
+    [...sealed.keys()].flatMap((name) => hostLabels(name).map((label) => [label, name])),
+  );
   const ofNodes = hosts.nodes.map((node): NameRecord => {
-    const labels = hostLabels(node.name).filter((label) => isNode(index.byName(label), node));
-    const addresses = [node.ip, node.ip6 ?? ""].filter(isOwn);
+    const labels = hostLabels(node.name).filter(
+      (label) => isNode(index.byName(label), node) && (owners.get(label) ?? node.name) === node.name,
+    );
+    const addresses = (sealed.get(node.name) ?? [node.ip, node.ip6 ?? ""]).filter(isOwn);
     const kind = addresses.some((each) => lighthouses.has(each)) ? "lighthouse" : "node";
     return { names: fullNames(labels), addresses, slug, node: node.name, kind, ...classOf(node) };
   });
   const ofAliases = hosts.aliases.flatMap((alias): NameRecord[] => {
     const found = index.byName(alias.name);
-    if (found?.alias?.id !== alias.id) return [];
+    if (found?.alias?.id !== alias.id || owners.has(alias.name)) return [];
     const isAllowed = (text: string) =>
       alias.address === undefined
         ? isOwn(text)
         : parseAddress(text) !== undefined && !within(neverBehindRouters, text);
-    const addresses = found.addresses.filter(isAllowed);
+    const ofNode = alias.address === undefined ? sealed.get(found.node.name) : undefined;
+    const addresses = (ofNode ?? found.addresses).filter(isAllowed);
     return [
       {
         names: fullNames([alias.name]),

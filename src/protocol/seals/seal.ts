@@ -46,13 +46,13 @@ export type SealedRule = v.InferOutput<typeof SealedRule>;
 
 /** Of a sealed node: its certificate is signed by an offline CA. */
 export const SealedIdentity = v.strictObject({
-  /** closed: trusts the offline CAs alone. open: has an address in the sealed IPv6 network, and serves unprivileged nodes too. */
+  /** closed: trusts the offline CAs alone. open: trusts all, and serves unprivileged nodes too. */
   kind: v.picklist(["closed", "open"]),
   /** SHA-256 of its public host key, the 32 bytes. */
   key: Hash,
   /** All groups that its certificate may have. */
   groups: listOf(Group, 1000),
-  /** Only of an open node. Without it, whoever has the online CA can take over flows that the node has open. */
+  /** In the sealed network. Without it, whoever has the online CA can take over flows that open nodes have with this one. */
   address6: v.exactOptional(Address),
 });
 export type SealedIdentity = v.InferOutput<typeof SealedIdentity>;

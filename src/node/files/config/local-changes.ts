@@ -69,7 +69,11 @@ export function withLocalChanges(
 function withRelays(config: YamlMap, chosen: readonly string[]): YamlMap {
   const relay = isMap(config["relay"]) ? config["relay"] : {};
   const named = Array.isArray(relay["relays"]) ? relay["relays"] : [];
-  const relays = named.filter((each) => typeof each === "string" && chosen.includes(each));
+  const map = isMap(config["static_host_map"]) ? config["static_host_map"] : {};
+  // Under a seal a relay has two addresses, at one place. The health knows it by the one that the control plane sent.
+  const isChosen = (each: string) =>
+    chosen.some((one) => one === each || (each in map && Bun.deepEquals(map[one], map[each])));
+  const relays = named.filter((each) => typeof each === "string" && isChosen(each));
   return relays.length === 0 ? config : { ...config, relay: { ...relay, relays } };
 }
 

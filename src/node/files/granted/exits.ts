@@ -12,6 +12,7 @@ import {
   parseNetwork,
 } from "../../../base/ip.ts";
 import { isMap, listOf, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+import { given } from "../../../base/given.ts";
 import { can } from "../../../engine/features.ts";
 import { NodeConfig } from "../../../protocol/stored.ts";
 import { listOrganizations } from "../list-organizations.ts";
@@ -29,7 +30,8 @@ export const anyExit = "auto";
  */
 export const insideExit = "192.0.2.83";
 
-export type Exit = { name: string; ip: string; ip6: string | undefined };
+/** `via`: where the engine sends packets for the internet. In a sealed network, only this exit has that address. */
+export type Exit = { name: string; ip: string; ip6: string | undefined; via?: string };
 export type ExitUse = {
   /** Those that may be used, best first. */
   candidates: readonly Exit[];
@@ -42,19 +44,19 @@ export type ExitUse = {
 /** What blocks all other ways at a boot, as a script of nft. It is there exactly while that is wanted. */
 export const blockFile = (directory: string): string => join(directory, "exit-block.nft");
 
-type ExitNames = Pick<NodeConfig, "exits" | "network" | "ip_address6">;
+type ExitNames = Pick<NodeConfig, "exits" | "network" | "ip_address6" | "sealed_names">;
 
 /** Only addresses of the overlay: they go into the engine's configuration and into scripts of nft. */
 function readExit(
   { name, ip_address, ip_address6 }: NonNullable<NodeConfig["exits"]>[number],
-  { network, ip_address6: own6 }: ExitNames,
+  { network, ip_address6: own6, sealed_names: sealed = {} }: ExitNames,
 ): Exit[] {
   const [address, overlay] = [parseAddress(ip_address), parseNetwork(network)];
   if (address === undefined || overlay === undefined || !networkContains(overlay, address)) return [];
   const second = own6 == null || ip_address6 === null ? undefined : parseAddress(ip_address6);
-  return [
-    { name, ip: formatAddress(address), ip6: second?.family === 6 ? formatAddress(second) : undefined },
-  ];
+  const ip6 = second?.family === 6 ? formatAddress(second) : undefined;
+  const [via] = Object.hasOwn(sealed, name) ? (sealed[name] ?? []) : [];
+  return [{ name, ip: formatAddress(address), ip6, ...given({ via }) }];
 }
 
 /** Undefined: no exit is wanted on this machine. */
@@ -108,7 +110,7 @@ export function withExit(config: YamlMap, directory: string, engine: string | un
   const [tun, listen] = [config["tun"], config["listen"]].map((each) => (isMap(each) ? each : {}));
   const routes = ["0.0.0.0/0", ...(exit.ip6 === undefined ? [] : ["::/0"])].map((route) => ({
     route,
-    via: exit.ip,
+    via: exit.via ?? exit.ip,
     install: false,
   }));
   const others = listOf(tun?.["unsafe_routes"]);

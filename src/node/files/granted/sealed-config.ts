@@ -28,12 +28,13 @@ export const sealedSettings = [
 
 type Engine = string | undefined;
 
-/** `engine`: the version that the next start runs. */
-export function sealedConfig(sent: YamlMap, self: SealedSelf, engine: Engine): YamlMap {
+/** `engine`: the version that the next start runs. An older one reads no certificate with an IPv6 address. */
+export function sealedConfig(sent: YamlMap, asked: SealedSelf, engine: Engine): YamlMap {
+  const self = can(engine, "certificate_v2") ? asked : { ...asked, address6: undefined };
   const { state, own } = self;
   const hubs = nodesFor(self).filter(({ lighthouse, relay }) => lighthouse || relay);
-  const addresses = (role: "lighthouse" | "relay") =>
-    hubs.filter((each) => each[role]).flatMap((each) => addressFor(self, each) ?? []);
+  const lighthouses = hubs.filter((each) => each.lighthouse).flatMap((each) => addressFor(self, each) ?? []);
+  const relays = hubs.filter((each) => each.relay).flatMap((each) => hubAddresses(self, each));
   const [isLighthouse, isRelay] = [own?.lighthouse === true, own?.relay === true];
   const section = (name: string): YamlMap => {
     const present = sent[name];
@@ -49,20 +50,28 @@ export function sealedConfig(sent: YamlMap, self: SealedSelf, engine: Engine): Y
     },
     static_host_map: Object.fromEntries(
       hubs.flatMap((hub) => {
-        const [key, at] = [addressFor(self, hub), underlaysOf(hub, section("static_host_map"))];
-        return key === undefined || at.length === 0 ? [] : [[key, at]];
+        const at = underlaysOf(hub, section("static_host_map"));
+        return at.length === 0 ? [] : hubAddresses(self, hub).map((key) => [key, at]);
       }),
     ),
     lighthouse: {
       ...section("lighthouse"),
       am_lighthouse: isLighthouse,
-      hosts: isLighthouse ? [] : addresses("lighthouse"),
+      hosts: isLighthouse ? [] : lighthouses,
     },
-    relay: { ...section("relay"), am_relay: isRelay, relays: isRelay ? [] : addresses("relay") },
+    relay: { ...section("relay"), am_relay: isRelay, relays: isRelay ? [] : relays },
     tun: { ...tun, unsafe_routes: routesOf(self, listOf(valueAt(sent, "tun.unsafe_routes")), engine) },
     firewall: firewallOf(self, section("firewall"), engine),
   };
 }
+
+/**
+ * Its address for this node first, then the one for nodes outside of the sealed network: they find this node by the relays that
+ * it tells lighthouses. Whoever takes that one relays nothing: he denies that way, and the other one stays.
+ */
+const hubAddresses = (self: SealedSelf, hub: SealedNode): string[] => [
+  ...new Set([addressFor(self, hub), hub.addresses[0]].filter((each) => each !== undefined)),
+];
 
 /** The control plane may tell them by any address of the node that the seal has. */
 const underlaysOf = (hub: SealedNode, map: YamlMap): YamlValue[] =>
@@ -79,7 +88,7 @@ function routesOf(self: SealedSelf, sent: readonly YamlValue[], engine: Engine):
       .filter((route) => !mayRoute(self.own, route) && (hasIpv6 || !route.includes(":")))
       .flatMap((route) => {
         const via = addressFor(self, router);
-        return via === undefined ? [] : [{ route, via, also: router.addresses }];
+        return via === undefined ? [] : [{ route, via, also: addressesOf(router) }];
       }),
   );
   const placed = wanted.map(({ route, via, also }) => {
@@ -149,8 +158,12 @@ function ruleOf(rule: SealedRule, self: SealedSelf, engine: Engine): YamlMap[] {
   return peersOf(peer, self, engine).flatMap(({ isSealed, match }) => {
     const rendered = { ...portOf(protocol, ports, engine), ...match };
     if (behind !== undefined) return [{ ...rendered, local_cidr: behind }];
-    const address6 = self.own?.identity?.address6;
-    if (isSealed && address6 !== undefined) return [{ ...rendered, local_cidr: `${address6}/128` }];
+    const { address6, own, isClosed } = self;
+    // An open node has tunnels with whoever takes the IPv4 address of a sealed peer: he takes over flows to IPv4 addresses of this
+    // node. Also those to networks behind an open router, for which the engine has no other address. A closed node has no tunnel
+    // with him, and serves peers without a sealed address, too.
+    if (isSealed && address6 !== undefined && !isClosed)
+      return [`${address6}/128`, ...(own?.routes ?? [])].map((local) => ({ ...rendered, local_cidr: local }));
     return withNetworksBehind(rendered, self, engine);
   });
 }

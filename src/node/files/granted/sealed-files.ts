@@ -8,9 +8,18 @@ import { decodeBundle, encodePem } from "../../../pki/bundle.ts";
 import type { NebulaCertificate } from "../../../pki/certificate.ts";
 import { fingerprint } from "../../../pki/nebula.ts";
 import type { ConfigFiles } from "../../../protocol/download.ts";
-import { NodeConfig } from "../../../protocol/stored.ts";
+import { mostTcpWays, NodeConfig } from "../../../protocol/stored.ts";
 import type { SealedNode } from "../../../protocol/seals/seal.ts";
-import { identified, mayRoute, networksOf, sealedSelf, type EnforcedState } from "./sealed-node.ts";
+import {
+  addressesOf,
+  addressFor,
+  identified,
+  mayRoute,
+  networksOf,
+  sealedSelf,
+  type EnforcedState,
+  type SealedSelf,
+} from "./sealed-node.ts";
 
 /** `present`: those in force, of which a file stands in for a refused one. Throws untrusted_answer if none is permitted. */
 export function sealedFiles(
@@ -41,9 +50,21 @@ export function sealedFiles(
 /** Undefined: the seal permits all certificates of the bundle. */
 function bundleRefusal(state: EnforcedState, hostCrt: string): string | undefined {
   if (hostCrt === "") return "there is none";
-  return decodeBundle(hostCrt)
-    .map((each) => certificateRefusal(state, each))
-    .find((reason) => reason !== undefined);
+  const all = decodeBundle(hostCrt);
+  const reason = all.map((each) => certificateRefusal(state, each)).find((each) => each !== undefined);
+  return reason ?? missingAddress(state, all);
+}
+
+/** Without its sealed address, an open node would have rules and peers by IPv4 again: an old certificate must not do that. */
+export function missingAddress(
+  state: EnforcedState,
+  bundle: readonly NebulaCertificate[],
+): string | undefined {
+  const [first] = bundle;
+  const { name, identity } = (first && identified(state, first.publicKey)) ?? {};
+  const address6 = identity?.address6;
+  const isThere = bundle.some(({ networks }) => networks.some((each) => each.split("/")[0] === address6));
+  return address6 === undefined || isThere ? undefined : `${name} lacks its sealed address ${address6}`;
 }
 
 /** Why a node must not have this certificate. Its times are those that its CA may give. */
@@ -114,11 +135,14 @@ function sealedFacts(
   { "node-config.json": text, "host.crt": hostCrt }: ConfigFiles,
 ): string {
   const config = v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), text);
-  const { own } = sealedSelf(state, hostCrt);
-  const { exits, is_exit: _, ...rest } = config;
+  const self = sealedSelf(state, hostCrt);
+  const { own, address6 } = self;
+  const { exits, is_exit: _, tcp, sealed_names: __, ...rest } = config;
   const kept = (exits ?? []).filter((each) => isSealedExit(state, each));
   const sealed: NodeConfig = {
     ...rest,
+    ...(tcp === undefined ? {} : { tcp: waysFor(self, tcp) }),
+    ...(address6 === undefined ? {} : insideOf(self, rest, address6)),
     is_lighthouse: own?.lighthouse === true,
     is_relay: own?.relay === true,
     order_key: state.order_key,
@@ -126,6 +150,30 @@ function sealedFacts(
     ...(own === undefined || own.exit.length === 0 ? {} : { is_exit: true }),
   };
   return `${JSON.stringify(sealed, null, 2)}\n`;
+}
+
+/** By each address that this node has for a lighthouse or relay. */
+function waysFor(self: SealedSelf, tcp: NonNullable<NodeConfig["tcp"]>): NonNullable<NodeConfig["tcp"]> {
+  const more = self.state.nodes.flatMap((each) => {
+    const [way] = addressesOf(each).flatMap((address) => tcp[address] ?? []);
+    const own = addressFor(self, each);
+    return way === undefined || own === undefined ? [] : [[own, way] as const];
+  });
+  return Object.fromEntries([...Object.entries(tcp), ...more].slice(0, mostTcpWays));
+}
+
+/** Of a node in the sealed network: its address there, and those of all sealed nodes by their names. */
+function insideOf(
+  self: SealedSelf,
+  { ip_address6: present }: Pick<NodeConfig, "ip_address6">,
+  address6: string,
+): Pick<NodeConfig, "ip_address6" | "sealed_names"> {
+  const named = self.state.nodes.flatMap((node): [string, string[]][] => {
+    const own = addressFor(self, node);
+    if (node.identity === undefined || own === undefined) return [];
+    return [[node.name, [...new Set([own, ...node.addresses])]]];
+  });
+  return { ip_address6: present ?? address6, sealed_names: Object.fromEntries(named) };
 }
 
 export function isSealedExit(

@@ -16,6 +16,8 @@ export type SealedSelf = {
   /** Trusts the offline CAs alone. */
   isClosed: boolean;
   groups: readonly string[];
+  /** Its own address in the sealed network. Undefined: it has none, and finds all nodes by their other addresses. */
+  address6: string | undefined;
 };
 
 export const keyHash = (publicKey: Uint8Array): string =>
@@ -36,14 +38,16 @@ export function sealedSelf(state: EnforcedState, hostCrt: string): SealedSelf {
   const own = sealed ?? state.nodes.find((each) => each.identity === undefined && each.name === name);
   const given = [...new Set(certificates.flatMap(({ groups }) => groups))];
   const groups = given.filter((each) => sealed !== undefined || !state.sealing.privileged.includes(each));
-  return { state, name, own, isClosed: sealed?.identity?.kind === "closed", groups };
+  const { kind, address6 } = sealed?.identity ?? {};
+  return { state, name, own, isClosed: kind === "closed", groups, address6 };
 }
 
-/** Its address for this node. Open nodes find sealed ones by the network that no online CA has. */
-export function addressFor({ own }: SealedSelf, { addresses, identity }: SealedNode): string | undefined {
-  return own?.identity?.kind === "open" && identity?.address6 !== undefined
-    ? identity.address6
-    : addresses[0];
+/** Its address for this node. Nodes in the sealed network find each other there: no online CA has these addresses. */
+export function addressFor(
+  { address6 }: Pick<SealedSelf, "address6">,
+  { addresses, identity }: SealedNode,
+): string | undefined {
+  return (address6 === undefined ? undefined : identity?.address6) ?? addresses[0];
 }
 
 /** The nodes that this one may have as lighthouse, relay or router: a closed one has no tunnel with others. */

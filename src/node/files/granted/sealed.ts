@@ -10,8 +10,8 @@ import type { NodeConfig } from "../../../protocol/stored.ts";
 import type { SealedNode, SealedRule, SealedState } from "../../../protocol/seals/seal.ts";
 import { networkOfGroup, ownerGroupIn, selfGroup } from "../../../protocol/users-groups.ts";
 import { flowTimeWithin } from "./sealed-config.ts";
-import { certificateRefusal, isSealedExit } from "./sealed-files.ts";
-import { mayRoute } from "./sealed-node.ts";
+import { certificateRefusal, isSealedExit, missingAddress } from "./sealed-files.ts";
+import { addressesOf, mayRoute } from "./sealed-node.ts";
 
 /** What the control plane told this node. `config`: without what the machine does not accept. */
 export type Told = {
@@ -67,10 +67,13 @@ function checkTrust({ sealed, caCrt, node }: Asked, tell: Tell): void {
 function checkCertificate({ sealed, hostCrt, own }: Asked, tell: Tell): void {
   const { sealing } = sealed;
   if (sealing !== undefined) {
-    for (const each of decodeBundle(hostCrt)) {
+    const all = decodeBundle(hostCrt);
+    for (const each of all) {
       const reason = certificateRefusal({ ...sealed, sealing }, each);
       if (reason !== undefined) tell(`the certificate of ${each.name}`, reason);
     }
+    const missing = missingAddress({ ...sealed, sealing }, all);
+    if (missing !== undefined) tell(`the certificate of ${all[0]?.name}`, missing);
     return;
   }
   for (const { networks, unsafeNetworks } of decodeBundle(hostCrt)) {
@@ -84,7 +87,7 @@ function checkCertificate({ sealed, hostCrt, own }: Asked, tell: Tell): void {
 
 function checkHubs({ sealed, config, own }: Asked, tell: Tell): void {
   const having = (role: "lighthouse" | "relay") =>
-    new Set(sealed.nodes.filter((node) => node[role]).flatMap(({ addresses }) => addresses));
+    new Set(sealed.nodes.filter((node) => node[role]).flatMap(addressesOf));
   const [lighthouses, relays] = [having("lighthouse"), having("relay")];
   const refuse = (
     section: string,
@@ -116,9 +119,7 @@ function checkRoutes({ sealed, config }: Asked, tell: Tell): void {
     const { route, via } = isMap(each) ? each : {};
     const network = typeof route === "string" ? route : "";
     const ways = Array.isArray(via) ? via.map((way) => (isMap(way) ? way["gateway"] : undefined)) : [via];
-    const routers = sealed.nodes
-      .filter((node) => mayRoute(node, network))
-      .flatMap(({ addresses }) => addresses);
+    const routers = sealed.nodes.filter((node) => mayRoute(node, network)).flatMap(addressesOf);
     for (const way of ways)
       if (typeof way !== "string" || !routers.includes(way))
         tell(`tun.unsafe_routes ${network} via ${textOf(way)}`, "the seal has no such router");
