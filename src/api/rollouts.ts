@@ -133,6 +133,8 @@ export const sealsApi = {
         schema: v.object({
           nodes: v.array(Sealable),
           agents: v.array(v.object({ agent: Text, n: v.number() })),
+          /** How many nodes run each version of the engine. */
+          engines: since("0.2.0", v.array(v.object({ engine: Text, n: v.number() }))),
         }),
       },
     },

@@ -109,6 +109,11 @@ async function setVersions(version: string): Promise<void> {
   database.run("UPDATE nodes SET agent_version = ?", [version]);
 }
 
+async function setEngine(version: string, name: string): Promise<void> {
+  using database = new Database(join(data, "control.db"));
+  database.run("UPDATE nodes SET overlay_version = ? WHERE name = ?", [version, name]);
+}
+
 const Hash = v.object({ hash: v.string() });
 const wordsFlag = (name: string) =>
   `${name}=${wordsOfKey(fingerprintOfHostKey(keys.get(name)?.host_public_key ?? ""), sealedKeyWords).join(" ")}`;
@@ -227,6 +232,48 @@ test("another host key needs the words of its machine, though the control plane 
   ]);
   replace(keys.get("store")?.host_public_key ?? "");
   expect((await sign(["--yes"])).err).toContain("Nothing waits for your signature");
+});
+
+test("a node whose engine reads it gets an address of the sealed network, and keeps it whatever the control plane says", async () => {
+  const [former] = decodeBundle((await filesOf("store"))["host.crt"] ?? "");
+  expect((await sign(["--yes"])).err).toContain("! store is open without a sealed address");
+  await setEngine("1.12.0", "store");
+  // Of the other node no engine is known: it might read no certificate with such an address.
+  expect((await sign(["--yes"])).err).toContain("! store is open without a sealed address");
+  await setEngine("1.12.0", "plain");
+  const done = await sign(["--yes"]);
+  expect([done.status, done.err]).toEqual([0, expect.stringContaining("certificate for store (group db)")]);
+  expect(done.err).not.toContain("without a sealed address");
+  const { sealing, nodes } = held(4).state;
+  const address6 = nodes.find(({ name }) => name === "store")?.identity?.address6 ?? "";
+  expect(sealing?.network6).toMatch(/^fd[0-9a-f:]+::\/64$/);
+  expect(address6.startsWith((sealing?.network6 ?? "").replace("::/64", ":"))).toBeTrue();
+  const networks = [...(former?.networks ?? []), `${address6}/64`];
+  expect(decodeBundle((await filesOf("store"))["host.crt"] ?? "")).toMatchObject([
+    { version: 2, groups: ["db"], networks },
+  ]);
+  expect((await runAdmin(data, ["seal", "pending", "acme"])).err).toContain("No node waits");
+  await setEngine("1.6.1", "store");
+  const lie = await sign(["--yes"]);
+  expect([lie.status, lie.err]).toEqual([0, expect.stringContaining("Nothing waits for your signature")]);
+  expect((await sign(["--yes", "--enforce"])).err).toContain(
+    "store needs an engine from 1.10 on, and has 1.6.1",
+  );
+  await setEngine("1.12.0", "store");
+});
+
+test("no seal is signed whose sealed network overlaps a route", async () => {
+  const set = (subnets: string) => {
+    using database = new Database(join(data, "control.db"));
+    database.run("UPDATE nodes SET subnets = ? WHERE name = 'plain'", [subnets]);
+  };
+  set('["fd00::/8"]');
+  const refused = await sign(["--yes", "--words", wordsFlag("plain")]);
+  expect([refused.status, refused.err]).toEqual([
+    1,
+    expect.stringContaining("fd00::/8 overlaps the sealed network fd"),
+  ]);
+  set("[]");
 });
 
 test("enforcement waits until each sealed node has its certificate", async () => {

@@ -6,6 +6,7 @@ import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { Event } from "../../src/api/events.ts";
+import { NodeConfig } from "../../src/protocol/stored.ts";
 import { agent, agentJson, buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
 import { statusOf } from "../support/daemon.ts";
 import { blocksOf } from "../support/documents.ts";
@@ -34,13 +35,13 @@ function documented(first: string): string {
 const listener = (file: string) => `
   const { appendFileSync } = require("node:fs");
   for (const port of [${Object.values(ports).join()}])
-    await Bun.udpSocket({ hostname: "0.0.0.0", port, socket: { data(socket, data) {
+    await Bun.udpSocket({ hostname: "::", port, socket: { data(socket, data) {
       appendFileSync(${JSON.stringify(file)}, port + " " + data.toString() + "\\n");
     } } });
   setInterval(() => {}, 1000);`;
 
 const sender = (to: string, text: string) => `
-  const socket = await Bun.udpSocket({ hostname: "0.0.0.0" });
+  const socket = await Bun.udpSocket({ hostname: "::" });
   for (;;) { for (const port of [${Object.values(ports).join()}]) {
     try { socket.send(${JSON.stringify(text)}, port, ${JSON.stringify(to)}); } catch {} } await Bun.sleep(40); }`;
 
@@ -111,9 +112,9 @@ asRoot("with root", () => {
         db.host.spawn([process.execPath, "-e", listener(heard)]);
         let sent = 0;
         /** Those that arrive until the open one does, and as long again. */
-        const arriving = async () => {
+        const arriving = async (to = db.ip) => {
           const text = `packet-${++sent}`;
-          const child = hub.host.spawn([process.execPath, "-e", sender(db.ip, text)]);
+          const child = hub.host.spawn([process.execPath, "-e", sender(to, text)]);
           const arrived = () =>
             Object.values(ports).filter((port) => readFileSync(heard, "utf8").includes(`${port} ${text}\n`));
           await until(() => arrived().includes(ports.open), {
@@ -177,6 +178,10 @@ asRoot("with root", () => {
         );
         await sealedAs(hashIn(enforced), true);
         expect(await arriving()).toEqual([ports.open]);
+        const facts = readFileSync(join(hub.places.configRoot, "acme/node-config.json"), "utf8");
+        const [inside = ""] = v.parse(NodeConfig, JSON.parse(facts)).sealed_names?.["db"] ?? [];
+        expect(inside).toMatch(/^fd[0-9a-f:]+$/);
+        expect(await arriving(inside)).toEqual([ports.open]);
 
         const configOf = () => readFileSync(join(db.places.configRoot, "acme/config.yml"), "utf8");
         const before = configOf();

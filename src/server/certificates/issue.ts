@@ -7,7 +7,8 @@ import { readHostPublicKey } from "../../pki/keys.ts";
 import { certifiedNetwork } from "../../pki/certificate.ts";
 import { decodeBundle, encodePem } from "../../pki/bundle.ts";
 import { fingerprints, signCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
-import { holdsNetwork, parseNetwork } from "../../base/ip.ts";
+import { holdsNetwork, maskNetwork, networksOverlap, parseNetwork, parseNetworks } from "../../base/ip.ts";
+import { sealedPrefix, uniqueLocal } from "../../protocol/seals/sealed-network.ts";
 import { demandedIn } from "./demanded-ca.ts";
 import { isLimited } from "./ca-limits.ts";
 import { limitCertificates } from "./blocklist.ts";
@@ -126,21 +127,33 @@ export function fits(org: IssuingOrg, node: NodeRow, certificate: NebulaCertific
     list.every((one) => all.includes(one));
   return (
     certificate.name === node.name &&
-    isWithin(certificate.networks, networksOf(org, node, certificate.version)) &&
+    isWithin(certificate.networks.filter(isUnsealed(org)), networksOf(org, node, certificate.version)) &&
     isWithin(certificate.groups, certifiedGroups(node)) &&
     isWithin(certificate.unsafeNetworks, subnetsOf(node, certificate.version))
   );
 }
 
+/** Signers assign the addresses of the sealed network, and nodes compare them with the seal: they are outside of our networks. */
+const isUnsealed = ({ network6 }: IssuingOrg) => {
+  const [own] = parseNetworks(network6 === null ? [] : [network6]);
+  return (text: string): boolean => {
+    const [network] = parseNetworks([maskNetwork(text) ?? ""]);
+    if (network?.family !== 6 || network.prefix !== sealedPrefix) return true;
+    return !holdsNetwork(uniqueLocal, network) || (own !== undefined && networksOverlap(own, network));
+  };
+};
+
 /** Whether these are certificates of all versions of the organization, with all that the node has. */
 export function isWhole(org: IssuingOrg, node: NodeRow, all: readonly NebulaCertificate[]): boolean {
   const versions = all.map(({ version }) => version).toSorted((a, b) => a - b);
+  // A node of the sealed network has no certificate of version 1 beside (docs/design/sealed.md).
+  const isInside = all.some(({ networks }) => !networks.every(isUnsealed(org)));
+  const expected = isInside ? [2] : versionsOf(org);
   const isMissing = ({ groups, unsafeNetworks, version }: NebulaCertificate) =>
     certifiedGroups(node).some((group) => !groups.includes(group)) ||
     subnetsOf(node, version).some((each) => !unsafeNetworks.includes(each));
   return (
-    versions.join() === versionsOf(org).join() &&
-    all.every((each) => fits(org, node, each) && !isMissing(each))
+    versions.join() === expected.join() && all.every((each) => fits(org, node, each) && !isMissing(each))
   );
 }
 

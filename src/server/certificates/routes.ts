@@ -5,13 +5,14 @@ import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
 import { addOfflineAuthority, storeOffline } from "./offline.ts";
-import { agentVersions, listSealable } from "./waiting.ts";
+import { agentVersions, engineVersions, listSealable } from "./waiting.ts";
 
 export const sealHandlers = (services: Services): Handlers<typeof sealsApi> => ({
   sealable: async ({ org }, { groups }) => ({
     body: {
       nodes: await listSealable(services.db, org.id, groups, services.system.now()),
       agents: await agentVersions(services.db, org.id),
+      engines: await engineVersions(services.db, org.id),
     },
   }),
   addAuthority: async (call, { certificate }) => ({

@@ -82,3 +82,16 @@ export async function agentVersions(reader: Reader, orgId: number): Promise<{ ag
     WHERE n.org_id = $1 AND n.state = 'active' AND n.phone IS NULL GROUP BY ${version} ORDER BY ${version}`;
   return queryAll(reader, countPick, sql, [orgId]);
 }
+
+const enginePick = computed({ engine: text(), n: integer() });
+
+/** How many active nodes run each version of the engine: those before 1.10 have no tunnel with nodes of the sealed network. */
+export async function engineVersions(
+  reader: Reader,
+  orgId: number,
+): Promise<{ engine: string; n: number }[]> {
+  const sql = `SELECT coalesce(overlay_version, '') AS engine, count(*) AS n FROM nodes
+    WHERE org_id = $1 AND state = 'active' AND phone IS NULL
+    GROUP BY coalesce(overlay_version, '') ORDER BY coalesce(overlay_version, '')`;
+  return queryAll(reader, enginePick, sql, [orgId]);
+}

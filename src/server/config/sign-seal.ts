@@ -1,5 +1,6 @@
 // What a signer adds to the next seal, on the signer's machine: which nodes are sealed, and their certificates.
 
+import { given } from "../../base/given.ts";
 import { countOf } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Sealable } from "../../api/rollouts.ts";
@@ -9,6 +10,12 @@ import { fingerprintOfHostKey, readHostPublicKey } from "../../pki/keys.ts";
 import { fingerprints, signCertificate, type CertificateAuthority } from "../../pki/nebula.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import { areWordsOfKey, sealedKeyWords } from "../../protocol/key-words.ts";
+import {
+  overlapWith,
+  sealedAddressOf,
+  sealedNetworkOf,
+  sealedPrefix,
+} from "../../protocol/seals/sealed-network.ts";
 import type { SealedIdentity, SealedNode, SealedRule, SealedState } from "../../protocol/seals/seal.ts";
 import * as v from "valibot";
 import { byName } from "./next-seal.ts";
@@ -36,7 +43,13 @@ export type Choices = {
   privileged: readonly string[];
   open: readonly string[];
   closed: readonly string[];
+  /** The engines of all nodes read certificates of the sealed network. */
+  hasNetwork: boolean;
 };
+
+/** Engines of all nodes of the organization. Undefined: the control plane is of an earlier version. */
+export const readsNetwork = (engines: readonly { engine: string }[] | undefined): boolean =>
+  engines?.every(({ engine }) => can(engine, "certificate_v2")) === true;
 
 /** `state`: with what the held seal says (carriedOn). Nodes that need no certificate any more lose their identities. */
 export function sealedBy(
@@ -46,6 +59,7 @@ export function sealedBy(
   issued: Issued,
   nowMs: number,
 ): SealedState {
+  const network6 = networkOf(state, choices);
   const needed = new Map(sealable.map((each) => [each.name, each]));
   const roles = new Map(state.nodes.map((node) => [node.name, node]));
   const nodes = [...new Set([...roles.keys(), ...needed.keys()])].flatMap((name): SealedNode[] => {
@@ -56,7 +70,7 @@ export function sealedBy(
         {
           ...node,
           addresses: asked.addresses,
-          identity: identityOf(asked, held, node, state.rules, choices),
+          identity: identityOf(asked, held, node, { rules: state.rules, choices, network6 }),
         },
       ];
     const hasRole = node.lighthouse || node.relay || node.routes.length + node.exit.length > 0;
@@ -72,8 +86,25 @@ export function sealedBy(
   return {
     ...state,
     nodes: byName(nodes),
-    sealing: { ...state.sealing, offline: [...choices.offline], privileged, revoked },
+    sealing: { ...state.sealing, offline: [...choices.offline], privileged, revoked, ...given({ network6 }) },
   };
+}
+
+/**
+ * Of the first seal that has one; undefined while there is none. Throws conflict if addresses in it would be others', too: a route
+ * would lead them elsewhere.
+ */
+function networkOf(
+  { sealing, networks, nodes }: SealedState,
+  { offline, hasNetwork }: Choices,
+): string | undefined {
+  const network6 = sealing?.network6 ?? (hasNetwork ? sealedNetworkOf(offline[0] ?? "") : undefined);
+  if (network6 === undefined) return undefined;
+  const other = overlapWith(network6, [...networks, ...nodes.flatMap(({ routes }) => routes)]);
+  if (other === undefined) return network6;
+  throw new AppError("conflict", `${other} overlaps the sealed network ${network6}`, {
+    hint: "Remove this network or route from the organization. If nobody made it, do not sign: the control plane may be abused.",
+  });
 }
 
 const withoutRole = (name: string, addresses: string[]): SealedNode => ({
@@ -89,16 +120,53 @@ function identityOf(
   asked: Sealable,
   held: SealedIdentity | undefined,
   node: SealedNode,
-  rules: readonly SealedRule[],
-  { privileged, open, closed }: Choices,
+  {
+    rules,
+    choices,
+    network6,
+  }: { rules: readonly SealedRule[]; choices: Choices; network6: string | undefined },
 ): SealedIdentity {
-  const { name, groups } = asked;
+  const { name, groups, engine_version: engine } = asked;
+  const { privileged, open, closed } = choices;
   const kind = () => {
     if (open.includes(name)) return "open";
     if (closed.includes(name)) return "closed";
     return held?.kind ?? (servesOthers(asked, node, rules, privileged) ? "open" : "closed");
   };
-  return { kind: kind(), key: fingerprintOfHostKey(asked.host_public_key), groups: [...groups].sort() };
+  const key = fingerprintOfHostKey(asked.host_public_key);
+  // What the control plane says of the engine takes no address away.
+  const isHeld = held?.key === key && held.address6 !== undefined;
+  // An organization with certificates of both versions is on its way to version 2.
+  const isReader = can(engine, "certificate_v2") && asked.versions.length === 1;
+  const address6 =
+    network6 !== undefined && (isHeld || isReader) ? sealedAddressOf(network6, key) : undefined;
+  return {
+    kind: kind(),
+    key,
+    groups: [...groups].sort(),
+    ...given({ address6 }),
+  };
+}
+
+/** Nodes whose certificate lacks the address that the next seal gives them. */
+export function readdressed(before: SealedState | undefined, after: SealedState): ReadonlySet<string> {
+  const known = new Map(before?.nodes.map(({ name, identity }) => [name, identity?.address6]));
+  const isNew = ({ name, identity }: SealedNode) =>
+    identity?.address6 !== undefined && identity.address6 !== known.get(name);
+  return new Set(after.nodes.filter(isNew).map(({ name }) => name));
+}
+
+/** What a signer should know of sealed nodes whose engine reads no address of the sealed network. */
+export function withoutAddress({ nodes }: SealedState): string[] {
+  const isUsed = nodes.some(({ identity }) => identity?.address6 !== undefined);
+  return nodes.flatMap(({ name, identity }) => {
+    if (identity === undefined || identity.address6 !== undefined) return [];
+    if (identity.kind === "open")
+      return `${name} is open without a sealed address: whoever has the control plane can take over its flows. All nodes need engines from 1.10 on`;
+    return isUsed
+      ? `${name} has no sealed address: privileged ports of open nodes let it in no more. All nodes need engines from 1.10 on`
+      : [];
+  });
 }
 
 /** Whether nodes with certificates of the control plane use it: then it trusts that CA too. */
@@ -149,11 +217,15 @@ export function unrecorded(before: SealedState | undefined, after: SealedState, 
   });
 }
 
-/** Those that get a certificate now. */
-export function dueIn(sealable: readonly Sealable[], nowMs: number, renewAll = false): Sealable[] {
+/** Those that get a certificate now. `changed`: also these. */
+export function dueIn(
+  sealable: readonly Sealable[],
+  nowMs: number,
+  changed: ReadonlySet<string> = new Set(),
+): Sealable[] {
   return sealable.filter(
-    ({ is_whole: isWhole, certified_until: until }) =>
-      renewAll || !isWhole || until === null || Date.parse(until) <= nowMs + renewBeforeMs,
+    ({ name, is_whole: isWhole, certified_until: until }) =>
+      changed.has(name) || !isWhole || until === null || Date.parse(until) <= nowMs + renewBeforeMs,
   );
 }
 
@@ -184,7 +256,8 @@ export function signFor(
   const notAfter = Math.min(notBefore + lifetimeS, ca.certificate.notAfter);
   const internet = sealed.exit.length > 0 ? ["0.0.0.0/0", "::/0"] : [];
   const permitted = { networks: sealed.addresses, unsafe: [...sealed.routes, ...internet] };
-  const signed = node.versions.map(({ version, networks, unsafe_networks: unsafeNetworks }) => {
+  const { address6 } = sealed.identity;
+  const signed = versionsFor(node, address6).map(({ version, networks, unsafe_networks: unsafeNetworks }) => {
     const isStrange =
       networks.some(
         (each) => !permitted.networks.includes(each.split("/")[0] ?? "") || !hasPrefixOf(state, each),
@@ -195,7 +268,17 @@ export function signFor(
         `The control plane asks for networks of ${node.name} that are not in the seal`,
       );
     const { groups } = sealed.identity ?? { groups: [] };
-    const template = { version, name: node.name, networks, unsafeNetworks, groups, notBefore, notAfter };
+    const inside = address6 === undefined ? [] : [`${address6}/${sealedPrefix}`];
+    const all = [...networks, ...inside];
+    const template = {
+      version,
+      name: node.name,
+      networks: all,
+      unsafeNetworks,
+      groups,
+      notBefore,
+      notAfter,
+    };
     return signCertificate({ ...template, publicKey: readHostPublicKey(node.host_public_key) }, ca);
   });
   const { groups } = sealed.identity;
@@ -204,6 +287,10 @@ export function signFor(
     issued: { name: node.name, key, groups, prints: signed.flatMap(fingerprints), until: notAfter },
   };
 }
+
+/** In the sealed network version 2 alone: a lighthouse that first hears a node by version 1 never learns its other address. */
+const versionsFor = ({ versions }: Sealable, address6: string | undefined): Sealable["versions"] =>
+  address6 === undefined ? versions : versions.slice(-1).map((each) => ({ ...each, version: 2 }));
 
 const hasPrefixOf = ({ networks }: SealedState, network: string): boolean =>
   networks.some(
@@ -223,22 +310,23 @@ export function obstacles(
   const old = agents.filter(
     ({ agent }) => agent !== own && (agent === "" || compareVersions(agent, enforcesSince) < 0),
   );
-  const open = nodes.filter(
-    ({ name, engine_version: engine }) =>
-      state.nodes.some(
-        (node) =>
-          node.name === name && node.identity?.kind === "open" && node.identity.address6 !== undefined,
-      ) && !can(engine, "certificate_v2"),
-  );
+  const isInside = ({ identity }: SealedNode) => identity?.address6 !== undefined;
+  const behind = state.nodes.some(isInside)
+    ? state.nodes.filter((each) => each.lighthouse && !isInside(each))
+    : [];
+  const engines = new Map(nodes.map(({ name, engine_version: engine }) => [name, engine]));
+  const outdated = [
+    ...state.nodes.filter((each) => isInside(each) && !can(engines.get(each.name) ?? null, "certificate_v2")),
+    ...behind,
+  ].filter(({ name }) => engines.has(name));
   return [
     ...bare.map(({ name }) => `${name} has no certificate of the offline CA yet`),
     ...old.map(
       ({ agent, n }) =>
         `${countOf(n, "node")} with the agent ${agent === "" ? "of an unknown version" : agent} must have ${enforcesSince}`,
     ),
-    ...open.map(
-      ({ name, engine_version: engine }) =>
-        `${name} needs an engine from 1.10 on, and has ${engine ?? "none"}`,
+    ...outdated.map(
+      ({ name }) => `${name} needs an engine from 1.10 on, and has ${engines.get(name) ?? "none"}`,
     ),
   ];
 }

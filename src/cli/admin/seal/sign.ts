@@ -173,7 +173,8 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   const { state, asked, mode } = plan;
   const signers = newest?.seal.signers ?? [next.readSigner(await publicHalf(context))];
   const made = next.nextSeal(newest, state, signers, system.now(), mode);
-  const due = signing.dueIn(asked.nodes, system.now());
+  const changed = signing.readdressed(newest?.seal.state, state);
+  const due = signing.dueIn(asked.nodes, system.now(), changed);
   if (mode === "enforce" && newest?.seal.mode !== "enforce")
     refuseEarly(signing.obstacles(asked, state, buildInfo.version));
   const number = made?.number ?? newest?.seal.number ?? 1;
@@ -182,6 +183,7 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   const lines = await changeLines(compared, await changesIn(compared));
   for (const line of lines) output.say(line);
   for (const { name, why } of due) output.say(next.shownText(`certificate for ${name} (${why.join(", ")})`));
+  for (const each of signing.withoutAddress(state)) output.say(`! ${each}`);
   for (const name of signing.unrecorded(newest?.seal.state, state, plan.issued))
     output.say(
       `! ${name} loses rights, and your records have no certificate of it to revoke: let the signer who made it sign this, or use their records`,
@@ -238,7 +240,7 @@ async function plannedSeal(
 ): Promise<Plan> {
   const [slug = ""] = words;
   const { carriedOn } = await import("../../../server/config/next-seal.ts");
-  const { Issued, sealedBy } = await import("../../../server/config/sign-seal.ts");
+  const { Issued, readsNetwork, sealedBy } = await import("../../../server/config/sign-seal.ts");
   const { readText } = await import("../../../base/open-file.ts");
   const { printOfCa } = await import("../../../server/config/offline-key.ts");
   const held = newest?.seal.state.sealing;
@@ -254,7 +256,8 @@ async function plannedSeal(
   const asked = await api.call(sealsApi.sealable, { slug }, { groups: privileged });
   const { parse } = await import("valibot");
   const issued = parse(Issued, JSON.parse(records.issued() ?? "[]"));
-  const choices = { offline, privileged, open: values.list("open"), closed: values.list("closed") };
+  const [open, closed] = [values.list("open"), values.list("closed")];
+  const choices = { offline, privileged, open, closed, hasNetwork: readsNetwork(asked.engines) };
   const state = sealedBy(
     carriedOn(shown.state, newest?.seal.state),
     asked.nodes,
