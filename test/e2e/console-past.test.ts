@@ -74,8 +74,11 @@ describe("the past in the console", () => {
       const { page } = scene;
       await page.getByLabel("Moment").fill("2020-01-01T12:00");
       await page.getByLabel("To node").fill("");
+      await page.getByRole("textbox", { name: "On" }).fill("");
       await page.getByRole("button", { name: "Look" }).click();
       await page.getByText("The organization acme did not exist at 2020").waitFor();
+      // The report about another question is gone.
+      expect(await page.getByRole("heading", { name: "1 could reach db" }).count()).toBe(0);
       await page.getByLabel("Moment").fill(moment(Date.now()));
       await page.getByRole("button", { name: "Look" }).click();
       await page.getByRole("heading", { name: "The policy" }).waitFor();

@@ -62,6 +62,8 @@ export function PastPage() {
         ];
   const command = [...words, "--at", at];
   const form = useAction(async () => {
+    // The former report must not stand below a refusal.
+    keep(undefined);
     const signed = await get(path);
     keep({ signed, report: JSON.parse(signed.report) as PastReport });
   });
@@ -169,7 +171,7 @@ function Report({ own, signed, report }: Found & { own: string }) {
           <Reached report={report} could={could} />
           {rules.length === 0 ? null : <Rules own={own} rules={rules} />}
           {did === null ? (
-            <p class="quiet">Who did reach {asked.to} on that day is not known.</p>
+            <p class="quiet">Flows to {asked.to} on that day: not known.</p>
           ) : (
             <Flows to={asked.to ?? ""} did={did} />
           )}
@@ -256,8 +258,8 @@ function Flows({ to, did }: { to: string; did: readonly Did[] }) {
   type Row = Did & { at: number };
   return (
     <List
-      label="Who did"
-      title={`Who did reach ${to} on that day, as it reported`}
+      label="Flows"
+      title={`Flows to ${to} on that day`}
       part="did"
       path=""
       read={{ data: rows, error: undefined }}
@@ -269,7 +271,7 @@ function Flows({ to, did }: { to: string; did: readonly Did[] }) {
         textColumn("last", "Last", 2, ({ last_at }: Row) => last_at),
       ]}
       keyOf={({ at }: Row) => at}
-      empty="Nobody did."
+      empty="None."
     />
   );
 }
