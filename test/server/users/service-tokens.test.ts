@@ -210,7 +210,6 @@ describe("scopes", () => {
     expect(open.map(({ name }) => name).sort((a, b) => a.localeCompare(b))).toEqual([
       "ca_rotate",
       "org_partial_update",
-      "seals_ca_create",
     ]);
   });
 });
