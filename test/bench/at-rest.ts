@@ -118,16 +118,26 @@ async function besideHeadscale(directory: string, rounds: number): Promise<void>
     measured.theirs.push(await onceOf(theirs));
     measured.ours.push(await onceOf(ours));
   }
-  for (const [key, what, unit, most] of [
+  compare(measured.ours, measured.theirs, "of headscale's", [
     ["privateMb", "private memory", "MB", undefined],
     ["residentMb", "resident memory", "MB", undefined],
     ["ms", "first answer", "ms", 1.03],
     ["listMs", "list of nodes", "ms", 1.08],
-  ] as const) {
-    const [floor, values] = [measured.theirs, measured.ours].map((runs) => runs.map((each) => each[key]));
-    figure(what, values ?? [], { unit, floor: floor ?? [] });
+  ]);
+}
+
+/** `figures`: which values, what they are, their unit, and how many times the floor's median at most. */
+function compare<K extends string>(
+  ours: readonly Record<K, number>[],
+  floor: readonly Record<K, number>[],
+  of: string,
+  figures: readonly (readonly [key: K, what: string, unit: string, most: number | undefined])[],
+): void {
+  for (const [key, what, unit, most] of figures) {
+    const [values, beside] = [ours, floor].map((runs) => runs.map((each) => each[key]));
+    figure(what, values ?? [], { unit, floor: beside ?? [] });
     if (most === undefined) continue;
-    figure(`${what}, of headscale's`, median(values ?? []) / median(floor ?? []), { digits: 2, most });
+    figure(`${what}, ${of}`, median(values ?? []) / median(beside ?? []), { digits: 2, most });
   }
 }
 
@@ -145,13 +155,9 @@ if (import.meta.main) {
     bare.push(await once(floor, "/"));
     ours.push(await once(server, "/healthz"));
   }
-  for (const [key, what, unit, most] of [
+  compare(ours, bare, "of the bare server", [
     ["mb", "memory", "MB", 1.4],
     ["ms", "first answer", "ms", 2],
-  ] as const) {
-    const [floor, values] = [bare, ours].map((runs) => runs.map((each) => each[key]));
-    figure(what, values ?? [], { unit, floor: floor ?? [] });
-    figure(`${what}, of the bare server`, median(values ?? []) / median(floor ?? []), { digits: 2, most });
-  }
+  ]);
   await besideHeadscale(directory.path, rounds);
 }
