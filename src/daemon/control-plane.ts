@@ -11,7 +11,7 @@ import { engineInUse } from "../node/engine/engine-in-use.ts";
 import { makePathReporter } from "../node/contact/path-report.ts";
 import { relayedIn, type RelayedAnswer } from "../protocol/traffic-reports.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
-import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
+import { followOnce, followOrganization, type FollowDeps } from "../node/contact/follow.ts";
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine } from "../node/engine/overlay.ts";
@@ -40,7 +40,7 @@ export type ControlPlaneNews = {
   /** How this node reaches its peers; undefined while that is not known. */
   peers(): readonly PeerReport[] | undefined;
   /** The findings for the control plane, and its answers for a lighthouse. */
-  light: NonNullable<FollowEdge["light"]>;
+  health: NonNullable<FollowDeps["health"]>;
   /** Healings to report to the control plane. The reporter removes those that arrived. */
   healings(): Healing[];
 };
@@ -77,11 +77,11 @@ const farewellMs = 3000;
 
 export function connectControlPlane(settings: UpdateSettings, system: System, log: Log): ControlPlane {
   const versionOf = rememberVersions(system);
-  const edgeFor = (
+  const depsFor = (
     organization: Organization,
     control: OverlayControl,
     news: ControlPlaneNews,
-  ): FollowEdge => ({
+  ): FollowDeps => ({
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
     control,
@@ -104,11 +104,11 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
   });
   return {
     follow(organization, control, news, signal) {
-      const edge = edgeFor(organization, control, news);
+      const deps = depsFor(organization, control, news);
       const paths = makePathReporter(news.peers, system.now, undefined, news.healings());
       return followOrganization(
         organization,
-        { ...edge, paths, light: news.light },
+        { ...deps, paths, health: news.health },
         { signal, onPause: news.paused },
       );
     },
@@ -127,13 +127,13 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
         );
     },
     async sync(organization, control, news) {
-      const edge = { ...edgeFor(organization, control, news), isAsked: true };
-      const turn = await followOnce(organization, edge, { waitS: 0 });
+      const deps = { ...depsFor(organization, control, news), isAsked: true };
+      const turn = await followOnce(organization, deps, { waitS: 0 });
       const { result: access, action } = turn;
       if (access === "revoked")
         return { access, action, result: "same", configVersion: versionInForce(organization) };
       // Without a change on the server, a change of overrides.yml must be applied too.
-      const sync = turn.sync ?? (await apply(organization, edge));
+      const sync = turn.sync ?? (await apply(organization, deps));
       news.restartPending(sync.restartPending);
       const { result, configVersion, reason, leftOut } = sync;
       return { access, action, result, configVersion, leftOut, ...given({ reason }) };
@@ -141,12 +141,12 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
   };
 }
 
-async function apply(organization: Organization, edge: FollowEdge) {
+async function apply(organization: Organization, deps: FollowDeps) {
   const { syncOrganization } = await import("../node/contact/sync.ts");
-  const { control, command, log, system, isAsked = false } = edge;
-  const present = openOrganization(edge.configRoot, organization.slug);
-  const engine = await edge.engine();
-  return edge.withClient((client) =>
+  const { control, command, log, system, isAsked = false } = deps;
+  const present = openOrganization(deps.configRoot, organization.slug);
+  const engine = await deps.engine();
+  return deps.withClient((client) =>
     syncOrganization(present, { client, control, engine, command, log, system, isAsked }),
   );
 }

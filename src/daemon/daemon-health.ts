@@ -50,9 +50,9 @@ export function makeDaemonHealth(
   const { slug, directory, logPath } = place;
   let known: { process: ProcessIdentity; version: string | undefined } | undefined;
   const api = localApi(controlSocket(directory), system);
-  const edge = { command: "daemon", control: supervised.control, system };
+  const applyDeps = { command: "daemon", control: supervised.control, system };
   const healer = new Healer(
-    { slug, api, apply: (healing) => applyChanges(place, { healing }, edge), log },
+    { slug, api, apply: (healing) => applyChanges(place, { healing }, applyDeps), log },
     readLocalChanges(directory),
     monotonic(),
   );
@@ -60,7 +60,7 @@ export function makeDaemonHealth(
   const offloads = new OffloadTrial({
     place,
     kernel: release(),
-    decide: (engine) => decideForStart(place, engine, edge),
+    decide: (engine) => decideForStart(place, engine, applyDeps),
     restart: () => supervised.control.restart(),
     log,
     open: openEcho,
@@ -109,7 +109,7 @@ export function makeDaemonHealth(
     recentLog: async () => lastLines(logPath, logLines),
     healer,
     offloads,
-    kept: keptHere(place, edge, { monotonic, system, log }),
+    kept: keptHere(place, applyDeps, { monotonic, system, log }),
     onChange: supervised.onChange,
   });
   return health;

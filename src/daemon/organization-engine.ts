@@ -91,13 +91,13 @@ export class OrganizationEngine {
     // Saved only with the next change: one write a minute for each organization is not worth it.
     peers: () => (this.health.current() === undefined ? undefined : this.health.peers()),
     healings: () => this.health.healings,
-    light: {
-      kind: () => this.health.light.kind(),
-      isBusy: () => this.health.light.isBusy(),
-      noteAnswer: (answer) => this.health.light.noteAnswer(answer),
-      addresses: () => this.health.light.addresses(),
-      noteSilence: () => this.health.light.noteSilence(),
-      changed: (signal) => this.health.light.changed(signal),
+    health: {
+      findingKind: () => this.health.reporter.findingKind(),
+      isBusy: () => this.health.reporter.isBusy(),
+      noteAnswer: (answer) => this.health.reporter.noteAnswer(answer),
+      addressRequest: () => this.health.reporter.addressRequest(),
+      noteUnreachable: () => this.health.reporter.noteUnreachable(),
+      untilChanged: (signal) => this.health.reporter.untilChanged(signal),
     },
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
     relayed: (counted) => (this.#relayed = counted),
@@ -171,7 +171,7 @@ export class OrganizationEngine {
     const { configRoot, system, monotonic, log } = this.#deps;
     const { control } = this.supervisor;
     const open = () => openOrganization(configRoot, this.#slug);
-    const edge = {
+    const context = {
       slug: this.#slug,
       directory,
       open,
@@ -183,7 +183,7 @@ export class OrganizationEngine {
     };
     const isUp = () => this.wanted === "up" && !this.isRevoked;
     const { signal } = this.#watched;
-    void runEdge(edge, { parts: edgeParts, isUp, isLasting: true, signal }).catch((error: unknown) =>
+    void runEdge(context, { parts: edgeParts, isUp, isLasting: true, signal }).catch((error: unknown) =>
       log.error("What an organization needs beside its engine has ended", this.#because(error)),
     );
   }

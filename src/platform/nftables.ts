@@ -7,7 +7,7 @@ import { messageOf } from "../base/errors.ts";
 import type { System } from "../base/system.ts";
 import type { Change } from "./apply.ts";
 
-type Edge = Pick<System, "run" | "platform">;
+type UsedSystem = Pick<System, "run" | "platform">;
 
 const programs = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"];
 const timeoutMs = 5000;
@@ -39,7 +39,7 @@ export async function putTable(
   part: TablePart,
   slug: string,
   body: string,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<string | undefined> {
   return runScript(tableScript(part, slug, body), system);
 }
@@ -58,7 +58,7 @@ export async function keepTable(
   part: TablePart,
   slug: string,
   body: string | undefined,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<string | undefined> {
   const present = await readTable(part, slug, system);
   if (body === undefined) {
@@ -102,7 +102,7 @@ export function tableScript(part: TablePart, slug: string, body: string): string
 export async function readTable(
   part: TablePart,
   slug: string,
-  system: Edge,
+  system: UsedSystem,
   what: "counters" | "table" | "names" = "table",
 ): Promise<string | undefined> {
   const nft = nftProgram(system);
@@ -115,18 +115,18 @@ export async function readTable(
 }
 
 /** What removes a part's table; empty if there is none. Does not reject. */
-export async function tableRemoval(part: TablePart, slug: string, system: Edge): Promise<Change[]> {
+export async function tableRemoval(part: TablePart, slug: string, system: UsedSystem): Promise<Change[]> {
   const nft = nftProgram(system);
   if (nft === undefined || (await readTable(part, slug, system)) === undefined) return [];
   return [{ change: "run", argv: [nft, "delete", "table", "inet", tableOf(part, slug)] }];
 }
 
 /** Runs a script of nft in one transaction. Undefined without an error, or why it cannot be. Does not reject. */
-export function runScript(script: string, system: Edge): Promise<string | undefined> {
+export function runScript(script: string, system: UsedSystem): Promise<string | undefined> {
   return run(["-f", "-"], system, script);
 }
 
-async function run(words: string[], system: Edge, input?: string): Promise<string | undefined> {
+async function run(words: string[], system: UsedSystem, input?: string): Promise<string | undefined> {
   const nft = nftProgram(system);
   if (nft === undefined) return noNft;
   try {

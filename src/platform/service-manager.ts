@@ -5,7 +5,7 @@ import { AppError } from "../base/errors.ts";
 
 export type ServiceManager = "systemd" | "launchd" | "task";
 
-type Edge = { platform: string };
+type Machine = { platform: string };
 
 const run = brand.executable;
 type ManagerFacts = { manager: ServiceManager; command: string; daemon: string; start: string };
@@ -27,20 +27,20 @@ const managers: Readonly<Record<string, ManagerFacts>> = {
 };
 
 /** Whether systemd runs this machine (sd_booted(3)). */
-export function hasSystemd({ platform }: Edge = process): boolean {
+export function hasSystemd({ platform }: Machine = process): boolean {
   if (platform !== "linux") return false;
   const { existsSync }: typeof import("node:fs") = require("node:fs");
   return existsSync("/run/systemd/system");
 }
 
 /** Undefined without a supported service manager: in a container, or with another init. */
-export function serviceManager(system: Edge): ServiceManager | undefined {
+export function serviceManager(system: Machine): ServiceManager | undefined {
   const { manager } = managers[system.platform] ?? {};
   return manager === "systemd" && !hasSystemd(system) ? undefined : manager;
 }
 
 /** The mode of a machine that states none: `server` where systemd runs without a graphical session. */
-export function usualMode(system: Edge): "server" | "desktop" {
+export function usualMode(system: Machine): "server" | "desktop" {
   if (serviceManager(system) !== "systemd") return "desktop";
   const { existsSync }: typeof import("node:fs") = require("node:fs");
   // Every distribution gives its display manager this alias (systemd.special(7)).
@@ -49,27 +49,27 @@ export function usualMode(system: Edge): "server" | "desktop" {
 }
 
 /** Our command that installs services on this system. */
-export function serviceCommand({ platform }: Edge): string {
+export function serviceCommand({ platform }: Machine): string {
   return `${run} ${managers[platform]?.command ?? "install-systemd"}`;
 }
 
-export function daemonByHand({ platform }: Edge): string {
+export function daemonByHand({ platform }: Machine): string {
   return `${run} --ipc-mode ${managers[platform]?.daemon ?? "socket"}`;
 }
 
 /** A hint for a daemon that does not answer. */
-export function daemonStartHint({ platform }: Edge = process): string {
+export function daemonStartHint({ platform }: Machine = process): string {
   const start = (managers[platform] ?? managers["linux"])?.start;
   return `Start it: ${start}, or ${daemonByHand({ platform })} as administrator.`;
 }
 
 /** Whether this is the manager of this system, running or not: a plan for another system has that system's paths. */
-export function isManagerHere(manager: ServiceManager, { platform }: Edge): boolean {
+export function isManagerHere(manager: ServiceManager, { platform }: Machine): boolean {
   return managers[platform]?.manager === manager;
 }
 
 /** Refuses a command for another system, and names the right one. */
-export function requireManager(manager: ServiceManager, { platform }: Edge): void {
+export function requireManager(manager: ServiceManager, { platform }: Machine): void {
   if (isManagerHere(manager, { platform })) return;
   const command = Object.values(managers).find((each) => each.manager === manager)?.command ?? "";
   const right = managers[platform]?.command;
@@ -79,7 +79,7 @@ export function requireManager(manager: ServiceManager, { platform }: Edge): voi
 }
 
 /** Unix sockets and Windows pipes authenticate their clients in different ways: each is for its system only. */
-export function requireIpcMode(mode: "socket" | "pipe", { platform }: Edge): void {
+export function requireIpcMode(mode: "socket" | "pipe", { platform }: Machine): void {
   const right = managers[platform]?.daemon ?? "socket";
   if (mode === right) return;
   throw new AppError("usage", `--ipc-mode ${mode} does not work on this system (${platform})`, {
@@ -88,7 +88,7 @@ export function requireIpcMode(mode: "socket" | "pipe", { platform }: Edge): voi
 }
 
 /** Server mode needs systemd. Elsewhere the daemon runs the engines, in desktop mode only. */
-export function refuseMode(mode: "server" | "desktop", { platform }: Edge): void {
+export function refuseMode(mode: "server" | "desktop", { platform }: Machine): void {
   if (mode === "desktop" || managers[platform]?.manager === "systemd") return;
   throw new AppError(
     "usage",

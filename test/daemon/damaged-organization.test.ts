@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { connectControlPlane } from "../../src/daemon/control-plane.ts";
 import { followOnce } from "../../src/node/contact/follow.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
-import { followEdge, makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
+import { followDeps, makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
 import { fileDamages, linkDamages } from "../support/node-config-damages.ts";
 import { makeEnginesWorld, stateOf, type EnginesWorld } from "../support/organization-engines.ts";
 import { until } from "../support/until.ts";
@@ -21,7 +21,7 @@ beforeEach(async () => {
   daemon = makeEnginesWorld(node.root);
   organization = await node.register({ mode: "desktop" });
   // The first check-in keeps a copy, and takes the news: the daemon has none to apply.
-  await followOnce(organization, followEdge(node, organization), { waitS: 0 });
+  await followOnce(organization, followDeps(node, organization), { waitS: 0 });
   // The server in this process does not notice the end of a poll by itself.
   const { fetch } = node.system;
   node.system.fetch = (url, init) => Promise.race([fetch(url, init), ended(init?.signal)]);

@@ -11,7 +11,7 @@ import { openState } from "../../src/daemon/state.ts";
 import { readStatusWithoutDaemon } from "../../src/daemon/asking/status-without-daemon.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { checkAuth } from "../../src/node/contact/check-auth.ts";
-import { makeOrganizationEdge } from "../../src/node/contact/organization-edge.ts";
+import { organizationDeps } from "../../src/node/contact/organization-deps.ts";
 import { findEngineProcess } from "../../src/node/engine/engine-process.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
 import { readRevokedNote } from "../../src/node/files/revoked-notes.ts";
@@ -61,8 +61,8 @@ async function makeMachine(world: NodeWorld) {
     return { engines, close: () => store.close() };
   };
   const checkAlone = () => {
-    const edge = { system: impatient, log: world.log, command: "check-auth" };
-    return checkAuth(organization, makeOrganizationEdge(organization, settings, edge), 0);
+    const deps = { system: impatient, log: world.log, command: "check-auth" };
+    return checkAuth(organization, organizationDeps(organization, settings, deps), 0);
   };
   return { world, organization, open, checkAlone };
 }

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { run } from "../../src/cli/run.ts";
 import type { Log } from "../../src/base/log.ts";
 import { connectOrganization } from "../../src/node/contact/requests/connection.ts";
-import type { FollowEdge } from "../../src/node/contact/follow.ts";
+import type { FollowDeps } from "../../src/node/contact/follow.ts";
 import { syncOrganization, type SyncResult } from "../../src/node/contact/sync.ts";
 import { rememberVersions, type OverlayControl } from "../../src/node/engine/engine.ts";
 import { engineInUse, noneInUse } from "../../src/node/engine/engine-in-use.ts";
@@ -192,11 +192,11 @@ export function makeControl(
 }
 
 /** What following an organization uses, without an engine. Sleeps end at once, except those of the client. */
-export function followEdge(
+export function followDeps(
   { root, system, log }: NodeWorld,
   organization: Organization,
   control: OverlayControl = makeControl(),
-): FollowEdge {
+): FollowDeps {
   return {
     configRoot: root,
     withClient: connectOrganization(organization, system, log),

@@ -118,15 +118,15 @@ export async function probeForOrganization(
 
 async function questionOf(organization: Organization, { settings, system, log }: Context) {
   const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
-  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
-  const edge = makeOrganizationEdge(organization, settings, {
+  const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
+  const deps = organizationDeps(organization, settings, {
     system,
     log,
     command: `${brand.executable} check-port`,
   });
-  const report = reportOf(await edge.engine());
+  const report = reportOf(await deps.engine());
   return (question: { port: number; nonce: string }) =>
-    edge.withClient((client) => checkIn(organization, client, report, { probe: question }));
+    deps.withClient((client) => checkIn(organization, client, report, { probe: question }));
 }
 
 function renderState({ port, family, available, reason }: PortState): string {

@@ -25,16 +25,16 @@ export async function examineJoined(organization: Organization, context: Context
   const waitMs = 1000 * (values.duration("wait", 0) ?? answerWithinS);
   sayProgress(`Waiting for a lighthouse of ${slug} to answer`, context);
   const answer = await awaitLighthouse(organization, waitMs, { system });
-  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
-  const edge = makeOrganizationEdge(organization, settings, {
+  const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
+  const deps = organizationDeps(organization, settings, {
     system,
     log,
     command: `${brand.executable} up`,
   });
   // The daemon, or systemd, may still be starting it.
-  for (let waited = 0; waited < startsWithinMs && !(await edge.control.running()); waited += 250)
+  for (let waited = 0; waited < startsWithinMs && !(await deps.control.running()); waited += 250)
     await system.sleep(250);
-  if (!(await edge.control.running())) {
+  if (!(await deps.control.running())) {
     throw new AppError("engine_failed", `The overlay engine of ${slug} does not run`, {
       hint: `Find out why: \`${brand.executable} doctor\`.`,
     });

@@ -82,8 +82,8 @@ async function check(
       return { report, status: result === "returned" ? 1 : 0 };
     }
     const { makeStartDrill, makeStartUpdate } = await import("../../node/contact/requests/update-orders.ts");
-    const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
-    const edge = makeOrganizationEdge(organization, settings, {
+    const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
+    const deps = organizationDeps(organization, settings, {
       system,
       log,
       versionOf,
@@ -95,7 +95,7 @@ async function check(
       checkAuth(
         organization,
         {
-          ...edge,
+          ...deps,
           ...watch,
           startUpdate: makeStartUpdate(settings, system),
           startDrill: makeStartDrill(settings, system),

@@ -56,15 +56,15 @@ export async function checkInOne(
 ) {
   const organization = open();
   const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
-  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
-  const edge = makeOrganizationEdge(organization, settings, {
+  const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
+  const deps = organizationDeps(organization, settings, {
     system,
     log,
     versionOf,
     command: `${brand.executable} checkin`,
   });
-  const report = reportOf(await edge.engine());
-  const answer = await edge.withClient((client) => checkIn(organization, client, report));
+  const report = reportOf(await deps.engine());
+  const answer = await deps.withClient((client) => checkIn(organization, client, report));
   const { last_checkin_at, config_version, config_changed, certificate_not_after } = answer;
   return {
     org_slug: slug,

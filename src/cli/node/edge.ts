@@ -36,7 +36,7 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   const { runEdge } = await import("../../node/edge/edge.ts");
   const { isStopped } = await import("../../node/files/stopped.ts");
   const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
-  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
   if (values.on("undo")) {
     // The kernel shows its tables to root alone.
     requireRoot(system);
@@ -63,7 +63,7 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   // The executable is built for short commands (build.ts).
   Bun.unsafe.setJITPolicy(1);
   const command = `${brand.executable} edge`;
-  const { control } = makeOrganizationEdge(organization, settings, { system, log, command });
+  const { control } = organizationDeps(organization, settings, { system, log, command });
   const over = new AbortController();
   for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => over.abort(new Error(signal)));
   const programOf = () => statSync(system.executable, { throwIfNoEntry: false })?.ino;

@@ -12,7 +12,7 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
   const { settings, system } = context;
   const { join } = await import("node:path");
   const { readModes } = await import("../../node/enroll/services.ts");
-  const { examineEngine } = await import("../../node/contact/organization-edge.ts");
+  const { examineEngine } = await import("../../node/contact/organization-deps.ts");
   const { isRunByUnits, systemdEngine } = await import("../../node/engine/systemd-engine.ts");
   const { withLock } = await import("../../node/files/lock.ts");
   const { decideForStart } = await import("../../node/files/config/rewrite-config.ts");
@@ -68,16 +68,16 @@ async function reachDaemon({ settings, system }: Context, isOptional: boolean): 
 
 async function synchronizeItself(slug: string, { settings, system, log }: Context): Promise<void> {
   const { openOrganization } = await import("../../node/files/organizations.ts");
-  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
   const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
   const { syncOrganization } = await import("../../node/contact/sync.ts");
   const organization = openOrganization(settings.configRoot, slug);
   const command = `${brand.executable} overlay update`;
-  const edge = makeOrganizationEdge(organization, settings, { system, log, command });
-  const engine = await edge.engine();
-  await edge.withClient(async (client) => {
+  const deps = organizationDeps(organization, settings, { system, log, command });
+  const engine = await deps.engine();
+  await deps.withClient(async (client) => {
     await checkIn(organization, client, reportOf(engine));
-    const { reason } = await syncOrganization(organization, { ...edge, client, engine });
+    const { reason } = await syncOrganization(organization, { ...deps, client, engine });
     if (reason !== undefined) throw new AppError("bad_configuration", reason);
   });
 }

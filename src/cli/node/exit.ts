@@ -188,9 +188,9 @@ async function change(wanted: Wanted, organization: Organization, context: Conte
     await useFromNow(organization, wanted, system);
     return applyChanges(await unitChanges(wanted, organization, context), system);
   }
-  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+  const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
   const command = `${brand.executable} exit use off`;
-  const { control } = makeOrganizationEdge(organization, settings, { system, log, command });
+  const { control } = organizationDeps(organization, settings, { system, log, command });
   await useNone(organization, { command, control, system });
   await applyChanges(await unitChanges(undefined, organization, context), system);
 }

@@ -18,7 +18,7 @@ export const command: Implementation = {
     const { openEchoSocket: open } = await import("../../platform/network/echo-socket.ts");
     const { controlPlane } = await import("../../node/doctor/control-plane.ts");
     const { netcheck } = await import("../../node/doctor/netcheck.ts");
-    const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
+    const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
     const { renderChecks } = await import("../../node/doctor/check.ts");
     const { observe } = await import("../../daemon/asking/doctor-checks.ts");
     const { daemonAddress } = await import("./daemon-address.ts");
@@ -27,7 +27,7 @@ export const command: Implementation = {
     const all = await Promise.all(
       slugs.map((slug) => {
         const organization = openOrganization(settings.configRoot, slug);
-        const { engine } = makeOrganizationEdge(organization, settings, { system, log, command: "" });
+        const { engine } = organizationDeps(organization, settings, { system, log, command: "" });
         const contact = () => controlPlane(organization, { system, log });
         const seen = async () => (await observed)?.teams.find(({ team }) => team === slug);
         return netcheck(organization, { system, open, engine, seen, controlPlane: contact });

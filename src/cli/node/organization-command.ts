@@ -163,9 +163,9 @@ async function throughSystemd(verb: UnitVerb, organization: Organization, contex
   const command = `${brand.executable} ${verb}`;
   if (verb !== "stop") {
     const { refuseUnnotedRevocation } = await import("../../node/contact/check-auth.ts");
-    const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
-    const edge = makeOrganizationEdge(organization, settings, { system, log, command });
-    await refuseUnnotedRevocation(organization, edge);
+    const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
+    const deps = organizationDeps(organization, settings, { system, log, command });
+    await refuseUnnotedRevocation(organization, deps);
     await provide(organization, context);
   }
   // Of two concurrent commands, the last one decides about desired state and unit.

@@ -33,8 +33,8 @@ async function readReport({ system, settings, words, output }: Context) {
   const { readPeers } = await import("../../daemon/asking/read-peers.ts");
   const { renderPeers } = await import("../../daemon/asking/peers-text.ts");
   const chosen = chooseSlugs(settings.configRoot, words[0]);
-  const edge = { address: daemonAddress(settings), settings };
-  const results = await Promise.allSettled(chosen.map((each) => readPeers(each, undefined, edge, system)));
+  const deps = { address: daemonAddress(settings), settings };
+  const results = await Promise.allSettled(chosen.map((each) => readPeers(each, undefined, deps, system)));
   const status = worst(
     results,
     chosen.map((slug) => ({ slug })),

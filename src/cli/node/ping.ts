@@ -30,14 +30,14 @@ async function ping({ system, settings, words, values, output }: Context): Promi
   const { milliseconds, pathText } = await import("../../daemon/asking/peers-text.ts");
   const untilDirect = values.on("until-direct");
   const count = untilDirect ? 60 : (values.integer("count", 1, 10_000) ?? 4);
-  const edge = { address: daemonAddress(settings), settings };
+  const deps = { address: daemonAddress(settings), settings };
   const probes: Probe[] = [];
   let slug = values.text("org-slug");
   let isDirect = false;
   let name = node;
   for (let at = 0; at < count; at++) {
     if (at > 0) await system.sleep(1000);
-    const found = await findPeer(node, slug, edge, system);
+    const found = await findPeer(node, slug, deps, system);
     const { peer } = found;
     ({ slug } = found);
     name = `${peer.name} (${peer.address})`;

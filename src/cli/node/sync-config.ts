@@ -164,15 +164,15 @@ async function throughDaemon(organization: Organization, context: Context): Prom
 
 async function syncHere(organization: Organization, { settings, system, log }: Context): Promise<Report> {
   const { syncOrganization } = await import("../../node/contact/sync.ts");
-  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
-  const edge = makeOrganizationEdge(organization, settings, {
+  const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
+  const deps = organizationDeps(organization, settings, {
     system,
     log,
     command: `${brand.executable} sync-config`,
   });
-  const engine = await edge.engine();
-  const { result, configVersion, reason, restartPending, leftOut } = await edge.withClient((client) =>
-    syncOrganization(organization, { ...edge, client, engine, isAsked: true }),
+  const engine = await deps.engine();
+  const { result, configVersion, reason, restartPending, leftOut } = await deps.withClient((client) =>
+    syncOrganization(organization, { ...deps, client, engine, isAsked: true }),
   );
   return {
     org_slug: organization.slug,
@@ -187,8 +187,8 @@ async function syncHere(organization: Organization, { settings, system, log }: C
 async function plan(organization: Organization, context: Context): Promise<Step[]> {
   const { settings, system, log, values } = context;
   const { planSync } = await import("../../node/contact/sync-plan.ts");
-  const { makeOrganizationEdge } = await import("../../node/contact/organization-edge.ts");
-  const edge = makeOrganizationEdge(organization, settings, { system, log, command: "" });
+  const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
+  const deps = organizationDeps(organization, settings, { system, log, command: "" });
   const { readCredentials } = await import("../../node/files/organizations.ts");
   const { apiPath } = await import("../../api/endpoint.ts");
   const { nodesApi } = await import("../../api/nodes.ts");
@@ -199,9 +199,9 @@ async function plan(organization: Organization, context: Context): Promise<Step[
     method: "POST",
     url: base + apiPath(nodesApi.renewCertificate, { slug: organization.slug, id }),
   };
-  const engine = await edge.engine();
-  const steps = await edge.withClient((client) =>
-    planSync(organization, { ...edge, client, engine, isAsked: true }, { renews: values.on("renew") }),
+  const engine = await deps.engine();
+  const steps = await deps.withClient((client) =>
+    planSync(organization, { ...deps, client, engine, isAsked: true }, { renews: values.on("renew") }),
   );
   const byDaemon = await planSyncThroughDaemon(organization, context);
   return [...(values.on("renew") ? [renewal] : []), ...byDaemon, ...steps];

@@ -18,8 +18,8 @@ export const command: Implementation = {
     const { findPeer } = await import("../../daemon/asking/find-peer.ts");
     const { isUnknown } = await import("../../node/health/peer-report.ts");
     const { pathText } = await import("../../daemon/asking/peers-text.ts");
-    const edge = { address: daemonAddress(settings), settings };
-    const found = await findPeer(node, values.text("org-slug"), edge, system);
+    const deps = { address: daemonAddress(settings), settings };
+    const found = await findPeer(node, values.text("org-slug"), deps, system);
     const { slug, peer } = found;
     if (isUnknown(peer)) {
       throw new AppError("not_found", `No node of ${slug} is known at ${peer.address}`, {

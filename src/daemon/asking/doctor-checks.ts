@@ -11,7 +11,7 @@ import {
   type Check,
   type Finding,
 } from "../../node/doctor/check.ts";
-import type { OrganizationSettings } from "../../node/contact/organization-edge.ts";
+import type { OrganizationSettings } from "../../node/contact/organization-deps.ts";
 import { daemonStartHint } from "../../platform/service-manager.ts";
 import type { System } from "../../base/system.ts";
 import type { LocalAddress } from "../ipc/transport.ts";

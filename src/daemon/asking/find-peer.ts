@@ -8,7 +8,7 @@ import { parseAddress } from "../../base/ip.ts";
 import { isWithin } from "../../node/files/granted/networks.ts";
 import { unsafeRoutes } from "../../node/files/config/read-config.ts";
 import { quoteWord } from "../../base/plan.ts";
-import type { OrganizationSettings } from "../../node/contact/organization-edge.ts";
+import type { OrganizationSettings } from "../../node/contact/organization-deps.ts";
 import { chooseSlugs } from "./choose-slugs.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
 import type { System } from "../../base/system.ts";
@@ -18,19 +18,19 @@ import { readStatus } from "./status-report.ts";
 
 export type FoundPeer = { slug: string; peer: PeerReport; reportsTunnels: boolean };
 
-type Edge = { address: LocalAddress; settings: OrganizationSettings & { stateDb: string } };
+type Deps = { address: LocalAddress; settings: OrganizationSettings & { stateDb: string } };
 
 /** Throws not_found, with the organizations that were not asked because they do not run. `only`: this organization alone. */
 export async function findPeer(
   node: string,
   only: string | undefined,
-  edge: Edge,
+  deps: Deps,
   system: System,
 ): Promise<FoundPeer> {
   const failures: unknown[] = [];
-  for (const slug of chooseSlugs(edge.settings.configRoot, only)) {
+  for (const slug of chooseSlugs(deps.settings.configRoot, only)) {
     try {
-      const { peers, reports_tunnels: reportsTunnels } = await readPeers(slug, node, edge, system);
+      const { peers, reports_tunnels: reportsTunnels } = await readPeers(slug, node, deps, system);
       const [peer] = peers;
       if (peer !== undefined) return { slug, peer, reportsTunnels };
     } catch (error) {
@@ -39,16 +39,16 @@ export async function findPeer(
     }
   }
   if (failures.length > 0) throw failures[0];
-  refuseHost(node, only, edge);
+  refuseHost(node, only, deps);
   throw new AppError("not_found", `No organization of this machine has a node "${node}" that it knows`, {
     hint:
-      (await notAsked(only, edge, system)) ??
+      (await notAsked(only, deps, system)) ??
       `Names that this node may see are those of \`${brand.executable} peers\`; an overlay address works without a name.`,
   });
 }
 
 /** A host behind a router is no node: what answers for it, and can be probed, is the router. */
-function refuseHost(node: string, only: string | undefined, { settings: { configRoot } }: Edge): void {
+function refuseHost(node: string, only: string | undefined, { settings: { configRoot } }: Deps): void {
   const address = parseAddress(node);
   if (address === undefined) return;
   for (const slug of chooseSlugs(configRoot, only)) {
@@ -70,7 +70,7 @@ function refuseHost(node: string, only: string | undefined, { settings: { config
 /** Without its engine an organization knows no peer. Undefined if all run. */
 async function notAsked(
   only: string | undefined,
-  { address, settings: { configRoot, stateDb } }: Edge,
+  { address, settings: { configRoot, stateDb } }: Deps,
   system: System,
 ): Promise<string | undefined> {
   const question = { slug: only };

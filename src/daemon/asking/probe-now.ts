@@ -3,7 +3,7 @@
 
 import { makeServerHealth, withHealth } from "../../node/contact/server-watch.ts";
 import { decidedWithinMs } from "../../node/health/prober.ts";
-import type { OrganizationSettings } from "../../node/contact/organization-edge.ts";
+import type { OrganizationSettings } from "../../node/contact/organization-deps.ts";
 import { openOrganization } from "../../node/files/organizations.ts";
 import type { System } from "../../base/system.ts";
 import type { OrganizationState } from "../ipc/messages.ts";

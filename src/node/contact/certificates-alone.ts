@@ -25,7 +25,7 @@ import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { switchOrRollBack, testText } from "./engine-switch.ts";
-import type { SyncEdge } from "./next-config.ts";
+import type { SyncDeps } from "./next-config.ts";
 
 /** The end of the sentence that reports the refusal. `reached`: the running engine refused the certificates. */
 export type Outcome = { text: string; reached: boolean };
@@ -36,9 +36,9 @@ const nothing: Outcome = { text: "", reached: false };
 export async function applyCertificates(
   { directory, slug }: Pick<Organization, "directory" | "slug">,
   sent: ConfigFiles,
-  edge: SyncEdge,
+  deps: SyncDeps,
 ): Promise<Outcome> {
-  const { engine, control, log, system } = edge;
+  const { engine, control, log, system } = deps;
   let reached = false;
   try {
     const present = presentFiles(directory);

@@ -3,7 +3,7 @@
 
 import { given } from "../../base/given.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
-import { followOnce, followOrganization, type FollowEdge, type Turn } from "./follow.ts";
+import { followOnce, followOrganization, type FollowDeps, type Turn } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
 import { canNote, readRevokedNote, revokedError, startsWhenRestored } from "../files/revoked-notes.ts";
 
@@ -26,16 +26,16 @@ const restMs = (waitS: number) => Math.max(0, Math.min(180 * waitS, 59_000 - 100
 /** Checks in and applies news for `waitS` seconds. */
 export async function checkAuth(
   organization: Organization,
-  edge: FollowEdge,
+  deps: FollowDeps,
   waitS: number,
 ): Promise<AuthOutcome> {
   const { slug } = organization;
-  const end = edge.system.now() + waitS * 1000;
+  const end = deps.system.now() + waitS * 1000;
   let latest: AuthOutcome | undefined;
-  await followOrganization(organization, edge, {
+  await followOrganization(organization, deps, {
     // The wait must end even if the clock is set back meanwhile.
     signal: AbortSignal.timeout((waitS + 60) * 1000),
-    leftS: () => Math.max(0, (end - edge.system.now()) / 1000),
+    leftS: () => Math.max(0, (end - deps.system.now()) / 1000),
     restMs: restMs(waitS),
     onTurn(turn) {
       // An earlier result stays valid after a network failure.
@@ -64,10 +64,10 @@ const askMs = 5000;
  * Before a start: where nothing can be written, this machine may not know that the node is revoked, so the control plane
  * is asked. Throws access_revoked. Without an answer the start goes on.
  */
-export async function refuseUnnotedRevocation(organization: Organization, edge: FollowEdge): Promise<void> {
+export async function refuseUnnotedRevocation(organization: Organization, deps: FollowDeps): Promise<void> {
   if (canNote(organization.directory)) return;
   const signal = AbortSignal.timeout(askMs);
-  const turn = await followOnce(organization, edge, { waitS: 0, signal }).catch(() => undefined);
+  const turn = await followOnce(organization, deps, { waitS: 0, signal }).catch(() => undefined);
   if (turn?.result !== "revoked") return;
   throw revokedError(organization.slug, turn.reason ?? "", startsWhenRestored);
 }

@@ -34,23 +34,25 @@ export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingK
   return { overlayVersion: version, overlayState: isDown ? "stopped" : (finding ?? "running") };
 }
 
-export type Light = {
-  kind(): FindingKind | undefined;
+/** What the health of this node gives to check-ins, and takes from their answers. */
+export type HealthReporter = {
+  /** The gravest finding; undefined if there is none. */
+  findingKind(): FindingKind | undefined;
   /** Whether there is traffic with a node that is no lighthouse. True if the engine is too old to tell. */
   isBusy(): boolean;
   noteAnswer(answer: CheckinAnswer): void;
-  /** The question for the addresses of peers; undefined: not now. */
-  addresses(): CheckinRequest["addresses"];
+  /** Asks the control plane for the addresses of peers; undefined: not now. */
+  addressRequest(): CheckinRequest["addresses"];
   /** The control plane cannot be reached. */
-  noteSilence(): void;
+  noteUnreachable(): void;
   /** Resolves when the findings change; rejects at the signal. */
-  changed(signal: AbortSignal): Promise<void>;
+  untilChanged(signal: AbortSignal): Promise<void>;
 };
 
 type Reported = {
   control: Pick<OverlayControl, "process" | "wanted">;
   engine(): Promise<EngineInUse>;
-  light?: Light;
+  health?: HealthReporter;
   system: Pick<System, "now" | "random" | "sleep">;
 };
 
@@ -63,24 +65,24 @@ const reportEveryMs = 5000;
 const spreadMs = 3000;
 
 /** The engine as it is, and what of it is reported to the control plane. */
-export async function reportNow({ control, light, system }: Reported, inUse: EngineInUse): Promise<Report> {
+export async function reportNow({ control, health, system }: Reported, inUse: EngineInUse): Promise<Report> {
   const process = await control.process();
   const isMissed = process === undefined && (await control.wanted?.()) === true;
-  const report = reportOf(inUse, isMissed ? "not_running" : light?.kind());
+  const report = reportOf(inUse, isMissed ? "not_running" : health?.findingKind());
   return { ...report, startedAt: process && system.now() - ageOf(process) };
 }
 
 /** Aborts a held poll when what was reported with it has changed. */
-export async function endOutdated(edge: Reported, reported: Report, poll: AbortController): Promise<void> {
-  const { light, system } = edge;
-  if (light === undefined) return;
+export async function endOutdated(deps: Reported, reported: Report, poll: AbortController): Promise<void> {
+  const { health, system } = deps;
+  if (health === undefined) return;
   const from = system.now();
   const [share = 0] = system.random(1);
   while (!poll.signal.aborted) {
-    await light.changed(poll.signal);
+    await health.untilChanged(poll.signal);
     const waitMs = Math.max(0, reportEveryMs - Math.abs(system.now() - from)) + (spreadMs * share) / 256;
     await system.sleep(waitMs, poll.signal);
-    if ((await reportNow(edge, await edge.engine())).overlayState !== reported.overlayState)
+    if ((await reportNow(deps, await deps.engine())).overlayState !== reported.overlayState)
       poll.abort(new Outdated());
   }
 }
@@ -116,7 +118,7 @@ export type CheckInOptions = {
   /** For callers that note the answer. */
   flows?: FlowsReport;
   data_plane?: DataPlaneReport | undefined;
-  /** For callers that pass the answer to the light. */
+  /** For callers that pass the answer to the health reporter. */
   addresses?: CheckinRequest["addresses"];
   machine?: string | undefined;
   time?: number;

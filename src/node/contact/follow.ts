@@ -17,7 +17,7 @@ import {
   Outdated,
   reportNow,
   type CheckInOptions,
-  type Light,
+  type HealthReporter,
 } from "./checkin.ts";
 import type { WithClient } from "./requests/connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
@@ -41,7 +41,7 @@ import type { SyncResult } from "./sync.ts";
 import { tcpListenersOf, tcpPortOf } from "../files/tcp-state.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 
-export type FollowEdge = {
+export type FollowDeps = {
   configRoot: string;
   withClient: WithClient;
   control: OverlayControl;
@@ -59,7 +59,7 @@ export type FollowEdge = {
   /** Reports how this node reaches its peers. */
   paths?: PathReporter;
   /** What this machine found out about the organization, for check-ins; answers are given to it. */
-  light?: Light;
+  health?: HealthReporter;
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -98,43 +98,43 @@ export type FollowOptions = {
 /** Runs until the signal or the end of the time. Failures of network or control plane never reject it. */
 export async function followOrganization(
   organization: Organization,
-  edge: FollowEdge,
+  deps: FollowDeps,
   options: FollowOptions,
 ): Promise<void> {
   const isLasting = options.leftS === undefined || options.leftS() >= 1;
-  const packets = makeLighthousePackets(organization, edge, isLasting);
+  const packets = makeLighthousePackets(organization, deps, isLasting);
   await using _ = defer(() => packets.stop(options.signal.aborted ? 0 : (options.restMs ?? 0)));
-  await takeTurns(organization, edge, options, () => packets.refresh());
+  await takeTurns(organization, deps, options, () => packets.refresh());
 }
 
 async function takeTurns(
   organization: Organization,
-  edge: FollowEdge,
+  deps: FollowDeps,
   { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn, onPause }: FollowOptions,
   refreshPackets: () => void,
 ): Promise<void> {
-  const syncLocally = makeLocalSync(organization, edge);
-  const names = makeNamesKeeper(organization, edge);
-  const pace = makePace(edge.system);
-  if (edge.startUpdate !== undefined && existsSync(updateOrderPath(organization.directory)))
-    await (await import("./requests/update-orders.ts")).resumeUpdate(organization, edge);
-  if (edge.startDrill !== undefined && existsSync(drillPath(organization.directory)))
-    await (await import("./requests/drill-orders.ts")).resumeDrill(organization, edge);
+  const syncLocally = makeLocalSync(organization, deps);
+  const names = makeNamesKeeper(organization, deps);
+  const pace = makePace(deps.system);
+  if (deps.startUpdate !== undefined && existsSync(updateOrderPath(organization.directory)))
+    await (await import("./requests/update-orders.ts")).resumeUpdate(organization, deps);
+  if (deps.startDrill !== undefined && existsSync(drillPath(organization.directory)))
+    await (await import("./requests/drill-orders.ts")).resumeDrill(organization, deps);
   do {
-    const awayMs = awayInDrill(organization, edge);
+    const awayMs = awayInDrill(organization, deps);
     if (awayMs > 0) {
       const ms = Math.min(awayMs, leftS() * 1000);
-      await pauseAfterTurn(organization, edge, { ms, refused: undefined, signal, onPause });
+      await pauseAfterTurn(organization, deps, { ms, refused: undefined, signal, onPause });
       continue;
     }
     const state = await syncLocally();
     // Before the check-in: another process may have changed the configuration, and the control plane may be away.
     refreshPackets();
-    const before = edge.system.now();
+    const before = deps.system.now();
     let pauseMs: number;
     let refused: number | undefined;
     try {
-      const turn = await followOnce(organization, edge, { ...pace.next(leftS()), signal, names, state });
+      const turn = await followOnce(organization, deps, { ...pace.next(leftS()), signal, names, state });
       refreshPackets();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
@@ -142,36 +142,37 @@ async function takeTurns(
         isApplied: reason === undefined,
         isRevoked: turn.result === "revoked",
         hasChanged: turn.sync?.result === "changed",
-        tookMs: edge.system.now() - before,
+        tookMs: deps.system.now() - before,
       });
       if (reason !== undefined && turn.answer?.holds_refused === true) refused = turn.answer.config_version;
       if (pace.isFirstFailure())
-        edge.log.warn("The new configuration is not applied", { team: organization.slug, reason });
+        deps.log.warn("The new configuration is not applied", { team: organization.slug, reason });
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Outdated) continue;
-      if (error instanceof AppError && error.code === "control_plane_unreachable") edge.light?.noteSilence();
+      if (error instanceof AppError && error.code === "control_plane_unreachable")
+        deps.health?.noteUnreachable();
       onTurn?.({ error });
       pauseMs = pace.failed(error);
-      const log = pace.isFirstFailure() ? edge.log.warn : edge.log.debug;
+      const log = pace.isFirstFailure() ? deps.log.warn : deps.log.debug;
       log("The control plane gives no usable answer; the overlay keeps running unchanged", {
         team: organization.slug,
         reason: messageOf(error),
       });
     }
     const ms = Math.min(pauseMs, leftS() * 1000);
-    if (pauseMs > 0) await pauseAfterTurn(organization, edge, { ms, refused, signal, onPause });
+    if (pauseMs > 0) await pauseAfterTurn(organization, deps, { ms, refused, signal, onPause });
   } while (!signal.aborted && leftS() >= 1);
 }
 
 /** In a drill without the control plane, nothing is asked until its end. A user's commands ask all the same. */
-const awayInDrill = ({ directory, config }: Organization, { system }: FollowEdge): number =>
+const awayInDrill = ({ directory, config }: Organization, { system }: FollowDeps): number =>
   planeAwayMs(directory, config.ephemeral === true, system.now());
 
 /** `refused`: the version that could not be applied, so that a newer one ends the pause. */
 async function pauseAfterTurn(
   organization: Organization,
-  edge: FollowEdge,
+  deps: FollowDeps,
   { ms, refused, signal, onPause }: Pick<FollowOptions, "signal"> & Pause,
 ): Promise<void> {
   const ended = new AbortController();
@@ -179,8 +180,8 @@ async function pauseAfterTurn(
   onPause?.(endPause);
   const anyEnd = AbortSignal.any([signal, ended.signal]);
   if (refused !== undefined)
-    void untilNewer(organization, edge, { ms, refused, signal: anyEnd }).then(endPause);
-  await pause(ms, edge, anyEnd);
+    void untilNewer(organization, deps, { ms, refused, signal: anyEnd }).then(endPause);
+  await pause(ms, deps, anyEnd);
   endPause();
   onPause?.(undefined);
 }
@@ -193,14 +194,14 @@ type Pause = { ms: number; refused: number | undefined; onPause: FollowOptions["
  */
 async function untilNewer(
   organization: Organization,
-  edge: FollowEdge,
+  deps: FollowDeps,
   { ms, refused, signal }: { ms: number; refused: number; signal: AbortSignal },
 ): Promise<void> {
   const waitS = Math.min(maxPollWaitS, Math.ceil(ms / 1000));
   const ask = async () => {
-    const report = await reportNow(edge, await edge.engine());
-    const marks = machineMarks(edge.system);
-    return edge.withClient((client) =>
+    const report = await reportNow(deps, await deps.engine());
+    const marks = machineMarks(deps.system);
+    return deps.withClient((client) =>
       checkIn(organization, client, report, { waitS, refused, signal, ...marks, repeatable: false }),
     );
   };
@@ -209,7 +210,7 @@ async function untilNewer(
     // Without a usable answer the pause goes on.
     (error: unknown) => error instanceof AppError && error.details.order !== undefined,
   );
-  if (!isNews) await pause(ms, edge, signal);
+  if (!isNews) await pause(ms, deps, signal);
 }
 
 /** At which this agent passes datagrams to its engine; 0: at none. */
@@ -219,13 +220,13 @@ function tcpPort(organization: Organization): number {
 }
 
 /** The number of the drill that was taken last; undefined: this program takes none. */
-const lastDrill = (directory: string, startDrill: FollowEdge["startDrill"]): number | undefined =>
+const lastDrill = (directory: string, startDrill: FollowDeps["startDrill"]): number | undefined =>
   startDrill === undefined ? undefined : (readDrill(directory)?.order ?? 0);
 
 /** The parts of a check-in beside the node's state, for its roles and reporter. */
 async function reportBeside(
   { config, ...organization }: Organization,
-  { light, paths, system, startDrill }: FollowEdge,
+  { health, paths, system, startDrill }: FollowDeps,
 ): Promise<Pick<CheckInOptions, "paths" | "relayed" | "flows" | "others" | "addresses" | "tcp" | "drill">> {
   const { directory } = organization;
   const reported = paths?.report();
@@ -236,11 +237,11 @@ async function reportBeside(
     config.flows === true
       ? (await import("./flows.ts")).flowsReport({ ...organization, config }, system)
       : undefined;
-  const addresses = light?.addresses();
+  const addresses = health?.addressRequest();
   return {
     relayed,
     ...given({ addresses, flows, paths: reported, drill: lastDrill(directory, startDrill) }),
-    ...(light !== undefined && config.is_lighthouse ? { others: true as const } : {}),
+    ...(health !== undefined && config.is_lighthouse ? { others: true as const } : {}),
     ...(isHub(config) ? { tcp: tcpPort({ ...organization, config }) } : {}),
   };
 }
@@ -251,39 +252,39 @@ async function reportBeside(
  */
 export async function followOnce(
   { slug }: Organization,
-  edge: FollowEdge,
+  deps: FollowDeps,
   options: FollowOnceOptions,
 ): Promise<Turn> {
-  const organization = openForRevocations(edge.configRoot, slug);
+  const organization = openForRevocations(deps.configRoot, slug);
   const { damage, directory } = organization;
   if (damage === undefined) keepCopy(organization);
   const state = options.state ?? readSyncState(directory);
-  const engine = await edge.engine();
-  const names = options.names ?? makeNamesKeeper(organization, edge);
-  const asked = await askControlPlane(organization, edge, { ...options, state, names, engine });
-  if ("error" in asked) return handleRefusal(asked.error, organization, edge);
+  const engine = await deps.engine();
+  const names = options.names ?? makeNamesKeeper(organization, deps);
+  const asked = await askControlPlane(organization, deps, { ...options, state, names, engine });
+  if ("error" in asked) return handleRefusal(asked.error, organization, deps);
   const { answer, askNames } = asked;
-  if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
+  if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, deps);
 
   let synced: Promise<Synced> | undefined;
-  const synchronizeOnce = () => (synced ??= synchronize(organization, edge));
-  const { order, notStarted } = await obeyOrder(answer.order, organization, edge, synchronizeOnce);
+  const synchronizeOnce = () => (synced ??= synchronize(organization, deps));
+  const { order, notStarted } = await obeyOrder(answer.order, organization, deps, synchronizeOnce);
   if (answer.move !== undefined)
-    await (await import("./move-control-plane.ts")).obeyMove(answer.move, organization, edge);
+    await (await import("./move-control-plane.ts")).obeyMove(answer.move, organization, deps);
   if (answer.update !== undefined || existsSync(updateOrderPath(directory)))
-    await (await import("./requests/update-orders.ts")).takeUpdateOrder(answer.update, organization, edge);
+    await (await import("./requests/update-orders.ts")).takeUpdateOrder(answer.update, organization, deps);
   if (answer.drill !== undefined)
-    await (await import("./requests/drill-orders.ts")).takeDrill(answer.drill, organization, edge);
+    await (await import("./requests/drill-orders.ts")).takeDrill(answer.drill, organization, deps);
   await names.addAnswer(answer.names, askNames);
   const isNew = async () =>
     answer.config_changed ||
     !isApplied(directory) ||
     (state !== undefined && isOutdated(state.data_plane, engine.next, release())) ||
-    (await namesChanged(state, directory, edge));
+    (await namesChanged(state, directory, deps));
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const sync = synced !== undefined || (await isNew()) ? await synchronizeOnce() : {};
   if (relayedIn(answer)?.paused === true)
-    await (await import("./relayed.ts")).endForwarding(organization, edge.system);
+    await (await import("./relayed.ts")).endForwarding(organization, deps.system);
   // Names, the move and the configuration were taken in any case.
   if (notStarted !== undefined) throw notStarted;
   const accepted = order?.restored === true ? "resumed" : "ok";
@@ -307,23 +308,23 @@ type FollowOnceOptions = Pick<CheckInOptions, "signal" | "state" | "repeatable">
  */
 async function askControlPlane(
   organization: Organization,
-  edge: FollowEdge,
+  deps: FollowDeps,
   { names, engine, ...waiting }: FollowOnceOptions & { names: NamesKeeper; engine: EngineInUse },
 ) {
   const { state, signal } = waiting;
-  const report = await reportNow(edge, engine);
-  const marks = machineMarks(edge.system);
+  const report = await reportNow(deps, engine);
+  const marks = machineMarks(deps.system);
   const ask = (how: CheckInOptions, asked = names.request()) =>
-    edge.withClient((client) =>
+    deps.withClient((client) =>
       checkIn(organization, client, report, { ...how, ...marks, state, names: asked }),
     );
-  const about = await reportBeside(organization, edge);
+  const about = await reportBeside(organization, deps);
   const inForce = withExitReport(
     reportedDataPlane(state?.data_plane, report.startedAt),
     organization.directory,
   );
   const poll = new AbortController();
-  if (waiting.waitS > 0) endOutdated(edge, report, poll).catch(() => undefined);
+  if (waiting.waitS > 0) endOutdated(deps, report, poll).catch(() => undefined);
   const signals = [poll.signal, ...(signal === undefined ? [] : [signal])];
   let answer: CheckinAnswer;
   try {
@@ -334,11 +335,11 @@ async function askControlPlane(
   } finally {
     poll.abort(new Error("Answered"));
   }
-  if (about.paths !== undefined) edge.paths?.answered(answer.paths);
+  if (about.paths !== undefined) deps.paths?.answered(answer.paths);
   if (about.flows !== undefined)
     (await import("./flows.ts")).noteAnswer(organization, about.flows, answer.flows);
-  edge.light?.noteAnswer(answer);
-  edge.onCheckin?.(answer);
+  deps.health?.noteAnswer(answer);
+  deps.onCheckin?.(answer);
   const askNames = async (others: Parameters<typeof ask>[1]) =>
     (await ask({ ...waiting, waitS: 0 }, others)).names;
   return { answer, askNames };
@@ -351,11 +352,11 @@ async function askControlPlane(
 async function obeyRevocationsAlone(
   answer: CheckinAnswer,
   organization: Organization & { damage: Damage },
-  edge: FollowEdge,
+  deps: FollowDeps,
 ): Promise<Turn> {
   const { error } = organization.damage;
   if (answer.order !== undefined) {
-    const order = await acceptAndCarryOut(answer.order, organization, edge).catch((reason: unknown) => {
+    const order = await acceptAndCarryOut(answer.order, organization, deps).catch((reason: unknown) => {
       if (reason === error) return undefined;
       throw reason;
     });
@@ -364,7 +365,7 @@ async function obeyRevocationsAlone(
   let others = "";
   if (answer.config_changed) {
     const { fetchRevocations } = await import("./revocations-alone.ts");
-    others = await fetchRevocations(organization, edge);
+    others = await fetchRevocations(organization, deps);
   }
   const syncError = new AppError(error.code, `${error.message}${others}`, error.details);
   const note = readRevokedNote(organization.directory);
@@ -375,7 +376,7 @@ async function obeyRevocationsAlone(
 async function namesChanged(
   { host_names: known, unresolved }: Partial<SyncState> = {},
   directory: string,
-  { system }: FollowEdge,
+  { system }: FollowDeps,
 ): Promise<boolean> {
   if (unresolved === undefined && known === undefined) return false;
   const { haveChanged, unresolvedOf } = await import("../files/granted/host-names.ts");
@@ -388,16 +389,16 @@ async function namesChanged(
 
 type Synced = Pick<Turn, "sync" | "syncError">;
 
-async function synchronize(organization: Organization, edge: FollowEdge): Promise<Synced> {
-  const { control, command, log, system, isAsked = false } = edge;
+async function synchronize(organization: Organization, deps: FollowDeps): Promise<Synced> {
+  const { control, command, log, system, isAsked = false } = deps;
   // Loaded on demand, like what orders and DNS names need: most check-ins have no news.
   const { syncOrganization } = await import("./sync.ts");
   try {
-    const engine = await edge.engine();
-    const sync = await edge.withClient((client) =>
+    const engine = await deps.engine();
+    const sync = await deps.withClient((client) =>
       syncOrganization(organization, { client, control, engine, command, log, system, isAsked }),
     );
-    edge.onSync?.(sync);
+    deps.onSync?.(sync);
     return { sync };
   } catch (error) {
     return { syncError: error };
@@ -405,6 +406,6 @@ async function synchronize(organization: Organization, edge: FollowEdge): Promis
 }
 
 /** Ends early, without an error, on the signal. */
-async function pause(ms: number, { system }: FollowEdge, signal: AbortSignal): Promise<void> {
+async function pause(ms: number, { system }: FollowDeps, signal: AbortSignal): Promise<void> {
   await system.sleep(ms, signal).catch(() => undefined);
 }

@@ -18,11 +18,11 @@ import {
   writeSavedHealth,
   type SavedHealth,
 } from "../health/saved-health.ts";
-import type { FollowEdge } from "./follow.ts";
-import type { OrganizationSettings } from "./organization-edge.ts";
+import type { FollowDeps } from "./follow.ts";
+import type { OrganizationSettings } from "./organization-deps.ts";
 
-/** Values that the work passes on to check-ins. */
-export type Watch = Pick<FollowEdge, "onCheckin" | "paths" | "light">;
+/** What a watched run needs for its check-ins. */
+export type Watch = Pick<FollowDeps, "onCheckin" | "paths" | "health">;
 
 export type Watched = {
   settings: OrganizationSettings;

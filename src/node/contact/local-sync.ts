@@ -10,7 +10,7 @@ import { isChecked, readSyncState, type SyncState } from "../files/generations.t
 import { listOrganizations } from "../files/list-organizations.ts";
 import type { Organization } from "../files/organizations.ts";
 
-type LocalEdge = {
+type LocalSyncDeps = {
   control: OverlayControl;
   engine(): Promise<EngineInUse>;
   command: string;
@@ -26,15 +26,15 @@ type LocalEdge = {
  */
 export function makeLocalSync(
   organization: Organization,
-  edge: LocalEdge,
+  deps: LocalSyncDeps,
 ): () => Promise<SyncState | undefined> {
-  const { control, command, log, system } = edge;
+  const { control, command, log, system } = deps;
   const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
   let failedWith: string[] | undefined;
   return async () => {
     const state = readSyncState(organization.directory);
     if (state === undefined) return undefined;
-    if (await isPortLost(state, edge)) {
+    if (await isPortLost(state, deps)) {
       const { keepPort } = await import("../files/config/rewrite-config.ts");
       await keepPort(organization, undefined, { command, system }).catch(() => undefined);
       log.warn("Another program has taken the UDP port of the engine: it gets another one", {
@@ -55,8 +55,8 @@ export function makeLocalSync(
     if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {
       const { syncOrganization } = await import("./sync.ts");
-      const edgeNow = { client, control, engine: await edge.engine(), command, log, system };
-      const { result } = await syncOrganization(organization, edgeNow);
+      const syncDeps = { client, control, engine: await deps.engine(), command, log, system };
+      const { result } = await syncOrganization(organization, syncDeps);
       failedWith = result === "returned" ? (surroundings ?? []) : undefined;
     } catch (error) {
       failedWith = surroundings ?? [];
@@ -71,7 +71,7 @@ export function makeLocalSync(
 async function presentSurroundings(
   { slug, directory }: Organization,
   { surroundings }: SyncState,
-  system: LocalEdge["system"],
+  system: LocalSyncDeps["system"],
 ): Promise<string[] | undefined> {
   const root = dirname(directory);
   const isAlone = listOrganizations(root).every((each) => each === slug);
@@ -87,7 +87,7 @@ async function presentSurroundings(
 /** The engine is off, and its kept port belongs to another program: it could not start. */
 async function isPortLost(
   { data_plane: plane }: SyncState,
-  { control, system }: LocalEdge,
+  { control, system }: LocalSyncDeps,
 ): Promise<boolean> {
   const port = plane?.port;
   if (port === undefined || (await control.process()) !== undefined) return false;

@@ -16,15 +16,15 @@ import { makeClient } from "./requests/client.ts";
 const Jws = v.pipe(v.string(), v.maxLength(4096));
 
 /** `command`: names the lock's holder in messages of other runs. */
-type Edge = { system: Pick<System, "fetch" | "sleep">; log: Log; command: string };
+type Deps = { system: Pick<System, "fetch" | "sleep">; log: Log; command: string };
 
 /** A refusal changes nothing: the present address works, and the next check-in brings the document again. */
-export async function obeyMove(jws: unknown, organization: Organization, edge: Edge): Promise<void> {
+export async function obeyMove(jws: unknown, organization: Organization, deps: Deps): Promise<void> {
   try {
-    await takeMove(jws, organization, edge);
+    await takeMove(jws, organization, deps);
   } catch (error) {
     const reason = messageOf(error);
-    edge.log.warn("The control plane's new address is not used yet", { team: organization.slug, reason });
+    deps.log.warn("The control plane's new address is not used yet", { team: organization.slug, reason });
   }
 }
 
@@ -32,7 +32,7 @@ export async function obeyMove(jws: unknown, organization: Organization, edge: E
 async function takeMove(
   jws: unknown,
   { slug, directory, config, damage }: Organization,
-  { system, log, command }: Edge,
+  { system, log, command }: Deps,
 ): Promise<void> {
   const pin = join(directory, "api-ca.crt");
   const credentials = readCredentials(directory);

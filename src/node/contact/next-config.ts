@@ -34,7 +34,7 @@ import { readSent, refuseNetworks, type Place } from "../files/config/sent-confi
 import type { Client, Download } from "./requests/client.ts";
 import { checkAnswer } from "./verify-download.ts";
 
-export type SyncEdge = {
+export type SyncDeps = {
   client: Pick<Client, "downloadConfig">;
   control: EngineControl;
   /** Without a path there is no test. Without a version the oldest one is assumed. */
@@ -49,7 +49,7 @@ export type SyncEdge = {
 
 export async function fetchConfig(
   { slug, directory, config }: Organization,
-  { client, isAsked = false }: Pick<SyncEdge, "client" | "isAsked">,
+  { client, isAsked = false }: Pick<SyncDeps, "client" | "isAsked">,
 ): Promise<Download> {
   // The ETag covers the whole set of files. If one is missing, or a user asks because one may be damaged, download all.
   // So also if the seal is another one than was told last: root deleted it, or it is damaged.
@@ -97,7 +97,7 @@ export type Received = Pick<Next, "files" | "serverYml" | "etag" | "configVersio
 export async function verifyFiles(
   { directory, slug, config }: Organization,
   download: Download,
-  edge: SyncEdge,
+  deps: SyncDeps,
 ): Promise<Received | undefined> {
   if (!download.changed) {
     const state = readSyncState(directory);
@@ -112,7 +112,7 @@ export async function verifyFiles(
     nodeKeyPem: readTextIfThere(join(directory, "node.key")) ?? "",
     slug,
     nodeId: config.node_id,
-    now: edge.system.now(),
+    now: deps.system.now(),
   });
   const pinned = await keepOrderKey(config, received, answer.order_key_proof);
   const nodeConfig = `${JSON.stringify(pinned, null, 2)}\n`;
@@ -129,16 +129,16 @@ export async function verifyFiles(
 export async function prepareNext(
   organization: Organization,
   download: Download,
-  edge: SyncEdge,
+  deps: SyncDeps,
 ): Promise<Next | undefined> {
-  const received = await verifyFiles(organization, download, edge);
-  return received === undefined ? undefined : completeNext(organization, received, edge);
+  const received = await verifyFiles(organization, download, deps);
+  return received === undefined ? undefined : completeNext(organization, received, deps);
 }
 
 async function placeOf(
   { directory, slug }: Pick<Organization, "directory" | "slug">,
   { files }: Pick<Received, "files">,
-  { system, engine }: SyncEdge,
+  { system, engine }: SyncDeps,
 ): Promise<Omit<Place, "seal">> {
   const machine = await readMachine(directory, system);
   return { directory, slug, hostCrt: files["host.crt"], machine, engine: engine.next };
@@ -147,34 +147,34 @@ async function placeOf(
 export async function completeNext(
   organization: Organization,
   received: Received,
-  edge: SyncEdge,
+  deps: SyncDeps,
 ): Promise<Next> {
   const { directory } = organization;
   const { isNew, ...sealed } = received;
   const seal = await sealInForce(directory, organization.slug);
   const rest = { ...sealed, files: await underSeal(seal, received.files, () => presentFiles(directory)) };
-  const place = { ...(await placeOf(organization, rest, edge)), seal };
-  if (isNew) refuseNetworks(place, edge.log);
+  const place = { ...(await placeOf(organization, rest, deps)), seal };
+  if (isNew) refuseNetworks(place, deps.log);
   const sent = readSent(received.serverYml, place);
-  const { config, leftOut, unresolved } = await withoutUnresolved(sent.config, edge.system);
+  const { config, leftOut, unresolved } = await withoutUnresolved(sent.config, deps.system);
   const checked = { surroundings: sent.surroundings, leftOut: [...sent.leftOut, ...leftOut], unresolved };
   const known = readSyncState(directory)?.host_names ?? {};
   const names = await resolveNames(
     config,
-    edge.engine.version,
+    deps.engine.version,
     known,
-    edge.system,
+    deps.system,
     maskedNetworks(rest.files["host.crt"]),
   );
-  const localApi = can(edge.engine.version, "local_api");
+  const localApi = can(deps.engine.version, "local_api");
   const basis = {
-    engine: edge.engine.next,
+    engine: deps.engine.next,
     kernel: place.machine.kernel,
     sent: config,
     own: readOverrides(directory),
     trial: readTrial(directory),
   };
-  const dataPlane = decideDataPlane(basis, readSyncState(directory)?.data_plane, edge.system.now());
+  const dataPlane = decideDataPlane(basis, readSyncState(directory)?.data_plane, deps.system.now());
   const configYml = finishConfig(config, directory, { names, localApi, dataPlane });
   return { ...rest, sent: config, told: sent.told, ...checked, configYml, names, localApi, dataPlane };
 }

@@ -8,7 +8,7 @@ import type { OverlayControl } from "../engine/engine.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 
-type OrderEdge = { control: OverlayControl; log: Log; system: Pick<System, "now"> };
+type OrderDeps = { control: OverlayControl; log: Log; system: Pick<System, "now"> };
 
 /**
  * Carries the order out, or goes on with an interrupted restore. `notStarted`: the order holds, but the engine did not
@@ -17,14 +17,14 @@ type OrderEdge = { control: OverlayControl; log: Log; system: Pick<System, "now"
 export async function obeyOrder(
   jws: string | undefined,
   organization: Organization,
-  edge: OrderEdge,
+  deps: OrderDeps,
   synchronizeOnce: () => Promise<unknown>,
 ) {
   const start = async () => {
     await synchronizeOnce();
-    await edge.control.start();
+    await deps.control.start();
   };
-  const restoring = { ...edge, control: { ...edge.control, start } };
+  const restoring = { ...deps, control: { ...deps.control, start } };
   try {
     const order =
       jws === undefined
@@ -46,17 +46,17 @@ type Revoked = { result: "revoked"; action: "none" | "stopped" | "started"; reas
 export async function handleRefusal(
   error: unknown,
   organization: Organization,
-  edge: OrderEdge,
+  deps: OrderDeps,
 ): Promise<Revoked> {
   if (!(error instanceof AppError)) throw error;
   const { carryOut, orderKeysOf } = await import("../files/orders.ts");
   const { order } = error.details;
   if (order !== undefined) {
-    const { action, isRevocation, reason } = await acceptAndCarryOut(order, organization, edge);
+    const { action, isRevocation, reason } = await acceptAndCarryOut(order, organization, deps);
     if (isRevocation) return { result: "revoked", action, reason };
   } else if (orderKeysOf(organization).length === 0 && unsignedRefusals.includes(error.code)) {
     const order = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
-    const { action, unsaved } = await carryOut(order, organization, edge.control, edgeOf(edge));
+    const { action, unsaved } = await carryOut(order, organization, deps.control, carryOutDeps(deps));
     return { result: "revoked", action, reason: reasonWith(unsaved, error.message) };
   }
   throw error;
@@ -70,12 +70,17 @@ const unsignedRefusals: readonly string[] = [
   "node_revoked",
 ];
 
-export async function acceptAndCarryOut(jws: string, organization: Organization, edge: OrderEdge) {
+export async function acceptAndCarryOut(jws: string, organization: Organization, deps: OrderDeps) {
   const { directory } = organization;
   const { acceptOrder, carryOut } = await import("../files/orders.ts");
   const { order, unsaved: unstored } = await acceptOrder(jws, organization);
   const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
-  const { action, unsaved = unstored } = await carryOut(order, organization, edge.control, edgeOf(edge));
+  const { action, unsaved = unstored } = await carryOut(
+    order,
+    organization,
+    deps.control,
+    carryOutDeps(deps),
+  );
   const isRevocation = order.action === "revoke";
   const reason = reasonWith(unsaved, order.reason);
   return { action, isRevocation, reason, restored: wasStopped && !isRevocation };
@@ -88,14 +93,14 @@ function reasonWith(unsaved: AppError | undefined, reason: string): string {
 }
 
 /** Continues an interrupted restore: the control plane stops repeating the order once the configuration arrived. */
-async function finishRestore(organization: Organization, edge: OrderEdge) {
+async function finishRestore(organization: Organization, deps: OrderDeps) {
   if (readRestoredNote(organization.directory) === undefined) return undefined;
   const { carryOut } = await import("../files/orders.ts");
   const order = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
-  const { action } = await carryOut(order, organization, edge.control, edgeOf(edge));
+  const { action } = await carryOut(order, organization, deps.control, carryOutDeps(deps));
   return { action, isRevocation: false, reason: "", restored: true };
 }
 
-function edgeOf({ system, log }: OrderEdge): { now(): number; log: Log } {
+function carryOutDeps({ system, log }: OrderDeps): { now(): number; log: Log } {
   return { now: () => system.now(), log };
 }

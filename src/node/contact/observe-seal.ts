@@ -12,7 +12,7 @@ import { objectionsOf } from "../files/granted/sealed.ts";
 import { isSealMarked } from "../files/granted/seal-files.ts";
 import { damagedSeal, type TakenSeal } from "../files/held-seal.ts";
 import type { Organization } from "../files/organizations.ts";
-import type { Next, SyncEdge } from "./next-config.ts";
+import type { Next, SyncDeps } from "./next-config.ts";
 
 type Sealed = Pick<Organization, "directory" | "slug">;
 type Seen = NonNullable<SyncState["seal"]>;
@@ -33,7 +33,7 @@ export function compareWithSeal(
   { directory, slug }: Sealed,
   taken: TakenSeal,
   { files, told, isNew }: { files: ConfigFiles; told: Next["told"]; isNew: boolean },
-  { log }: Pick<SyncEdge, "log">,
+  { log }: Pick<SyncDeps, "log">,
 ): SyncState["seal"] {
   const { held, refusal } = taken;
   if (held === undefined && refusal === undefined) return undefined;

@@ -19,7 +19,7 @@ import { readMachine } from "../files/granted/machine.ts";
 import { keepFormerRoutes } from "../files/permissions.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/config/sent-config.ts";
 import { testText } from "./engine-switch.ts";
-import type { SyncEdge } from "./next-config.ts";
+import type { SyncDeps } from "./next-config.ts";
 
 /** From this version of the rules on, parts of the internet are routed only with root's permission. */
 const publicRoutesRules = 8;
@@ -50,7 +50,7 @@ async function decide<T>(work: () => Promise<T>): Promise<T | undefined> {
  */
 export async function recheckPresent(
   { directory, slug }: { directory: string; slug: string },
-  { engine, log, system }: Pick<SyncEdge, "engine" | "log" | "system">,
+  { engine, log, system }: Pick<SyncDeps, "engine" | "log" | "system">,
 ): Promise<void> {
   const state = readSyncState(directory);
   if (state === undefined || isChecked(state)) return;

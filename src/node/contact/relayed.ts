@@ -10,12 +10,12 @@ import { localApi } from "../engine/local-api.ts";
 import { isForwarding, listenPort } from "../files/config/read-config.ts";
 import type { Organization } from "../files/organizations.ts";
 
-type Edge = Pick<System, "run" | "platform" | "isRoot" | "random" | "sleep">;
+type UsedSystem = Pick<System, "run" | "platform" | "isRoot" | "random" | "sleep">;
 
 /** A relay's counts for the next check-in; undefined where nothing can be counted. */
 export async function relayedReport(
   { slug, directory }: Organization,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<RelayedReport | undefined> {
   return readRelayed(slug, listenPort(directory), system);
 }
@@ -26,7 +26,7 @@ export async function relayedReport(
  */
 export async function endForwarding(
   { directory }: Pick<Organization, "directory">,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<void> {
   if (isForwarding(readTextIfThere(join(directory, "config.yml")) ?? "")) return;
   const api = localApi(controlSocket(directory), system);

@@ -25,9 +25,9 @@ import { readOwnYaml, readYaml } from "../files/config/read-yaml.ts";
 import type { WithClient } from "./requests/connection.ts";
 import { reloadOrRestart, switchOrRollBack } from "./engine-switch.ts";
 
-type RevocationEdge = { control: EngineControl; log: Log };
+type RevocationDeps = { control: EngineControl; log: Log };
 
-type FetchEdge = RevocationEdge & {
+type FetchDeps = RevocationDeps & {
   withClient: WithClient;
   command: string;
   system: Pick<System, "now" | "sleep">;
@@ -37,18 +37,18 @@ type FetchEdge = RevocationEdge & {
  * For an organization whose node-config.json is damaged: it takes nothing from the newest configuration but the
  * revocations. Returns the end of the sentence that reports the damage; never throws.
  */
-export async function fetchRevocations(organization: Organization, edge: FetchEdge): Promise<string> {
+export async function fetchRevocations(organization: Organization, deps: FetchDeps): Promise<string> {
   const { directory, slug, config } = organization;
   try {
-    const download = await edge.withClient((client) =>
+    const download = await deps.withClient((client) =>
       client.downloadConfig(slug, config.node_id, undefined),
     );
     if (!download.changed) return "";
-    return await withLock(directory, edge.command, edge.system, () =>
-      applySentRevocations(organization, download.answer.files["config.yml"], edge),
+    return await withLock(directory, deps.command, deps.system, () =>
+      applySentRevocations(organization, download.answer.files["config.yml"], deps),
     );
   } catch (error) {
-    return notInForce(slug, error, edge.log);
+    return notInForce(slug, error, deps.log);
   }
 }
 
@@ -66,17 +66,17 @@ function notInForce(slug: string, error: unknown, log: Log): string {
 export async function applySentRevocations(
   organization: Pick<Organization, "directory" | "slug">,
   configYml: string,
-  edge: RevocationEdge,
+  deps: RevocationDeps,
 ): Promise<string> {
   let sent: YamlMap;
   try {
     const parsed = readYaml(configYml, "The configuration that the control plane sent");
     sent = allowedConfig({ pki: parsed["pki"] ?? {} }, () => undefined);
   } catch (error) {
-    notInForce(organization.slug, error, edge.log);
+    notInForce(organization.slug, error, deps.log);
     return "; its revocations are NOT in force, as they cannot be read";
   }
-  return applyRevocations(organization, sent, edge);
+  return applyRevocations(organization, sent, deps);
 }
 
 /**
@@ -87,7 +87,7 @@ export async function applySentRevocations(
 export async function applyRevocations(
   { directory, slug }: { directory: string; slug: string },
   sent: YamlMap,
-  { control, log }: RevocationEdge,
+  { control, log }: RevocationDeps,
 ): Promise<string> {
   const blocked = blocklistOf(sent);
   try {

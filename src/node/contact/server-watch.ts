@@ -32,7 +32,7 @@ import { exchangeProbes, restoreProbes, savedHealthDirectory } from "../health/s
 import type { HealthRecord, Watch, Watched } from "./health-record.ts";
 import type { KeepContext } from "../edge/bring-edge.ts";
 import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
-import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
+import { examineEngine, organizationDeps, type OrganizationSettings } from "./organization-deps.ts";
 
 const logLines = 500;
 const monotonic = () => performance.now();
@@ -212,7 +212,7 @@ export async function watchHealth<T>(
   const { slug } = organization;
   const { directory } = record;
   const command = `${brand.executable} check-auth`;
-  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  const { control } = organizationDeps(organization, settings, { system, log, command, versionOf });
   const acting = { settings, system, log, versionOf, command, control };
   const healer = makeServerHealer(organization, directory, acting);
   const hanging = makeServerHang(organization, directory, acting);
@@ -240,7 +240,9 @@ export async function watchHealth<T>(
     : Promise.resolve();
   try {
     const paths = reporterOf(health, healer.healings, directory, slug, system);
-    return await withHealth(health, () => work({ onCheckin: record.onCheckin, paths, light: health.light }));
+    return await withHealth(health, () =>
+      work({ onCheckin: record.onCheckin, paths, health: health.reporter }),
+    );
   } finally {
     ended.abort(new Error("Done"));
     await Promise.all([saving, beside]);

@@ -10,21 +10,21 @@ import type { Step } from "../../base/plan.ts";
 import { planSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import { generationFiles, presentFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
-import { fetchConfig, prepareNext, type Next, type SyncEdge } from "./next-config.ts";
+import { fetchConfig, prepareNext, type Next, type SyncDeps } from "./next-config.ts";
 import { changeNeeds, isPresent } from "./sync.ts";
 
 /** `renews`: a renewal comes before it, which replaces the node's certificates. */
 export async function planSync(
   organization: Organization,
-  edge: SyncEdge,
+  deps: SyncDeps,
   { renews = false } = {},
 ): Promise<Step[]> {
   const { slug, directory, config } = organization;
   const url =
     readCredentials(directory).api_base + apiPath(nodeCallsApi.download, { slug, id: config.node_id });
   const first: Step[] = [{ step: "request", method: "GET", url }, ...planSocketDirectory(directory)];
-  const download = await fetchConfig(organization, edge);
-  const next = await prepareNext(organization, download, edge);
+  const download = await fetchConfig(organization, deps);
+  const next = await prepareNext(organization, download, deps);
   const files: Record<string, string | undefined> = filesAfter(next, directory);
   const steps = generationFiles.flatMap((name): Step[] => {
     const content = files[name];
@@ -34,7 +34,7 @@ export async function planSync(
     return content === undefined ? [] : [planFile(path, content, 0o644)];
   });
   if (steps.every((step) => step.step === "file" && step.change === "same")) return [...first, ...steps];
-  return [...first, ...(await runs(directory, next, edge)), ...steps];
+  return [...first, ...(await runs(directory, next, deps)), ...steps];
 }
 
 /** Unchanged files are not written again, for example with another number of the version. */
@@ -50,7 +50,7 @@ const certificates: readonly string[] = ["node.crt", "host.crt"];
 async function runs(
   directory: string,
   next: Next | undefined,
-  { engine, control }: SyncEdge,
+  { engine, control }: SyncDeps,
 ): Promise<Step[]> {
   const path = join(directory, "config.yml");
   const test: Step[] =

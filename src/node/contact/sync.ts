@@ -46,7 +46,7 @@ import {
   verifyFiles,
   type Next,
   type Received,
-  type SyncEdge,
+  type SyncDeps,
 } from "./next-config.ts";
 import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
 import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
@@ -68,26 +68,26 @@ export type SyncResult = {
 };
 
 /** Throws for failures of network or control plane. A configuration that fails here is a result, not an error. */
-export async function syncOrganization(organization: Organization, edge: SyncEdge): Promise<SyncResult> {
+export async function syncOrganization(organization: Organization, deps: SyncDeps): Promise<SyncResult> {
   const { slug, directory } = organization;
-  const fetched = await fetchConfig(organization, edge);
-  return withLock(directory, edge.command, edge.system, async () => {
+  const fetched = await fetchConfig(organization, deps);
+  return withLock(directory, deps.command, deps.system, async () => {
     finishSwitch(directory);
     // Written whatever engine runs: the unit of the next one gets this directory at its start.
     makeSocketDirectory(directory);
-    await recheckPresent({ directory, slug }, edge);
+    await recheckPresent({ directory, slug }, deps);
     // Another run applied a newer version meanwhile. Download only once more: a restored server may have lost versions.
-    const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
+    const download = isOlder(fetched, directory) ? await fetchConfig(organization, deps) : fetched;
     const present = {
       organization: openOrganization(join(directory, ".."), slug),
       text: configText(directory),
     };
-    const next = await prepareOrRevoke(present.organization, download, edge);
+    const next = await prepareOrRevoke(present.organization, download, deps);
     const before = (readSyncState(directory)?.left_out ?? []).filter(({ key }) => key !== wholeConfiguration);
     const leftOut = next?.leftOut ?? before;
-    warnOfLeftOut(slug, before, leftOut, edge.log);
+    warnOfLeftOut(slug, before, leftOut, deps.log);
     if (next === undefined || isPresent(next, directory)) {
-      const failed = isApplied(directory) ? undefined : await applyPresent(slug, directory, next, edge);
+      const failed = isApplied(directory) ? undefined : await applyPresent(slug, directory, next, deps);
       if (failed !== undefined) return failed;
       const configVersion = noteState(directory, download, next);
       return { result: "same", configVersion, restartPending: [], leftOut };
@@ -95,8 +95,8 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
     return applyOrRevoke(
       present.organization,
       next,
-      { text: present.text, version: edge.engine.running },
-      edge,
+      { text: present.text, version: deps.engine.running },
+      deps,
     );
   });
 }
@@ -113,26 +113,26 @@ function isOlder(download: Download, directory: string): boolean {
 async function prepareOrRevoke(
   organization: Organization,
   download: Download,
-  edge: SyncEdge,
+  deps: SyncDeps,
 ): Promise<Next | undefined> {
   const { compareWithSeal, tellUnrendered } = await import("./observe-seal.ts");
   let received: Received | undefined;
   let taken: TakenSeal | undefined;
   try {
-    received = await verifyFiles(organization, download, edge);
+    received = await verifyFiles(organization, download, deps);
     if (received === undefined) return undefined;
     const sent = download.changed ? download.answer.seals : undefined;
     // Before anything is rendered. After a kill in between, its hash differs from the one in sync.json.
-    taken = takeSeals(sent, organization.directory, edge.system.now());
-    const next = await completeNext(organization, received, edge);
-    const seal = compareWithSeal(organization, taken, { ...received, told: next.told }, edge);
+    taken = takeSeals(sent, organization.directory, deps.system.now());
+    const next = await completeNext(organization, received, deps);
+    const seal = compareWithSeal(organization, taken, { ...received, told: next.told }, deps);
     return { ...next, ...given({ seal }) };
   } catch (error) {
-    const held = taken ?? takeSeals(undefined, organization.directory, edge.system.now());
+    const held = taken ?? takeSeals(undefined, organization.directory, deps.system.now());
     tellUnrendered(organization, held, error);
     const sent = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
-    const revocations = sent === undefined ? "" : await applySentRevocations(organization, sent, edge);
-    if (received !== undefined) await applyCertificates(organization, received.files, edge);
+    const revocations = sent === undefined ? "" : await applySentRevocations(organization, sent, deps);
+    if (received !== undefined) await applyCertificates(organization, received.files, deps);
     if (!(error instanceof AppError)) throw error;
     throw new AppError(error.code, `${error.message}${revocations}`, { ...error.details, cause: error });
   }
@@ -143,7 +143,7 @@ async function applyPresent(
   slug: string,
   directory: string,
   next: Next | undefined,
-  { control, log }: SyncEdge,
+  { control, log }: SyncDeps,
 ): Promise<SyncResult | undefined> {
   try {
     // A restart, because the changes since the engine's last reload are unknown.
@@ -164,31 +164,31 @@ async function applyOrRevoke(
   organization: Organization,
   next: Next,
   present: { text: string; version: string | undefined },
-  edge: SyncEdge,
+  deps: SyncDeps,
 ): Promise<SyncResult> {
   const { directory } = organization;
-  const digest = digestOf(next, edge.engine);
-  const known = edge.isAsked === true ? undefined : recentRefusal(directory, digest, edge.system.now());
+  const digest = digestOf(next, deps.engine);
+  const known = deps.isAsked === true ? undefined : recentRefusal(directory, digest, deps.system.now());
   if (known !== undefined) {
-    const revocations = await applyRevocations(organization, next.sent, edge);
+    const revocations = await applyRevocations(organization, next.sent, deps);
     const reason = `${known.reason}${revocations}`;
     noteRefused(directory, reason, known);
     return { ...returned(directory, next), reason };
   }
   let result: SyncResult;
   try {
-    result = await apply(organization, next, present, edge);
+    result = await apply(organization, next, present, deps);
   } catch (error) {
-    await applyRevocations(organization, next.sent, edge);
+    await applyRevocations(organization, next.sent, deps);
     throw error;
   }
   if (result.reason === undefined) return result;
-  const revocations = await applyRevocations(organization, next.sent, edge);
-  const certificates = await applyCertificates(organization, next.files, edge);
+  const revocations = await applyRevocations(organization, next.sent, deps);
+  const certificates = await applyCertificates(organization, next.files, deps);
   const reason = `${result.reason}${revocations}${certificates.text}`;
   // Only a refusal by the running engine is kept: the engine's test disturbs no tunnel.
   const isByRunning = result.reached === true || certificates.reached;
-  const at = formatTime(edge.system.now());
+  const at = formatTime(deps.system.now());
   noteRefused(directory, reason, isByRunning ? { digest, reason: result.reason, at } : undefined);
   return { ...result, reason };
 }
@@ -228,11 +228,11 @@ async function apply(
   organization: Organization,
   next: Next,
   present: { text: string; version: string | undefined },
-  edge: SyncEdge,
+  deps: SyncDeps,
 ): Promise<SyncResult> {
   const { directory } = organization;
   const previous = currentGeneration(directory);
-  const now = formatTime(edge.system.now());
+  const now = formatTime(deps.system.now());
   const before = readSyncState(directory);
   const certificatesChangedAt = changesCertificates(directory, next) ? now : before?.certificates_changed_at;
   const state = {
@@ -249,8 +249,8 @@ async function apply(
   const name = stageGeneration(directory, files, state, next.serverYml);
   const failed = returned(directory, next);
   try {
-    const { path } = edge.engine;
-    if (path !== undefined) await testStaged(directory, name, next, path, edge.system);
+    const { path } = deps.engine;
+    if (path !== undefined) await testStaged(directory, name, next, path, deps.system);
   } catch (error) {
     dropGeneration(directory, name);
     // Only an error of the engine itself proves that the configuration is bad.
@@ -264,19 +264,19 @@ async function apply(
   try {
     switchGeneration(directory, name);
     reached = true;
-    await reloadOrRestart(edge.control, restart);
+    await reloadOrRestart(deps.control, restart);
   } catch (error) {
-    edge.log.warn("The new configuration failed; rolling back to the previous one", {
+    deps.log.warn("The new configuration failed; rolling back to the previous one", {
       reason: messageOf(error),
     });
-    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, edge.control);
+    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, deps.control);
     if (!reached) throw error;
     return { ...failed, reason: messageOf(error), reached };
   }
   markApplied(directory);
   pruneGenerations(directory);
   for (const each of unresolved(next.names)) {
-    edge.log.warn("Cannot resolve the public address of a node; config.yml leaves it out", { name: each });
+    deps.log.warn("Cannot resolve the public address of a node; config.yml leaves it out", { name: each });
   }
   const { configVersion, leftOut } = next;
   return { result: "changed", configVersion, restartPending: restart ? [] : later, leftOut };
@@ -309,7 +309,7 @@ async function testStaged(
   name: string,
   { sent, names, localApi, dataPlane }: Next,
   engine: string,
-  system: SyncEdge["system"],
+  system: SyncDeps["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
   const test: TestOverrides = async (own = {}) => {

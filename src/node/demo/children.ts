@@ -14,18 +14,18 @@ import { identifyProcess } from "../../platform/process-identity.ts";
 import type { Network } from "./network.ts";
 import { openPlain } from "../../base/open-file.ts";
 
-type Edge = Pick<System, "env" | "executable" | "sleep" | "platform">;
+type UsedSystem = Pick<System, "env" | "executable" | "sleep" | "platform">;
 
 /** An engine that does not end at SIGTERM is killed after this time. */
 const stopsWithinMs = 10_000;
 
 export class Children {
   readonly #network: Network;
-  readonly #system: Edge;
+  readonly #system: UsedSystem;
   readonly #env: Record<string, string>;
   readonly #running = new Set<Bun.Subprocess>();
 
-  constructor(network: Network, system: Edge) {
+  constructor(network: Network, system: UsedSystem) {
     this.#network = network;
     this.#system = system;
     this.#env = childEnvironment(system.env);

@@ -184,7 +184,7 @@ function follow(
   const organization = openOrganization(root, slug);
   const withClient = connectOrganization(organization, system, log);
   const versionOf = rememberVersions(system);
-  const edge = {
+  const deps = {
     configRoot: root,
     withClient,
     control,
@@ -193,7 +193,7 @@ function follow(
     log,
     system,
   };
-  return followOrganization(organization, edge, { signal });
+  return followOrganization(organization, deps, { signal });
 }
 
 /** A node that was not deleted must stay connected. */

@@ -31,7 +31,7 @@ import { isHub } from "../../protocol/routing/roles.ts";
 
 const run = brand.executable;
 
-type Edge = {
+type Deps = {
   system: Pick<System, "lookup" | "sleep" | "machineState" | "env">;
   open: OpenEcho;
   /** The organization's status after a probe; undefined if this user may not see it. */
@@ -43,19 +43,19 @@ type Edge = {
 
 const milliseconds = (ms: number) => (ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.round(ms)} ms`);
 
-export async function netcheck(organization: Organization, edge: Edge): Promise<Check[]> {
+export async function netcheck(organization: Organization, deps: Deps): Promise<Check[]> {
   const { slug, directory } = organization;
   const { hubs, isLighthouse } = roles(organization);
-  const hubAnswers = await askHubs(hubs, edge.system);
-  const observed = await edge.seen();
-  const api = localApi(controlSocket(directory), edge.system);
+  const hubAnswers = await askHubs(hubs, deps.system);
+  const observed = await deps.seen();
+  const api = localApi(controlSocket(directory), deps.system);
   const own = organization.config.ip_address;
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
   // A lighthouse's configuration names the others without their roles.
   const asking = hubs.filter((hub) => isLighthouse || isHub(hub));
-  const plane = edge.controlPlane();
+  const plane = deps.controlPlane();
   const isPlaneSilent = isSilent(plane);
-  const judged = await examineFindings(organization, observed, edge.system, { isPlaneSilent });
+  const judged = await examineFindings(organization, observed, deps.system, { isPlaneSilent });
   const checks = await Promise.all([
     runCheck("udp", slug, async () =>
       udp(hubAnswers, {
@@ -66,18 +66,18 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
         byTcp: tcpShown(directory),
       }),
     ),
-    runCheck("tcp", slug, () => tcp(organization, edge.system)),
+    runCheck("tcp", slug, () => tcp(organization, deps.system)),
     runCheck("mapping", slug, () =>
       isLighthouse
         ? skipped("A lighthouse reports to no other, so none says where it sees this node")
-        : mapping(own, lighthouses, api, edge).catch((error: unknown) =>
-            withoutReport(slug, error, observed, edge),
+        : mapping(own, lighthouses, api, deps).catch((error: unknown) =>
+            withoutReport(slug, error, observed, deps),
           ),
     ),
     runCheck("port_mapping", slug, () => portMapping(organization)),
     runCheck("round_trips", slug, () => roundTrips(hubAnswers)),
     runCheck("mtu", slug, async () =>
-      mtu(organization, await pathsOf(asking, organization, api), observed, edge),
+      mtu(organization, await pathsOf(asking, organization, api), observed, deps),
     ),
     runCheck("control_plane", slug, () => plane),
   ]);
@@ -94,7 +94,7 @@ async function withoutReport(
   slug: string,
   error: unknown,
   seen: Seen | undefined,
-  { engine }: Edge,
+  { engine }: Deps,
 ): Promise<Finding> {
   if (!(error instanceof AppError) || !isAbsent(error)) throw error;
   const { isRunning, running } = await engine();
@@ -128,7 +128,7 @@ function udp(asked: readonly Asked[], { isLighthouse, slug, seen, isPlaneSilent,
 }
 
 /** Whether lighthouses and relays would answer by TCP, if UDP were blocked. */
-async function tcp(organization: Organization, system: Edge["system"]): Promise<Finding> {
+async function tcp(organization: Organization, system: Deps["system"]): Promise<Finding> {
   if (organization.config.is_lighthouse) return skipped("This node is a lighthouse: others come to it");
   const ways = tcpHubs(organization);
   if (ways.length === 0)
@@ -149,7 +149,7 @@ async function mapping(
   own: string,
   lighthouses: readonly string[],
   api: Pick<LocalApi, "queryLighthouse">,
-  { system }: Edge,
+  { system }: Deps,
 ): Promise<Finding> {
   if (lighthouses.length === 0) return skipped("There is no lighthouse that could see this node");
   let known: KnownAddresses = {};
@@ -214,7 +214,7 @@ async function mtu(
   { slug, directory, config }: Organization,
   paths: readonly { overlay: string; name: string }[],
   seen: Seen | undefined,
-  { open, system }: Edge,
+  { open, system }: Deps,
 ): Promise<Finding> {
   const [first] = paths;
   if (first === undefined) return skipped("There is no lighthouse, relay or peer to send to");

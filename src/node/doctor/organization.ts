@@ -36,11 +36,7 @@ import { findEngine, type EngineFile } from "../engine/overlay.ts";
 import { setClock } from "../health/findings.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { readSent } from "../files/config/sent-config.ts";
-import {
-  examineEngine,
-  makeOrganizationEdge,
-  type OrganizationSettings,
-} from "../contact/organization-edge.ts";
+import { examineEngine, organizationDeps, type OrganizationSettings } from "../contact/organization-deps.ts";
 import { describeMember, examineMembers } from "../update/overlay-switch.ts";
 import { controlPlane, isSilent } from "./control-plane.ts";
 import { portMapping } from "./port-mapping.ts";
@@ -78,7 +74,7 @@ function registerAgain({ slug, directory, config }: Organization): string {
 const dayS = 86_400;
 
 /** `seen`: what `status` says of the organization; undefined if this user may not see it. */
-type Edge = {
+type Deps = {
   settings: OrganizationSettings;
   system: System;
   log: Log;
@@ -87,40 +83,40 @@ type Edge = {
   engineLog(organization: Organization): Promise<readonly string[] | undefined>;
 };
 
-export async function examineOrganization(slug: string, edge: Edge): Promise<Check[]> {
+export async function examineOrganization(slug: string, deps: Deps): Promise<Check[]> {
   let organization: Organization;
   try {
-    organization = openOrganization(edge.settings.configRoot, slug);
+    organization = openOrganization(deps.settings.configRoot, slug);
   } catch (error) {
     return [await runCheck("files", slug, () => Promise.reject(error))];
   }
-  const hasEngine = findEngine(edge.settings, edge.system) !== undefined;
+  const hasEngine = findEngine(deps.settings, deps.system) !== undefined;
   const again = registerAgain(organization);
-  const plane = controlPlane(organization, edge);
+  const plane = controlPlane(organization, deps);
   const isPlaneSilent = isSilent(plane);
-  const traffic = examineTraffic(organization, edge.seen, edge.system, { hasEngine, isPlaneSilent });
+  const traffic = examineTraffic(organization, deps.seen, deps.system, { hasEngine, isPlaneSilent });
   const checks = await Promise.all([
     runCheck("files", slug, () => files(organization)),
     runCheck("access", slug, () => access(organization)),
     runCheck("keys", slug, () => keys(organization), again),
-    runCheck("certificate", slug, () => certificate(organization, edge.system.now()), sync),
+    runCheck("certificate", slug, () => certificate(organization, deps.system.now()), sync),
     runCheck(
       "node-certificate",
       slug,
-      () => nodeCertificate(organization, edge.system.now()),
+      () => nodeCertificate(organization, deps.system.now()),
       `${sync}, else ${again}`,
     ),
-    runCheck("configuration", slug, () => configuration(organization, edge), remedyOfRefusal(organization)),
-    runCheck("permissions", slug, () => permissions(organization, edge.system)),
-    runCheck("engine", slug, () => engineOf(organization, edge)),
-    runCheck("offloads", slug, () => offloads(organization, edge)),
+    runCheck("configuration", slug, () => configuration(organization, deps), remedyOfRefusal(organization)),
+    runCheck("permissions", slug, () => permissions(organization, deps.system)),
+    runCheck("engine", slug, () => engineOf(organization, deps)),
+    runCheck("offloads", slug, () => offloads(organization, deps)),
     runCheck("blocklist", slug, () => blocklist(organization)),
-    runCheck("port", slug, () => port(organization, edge)),
+    runCheck("port", slug, () => port(organization, deps)),
     runCheck("port-mapping", slug, () => portMapping(organization)),
-    runCheck("route", slug, () => route(organization, edge)),
-    runCheck("relay-traffic", slug, () => relayTraffic(organization, edge.system)),
+    runCheck("route", slug, () => route(organization, deps)),
+    runCheck("relay-traffic", slug, () => relayTraffic(organization, deps.system)),
     runCheck("meeting", slug, async () =>
-      meeting(organization, await edge.engineLog(organization), edge.system.now()),
+      meeting(organization, await deps.engineLog(organization), deps.system.now()),
     ),
     runCheck("control-plane", slug, () => plane),
   ]);
@@ -213,7 +209,7 @@ async function nodeCertificate({ directory, config, slug }: Organization, now: n
 
 async function configuration(
   { directory, slug }: Organization,
-  { settings, system }: Edge,
+  { settings, system }: Deps,
 ): Promise<Finding> {
   const path = join(directory, "config.yml");
   const source = readTextIfThere(generationFile(directory, "server.yml"));
@@ -257,7 +253,7 @@ function remedyOfRefusal({ directory }: Organization): string {
 }
 
 /** After an update, a rollback or a package's upgrade an organization runs the former engine until it is restarted. */
-async function engineOf(organization: Organization, { settings, system }: Edge): Promise<Finding> {
+async function engineOf(organization: Organization, { settings, system }: Deps): Promise<Finding> {
   const versionOf = rememberVersions(system);
   const found = findEngine(settings, system);
   const lost = await lostEngine(organization, found, { settings, system }, versionOf);
@@ -280,7 +276,7 @@ async function engineOf(organization: Organization, { settings, system }: Edge):
 async function lostEngine(
   organization: Organization,
   found: EngineFile | undefined,
-  { settings, system }: Pick<Edge, "settings" | "system">,
+  { settings, system }: Pick<Deps, "settings" | "system">,
   versionOf: VersionOf,
 ): Promise<Finding | undefined> {
   const { process } = await examineEngine(organization, settings, system);
@@ -296,7 +292,7 @@ async function lostEngine(
 }
 
 /** How the engine exchanges packets with the kernel: most of its throughput. */
-async function offloads(organization: Organization, { settings, system }: Edge): Promise<Finding> {
+async function offloads(organization: Organization, { settings, system }: Deps): Promise<Finding> {
   const plane = readSyncState(organization.directory)?.data_plane;
   if (plane === undefined) return skipped("not decided yet: the next check-in decides");
   const { process } = await examineEngine(organization, settings, system);
@@ -323,7 +319,7 @@ export function blocklist(organization: Pick<Organization, "directory" | "slug">
   return warn(evidence, remedy);
 }
 
-async function port({ slug, directory }: Organization, { settings }: Edge): Promise<Finding> {
+async function port({ slug, directory }: Organization, { settings }: Deps): Promise<Finding> {
   const engines = readEnginePorts(settings.configRoot);
   const number = engines.find((each) => each.slug === slug)?.port ?? 0;
   if (number === 0) return ok("the engine uses any free UDP port");
@@ -355,12 +351,12 @@ function relayTraffic({ config }: Organization, system: System): Finding {
 }
 
 /** Another VPN or a second engine can take the network's route, and all traffic with it. */
-async function route(organization: Organization, edge: Edge): Promise<Finding> {
-  if (!isLinux(edge.system)) return skipped("checked only on Linux");
+async function route(organization: Organization, deps: Deps): Promise<Finding> {
+  if (!isLinux(deps.system)) return skipped("checked only on Linux");
   const network = overlayNetworks(organization.directory).find((each) => each.includes("."));
   if (network === undefined) return skipped("the organization has no IPv4 network");
   const device = readSettings(organization).tun?.dev ?? "";
-  const { routes } = await edge.system.machineState();
+  const { routes } = await deps.system.machineState();
   const found = routes.filter((each) => each.network === network).map((each) => each.device);
   const foreign = found.find((name) => name !== device);
   if (foreign !== undefined)
@@ -369,13 +365,13 @@ async function route(organization: Organization, edge: Edge): Promise<Finding> {
       `Disable ${foreign}, then run: ${run} restart ${organization.slug}`,
     );
   if (found.length > 0) return ok(`${network} is routed through ${device}`);
-  return (await isRunning(organization, edge))
+  return (await isRunning(organization, deps))
     ? fail(`the engine runs, but ${network} has no route`, `${run} restart ${organization.slug}`)
     : ok(`no other interface has a route to ${network}`);
 }
 
-function isRunning(organization: Organization, { settings, system, log }: Edge): Promise<boolean> {
-  return makeOrganizationEdge(organization, settings, { system, log, command: "" }).control.running();
+function isRunning(organization: Organization, { settings, system, log }: Deps): Promise<boolean> {
+  return organizationDeps(organization, settings, { system, log, command: "" }).control.running();
 }
 
 /** The keys of config.yml that are compared with the machine. */

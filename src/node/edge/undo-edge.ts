@@ -13,12 +13,12 @@ import { exitRemoval } from "../exit/use-exit.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { routerRemoval } from "../routing/router.ts";
 
-type Edge = Pick<System, "run" | "platform">;
+type UsedSystem = Pick<System, "run" | "platform">;
 
 /** For one organization that leaves. Returns what could not be taken back: that must not keep it. Does not reject. */
 export async function undoEdge(
   place: { slug: string; directory: string },
-  system: Edge,
+  system: UsedSystem,
 ): Promise<NotRemoved[]> {
   try {
     await endMappingOf(place.directory);
@@ -31,7 +31,7 @@ export async function undoEdge(
 /** The plan of undoEdge, without the files of the organization, which are removed whole. */
 export async function planUndoEdge(
   place: { slug: string; directory: string },
-  system: Edge,
+  system: UsedSystem,
 ): Promise<Step[]> {
   const steps = [...planMappingEnd(place.directory), ...planChanges(await undoChanges(place, system))];
   return steps.filter((each) => each.step !== "file" || !each.path.startsWith(`${place.directory}/`));
@@ -40,7 +40,7 @@ export async function planUndoEdge(
 /** `gone`: organizations whose own changes are applied before. */
 async function undoChanges(
   place: { slug: string; directory: string },
-  system: Edge,
+  system: UsedSystem,
   gone: readonly string[] = [],
 ): Promise<Change[]> {
   return [
@@ -53,7 +53,7 @@ async function undoChanges(
 }
 
 /** For all organizations of this machine. */
-export async function undoAllChanges(configRoot: string, system: Edge): Promise<Change[]> {
+export async function undoAllChanges(configRoot: string, system: UsedSystem): Promise<Change[]> {
   const all: Change[] = [];
   const gone: string[] = [];
   for (const slug of listOrganizations(configRoot)) {
@@ -76,7 +76,10 @@ export const planAllMappingEnds = (configRoot: string): Step[] =>
  * Applies as many as possible, and returns what could not be taken back. A part that ends may take the same back at this moment:
  * so what failed is listed once more.
  */
-export async function applyPossible(list: () => Promise<Change[]>, system: Edge): Promise<NotRemoved[]> {
+export async function applyPossible(
+  list: () => Promise<Change[]>,
+  system: UsedSystem,
+): Promise<NotRemoved[]> {
   const apply = async () => {
     const left: NotRemoved[] = [];
     for (const each of await list()) {

@@ -36,13 +36,13 @@ export type Enrolled = { slug: string; name: string; registrationToken: string }
 
 export type Shown = { address: string; words: readonly string[]; endsInS: number };
 type Asked = { name: string; slug: string | undefined };
-type Edge = { system: Pick<System, "sleep" | "now" | "platform" | "arch"> };
+type Deps = { system: Pick<System, "sleep" | "now" | "platform" | "arch"> };
 
 /** Waits for the user. Throws enrollment_ended, or not_found for a control plane that is too old. */
 export async function awaitConfirmation(
   client: Client,
   { name, slug }: Asked,
-  { system }: Edge,
+  { system }: Deps,
   show: (shown: Shown) => void,
 ): Promise<Enrolled & { keys: Keys }> {
   const { makeCsr } = await import("../../pki/x509.ts");
@@ -90,7 +90,7 @@ async function begin(
 async function poll(
   client: Client,
   { enrollment_token, interval, expires_in }: AnswerOf<typeof enrollmentsApi.create>,
-  system: Edge["system"],
+  system: Deps["system"],
 ): Promise<string> {
   const end = system.now() + expires_in * 1000;
   while (system.now() < end) {

@@ -89,7 +89,7 @@ export type Registration = WaitingOptions & {
 
 export type Registered = { directory: string; answer: RegisterAnswer };
 
-type Edge = Pick<
+type UsedSystem = Pick<
   System,
   | "fetch"
   | "lookup"
@@ -109,7 +109,7 @@ type Edge = Pick<
 export async function register(
   registration: Registration,
   settings: { configRoot: string } & EngineSettings,
-  { system, log }: { system: Edge; log: Log },
+  { system, log }: { system: UsedSystem; log: Log },
 ): Promise<Registered> {
   const { configRoot } = settings;
   const { slug, mode, apiCa, newKeys = false } = registration;
@@ -150,7 +150,7 @@ async function takePlace(
   pending: string,
   directory: string,
   { mode, newKeys = false }: Registration,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<void> {
   const commit = async () => {
     // With new keys this is another node: orders for the former one do not apply.
@@ -162,7 +162,11 @@ async function takePlace(
   await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());
 }
 
-function clientFor({ apiBase, apiCa, allowPlainHttp, credential }: Registration, system: Edge, log: Log) {
+function clientFor(
+  { apiBase, apiCa, allowPlainHttp, credential }: Registration,
+  system: UsedSystem,
+  log: Log,
+) {
   const token = "accessToken" in credential ? credential.accessToken : undefined;
   return makeClient({ base: apiBase, system, log, allowPlainHttp, ...given({ ca: apiCa, token }) });
 }
@@ -172,7 +176,7 @@ async function sendRequest(
   client: Client,
   registration: Registration,
   request: RegisterRequest,
-  { system, log }: { system: Edge; log: Log },
+  { system, log }: { system: UsedSystem; log: Log },
 ): Promise<RegisterAnswer> {
   const { slug, replaces } = registration;
   const approved = makeApproved(registration, request, system);
@@ -295,7 +299,7 @@ async function makeRequest(
   name: string,
   keys: Keys,
   settings: EngineSettings,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<RegisterRequest> {
   const { makeCsr } = await import("../../pki/x509.ts");
   const engine = findEngine(settings, system);

@@ -19,7 +19,7 @@ import {
   accountOf,
   clientOf,
   connectOrganization,
-  type ConnectionEdge,
+  type ConnectionSystem,
 } from "../contact/requests/connection.ts";
 import { keyringToken, removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
@@ -35,14 +35,14 @@ export function deletionOf({ slug, apiBase, nodeId }: Salvaged): (Step & { step:
 }
 
 /** All files in the directory, including those of the administrator, and what checks wrote down about the node's peers. */
-export function planRemoval(salvaged: Salvaged, system: Pick<ConnectionEdge, "platform">): Step[] {
+export function planRemoval(salvaged: Salvaged, system: Pick<ConnectionSystem, "platform">): Step[] {
   return [...healthFiles(salvaged, system), salvaged.directory].flatMap(planRemoved);
 }
 
 /** A later registration under the same name must not go on from what this node saw. */
 function healthFiles(
   { directory, slug }: Salvaged,
-  { platform }: Pick<ConnectionEdge, "platform">,
+  { platform }: Pick<ConnectionSystem, "platform">,
 ): string[] {
   return savedHealthFiles(savedHealthDirectory(join(directory, ".."), platform), slug);
 }
@@ -52,7 +52,7 @@ export async function deleteOnServer(
   { slug, directory }: Salvaged,
   nodeId: number,
   accessToken: string,
-  system: ConnectionEdge,
+  system: ConnectionSystem,
   log: Log,
 ): Promise<boolean> {
   const client = clientOf(directory, accessToken, system, log);
@@ -83,7 +83,7 @@ export function farewellOf({ slug, apiBase, nodeId }: Salvaged): (Step & { step:
  */
 export async function sayFarewell(
   { slug, directory }: Pick<Salvaged, "slug" | "directory">,
-  system: ConnectionEdge,
+  system: ConnectionSystem,
   log: Log,
 ): Promise<string | undefined> {
   try {
@@ -102,7 +102,7 @@ export async function sayFarewell(
 export async function removeLocally(
   salvaged: Salvaged,
   command: string,
-  system: ConnectionEdge,
+  system: ConnectionSystem,
 ): Promise<NotRemoved[]> {
   const { directory, slug, nodeId } = salvaged;
   const keyring = nodeId === undefined ? [] : await forgetToken(accountOf(slug, nodeId), system);
@@ -132,13 +132,13 @@ export async function removeLocally(
  * Removes what belongs to a node that another machine continues: the token in the keyring, and the peers that it
  * reached.
  */
-export async function forgetNode(salvaged: Salvaged, system: ConnectionEdge): Promise<void> {
+export async function forgetNode(salvaged: Salvaged, system: ConnectionSystem): Promise<void> {
   const { slug, nodeId } = salvaged;
   if (nodeId !== undefined) await forgetToken(accountOf(slug, nodeId), system);
   healthFiles(salvaged, system).forEach(removeAllPossible);
 }
 
-async function forgetToken(account: string, system: ConnectionEdge): Promise<NotRemoved[]> {
+async function forgetToken(account: string, system: ConnectionSystem): Promise<NotRemoved[]> {
   if ((await keyringToken(account, system)) === undefined) return [];
   if (await removeFromKeyring(account, system)) return [];
   return [{ path: `keyring entry ${account}`, reason: "the keyring did not delete it" }];

@@ -10,7 +10,7 @@ import type { Change } from "../../platform/apply.ts";
 import { keepTable } from "../../platform/nftables.ts";
 import { exitTable, firstPriority, lastPriority, noPlan, type ExitPlan, type Family } from "./exit-plan.ts";
 
-type Edge = Pick<System, "run" | "platform">;
+type UsedSystem = Pick<System, "run" | "platform">;
 
 const timeoutMs = 5000;
 const families = [4, 6] as const;
@@ -35,7 +35,11 @@ const Rules = v.pipe(v.string(), v.parseJson(), v.array(Rule), v.maxLength(most)
 const Routes = v.pipe(v.string(), v.parseJson(), v.array(Route), v.maxLength(most));
 
 /** Undefined if all is as planned, or why it is not. Does not reject. */
-export async function applyExit(slug: string, plan: ExitPlan, system: Edge): Promise<string | undefined> {
+export async function applyExit(
+  slug: string,
+  plan: ExitPlan,
+  system: UsedSystem,
+): Promise<string | undefined> {
   try {
     const isLeaving = plan === noPlan || (plan.rules[4].length === 0 && plan.rules[6].length === 0);
     const filter = () => keepTable("exit", slug, plan.nft, system);
@@ -50,7 +54,7 @@ export async function applyExit(slug: string, plan: ExitPlan, system: Edge): Pro
 }
 
 /** What takes all rules and routes of an exit away. */
-export async function rulesRemoval(system: Edge): Promise<Change[]> {
+export async function rulesRemoval(system: UsedSystem): Promise<Change[]> {
   const ip = ipProgram(system);
   if (ip === undefined) return [];
   const lines = await Promise.all(
@@ -62,7 +66,12 @@ export async function rulesRemoval(system: Edge): Promise<Change[]> {
 }
 
 /** The command and the edge may leave an exit at the same time: what counts is what is there afterwards. */
-async function applyFamily(family: Family, plan: ExitPlan, isLeaving: boolean, system: Edge): Promise<void> {
+async function applyFamily(
+  family: Family,
+  plan: ExitPlan,
+  isLeaving: boolean,
+  system: UsedSystem,
+): Promise<void> {
   const lines = await linesFor(family, plan, isLeaving, system);
   if (lines.length === 0) return;
   try {
@@ -73,7 +82,12 @@ async function applyFamily(family: Family, plan: ExitPlan, isLeaving: boolean, s
 }
 
 /** The words behind `ip -4` or `ip -6`. */
-async function linesFor(family: Family, plan: ExitPlan, isLeaving: boolean, system: Edge): Promise<string[]> {
+async function linesFor(
+  family: Family,
+  plan: ExitPlan,
+  isLeaving: boolean,
+  system: UsedSystem,
+): Promise<string[]> {
   const [rules, routes] = [await readRules(family, system), await readRoutes(family, system)];
   const wantedRules = plan.rules[family].map(([priority, words]) => `${words} priority ${priority}`);
   const wantedRoutes = plan.routes[family];
@@ -95,7 +109,7 @@ const extra = (present: readonly string[], wanted: readonly string[]) =>
   present.filter((each, at) => !wanted.includes(each) || present.indexOf(each) !== at);
 
 /** In the words of the plan. */
-async function readRules(family: Family, system: Edge): Promise<string[]> {
+async function readRules(family: Family, system: UsedSystem): Promise<string[]> {
   const text = await run(family, ["-json", "rule", "show"], system);
   const all = v.parse(Rules, text.trim() === "" ? "[]" : text);
   const own = all.filter(({ priority }) => priority >= firstPriority && priority <= lastPriority);
@@ -111,7 +125,7 @@ async function readRules(family: Family, system: Edge): Promise<string[]> {
   );
 }
 
-async function readRoutes(family: Family, system: Edge): Promise<string[]> {
+async function readRoutes(family: Family, system: UsedSystem): Promise<string[]> {
   const text = await run(
     family,
     ["-json", "route", "show", "table", `${exitTable}`],
@@ -132,7 +146,7 @@ async function readRoutes(family: Family, system: Edge): Promise<string[]> {
 async function run(
   family: Family,
   words: readonly string[],
-  system: Edge,
+  system: UsedSystem,
   input?: string,
   mayFail = false,
 ): Promise<string> {

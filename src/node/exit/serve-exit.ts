@@ -21,7 +21,7 @@ import { subnetsIn } from "../files/granted/networks.ts";
 
 const everyMs = 5000;
 
-type Edge = {
+type Deps = {
   slug: string;
   directory: string;
   log: Log;
@@ -133,7 +133,7 @@ function nameServer({ nameServers }: Machine): string | undefined {
 }
 
 /** Runs until the signal. A change of the machine's name server or interface is taken within seconds. Does not reject. */
-export async function serveExit({ slug, directory, system, log }: Edge, signal: AbortSignal): Promise<void> {
+export async function serveExit({ slug, directory, system, log }: Deps, signal: AbortSignal): Promise<void> {
   let refused: string | undefined;
   const step = async () => {
     const machine = await readMachineAlone(dirname(directory), system);
@@ -151,5 +151,5 @@ export async function serveExit({ slug, directory, system, log }: Edge, signal: 
 }
 
 /** Keeps packets of other nodes in. */
-export const stopServing = ({ slug, system }: Pick<Edge, "slug" | "system">): Promise<unknown> =>
+export const stopServing = ({ slug, system }: Pick<Deps, "slug" | "system">): Promise<unknown> =>
   keepTable("exit", slug, undefined, system);

@@ -20,7 +20,7 @@ import { leaveKernel } from "./use-exit.ts";
 import type { System } from "../../base/system.ts";
 
 type Word = NonNullable<Permissions["exit"]>;
-type Edge = ApplyDeps & { system: ApplyDeps["system"] & Pick<System, "run" | "platform"> };
+type Deps = ApplyDeps & { system: ApplyDeps["system"] & Pick<System, "run" | "platform"> };
 
 /** Throws why this machine cannot use the exit. */
 async function requireUsable(
@@ -90,10 +90,10 @@ export async function useFromNow(
 }
 
 /** Resolves when the machine's rules and routes are as they were before. */
-export async function useNone(place: { slug: string; directory: string }, edge: Edge): Promise<void> {
+export async function useNone(place: { slug: string; directory: string }, deps: Deps): Promise<void> {
   writePermissions(place.directory, { exit: undefined });
   const leave = async () => {
-    const why = await leaveKernel(place, edge.system);
+    const why = await leaveKernel(place, deps.system);
     rmSync(exitStatePath(place.directory), { force: true });
     if (why === undefined) return;
     throw new AppError("failed", `Cannot take the rules of the exit away: ${why}`, {
@@ -101,7 +101,7 @@ export async function useNone(place: { slug: string; directory: string }, edge: 
     });
   };
   await leave();
-  await applyChanges(place, {}, edge);
+  await applyChanges(place, {}, deps);
   // The edge may have been in the middle of a round that had read the former word.
   await leave();
 }

@@ -36,7 +36,7 @@ import { ipProgram } from "../../platform/network/kernel.ts";
 import { applyExit, rulesRemoval } from "./apply-plan.ts";
 import { noPlan, planExit, type ExitFacts } from "./exit-plan.ts";
 
-export type ExitEdge = {
+export type ExitDeps = {
   command: string;
   control: Pick<EngineControl, "reload">;
   openEcho: OpenEcho;
@@ -94,9 +94,9 @@ class Known {
   #seen = "";
   #readAt = -Infinity;
   readonly #place: Place;
-  readonly #system: ExitEdge["system"];
+  readonly #system: ExitDeps["system"];
 
-  constructor(place: Place, system: ExitEdge["system"]) {
+  constructor(place: Place, system: ExitDeps["system"]) {
     this.#place = place;
     this.#system = system;
   }
@@ -159,9 +159,9 @@ function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): Ex
 // Its work
 
 /** Until `signal`. */
-export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal): Promise<void> {
+export async function useExit(place: Place, deps: ExitDeps, signal: AbortSignal): Promise<void> {
   const { directory, slug } = place;
-  const { system, log, openEcho } = edge;
+  const { system, log, openEcho } = deps;
   const known = new Known(place, system);
   const { monotonic } = system;
   const echoes = new Echoes({ open: openEcho, monotonic });
@@ -202,9 +202,9 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
             ? "blocked"
             : "beside";
       // The engine's configuration takes it from there. What is told follows once it is so.
-      if (readExitState(directory)?.exit !== exit?.ip) note(place, use, { exit, state: "starting" }, edge);
+      if (readExitState(directory)?.exit !== exit?.ip) note(place, use, { exit, state: "starting" }, deps);
       const chosen = { ...use, exit };
-      await configure(place, chosen, edge);
+      await configure(place, chosen, deps);
       if (tried.ip !== exit?.ip) {
         if (tried.ip !== undefined) leftAt.set(tried.ip, monotonic());
         tried = { ip: exit?.ip, at: monotonic() };
@@ -219,7 +219,7 @@ export async function useExit(place: Place, edge: ExitEdge, signal: AbortSignal)
       const why = await applyExit(slug, plan, system);
       if (why !== undefined && why !== trouble)
         log.error("Cannot lead packets to the exit", { team: slug, reason: why });
-      if (why === undefined) note(place, use, { exit, state }, edge);
+      if (why === undefined) note(place, use, { exit, state }, deps);
       trouble = why;
     } catch (error) {
       const why = messageOf(error);
@@ -304,7 +304,7 @@ function exitIn(config: YamlMap): YamlValue | undefined {
 async function configure(
   place: Place,
   { exit }: ExitUse,
-  { command, control, system }: ExitEdge,
+  { command, control, system }: ExitDeps,
 ): Promise<void> {
   const { directory } = place;
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
@@ -323,7 +323,7 @@ function note(
   { directory, slug }: Place,
   use: ExitUse,
   { exit, state }: { exit: Exit | undefined; state: ExitState["state"] },
-  { log, system }: ExitEdge,
+  { log, system }: ExitDeps,
 ): void {
   const before = readExitState(directory);
   if (before?.state === state && before.exit === exit?.ip) return;

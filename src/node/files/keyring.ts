@@ -9,35 +9,39 @@ import type { System } from "../../base/system.ts";
 
 const childTimeoutMs = 3000;
 
-type Edge = Pick<System, "run" | "env" | "platform" | "executable">;
+type UsedSystem = Pick<System, "run" | "env" | "platform" | "executable">;
 
 /** The token of the keyring entry; undefined if the keyring has none or does not answer. */
-export async function keyringToken(account: string, system: Edge): Promise<string | undefined> {
+export async function keyringToken(account: string, system: UsedSystem): Promise<string | undefined> {
   if (!hasKeyring(system)) return undefined;
   const token = await ask(["get", account], undefined, system);
   return token === undefined || token === "" ? undefined : token;
 }
 
 /** False if the keyring did not store it. The token is in credentials.json in any case. */
-export async function storeInKeyring(account: string, token: string, system: Edge): Promise<boolean> {
+export async function storeInKeyring(account: string, token: string, system: UsedSystem): Promise<boolean> {
   return hasKeyring(system) && (await ask(["set", account], token, system)) !== undefined;
 }
 
-export async function removeFromKeyring(account: string, system: Edge): Promise<boolean> {
+export async function removeFromKeyring(account: string, system: UsedSystem): Promise<boolean> {
   return hasKeyring(system) && (await ask(["delete", account], undefined, system)) !== undefined;
 }
 
 /** Whether this machine has a keyring, and whether it answers in time. */
-export async function keyringState(system: Edge): Promise<"absent" | "answers" | "silent"> {
+export async function keyringState(system: UsedSystem): Promise<"absent" | "answers" | "silent"> {
   if (!hasKeyring(system)) return "absent";
   return (await ask(["get", "doctor"], undefined, system)) === undefined ? "silent" : "answers";
 }
 
-function hasKeyring({ platform, env }: Edge): boolean {
+function hasKeyring({ platform, env }: UsedSystem): boolean {
   return !isLinux({ platform }) || (env["DBUS_SESSION_BUS_ADDRESS"] ?? "") !== "";
 }
 
-async function ask(words: string[], input: string | undefined, system: Edge): Promise<string | undefined> {
+async function ask(
+  words: string[],
+  input: string | undefined,
+  system: UsedSystem,
+): Promise<string | undefined> {
   const result = await system.run([system.executable, keyringWord, ...words], {
     timeoutMs: childTimeoutMs,
     ...given({ input }),

@@ -144,15 +144,15 @@ export async function carryOut(
   order: Pick<Order, "action" | "reason" | "node_id"> & Partial<Pick<Order, "seq">>,
   { directory, slug }: Organization,
   engine: Stopping,
-  edge: { now(): number; log: Log },
+  deps: { now(): number; log: Log },
 ): Promise<CarriedOut> {
   const note = readRevokedNote(directory);
-  if (order.action === "revoke") return revoke(order, { directory, slug, note }, engine, edge);
+  if (order.action === "revoke") return revoke(order, { directory, slug, note }, engine, deps);
   const left = note ?? readRestoredNote(directory);
   if (left === undefined) return { action: "none" };
   if (note !== undefined) beginRestore(directory);
   const start = left.was_wanted !== false && ((await engine.wanted?.()) ?? true);
-  edge.log.info(
+  deps.log.info(
     start
       ? "The control plane has restored this node; its overlay starts again"
       : "The control plane has restored this node; its overlay stays stopped until a user starts it",

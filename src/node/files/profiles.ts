@@ -43,13 +43,17 @@ export type Session = v.InferOutput<typeof Session>;
 /** The user of the session. Former versions did not store it. */
 const Issuer = v.object({ api_base: v.optional(text(2048)) });
 
-type Edge = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">;
+type UsedSystem = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">;
 
 /**
  * Root has its own where HOME is another user's, as after a sudo that keeps it: a profile decides which control plane gets
  * root's commands and secrets. Undefined without a home.
  */
-function findPlace({ platform, env, isRoot }: Pick<Edge, "platform" | "env" | "isRoot">): string | undefined {
+function findPlace({
+  platform,
+  env,
+  isRoot,
+}: Pick<UsedSystem, "platform" | "env" | "isRoot">): string | undefined {
   const directory = profilesDirectory(platform, env);
   if (directory === undefined || !isRoot || isRootsOwn(directory)) return directory;
   const home = /^[^:]+:[^:]*:0:[^:]*:[^:]*:([^:]+):/m.exec(readTextIfThere("/etc/passwd") ?? "")?.[1];
@@ -63,7 +67,7 @@ function isRootsOwn(directory: string): boolean {
 }
 
 /** Throws bad_configuration for a user without a home. */
-export function profilesPlace(system: Pick<Edge, "platform" | "env" | "isRoot">): string {
+export function profilesPlace(system: Pick<UsedSystem, "platform" | "env" | "isRoot">): string {
   const directory = findPlace(system);
   if (directory !== undefined) return directory;
   throw new AppError("bad_configuration", "There is no place for profiles: HOME is not set", {
@@ -71,11 +75,11 @@ export function profilesPlace(system: Pick<Edge, "platform" | "env" | "isRoot">)
   });
 }
 
-const listPath = (system: Edge) => join(profilesPlace(system), "profiles.json");
-const sessionPath = (name: string, system: Edge) => join(profilesPlace(system), `${name}.session`);
+const listPath = (system: UsedSystem) => join(profilesPlace(system), "profiles.json");
+const sessionPath = (name: string, system: UsedSystem) => join(profilesPlace(system), `${name}.session`);
 
 /** Throws bad_configuration for a damaged file. */
-export function readProfiles(system: Edge): Profiles {
+export function readProfiles(system: UsedSystem): Profiles {
   const none = { current: null, profiles: {} };
   if (findPlace(system) === undefined) return none;
   const path = listPath(system);
@@ -88,7 +92,7 @@ export function readProfiles(system: Edge): Profiles {
   });
 }
 
-export function writeProfiles(profiles: Profiles, system: Edge): void {
+export function writeProfiles(profiles: Profiles, system: UsedSystem): void {
   makeDirectory(profilesPlace(system), 0o700);
   writeFileAtomic(listPath(system), `${JSON.stringify(profiles, undefined, 2)}\n`, 0o600);
 }
@@ -102,7 +106,7 @@ const account = (name: string) => `profile ${name}`;
 export async function readSession(
   name: string,
   { api_base: base }: Pick<Profile, "api_base">,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<Session | undefined> {
   const stored = readTextIfThere(sessionPath(name, system)) ?? (await keyringToken(account(name), system));
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), v.intersect([Session, Issuer])), stored);
@@ -116,7 +120,7 @@ export async function writeSession(
   name: string,
   { api_base }: Pick<Profile, "api_base">,
   session: Session,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<"keyring" | "file"> {
   const path = sessionPath(name, system);
   const content = JSON.stringify({ ...session, api_base });
@@ -129,7 +133,7 @@ export async function writeSession(
   return "file";
 }
 
-export async function removeSession(name: string, system: Edge): Promise<void> {
+export async function removeSession(name: string, system: UsedSystem): Promise<void> {
   removeTree(sessionPath(name, system));
   await removeFromKeyring(account(name), system);
 }

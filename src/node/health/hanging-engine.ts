@@ -49,16 +49,16 @@ export type Hanging = {
 };
 
 /** Asks the engine for its tunnels, and restarts it if it hangs. Rejects as the question does. */
-export async function tunnelsOrRestart(watch: HangWatch, edge: Hanging): Promise<Tunnel[]> {
+export async function tunnelsOrRestart(watch: HangWatch, deps: Hanging): Promise<Tunnel[]> {
   try {
-    const found = await edge.api.hostmap();
+    const found = await deps.api.hostmap();
     watch.answered();
     return found;
   } catch (error) {
     const isSilent = error instanceof AppError && error.code === "engine_unreachable" && !isAbsent(error);
-    const process = isSilent ? await edge.process() : undefined;
-    if (process !== undefined && watch.missed(process, edge.answeredAt(), edge.monotonic()))
-      void edge.restart(process);
+    const process = isSilent ? await deps.process() : undefined;
+    if (process !== undefined && watch.missed(process, deps.answeredAt(), deps.monotonic()))
+      void deps.restart(process);
     throw error;
   }
 }

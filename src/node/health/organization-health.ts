@@ -143,10 +143,10 @@ export class OrganizationHealth {
   }
 
   /** Between this node and its control plane, which says what this machine cannot know. */
-  readonly light = {
-    kind: () => reportedKind(this.current()?.findings ?? []),
+  readonly reporter = {
+    findingKind: () => reportedKind(this.current()?.findings ?? []),
     isBusy: (): boolean => this.#inventory.mayHaveTraffic(this.#deps.monotonic()),
-    addresses: () => this.#deps.kept?.request(this.#hasNoLighthouse()),
+    addressRequest: () => this.#deps.kept?.request(this.#hasNoLighthouse()),
     noteAnswer: (answer: Noted): void => {
       const { others_online: online, cloned, elsewhere, server_time: time, addresses } = answer;
       const at = this.#deps.monotonic();
@@ -157,8 +157,8 @@ export class OrganizationHealth {
       if (time !== undefined) this.#compareClocks(Date.parse(time), at);
       if (addresses !== undefined) this.#deps.kept?.addAnswer(addresses);
     },
-    noteSilence: (): void => void (this.planeFacts.unreached ??= { at: this.#deps.monotonic() }),
-    changed: (signal: AbortSignal): Promise<void> => this.#announcement(signal),
+    noteUnreachable: (): void => void (this.planeFacts.unreached ??= { at: this.#deps.monotonic() }),
+    untilChanged: (signal: AbortSignal): Promise<void> => this.#announcement(signal),
   };
 
   /** An answer that waited while the machine slept is old: two in a row count. */

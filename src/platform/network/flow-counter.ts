@@ -9,7 +9,7 @@ import * as v from "valibot";
 import { discardPort, type System } from "../../base/system.ts";
 import { readTable, runScript, tableOf } from "../nftables.ts";
 
-type Edge = Pick<System, "run" | "platform">;
+type UsedSystem = Pick<System, "run" | "platform">;
 
 /** Flows of one peer, protocol and port. `flows` 0: older ones went on. */
 export type CountedFlows = {
@@ -140,7 +140,7 @@ export const isInForce = (present: Present, place: FlowPlace): boolean =>
 export function beginGeneration(
   place: FlowPlace,
   generation: Generation,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<string | undefined> {
   const table = `inet ${tableOf("flows", place.slug)}`;
   const rules = Object.entries(rulesOf(place, generation));
@@ -160,7 +160,7 @@ export function beginGeneration(
 export function dropGenerations(
   slug: string,
   generations: readonly (Generation & { version: string })[],
-  system: Edge,
+  system: UsedSystem,
 ): Promise<string | undefined> {
   const table = `inet ${tableOf("flows", slug)}`;
   const lines = generations.flatMap((each) => [
@@ -199,14 +199,14 @@ const Listed = v.object({
 type Listed = v.InferOutput<typeof Listed>["nftables"];
 
 /** Undefined if there is no table. */
-async function list(slug: string, what: "names" | "table", system: Edge): Promise<Listed | undefined> {
+async function list(slug: string, what: "names" | "table", system: UsedSystem): Promise<Listed | undefined> {
   const listed = await readTable("flows", slug, system, what);
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Listed), listed);
   return parsed.success ? parsed.output.nftables : undefined;
 }
 
 /** The generations in the kernel, the oldest first; undefined if there is none. Does not reject. */
-export async function readGenerations(slug: string, system: Edge): Promise<Present | undefined> {
+export async function readGenerations(slug: string, system: UsedSystem): Promise<Present | undefined> {
   const listed = (await list(slug, "names", system)) ?? [];
   const generations = listed
     .flatMap(({ counter }) => {
@@ -223,7 +223,7 @@ export async function readGenerations(slug: string, system: Edge): Promise<Prese
 export async function readFlows(
   slug: string,
   { after, upTo }: { after: number; upTo: number },
-  system: Edge,
+  system: UsedSystem,
 ): Promise<{ flows: CountedFlows[]; rest: number } | undefined> {
   const listed = await list(slug, "table", system);
   if (listed === undefined) return undefined;

@@ -4,14 +4,14 @@ import { hasSystemd } from "../service-manager.ts";
 import type { RunOptions, RunResult } from "../run-program.ts";
 import { childEnvironment } from "../../base/system.ts";
 
-type Edge = {
+type UsedSystem = {
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
   env: Record<string, string | undefined>;
   platform: string;
 };
 
 /** `name`: of the transient unit. A unit of that name that runs already stays the only one. */
-export async function startApart(name: string, argv: readonly string[], system: Edge): Promise<void> {
+export async function startApart(name: string, argv: readonly string[], system: UsedSystem): Promise<void> {
   if (hasSystemd(system) && process.ppid === 1) {
     const how = ["--quiet", "--collect", "--unit", name, "--property", "OOMPolicy=continue"];
     await system.run(["/usr/bin/systemd-run", ...how, "--", ...argv]);

@@ -18,10 +18,10 @@ test("a node of a stopped organization is not called unknown without saying what
   await using world = await makeNodeWorld();
   await world.register();
   const settings = { ...world.settings, stateDb: join(world.root, "../state.db") };
-  const edge = { address: { kind: "socket" as const, path: join(world.root, "../no.sock") }, settings };
+  const deps = { address: { kind: "socket" as const, path: join(world.root, "../no.sock") }, settings };
   const system = { ...world.system, isRoot: true };
   for (const only of [undefined, "acme"]) {
-    const { code, details } = await rejection(findPeer("web", only, edge, system));
+    const { code, details } = await rejection(findPeer("web", only, deps, system));
     expect(code).toBe("not_found");
     expect(details.hint).toBe("acme is stopped, so it was not asked. Start it: `agent start acme`.");
   }
@@ -31,13 +31,13 @@ test("a host behind a router is called that, with the router that can be probed"
   await using world = await makeNodeWorld();
   const { directory } = await world.register();
   const settings = { ...world.settings, stateDb: join(world.root, "../state.db") };
-  const edge = { address: { kind: "socket" as const, path: join(world.root, "../no.sock") }, settings };
+  const deps = { address: { kind: "socket" as const, path: join(world.root, "../no.sock") }, settings };
   const path = join(directory, "config.yml");
   const config = readYaml(readFileSync(path, "utf8"), path);
   const tun = { ...(isMap(config["tun"]) ? config["tun"] : {}) };
   const unsafe_routes = [{ route: "192.168.50.0/24", via: "10.77.0.9" }];
   writeFileSync(path, stringifyYaml({ ...config, tun: { ...tun, unsafe_routes } }));
-  const found = await rejection(findPeer("192.168.50.9", undefined, edge, { ...world.system, isRoot: true }));
+  const found = await rejection(findPeer("192.168.50.9", undefined, deps, { ...world.system, isRoot: true }));
   expect(found).toMatchObject({
     code: "not_found",
     message:

@@ -8,7 +8,7 @@ import { checkAuth } from "../../../src/node/contact/check-auth.ts";
 import { isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
-import { followEdge, makeControl, syncNow } from "../../support/node.ts";
+import { followDeps, makeControl, syncNow } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 
 const here = useSentConfig();
@@ -32,7 +32,7 @@ test("the certificate is renewed again and again, although the running engine re
     const before = endInUse();
     days(65);
     expect(before).toBeGreaterThan(here.world.server.clock.ms);
-    await checkAuth(organization(), followEdge(here.world, organization(), picky), 0);
+    await checkAuth(organization(), followDeps(here.world, organization(), picky), 0);
     expect(endInUse()).toBeGreaterThan(before);
   }
   expect(here.present()["cipher"]).toBe("aes");

@@ -24,7 +24,7 @@ import { makeSigningKey, publicHalf, type SigningKey } from "../../../src/pki/to
 import { signOrder } from "../../../src/pki/signed-messages.ts";
 import type { Order } from "../../../src/protocol/orders.ts";
 import { rejection } from "../../pki/thrown.ts";
-import { followEdge, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
+import { followDeps, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
 let organization: Organization;
@@ -36,9 +36,9 @@ beforeEach(async () => {
 
 afterEach(() => world[Symbol.asyncDispose]());
 
-const edge = (control = makeControl()) => followEdge(world, organization, control);
+const deps = (control = makeControl()) => followDeps(world, organization, control);
 
-const check = (control = makeControl()): Promise<AuthOutcome> => checkAuth(organization, edge(control), 0);
+const check = (control = makeControl()): Promise<AuthOutcome> => checkAuth(organization, deps(control), 0);
 const revoke = () => world.api("DELETE", nodePath(organization));
 const restore = () => world.api("POST", `${nodePath(organization)}restore/`, {});
 
@@ -165,17 +165,17 @@ test("a revocation is carried out on a full disk, and stored later", async () =>
 });
 
 test("where nothing can be written, a start asks the control plane first", async () => {
-  await refuseUnnotedRevocation(organization, edge());
+  await refuseUnnotedRevocation(organization, deps());
   await revoke();
   // With room on the disk, the note says whether the node is revoked.
-  await refuseUnnotedRevocation(organization, edge());
+  await refuseUnnotedRevocation(organization, deps());
   block(".auth-probe");
   const control = makeControl();
-  const { code, message } = await rejection(refuseUnnotedRevocation(organization, edge(control)));
+  const { code, message } = await rejection(refuseUnnotedRevocation(organization, deps(control)));
   expect({ code, message }).toEqual({ code: "access_revoked", message: expect.stringContaining("revoked") });
   expect(control.asked).toEqual(["stop"]);
   world.system.fetch = () => Promise.reject(new Error("no route"));
-  await refuseUnnotedRevocation(organization, edge());
+  await refuseUnnotedRevocation(organization, deps());
 });
 
 test("an interrupted or failed restore is completed by the next check-in", async () => {
@@ -343,7 +343,7 @@ test("a network failure during the download is an outage with exit 6", async () 
 
 test("with --wait, a change during the wait is applied", async () => {
   const start = performance.now();
-  const waiting = edge();
+  const waiting = deps();
   waiting.system = { ...waiting.system, now: () => world.server.clock.ms + (performance.now() - start) };
   const outcome = checkAuth(organization, waiting, 2);
   await Bun.sleep(300);
@@ -362,7 +362,7 @@ test("pauses grow to at least half a minute while the control plane is unreachab
   // No waits between the tries of one request here.
   world.system.sleep = async () => {};
   const pauses: number[] = [];
-  const following = edge();
+  const following = deps();
   const ending = new AbortController();
   following.system = {
     ...following.system,
@@ -386,7 +386,7 @@ test("a turn reports the engine's state and the applied version", async () => {
     return through(url, init);
   };
   for (const wanted of [false, true])
-    await followOnce(organization, edge(makeControl({ running: false, wanted })), { waitS: 0 });
+    await followOnce(organization, deps(makeControl({ running: false, wanted })), { waitS: 0 });
   expect(bodies[1]).toMatchObject({ overlay_state: "not_running" });
   expect(bodies[0]).toMatchObject({
     overlay_state: "stopped",

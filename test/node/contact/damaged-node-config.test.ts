@@ -17,7 +17,7 @@ import { signOrder } from "../../../src/pki/signed-messages.ts";
 import type { Order } from "../../../src/protocol/orders.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { rejection } from "../../pki/thrown.ts";
-import { followEdge, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
+import { followDeps, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
 import { fileDamages, linkDamages } from "../../support/node-config-damages.ts";
 
 let world: NodeWorld;
@@ -31,7 +31,7 @@ beforeEach(async () => {
 afterEach(() => world[Symbol.asyncDispose]());
 
 const open = () => openForRevocations(world.root, "acme");
-const check = (control = makeControl()) => checkAuth(open(), followEdge(world, open(), control), 0);
+const check = (control = makeControl()) => checkAuth(open(), followDeps(world, open(), control), 0);
 const revoke = () => world.api("DELETE", nodePath(organization));
 const damages = [...fileDamages, ...linkDamages];
 

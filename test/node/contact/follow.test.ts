@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { makeClient } from "../../../src/node/contact/requests/client.ts";
 import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { reportOf } from "../../../src/node/contact/checkin.ts";
-import { followOrganization, type FollowEdge } from "../../../src/node/contact/follow.ts";
+import { followOrganization, type FollowDeps } from "../../../src/node/contact/follow.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { realSystem, type System } from "../../../src/base/system.ts";
 import type { FindingKind } from "../../../src/protocol/finding-kinds.ts";
@@ -63,7 +63,7 @@ function makePlane(clock: Clock) {
   return { plane, fetch };
 }
 
-function makeEdge(clock: Clock, fetch: System["fetch"]): FollowEdge {
+function makeDeps(clock: Clock, fetch: System["fetch"]): FollowDeps {
   const system = { ...realSystem(), now: clock.now, sleep: clock.sleep, fetch };
   const client = makeClient({ base: "https://control.example", system });
   return {
@@ -91,10 +91,10 @@ for (const [outageS, most, backWithinS] of [
     const organization = register();
     const clock = makeClock();
     const { plane, fetch } = makePlane(clock);
-    const edge = makeEdge(clock, fetch);
+    const deps = makeDeps(clock, fetch);
     const end = new AbortController();
     const following = Array.from({ length: nodes }, () =>
-      followOrganization(organization, edge, { signal: end.signal }),
+      followOrganization(organization, deps, { signal: end.signal }),
     );
     await clock.pass(100_000);
     expect(plane.arrivals).toHaveLength(nodes);
@@ -118,7 +118,7 @@ test("nodes whose held polls break ask again within a second, at different times
   const { plane, fetch } = makePlane(clock);
   const end = new AbortController();
   const following = Array.from({ length: nodes }, () =>
-    followOrganization(organization, makeEdge(clock, fetch), { signal: end.signal }),
+    followOrganization(organization, makeDeps(clock, fetch), { signal: end.signal }),
   );
   await clock.pass(100_000);
   plane.arrivals.length = 0;
@@ -149,7 +149,7 @@ test("a control plane that always announces unchanged news causes no busy loop",
     return Response.json({ ...answer, config_changed: true });
   };
   const end = new AbortController();
-  const following = followOrganization(organization, makeEdge(clock, fetch), { signal: end.signal });
+  const following = followOrganization(organization, makeDeps(clock, fetch), { signal: end.signal });
   for (let second = 0; second < 60; second++) {
     // Applying news takes real time.
     await Bun.sleep(10);
@@ -183,7 +183,7 @@ for (const retryAfter of [
         const body = { error: "Busy", code: "throttled", detail: "Later.", status_code: 429 };
         return Response.json(body, { status: 429, headers: { "Retry-After": retryAfter } });
       };
-      return followOrganization(organization, makeEdge(clock, fetch), { signal: end.signal });
+      return followOrganization(organization, makeDeps(clock, fetch), { signal: end.signal });
     });
     await clock.pass(610_000);
     const pauses = times.flatMap((own) => own.slice(1).map((at, before) => at - (own[before] ?? 0)));
@@ -207,7 +207,7 @@ test("a pause that is ended early is followed by a check-in at once", async () =
   };
   const end = new AbortController();
   let endPause: (() => void) | undefined;
-  const following = followOrganization(organization, makeEdge(clock, fetch), {
+  const following = followOrganization(organization, makeDeps(clock, fetch), {
     signal: end.signal,
     onPause: (stop) => (endPause = stop),
   });
@@ -235,13 +235,13 @@ test("a control plane that cannot be reached is noted, so that its silence joins
   const organization = register();
   let isDown = true;
   const noted: string[] = [];
-  const light = {
-    kind: () => undefined,
+  const health = {
+    findingKind: () => undefined,
     isBusy: () => false,
     noteAnswer: () => void noted.push("answer"),
-    addresses: () => undefined,
-    noteSilence: () => void noted.push("silence"),
-    changed: () => new Promise<void>(() => {}),
+    addressRequest: () => undefined,
+    noteUnreachable: () => void noted.push("silence"),
+    untilChanged: () => new Promise<void>(() => {}),
   };
   const fetch: System["fetch"] = async () => {
     if (isDown) throw new Error("connection refused");
@@ -250,7 +250,7 @@ test("a control plane that cannot be reached is noted, so that its silence joins
   const end = new AbortController();
   const following = followOrganization(
     organization,
-    { ...makeEdge(clock, fetch), light },
+    { ...makeDeps(clock, fetch), health },
     { signal: end.signal },
   );
   await clock.pass(5000);
@@ -280,19 +280,19 @@ test("what nodes find is told within eight seconds, spread over three, and what 
     for (const wake of waiting) wake();
     waiting.clear();
   };
-  const light = {
-    kind: () => kind,
+  const health = {
+    findingKind: () => kind,
     isBusy: () => false,
     noteAnswer() {},
-    addresses: () => undefined,
-    noteSilence() {},
-    changed: () => new Promise<void>((resolve) => void waiting.add(resolve)),
+    addressRequest: () => undefined,
+    noteUnreachable() {},
+    untilChanged: () => new Promise<void>((resolve) => void waiting.add(resolve)),
   };
-  const edge = { ...makeEdge(clock, fetch), control: makeControl({ wanted: false }), light };
+  const deps = { ...makeDeps(clock, fetch), control: makeControl({ wanted: false }), health };
   const isRunning = { ...noneInUse, isRunning: true };
   const end = new AbortController();
   const following = Array.from({ length: nodes }, () =>
-    followOrganization(organization, { ...edge, engine: async () => isRunning }, { signal: end.signal }),
+    followOrganization(organization, { ...deps, engine: async () => isRunning }, { signal: end.signal }),
   );
   await clock.pass(20_000);
   arrivals.length = 0;

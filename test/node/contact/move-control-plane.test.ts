@@ -8,7 +8,7 @@ import { readCredentials, type Organization } from "../../../src/node/files/orga
 import { makeSigningKey, type SigningKey } from "../../../src/pki/tokens.ts";
 import { signMove, signOrder } from "../../../src/pki/signed-messages.ts";
 import type { FetchInit } from "../../../src/base/system.ts";
-import { followEdge, makeControl, makeNodeWorld, type NodeWorld } from "../../support/node.ts";
+import { followDeps, makeControl, makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 
 const pinnedBase = "https://control.example:8420";
 const publicBase = "https://control.example";
@@ -44,8 +44,8 @@ beforeEach(async () => {
 afterEach(() => world[Symbol.asyncDispose]());
 
 const turn = async () => {
-  const edge = followEdge(world, node, makeControl());
-  return (await followOnce(node, edge, { waitS: 0 })).result;
+  const deps = followDeps(world, node, makeControl());
+  return (await followOnce(node, deps, { waitS: 0 })).result;
 };
 const moves = () => (world.server.app.services.movesNodes = true);
 const pin = () => existsSync(join(node.directory, "api-ca.crt"));

@@ -100,8 +100,8 @@ test.each(refusals)("with a damaged node-config.json here: %s", async (_, __, re
   const { world, organization } = here;
   const { system, log } = world;
   const withClient = connectOrganization(organization, system, log);
-  const edge = { control: makeControl(), log, command: "test", system, withClient };
-  const end = await fetchRevocations(organization, edge);
+  const deps = { control: makeControl(), log, command: "test", system, withClient };
+  const end = await fetchRevocations(organization, deps);
   expect(end).toBe("; its revocations are in force");
   expect(blocklist()).toEqual([revoked]);
 });

@@ -108,7 +108,7 @@ test("a configuration over the limits is refused with a message, and the present
         if (download.changed) download.answer.files["config.yml"] += more;
         return download;
       };
-      const edge = {
+      const deps = {
         client: { ...client, downloadConfig },
         control,
         engine: noneInUse,
@@ -116,7 +116,7 @@ test("a configuration over the limits is refused with a message, and the present
         log,
         system,
       };
-      return syncOrganization(organization, edge);
+      return syncOrganization(organization, deps);
     });
   for (const [more, limit] of [
     [`more: "${"x".repeat(8 * 1024 * 1024)}"\n`, "has more than 8 MiB"],
@@ -267,8 +267,8 @@ test("an older download does not overwrite what another run has applied", async 
       expect(await sync()).toMatchObject({ result: "changed" });
       return download;
     };
-    const edge = { control: makeControl(), engine: noneInUse, command: "test", log, system };
-    return syncOrganization(organization, { ...edge, client: { downloadConfig: slow } });
+    const deps = { control: makeControl(), engine: noneInUse, command: "test", log, system };
+    return syncOrganization(organization, { ...deps, client: { downloadConfig: slow } });
   });
   expect(downloads).toBe(2);
   expect(decodeBundle(read("host.crt"))[0]?.groups).toEqual(["b"]);

@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chmodSync, chownSync, existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { makeOrganizationEdge } from "../../../src/node/contact/organization-edge.ts";
+import { organizationDeps } from "../../../src/node/contact/organization-deps.ts";
 import { engineVersion, testConfig } from "../../../src/node/engine/engine.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { rejection } from "../../pki/thrown.ts";
@@ -48,7 +48,7 @@ for (const [what, make] of ways) {
   test.skipIf(!isRoot)(`${what}: changes are applied without its test`, async () => {
     make();
     const organization = openOrganization(world.root, "acme");
-    const { engine: inUse } = makeOrganizationEdge(organization, world.settings, {
+    const { engine: inUse } = organizationDeps(organization, world.settings, {
       system: world.system,
       log: world.log,
       command: "test",

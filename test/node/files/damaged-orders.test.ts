@@ -9,7 +9,7 @@ import { acceptOrder } from "../../../src/node/files/orders.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";
 import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
 import { rejection } from "../../pki/thrown.ts";
-import { followEdge, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
+import { followDeps, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
 let organization: Organization;
@@ -22,7 +22,7 @@ beforeEach(async () => {
 afterEach(() => world[Symbol.asyncDispose]());
 
 const check = (control = makeControl()): Promise<AuthOutcome> =>
-  checkAuth(organization, followEdge(world, organization, control), 0);
+  checkAuth(organization, followDeps(world, organization, control), 0);
 
 const revoke = () => world.api("DELETE", nodePath(organization));
 const restore = () => world.api("POST", `${nodePath(organization)}restore/`, {});

@@ -11,7 +11,7 @@ import { noteResolved } from "../../../src/node/files/granted/resolved-hosts.ts"
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { isMap, stringifyYaml } from "../../../src/base/yaml.ts";
 import { parseNameServers } from "../../../src/platform/network/proc-tables.ts";
-import { followEdge, makeControl } from "../../support/node.ts";
+import { followDeps, makeControl } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 import { emptyMachine } from "../../support/machine.ts";
 
@@ -38,8 +38,8 @@ const routes = () => {
 /** One turn without a control plane. */
 function follow(control = makeControl()) {
   const system = { ...here.world.system, fetch: () => Promise.reject(new Error("away")) };
-  const edge = followEdge({ ...here.world, system }, here.organization, control);
-  return followOrganization(here.organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
+  const deps = followDeps({ ...here.world, system }, here.organization, control);
+  return followOrganization(here.organization, deps, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
 }
 
 test("routes inside a network of this machine are left out and named, and the others stay", async () => {

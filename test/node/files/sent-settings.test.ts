@@ -9,7 +9,7 @@ import { readSent } from "../../../src/node/files/config/sent-config.ts";
 import { stringifyYaml, type YamlMap } from "../../../src/base/yaml.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { parsePermissions, writePermissions } from "../../../src/node/files/permissions.ts";
-import { followEdge, makeControl } from "../../support/node.ts";
+import { followDeps, makeControl } from "../../support/node.ts";
 import { emptyMachine, machineAt, tcp, udp } from "../../support/machine.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -137,9 +137,9 @@ test("a port that a program gave up is taken at the next turn", async () => {
   expect(here.section("listen")["port"]).toBe(0);
   const system = { ...here.world.system, fetch: () => Promise.reject(new Error("away")) };
   const control = makeControl();
-  const edge = followEdge({ ...here.world, system }, here.organization, control);
+  const deps = followDeps({ ...here.world, system }, here.organization, control);
   const turn = () =>
-    followOrganization(here.organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
+    followOrganization(here.organization, deps, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
   await turn();
   expect([here.section("listen")["port"], control.asked]).toEqual([0, []]);
   sockets = [];

@@ -9,7 +9,7 @@ import { readSyncState } from "../../../src/node/files/generations.ts";
 import { localApiSection } from "../../../src/node/files/config/config-file.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { rewriteConfig } from "../../../src/node/files/config/rewrite-config.ts";
-import { engine, followEdge, hasEngine, makeControl, syncNow } from "../../support/node.ts";
+import { engine, followDeps, hasEngine, makeControl, syncNow } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 import { isMap, stringifyYaml, type YamlMap } from "../../../src/base/yaml.ts";
 import { machineAt } from "../../support/machine.ts";
@@ -65,23 +65,23 @@ test.skipIf(!hasEngine)(
 test("a check-in without news adds a setting as soon as its name has an address", async () => {
   const known: Record<string, string[]> = {};
   here.world.system.lookup = async (name) => known[name] ?? [];
-  const edge = followEdge(here.world, here.organization);
-  await followOnce(here.organization, edge, { waitS: 0 });
+  const deps = followDeps(here.world, here.organization);
+  await followOnce(here.organization, deps, { waitS: 0 });
   send();
   await here.sync();
-  expect((await followOnce(here.organization, edge, { waitS: 0 })).sync).toBeUndefined();
+  expect((await followOnce(here.organization, deps, { waitS: 0 })).sync).toBeUndefined();
   known["graphite.example"] = ["192.0.2.9"];
-  expect((await followOnce(here.organization, edge, { waitS: 0 })).sync).toMatchObject({ result: "changed" });
+  expect((await followOnce(here.organization, deps, { waitS: 0 })).sync).toMatchObject({ result: "changed" });
   expect(here.present()["stats"]).toEqual(stats);
   expect(readSyncState(here.organization.directory)?.left_out?.map(({ key }) => key)).toEqual([
     "lighthouse.advertise_addrs",
   ]);
   known["gone.example"] = ["192.0.2.10"];
-  expect((await followOnce(here.organization, edge, { waitS: 0 })).sync).toMatchObject({ result: "changed" });
+  expect((await followOnce(here.organization, deps, { waitS: 0 })).sync).toMatchObject({ result: "changed" });
   expect(here.section("lighthouse")["advertise_addrs"]).toEqual(addresses);
   const state = readSyncState(here.organization.directory);
   expect([state?.left_out, state?.unresolved]).toEqual([[], undefined]);
-  expect((await followOnce(here.organization, edge, { waitS: 0 })).sync).toBeUndefined();
+  expect((await followOnce(here.organization, deps, { waitS: 0 })).sync).toBeUndefined();
 });
 
 test("a healed tunnel does not bring back a name that the engine would refuse", async () => {

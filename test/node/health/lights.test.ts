@@ -134,7 +134,7 @@ async function watched(
 
 /** What happens meanwhile: the control plane answers, and a user talks to the peer. */
 function meanwhile(network: ReplayedNetwork, health: OrganizationHealth): void {
-  health.light.noteAnswer({ others_online: true });
+  health.reporter.noteAnswer({ others_online: true });
   if (!network.isLighthouse) health.named.add([network.peer("b").address], network.now);
 }
 
@@ -146,7 +146,7 @@ async function hold(
   what: string,
 ) {
   await network.pass(ms, () => {
-    health.light.noteAnswer({ others_online: true });
+    health.reporter.noteAnswer({ others_online: true });
     expect([what, look(health, right)]).toEqual([what, right]);
   });
 }
@@ -272,21 +272,21 @@ test("what this agent sends by itself is no traffic", async () => {
   await watched(false, async (network, health) => {
     // The tunnel to the lighthouse has probes, measurements of large packets and a trial of offloads.
     await network.pass(hourMs);
-    expect(health.light.isBusy()).toBe(false);
+    expect(health.reporter.isBusy()).toBe(false);
     const sent = network.packets;
     await network.pass(hourMs);
     // A probe every 10 s, and a large packet every five minutes.
     expect(network.packets - sent).toBeWithin(366, 378);
     await network.pass(30_000, () => network.talk("hub", 5));
-    expect(health.light.isBusy()).toBe(false);
+    expect(health.reporter.isBusy()).toBe(false);
     await network.pass(30_000, () => network.talk("b", 5));
-    expect(health.light.isBusy()).toBe(true);
+    expect(health.reporter.isBusy()).toBe(true);
     await network.pass(60_000);
-    expect(health.light.isBusy()).toBe(false);
+    expect(health.reporter.isBusy()).toBe(false);
     // An old engine says nothing of traffic.
     network.reports = false;
     await network.pass(20_000);
-    expect(health.light.isBusy()).toBe(true);
+    expect(health.reporter.isBusy()).toBe(true);
   });
 }, 1_200_000);
 
@@ -296,7 +296,7 @@ test("a lighthouse that nodes answered since the control plane knew of none miss
   const health = network.watch();
   const over = new AbortController();
   const running = health.run(over.signal);
-  health.light.noteAnswer({ others_online: false });
+  health.reporter.noteAnswer({ others_online: false });
   await network.pass(30_000);
   const kinds = () => health.current()?.findings?.map(({ kind }) => kind);
   expect(kinds()).toEqual([]);
@@ -304,12 +304,12 @@ test("a lighthouse that nodes answered since the control plane knew of none miss
   await network.pass(toldMs);
   expect(kinds()).toEqual(["nodes_silent", "peers_silent"]);
   const what = () => health.current()?.reason;
-  health.light.noteSilence();
+  health.reporter.noteUnreachable();
   await network.pass(hourMs);
   expect(what()).toBe("None of the 2 probed peers answers this lighthouse, nor does the control plane");
-  health.light.noteAnswer({});
+  health.reporter.noteAnswer({});
   expect(what()).toBe("None of the 2 probed peers answers this lighthouse");
-  health.light.noteAnswer({ others_online: false });
+  health.reporter.noteAnswer({ others_online: false });
   expect(kinds()).toEqual(["peers_silent"]);
   over.abort();
   await network.pass(1000);
@@ -326,18 +326,18 @@ test("a lighthouse whose port was closed from the start is degraded as soon as a
   await network.pass(31_000);
   const kinds = () => health.current()?.findings?.map(({ kind }) => kind);
   expect(kinds()).toEqual(["contact_unknown"]);
-  health.light.noteAnswer({ others_online: true });
+  health.reporter.noteAnswer({ others_online: true });
   expect(kinds()).toEqual(["no_node_came"]);
-  health.light.noteAnswer({
+  health.reporter.noteAnswer({
     others_online: true,
     elsewhere: { public_ip: "198.51.100.7", seen: "198.51.100.8" },
   });
   expect(kinds()).toEqual(["no_node_came", "address_moved"]);
   await network.pass(hourMs, () => {
-    health.light.noteAnswer({ others_online: true });
+    health.reporter.noteAnswer({ others_online: true });
     expect(kinds()).toEqual(["no_node_came"]);
   });
-  health.light.noteAnswer({ others_online: false });
+  health.reporter.noteAnswer({ others_online: false });
   expect(kinds()).toEqual([]);
   // What the control plane said is no longer known: that does not make it green.
   await network.pass(200_000);

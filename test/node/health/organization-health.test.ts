@@ -72,7 +72,7 @@ test("two answers in a row tell that the clock of this machine is wrong, one tha
   });
   await health.check(0, { all: false });
   const answer = (aheadMs: number) =>
-    health.light.noteAnswer({ server_time: new Date(world.system.now() - aheadMs).toISOString() });
+    health.reporter.noteAnswer({ server_time: new Date(world.system.now() - aheadMs).toISOString() });
   const said = () => health.current()?.findings?.filter(({ kind }) => kind === "clock_differs");
   answer(7_200_000);
   // It may have waited while the machine slept.
@@ -82,7 +82,7 @@ test("two answers in a row tell that the clock of this machine is wrong, one tha
     { light: "note", what: "The clock of this machine is 2 hours ahead of the control plane's" },
   ]);
   // The control plane is not told of a note: it compares by itself.
-  expect(health.light.kind()).not.toBe("clock_differs");
+  expect(health.reporter.findingKind()).not.toBe("clock_differs");
   answer(60_000);
   expect(said()).toEqual([]);
 });

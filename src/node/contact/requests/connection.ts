@@ -9,7 +9,7 @@ import { makeClient, type Client } from "./client.ts";
 import { keyringToken, storeInKeyring } from "../../files/keyring.ts";
 import { readApiCa, readCredentials, type Organization } from "../../files/organizations.ts";
 
-export type ConnectionEdge = Pick<System, "fetch" | "sleep" | "run" | "env" | "platform" | "executable">;
+export type ConnectionSystem = Pick<System, "fetch" | "sleep" | "run" | "env" | "platform" | "executable">;
 
 /** Runs `work` with a client of the organization's control plane. */
 export type WithClient = <T>(work: (client: Client) => Promise<T>) => Promise<T>;
@@ -18,7 +18,7 @@ export type WithClient = <T>(work: (client: Client) => Promise<T>) => Promise<T>
 export function clientOf(
   directory: string,
   token: string | undefined,
-  system: ConnectionEdge,
+  system: ConnectionSystem,
   log: Log,
 ): Client {
   const { api_base: base, moved } = readCredentials(directory);
@@ -39,7 +39,7 @@ export function clientOf(
  */
 export function connectOrganization(
   organization: Organization,
-  system: ConnectionEdge,
+  system: ConnectionSystem,
   log: Log,
 ): WithClient {
   const { directory } = organization;
@@ -94,7 +94,10 @@ function isRefused(error: unknown): boolean {
   );
 }
 
-async function readToken({ slug, directory, config }: Organization, system: ConnectionEdge): Promise<string> {
+async function readToken(
+  { slug, directory, config }: Organization,
+  system: ConnectionSystem,
+): Promise<string> {
   const { api_token: file } = readCredentials(directory);
   return (await keyringToken(accountOf(slug, config.node_id), system)) ?? file;
 }

@@ -9,12 +9,12 @@ import { drillLeftMs, readDrill, writeDrill } from "../../files/drill-state.ts";
 import type { Organization } from "../../files/organizations.ts";
 
 type Place = Pick<Organization, "slug" | "directory">;
-type Edge = { startDrill?(slug: string): Promise<void>; log: Log; system: Pick<System, "now"> };
+type Deps = { startDrill?(slug: string): Promise<void>; log: Log; system: Pick<System, "now"> };
 
 /** Called after each answer. A failure must not keep anything else from the node. */
-export async function takeDrill(order: DrillOrder, place: Place, edge: Edge): Promise<void> {
+export async function takeDrill(order: DrillOrder, place: Place, deps: Deps): Promise<void> {
   const { slug, directory } = place;
-  const { startDrill, log, system } = edge;
+  const { startDrill, log, system } = deps;
   const { order: last = 0, taken: before = { ms: 0, at: 0 } } = readDrill(directory) ?? {};
   if (startDrill === undefined || order.order <= last) return;
   const now = system.now();
@@ -47,7 +47,7 @@ export async function takeDrill(order: DrillOrder, place: Place, edge: Edge): Pr
 }
 
 /** After a start of this program: the one that carried a drill out may have been killed. It removes what is left. */
-export async function resumeDrill(place: Place, { startDrill, log, system }: Edge): Promise<void> {
+export async function resumeDrill(place: Place, { startDrill, log, system }: Deps): Promise<void> {
   const drill = readDrill(place.directory);
   if (drill === undefined || drill.isDone || startDrill === undefined) return;
   const isOver = drillLeftMs(drill, system.now()) === 0;

@@ -20,7 +20,7 @@ export type LighthouseAnswer =
   | { result: "none" | "unknown" }
   | { result: "silent"; lighthouses: readonly string[] };
 
-type Edge = { system: Pick<System, "sleep" | "random">; openEcho?: OpenEcho };
+type Deps = { system: Pick<System, "sleep" | "random">; openEcho?: OpenEcho };
 
 /** Requests are repeated: an engine that has just started drops what comes before its interface is up. */
 const roundMs = 500;
@@ -29,7 +29,7 @@ const lookMs = 20;
 export async function awaitLighthouse(
   { slug, directory }: Pick<Organization, "slug" | "directory">,
   waitMs: number,
-  { system, openEcho = openEchoSocket }: Edge,
+  { system, openEcho = openEchoSocket }: Deps,
 ): Promise<LighthouseAnswer> {
   // A registration can arrive before the newest configuration, so the targets are read again.
   const read = () => lighthouseTargets(openOrganization(join(directory, ".."), slug));

@@ -5,14 +5,14 @@
 
 import { join } from "node:path";
 import { discardPort, type System } from "../../../base/system.ts";
-import type { Light } from "../checkin.ts";
+import type { HealthReporter } from "../checkin.ts";
 import type { Target } from "../../files/granted/lighthouse-targets.ts";
 import { currentGeneration, readSyncState } from "../../files/generations.ts";
 import { openOrganization, type Organization } from "../../files/organizations.ts";
 
-export type PacketEdge = {
+export type PacketDeps = {
   system: Pick<System, "now" | "sleep" | "sendDatagram">;
-  light?: Pick<Light, "isBusy">;
+  health?: Pick<HealthReporter, "isBusy">;
 };
 
 export type LighthousePackets = {
@@ -40,7 +40,7 @@ const unsettledMs = 180_000;
 /** `isLasting`: the process keeps running. A short one sends packets only after a change. */
 export function makeLighthousePackets(
   organization: Pick<Organization, "slug" | "directory">,
-  edge: PacketEdge,
+  deps: PacketDeps,
   isLasting = true,
 ): LighthousePackets {
   const ended = new AbortController();
@@ -48,14 +48,14 @@ export function makeLighthousePackets(
   let sending: Promise<void> | undefined;
   const send = async () => {
     // Other code reports damaged or removed files.
-    await sendWhileNeeded(organization, plan, edge, ended.signal).catch(() => undefined);
+    await sendWhileNeeded(organization, plan, deps, ended.signal).catch(() => undefined);
     sending = undefined;
   };
   return {
     refresh: () => void (sending ??= send()),
     async stop(ms) {
       if (ms > 0 && sending !== undefined)
-        await Promise.race([sending, edge.system.sleep(ms, ended.signal).catch(() => undefined)]);
+        await Promise.race([sending, deps.system.sleep(ms, ended.signal).catch(() => undefined)]);
       ended.abort(new Error("Over"));
       await sending;
     },
@@ -75,7 +75,7 @@ type Plan = {
 async function sendWhileNeeded(
   { slug, directory }: Pick<Organization, "slug" | "directory">,
   plan: Plan,
-  { system, light }: PacketEdge,
+  { system, health }: PacketDeps,
   signal: AbortSignal,
 ): Promise<void> {
   while (!signal.aborted) {
@@ -89,7 +89,7 @@ async function sendWhileNeeded(
     const { targets } = plan;
     const isSettled = plan.unsettledMs <= 0;
     if (targets.length === 0 || (isSettled && (targets.length > 1 || !plan.isLasting))) return;
-    if (isSettled && light?.isBusy() !== true) {
+    if (isSettled && health?.isBusy() !== true) {
       await system.sleep(lookEveryMs, signal);
       continue;
     }

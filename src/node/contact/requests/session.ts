@@ -19,7 +19,10 @@ import {
 } from "../../files/profiles.ts";
 import { makeClient } from "./client.ts";
 
-type Edge = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot" | "fetch" | "sleep" | "now">;
+type UsedSystem = Pick<
+  System,
+  "run" | "env" | "platform" | "executable" | "isRoot" | "fetch" | "sleep" | "now"
+>;
 
 /** A token is not used in its last seconds: the request takes time. */
 const marginMs = 30_000;
@@ -55,7 +58,7 @@ type Renewal = { refused?: string; renewed?: (access: string) => Promise<void> }
 export async function profileToken(
   name: string,
   profile: Profile,
-  system: Edge,
+  system: UsedSystem,
   { refused, renewed }: Renewal = {},
 ): Promise<string> {
   const present = usableToken(await requireSession(name, profile, system), refused, system.now());
@@ -87,7 +90,12 @@ function usableToken(session: Session, refused: string | undefined, now: number)
   return isOver || token === refused ? undefined : token;
 }
 
-async function exchange(name: string, profile: Profile, refresh: string, system: Edge): Promise<TokenPair> {
+async function exchange(
+  name: string,
+  profile: Profile,
+  refresh: string,
+  system: UsedSystem,
+): Promise<TokenPair> {
   try {
     return await clientOf(profile, system).refresh(refresh);
   } catch (error) {
@@ -96,7 +104,7 @@ async function exchange(name: string, profile: Profile, refresh: string, system:
   }
 }
 
-async function requireSession(name: string, profile: Profile, system: Edge): Promise<Session> {
+async function requireSession(name: string, profile: Profile, system: UsedSystem): Promise<Session> {
   const session = await readSession(name, profile, system);
   if (session === undefined) throw signInAgain(name);
   return session;

@@ -21,13 +21,13 @@ import {
 export type UpdateSettings = EngineSettings & { configRoot: string; stateDb: string; socketPath: string };
 
 type Place = Pick<Organization, "slug" | "directory">;
-type Edge = { startUpdate?(slug: string): Promise<void>; log: Log };
+type Deps = { startUpdate?(slug: string): Promise<void>; log: Log };
 
 /** Called after each answer. A failure must not keep anything else from the node. */
 export async function takeUpdateOrder(
   order: UpdateOrder | undefined,
   { slug, directory }: Place,
-  { startUpdate, log }: Edge,
+  { startUpdate, log }: Deps,
 ): Promise<void> {
   try {
     noteSeen(directory, buildInfo.version);
@@ -52,7 +52,7 @@ export async function takeUpdateOrder(
 }
 
 /** After a start of this program: an update that was not finished goes on. */
-export async function resumeUpdate({ slug, directory }: Place, { startUpdate, log }: Edge): Promise<void> {
+export async function resumeUpdate({ slug, directory }: Place, { startUpdate, log }: Deps): Promise<void> {
   const step = readUpdateState(directory)?.step ?? "done";
   if (step === "done" || startUpdate === undefined) return;
   await startUpdate(slug).catch((error: unknown) =>
@@ -60,16 +60,16 @@ export async function resumeUpdate({ slug, directory }: Place, { startUpdate, lo
   );
 }
 
-type StartEdge = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">;
+type StartSystem = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">;
 
 /** Starts `agent update-run`, by the program that runs now: the former one judges the new one. */
-export const makeStartUpdate = (settings: UpdateSettings, system: StartEdge) => async (slug: string) => {
+export const makeStartUpdate = (settings: UpdateSettings, system: StartSystem) => async (slug: string) => {
   if (system.isRoot) await startRun("update-run", slug, "", settings, system);
 };
 
 /** Starts `agent drill-run`: the end of this process must not end a drill's report. One for each organization. */
 export const makeStartDrill =
-  (settings: UpdateSettings, system: StartEdge) =>
+  (settings: UpdateSettings, system: StartSystem) =>
   (slug: string): Promise<void> =>
     startRun("drill-run", slug, `-${slug}`, settings, system);
 
@@ -78,7 +78,7 @@ async function startRun(
   slug: string,
   suffix: string,
   settings: UpdateSettings,
-  system: StartEdge,
+  system: StartSystem,
 ): Promise<void> {
   const { configRoot, stateDb, socketPath, overlayBinary, overlayBinaryGiven } = settings;
   const engine = overlayBinaryGiven ? ["--overlay-binary", overlayBinary] : [];

@@ -90,17 +90,17 @@ export function rewriteConfig(
 export async function decideForStart(
   place: Place,
   engine: string | undefined,
-  edge: DecideEdge,
+  deps: DecideDeps,
 ): Promise<void> {
-  await decide(place, edge, (plane) => ({ engine, before: plane }));
+  await decide(place, deps, (plane) => ({ engine, before: plane }));
 }
 
 /**
  * The next start of the engine gets this port, which the running one has; undefined: any free one. Else peers could not find a
  * node that was restarted while no lighthouse answers. A running engine is not reloaded.
  */
-export async function keepPort(place: Place, port: number | undefined, edge: DecideEdge): Promise<void> {
-  await decide(place, edge, (plane) => {
+export async function keepPort(place: Place, port: number | undefined, deps: DecideDeps): Promise<void> {
+  await decide(place, deps, (plane) => {
     if (plane === undefined) return undefined;
     const { port: _, ...rest } = plane;
     const before = port === undefined ? rest : { ...rest, port };
@@ -108,11 +108,11 @@ export async function keepPort(place: Place, port: number | undefined, edge: Dec
   });
 }
 
-type DecideEdge = { command: string; system: Pick<System, "machineState" | "lookup" | "sleep" | "now"> };
+type DecideDeps = { command: string; system: Pick<System, "machineState" | "lookup" | "sleep" | "now"> };
 
 async function decide(
   place: Place,
-  { command, system }: DecideEdge,
+  { command, system }: DecideDeps,
   choose: (
     plane: DataPlane | undefined,
   ) => { engine: string | undefined; before: DataPlane | undefined } | undefined,

@@ -289,21 +289,21 @@ export class KeptPeers {
   }
 }
 
-/** Those of an organization of this machine, whose engine `edge` reloads. */
+/** Those of an organization of this machine, whose engine `deps` reloads. */
 export function keptHere(
   place: { slug: string; directory: string },
-  edge: ApplyDeps,
+  deps: ApplyDeps,
   own: Pick<KeptDeps, "monotonic" | "system" | "log">,
 ): KeptPeers {
   return new KeptPeers({
     ...place,
     ...ofThisMachine,
     ...own,
-    apply: (peers) => applyChanges(place, { peers }, edge),
+    apply: (peers) => applyChanges(place, { peers }, deps),
     async keepPort(port) {
       // Loaded on demand, as in applyChanges.
       const { keepPort } = await import("../../files/config/rewrite-config.ts");
-      await keepPort(place, port, { command: edge.command, system: { ...edge.system, now: own.system.now } });
+      await keepPort(place, port, { command: deps.command, system: { ...deps.system, now: own.system.now } });
     },
   });
 }

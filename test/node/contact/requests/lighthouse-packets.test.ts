@@ -52,8 +52,8 @@ test("a lighthouse alone gets a packet every 0.7 s while there is traffic, from 
   change({ at: start - 86_400_000 });
   expect(lighthouseTargets(organization)).toEqual([{ from: "10.77.0.1", to: "10.77.0.9" }]);
   let isBusy = false;
-  const light = { isBusy: () => isBusy };
-  const packets = makeLighthousePackets(organization, { system: system(), light });
+  const health = { isBusy: () => isBusy };
+  const packets = makeLighthousePackets(organization, { system: system(), health });
   packets.refresh();
   await clock.pass(600_000);
   expect(sent).toEqual([]);

@@ -20,8 +20,8 @@ function makeMachine() {
     mkdirSync(directory, { recursive: true });
     return { slug, directory };
   };
-  const edge = { log, startUpdate: async (slug: string) => void started.push(slug) };
-  return { place, started, edge, [Symbol.dispose]: () => root[Symbol.dispose]() };
+  const deps = { log, startUpdate: async (slug: string) => void started.push(slug) };
+  return { place, started, deps, [Symbol.dispose]: () => root[Symbol.dispose]() };
 }
 
 const go = { order: 10, engine: "1.12.0", watch_s: 60 };
@@ -30,11 +30,11 @@ const back = { ...go, order: 11, back: true };
 test("an order is taken only where root permits updates, and once", async () => {
   using machine = makeMachine();
   const acme = machine.place("acme");
-  await takeUpdateOrder(go, acme, machine.edge);
+  await takeUpdateOrder(go, acme, machine.deps);
   expect(machine.started).toEqual([]);
   writePermissions(acme.directory, { updates: ["engine"] });
-  await takeUpdateOrder(go, acme, machine.edge);
-  await takeUpdateOrder(go, acme, machine.edge);
+  await takeUpdateOrder(go, acme, machine.deps);
+  await takeUpdateOrder(go, acme, machine.deps);
   expect(machine.started).toEqual(["acme"]);
   expect(mayUpdateOf(acme.directory)).toMatchObject({ may: ["engine"], order: 10 });
 });
@@ -43,13 +43,13 @@ test("a node that was done goes back when it is told to, to what it had", async 
   using machine = makeMachine();
   const acme = machine.place("acme");
   writePermissions(acme.directory, { updates: ["engine"] });
-  await takeUpdateOrder(go, acme, machine.edge);
+  await takeUpdateOrder(go, acme, machine.deps);
   const former = { agent: "0.2.0", engine: "1.11.1" };
   writeUpdateState(acme.directory, { order: go, step: "done", former });
-  await takeUpdateOrder(back, acme, machine.edge);
+  await takeUpdateOrder(back, acme, machine.deps);
   expect(readUpdateState(acme.directory)).toEqual({ order: back, step: "taken", former });
   // A server that has not heard of it yet says the former order again.
-  await takeUpdateOrder(go, acme, machine.edge);
+  await takeUpdateOrder(go, acme, machine.deps);
   expect(readUpdateState(acme.directory)?.order).toEqual(back);
 });
 
@@ -58,10 +58,10 @@ test("a report that the control plane did not take is said again when that answe
   const acme = machine.place("acme");
   writePermissions(acme.directory, { updates: ["engine"] });
   writeUpdateState(acme.directory, { order: go, step: "done", unsaid: { state: "passed" } });
-  await takeUpdateOrder(undefined, acme, machine.edge);
+  await takeUpdateOrder(undefined, acme, machine.deps);
   expect(machine.started).toEqual(["acme"]);
   // The report of the order before is none of the order to go back.
-  await takeUpdateOrder(back, acme, machine.edge);
+  await takeUpdateOrder(back, acme, machine.deps);
   expect(readUpdateState(acme.directory)).toEqual({ order: back, step: "taken" });
 });
 
@@ -71,7 +71,7 @@ test("of two organizations that root permitted, none updates the machine", async
     writeFileSync(join(place.directory, "node-config.json"), "{}");
     writePermissions(place.directory, { updates: ["agent", "engine"] });
   }
-  await takeUpdateOrder(go, machine.place("acme"), machine.edge);
+  await takeUpdateOrder(go, machine.place("acme"), machine.deps);
   expect(machine.started).toEqual([]);
   expect(mayUpdateOf(machine.place("acme").directory)).toBeUndefined();
 });

@@ -23,7 +23,7 @@ import type { Kernel } from "../../../../src/platform/network/kernel.ts";
 import { readKernel } from "../../../../src/platform/network/kernel.ts";
 import { valueAt, type YamlMap } from "../../../../src/base/yaml.ts";
 import { emptyMachine } from "../../../support/machine.ts";
-import { followEdge, makeControl, nodePath } from "../../../support/node.ts";
+import { followDeps, makeControl, nodePath } from "../../../support/node.ts";
 import { useSentConfig } from "../../../support/sent-config.ts";
 
 const kernel: Kernel = {
@@ -208,8 +208,8 @@ describe("on a node", () => {
 
   async function sync(version: string, control = makeControl(), running = version) {
     const { system, log } = here.world;
-    const edge = followEdge(here.world, here.organization);
-    const result = await edge.withClient((client) =>
+    const deps = followDeps(here.world, here.organization);
+    const result = await deps.withClient((client) =>
       syncOrganization(here.organization, {
         client,
         control,
@@ -267,12 +267,12 @@ describe("on a node", () => {
 
   test("a check-in decides again when the engine of the next start is another one, and only then", async () => {
     await sync("1.12.0");
-    const edge = followEdge(here.world, here.organization);
+    const deps = followDeps(here.world, here.organization);
     let next = "1.11.1";
     const turn = () =>
       followOnce(
         here.organization,
-        { ...edge, engine: async () => inUse(next, "1.11.1"), system: { ...edge.system, machineState } },
+        { ...deps, engine: async () => inUse(next, "1.11.1"), system: { ...deps.system, machineState } },
         { waitS: 0 },
       );
     // The control plane renders for the engine that runs.
@@ -288,13 +288,13 @@ describe("on a node", () => {
     const { directory } = here.organization;
     await sync("1.11.1");
     writeFileSync(join(directory, "overrides.yml"), "listen: {port: 4250}\n");
-    const edge = { command: "test", system: { ...here.world.system, machineState } };
-    await decideForStart(here.organization, "1.12.0", edge);
+    const deps = { command: "test", system: { ...here.world.system, machineState } };
+    await decideForStart(here.organization, "1.12.0", deps);
     expect(keys()).toEqual([true, true, 4 * mib, 4 * mib]);
     // What no command applied stays out of it.
     expect(here.section("listen")["port"]).not.toBe(4250);
     writeTrial(directory, { ...trial, kernel: readKernel().release, reason: "Large packets were lost" });
-    await decideForStart(here.organization, "1.12.0", edge);
+    await decideForStart(here.organization, "1.12.0", deps);
     expect(keys().slice(0, 2)).toEqual([false, false]);
     expect(decided()).toMatchObject({ tun: { by: "traffic" }, reason: "Large packets were lost" });
     // A configuration from the control plane does not forget it.

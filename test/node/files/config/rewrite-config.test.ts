@@ -57,26 +57,26 @@ test.each(["listen: {port: 4260}\n", "listen: [\n", "firewall: {}\n"])(
 
 test("the port of the running engine is kept for the next start, through new configurations, until it is lost", async () => {
   const { directory } = here.organization;
-  const edge = {
+  const deps = {
     command: "test",
     system: { ...here.world.system, machineState: async () => machineAt(here.world.root) },
   };
   await here.sync();
   const port = () => here.section("listen")["port"];
   expect(port()).toBe(0);
-  await keepPort(here.organization, 40_001, edge);
+  await keepPort(here.organization, 40_001, deps);
   expect(port()).toBe(40_001);
   // The running engine has it already.
   let restarts = 0;
   here.tamper((config) => ({ ...config, logging: { level: "warning" } }));
   await here.sync({ ...makeControl(), restart: async () => void restarts++ });
   expect([port(), restarts, here.section("logging")["level"]]).toEqual([40_001, 0, "warning"]);
-  await keepPort(here.organization, undefined, edge);
+  await keepPort(here.organization, undefined, deps);
   expect(port()).toBe(0);
   // Where root or the organization asks for a port, that one holds.
   writeFileSync(join(directory, "overrides.yml"), "listen: {port: 4250}\n");
   await here.sync();
-  await keepPort(here.organization, 40_001, edge);
+  await keepPort(here.organization, 40_001, deps);
   expect(port()).toBe(4250);
 });
 

@@ -15,7 +15,7 @@ import { makeCa, signCertificate } from "../../../../src/pki/nebula.ts";
 import { readYaml } from "../../../../src/node/files/config/read-yaml.ts";
 import { stringifyYaml, type YamlMap } from "../../../../src/base/yaml.ts";
 import { readStatusWithoutDaemon } from "../../../../src/daemon/asking/status-without-daemon.ts";
-import { followEdge, makeControl, nodePath, registerByCommand } from "../../../support/node.ts";
+import { followDeps, makeControl, nodePath, registerByCommand } from "../../../support/node.ts";
 import { machineAt } from "../../../support/machine.ts";
 import { useSentConfig } from "../../../support/sent-config.ts";
 
@@ -151,8 +151,8 @@ test("configuration of an earlier version is checked and applied without the con
   await asLeftUnchecked();
   here.world.system.fetch = () => Promise.reject(new Error("away"));
   const control = makeControl();
-  const edge = followEdge(here.world, here.organization, control);
-  await followOrganization(here.organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
+  const deps = followDeps(here.world, here.organization, control);
+  await followOrganization(here.organization, deps, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
   expectFiltered();
   expect(control.asked).toEqual(["restart"]);
   expect(isApplied(here.organization.directory)).toBe(true);

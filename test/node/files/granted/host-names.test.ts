@@ -51,8 +51,8 @@ function follow(engine: string, control = makeControl()): Promise<Turn> {
   const { system, log, root } = world;
   const withClient = connectOrganization(organization, system, log);
   const inUse = () => engineInUse(undefined, engine, rememberVersions(system));
-  const edge = { configRoot: root, withClient, control, engine: inUse, command: "test", log, system };
-  return followOnce(organization, edge, { waitS: 0 });
+  const deps = { configRoot: root, withClient, control, engine: inUse, command: "test", log, system };
+  return followOnce(organization, deps, { waitS: 0 });
 }
 
 const file = (name: string) => readFileSync(join(organization.directory, name), "utf8");

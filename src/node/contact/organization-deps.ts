@@ -7,7 +7,7 @@ import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { connectOrganization } from "./requests/connection.ts";
 import type { OverlayControl } from "../engine/engine.ts";
-import type { FollowEdge } from "./follow.ts";
+import type { FollowDeps } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
 import { silence } from "../files/config/read-config.ts";
 import { rememberVersions } from "../engine/engine.ts";
@@ -21,12 +21,12 @@ import { examineUnit, isRunByUnits, systemdEngine } from "../engine/systemd-engi
 
 export type OrganizationSettings = EngineSettings & { configRoot: string };
 
-export function makeOrganizationEdge(
+export function organizationDeps(
   organization: Organization,
   settings: OrganizationSettings,
-  edge: { system: System; log: Log; command: string; versionOf?: VersionOf },
-): FollowEdge {
-  const { system, log, command, versionOf = rememberVersions(system) } = edge;
+  deps: { system: System; log: Log; command: string; versionOf?: VersionOf },
+): FollowDeps {
+  const { system, log, command, versionOf = rememberVersions(system) } = deps;
   return {
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
