@@ -23,7 +23,7 @@ import type { WithClient } from "./requests/connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./fetch-names.ts";
-import { makePace } from "./checkin-pace.ts";
+import { makePace, type Pace } from "./checkin-pace.ts";
 import type { PathReporter } from "./path-report.ts";
 import { makeLighthousePackets } from "./requests/lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
@@ -101,75 +101,108 @@ export async function followOrganization(
   deps: FollowDeps,
   options: FollowOptions,
 ): Promise<void> {
-  const isLasting = options.leftS === undefined || options.leftS() >= 1;
+  const { signal, leftS = () => Number.POSITIVE_INFINITY, restMs = 0 } = options;
+  const isLasting = options.leftS === undefined || leftS() >= 1;
   const packets = makeLighthousePackets(organization, deps, isLasting);
-  await using _ = defer(() => packets.stop(options.signal.aborted ? 0 : (options.restMs ?? 0)));
-  await takeTurns(organization, deps, options, () => packets.refresh());
+  await using _ = defer(() => packets.stop(signal.aborted ? 0 : restMs));
+  await takeTurns({
+    organization,
+    deps,
+    options: { ...options, leftS },
+    pace: makePace(deps.system),
+    names: makeNamesKeeper(organization, deps),
+    syncLocally: makeLocalSync(organization, deps),
+    refreshPackets: () => packets.refresh(),
+  });
 }
 
-async function takeTurns(
-  organization: Organization,
-  deps: FollowDeps,
-  { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn, onPause }: FollowOptions,
-  refreshPackets: () => void,
-): Promise<void> {
-  const syncLocally = makeLocalSync(organization, deps);
-  const names = makeNamesKeeper(organization, deps);
-  const pace = makePace(deps.system);
-  if (deps.startUpdate !== undefined && existsSync(updateOrderPath(organization.directory)))
-    await (await import("./requests/update-orders.ts")).resumeUpdate(organization, deps);
-  if (deps.startDrill !== undefined && existsSync(drillPath(organization.directory)))
-    await (await import("./requests/drill-orders.ts")).resumeDrill(organization, deps);
+/** What all turns of one loop share. */
+type Loop = {
+  organization: Organization;
+  deps: FollowDeps;
+  options: FollowOptions & Required<Pick<FollowOptions, "leftS">>;
+  pace: Pace;
+  names: NamesKeeper;
+  syncLocally: ReturnType<typeof makeLocalSync>;
+  refreshPackets(): void;
+};
+
+/** `refused`: the version that could not be applied, so that a newer one ends the pause. */
+type AfterTurn = { pauseMs: number; refused?: number };
+
+async function takeTurns(loop: Loop): Promise<void> {
+  const { organization, deps, options } = loop;
+  const { signal, leftS, onPause } = options;
+  await resumeOrders(organization, deps);
   do {
-    const awayMs = awayInDrill(organization, deps);
-    if (awayMs > 0) {
-      const ms = Math.min(awayMs, leftS() * 1000);
-      await pauseAfterTurn(organization, deps, { ms, refused: undefined, signal, onPause });
-      continue;
-    }
-    const state = await syncLocally();
-    // Before the check-in: another process may have changed the configuration, and the control plane may be away.
-    refreshPackets();
-    const before = deps.system.now();
-    let pauseMs: number;
-    let refused: number | undefined;
-    try {
-      const turn = await followOnce(organization, deps, { ...pace.next(leftS()), signal, names, state });
-      refreshPackets();
-      onTurn?.(turn);
-      const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
-      pauseMs = pace.answered({
-        isApplied: reason === undefined,
-        isRevoked: turn.result === "revoked",
-        hasChanged: turn.sync?.result === "changed",
-        tookMs: deps.system.now() - before,
-      });
-      if (reason !== undefined && turn.answer?.holds_refused === true) refused = turn.answer.config_version;
-      if (pace.isFirstFailure())
-        deps.log.warn("The new configuration is not applied", { team: organization.slug, reason });
-    } catch (error) {
-      if (signal.aborted) return;
-      if (error instanceof Outdated) continue;
-      if (error instanceof AppError && error.code === "control_plane_unreachable")
-        deps.health?.noteUnreachable();
-      onTurn?.({ error });
-      pauseMs = pace.failed(error);
-      const log = pace.isFirstFailure() ? deps.log.warn : deps.log.debug;
-      log("The control plane gives no usable answer; the overlay keeps running unchanged", {
-        team: organization.slug,
-        reason: messageOf(error),
-      });
-    }
+    // In a drill without the control plane, nothing is asked until its end. A user's commands ask all the same.
+    const awayMs = planeAwayMs(
+      organization.directory,
+      organization.config.ephemeral === true,
+      deps.system.now(),
+    );
+    const { pauseMs, refused } = awayMs > 0 ? { pauseMs: awayMs } : await takeTurn(loop);
     const ms = Math.min(pauseMs, leftS() * 1000);
     if (pauseMs > 0) await pauseAfterTurn(organization, deps, { ms, refused, signal, onPause });
   } while (!signal.aborted && leftS() >= 1);
 }
 
-/** In a drill without the control plane, nothing is asked until its end. A user's commands ask all the same. */
-const awayInDrill = ({ directory, config }: Organization, { system }: FollowDeps): number =>
-  planeAwayMs(directory, config.ephemeral === true, system.now());
+/** Goes on with an update and a drill that an earlier process has accepted. */
+async function resumeOrders(organization: Organization, deps: FollowDeps): Promise<void> {
+  const { directory } = organization;
+  if (deps.startUpdate !== undefined && existsSync(updateOrderPath(directory)))
+    await (await import("./requests/update-orders.ts")).resumeUpdate(organization, deps);
+  if (deps.startDrill !== undefined && existsSync(drillPath(directory)))
+    await (await import("./requests/drill-orders.ts")).resumeDrill(organization, deps);
+}
 
-/** `refused`: the version that could not be applied, so that a newer one ends the pause. */
+async function takeTurn(loop: Loop): Promise<AfterTurn> {
+  const { organization, deps, options, pace, names, syncLocally, refreshPackets } = loop;
+  const { signal, leftS, onTurn } = options;
+  const state = await syncLocally();
+  // Before the check-in: another process may have changed the configuration, and the control plane may be away.
+  refreshPackets();
+  const before = deps.system.now();
+  try {
+    const turn = await followOnce(organization, deps, { ...pace.next(leftS()), signal, names, state });
+    refreshPackets();
+    onTurn?.(turn);
+    return afterAnswer(turn, deps.system.now() - before, loop);
+  } catch (error) {
+    // What was reported has changed meanwhile: report it at once.
+    if (signal.aborted || error instanceof Outdated) return { pauseMs: 0 };
+    return afterFailure(error, loop);
+  }
+}
+
+function afterAnswer(turn: Turn, tookMs: number, { organization, deps, pace }: Loop): AfterTurn {
+  const { answer, sync, syncError } = turn;
+  const reason = syncError === undefined ? sync?.reason : messageOf(syncError);
+  const pauseMs = pace.answered({
+    isApplied: reason === undefined,
+    isRevoked: turn.result === "revoked",
+    hasChanged: sync?.result === "changed",
+    tookMs,
+  });
+  if (pace.isFirstFailure())
+    deps.log.warn("The new configuration is not applied", { team: organization.slug, reason });
+  const refused = reason !== undefined && answer?.holds_refused === true ? answer.config_version : undefined;
+  return { pauseMs, ...given({ refused }) };
+}
+
+function afterFailure(error: unknown, { organization, deps, options, pace }: Loop): AfterTurn {
+  if (error instanceof AppError && error.code === "control_plane_unreachable") deps.health?.noteUnreachable();
+  options.onTurn?.({ error });
+  const pauseMs = pace.failed(error);
+  const log = pace.isFirstFailure() ? deps.log.warn : deps.log.debug;
+  log("The control plane gives no usable answer; the overlay keeps running unchanged", {
+    team: organization.slug,
+    reason: messageOf(error),
+  });
+  return { pauseMs };
+}
+
+/** Ends early on the signal, by `onPause`, and when the control plane has something newer than `refused`. */
 async function pauseAfterTurn(
   organization: Organization,
   deps: FollowDeps,
@@ -213,18 +246,18 @@ async function untilNewer(
   if (!isNews) await pause(ms, deps, signal);
 }
 
-/** At which this agent passes datagrams to its engine; 0: at none. */
-function tcpPort(organization: Organization): number {
+/** The TCP port at which this agent passes datagrams to its engine; 0: none. */
+function tcpFallbackPort(organization: Organization): number {
   const [listener] = tcpListenersOf(organization);
   return listener === undefined ? 0 : tcpPortOf(listener);
 }
 
 /** The number of the drill that was taken last; undefined: this program takes none. */
-const lastDrill = (directory: string, startDrill: FollowDeps["startDrill"]): number | undefined =>
+const lastDrillTaken = (directory: string, startDrill: FollowDeps["startDrill"]): number | undefined =>
   startDrill === undefined ? undefined : (readDrill(directory)?.order ?? 0);
 
-/** The parts of a check-in beside the node's state, for its roles and reporter. */
-async function reportBeside(
+/** The parts of a check-in that depend on this node's roles, or come from its reporters. */
+async function roleReports(
   { config, ...organization }: Organization,
   { health, paths, system, startDrill }: FollowDeps,
 ): Promise<Pick<CheckInOptions, "paths" | "relayed" | "flows" | "others" | "addresses" | "tcp" | "drill">> {
@@ -240,9 +273,9 @@ async function reportBeside(
   const addresses = health?.addressRequest();
   return {
     relayed,
-    ...given({ addresses, flows, paths: reported, drill: lastDrill(directory, startDrill) }),
+    ...given({ addresses, flows, paths: reported, drill: lastDrillTaken(directory, startDrill) }),
     ...(health !== undefined && config.is_lighthouse ? { others: true as const } : {}),
-    ...(isHub(config) ? { tcp: tcpPort({ ...organization, config }) } : {}),
+    ...(isHub(config) ? { tcp: tcpFallbackPort({ ...organization, config }) } : {}),
   };
 }
 
@@ -266,23 +299,15 @@ export async function followOnce(
   const { answer, askNames } = asked;
   if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, deps);
 
+  // At most once a turn: a restored engine needs it before its start, and news need it at the end.
   let synced: Promise<Synced> | undefined;
   const synchronizeOnce = () => (synced ??= synchronize(organization, deps));
   const { order, notStarted } = await obeyOrder(answer.order, organization, deps, synchronizeOnce);
-  if (answer.move !== undefined)
-    await (await import("./move-control-plane.ts")).obeyMove(answer.move, organization, deps);
-  if (answer.update !== undefined || existsSync(updateOrderPath(directory)))
-    await (await import("./requests/update-orders.ts")).takeUpdateOrder(answer.update, organization, deps);
-  if (answer.drill !== undefined)
-    await (await import("./requests/drill-orders.ts")).takeDrill(answer.drill, organization, deps);
+  await obeyRequests(answer, organization, deps);
   await names.addAnswer(answer.names, askNames);
-  const isNew = async () =>
-    answer.config_changed ||
-    !isApplied(directory) ||
-    (state !== undefined && isOutdated(state.data_plane, engine.next, release())) ||
-    (await namesChanged(state, directory, deps));
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
-  const sync = synced !== undefined || (await isNew()) ? await synchronizeOnce() : {};
+  const needsSync = synced !== undefined || (await hasNews(answer, { directory, state, engine }, deps));
+  const sync = needsSync ? await synchronizeOnce() : {};
   if (relayedIn(answer)?.paused === true)
     await (await import("./relayed.ts")).endForwarding(organization, deps.system);
   // Names, the move and the configuration were taken in any case.
@@ -295,6 +320,30 @@ export async function followOnce(
     answer,
     ...sync,
   };
+}
+
+/** Moves to another control plane, and starts updates and drills, as the answer says. */
+async function obeyRequests(
+  { move, update, drill }: CheckinAnswer,
+  organization: Organization,
+  deps: FollowDeps,
+): Promise<void> {
+  if (move !== undefined) await (await import("./move-control-plane.ts")).obeyMove(move, organization, deps);
+  if (update !== undefined || existsSync(updateOrderPath(organization.directory)))
+    await (await import("./requests/update-orders.ts")).takeUpdateOrder(update, organization, deps);
+  if (drill !== undefined)
+    await (await import("./requests/drill-orders.ts")).takeDrill(drill, organization, deps);
+}
+
+/** Whether the configuration in force is no longer what this node should have. */
+async function hasNews(
+  answer: CheckinAnswer,
+  { directory, state, engine }: { directory: string; state: SyncState | undefined; engine: EngineInUse },
+  deps: FollowDeps,
+): Promise<boolean> {
+  if (answer.config_changed || !isApplied(directory)) return true;
+  if (state !== undefined && isOutdated(state.data_plane, engine.next, release())) return true;
+  return namesChanged(state, directory, deps);
 }
 
 type FollowOnceOptions = Pick<CheckInOptions, "signal" | "state" | "repeatable"> & {
@@ -318,7 +367,7 @@ async function askControlPlane(
     deps.withClient((client) =>
       checkIn(organization, client, report, { ...how, ...marks, state, names: asked }),
     );
-  const about = await reportBeside(organization, deps);
+  const about = await roleReports(organization, deps);
   const inForce = withExitReport(
     reportedDataPlane(state?.data_plane, report.startedAt),
     organization.directory,

@@ -12,6 +12,7 @@ import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { atPlane } from "../../protocol/stored.ts";
 import { forwarderPath } from "../../base/datagrams/forwarder.ts";
 import { sendOrLose } from "../../base/datagrams/frames.ts";
+import type { EngineControl } from "../engine/engine.ts";
 import { engineQuestion, isEngineAnswer } from "../engine/engine-question.ts";
 import { localApi } from "../engine/local-api.ts";
 import { staticHosts } from "../files/config/read-config.ts";
@@ -267,23 +268,27 @@ async function openWay(
   { control, directory, system }: EdgeContext,
   passes: (datagram: Uint8Array) => boolean,
 ): Promise<TcpWay> {
-  let ports: number[] = [];
-  const look = () => {
-    void control.process().then((process) => (ports = process === undefined ? [] : portsOf(process.pid)));
-  };
-  look();
-  const options = {
-    url,
-    proxy: proxyFor(url, system.env),
-    passes,
-    enginePorts() {
-      look();
-      return ports;
-    },
-  };
+  const options = { url, proxy: proxyFor(url, system.env), passes, enginePorts: watchEnginePorts(control) };
   // After a restart of this program the engine goes on with the port that it has, unless another program took it.
   const port = readTcpState(directory)?.ports[peer] ?? 0;
   return openTcpWay({ ...options, port }).catch(() => openTcpWay({ ...options, port: 0 }));
+}
+
+/** Returns the UDP ports of the engine as they were found last, and looks again for the next call. Empty: unknown. */
+export function watchEnginePorts(control: Pick<EngineControl, "process">): () => readonly number[] {
+  let ports: readonly number[] = [];
+  const lookAgain = () => {
+    control.process().then(
+      (process) => (ports = process === undefined ? [] : portsOf(process.pid)),
+      // The service manager did not answer: the ports that are known stay.
+      () => undefined,
+    );
+  };
+  lookAgain();
+  return () => {
+    lookAgain();
+    return ports;
+  };
 }
 
 type Nudges = {

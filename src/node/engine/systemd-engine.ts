@@ -26,9 +26,12 @@ export function isRunByUnits(
   return mode === "server" && hasSystemd(system) && unitsServe(dirname(directory));
 }
 
+/** Pause between two reads of the journal. */
 const journalEveryMs = 150;
 
-type Needs = Pick<System, "run" | "sleep" | "platform">;
+type Place = { slug: string; directory: string };
+
+type UsedSystem = Pick<System, "run" | "sleep" | "platform">;
 
 export type SystemdEngine = EngineControl &
   Record<"start" | "stop" | "startAgain" | "enable" | "disable", () => Promise<void>> & {
@@ -44,7 +47,7 @@ export type SystemdEngine = EngineControl &
  */
 export function systemdEngine(
   place: Place,
-  system: Needs,
+  system: UsedSystem,
   silent: () => boolean = () => false,
 ): SystemdEngine {
   const { slug, directory } = place;
@@ -56,7 +59,7 @@ export function systemdEngine(
       process: () => (identity !== undefined && isAlive(identity) ? identity : undefined),
       log: () => tail,
       controlSocket: controlSocket(directory),
-      restart: () => restart(place, "try-restart", system, silent()),
+      restart: () => restart(place, "try-restart", { silent: silent() }, system),
       silent,
       isFlooded: () => isFlooded(unit, system),
     };
@@ -69,7 +72,8 @@ export function systemdEngine(
       const { reloadByApi } = await import("./local-api.ts");
       // Before the journal is opened, which takes longer than the reload.
       const keys = await reloadByApi(controlSocket(directory), system);
-      if (keys?.some(needsRestart) === true) return restart(place, "try-restart", system, silent());
+      if (keys?.some(needsRestart) === true)
+        return restart(place, "try-restart", { silent: silent() }, system);
       if (keys !== undefined) return;
       await readJournal(unit, system, async (tail) => {
         const identity = await mainProcess(place, system);
@@ -79,8 +83,8 @@ export function systemdEngine(
       });
     },
     // try-restart: an engine that a user stopped meanwhile stays stopped.
-    restart: () => restart(place, "try-restart", system, silent()),
-    startAgain: () => restart(place, "restart", system, silent()),
+    restart: () => restart(place, "try-restart", { silent: silent() }, system),
+    startAgain: () => restart(place, "restart", { silent: silent() }, system),
     alive: async (ms) => (await control({ read: () => [] })).alive(ms),
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
@@ -93,8 +97,6 @@ export function systemdEngine(
       isEnabled(unit),
   };
 }
-
-type Place = { slug: string; directory: string };
 
 /**
  * The process of the unit, and the program that its next start runs: also that of an administrator's drop-in. Undefined
@@ -113,7 +115,7 @@ export async function examineUnit(
 
 const byArguments = (directory: string) => findEngineProcess(join(directory, "config.yml"));
 
-async function isUp(unit: string, system: Needs): Promise<boolean> {
+async function isUp(unit: string, system: UsedSystem): Promise<boolean> {
   const state = (await unitProperties(unit, ["ActiveState"], system))?.ActiveState;
   return state !== undefined && ["active", "activating", "reloading"].includes(state);
 }
@@ -121,8 +123,8 @@ async function isUp(unit: string, system: Needs): Promise<boolean> {
 async function restart(
   place: Place,
   verb: "restart" | "try-restart",
-  system: Needs,
-  silent: boolean,
+  { silent }: { silent: boolean },
+  system: UsedSystem,
 ): Promise<void> {
   const unit = engineUnit(place.slug);
   await readJournal(unit, system, async (tail) => {
@@ -134,7 +136,10 @@ async function restart(
   });
 }
 
-async function mainProcess({ slug, directory }: Place, system: Needs): Promise<ProcessIdentity | undefined> {
+async function mainProcess(
+  { slug, directory }: Place,
+  system: UsedSystem,
+): Promise<ProcessIdentity | undefined> {
   const answer = await unitProperties(engineUnit(slug), ["MainPID"], system);
   return answer === undefined ? byArguments(directory) : identifyProcess(Number(answer.MainPID));
 }
@@ -142,7 +147,7 @@ async function mainProcess({ slug, directory }: Place, system: Needs): Promise<P
 async function askSystemd(
   verb: "start" | "stop" | "restart" | "try-restart" | "enable" | "disable --now",
   unit: string,
-  system: Needs,
+  system: UsedSystem,
 ): Promise<void> {
   const { status, stderr } = await system.run(systemctlCommand(...verb.split(" "), unit), {
     timeoutMs: 60_000,
@@ -159,21 +164,26 @@ async function askSystemd(
  * Reads the unit's journal during `work`, from its present end. It asks again and again instead of following: a follower
  * ends at once where the machine has no inotify instance left.
  */
-async function readJournal<T>(unit: string, system: Needs, work: (tail: LogTail) => Promise<T>): Promise<T> {
-  let cursor = (await journal(unit, ["--lines=1"], system)).cursor;
-  const waiting: string[] = [];
+async function readJournal<T>(
+  unit: string,
+  system: UsedSystem,
+  work: (tail: LogTail) => Promise<T>,
+): Promise<T> {
+  let { cursor } = await journal(unit, ["--lines=1"], system);
+  const unread: string[] = [];
   const ended = new AbortController();
   const reading = (async () => {
     while (!ended.signal.aborted) {
       const after = cursor === undefined ? [] : [`--after-cursor=${cursor}`];
-      const news = await journal(unit, after, system);
-      cursor = news.cursor ?? cursor;
-      waiting.push(...news.lines);
+      // A read that fails is tried again, as when no process can be started now: `work` has its own limit of time.
+      const news = await journal(unit, after, system).catch(() => undefined);
+      cursor = news?.cursor ?? cursor;
+      for (const line of news?.lines ?? []) unread.push(line);
       await system.sleep(journalEveryMs, ended.signal).catch(() => undefined);
     }
   })();
   try {
-    return await work({ read: () => waiting.splice(0) });
+    return await work({ read: () => unread.splice(0) });
   } finally {
     ended.abort(new Error("Done"));
     await reading;
@@ -181,14 +191,14 @@ async function readJournal<T>(unit: string, system: Needs, work: (tail: LogTail)
 }
 
 /** The journal keeps the first lines of each interval (LogRateLimitBurst in the unit), and drops the rest. */
-async function isFlooded(unit: string, system: Needs): Promise<boolean> {
+async function isFlooded(unit: string, system: UsedSystem): Promise<boolean> {
   return isFlood((await journal(unit, ["--lines=300", "--since=-60s"], system)).lines);
 }
 
 async function journal(
   unit: string,
   flags: readonly string[],
-  system: Needs,
+  system: UsedSystem,
 ): Promise<{ lines: string[]; cursor: string | undefined }> {
   const { stdout } = await system.run(journalCommand(unit, "--show-cursor", ...flags));
   const lines = stdout.split("\n").filter((line) => line !== "");

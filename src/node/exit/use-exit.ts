@@ -34,7 +34,7 @@ import { listOrganizations } from "../files/list-organizations.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { ipProgram } from "../../platform/network/kernel.ts";
 import { applyExit, rulesRemoval } from "./apply-plan.ts";
-import { noPlan, planExit, type ExitFacts } from "./exit-plan.ts";
+import { noPlan, planExit, type ExitFacts, type ExitPlan } from "./exit-plan.ts";
 
 export type ExitDeps = {
   command: string;
@@ -45,6 +45,7 @@ export type ExitDeps = {
 };
 type Place = { slug: string; directory: string };
 
+/** One round, in ms. */
 const roundMs = 1000;
 /** At a start, until it is known whether the exit answers. */
 const startRoundMs = 250;
@@ -59,21 +60,28 @@ const graceMs = 2500;
 /** An exit that was left is not tried again for this long. */
 const restMs = 30_000;
 
-// The decision
+/** The last echo of an exit: its arrival in monotonic ms, and its round trip in ms. */
+export type ExitEcho = { at: number; rtt: number };
 
-export type Heard = { at: number; rtt: number };
-export type Seen = {
+export type ExitHistory = {
+  /** Monotonic ms, as all times here. */
   now: number;
-  /** By address. The exit in use is heard from inside. */
-  heard: ReadonlyMap<string, Heard>;
-  /** Since when the exit in use is tried, and when others were left. */
+  /** By overlay address. The exit in use answers from inside its tunnel. */
+  heard: ReadonlyMap<string, ExitEcho>;
+  /** Since when the exit in use is tried. */
   triedAt: number;
+  /** When other exits were left, by overlay address. */
   leftAt: ReadonlyMap<string, number>;
 };
+
+/** `isSure`: the exit had enough time to answer, so `isAlive` is final. */
 export type Choice = { exit: Exit | undefined; isAlive: boolean; isSure: boolean };
 
 /** Stays with an exit that lets packets through. Among others, the nearest of those that answer is tried. */
-export function chooseExit({ candidates, exit }: ExitUse, { now, heard, triedAt, leftAt }: Seen): Choice {
+export function chooseExit(
+  { candidates, exit }: ExitUse,
+  { now, heard, triedAt, leftAt }: ExitHistory,
+): Choice {
   const isHeard = ({ ip }: Exit, withinMs: number) => now - (heard.get(ip)?.at ?? -Infinity) < withinMs;
   if (exit !== undefined && isHeard(exit, deadMs)) return { exit, isAlive: true, isSure: true };
   // The first answer need not be that of the best one.
@@ -86,35 +94,158 @@ export function chooseExit({ candidates, exit }: ExitUse, { now, heard, triedAt,
   return { exit, isAlive: false, isSure: true };
 }
 
-// What it knows of the machine
+function stateOf({ isAlive, isSure }: Choice, { strict }: ExitUse): ExitState["state"] {
+  if (isAlive) return "used";
+  if (!isSure) return "starting";
+  return strict ? "blocked" : "beside";
+}
+
+/** Runs until the signal. */
+export async function useExit(place: Place, deps: ExitDeps, signal: AbortSignal): Promise<void> {
+  const user = new ExitUser(place, deps);
+  while (!signal.aborted) {
+    await user.step();
+    await deps.system.sleep(user.pauseMs(), signal).catch(() => undefined);
+  }
+  user.close();
+  if (exitUseOf(place.directory) === undefined && !staysClosed(place.directory))
+    await leaveKernel(place, deps.system);
+}
+
+class ExitUser {
+  readonly #place: Place;
+  readonly #deps: ExitDeps;
+  readonly #facts: MachineFacts;
+  readonly #echoes: Echoes;
+  /** Overlay address of the exit in use, and since when it is tried, in monotonic ms. */
+  #tried: { ip: string | undefined; at: number };
+  readonly #leftAt = new Map<string, number>();
+  /** Whether packets took the exit when that was last known for sure. */
+  #wasUsed: boolean;
+  /** The last failure. It is logged once in a row. */
+  #failure: string | undefined;
+  /** No exit is wanted, and its rules were removed from the kernel. */
+  #hasLeft = false;
+
+  constructor(place: Place, deps: ExitDeps) {
+    const { openEcho: open, system } = deps;
+    const before = readExitState(place.directory);
+    this.#place = place;
+    this.#deps = deps;
+    this.#facts = new MachineFacts(place, system);
+    this.#echoes = new Echoes({ open, monotonic: system.monotonic });
+    this.#tried = { ip: before?.exit, at: system.monotonic() };
+    this.#wasUsed = before?.state === "used";
+  }
+
+  pauseMs(): number {
+    return this.#deps.system.monotonic() - this.#tried.at > graceMs ? roundMs : startRoundMs;
+  }
+
+  close(): void {
+    this.#echoes.close();
+  }
+
+  /** One round: chooses an exit, and leads the packets to it. A failure is logged, and the next round tries again. */
+  async step(): Promise<void> {
+    // Read anew each time: `exit use off` and another `exit use` may follow each other between two rounds.
+    const use = exitUseOf(this.#place.directory);
+    if (use === undefined) return this.#leaveOnce();
+    this.#hasLeft = false;
+    const { log } = this.#deps;
+    try {
+      await this.#follow(use);
+    } catch (error) {
+      const reason = messageOf(error);
+      if (reason !== this.#failure)
+        log.warn("Cannot use the exit for now", { team: this.#place.slug, reason });
+      this.#failure = reason;
+    }
+  }
+
+  async #leaveOnce(): Promise<void> {
+    if (this.#hasLeft || staysClosed(this.#place.directory)) return;
+    await leaveKernel(this.#place, this.#deps.system);
+    this.#hasLeft = true;
+  }
+
+  async #follow(use: ExitUse): Promise<void> {
+    const place = this.#place;
+    const { log, system } = this.#deps;
+    const choice = await this.#choose(use);
+    if (choice.isSure) this.#wasUsed = choice.isAlive;
+    const { exit } = choice;
+    // applyChanges reads the exit from this file. The final state is written once the kernel follows it.
+    if (readExitState(place.directory)?.exit !== exit?.ip)
+      note(place, use, { exit, state: "starting" }, this.#deps);
+    const chosen = { ...use, exit };
+    await configure(place, chosen, this.#deps);
+    this.#noteTried(exit?.ip);
+    const plan = await this.#plan(chosen);
+    // All this took time: the user may have ended the use of the exit meanwhile.
+    if (exitUseOf(place.directory) === undefined) return;
+    keepBlock(place, use.strict ? plan.nft : undefined);
+    const reason = await applyExit(place.slug, plan, system);
+    if (reason === undefined) note(place, use, { exit, state: stateOf(choice, use) }, this.#deps);
+    else if (reason !== this.#failure)
+      log.error("Cannot lead packets to the exit", { team: place.slug, reason });
+    this.#failure = reason;
+  }
+
+  async #choose(use: ExitUse): Promise<Choice> {
+    const machine = await this.#facts.read();
+    const own = machine.tenants.find((each) => each.slug === this.#place.slug);
+    const heard = await listen(this.#echoes, own, use);
+    const now = this.#deps.system.monotonic();
+    return chooseExit(use, { now, heard, triedAt: this.#tried.at, leftAt: this.#leftAt });
+  }
+
+  #noteTried(ip: string | undefined): void {
+    if (this.#tried.ip === ip) return;
+    const now = this.#deps.system.monotonic();
+    if (this.#tried.ip !== undefined) this.#leftAt.set(this.#tried.ip, now);
+    this.#tried = { ip, at: now };
+  }
+
+  /** Without a working exit and without `strict` it is empty: packets go beside the exit. */
+  async #plan(use: ExitUse): Promise<ExitPlan> {
+    const isLed = use.strict || this.#wasUsed;
+    const facts = isLed ? factsOf(this.#place, use, await this.#facts.read()) : undefined;
+    if (facts !== undefined) return planExit(facts);
+    // A damaged configuration opens no block: what is in force stays.
+    if (use.strict) throw new Error("its configuration names no interface");
+    return noPlan;
+  }
+}
 
 /** The facts that change with the configuration, read again when a file of an organization changes. */
-class Known {
-  #machine: Machine | undefined;
-  #seen = "";
-  #readAt = -Infinity;
+class MachineFacts {
   readonly #place: Place;
   readonly #system: ExitDeps["system"];
+  #machine: Machine | undefined;
+  /** What the files were when `#machine` was read. */
+  #stamp = "";
+  #readAt = -Infinity;
 
   constructor(place: Place, system: ExitDeps["system"]) {
     this.#place = place;
     this.#system = system;
   }
 
-  async machine(): Promise<Machine> {
+  async read(): Promise<Machine> {
     const { directory } = this.#place;
     const root = dirname(directory);
-    const seen = listOrganizations(root)
+    const stamp = listOrganizations(root)
       .map((slug) => `${slug} ${fileStamp(join(root, slug, "config.yml"))}`)
       .join("\n");
     const now = this.#system.monotonic();
-    if (this.#machine === undefined || seen !== this.#seen || now - this.#readAt > machineEveryMs) {
-      this.#machine = await readMachine(directory, this.#system);
-      this.#seen = seen;
-      this.#readAt = now;
-      return this.#machine;
-    }
-    return { ...this.#machine, ...(await this.#system.machineState()) };
+    const isOld = stamp !== this.#stamp || now - this.#readAt > machineEveryMs;
+    if (this.#machine !== undefined && !isOld)
+      return { ...this.#machine, ...(await this.#system.machineState()) };
+    this.#machine = await readMachine(directory, this.#system);
+    this.#stamp = stamp;
+    this.#readAt = now;
+    return this.#machine;
   }
 }
 
@@ -156,81 +287,6 @@ function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): Ex
   };
 }
 
-// Its work
-
-/** Until `signal`. */
-export async function useExit(place: Place, deps: ExitDeps, signal: AbortSignal): Promise<void> {
-  const { directory, slug } = place;
-  const { system, log, openEcho } = deps;
-  const known = new Known(place, system);
-  const { monotonic } = system;
-  const echoes = new Echoes({ open: openEcho, monotonic });
-  let tried = { ip: readExitState(directory)?.exit, at: monotonic() };
-  const leftAt = new Map<string, number>();
-  let wasUsed = readExitState(directory)?.state === "used";
-  let trouble: string | undefined;
-  let hasLeft = false;
-  const pause = () =>
-    system.sleep(monotonic() - tried.at > graceMs ? roundMs : startRoundMs, signal).catch(() => undefined);
-  for (; !signal.aborted; await pause()) {
-    const use = exitUseOf(directory);
-    // "off" and another word may follow each other before the edge looks.
-    if (use === undefined) {
-      if (!hasLeft && !staysClosed(directory)) {
-        await leaveKernel(place, system);
-        hasLeft = true;
-      }
-      continue;
-    }
-    hasLeft = false;
-    try {
-      const machine = await known.machine();
-      const own = machine.tenants.find((each) => each.slug === slug);
-      const heard = await listen(echoes, own, use);
-      const { exit, isAlive, isSure } = chooseExit(use, {
-        now: monotonic(),
-        heard,
-        triedAt: tried.at,
-        leftAt,
-      });
-      if (isSure || isAlive) wasUsed = isAlive;
-      const state: ExitState["state"] = isAlive
-        ? "used"
-        : !isSure
-          ? "starting"
-          : use.strict
-            ? "blocked"
-            : "beside";
-      // The engine's configuration takes it from there. What is told follows once it is so.
-      if (readExitState(directory)?.exit !== exit?.ip) note(place, use, { exit, state: "starting" }, deps);
-      const chosen = { ...use, exit };
-      await configure(place, chosen, deps);
-      if (tried.ip !== exit?.ip) {
-        if (tried.ip !== undefined) leftAt.set(tried.ip, monotonic());
-        tried = { ip: exit?.ip, at: monotonic() };
-      }
-      const facts = use.strict || wasUsed ? factsOf(place, chosen, await known.machine()) : undefined;
-      // What is in force stays: a damaged configuration opens no block.
-      if (facts === undefined && use.strict) throw new Error("its configuration names no interface");
-      const plan = facts === undefined ? noPlan : planExit(facts);
-      // What came before took its time, and the word may be another one by now.
-      if (exitUseOf(directory) === undefined) continue;
-      keepBlock(place, use.strict ? plan.nft : undefined);
-      const why = await applyExit(slug, plan, system);
-      if (why !== undefined && why !== trouble)
-        log.error("Cannot lead packets to the exit", { team: slug, reason: why });
-      if (why === undefined) note(place, use, { exit, state }, deps);
-      trouble = why;
-    } catch (error) {
-      const why = messageOf(error);
-      if (why !== trouble) log.warn("Cannot use the exit for now", { team: slug, reason: why });
-      trouble = why;
-    }
-  }
-  echoes.close();
-  if (exitUseOf(directory) === undefined && !staysClosed(directory)) await leaveKernel(place, system);
-}
-
 /**
  * Asks the exit in use, now and then the others, and returns what was heard by address. The exit in use answers from inside: by
  * its overlay address an exit also answers whose tunnel has the certificate from before it was one, or that cannot forward.
@@ -239,7 +295,7 @@ async function listen(
   echoes: Echoes,
   own: Machine["tenants"][number] | undefined,
   { candidates, exit }: ExitUse,
-): Promise<ReadonlyMap<string, Heard>> {
+): Promise<ReadonlyMap<string, ExitEcho>> {
   const from = own?.addresses.find((each) => !each.includes(":")) ?? "";
   const inside = { from: `${from}%${own?.inForce.device ?? ""}`, to: insideExit, mark: echoMark };
   const keyOf = ({ ip }: Exit) => (ip === exit?.ip ? `inside ${ip}` : ip);
@@ -327,7 +383,8 @@ function note(
 ): void {
   const before = readExitState(directory);
   if (before?.state === state && before.exit === exit?.ip) return;
-  const why = use.candidates.length === 0 ? "the control plane names no such exit for this node" : undefined;
+  const isUnknown = use.candidates.length === 0;
+  const why = isUnknown ? "the control plane names no such exit for this node" : undefined;
   writeExitState(directory, {
     ...given({ exit: exit?.ip, name: exit?.name, why }),
     state,
