@@ -7,10 +7,9 @@ import { joinHostPort } from "../../base/ip.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { can } from "../../engine/features.ts";
-import { sealHash } from "../../pki/seal.ts";
 import type { DownloadAnswer } from "../../protocol/download.ts";
 import { atPlane, maxExits, type NodeConfig } from "../../protocol/stored.ts";
-import { sealTag } from "../../protocol/seals/seal.ts";
+import type { SignedSeal } from "../../protocol/seals/seal.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { listenPlaceOf } from "./config.ts";
 import { mayIssue } from "../certificates/issue.ts";
@@ -39,10 +38,10 @@ export type Outline = {
 export type NodeFiles = {
   etag: string;
   configVersion: number;
-  /** Of the newest seal; undefined if the organization is not sealed. */
-  sealTag: string | undefined;
+  /** Of the seals in the answer, in their order. */
+  sealTags: readonly string[];
   outline: Outline;
-  answer(): Promise<DownloadAnswer>;
+  answer(): Promise<DownloadAnswer & { seals?: readonly SignedSeal[] }>;
 };
 
 const filePick = certificates.pick(
@@ -79,17 +78,16 @@ export async function filesFor(
   const config = await renderings.of(view.config, node, inTurn);
   const nodeConfig = nodeConfigOf(view, node);
   const { config_version: _, ...stable } = nodeConfig;
-  const newest = view.seals.at(-1);
-  const tag = newest === undefined ? undefined : sealTag(sealHash(newest.text));
-  const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? "", ...(tag === undefined ? [] : [tag])])}"`;
+  const { seals, sealTags } = view;
+  const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? "", ...sealTags.slice(-1)])}"`;
   const certificate = currentCertificate(rows);
-  const answer = async (): Promise<DownloadAnswer> => ({
+  const answer: NodeFiles["answer"] = async () => ({
     config_version: nodeConfig.config_version,
     etag,
     node: showNode(node, { certificate, orgVersion: view.configVersion, online }),
     order_key: view.orderKey,
     ...(view.orderKeyProof === null ? {} : { order_key_proof: view.orderKeyProof }),
-    ...(view.seals.length === 0 ? {} : { seals: view.seals }),
+    ...(seals.length === 0 ? {} : { seals }),
     files: {
       "config.yml": await config.text(),
       "ca.crt": caPem,
@@ -103,7 +101,7 @@ export async function filesFor(
     config: async () => withoutBlocklist(await config.text(), view.config),
     others: outlineOthers({ caPem, x509Cas, rows: readable(rows, node), stable }),
   };
-  return { etag, configVersion: nodeConfig.config_version, sealTag: tag, outline, answer };
+  return { etag, configVersion: nodeConfig.config_version, sealTags, outline, answer };
 }
 
 const lastOf = `SELECT ${filePick.select()} FROM certificates WHERE node_id = $1 AND kind = 'overlay'

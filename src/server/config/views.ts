@@ -2,7 +2,8 @@
 
 import { AppError } from "../../base/errors.ts";
 import { mostTcpWays } from "../../protocol/stored.ts";
-import type { SignedSeal } from "../../protocol/seals/seal.ts";
+import { sealHash } from "../../pki/seal.ts";
+import { sealTag, type SignedSeal } from "../../protocol/seals/seal.ts";
 import type { OrderKey } from "../../protocol/values.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
 import { inSlices } from "../http/heavy-work.ts";
@@ -44,6 +45,8 @@ export type OrgView = {
   orderKey: OrderKey;
   orderKeyProof: string | null;
   seals: readonly SignedSeal[];
+  /** Of each seal. Computed here, because every download needs them and a seal has up to 256 KB. */
+  sealTags: readonly string[];
 };
 
 /** The bundle that engines read, and the X.509 CAs for services on the nodes. */
@@ -179,6 +182,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     orderKey: org.orderPublic,
     orderKeyProof: org.orderKeyProof,
     seals,
+    sealTags: seals.map(({ text }) => sealTag(sealHash(text))),
   };
 }
 

@@ -202,11 +202,12 @@ export function hasAlready({ request }: OrganizationCall, { etag }: NodeFiles): 
   return matches(request.headers.get("If-None-Match"), etag);
 }
 
-/** A node that holds the newest seal is not sent it again. */
-async function answerFor({ request }: OrganizationCall, { sealTag, answer }: NodeFiles) {
-  const { seals, ...others } = await answer();
-  const isHeld = sealTag !== undefined && matches(request.headers.get("If-None-Match"), sealTag);
-  return isHeld ? others : { ...others, ...given({ seals }) };
+/** A node needs only the seals after the one that it holds. */
+async function answerFor({ request }: OrganizationCall, { sealTags, answer }: NodeFiles) {
+  const { seals = [], ...others } = await answer();
+  const tags = request.headers.get("If-None-Match");
+  const later = seals.slice(sealTags.findLastIndex((tag) => matches(tags, tag)) + 1);
+  return later.length === 0 ? others : { ...others, seals: later };
 }
 
 /** RFC 9110, section 13.1.2: a list of tags for weak comparison, or `*`. */

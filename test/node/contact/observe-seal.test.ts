@@ -138,7 +138,8 @@ describe("an organization whose control plane is honest", () => {
   });
 
   test("sends a seal once: not again with each change of something else", async () => {
-    const { signed } = await publishNext(world.api, [key("ann")]);
+    const [ann, bob] = [key("ann"), key("bob")];
+    const { signed } = await publishNext(world.api, [ann]);
     const hash = sealHash(signed.text);
     await synced();
     await rule({});
@@ -148,6 +149,11 @@ describe("an organization whose control plane is honest", () => {
     expect(await sealsIn()).toEqual([signed]);
     expect(await sealsIn(`"former", "seal-${"0".repeat(64)}"`)).toEqual([signed]);
     expect(await sealsIn(`"former", "seal-${hash}"`)).toBeUndefined();
+    // Another signer signs, so the control plane keeps both seals. A node that holds the first one gets the second alone.
+    const second = await publishNext(world.api, [ann, bob], { signers: [bob] });
+    expect(await sealsIn()).toEqual([signed, second.signed]);
+    expect(await sealsIn(`"former", "seal-${hash}"`)).toEqual([second.signed]);
+    expect(await synced()).toMatchObject({ number: 2, hash: sealHash(second.signed.text), told: [] });
   });
 
   test("is sealed for a node that joins later", async () => {
