@@ -92,7 +92,13 @@ export async function limitOf(reader: Reader, orgId: number, isWanted: boolean):
       hint: `Make one on the machine of a signer: \`${brand.executable} admin seal ca ${slug} FILE\`.`,
     });
   if (network6 !== null)
-    throw refused(`${slug} has IPv6 addresses, which a limited CA of version 1 cannot certify.`);
+    throw new AppError(
+      "conflict",
+      `${slug} has the IPv6 network ${network6}, and a limited CA certifies IPv4 addresses alone.`,
+      {
+        hint: `No command removes an IPv6 network. Create an organization without one (\`${brand.executable} admin org create\`), and register the machines there.`,
+      },
+    );
   const lacking = await queryAll(reader, namePick, routersWithout, [orgId]);
   if (lacking.length === 0) return network;
   throw new AppError(

@@ -10,9 +10,19 @@ import { beyondLimits, limitWords } from "../certificates/ca-limits.ts";
 
 type Content = Pick<Seal, "state" | "mode">;
 
+const ipv6Hint = `To enforce seals, create an organization without an IPv6 network (\`${brand.executable} admin org create\`), and register the machines there.`;
+
+/** Why nodes can never enforce a seal of this organization. Undefined: nothing prevents it for ever. */
+function ipv6Words({ organization, networks }: SealedState): string | undefined {
+  const network6 = networks.find((each) => each.includes(":"));
+  return network6 === undefined
+    ? undefined
+    : `${organization} has the IPv6 network ${network6}, so its nodes can only observe seals. A limited CA certifies IPv4 addresses alone, and no command removes an IPv6 network`;
+}
+
 /**
  * A sentence for each online CA that `before` lacks. Throws for one that is not limited, once nodes enforce the seal: conflict if
- * they begin to, untrusted_answer afterwards. `pem`: as the control plane sent it; undefined: it is of an earlier version.
+ * they begin to, untrusted_answer afterwards. Conflict also where nodes begin to enforce a seal with an IPv6 network. `pem`: as the control plane sent it; undefined: it is of an earlier version.
  */
 export function authorityWords(
   before: Content | undefined,
@@ -28,15 +38,19 @@ export function authorityWords(
     return { print, words: ca === undefined ? "unknown" : limitWords(ca), faults: faultsOf(ca, after.state) };
   });
   const wrong = online.find(({ print, faults }) => faults.length > 0 && !proved.includes(print));
+  const ipv6 = ipv6Words(after.state);
+  if (after.mode === "enforce" && before?.mode !== "enforce" && ipv6 !== undefined)
+    throw new AppError("conflict", ipv6, { hint: ipv6Hint });
   if (after.mode === "enforce" && wrong !== undefined)
     throw refused(wrong, after, before?.mode === "enforce");
-  return online
+  const words = online
     .filter(({ print }) => !known.includes(print))
     .toSorted((a, b) => (a.words < b.words ? -1 : 1))
     .flatMap(({ print, words, faults }) => [
       `CA ${print}: ${words}`,
       ...(faults.length === 0 ? [] : [`! Not limited, as --enforce demands: ${faults.join("; ")}`]),
     ]);
+  return ipv6 === undefined ? words : [`! ${ipv6}. ${ipv6Hint}`, ...words];
 }
 
 const onlineIn = (state: SealedState | undefined): string[] =>

@@ -121,3 +121,18 @@ test("names of a thief's CA cannot forge a line", () => {
     '"a\\"\\nCA of the control plane"',
   );
 });
+
+test("an organization with an IPv6 network learns before it enforces that it never can, and what to do", () => {
+  const { print, pem } = made();
+  const withIpv6 = (mode: "observe" | "enforce") => {
+    const { state } = content(mode, [print]);
+    return { mode, state: { ...state, networks: [...state.networks, "fd77::/64"] } };
+  };
+  const [first = ""] = authorityWords(undefined, withIpv6("observe"), pem);
+  expect(first).toStartWith("! acme has the IPv6 network fd77::/64, so its nodes can only observe seals.");
+  expect(first).toContain("create an organization without an IPv6 network (`agent admin org create`)");
+  expect(authorityWords(withIpv6("observe"), withIpv6("observe"), pem)).toEqual([first]);
+  expect(codeOf(() => authorityWords(withIpv6("observe"), withIpv6("enforce"), pem))).toStartWith(
+    "conflict: acme has the IPv6 network fd77::/64",
+  );
+});
