@@ -109,6 +109,8 @@ const Sealable = v.object({
   why: v.array(Text),
   /** The end of its certificate by an offline CA; null: it has none. */
   certified_until: v.nullable(Time),
+  /** The offline CA of that certificate. */
+  issuer: v.nullable(Text),
   /** That certificate has all that the node has. */
   is_whole: v.boolean(),
   agent_version: v.nullable(Text),

@@ -135,10 +135,8 @@ function faultOf({ mode, state }: Seal): string | undefined {
     return "an offline CA is not among its CAs";
   if (isTwice(nodes.map(({ name }) => name)) || isTwice(identities.map(({ key }) => key)))
     return "a node is named twice";
-  const misplaced = identities.find(
-    ({ kind, address6 }) => address6 !== undefined && (kind === "closed" || sealing.network6 === undefined),
-  );
-  if (misplaced !== undefined) return "only an open node has an address in the sealed network";
+  if (sealing.network6 === undefined && identities.some(({ address6 }) => address6 !== undefined))
+    return "a node has an address in a sealed network, and there is no such network";
   const router = nodes.find(
     ({ identity, routes, exit }) => identity === undefined && routes.length + exit.length > 0,
   );

@@ -118,16 +118,8 @@ const Hash = v.object({ hash: v.string() });
 const wordsFlag = (name: string) =>
   `${name}=${wordsOfKey(fingerprintOfHostKey(keys.get(name)?.host_public_key ?? ""), sealedKeyWords).join(" ")}`;
 const sign = (more: string[] = [], records = "records") => {
-  const always = [
-    "--ca",
-    at("offline.key"),
-    "--key",
-    ann.file,
-    "--records",
-    at(records),
-    "--passphrase-file",
-    "-",
-  ];
+  const ca = ["--ca", at(existsSync(at("second.key")) ? "second.key" : "offline.key")];
+  const always = [...ca, "--key", ann.file, "--records", at(records), "--passphrase-file", "-"];
   return runAdmin(data, ["seal", "sign", "acme", ...always, ...more], passphrase);
 };
 const node = (words: string[]) => runAdmin(data, ["node", ...words]);
@@ -260,6 +252,14 @@ test("a node whose engine reads it gets an address of the sealed network, and ke
     "store needs an engine from 1.10 on, and has 1.6.1",
   );
   await setEngine("1.12.0", "store");
+  // A closed node reaches open ones by its address.
+  const closed = await sign(["--yes", "--closed", "store"]);
+  expect([closed.status, closed.err]).toEqual([0, expect.stringContaining("+ sealed node store")]);
+  expect(held(5).state.nodes.find(({ name }) => name === "store")?.identity).toMatchObject({
+    kind: "closed",
+    address6,
+  });
+  expect((await sign(["--yes", "--open", "store"])).status).toBe(0);
 });
 
 test("no seal is signed whose sealed network overlaps a route", async () => {
@@ -362,6 +362,30 @@ test("a CA that a thief puts in the place of the limited one is not signed", asy
       restore();
     }
   }
+  expect((await sign(["--yes"])).err).toContain("Nothing waits for your signature");
+});
+
+test("an offline CA is replaced: first its certificates, then nobody trusts it", async () => {
+  const print = (name: string) =>
+    decodeCaBundle(readFileSync(at(`${name}.crt`), "utf8"))
+      .map(fingerprint)
+      .join();
+  const issuers = async () =>
+    decodeBundle((await filesOf("store"))["host.crt"] ?? "").map(({ issuer }) => issuer);
+  const trusted = async () => decodeCaBundle((await filesOf("plain"))["ca.crt"] ?? "").map(fingerprint);
+  await runAdmin(data, ["seal", "ca", "acme", at("second.key"), "--passphrase-file", "-"], passphrase);
+  const [old, own] = [print("offline.key"), print("second.key")];
+  const replace = (ended: string) => sign(["--yes", "--end-ca", ended]);
+  expect((await replace(own)).err).toContain("is not the fingerprint of another offline CA of the seal");
+  const first = await replace(old);
+  expect([first.status, first.err]).toEqual([0, expect.stringContaining("Repeat the command with --end-ca")]);
+  expect(first.err).toContain("certificate for store");
+  expect([await issuers(), held(newestKept()).state.sealing?.offline]).toEqual([[own], [old, own]]);
+  const second = await replace(old);
+  expect([second.status, second.err]).toEqual([0, expect.stringContaining(`- offline CA ${old}`)]);
+  expect(held(newestKept()).state.authorities).not.toContain(old);
+  expect(await trusted()).toContain(own);
+  expect(await trusted()).not.toContain(old);
   expect((await sign(["--yes"])).err).toContain("Nothing waits for your signature");
 });
 

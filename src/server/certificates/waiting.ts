@@ -54,6 +54,7 @@ export async function listSealable(
       })),
       why,
       certified_until: own.length === 0 ? null : formatTime(Math.min(...own.map(({ notAfter }) => notAfter))),
+      issuer: held.at(-1)?.issuer ?? null,
       is_whole: isWhole(org, node, held),
       agent_version: node.agentVersion,
       engine_version: node.overlayVersion,

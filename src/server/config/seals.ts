@@ -18,6 +18,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { nodes, specialIs } from "../store/tables/nodes.ts";
+import { authorities } from "../store/tables/certificates.ts";
 import { policies, readSeals } from "../store/tables/policies.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import { openForAll } from "./next-seal.ts";
@@ -86,8 +87,8 @@ async function namesOf(reader: Reader, orgId: number, rules: readonly Rule[]): P
 }
 
 /**
- * Throws conflict for a seal that nodes would refuse. `requireFirst`: throws for a caller who may not publish the first seal, which
- * names the signers: later ones need a signature of theirs.
+ * Throws conflict for a seal that nodes would refuse. `requireFirst` throws if the caller may not publish the first seal. Only the
+ * first seal needs this check, because it names the signers. A signer has signed each later one.
  */
 export async function publishSeal(
   { db, system }: Pick<ServerOptions, "db" | "system">,
@@ -105,6 +106,11 @@ export async function publishSeal(
     if (hash === newest?.hash) return { number: seal.number, hash };
     await policies.upsert(tx, { orgId: org.id, createdAt: at }, "ON CONFLICT (org_id) DO NOTHING");
     await policies.update(tx, { orgId: org.id }, { seals: keptWith(seals, signed, seal) });
+    const kept = seal.state.sealing?.offline ?? [];
+    // Signers have ended these CAs: the control plane no longer hands them out.
+    for (const print of newest?.seal.state.sealing?.offline ?? [])
+      if (!kept.includes(print))
+        await authorities.update(tx, { orgId: org.id, fingerprint: print, offline: true }, { retiredAt: at });
     await raiseConfigVersion(tx, org.id);
     const after = { number: seal.number, hash, signers: seal.signers.map(({ name }) => name) };
     await record(tx, {

@@ -43,6 +43,8 @@ export type Choices = {
   privileged: readonly string[];
   open: readonly string[];
   closed: readonly string[];
+  /** Offline CAs that end: nodes no longer trust them. */
+  ended: readonly string[];
   /** The engines of all nodes read certificates of the sealed network. */
   hasNetwork: boolean;
 };
@@ -85,6 +87,7 @@ export function sealedBy(
   const revoked = revokedIn(nodes, state.sealing?.revoked ?? [], issued, nowMs);
   return {
     ...state,
+    authorities: state.authorities.filter((print) => !choices.ended.includes(print)),
     nodes: byName(nodes),
     sealing: { ...state.sealing, offline: [...choices.offline], privileged, revoked, ...given({ network6 }) },
   };
@@ -147,6 +150,10 @@ function identityOf(
     ...given({ address6 }),
   };
 }
+
+/** Nodes with certificates of these CAs, which are to end. */
+export const issuedBy = (sealable: readonly Sealable[], prints: readonly string[]): string[] =>
+  sealable.flatMap(({ name, issuer }) => (issuer !== null && prints.includes(issuer) ? [name] : []));
 
 /** Nodes whose certificate lacks the address that the next seal gives them. */
 export function readdressed(before: SealedState | undefined, after: SealedState): ReadonlySet<string> {

@@ -123,6 +123,13 @@ const signFlags: Flags = {
     repeatable: true,
     description: "The words of a node's host key, from its machine (default: ask on the terminal)",
   },
+  "end-ca": {
+    type: "string",
+    valueHint: "FINGERPRINT",
+    repeatable: true,
+    description:
+      "Replace the certificates of this offline CA by those of --ca. Repeat it later: then nodes no longer trust it",
+  },
   enforce: { type: "boolean", description: "Nodes refuse from now on what the seal does not say" },
   observe: { type: "boolean", description: "Nodes only tell it" },
   yes: { type: "boolean", description: "Do not ask after the changes are shown" },
@@ -173,7 +180,8 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   const { state, asked, mode } = plan;
   const signers = newest?.seal.signers ?? [next.readSigner(await publicHalf(context))];
   const made = next.nextSeal(newest, state, signers, system.now(), mode);
-  const changed = signing.readdressed(newest?.seal.state, state);
+  const replaced = signing.issuedBy(asked.nodes, context.values.list("end-ca"));
+  const changed = new Set([...signing.readdressed(newest?.seal.state, state), ...replaced]);
   const due = signing.dueIn(asked.nodes, system.now(), changed);
   if (mode === "enforce" && newest?.seal.mode !== "enforce")
     refuseEarly(signing.obstacles(asked, state, buildInfo.version));
@@ -184,6 +192,10 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   for (const line of lines) output.say(line);
   for (const { name, why } of due) output.say(next.shownText(`certificate for ${name} (${why.join(", ")})`));
   for (const each of signing.withoutAddress(state)) output.say(`! ${each}`);
+  if (replaced.length > 0)
+    output.say(
+      "! Repeat the command with --end-ca a minute after the nodes have their new certificates. Until then they trust that CA.",
+    );
   for (const name of signing.unrecorded(newest?.seal.state, state, plan.issued))
     output.say(
       `! ${name} loses rights, and your records have no certificate of it to revoke: let the signer who made it sign this, or use their records`,
@@ -240,7 +252,7 @@ async function plannedSeal(
 ): Promise<Plan> {
   const [slug = ""] = words;
   const { carriedOn } = await import("../../../server/config/next-seal.ts");
-  const { Issued, readsNetwork, sealedBy } = await import("../../../server/config/sign-seal.ts");
+  const { Issued, issuedBy, readsNetwork, sealedBy } = await import("../../../server/config/sign-seal.ts");
   const { readText } = await import("../../../base/open-file.ts");
   const { printOfCa } = await import("../../../server/config/offline-key.ts");
   const held = newest?.seal.state.sealing;
@@ -249,15 +261,25 @@ async function plannedSeal(
     (each) => !removed.includes(each),
   );
   const own = printOfCa(readText(`${values.required("ca")}.crt`));
+  const asked = await api.call(sealsApi.sealable, { slug }, { groups: privileged });
+  const ending = values.list("end-ca");
+  const strange = ending.find((print) => print === own || held?.offline.includes(print) !== true);
+  if (strange !== undefined)
+    throw new AppError(
+      "usage",
+      `--end-ca ${strange} is not the fingerprint of another offline CA of the seal`,
+    );
+  const ended = ending.filter((print) => issuedBy(asked.nodes, [print]).length === 0);
   const offline = [
-    ...(held?.offline ?? []).filter((print) => print !== own && shown.state.authorities.includes(print)),
+    ...(held?.offline ?? []).filter(
+      (print) => print !== own && !ended.includes(print) && shown.state.authorities.includes(print),
+    ),
     own,
   ];
-  const asked = await api.call(sealsApi.sealable, { slug }, { groups: privileged });
   const { parse } = await import("valibot");
   const issued = parse(Issued, JSON.parse(records.issued() ?? "[]"));
   const [open, closed] = [values.list("open"), values.list("closed")];
-  const choices = { offline, privileged, open, closed, hasNetwork: readsNetwork(asked.engines) };
+  const choices = { offline, privileged, open, closed, ended, hasNetwork: readsNetwork(asked.engines) };
   const state = sealedBy(
     carriedOn(shown.state, newest?.seal.state),
     asked.nodes,
