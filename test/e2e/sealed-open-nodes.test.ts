@@ -6,7 +6,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { readYaml } from "../../src/node/files/config/read-yaml.ts";
 import { listOf, valueAt } from "../../src/base/yaml.ts";
-import { buildAgent } from "../support/agent.ts";
+import { buildAgent, runAgent } from "../support/agent.ts";
 import { enginesOf } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { agents, behindDb, ports, Scene, sender, streams, type Target } from "../support/sealed-scene.ts";
@@ -21,6 +21,8 @@ const toDb: Target[] = [
   ["db", "group"],
   ["db", "name"],
 ];
+/** Beyond the exit. */
+const internet = "198.51.100.9";
 const all: Target[] = [...toDb, ["db", "none"], ["web", "group"], ["web", "name"]];
 
 /** Sends a line every 40 ms on each connection. */
@@ -81,6 +83,31 @@ class OpenScene extends Scene {
       await child.exited;
     }
     return isThere();
+  }
+
+  /** db is an exit, and admin uses it: its only way to the address, which is on web. */
+  async useExit(): Promise<void> {
+    const [web, db] = ["web", "db"].map((name) => this.lan.host(name)) as [Host, Host];
+    web.run(["ip", "addr", "add", `${internet}/32`, "dev", "lo"]);
+    db.run(["ip", "route", "add", "default", "via", web.address]);
+    db.run(["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
+    const type = async (name: string, words: string[]) => {
+      const { host, places } = this.member(name);
+      const { status, stderr } = await runAgent([...words, ...places.flags], { inside: host.inside });
+      if (status !== 0) throw new Error(`${words.join(" ")}: ${stderr}`);
+    };
+    await type("db", ["up", "--advertise-exit", "--wait", "1s"]);
+    this.makeExit("db");
+    await this.sign("enforce");
+    await this.send(this.honest);
+    await this.told(agents, "", 60_000);
+    await type("admin", ["exit", "use", "db"]);
+  }
+
+  /** Until an echo of the internet comes back to admin. */
+  async reachesInternet(): Promise<void> {
+    const ping = this.lan.host("admin").inside(["ping", "-n", "-c", "1", "-W", "1", internet]);
+    await until(() => Bun.spawnSync(ping).exitCode === 0, { what: "an echo by the exit", ms: 30_000 });
   }
 
   /** His certificate has the IPv4 address of this node. He answers for it, and is a lighthouse and relay. */
@@ -169,11 +196,24 @@ asRoot("with root", () => {
         await scene.takes("hub");
         await scene.restartAdmin();
         expect(await scene.fromAdmin(30_000)).toEqual(["db group", "db name"]);
-        // The router.
+        // The exit, which admin finds by its sealed address.
+        await scene.useExit();
+        await scene.reachesInternet();
+        const used = readYaml(
+          readFileSync(join(scene.member("admin").places.configRoot, "acme/config.yml"), "utf8"),
+          "config.yml",
+        );
+        expect(listOf(valueAt(used, "tun.unsafe_routes"))).toContainEqual({
+          route: "0.0.0.0/0",
+          via: scene.insideOf("db"),
+          install: false,
+        });
+        // The router and exit.
         await scene.takes("db");
         await scene.restartAdmin();
         expect(await scene.fromAdmin(30_000)).toEqual(["db group", "db name"]);
         expect(await scene.arrivesBehindDb()).toBeTrue();
+        await scene.reachesInternet();
         // The relay: both ends have no direct way.
         await scene.takes("hub");
         admin.run(["ip", "route", "add", "blackhole", `${db.address}/32`]);
@@ -181,7 +221,7 @@ asRoot("with root", () => {
         await scene.restartAdmin();
         expect(await scene.fromAdmin(60_000)).toEqual(["db group", "db name"]);
         expect(readFileSync(scene.heardBy("thief"), "utf8")).toBe("");
-      }, 240_000);
+      }, 400_000);
     },
     ["sid", "1.12"],
   );

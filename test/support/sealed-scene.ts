@@ -24,6 +24,7 @@ import {
   startStolenPlane,
   withConfig,
   withFiles,
+  withNode,
   withSeals,
   type Alter,
 } from "./stolen-plane.ts";
@@ -90,6 +91,8 @@ export class Scene implements AsyncDisposable {
   #thief: RunningEngine | undefined;
   #as = "";
   #changes = 0;
+  /** Administrators may use it as an exit. */
+  #exit = "";
   readonly engine: Engine;
   readonly root: string;
   /** These are open, in a sealed network, and none is closed: hub is lighthouse and relay, db a router. Empty: `closed` are. */
@@ -150,15 +153,22 @@ export class Scene implements AsyncDisposable {
     this.#certificates.set(name, hostCrt);
     const files = { "ca.crt": caPem(this.offline) + caPem(this.online), "host.crt": hostCrt };
     const told = withConfig(withFiles(answer, files), { firewall: { inbound: rulesOf(name) } });
-    return withSeals(told, this.seals);
+    const exits = name === "admin" && this.#exit !== "" ? [this.#exit] : [];
+    const known = exits.map((each) => ({ name: each, ip_address: this.addressOf(each), ip_address6: null }));
+    return withSeals(withNode(told, { exits: known }), this.seals);
   };
+  /** From the next seal on. */
+  makeExit(name: string): void {
+    this.#exit = name;
+    this.#certificates.delete(name);
+  }
   #signed(name: string): string {
     const isSealed = this.#isSealed(name);
     const networks = [`${this.member(name).ip}/16`];
     const identity = {
       name,
       networks,
-      unsafeNetworks: this.#routesOf(name),
+      unsafeNetworks: [...this.#routesOf(name), ...(name === this.#exit ? ["0.0.0.0/0", "::/0"] : [])],
       groups: name === "admin" ? ["admins"] : [],
       publicKey: this.#key(name),
     };
@@ -187,7 +197,7 @@ export class Scene implements AsyncDisposable {
       lighthouse: this.#isHub(name),
       relay: this.#isHub(name),
       routes: this.#routesOf(name),
-      exit: [],
+      exit: name === this.#exit ? ["admins"] : [],
       ...(this.#isSealed(name)
         ? {
             identity: {
