@@ -204,4 +204,6 @@ if (import.meta.main) {
   process.stdout.write("ready\n");
   for (const node of nodes) void node.follow();
   for (let line = await lines.next(); line.done !== true; line = await lines.next()) engine = line.value;
+  // The test has ended.
+  process.exit(0);
 }
