@@ -1,6 +1,7 @@
 // The actions of the daemon's socket: one table with the right that each needs. Requests name registered organizations,
 // never paths. Framing of lines belongs to ipc/.
 
+import { join } from "node:path";
 import { given } from "../base/given.ts";
 import { countOf } from "../base/quantities.ts";
 import { brand } from "../brand.ts";
@@ -8,6 +9,7 @@ import { buildInfo } from "../build-info.ts";
 import { AppError, messageOf } from "../base/errors.ts";
 import { quoteWord } from "../base/plan.ts";
 import type { Log } from "../base/log.ts";
+import { staysClosed } from "../node/files/granted/exits.ts";
 import { fileLog, lastLines } from "../node/engine/engine-log.ts";
 import type { System } from "../base/system.ts";
 import type { Answer, Notice, Request, OrganizationState } from "./ipc/messages.ts";
@@ -161,11 +163,15 @@ async function sync({ request, deps }: Call): Promise<Reply> {
 async function exit({ request, client, deps }: Call): Promise<Reply> {
   const slug = slugOf(request);
   if (request.exit === undefined) throw new AppError("validation_failed", '"exit" needs `exit`');
-  // A unit, which only root can install, keeps it closed at a boot.
-  if (request.exit.strict && client.peer.right !== "root")
-    throw new AppError("permission_denied", "Only root may use an exit with --strict", {
-      hint: `\`sudo ${brand.executable} exit use ${quoteWord(request.exit.use)} --strict\``,
+  // A unit, which only root can install, keeps it closed at a boot. Only root opens what root closed.
+  const { strict, use } = request.exit;
+  const isClosed = staysClosed(join(deps.configRoot, slug));
+  if ((strict || isClosed) && client.peer.right !== "root") {
+    const what = strict ? "use an exit with --strict" : "open or change an exit that is used with --strict";
+    throw new AppError("permission_denied", `Only root may ${what}`, {
+      hint: `\`sudo ${brand.executable} exit use ${quoteWord(use)}${strict ? " --strict" : ""}\``,
     });
+  }
   await deps.engines.useExit(slug, request.exit);
   return { message: `The exit of ${slug}: ${request.exit.use}`, team: slug };
 }

@@ -3,6 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { dirname, join } from "node:path";
 import { writeCredentials } from "../../src/node/files/organizations.ts";
+import { readPermissions, writePermissions } from "../../src/node/files/permissions.ts";
 import { sessionProof } from "../../src/pki/session-proof.ts";
 import { actions, makeHandler } from "../../src/daemon/actions.ts";
 import type { Answer, Notice, Request } from "../../src/daemon/ipc/messages.ts";
@@ -85,6 +86,37 @@ test("every action answers, and only root may end the daemon", async () => {
   expect(ended).toBe(0);
   await ask({ action: "shutdown" }, "root");
   expect(ended).toBe(1);
+});
+
+test("an exit that root closed with --strict is opened or changed by root alone", async () => {
+  const { system, log } = world;
+  world.register("acme");
+  const { engines } = world.open();
+  await until(() => stateOf(engines, "acme") === "running");
+  const { configRoot } = world;
+  const handle = makeHandler({
+    engines,
+    configRoot,
+    subscribers: new Set(),
+    system,
+    log,
+    shutDown: () => undefined,
+  });
+  const directory = join(configRoot, "acme");
+  const strict = { use: "auto", strict: true, lan: true };
+  writePermissions(directory, { exit: strict });
+  for (const use of ["off", "auto"]) {
+    const asked = { action: "exit", team: "acme", exit: { use, strict: false, lan: true } };
+    expect(await codeOf(handle(asked, client("member")))).toBe("permission_denied");
+  }
+  expect(readPermissions(directory).exit).toEqual(strict);
+  const off = { action: "exit", team: "acme", exit: { use: "off", strict: false, lan: true } };
+  await handle(off, client("root"));
+  expect(readPermissions(directory).exit).toBeUndefined();
+  // What a member chose, a member ends.
+  writePermissions(directory, { exit: { ...strict, strict: false } });
+  await handle(off, client("member"));
+  expect(readPermissions(directory).exit).toBeUndefined();
 });
 
 test("the right of each action is fixed: changes need the group, the end of the daemon needs root", async () => {
