@@ -5,13 +5,13 @@ import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
 import { type Actor, record } from "../audit/record.ts";
-import { sendMail } from "./mail.ts";
+import { sendMailOf } from "./mail.ts";
 import { type FactorServices, provenAtSignIn } from "./factors/second-factor.ts";
 import { type Origin, type SignInServices, signIn } from "./sign-in/sign-in.ts";
 import { wrongCredentials } from "./sessions/sessions.ts";
 import type { ServerOptions } from "../options.ts";
 import { networkOf } from "../http/edge.ts";
-import { countTokenGuess } from "../http/throttle.ts";
+import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, queryOne, text } from "../store/table.ts";
 import { memberships, rememberNetwork } from "../store/tables/organizations.ts";
@@ -23,14 +23,20 @@ import { memberEvent } from "./members.ts";
  * on.
  */
 export async function emailInvitation(
-  { mail, log, publicUrl }: Pick<ServerOptions, "mail" | "log" | "publicUrl">,
+  {
+    mail,
+    log,
+    publicUrl,
+    throttle,
+  }: Pick<ServerOptions, "mail" | "log" | "publicUrl"> & { throttle: Throttle },
   { slug }: { slug: string },
   { link, ...member }: NewMember,
 ): Promise<NewMember> {
   if (link === undefined || mail === undefined) return link === undefined ? member : { ...member, link };
   const text = `You are invited to the organization ${slug} at ${publicUrl}.\n\nThis link accepts the invitation. It works once, for 72 hours:\n${link}\n`;
   try {
-    await sendMail(mail, { to: member.email, subject: `${brand.title}: invitation to ${slug}`, text });
+    const subject = `${brand.title}: invitation to ${slug}`;
+    await sendMailOf(slug, { mail, throttle }, { to: member.email, subject, text });
     return { ...member, is_emailed: true };
   } catch (error) {
     log.warn("Cannot send an invitation", { reason: messageOf(error) });

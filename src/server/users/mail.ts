@@ -3,12 +3,27 @@
 
 import { AppError } from "../../base/errors.ts";
 import { isLoopback } from "../../base/loopback.ts";
+import type { Throttle } from "../http/throttle.ts";
 import type { MailOptions } from "../options.ts";
 
 /** `messageId`: the same when it is sent again. */
 export type Message = { to: string; subject: string; text: string; messageId?: string };
 
 const waitMs = 10_000;
+
+/**
+ * Sends a message that administrators of an organization cause, to a receiver that they choose. Throws throttled if the
+ * organization sends too many, else as sendMail.
+ */
+export async function sendMailOf(
+  slug: string,
+  { mail, throttle }: { mail: MailOptions; throttle: Pick<Throttle, "check" | "count"> },
+  message: Message,
+): Promise<void> {
+  throttle.check("mails", slug);
+  throttle.count("mails", slug);
+  await sendMail(mail, message);
+}
 
 /** Throws `failed` with the reason. */
 export async function sendMail(options: MailOptions, { to, ...message }: Message): Promise<void> {

@@ -7,7 +7,8 @@ import { openSecret } from "../../pki/secrets.ts";
 import { claimDue, queueEvents, settleDelivery, type Claimed, type Outcome } from "./outbox.ts";
 import type { ServerOptions } from "../options.ts";
 import { LeaseLost } from "../store/leases.ts";
-import { sendMail } from "../users/mail.ts";
+import type { Throttle } from "../http/throttle.ts";
+import { sendMailOf } from "../users/mail.ts";
 import { chatRequests, isUrgentEvent, toldOf } from "./formats.ts";
 import { resolvedTo, resolveTarget } from "./webhook-target.ts";
 import { noMail, webhookContext } from "./webhooks.ts";
@@ -16,6 +17,7 @@ type Deps = Pick<
   ServerOptions,
   "db" | "system" | "log" | "secretKey" | "webhookNetworks" | "mail" | "publicUrl"
 > & {
+  throttle: Throttle;
   /** Whether this replica sends now. */
   mayRun(): boolean;
   /** Records outcomes even if another replica sends now: each names its own claim. */
@@ -90,7 +92,8 @@ async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise
     if (deps.mail === undefined) throw noMail();
     const { host } = new URL(deps.publicUrl);
     const messageId = `<msg_${id}.${claimed.webhookId}@${host}>`;
-    await sendMail(deps.mail, { to: url.pathname, subject: told.title, text: `${told.text}\n`, messageId });
+    const message = { to: url.pathname, subject: told.title, text: `${told.text}\n`, messageId };
+    await sendMailOf(organization, { mail: deps.mail, throttle: deps.throttle }, message);
     return arrived;
   }
   if (format === "syslog") {
