@@ -28,10 +28,10 @@ const waysOf = async (node: RegisteredNode) => (await configOf(node)).tcp;
 async function onThisMachine(node: RegisteredNode, change: Partial<NodeConfig> = {}): Promise<string> {
   const root = join(directory.path, org.slug);
   mkdirSync(join(root, org.slug), { recursive: true });
-  writeFileSync(
-    join(root, org.slug, "node-config.json"),
-    JSON.stringify({ ...(await configOf(node)), ...change }),
-  );
+  const { files } = downloadOf(await node.download());
+  const config = v.parse(NodeConfig, JSON.parse(files["node-config.json"]));
+  writeFileSync(join(root, org.slug, "node-config.json"), JSON.stringify({ ...config, ...change }));
+  writeFileSync(join(root, org.slug, "config.yml"), files["config.yml"]);
   return root;
 }
 
@@ -137,10 +137,17 @@ test.skipIf(onPostgres)(
     expect(await waysOf(web)).toEqual({ [hub.ip]: { at: "plane", port: 4300 } });
     // The engine of an organization whose overrides name an address listens there alone.
     const overrides = (listen: object) => call("PATCH", "", { config_overrides: { listen } });
+    expect((await overrides({ host: "192.0.2.1", port: 53 })).status).toBe(200);
+    await fallback.look();
+    // Only what the agent of this machine has taken counts: no administrator opens another port of the machine.
+    expect(fallback.engineAt(53)).toBeUndefined();
+    expect(fallback.engineAt(4300)).toEqual({});
     expect((await overrides({ host: "192.0.2.1" })).status).toBe(200);
+    await onThisMachine(hub);
     await fallback.look();
     expect(fallback.engineAt(4300)).toEqual({ host: "192.0.2.1" });
     expect((await overrides({})).status).toBe(200);
+    await onThisMachine(hub);
     // A second look changes nothing, and neither does the agent's report.
     const before = await configVersion();
     await fallback.look();

@@ -5,8 +5,8 @@ import { createHash } from "node:crypto";
 import { defaultOverlayPort } from "../../api/values.ts";
 import { internetNetworks, joinHostPort, parseAddress } from "../../base/ip.ts";
 import { deviceName } from "../../engine/interface-names.ts";
+import { listenPlaceIn } from "../../engine/listen-place.ts";
 import {
-  isMap,
   measureYaml,
   mergeYaml,
   stringifyYaml,
@@ -191,16 +191,10 @@ type Listening = Pick<
   "listenPort" | "externalPort" | "isLighthouse" | "isRelay" | "publicIp" | "configOverrides"
 >;
 
-/** Where a node's engine listens, with the overrides of its organization. `host` is unset: at each address. */
-export function listenPlaceOf(node: Listening, ofAll: YamlMap): { host?: string; port: number } {
+/** The UDP port that a node's engine is to bind, with the overrides of its organization. */
+export function portWithOverrides(node: Listening, ofAll: YamlMap): number {
   const port = listenPortOf(node);
-  const { listen } = withOverrides({ listen: { port } }, ofAll, node);
-  const chosen = isMap(listen) ? listen : {};
-  const { host } = chosen;
-  return {
-    ...(typeof host === "string" && !["::", "[::]", "0.0.0.0"].includes(host) ? { host } : {}),
-    port: typeof chosen["port"] === "number" ? chosen["port"] : port,
-  };
+  return listenPlaceIn(withOverrides({ listen: { port } }, ofAll, node)).port ?? port;
 }
 
 /** The UDP port that the engine binds: fixed if peers must find the node, else any free port, which suits NAT. */

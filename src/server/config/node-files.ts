@@ -11,7 +11,7 @@ import type { DownloadAnswer } from "../../protocol/download.ts";
 import { atPlane, maxExits, type NodeConfig } from "../../protocol/stored.ts";
 import type { SignedSeal } from "../../protocol/seals/seal.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
-import { listenPlaceOf } from "./config.ts";
+import { portWithOverrides } from "./config.ts";
 import { mayIssue } from "../certificates/issue.ts";
 import { outlineOthers, withoutBlocklist } from "./outline.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
@@ -155,7 +155,7 @@ function tcpWays({ byTcp, config }: OrgView, node: NodeRecord): NodeConfig["tcp"
     .map((hub) => {
       const { ip, publicIp, tcp } = hub;
       const at = tcp === atPlane ? atPlane : joinHostPort(publicIp ?? "", Number(tcp));
-      return [ip, { at, port: listenPlaceOf(hub, config.overrides).port }] as const;
+      return [ip, { at, port: portWithOverrides(hub, config.overrides) }] as const;
     });
   return ways.length === 0 ? undefined : Object.fromEntries(ways);
 }

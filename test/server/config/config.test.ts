@@ -1,13 +1,14 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import {
-  listenPlaceOf,
   makeConfigView,
+  portWithOverrides,
   type ConfigNode,
   type ConfigSource,
 } from "../../../src/server/config/config.ts";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { deviceName } from "../../../src/engine/interface-names.ts";
+import { listenPlaceIn } from "../../../src/engine/listen-place.ts";
 import { allowedConfig, ConfigOverrides } from "../../../src/engine/allowed-settings.ts";
 import { mergeYaml, type YamlMap } from "../../../src/base/yaml.ts";
 import { lighthouse, plain, source, renderConfig } from "../../support/config-source.ts";
@@ -175,7 +176,7 @@ test("a device name is valid on Linux and differs by organization", () => {
 });
 
 test("a node that peers must find has a fixed port", () => {
-  const portOf = (node: ConfigNode) => listenPlaceOf(node, {}).port;
+  const portOf = (node: ConfigNode) => portWithOverrides(node, {});
   expect(portOf({ ...plain, listenPort: 7 })).toBe(7);
   expect(portOf(plain)).toBe(0);
   expect(portOf({ ...plain, isLighthouse: true })).toBe(4242);
@@ -185,12 +186,11 @@ test("a node that peers must find has a fixed port", () => {
 test("an engine listens where the overrides of the node say, else those of its organization", () => {
   const ofAll = { listen: { host: "192.0.2.1", port: 7 } };
   const own = { ...plain, configOverrides: { listen: { host: "::" } } };
-  expect(listenPlaceOf(plain, ofAll)).toEqual({ host: "192.0.2.1", port: 7 });
-  expect(listenPlaceOf(own, ofAll)).toEqual({ port: 7 });
-  for (const node of [plain, own])
-    expect(parsed({ overrides: ofAll }, node)).toMatchObject({
-      listen: { port: listenPlaceOf(node, ofAll).port },
-    });
+  const placeOf = (node: ConfigNode) =>
+    listenPlaceIn(readYaml(renderConfig(makeConfigView({ ...source, overrides: ofAll }), node).text, ""));
+  expect(placeOf(plain)).toEqual({ host: "192.0.2.1", port: 7 });
+  expect(placeOf(own)).toEqual({ port: 7 });
+  for (const node of [plain, own]) expect(portWithOverrides(node, ofAll)).toBe(7);
 });
 
 describe("config_overrides", () => {

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { AppError } from "../../../base/errors.ts";
 import { readTextIfThere } from "../../../base/files.ts";
 import { withoutPort } from "../../../base/ip.ts";
+import { listenPlaceIn } from "../../../engine/listen-place.ts";
 import { isMap, listOf, valueAt as at, type YamlMap } from "../../../base/yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
@@ -48,10 +49,8 @@ export function listenPort(directory: string): number {
 export function listenPlace(directory: string): { port: number; host: string | undefined } {
   try {
     const text = readTextIfThere(join(directory, "config.yml")) ?? "";
-    const config = readOwnYaml(text, "config.yml");
-    const [host, port] = [at(config, "listen.host"), at(config, "listen.port")];
-    const isOne = typeof host === "string" && !["::", "[::]", "0.0.0.0"].includes(host);
-    return { port: typeof port === "number" ? port : 0, host: isOne ? host : undefined };
+    const { host, port = 0 } = listenPlaceIn(readOwnYaml(text, "config.yml"));
+    return { port, host };
   } catch {
     // Other code reports the damage, and no engine runs with such a file.
     return { port: 0, host: undefined };

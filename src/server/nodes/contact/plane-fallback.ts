@@ -1,16 +1,19 @@
 // TCP fallback on the control plane's own listener: which lighthouses and relays run on this very machine. Their files say it,
-// which only root of the machine can write, so no organization can open it. With several servers on one database the
-// public URL leads to any of them: then it is off, and agents offer it themselves (`--tcp-fallback`).
+// which only root of the machine can write, so no organization can open it. The port is that of the configuration which the
+// agent of this machine has taken: what an administrator stores could be the port of any program of the machine. With several
+// servers on one database the public URL leads to any of them: then it is off, and agents offer it themselves (`--tcp-fallback`).
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import type { EnginePlace } from "../../../base/datagrams/forwarder.ts";
+import { fileStamp } from "../../../base/files.ts";
 import { readText } from "../../../base/open-file.ts";
 import { slugPattern } from "../../../base/slug.ts";
+import { isMap, type YamlValue } from "../../../base/yaml.ts";
+import { listenPlaceIn } from "../../../engine/listen-place.ts";
 import { atPlane, NodeConfig } from "../../../protocol/stored.ts";
 import type { ServerOptions } from "../../options.ts";
-import { listenPlaceOf } from "../../config/config.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";
 import { notifyNode, raiseConfigVersion } from "../../store/versions.ts";
@@ -27,18 +30,19 @@ export type PlaneFallback = {
 
 export function makePlaneFallback({ db, machineRoot }: Deps): PlaneFallback {
   let engines = new Map<number, EnginePlace>();
+  let read: OwnNode[] = [];
   return {
     engineAt: (port) => engines.get(port),
     async look() {
       const [found, places]: [NodeRow[], typeof engines] = [[], new Map()];
       const isOffered = machineRoot !== undefined && db.dialect !== "postgres";
-      for (const own of isOffered ? nodesOfMachine(machineRoot) : []) {
+      read = isOffered ? nodesOfMachine(machineRoot, read) : [];
+      for (const { own, port, place } of read) {
         const org = await organizations.find(db, { slug: own.org_slug });
         // A node of another control plane may have the same number and an organization of the same name.
         if (org === undefined || !Bun.deepEquals(own.order_key, org.orderPublic)) continue;
         const node = await nodes.find(db, { orgId: org.id, id: own.node_id, state: "active" });
         if (node === undefined || !isHub(node)) continue;
-        const { port, ...place } = listenPlaceOf(node, org.configOverrides);
         places.set(port, place);
         found.push(node);
       }
@@ -67,7 +71,10 @@ export async function storeTcp(
   });
 }
 
-function nodesOfMachine(configRoot: string): NodeConfig[] {
+type OwnNode = { own: NodeConfig; port: number; place: EnginePlace; stamp: string };
+
+/** `before`: what the last call returned. A long blocklist takes a tenth of a second to parse, so only changed files are read. */
+function nodesOfMachine(configRoot: string, before: readonly OwnNode[]): OwnNode[] {
   let names: string[];
   try {
     names = readdirSync(configRoot).filter((name) => slugPattern.test(name));
@@ -77,7 +84,15 @@ function nodesOfMachine(configRoot: string): NodeConfig[] {
   }
   return names.flatMap((name) => {
     try {
-      return [v.parse(NodeConfig, JSON.parse(readText(join(configRoot, name, "node-config.json"))))];
+      const paths = ["node-config.json", "config.yml"].map((each) => join(configRoot, name, each));
+      const stamp = [name, ...paths.map(fileStamp)].join(" ");
+      const known = before.find((each) => each.stamp === stamp);
+      if (known !== undefined) return known;
+      const [json = "", yaml = ""] = paths.map((each) => readText(each));
+      const own = v.parse(NodeConfig, JSON.parse(json));
+      const config = Bun.YAML.parse(yaml) as YamlValue;
+      const { port = 0, ...place } = listenPlaceIn(isMap(config) ? config : {});
+      return port === 0 ? [] : { own, port, place, stamp };
     } catch {
       // Damaged, or being replaced: the agent reports it.
       return [];
