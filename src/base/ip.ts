@@ -253,3 +253,18 @@ export function parseUnderlay(hostPort: string): Underlay | undefined {
   const network = makeNetwork(address, bits(address.family));
   return { host: formatAddress(address), port, isPrivate: isPrivate(network) };
 }
+
+/** A dual-stack socket reports IPv4 peers as ::ffff:192.0.2.1. */
+export function unmapped(address: string): string {
+  return address.replace(/^::ffff:(?=\d+\.)/i, "");
+}
+
+/**
+ * The network of a client, for limits: one IPv4 address, or an IPv6 /64. A household or an office has one of these, and
+ * a host can use any address of its /64. A wider IPv4 network would hold strangers, customers of the same provider.
+ */
+export function networkOf(address: string): string {
+  const parsed = address.includes(":") ? parseAddress(address) : undefined;
+  if (parsed === undefined) return address;
+  return `${formatAddress({ family: 6, value: (parsed.value >> 64n) << 64n })}/64`;
+}

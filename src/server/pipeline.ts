@@ -3,7 +3,7 @@
 import { AppError, messageOf } from "../base/errors.ts";
 import { readText } from "./http/body.ts";
 import { cookiesOf, mayBeDevice } from "./http/cookies.ts";
-import { networkOf } from "./http/edge.ts";
+import { networkOf } from "../base/ip.ts";
 import type { Exchange } from "./http/current-request.ts";
 import { errorReply } from "./http/reply.ts";
 import { actorOf, principal } from "./audit/record.ts";

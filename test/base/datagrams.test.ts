@@ -73,15 +73,20 @@ async function fakeEngine(type = 0, port = 0) {
   return { port: socket.port, from };
 }
 
-function listen(options: Omit<ForwarderOptions, "monotonic">) {
-  const forwarder = makeForwarder({ ...options, monotonic: () => performance.now() });
+/** The client's address is the one that its URL says, as behind a proxy. */
+function listen(options: Omit<ForwarderOptions, "monotonic"> & Partial<ForwarderOptions>) {
+  const forwarder = makeForwarder({ monotonic: () => performance.now(), ...options });
   const server = Bun.serve<ForwarderConnection>({
     hostname: "::",
     port: 0,
     routes: {
       [forwarderRoute]: {
         GET: (request: Request, own: Bun.Server<ForwarderConnection>) =>
-          forwarder.accept(request, own, own.requestIP(request)?.address ?? ""),
+          forwarder.accept(
+            request,
+            own,
+            new URL(request.url).searchParams.get("from") ?? own.requestIP(request)?.address ?? "",
+          ),
       },
     },
     fetch: () => new Response(null, { status: 404 }),
@@ -180,6 +185,58 @@ describe("the forwarder", () => {
     const third = connect(`${url}${engine.port}`);
     await until(() => third.state.is === "closed");
     expect(all.map(({ state }) => state.is)).toEqual(["open", "open"]);
+  });
+
+  test("all addresses of an IPv6 /64 share what one address gets; IPv4 addresses in IPv6 form do not", async () => {
+    const engine = await fakeEngine();
+    const { url } = listen({ engineAt: () => ({}), limits: { ofAddress: 2 } });
+    const from = (address: string) => connect(`${url}${engine.port}?from=${address}`);
+    const all = ["2001:db8::1", "2001:db8::2:1", "::ffff:192.0.2.1", "::ffff:192.0.2.2", "::ffff:192.0.2.3"];
+    const open = all.map(from);
+    await until(() => open.every(({ state }) => state.is !== "connecting"));
+    expect(open.map(({ state }) => state.is)).toEqual(all.map(() => "open"));
+    const [third, outside] = [from("2001:db8::3"), from("2001:db8:0:1::3")];
+    await until(() => third.state.is === "closed" && outside.state.is === "open");
+  });
+
+  test("when it is full, the engine with the most connections makes room for others, not the other way round", async () => {
+    const [many, few] = [await fakeEngine(), await fakeEngine()];
+    const { url, forwarder } = listen({ engineAt: () => ({}), limits: { connections: 4 } });
+    const node = async (port: number) => {
+      const made = connect(`${url}${port}`);
+      await until(() => made.state.is === "open");
+      made.send(bytes(32, 0x10));
+      await until(() => made.got.length === 1);
+      return made;
+    };
+    const crowd: Awaited<ReturnType<typeof node>>[] = [];
+    for (let at = 0; at < 4; at++) crowd.push(await node(many.port));
+    const others = [await node(few.port), await node(few.port)];
+    await until(() => crowd.filter(({ state }) => state.is === "closed").length === 2);
+    expect(crowd.map(({ state }) => state.is)).toEqual(["open", "open", "closed", "closed"]);
+    for (const port of [few.port, many.port]) {
+      const late = connect(`${url}${port}`);
+      await until(() => late.state.is === "closed");
+    }
+    expect(others.map(({ state }) => state.is)).toEqual(["open", "open"]);
+    expect(forwarder.connections()).toBe(4);
+  });
+
+  test("strangers, whom no engine answered, leave most of the rate to nodes", async () => {
+    const engine = await fakeEngine();
+    const silent = await Bun.udpSocket({ hostname: "0.0.0.0", socket: { data: () => undefined } });
+    ends.push(() => silent.close());
+    // 100,000 bytes at once, and no more.
+    const options = { bytesPerS: 400_000, limits: { excess: 50_000 }, monotonic: () => 0 };
+    const { url } = listen({ engineAt: () => ({}), ...options });
+    const [node, stranger] = [connect(`${url}${engine.port}`), connect(`${url}${silent.port}`)];
+    await until(() => node.state.is === "open" && stranger.state.is === "open");
+    node.send(bytes(32, 0x10));
+    await until(() => node.got.length === 1);
+    for (let sent = 0; sent < 200; sent++) stranger.send(bytes(1000, 0x10));
+    await until(() => stranger.state.is === "closed");
+    node.send(bytes(1400, 0x10));
+    await until(() => node.got.length === 2);
   });
 
   test("200 nodes behind one NAT reach both lighthouses of a machine, each gets its own answers, and others still have room", async () => {

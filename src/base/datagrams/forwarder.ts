@@ -3,6 +3,7 @@
 // who may talk. So it asks for no credentials, and has bounds of its own.
 
 import { networkInterfaces } from "node:os";
+import { networkOf, unmapped } from "../ip.ts";
 import { DatagramBatch, datagramsIn, longestMessage, sendOrLose } from "./frames.ts";
 
 /** The path that nodes ask for, with the UDP port of the engine that they mean. */
@@ -24,7 +25,7 @@ export type ForwarderOptions = {
 
 const usualLimits = {
   connections: 1000,
-  /** For 200 nodes behind one NAT with two lighthouses. */
+  /** Of one IPv4 address, or one IPv6 /64: for 200 nodes behind one NAT with two lighthouses. */
   ofAddress: 500,
   /** A client whose handshake no engine answers is no node. */
   proveWithinMs: 10_000,
@@ -35,9 +36,14 @@ const usualLimits = {
 const mostWaiting = 65_536;
 const idleS = 60;
 const burstS = 0.25;
+/** The part of the rate for connections that no engine answered yet: a handshake is small. */
+const strangersPart = 0.1;
 
 export type ForwarderConnection = {
-  readonly address: string;
+  /** Of the client, see `networkOf`. */
+  readonly network: string;
+  /** Of the engine. */
+  readonly port: number;
   readonly openedAt: number;
   readonly batch: DatagramBatch;
   socket: Bun.udp.ConnectedSocket<"buffer"> | undefined;
@@ -60,7 +66,10 @@ type Upgrades = Pick<Bun.Server<ForwarderConnection>, "upgrade">;
 export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: ForwarderOptions): Forwarder {
   const { connections, ofAddress, proveWithinMs, excess } = { ...usualLimits, ...limits };
   const open = new Set<ForwarderConnection>();
-  const spend = makeBucket(bytesPerS, monotonic);
+  const spend: Spend = {
+    nodes: makeBucket(bytesPerS, monotonic),
+    strangers: makeBucket(bytesPerS === undefined ? undefined : bytesPerS * strangersPart, monotonic),
+  };
   const end = (connection: ForwarderConnection, code: number) => {
     if (!open.delete(connection)) return;
     connection.socket?.close();
@@ -73,16 +82,12 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
       if (!each.isProven && now - each.openedAt > proveWithinMs) end(each, 1008);
     }
   };
-  /** Nodes keep their places: only a connection that no engine answered yet makes room. */
-  const makeRoom = (): boolean => {
+  const makeRoom = (port: number): boolean => {
     sweep();
     if (open.size < connections) return true;
-    for (const each of open) {
-      if (each.isProven) continue;
-      end(each, 1013);
-      return true;
-    }
-    return false;
+    const leaving = nextToLeave(open, port);
+    if (leaving !== undefined) end(leaving, 1013);
+    return leaving !== undefined;
   };
   let sweeping: ReturnType<typeof setInterval> | undefined;
 
@@ -94,13 +99,14 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
       if (port === undefined || source === undefined) return new Response(null, { status: 404 });
       if (request.headers.get("upgrade")?.toLowerCase() !== "websocket")
         return new Response(null, { status: 426, headers: { Upgrade: "websocket" } });
-      const own = [...open].filter((each) => each.address === address);
-      if (own.length >= ofAddress || !makeRoom())
+      const network = networkOf(unmapped(address));
+      const own = [...open].filter((each) => each.network === network);
+      if (own.length >= ofAddress || !makeRoom(port))
         return new Response(null, { status: 503, headers: { "Retry-After": "10" } });
-      const connection = newConnection(address, monotonic());
+      const connection = newConnection({ network, port, openedAt: monotonic() });
       // Before the socket is there: it counts from now on.
       open.add(connection);
-      connection.socket = await openSocket({ source, port }, connection, spend).catch(() => undefined);
+      connection.socket = await openSocket(source, connection, spend).catch(() => undefined);
       if (
         connection.socket !== undefined &&
         open.has(connection) &&
@@ -139,22 +145,40 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
   };
 }
 
+/**
+ * Who makes room for a connection to the engine at this port: first one that no engine answered yet. Nodes keep their places,
+ * unless their engine has more of them than that one: engines are of different organizations.
+ */
+function nextToLeave(open: ReadonlySet<ForwarderConnection>, port: number): ForwarderConnection | undefined {
+  const stranger = [...open].find(({ isProven }) => !isProven);
+  if (stranger !== undefined) return stranger;
+  const byEngine = Map.groupBy(open, (each) => each.port);
+  const [most = []] = [...byEngine.values()].sort((a, b) => b.length - a.length);
+  return most.length > (byEngine.get(port)?.length ?? 0) + 1 ? most.at(-1) : undefined;
+}
+
+type Spend = Record<"nodes" | "strangers", (bytes: number) => boolean>;
+
+const mayPass = ({ isProven }: ForwarderConnection, bytes: number, spend: Spend) =>
+  spend[isProven ? "nodes" : "strangers"](bytes);
+
 function affordable(
   connection: ForwarderConnection,
   datagrams: readonly Uint8Array[],
-  spend: (bytes: number) => boolean,
+  spend: Spend,
 ): Uint8Array[] {
   return datagrams.filter(({ length }) => {
-    if (spend(length)) return true;
+    if (mayPass(connection, length, spend)) return true;
     connection.dropped += length;
     return false;
   });
 }
 
-function newConnection(address: string, openedAt: number): ForwarderConnection {
+function newConnection(
+  about: Pick<ForwarderConnection, "network" | "port" | "openedAt">,
+): ForwarderConnection {
   const connection: ForwarderConnection = {
-    address,
-    openedAt,
+    ...about,
     batch: new DatagramBatch((message) => {
       const { client } = connection;
       if (client === undefined || client.getBufferedAmount() > mostWaiting) return;
@@ -169,18 +193,18 @@ function newConnection(address: string, openedAt: number): ForwarderConnection {
 }
 
 function openSocket(
-  { source, port }: { source: string; port: number },
+  source: string,
   connection: ForwarderConnection,
-  spend: (bytes: number) => boolean,
+  spend: Spend,
 ): Promise<Bun.udp.ConnectedSocket<"buffer">> {
   return Bun.udpSocket({
     hostname: source,
-    connect: { hostname: source, port },
+    connect: { hostname: source, port: connection.port },
     socket: {
       data(_, bytes) {
         // recv_error (type 2) answers any packet, so it proves nothing.
         if (bytes.length >= 16 && ((bytes[0] ?? 0) & 0x0f) !== 2) connection.isProven = true;
-        if (spend(bytes.length)) connection.batch.add(bytes);
+        if (mayPass(connection, bytes.length, spend)) connection.batch.add(bytes);
       },
       // The engine does not listen at this moment.
       error: () => undefined,

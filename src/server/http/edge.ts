@@ -1,7 +1,14 @@
 // The network edge: the address to listen on, the client's address behind trusted proxies, and the server's own names.
 
 import { AppError } from "../../base/errors.ts";
-import { formatAddress, networkContains, parseAddress, parseNetwork, type Network } from "../../base/ip.ts";
+import {
+  formatAddress,
+  networkContains,
+  parseAddress,
+  parseNetwork,
+  unmapped,
+  type Network,
+} from "../../base/ip.ts";
 
 export type ListenAddress = { hostname: string; port: number };
 
@@ -75,21 +82,6 @@ function hopAddress(hop: string): string | undefined {
 function isTrusted(address: string, proxies: readonly Network[]): boolean {
   const parsed = parseAddress(address);
   return parsed !== undefined && proxies.some((network) => networkContains(network, parsed));
-}
-
-/** A dual-stack socket reports IPv4 peers as ::ffff:192.0.2.1. */
-function unmapped(address: string): string {
-  return address.replace(/^::ffff:(?=\d+\.)/i, "");
-}
-
-/**
- * The network of a client, for limits: one IPv4 address, or an IPv6 /64. A household or an office has one of these, and
- * a host can use any address of its /64. A wider IPv4 network would hold strangers, customers of the same provider.
- */
-export function networkOf(address: string): string {
-  const parsed = address.includes(":") ? parseAddress(address) : undefined;
-  if (parsed === undefined) return address;
-  return `${formatAddress({ family: 6, value: (parsed.value >> 64n) << 64n })}/64`;
 }
 
 /** Whether a browser asks for a page, not a program for data. */

@@ -3,7 +3,7 @@
 // share them (store/shared-throttle.ts).
 
 import { AppError } from "../../base/errors.ts";
-import { networkOf } from "./edge.ts";
+import { networkOf } from "../../base/ip.ts";
 
 type Limit = { times: number; withinMs: number };
 /** The shortest window first. */

@@ -2,7 +2,7 @@
 
 import type { Actor } from "../audit/record.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
-import { networkOf } from "../http/edge.ts";
+import { networkOf } from "../../base/ip.ts";
 import type { Meters } from "../http/meters.ts";
 import type { Budget } from "../retention/budget.ts";
 import type { Throttle } from "../http/throttle.ts";

@@ -10,7 +10,7 @@ import { type FactorServices, provenAtSignIn } from "./factors/second-factor.ts"
 import { type Origin, type SignInServices, signIn } from "./sign-in/sign-in.ts";
 import { wrongCredentials } from "./sessions/sessions.ts";
 import type { ServerOptions } from "../options.ts";
-import { networkOf } from "../http/edge.ts";
+import { networkOf } from "../../base/ip.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, queryOne, text } from "../store/table.ts";

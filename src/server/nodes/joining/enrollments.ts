@@ -16,7 +16,7 @@ import { fingerprintOfHostKey } from "../../../pki/keys.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { RegisterRequest } from "../../../protocol/registration.ts";
 import { record, type Actor } from "../../audit/record.ts";
-import { networkOf } from "../../http/edge.ts";
+import { networkOf } from "../../../base/ip.ts";
 import type { OrganizationAccess } from "../../http/route.ts";
 import type { Throttle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";

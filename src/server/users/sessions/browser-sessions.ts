@@ -4,7 +4,7 @@
 import { AppError } from "../../../base/errors.ts";
 import { brand } from "../../../brand.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
-import { networkOf } from "../../http/edge.ts";
+import { networkOf } from "../../../base/ip.ts";
 import type { AskedRequest, Call, Caller } from "../../http/route.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Database } from "../../store/database.ts";

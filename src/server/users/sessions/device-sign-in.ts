@@ -8,7 +8,7 @@ import { formatTime } from "../../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import { record, type Actor } from "../../audit/record.ts";
-import { networkOf } from "../../http/edge.ts";
+import { networkOf } from "../../../base/ip.ts";
 import type { Throttle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Reader } from "../../store/database.ts";

@@ -4,7 +4,7 @@
 import { AppError, systemErrorCode } from "../../../base/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
-import { networkOf } from "../../http/edge.ts";
+import { networkOf } from "../../../base/ip.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Transaction } from "../../store/database.ts";
 import { computed, integer, integerOrNull, joined, queryOne } from "../../store/table.ts";

@@ -4,7 +4,7 @@
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
-import { networkOf } from "../../http/edge.ts";
+import { networkOf } from "../../../base/ip.ts";
 import { countTokenGuess, type Throttle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
 import { passwordResets, users } from "../../store/tables/users.ts";

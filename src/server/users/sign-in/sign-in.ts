@@ -5,7 +5,7 @@ import { given } from "../../../base/given.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import { fromOf, type From } from "../sessions/families.ts";
 import { cookiesOf, deviceCookie, makeCookie, readCookie } from "../../http/cookies.ts";
-import { networkOf } from "../../http/edge.ts";
+import { networkOf } from "../../../base/ip.ts";
 import type { Meters } from "../../http/meters.ts";
 import type { Call } from "../../http/route.ts";
 import type { Throttle } from "../../http/throttle.ts";
