@@ -408,6 +408,7 @@ export const alarmsApi = {
     scope: "webhooks",
     summary:
       "Send a test alarm to every webhook that gets alarms, also in quiet hours. GET webhooks/{id}/deliveries/ tells what became of it",
+    grows: true,
     fresh: false,
     body: v.strictObject({}),
     answers: { 202: { description: "How many webhooks get it", schema: AlarmTest } },

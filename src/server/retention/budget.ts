@@ -138,6 +138,8 @@ const storedRows = `SELECT ${[
   // One row a kind of flows and day, as many as kinds: counted, because to read them all takes long.
   "(SELECT count(*) * 320 FROM flows WHERE org_id = $1)",
   sum("webhooks", "octet_length(url) + octet_length(events)"),
+  // One row for each event and webhook.
+  "(SELECT count(*) * 128 FROM deliveries WHERE webhook_id IN (SELECT id FROM webhooks WHERE org_id = $1))",
   ofBoundUsers("users", "octet_length(u.email)"),
   ofBoundUsers(
     "organization_identities",
