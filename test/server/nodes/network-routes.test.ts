@@ -110,6 +110,16 @@ test("a machine offers a network by its check-in, and an administrator approves 
   expect(await list()).toMatchObject([{ routers: [{ approved: true, offered: false, state: null }] }]);
 });
 
+test("a node that offers other networks all the time does not fill the audit log", async () => {
+  const { a } = nodes;
+  for (let at = 0; at < 50; at++)
+    expect((await checkin(a, { advertised: [{ network: `192.168.${at}.0/24` }] })).status).toBe(200);
+  // What it offers now is shown.
+  expect(await list()).toMatchObject([{ network: "192.168.49.0/24", routers: [{ offered: true }] }]);
+  const events = await server.db.all("SELECT id FROM events WHERE type = 'node.route_offered'");
+  expect(events).toHaveLength(20);
+});
+
 test("an offer that is no network, or too many of them, does not fail the check-in", async () => {
   const { a } = nodes;
   for (const advertised of [[{ network: "here" }], "x", Array.from({ length: 65 }, () => ({ network }))])

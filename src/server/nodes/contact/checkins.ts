@@ -24,7 +24,7 @@ import { readLastVersion } from "../../store/versions.ts";
 import {
   applyConsequences,
   consequencesOf,
-  makeTcpChanges,
+  makeNodeChanges,
   takeConfirmation,
   type ConsequenceDeps,
 } from "./consequences.ts";
@@ -64,10 +64,10 @@ const readAgainMs = 1000;
 /** A node and the version that it should have. */
 type Current = { node: LiveNode; version: number };
 
-export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "tcpChanges" | "sealNotes">): Checkins {
-  const tcpChanges = makeTcpChanges(made.system.monotonic);
+export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "nodeChanges" | "sealNotes">): Checkins {
+  const nodeChanges = makeNodeChanges(made.system.monotonic);
   const sealNotes = makeSealNotes(made.system);
-  const deps: Deps = { ...made, runDueUpkeep: shareUpkeepRuns(made), tcpChanges, sealNotes };
+  const deps: Deps = { ...made, runDueUpkeep: shareUpkeepRuns(made), nodeChanges, sealNotes };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);

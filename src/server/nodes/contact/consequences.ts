@@ -14,14 +14,14 @@ import { nodes } from "../../store/tables/nodes.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
 import { permissionText } from "./update-permission.ts";
 import { storeTcp } from "./plane-fallback.ts";
-import { makeThrottle, type Throttle } from "../../http/throttle.ts";
+import { makeThrottle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Renewals } from "../lifecycle/renewal.ts";
 
 export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
   renewals: Renewals;
   refusals: RefusalNotes;
-  tcpChanges: TcpChanges;
+  nodeChanges: NodeChanges;
   sealNotes: SealNotes;
   /** Does what is due when a node has confirmed a version. */
   runDueUpkeep(orgId: number): Promise<void>;
@@ -102,20 +102,31 @@ export async function applyConsequences(
   return isTaken || isOther || isMoved || isPermitted || isRefused || isDue;
 }
 
-/** All nodes of the organization get it, so a node that changes its mind all the time must not keep them busy. */
-const tcpRules = { limits: [{ times: 1, withinMs: 30_000 }], reason: "Too many TCP ports." } as const;
-export type TcpChanges = Throttle<"node">;
-/** `now`: a monotonic clock. */
-export const makeTcpChanges = (now: () => number): TcpChanges => makeThrottle(now, { node: tcpRules });
+/** What a node may change by its reports. */
+const changeRules = {
+  /** All nodes of the organization get it, so a node that changes its mind all the time must not keep them busy. */
+  tcp: { limits: [{ times: 1, withinMs: 30_000 }], reason: "Too many TCP ports." },
+  /** Events of networks on offer: a node must not fill the audit log. */
+  offer: { limits: [{ times: 20, withinMs: 86_400_000 }], reason: "Too many offers of networks." },
+} as const;
+export type NodeChanges = (kind: keyof typeof changeRules, nodeId: number) => boolean;
+/** Counts a change of a node; false: it had too many. `now`: a monotonic clock. */
+export function makeNodeChanges(now: () => number): NodeChanges {
+  const throttle = makeThrottle(now, changeRules);
+  return (kind, nodeId) => {
+    if (throttle.counted(kind, String(nodeId)) >= changeRules[kind].limits[0].times) return false;
+    throttle.count(kind, String(nodeId));
+    return true;
+  };
+}
 
 /** True if the node was changed. Beyond the limit, a later check-in says it again. */
 async function takeTcp(
-  { db, tcpChanges }: ConsequenceDeps,
+  { db, nodeChanges }: ConsequenceDeps,
   node: LiveNode,
   tcp: string | null,
 ): Promise<boolean> {
-  if (tcpChanges.counted("node", String(node.id)) > 0) return false;
-  tcpChanges.count("node", String(node.id));
+  if (!nodeChanges("tcp", node.id)) return false;
   return unlessStorageRefuses(() => storeTcp(db, node, tcp));
 }
 
@@ -191,7 +202,7 @@ async function takePermission(
 
 /** An event only for networks that no administrator has approved, when they are new: a state changes often. */
 async function takeAdvertised(
-  { db, system }: ConsequenceDeps,
+  { db, system, nodeChanges }: ConsequenceDeps,
   { id, orgId }: LiveNode,
   list: Advertised[],
 ): Promise<void> {
@@ -202,7 +213,7 @@ async function takeAdvertised(
     await notifyNode(tx, orgId, id);
     const known = [...before.subnets, ...before.advertised.map(({ network }) => network)];
     const networks = list.map(({ network }) => network).filter((each) => !known.includes(each));
-    if (networks.length === 0) return;
+    if (networks.length === 0 || !nodeChanges("offer", id)) return;
     await record(tx, {
       orgId,
       at: system.now(),
