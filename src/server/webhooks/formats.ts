@@ -45,6 +45,9 @@ export function toldOf({ type, subject, actor, before, after }: Event, org: stri
 
 type HttpFormat = Exclude<WebhookFormat, "mail" | "syslog" | "json">;
 
+/** For chats that show Markdown. A text may hold a line of a node's log: no link may hide where it leads. */
+const withoutLinks = (text: string) => text.replaceAll("](", "]\u200B(");
+
 /** The request for a chat. */
 export const chatRequests: Readonly<
   Record<HttpFormat, (url: URL, told: Told, urgent: boolean) => { url: URL; body: unknown }>
@@ -55,7 +58,7 @@ export const chatRequests: Readonly<
     body: { text: text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;") },
   }),
   // A mention such as @all would wake everybody.
-  mattermost: (url, { text }) => ({ url, body: { text: text.replaceAll("@", "@\u200B") } }),
+  mattermost: (url, { text }) => ({ url, body: { text: withoutLinks(text).replaceAll("@", "@\u200B") } }),
   // Workflows of Teams take adaptive cards alone.
   teams: (url, { title, text }) => ({
     url,
@@ -70,16 +73,19 @@ export const chatRequests: Readonly<
             type: "AdaptiveCard",
             version: "1.4",
             body: [
-              { type: "TextBlock", text: title, weight: "Bolder", wrap: true },
+              { type: "TextBlock", text: withoutLinks(title), weight: "Bolder", wrap: true },
               // Its lines are Markdown, where one line break is none.
-              { type: "TextBlock", text: text.split("\n").slice(1).join("\n\n"), wrap: true },
+              { type: "TextBlock", text: withoutLinks(text).split("\n").slice(1).join("\n\n"), wrap: true },
             ],
           },
         },
       ],
     },
   }),
-  discord: (url, { text }) => ({ url, body: { content: text, allowed_mentions: { parse: [] } } }),
+  discord: (url, { text }) => ({
+    url,
+    body: { content: withoutLinks(text), allowed_mentions: { parse: [] } },
+  }),
   // JSON goes to the root of the server, and names its topic.
   ntfy(url, { title, text }, urgent) {
     const [, before = "/", topic = ""] = /^(.*\/)([^/]*)\/?$/.exec(url.pathname) ?? [];

@@ -141,13 +141,17 @@ describe("chats", () => {
       const url = `http://127.0.0.1:${listener.port}${path}`;
       const chat = await hook({ url, format });
       expect(chat).toMatchObject({ format, events: ["alarm.*"] });
-      await tell("alarm.raised", 1, { urgent: true });
+      // A line of a node's log, for example.
+      const text = "Since noon.\nNot reached by @all. [Sign in](https://evil.example)";
+      await tell("alarm.raised", 1, { urgent: true, text });
       await until(async () => (await deliveries(chat.id)).some(({ state }) => state === "delivered"));
       expect(answers).toEqual([status]);
       expect(bodies[0]).toContain("is away");
       expect(bodies[0]).toContain("Since noon.");
       if (format === "slack") expect(bodies[0]).toContain("&lt;web&gt; &amp; co");
       if (format === "mattermost") expect(bodies[0]).not.toContain("@all");
+      // No link whose text hides where it leads.
+      if (["mattermost", "teams", "discord"].includes(format)) expect(bodies[0]).not.toContain("](");
       // As until now.
       const plain = await hook({ url, format: "json", events: ["alarm.*"] });
       await tell("alarm.raised", 2);
