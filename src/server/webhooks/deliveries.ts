@@ -93,7 +93,10 @@ async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise
     const { host } = new URL(deps.publicUrl);
     const messageId = `<msg_${id}.${claimed.webhookId}@${host}>`;
     const message = { to: url.pathname, subject: told.title, text: `${told.text}\n`, messageId };
-    await sendMailOf(organization, { mail: deps.mail, throttle: deps.throttle }, message);
+    const { mail, throttle, log } = deps;
+    await sendMailOf(organization, { mail, throttle }, message).catch((error: unknown) => {
+      throw shownMailFailure(error, log);
+    });
     return arrived;
   }
   if (format === "syslog") {
@@ -106,6 +109,19 @@ async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise
   }
   if (format === "json") return post(deps, claimed, { url, body: { organization, ...event } }, closing);
   return post(deps, claimed, chatRequests[format](url, told, isUrgentEvent(event)), closing);
+}
+
+/** The reason names the operator's mail server and its address, which are no matter of an organization. */
+function shownMailFailure(error: unknown, log: Deps["log"]): unknown {
+  if (error instanceof AppError && error.code === "throttled") return error;
+  log.warn("Cannot send an alarm by e-mail", { reason: messageOf(error) });
+  const cause: unknown = error instanceof AppError ? error.details.cause : undefined;
+  const answer: unknown = Object(cause)["responseCode"];
+  const what = typeof answer === "number" ? `answered ${answer}` : "did not take the message";
+  return new AppError(
+    "failed",
+    `The mail server of this control plane ${what}. The reason is in the control plane's log.`,
+  );
 }
 
 async function post(

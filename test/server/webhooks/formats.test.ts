@@ -247,6 +247,19 @@ test("quiet hours: what is not urgent waits for their end, and what is over by t
   });
 });
 
+test("a delivery by mail that fails tells an administrator nothing of the operator's network", async () => {
+  const mail = { url: "smtp://localhost:1", from: "overlay@company.example" };
+  const { server, hook, tell, deliveries } = await start({ mail });
+  const { id } = await hook({ url: "mailto:ops@company.example" });
+  await tell("alarm.raised", 1);
+  await until(async () => (await deliveries(id)).some(({ message }) => message !== null));
+  const { state, message } = (await deliveries(id))[0] ?? {};
+  expect(state).toBe("waiting");
+  expect(message).toContain("mail server of this control plane");
+  expect(message).not.toMatch(/localhost|127\.0\.0\.1|::1|ECONNREFUSED/);
+  expect(server.log.join("\n")).toContain("Cannot send an alarm by e-mail");
+});
+
 describe.skipIf(noExim !== undefined)("mail", () => {
   test("an alarm arrives at a real mail server, with an id of its own; events that are no alarms are refused", async () => {
     const exim = await startExim();
