@@ -148,6 +148,8 @@ function keepClient(url: string, proxy: string | undefined, take: (datagrams: Ui
 function openClient(url: string, proxy: string | undefined): WebSocket {
   const client = new WebSocket(url, {
     tls: { rejectUnauthorized: false },
+    // Encrypted packets do not get smaller, and who answers in the server's place could send a little that unpacks to much.
+    perMessageDeflate: false,
     ...(proxy === undefined ? {} : { proxy }),
   });
   client.binaryType = "arraybuffer";

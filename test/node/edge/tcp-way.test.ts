@@ -116,6 +116,21 @@ async function program(to: number) {
   return { port: socket.port, got, send: () => socket.send(new Uint8Array(40).fill(0x11), to, "127.0.0.1") };
 }
 
+test("a server is not offered compression: a few bytes of it could fill the memory of this machine", async () => {
+  const { promise, resolve } = Promise.withResolvers<string>();
+  const server = createServer((socket) => socket.once("data", (bytes) => resolve(bytes.toString())));
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  ends.push(() => server.close());
+  const address = server.address();
+  const port = typeof address === "object" ? (address?.port ?? 0) : 0;
+  const options = { proxy: undefined, port: 0, enginePorts: () => [], passes: () => false };
+  const way = await openTcpWay({ url: `ws://127.0.0.1:${port}/tcp/4242`, ...options });
+  ends.push(() => way.close());
+  const head = (await promise).toLowerCase();
+  expect(head).toContain("upgrade: websocket");
+  expect(head).not.toContain("sec-websocket-extensions");
+});
+
 describe("a way by TCP", () => {
   test("asks the engine, and carries the engine's datagrams and no other program's", async () => {
     const { url } = await listen();
