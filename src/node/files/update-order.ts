@@ -75,8 +75,11 @@ export function engineMirror(directory: string): string | undefined {
  * before the guard has confirmed it.
  */
 export function noteSeen(directory: string, agent: string): void {
-  const step = readUpdateState(directory)?.step ?? "done";
-  if (step !== "done") writeFileAtomic(seenPath(directory), agent, 0o644);
+  const { order, step = "done" }: Partial<UpdateState> = readUpdateState(directory) ?? {};
+  // In server mode the replaced program goes on for up to a minute: it must not hide that the new one was here.
+  const isReplaced = agent !== order?.agent && lastSeen(directory)?.agent === order?.agent;
+  if (step !== "done" && (order?.agent === undefined || !isReplaced))
+    writeFileAtomic(seenPath(directory), agent, 0o644);
 }
 
 /** Before a change: an earlier update may have tried the same version. */

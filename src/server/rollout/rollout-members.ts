@@ -9,13 +9,14 @@ import type { Transaction } from "../store/database.ts";
 import { isConfigured, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { queryAll, queryNumber } from "../store/table.ts";
+import { computed, integer, queryAll, queryNumber, textOrNull } from "../store/table.ts";
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { chooseRings, rankOf, type Candidate } from "./choose-rings.ts";
 
 type Services = Pick<ServerOptions, "db" | "system">;
 type Wanted = Pick<RolloutRow, "orgId" | "agent" | "engine" | "groups" | "createdAt">;
-type Member = Candidate & Record<"agent" | "engine", string | null>;
+type Versions = Record<"agent" | "engine", string | null>;
+type Member = Candidate & Versions;
 
 /** Nodes of one read, and of one transaction. */
 const sliceSize = 500;
@@ -29,6 +30,38 @@ const permitting = `SELECT ${nodeColumns} FROM ${nodesWithSightings}
     AND NOT EXISTS (SELECT 1 FROM rollout_nodes m WHERE m.node_id = id AND m.rollout_id = $3)
   ORDER BY id LIMIT ${sliceSize}`;
 
+/** In server mode, a program that was replaced goes on to check in for up to a minute, with its own version. */
+const formerSpeaksMs = 120_000;
+
+const passedPick = computed({ nodeId: integer(), agent: textOrNull(), engine: textOrNull() });
+const readPassed = `SELECT m.node_id, r.agent, r.engine FROM rollout_nodes m JOIN rollouts r ON r.id = m.rollout_id
+  WHERE m.node_id BETWEEN $1 AND $2 AND m.state = 'passed' AND m.at > $3 AND r.org_id = $4`;
+
+const higher = (a: string | null, b: string | null) =>
+  a === null || (b !== null && compareVersions(b, a) > 0) ? b : a;
+
+/** What these nodes run. A node that has just passed a rollout has its versions, whatever its former program says since. */
+async function readVersions(
+  { db, system }: Services,
+  orgId: number,
+  nodes: readonly NodeRecord[],
+): Promise<(node: NodeRecord) => Versions> {
+  const [first, last] = [nodes.at(0)?.id ?? 0, nodes.at(-1)?.id ?? 0];
+  const since = system.now() - formerSpeaksMs;
+  const rows = await queryAll(db, passedPick, readPassed, [first, last, since, orgId]);
+  const passed = Map.groupBy(rows, ({ nodeId }) => nodeId);
+  return ({ id, agentVersion, overlayVersion }) => {
+    const reported: Versions = { agent: agentVersion, engine: overlayVersion };
+    return (passed.get(id) ?? []).reduce(
+      (known, { agent, engine }) => ({
+        agent: higher(known.agent, agent),
+        engine: higher(known.engine, engine),
+      }),
+      reported,
+    );
+  };
+}
+
 /** The nodes that it concerns, without those that it has already; if these are many, only some of them with `isSome`. */
 export async function readCandidates(
   { db, system }: Services,
@@ -40,8 +73,10 @@ export async function readCandidates(
   const candidates: Member[] = [];
   for (let last = 0; ; await system.sleep(pauseMs)) {
     const nodes = await queryAll(db, nodeRecord, permitting, [orgId, last, id]);
+    const versionsOf = await readVersions({ db, system }, orgId, nodes);
     for (const node of nodes) {
-      if (!isConcerned(node, wanted)) continue;
+      const versions = versionsOf(node);
+      if (!isConcerned(node, versions, wanted)) continue;
       candidates.push({
         id: node.id,
         rank: rankOf(node.id, seed),
@@ -49,8 +84,7 @@ export async function readCandidates(
         isOnline: (node.lastCheckinAt ?? 0) > Math.min(createdAt, system.now()) - onlineMs,
         isHub: isConfigured(node),
         kind: `${node.overlayVersion}/${node.platform}/${node.publicIp === null}`,
-        agent: node.agentVersion,
-        engine: node.overlayVersion,
+        ...versions,
       });
     }
     const isPermitted = last > 0 || nodes.length > 0;
@@ -61,14 +95,14 @@ export async function readCandidates(
 }
 
 /** Never a lower version; and there must be something to do. */
-function isConcerned(node: NodeRecord, { agent, engine, groups }: Wanted): boolean {
+function isConcerned(node: NodeRecord, versions: Versions, { agent, engine, groups }: Wanted): boolean {
   const { may } = permissionOf(node.mayUpdate);
   if (groups.length > 0 && !groups.some((each) => node.groups.includes(each))) return false;
   const isNewer = (wanted: string, present: string | null) =>
     present === null ? 1 : compareVersions(wanted, present);
   const steps = [
-    ...(agent === null ? [] : [{ may: may.includes("agent"), step: isNewer(agent, node.agentVersion) }]),
-    ...(engine === null ? [] : [{ may: may.includes("engine"), step: isNewer(engine, node.overlayVersion) }]),
+    ...(agent === null ? [] : [{ may: may.includes("agent"), step: isNewer(agent, versions.agent) }]),
+    ...(engine === null ? [] : [{ may: may.includes("engine"), step: isNewer(engine, versions.engine) }]),
   ];
   return steps.every((each) => each.may && each.step >= 0) && steps.some(({ step }) => step > 0);
 }

@@ -124,7 +124,12 @@ test("the last report is kept while the control plane is away, and said when it 
 /** The last word of a node whose agent is updated, while `during` says what happens at this time (ms) of its watch. */
 async function watched(
   watchS: number,
-  during: (monotonic: number) => { ahead?: number; isPlaneAway?: boolean; isMute?: boolean },
+  during: (monotonic: number) => {
+    ahead?: number;
+    isPlaneAway?: boolean;
+    isMute?: boolean;
+    isFormerHeard?: boolean;
+  },
 ) {
   using root = temporaryDirectory();
   const directory = organizationIn(root.path);
@@ -145,8 +150,9 @@ async function watched(
       monotonic: () => monotonic,
       async sleep(ms) {
         monotonic += ms;
-        const { isPlaneAway = false, isMute = false } = during(monotonic);
+        const { isPlaneAway = false, isMute = false, isFormerHeard = false } = during(monotonic);
         if (machine.agent === "0.3.0" && !isPlaneAway && !isMute) noteSeen(directory, "0.3.0");
+        if (isFormerHeard) noteSeen(directory, "0.2.0");
         await Bun.sleep(1);
       },
     },
@@ -160,6 +166,11 @@ async function watched(
 
 test("a clock that jumps while the node is watched is no silence of its agent", async () => {
   const outcome = await watched(300, (ms) => ({ ahead: ms > 100_000 ? 3_600_000 : 0 }));
+  expect(outcome).toMatchObject({ said: "passed", agent: "0.3.0" });
+});
+
+test("a replaced program that checks in meanwhile does not hide the new one", async () => {
+  const outcome = await watched(300, () => ({ isFormerHeard: true }));
   expect(outcome).toMatchObject({ said: "passed", agent: "0.3.0" });
 });
 

@@ -76,6 +76,21 @@ describe("a good update", () => {
     expect(rings.map(({ waiting }) => waiting).reduce((sum, each) => sum + each)).toBe(bots.length);
   });
 
+  test("is refused for a lower version, although the replaced program still checks in with its own", async () => {
+    const bots = await makeFleet(server, acme, 3);
+    await start({ engine: undefined, agent: "1.3.0" });
+    expect(await runRollout({ server, org: acme, bots, seed: 7, watchS })).toMatchObject({ state: "passed" });
+    // A long check of server mode began before the change.
+    for (const { node } of bots) await node.checkin({ version: "1.0.0" });
+    await server.app.services.reports.stop();
+    const lower = await create({ engine: undefined, agent: "1.2.0" });
+    expect(codeOf(lower)).toEqual([409, "conflict"]);
+    expect(lower.text).toContain("has this version or a higher one");
+    // Root may have gone back by hand since.
+    server.clock.ms += 120_000;
+    expect((await create({ engine: undefined, agent: "1.2.0" })).status).toBe(201);
+  });
+
   test("is refused where nothing may be updated, and beside another one", async () => {
     await registerNode(server, acme, "closed", { overlay_version: older });
     expect(codeOf(await create())).toEqual([409, "conflict"]);
