@@ -65,6 +65,7 @@ export const eventKinds = {
   "domain.created": added("@ created &", "domain"),
   "domain.deleted": added("@ deleted &", "domain"),
   "domain.verified": added("@ verified &", "domain"),
+  "drill.aborted": added("@ ended &", "drill"),
   "drill.began": added("@ began &", "drill"),
   "drill.ended": added("& ended", "drill"),
   "enrollment.confirmed": added("@ let # join", "registration_token"),

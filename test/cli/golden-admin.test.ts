@@ -302,6 +302,7 @@ async function noteRollouts(): Promise<void> {
 
 async function noteDrills(): Promise<void> {
   await note("drill show acme");
+  await note("drill abort acme");
   await note("drill relay-away acme");
   await note("drill lighthouse-away acme --for 5s");
   await note("drill control-plane-away acme --for 20m");

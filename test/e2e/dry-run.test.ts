@@ -294,6 +294,7 @@ const elsewhere: Record<string, string> = {
   "admin drill relay-away": "one request",
   "admin drill control-plane-away": "one request",
   "admin drill show": "it only reads",
+  "admin drill abort": "one request",
   "update-run": "the daemon starts it, with an order; test/node/contact/requests/update-orders.test.ts",
   "admin rollout create":
     "it needs a node that permits it; test/server/rollout/rollouts.test.ts, as those below",

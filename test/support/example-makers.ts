@@ -294,6 +294,20 @@ export const noDrill: Maker = async ({ server }) => {
   });
   return {};
 };
+/** Of a lighthouse: one without the control plane is not aborted. */
+export const anOpenDrill: Maker = async (world, who) => {
+  const { server, acme } = world;
+  await noDrill(world, who);
+  const now = server.clock.ms;
+  await server.db.write((tx) =>
+    tx.run(
+      "INSERT INTO drills (org_id, kind, targets, begins_at, ends_at) VALUES ($1, 'lighthouse-away', '[]', $2, $3)",
+      [acme.id, now, now + 60_000],
+    ),
+  );
+  const row = await server.db.get("SELECT max(id) AS id FROM drills WHERE org_id = $1", [acme.id]);
+  return { id: Number(row?.["id"]) };
+};
 /** The body: what the world's node reports of it. */
 export const aDrill: Maker = async (world, who) => {
   const { server, acme, token } = world;

@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { drillKinds, leastDrillS, mostDrillS } from "../../protocol/updates/drill.ts";
 import { recordId } from "../../protocol/values.ts";
 import { endpoint } from "../endpoint.ts";
-import { Text, Time, whole, word } from "../values.ts";
+import { since, Text, Time, whole, word } from "../values.ts";
 
 const DrillRequest = v.strictObject({
   kind: v.picklist(drillKinds),
@@ -23,7 +23,7 @@ export const Drill = v.object({
   kind: word(drillKinds),
   /** reporting: it is over, and reports of nodes are awaited. */
   state: word(drillStates),
-  /** The nodes that are away. `reason`: why a node refused. */
+  /** The nodes that are away; of the control plane: those that refused. `reason`: why a node refused. */
   nodes: v.array(
     v.object({
       node: v.number(),
@@ -36,6 +36,8 @@ export const Drill = v.object({
   begins_at: Time,
   ends_at: Time,
   ended_at: v.nullable(Time),
+  /** When an administrator ended it; null: nobody did. */
+  aborted_at: since("0.2.0", v.nullable(Time)),
   /** How many nodes reported, and how many peers they watched: without any, the drill proves nothing. */
   reported: v.number(),
   watched: v.number(),
@@ -65,7 +67,10 @@ export const drillsApi = {
     path: "/api/org/{slug}/drills/",
     access: "admin",
     summary: "The latest drills, and who lost whom; the newest first, at most 20",
-    query: v.strictObject({ id: v.optional(v.pipe(whole(1, Number.MAX_SAFE_INTEGER), recordId)) }),
+    query: v.strictObject({
+      id: v.optional(v.pipe(whole(1, Number.MAX_SAFE_INTEGER), recordId)),
+      page_size: v.optional(whole(1, 20)),
+    }),
     answers: { 200: { description: "Drills", schema: v.array(Drill) } },
   }),
   create: endpoint({
@@ -80,6 +85,16 @@ export const drillsApi = {
     grows: true,
     body: DrillRequest,
     answers: { 201: { description: "The drill", schema: Drill } },
+    errors: ["conflict", "not_found"],
+  }),
+  abort: endpoint({
+    name: "drills_abort",
+    method: "POST",
+    path: "/api/org/{slug}/drills/{id}/abort/",
+    access: "admin",
+    usersOnly: true,
+    summary: "End a drill before its time. Not one without the control plane, which cannot tell nodes",
+    answers: { 200: { description: "The drill", schema: Drill } },
     errors: ["conflict", "not_found"],
   }),
 };

@@ -270,6 +270,10 @@ export const adminCommands: CommandTable = {
     { description: "Show a drill: who lost whom, and for how long" },
     async () => (await drill()).show,
   ),
+  "admin drill abort": lazyCommand(
+    { description: "End a drill before its time" },
+    async () => (await drill()).abort,
+  ),
   "admin route list": lazyCommand(
     { description: "List the networks behind nodes, their routers, and what waits for approval" },
     async () => (await route()).list,

@@ -5,7 +5,7 @@ import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import type { DrillReport } from "../../protocol/updates/drill.ts";
-import { drillLeftMs, isLate, readDrill, writeDrill, type DrillState } from "../files/drill-state.ts";
+import { drillLeftMs, endOf, isLate, readDrill, writeDrill, type DrillState } from "../files/drill-state.ts";
 import { readFacts } from "../health/configured-facts.ts";
 import { makePortDead, removeDeadPort } from "./dead-port.ts";
 import { watchPeers } from "./watch-peers.ts";
@@ -14,6 +14,8 @@ const mostPeers = 64;
 /** All nodes would report at the same moment. */
 const spreadMs = 3000;
 const [reportTries, reportAgainMs] = [6, 5000];
+/** How often a program that keeps a port dead looks whether the drill was aborted. */
+const lookEveryMs = 1000;
 
 export type DrillDeps = {
   slug: string;
@@ -41,7 +43,7 @@ export async function runDrill(deps: DrillDeps): Promise<void> {
 async function takePart(drill: DrillState, deps: DrillDeps): Promise<void> {
   const { slug, system } = deps;
   if (drillLeftMs(drill, system.now()) > 0) {
-    const [dead, watched] = await Promise.all([keepPortDead(drill, deps), watch(drill, deps)]);
+    const [dead, watched] = await Promise.all([takeAway(drill, deps), watch(drill, deps)]);
     if (dead !== undefined) await tell({ order: drill.order, state: "refused", reason: dead }, deps);
     const [share = 0] = system.random(1);
     await system.sleep((spreadMs * share) / 256);
@@ -50,27 +52,35 @@ async function takePart(drill: DrillState, deps: DrillDeps): Promise<void> {
   if (drill.isDead) await removeDeadPort(slug, system);
 }
 
-/** Why it could not be; undefined if it was dead, or was not meant. */
-async function keepPortDead(drill: DrillState, deps: DrillDeps): Promise<string | undefined> {
-  const { system } = deps;
-  if (!drill.isDead) return undefined;
-  if (drill.isRefused)
+/** How long the drill goes on, ms: an order may have aborted it. */
+const leftOf = (drill: DrillState, { directory, system }: DrillDeps): number =>
+  drillLeftMs({ ...drill, endsAt: endOf(drill, directory) }, system.now());
+
+/** Why this node was not away; undefined if it was, or was not meant. Resolves after its end if that comes before its time. */
+async function takeAway(drill: DrillState, deps: DrillDeps): Promise<string | undefined> {
+  const { slug, system } = deps;
+  const isMeant = drill.isDead || drill.kind === "control-plane-away";
+  if (drill.isRefused && isMeant)
     return "drills took too much of its time: 10 minutes at once, then a tenth of the time";
+  if (!drill.isDead) return undefined;
   await system.sleep(Math.max(0, drill.beginsAt - system.now()));
-  const leftMs = drillLeftMs(drill, system.now());
-  if (leftMs === 0) return "the order came too late";
+  const leftMs = leftOf(drill, deps);
+  if (leftMs === 0) return "the order came too late, or the drill was aborted";
   const refused = await makePortDead(deps, leftMs, system);
-  if (refused === undefined) void tell({ order: drill.order, state: "began" }, deps);
-  return refused;
+  if (refused !== undefined) return refused;
+  void tell({ order: drill.order, state: "began" }, deps);
+  while (leftOf(drill, deps) > 0) await system.sleep(lookEveryMs);
+  await removeDeadPort(slug, system);
+  return undefined;
 }
 
-async function watch({ beginsAt, endsAt }: DrillState, deps: DrillDeps) {
+async function watch(drill: DrillState, deps: DrillDeps) {
   const { slug, directory, tunnels, system } = deps;
   const { own, lighthouses, relays } = readFacts({ slug, directory });
   const all = new Set([...lighthouses, ...relays, ...(await tunnels().catch(() => []))]);
   const peers = [...all].filter((each) => !own.includes(each)).slice(0, mostPeers);
-  const now = system.now();
-  return watchPeers(peers, own, { beginsInMs: beginsAt - now, endsInMs: endsAt - now }, deps);
+  const beginsInMs = drill.beginsAt - system.now();
+  return watchPeers(peers, own, { beginsInMs, leftMs: () => endOf(drill, directory) - system.now() }, deps);
 }
 
 /** Does not reject: without its report, the control plane names the node as silent. */

@@ -12,19 +12,20 @@ const lostAfterMs = 2500;
 const remembered = 16;
 
 type Deps = { openEcho: OpenEcho; system: Pick<System, "monotonic" | "sleep" | "random"> };
-type Times = { beginsInMs: number; endsInMs: number };
+/** `leftMs`: until the end, which may come before its time. */
+type Times = { beginsInMs: number; leftMs(): number };
 type Sent = { address: string; nonce: Uint8Array };
 
 /** Resolves when the drill has ended, and each peer that answered before does so again, or half a minute has passed. */
 export async function watchPeers(
   peers: readonly string[],
   own: readonly string[],
-  { beginsInMs, endsInMs }: Times,
+  { beginsInMs, leftMs }: Times,
   { openEcho, system }: Deps,
 ): Promise<{ peers: number; losses: Loss[] }> {
   const start = system.monotonic();
   const at = () => system.monotonic() - start - beginsInMs;
-  const endMs = endsInMs - beginsInMs;
+  let endMs = at() + leftMs();
   const answeredAt = new Map<string, number>();
   const losses: Loss[] = [];
   const note = (peer: string, from: number, until: number | null) => {
@@ -43,6 +44,7 @@ export async function watchPeers(
   });
   const isLost = (peer: string) => at() - (answeredAt.get(peer) ?? at()) > lostAfterMs;
   for (let next = 0; ; await system.sleep(everyMs)) {
+    endMs = Math.min(endMs, at() + leftMs());
     if (at() > endMs + afterDrillMs || (at() > endMs + lostAfterMs && !peers.some(isLost))) break;
     for (const address of peers) {
       next = (next + 1) & 0xffff;

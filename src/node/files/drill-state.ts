@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { writeFileAtomic } from "../../base/files.ts";
-import { afterDrillMs, mostDrillTimeMs } from "../../protocol/updates/drill.ts";
+import { afterDrillMs, mostDrillTimeMs, type DrillOrder } from "../../protocol/updates/drill.ts";
 import { readValidJson } from "./organizations.ts";
 
 const number = v.pipe(v.number(), v.integer());
@@ -47,4 +47,29 @@ export function planeAwayMs(directory: string, isEphemeral: boolean, now: number
   const drill = isEphemeral ? undefined : readDrill(directory);
   const isAway = drill?.kind === "control-plane-away" && !drill.isRefused;
   return isAway ? drillLeftMs(drill, now) : 0;
+}
+
+/** The number after that of a drill ends it before its time. */
+export const isAbortOf = ({ order }: DrillState, next: Pick<DrillOrder, "order" | "ends_in_ms">): boolean =>
+  next.order === order + 1 && next.ends_in_ms <= 0;
+
+/** The time that is left does not count as taken. */
+export function abortedDrill(drill: DrillState, now: number): DrillState {
+  const { taken, isRefused, order } = drill;
+  const leftMs = isRefused ? 0 : drillLeftMs(drill, now);
+  const ms = Math.max(0, taken.ms - leftMs);
+  return {
+    ...drill,
+    order: order + 1,
+    endsAt: Math.min(drill.endsAt, now),
+    taken: { ...taken, ms },
+    isDone: false,
+  };
+}
+
+/** When this drill ends: it may have been aborted since it began. */
+export function endOf({ order, beginsAt, endsAt }: DrillState, directory: string): number {
+  const present = readDrill(directory);
+  const isAborted = present?.order === order + 1 && present.beginsAt === beginsAt;
+  return isAborted ? present.endsAt : endsAt;
 }

@@ -7,41 +7,38 @@ import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import {
   drillLeadMs,
-  maxLosses,
   mostDrillTimeMs,
   withDrill,
   type DrillOrder,
   type DrillReport,
   type DrillTime,
 } from "../../protocol/updates/drill.ts";
-import { compareVersions } from "../../protocol/updates/version.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Changes } from "../config/changes.ts";
 import type { Database, Reader, Transaction } from "../store/database.ts";
-import { nodesWithSightings } from "../store/sightings.ts";
-import { computed, integer, places, queryAll, queryNumber, text, textOrNull, truth } from "../store/table.ts";
+import { computed, integer, places, queryAll, queryNumber, text, textOrNull } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
+import { drillNodes, drills, type DrillLosses, type DrillRow } from "../store/tables/drills.ts";
 import {
-  drillNodes,
-  drills,
-  type DrillLosses,
-  type DrillNodeRow,
-  type DrillRow,
-} from "../store/tables/drills.ts";
+  candidate,
+  candidates,
+  firstVersion,
+  isTooOld,
+  listDrills,
+  maxNamed,
+  readSilent,
+  showDrill,
+} from "./drill-report.ts";
 import { isOverdue, refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
 
-const shownDrills = 20;
 /** More than may begin at once, of the shortest: how much of the time drills took is counted of these. */
 const keptDrills = 60;
-const maxNamed = 20;
 /** Reports of one drill. Of a larger organization, further nodes count as silent. */
 const maxReports = 10_000;
-/** The first agent that knows drills. */
-const firstVersion = "0.2.0";
 
 export type LiveDrills = {
   /** What the node has to be told; undefined: nothing. `taken`: the number of the order that it took last. */
@@ -55,7 +52,8 @@ export function makeLiveDrills(
 ): LiveDrills {
   let running = new Map<number, DrillRow>();
   const load = async () => {
-    const sql = `SELECT ${drills.select()} FROM drills WHERE ended_at IS NULL AND ends_at > $1`;
+    const sql = `SELECT ${drills.select()} FROM drills
+      WHERE ended_at IS NULL AND (ends_at > $1 OR aborted_at IS NOT NULL)`;
     const rows = await queryAll(db, drills, sql, [system.now()]);
     running = new Map(rows.map((row) => [row.orgId, row]));
   };
@@ -70,7 +68,10 @@ export function makeLiveDrills(
   return {
     orderFor(orgId, nodeId, taken) {
       const row = running.get(orgId);
-      if (row === undefined || taken === undefined || taken >= row.beginsAt) return undefined;
+      if (row === undefined || taken === undefined) return undefined;
+      // Only nodes that have taken the drill are told that it is aborted.
+      if (row.abortedAt !== null) return taken === row.beginsAt ? abortOf(row) : undefined;
+      if (taken >= row.beginsAt) return undefined;
       const now = system.now();
       if (row.endsAt <= now) return undefined;
       return {
@@ -84,20 +85,12 @@ export function makeLiveDrills(
   };
 }
 
-const candidate = computed({
-  id: integer(),
-  name: text(),
-  isLighthouse: truth(0),
-  isRelay: truth(0),
-  agentVersion: textOrNull(),
-  lastCheckinAt: integer(),
+const abortOf = ({ beginsAt, kind }: DrillRow): DrillOrder => ({
+  order: beginsAt + 1,
+  kind,
+  begins_in_ms: 0,
+  ends_in_ms: 0,
 });
-const candidates = (more: string) =>
-  `SELECT id, name, is_lighthouse, is_relay, coalesce(reported_version, agent_version) AS agent_version,
-     coalesce(last_checkin_at, 0) AS last_checkin_at
-   FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ${more} ORDER BY name, id`;
-
-const isTooOld = (version: string | null) => version === null || compareVersions(version, firstVersion) < 0;
 
 /** The nodes that are away meanwhile. Throws conflict if it is not clear which, or if one cannot be. */
 async function chooseTargets(reader: Reader, org: Org, { kind, nodes: ids }: DrillRequest, now: number) {
@@ -144,8 +137,8 @@ export async function createDrill(
     const former = await drills.all(tx, { orgId: org.id });
     refuseTooMuch(former, wanted.for_s, now);
     const last = Math.max(0, ...former.map((each) => each.beginsAt));
-    // It is the number of the order, too, and nodes take only rising ones.
-    const beginsAt = Math.max(now + drillLeadMs, last + 1);
+    // It is the number of the order, too, and nodes take only rising ones. The one after it aborts the drill.
+    const beginsAt = Math.max(now + drillLeadMs, last + 2);
     if (beginsAt > now + 2 * drillLeadMs)
       throw new AppError("conflict", "The clock of the control plane was set back since the last drill.", {
         hint: `The next one can begin after ${formatTime(last)}.`,
@@ -164,7 +157,39 @@ export async function createDrill(
     await tx.notify("drill", String(org.id));
     return made;
   });
-  return show(db, row, now);
+  return showDrill(db, row, now);
+}
+
+/** Ends it before its time. Throws conflict if nodes cannot be told, or if it is over. */
+export async function abortDrill({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<Drill> {
+  const now = system.now();
+  await db.writeFor({ org: org.id }, async (tx) => {
+    const row = await drills.find(tx, { orgId: org.id, id });
+    if (row === undefined) throw new AppError("not_found", "There is no such drill.");
+    if (row.endedAt !== null || row.endsAt <= now) throw new AppError("conflict", `Drill ${id} is over.`);
+    if (row.kind === "control-plane-away")
+      throw new AppError(
+        "conflict",
+        "Nodes cannot be told: they do not contact the control plane in this drill.",
+        {
+          hint: `It ends by itself at ${formatTime(row.endsAt)}.`,
+        },
+      );
+    await drills.update(tx, { id }, { endsAt: now, abortedAt: now });
+    const subject = `drill/${id}`;
+    await record(tx, {
+      orgId: org.id,
+      at: now,
+      type: "drill.aborted",
+      actor,
+      subject,
+      after: { kind: row.kind },
+    });
+    await tx.notify("drill", String(org.id));
+  });
+  const [shown] = await listDrills({ db, system }, org, { id });
+  if (shown === undefined) throw new AppError("not_found", "There is no such drill.");
+  return shown;
 }
 
 /** Throws conflict. Each node counts too, whatever its control plane says. */
@@ -204,8 +229,8 @@ export async function takeDrillReport(
   report: DrillReport,
 ): Promise<void> {
   const row = await drills.find(db, { orgId, beginsAt: report.order });
-  const isMeant = report.state === "ended" || row?.targets.includes(nodeId) === true;
-  if (row === undefined || row.endedAt !== null || !isMeant)
+  const isTarget = row?.kind === "control-plane-away" || row?.targets.includes(nodeId) === true;
+  if (row === undefined || row.endedAt !== null || (report.state !== "ended" && !isTarget))
     throw new AppError("conflict", "The node has no such order.");
   const losses = await namedLosses(db, orgId, report);
   const { name } = (await nodes.find(db, { orgId, id: nodeId })) ?? { name: "" };
@@ -248,21 +273,6 @@ async function namedLosses(
   });
 }
 
-/** Nodes that were online at the begin and have not reported. */
-async function readSilent(reader: Reader, { id, orgId, beginsAt }: DrillRow) {
-  const more = `last_checkin_at > $2
-    AND NOT EXISTS (SELECT 1 FROM drill_nodes m WHERE m.drill_id = $3 AND m.node_id = id AND m.peers IS NOT NULL)`;
-  const rows = await queryAll(reader, candidate, candidates(more), [orgId, beginsAt - onlineMs, id]);
-  const of = (some: typeof rows) => ({
-    count: some.length,
-    first: some.slice(0, maxNamed).map(({ name }) => name),
-  });
-  return {
-    silent: of(rows.filter(({ agentVersion }) => !isTooOld(agentVersion))),
-    tooOld: of(rows.filter(({ agentVersion }) => isTooOld(agentVersion))),
-  };
-}
-
 async function endDrill(tx: Transaction, row: DrillRow, now: number): Promise<void> {
   const { id, orgId } = row;
   const silent = await readSilent(tx, row);
@@ -282,75 +292,3 @@ export async function openDrills(db: Database, now: number): Promise<ReadonlySet
   }
   return open;
 }
-
-/** The newest first. */
-export async function listDrills({ db, system }: Store, org: Org, id: number | undefined): Promise<Drill[]> {
-  const rows = await drills.all(db, { orgId: org.id, ...(id === undefined ? {} : { id }) });
-  const shown: Drill[] = [];
-  for (const row of rows.toReversed().slice(0, shownDrills)) shown.push(await show(db, row, system.now()));
-  return shown;
-}
-
-async function show(reader: Reader, row: DrillRow, now: number): Promise<Drill> {
-  const reports = await drillNodes.all(reader, { drillId: row.id });
-  const losses = pairsOf(reports);
-  const { silent, tooOld } = row.endedAt === null ? await readSilent(reader, row) : row;
-  const named = computed({ id: integer(), name: text() });
-  const targets =
-    row.targets.length === 0
-      ? []
-      : await queryAll(
-          reader,
-          named,
-          `SELECT id, name FROM nodes WHERE org_id = $1 AND id IN (${places(row.targets, 2)}) ORDER BY name`,
-          [row.orgId, ...row.targets],
-        );
-  const running = now < row.endsAt ? "running" : "reporting";
-  return {
-    id: row.id,
-    kind: row.kind,
-    state: row.endedAt === null ? running : "ended",
-    nodes: targets.map(({ id, name }) => {
-      const { state = "told", reason = "" } = reports.find(({ nodeId }) => nodeId === id) ?? {};
-      return { node: id, node_name: name, state: state === "ended" ? "told" : state, reason };
-    }),
-    for_s: Math.round((row.endsAt - row.beginsAt) / 1000),
-    begins_at: formatTime(row.beginsAt),
-    ends_at: formatTime(row.endsAt),
-    ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
-    reported: reports.filter(({ peers }) => peers !== null).length,
-    watched: reports.reduce((sum, { peers }) => sum + (peers ?? 0), 0),
-    silent,
-    too_old: tooOld,
-    losses: losses.slice(0, maxLosses),
-    left_out: Math.max(0, losses.length - maxLosses),
-  };
-}
-
-type Pair = Drill["losses"][number];
-
-/** What both ends of a pair report is one loss, of the whole time. The longest first. */
-export function pairsOf(reports: readonly Pick<DrillNodeRow, "nodeId" | "nodeName" | "losses">[]): Pair[] {
-  const pairs = new Map<string, Pair[]>();
-  for (const { nodeId, nodeName, losses } of reports)
-    for (const { peer: to, name, fromMs, untilMs } of losses) {
-      const key = [nodeId, to].toSorted((a, b) => a - b).join("/");
-      const known = pairs.get(key) ?? [];
-      pairs.set(key, known);
-      const loss = { from_s: fromMs / 1000, until_s: untilMs === null ? null : untilMs / 1000 };
-      const same = known.find((each) => overlap(each, loss));
-      if (same === undefined)
-        known.push({ node: nodeId, node_name: nodeName, peer: to, peer_name: name, ...loss });
-      else {
-        same.from_s = Math.min(same.from_s, loss.from_s);
-        same.until_s =
-          same.until_s === null || loss.until_s === null ? null : Math.max(same.until_s, loss.until_s);
-      }
-    }
-  const lengthOf = ({ from_s: from, until_s: until }: Pair) => (until ?? Number.POSITIVE_INFINITY) - from;
-  return [...pairs.values()].flat().toSorted((a, b) => (lengthOf(b) > lengthOf(a) ? 1 : -1));
-}
-
-type Time = Pick<Pair, "from_s" | "until_s">;
-const overlap = (a: Time, b: Time) =>
-  a.from_s <= (b.until_s ?? Number.POSITIVE_INFINITY) && b.from_s <= (a.until_s ?? Number.POSITIVE_INFINITY);

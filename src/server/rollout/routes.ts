@@ -6,7 +6,8 @@ import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply } from "../http/lists.ts";
 import type { Services } from "../services.ts";
-import { createDrill, listDrills } from "./drills.ts";
+import { listDrills } from "./drill-report.ts";
+import { abortDrill, createDrill } from "./drills.ts";
 import { createRollout, findRollout, listMembers, listRollouts, steerRollout } from "./rollouts.ts";
 import { showAuthorities, steerRotation } from "./rotation-commands.ts";
 
@@ -33,9 +34,10 @@ export const rolloutHandlers = (services: Services): Handlers<typeof rolloutsApi
 };
 
 export const drillHandlers = (services: Services): Handlers<typeof drillsApi> => ({
-  list: async ({ org }, { id }) => ({ body: await listDrills(services, org, id) }),
+  list: async ({ org }, query) => ({ body: await listDrills(services, org, query) }),
   create: async (call, input) => ({
     status: 201,
     body: await createDrill(services, call.org, input, actorOf(call)),
   }),
+  abort: async (call) => ({ body: await abortDrill(services, call.org, call.id(), actorOf(call)) }),
 });

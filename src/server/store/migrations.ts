@@ -339,6 +339,8 @@ const steps: readonly (readonly Statement[])[] = [
   [nodes.add("sealRefused")],
   // 69
   [...drills.create, ...drillNodes.create],
+  // 70
+  [drills.add("abortedAt")],
 ];
 
 /**

@@ -81,15 +81,15 @@ test("neither a begin before its order nor a clock that was set back makes room 
   const { place, clock, edge } = node;
   clock.ms = 100_000_000;
   await takeDrill({ ...order, order: 1, ends_in_ms: 600_000 }, place, edge);
-  await takeDrill({ ...order, order: 2, begins_in_ms: -1_000_000, ends_in_ms: -1_000_000 }, place, edge);
+  await takeDrill({ ...order, order: 3, begins_in_ms: -1_000_000, ends_in_ms: -1_000_000 }, place, edge);
   clock.ms -= 50_000_000;
-  await takeDrill({ ...order, order: 3, begins_in_ms: 590_000, ends_in_ms: 600_000 }, place, edge);
+  await takeDrill({ ...order, order: 4, begins_in_ms: 590_000, ends_in_ms: 600_000 }, place, edge);
   expect(planeAwayMs(place.directory, false, clock.ms)).toBe(0);
   // Longer than any drill may be, it would begin tomorrow.
   clock.ms += 500_000_000;
-  await takeDrill({ ...order, order: 4, begins_in_ms: 80_000_000, ends_in_ms: 80_600_000 }, place, edge);
+  await takeDrill({ ...order, order: 5, begins_in_ms: 80_000_000, ends_in_ms: 80_600_000 }, place, edge);
   expect(planeAwayMs(place.directory, false, clock.ms + 80_000_000)).toBe(0);
-  await takeDrill({ ...order, order: 5 }, place, edge);
+  await takeDrill({ ...order, order: 6 }, place, edge);
   expect(planeAwayMs(place.directory, false, clock.ms)).toBe(65_000);
 });
 
@@ -123,6 +123,39 @@ test("a refused drill leaves the port open, and says why", async () => {
   ]);
 });
 
+test("a refused drill without the control plane is reported, too", async () => {
+  using node = makeNode();
+  const { place, edge } = node;
+  await takeDrill({ ...order, order: 1, ends_in_ms: 605_000 }, place, edge);
+  await takeDrill({ ...order, order: 3 }, place, edge);
+  const told: unknown[] = [];
+  await runDrill(depsOf(node, async (report) => void told.push(report)));
+  expect(told).toMatchObject([
+    { order: 3, state: "refused", reason: expect.stringContaining("10 minutes at once") },
+    { order: 3, state: "ended" },
+  ]);
+});
+
+test("an aborted drill ends at once, and counts with the time that it took", async () => {
+  using node = makeNode();
+  const { place, edge, clock } = node;
+  const began = clock.ms;
+  await takeDrill({ ...order, order: 1, begins_in_ms: 0, ends_in_ms: 600_000 }, place, edge);
+  const told: unknown[] = [];
+  const deps = depsOf(node, async (report) => void told.push(report));
+  const sleep: DrillDeps["system"]["sleep"] = async (ms, signal) => {
+    await deps.system.sleep(ms, signal);
+    const abort = { ...order, order: 2, begins_in_ms: 0, ends_in_ms: 0 };
+    if (clock.ms - began > 20_000) await takeDrill(abort, place, edge);
+  };
+  await runDrill({ ...deps, system: { ...deps.system, sleep } });
+  expect(told).toMatchObject([{ order: 1, state: "ended" }]);
+  expect(clock.ms - began).toBeLessThan(30_000);
+  expect(readDrill(place.directory)).toMatchObject({ order: 2, isDone: true });
+  await takeDrill({ ...order, order: 4, begins_in_ms: 0, ends_in_ms: 570_000 }, place, edge);
+  expect(planeAwayMs(place.directory, false, clock.ms)).toBe(570_000);
+});
+
 test("an order that comes while the former drill ends is carried out, and not forgotten", async () => {
   using node = makeNode();
   const { place, edge } = node;
@@ -131,11 +164,11 @@ test("an order that comes while the former drill ends is carried out, and not fo
   const deps = depsOf(node, async (report) => {
     told.push(report.order);
     // The last report of a drill ends it on the control plane, which may begin the next one at once.
-    if (report.order === 1) await takeDrill({ ...order, order: 2, kind: "relay-away" }, place, edge);
+    if (report.order === 1) await takeDrill({ ...order, order: 3, kind: "relay-away" }, place, edge);
   });
   await runDrill(deps);
-  expect(told).toEqual([1, 2]);
-  expect(readDrill(place.directory)).toMatchObject({ order: 2, isDone: true });
+  expect(told).toEqual([1, 3]);
+  expect(readDrill(place.directory)).toMatchObject({ order: 3, isDone: true });
 });
 
 test("the rules name one port, and only while it is in the set", () => {

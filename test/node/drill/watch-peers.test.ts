@@ -21,7 +21,7 @@ async function watch(peers: readonly string[], answers: (peer: string, at: numbe
     sleep: async (ms: number) => void (clock += ms),
     random: (bytes: number) => crypto.getRandomValues(new Uint8Array(bytes)),
   };
-  const times = { beginsInMs, endsInMs: beginsInMs + 15_000 };
+  const times = { beginsInMs, leftMs: () => start + beginsInMs + 15_000 - clock };
   const report = await watchPeers(peers, ["10.77.0.9"], times, { openEcho, system });
   return { ...report, tookMs: clock - start };
 }

@@ -236,6 +236,7 @@ test("every request that changes an organization is refused at the maximum, or n
   const allowed: Record<string, string> = {
     ca_rotate: "protects",
     domains_check_create: "one word; the row has a fixed size",
+    drills_abort: "two times; the row has a fixed size",
     firewall_rules_test: "stores nothing",
     members_partial_update: "takes rights away too; the row has a fixed size",
     nodes_checkin: "nodes go on",

@@ -6,8 +6,9 @@ import { Drill } from "../../../src/api/drills/drills.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { CheckinAnswer } from "../../../src/protocol/checkin.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { createDrill, listDrills, openDrills, pairsOf } from "../../../src/server/rollout/drills.ts";
-import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { listDrills, pairsOf } from "../../../src/server/rollout/drill-report.ts";
+import { createDrill, openDrills } from "../../../src/server/rollout/drills.ts";
+import { codeOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { until } from "../../support/until.ts";
 
@@ -109,6 +110,35 @@ describe("a drill", () => {
     expect((await send({ kind: "lighthouse-away" })).text).toContain("hub does not check in now");
   });
 
+  test("that is aborted is told to the nodes that have taken it, and the next one may begin", async () => {
+    const { id } = await begin();
+    const { order = 0 } = (await checkin(hub)) ?? {};
+    const abort = () => server.send("POST", `${path}${id}/abort/`, { token: owner });
+    expect((await abort()).status).toBe(200);
+    const told = { order: order + 1, ends_in_ms: 0 };
+    await until(async () => (await checkin(hub, { drill: order })) !== undefined);
+    expect(await checkin(hub, { drill: order })).toMatchObject(told);
+    expect(await checkin(hub, { drill: order + 1 })).toBeUndefined();
+    expect(await checkin(web)).toBeUndefined();
+    expect((await abort()).text).toContain(`Drill ${id} is over`);
+    for (const node of [hub, web, db]) await report(node, { order, state: "ended", peers: 1 });
+    expect(await latest()).toMatchObject({ state: "ended", aborted_at: expect.any(String), reported: 3 });
+    expect(await types()).toEqual(["drill.began", "drill.aborted", "drill.ended"]);
+    await begin();
+    expect((await checkin(hub))?.order).toBeGreaterThan(order + 1);
+  });
+
+  test("without the control plane cannot be aborted, and names the nodes that refuse it", async () => {
+    const { id } = await begin({ kind: "control-plane-away" });
+    const { order = 0 } = (await checkin(web)) ?? {};
+    const refused = await server.send("POST", `${path}${id}/abort/`, { token: owner });
+    expect(codeOf(refused)).toEqual([409, "conflict"]);
+    expect(refused.text).toContain("Nodes cannot be told");
+    await report(web, { order, state: "refused", reason: "drills took too much of its time" });
+    const nodes = [{ node_name: "web", state: "refused", reason: "drills took too much of its time" }];
+    expect(await latest()).toMatchObject({ nodes });
+  });
+
   test("there is one at a time, of nodes with the role that check in", async () => {
     const refusal = async (body: object) => (await send({ kind: "lighthouse-away", ...body })).text;
     expect(await refusal({ kind: "relay-away", nodes: [db.id] })).toContain("Name nodes that are a relay");
@@ -154,7 +184,7 @@ describe("a drill", () => {
       for (const node of [hub, web, db]) await checkin(node);
       await server.app.services.reports.stop();
     }
-    expect((await listDrills(server.app.services, acme, undefined)).length).toBe(20);
+    expect((await listDrills(server.app.services, acme, {})).length).toBe(20);
   });
 
   test("takes 10 minutes at once and then a tenth of the time, whoever begins it", async () => {

@@ -39,6 +39,7 @@ const neverAsked = [
   "device_create",
   "device_token_create",
   "docs_sign_in_create",
+  "drills_abort",
   "enrollments_create",
   "enrollments_poll",
   "groups_create",

@@ -78,7 +78,7 @@ const drill = (kind: Kind, role: "lighthouse" | "relay" | undefined): Implementa
 });
 
 async function find(context: Context, slug: string, id: number | undefined): Promise<Shown> {
-  const query = id === undefined ? {} : { id: String(id) };
+  const query = id === undefined ? { page_size: "1" } : { id: String(id) };
   const [found] = await read(context, (api) => api.call(drillsApi.list, { slug }, query));
   if (found !== undefined) return found;
   const text = id === undefined ? `${slug} has had no drill` : `${slug} has no drill ${id}`;
@@ -91,22 +91,40 @@ export const lighthouseAway = drill("lighthouse-away", "lighthouse");
 export const relayAway = drill("relay-away", "relay");
 export const controlPlaneAway = drill("control-plane-away", undefined);
 
-export const show: Implementation = {
-  args: {
-    ...orgArg,
-    ID: {
-      type: "positional",
-      description: "The number of the drill; without it the newest one",
-      required: false,
-    },
-    ...targetFlags,
+const idArg = {
+  ID: {
+    type: "positional",
+    description: "The number of the drill; without it the newest one",
+    required: false,
   },
+} as const;
+
+/** Undefined: the newest one. */
+function numberIn([, given]: readonly string[]): number | undefined {
+  if (given === undefined || isNumber(given)) return given === undefined ? undefined : Number(given);
+  throw new AppError("usage", `"${given}" is no number of a drill`);
+}
+
+export const show: Implementation = {
+  args: { ...orgArg, ...idArg, ...targetFlags },
   examples: [`${line} show acme`, `${line} show acme 3`],
   async run(context) {
-    const [slug = "", text] = context.words;
-    if (text !== undefined && !isNumber(text))
-      throw new AppError("usage", `"${text}" is no number of a drill`);
-    print(context, await find(context, slug, text === undefined ? undefined : Number(text)));
+    const [slug = ""] = context.words;
+    print(context, await find(context, slug, numberIn(context.words)));
+  },
+};
+
+export const abort: Implementation = {
+  notes:
+    "Nodes hear of it within seconds, in server mode within a minute. A drill without the control plane cannot be aborted: its\n" +
+    "nodes do not contact the control plane.",
+  args: { ...orgArg, ...idArg, ...targetFlags },
+  examples: [`${line} abort acme`, `${line} abort acme 3`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const id = numberIn(context.words) ?? (await find(context, slug, undefined)).id;
+    const shown = await write(context, () => request(drillsApi.abort, { slug, id }));
+    if (shown !== undefined) context.output.result(shown, `Drill ${id} is aborted\n`);
   },
 };
 
@@ -123,8 +141,9 @@ function print({ output }: Context, shown: Shown): void {
 }
 
 const targetsOf = ({ nodes }: Shown) => nodes.map(({ node_name: name }) => name).join(", ");
+/** Of the control plane, the nodes are those that refused. */
 const titleOf = (shown: Shown): string =>
-  `${shown.kind}${shown.nodes.length === 0 ? "" : ` (${targetsOf(shown)})`} for ${shown.for_s} s from ${shown.begins_at}`;
+  `${shown.kind}${shown.kind === "control-plane-away" || shown.nodes.length === 0 ? "" : ` (${targetsOf(shown)})`} for ${shown.for_s} s from ${shown.begins_at}`;
 
 function progressOf(shown: Shown): string {
   if (shown.state === "running") return `Drill ${shown.id}: ${titleOf(shown)}`;
@@ -143,6 +162,7 @@ export function factsOf(shown: Shown): string[] {
     watched === 0 ? "No node had a peer that answers: the drill proves nothing." : "Nobody lost anybody.";
   return [
     `Drill ${shown.id}: ${titleOf(shown)}, ${state}`,
+    ...(shown.aborted_at == null ? [] : [`It was aborted at ${shown.aborted_at}.`]),
     ...(state === "ended" && losses.length === 0 && refused.length === 0 ? [nothing] : []),
     ...(losses.length === 0 ? [] : ["Times are in seconds since the begin."]),
     ...(leftOut === 0 ? [] : [`${leftOut} more pairs are left out.`]),

@@ -7,6 +7,7 @@ import {
   json,
   jsonWithDefault,
   serial,
+  since,
   table,
   textWithDefault,
   word,
@@ -33,6 +34,8 @@ export const drills = table(
     /** Once it has ended: the nodes without a report, and those that are too old. */
     silent: jsonWithDefault(Names, '{"count":0,"first":[]}'),
     tooOld: jsonWithDefault(Names, '{"count":0,"first":[]}'),
+    /** When an administrator ended it: `endsAt` is that time, too. */
+    abortedAt: since(70, integerOrNull()),
   },
   {
     indexes: [

@@ -1,0 +1,147 @@
+// What a drill showed: who lost whom, who refused to be away, and who has not reported.
+
+import type { Drill } from "../../api/drills/drills.ts";
+import { onlineMs } from "../../api/values.ts";
+import { formatTime } from "../../base/quantities.ts";
+import { maxLosses } from "../../protocol/updates/drill.ts";
+import { compareVersions } from "../../protocol/updates/version.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader } from "../store/database.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import { computed, integer, places, queryAll, queryOne, text, textOrNull, truth } from "../store/table.ts";
+import { drillNodes, drills, type DrillNodeRow, type DrillRow } from "../store/tables/drills.ts";
+
+export const shownDrills = 20;
+export const maxNamed = 20;
+/** The first agent that knows drills. */
+export const firstVersion = "0.2.0";
+
+export const candidate = computed({
+  id: integer(),
+  name: text(),
+  isLighthouse: truth(0),
+  isRelay: truth(0),
+  agentVersion: textOrNull(),
+  lastCheckinAt: integer(),
+});
+export const candidates = (more: string) =>
+  `SELECT id, name, is_lighthouse, is_relay, coalesce(reported_version, agent_version) AS agent_version,
+     coalesce(last_checkin_at, 0) AS last_checkin_at
+   FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ${more} ORDER BY name, id`;
+
+export const isTooOld = (version: string | null) =>
+  version === null || compareVersions(version, firstVersion) < 0;
+
+/** Nodes that were online at the begin and have not reported. */
+export async function readSilent(reader: Reader, { id, orgId, beginsAt }: DrillRow) {
+  const more = `last_checkin_at > $2
+    AND NOT EXISTS (SELECT 1 FROM drill_nodes m WHERE m.drill_id = $3 AND m.node_id = id AND m.peers IS NOT NULL)`;
+  const rows = await queryAll(reader, candidate, candidates(more), [orgId, beginsAt - onlineMs, id]);
+  const of = (some: typeof rows) => ({
+    count: some.length,
+    first: some.slice(0, maxNamed).map(({ name }) => name),
+  });
+  return {
+    silent: of(rows.filter(({ agentVersion }) => !isTooOld(agentVersion))),
+    tooOld: of(rows.filter(({ agentVersion }) => isTooOld(agentVersion))),
+  };
+}
+
+/** The newest first. */
+export async function listDrills(
+  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { id: orgId }: { id: number },
+  { id, page_size: most = shownDrills }: { id?: number | undefined; page_size?: number | undefined },
+): Promise<Drill[]> {
+  const only = id === undefined ? "" : " AND id = $2";
+  const sql = `SELECT ${drills.select()} FROM drills WHERE org_id = $1${only} ORDER BY id DESC LIMIT ${most}`;
+  const shown: Drill[] = [];
+  for (const row of await queryAll(db, drills, sql, id === undefined ? [orgId] : [orgId, id]))
+    shown.push(await showDrill(db, row, system.now()));
+  return shown;
+}
+
+const sums = computed({ reported: integer(), watched: integer() });
+const readSums =
+  "SELECT count(peers) AS reported, coalesce(sum(peers), 0) AS watched FROM drill_nodes WHERE drill_id = $1";
+/** Most nodes lose nothing, and have nothing else to say. */
+const readTelling = `SELECT ${drillNodes.select()} FROM drill_nodes
+  WHERE drill_id = $1 AND (losses <> '[]' OR state <> 'ended') ORDER BY node_name, node_id`;
+
+export async function showDrill(reader: Reader, row: DrillRow, now: number): Promise<Drill> {
+  const reports = await queryAll(reader, drillNodes, readTelling, [row.id]);
+  const { reported = 0, watched = 0 } = (await queryOne(reader, sums, readSums, [row.id])) ?? {};
+  const losses = pairsOf(reports);
+  const { silent, tooOld } = row.endedAt === null ? await readSilent(reader, row) : row;
+  const running = now < row.endsAt ? "running" : "reporting";
+  return {
+    id: row.id,
+    kind: row.kind,
+    state: row.endedAt === null ? running : "ended",
+    nodes: await showTargets(reader, row, reports),
+    for_s: Math.max(0, Math.round((row.endsAt - row.beginsAt) / 1000)),
+    begins_at: formatTime(row.beginsAt),
+    ends_at: formatTime(row.endsAt),
+    ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
+    aborted_at: row.abortedAt === null ? null : formatTime(row.abortedAt),
+    reported,
+    watched,
+    silent,
+    too_old: tooOld,
+    losses: losses.slice(0, maxLosses),
+    left_out: Math.max(0, losses.length - maxLosses),
+  };
+}
+
+const named = computed({ id: integer(), name: text() });
+
+/** The nodes that should be away. Without the control plane, these are all: only those that refused are shown. */
+async function showTargets(
+  reader: Reader,
+  { orgId, targets }: DrillRow,
+  reports: readonly DrillNodeRow[],
+): Promise<Drill["nodes"]> {
+  if (targets.length === 0)
+    return reports
+      .filter(({ state }) => state === "refused")
+      .slice(0, maxLosses)
+      .map(({ nodeId, nodeName, reason }) => ({
+        node: nodeId,
+        node_name: nodeName,
+        state: "refused",
+        reason,
+      }));
+  const sql = `SELECT id, name FROM nodes WHERE org_id = $1 AND id IN (${places(targets, 2)}) ORDER BY name`;
+  return (await queryAll(reader, named, sql, [orgId, ...targets])).map(({ id, name }) => {
+    const { state = "told", reason = "" } = reports.find(({ nodeId }) => nodeId === id) ?? {};
+    return { node: id, node_name: name, state: state === "ended" ? "told" : state, reason };
+  });
+}
+
+type Pair = Drill["losses"][number];
+
+/** What both ends of a pair report is one loss, of the whole time. The longest first. */
+export function pairsOf(reports: readonly Pick<DrillNodeRow, "nodeId" | "nodeName" | "losses">[]): Pair[] {
+  const pairs = new Map<string, Pair[]>();
+  for (const { nodeId, nodeName, losses } of reports)
+    for (const { peer: to, name, fromMs, untilMs } of losses) {
+      const key = [nodeId, to].toSorted((a, b) => a - b).join("/");
+      const known = pairs.get(key) ?? [];
+      pairs.set(key, known);
+      const loss = { from_s: fromMs / 1000, until_s: untilMs === null ? null : untilMs / 1000 };
+      const same = known.find((each) => overlap(each, loss));
+      if (same === undefined)
+        known.push({ node: nodeId, node_name: nodeName, peer: to, peer_name: name, ...loss });
+      else {
+        same.from_s = Math.min(same.from_s, loss.from_s);
+        same.until_s =
+          same.until_s === null || loss.until_s === null ? null : Math.max(same.until_s, loss.until_s);
+      }
+    }
+  const lengthOf = ({ from_s: from, until_s: until }: Pair) => (until ?? Number.POSITIVE_INFINITY) - from;
+  return [...pairs.values()].flat().toSorted((a, b) => (lengthOf(b) > lengthOf(a) ? 1 : -1));
+}
+
+type Time = Pick<Pair, "from_s" | "until_s">;
+const overlap = (a: Time, b: Time) =>
+  a.from_s <= (b.until_s ?? Number.POSITIVE_INFINITY) && b.from_s <= (a.until_s ?? Number.POSITIVE_INFINITY);
