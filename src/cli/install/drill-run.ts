@@ -12,12 +12,13 @@ export const command: Implementation = {
     const { settings, system, words, log, output } = context;
     const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
     const slug = parseSlug(words[0] ?? "");
-    const { directory } = openOrganization(settings.configRoot, slug);
+    const organization = openOrganization(settings.configRoot, slug);
+    const { directory } = organization;
     if (settings.dryRun) return output.plan([]);
     const { runDrill } = await import("../../node/drill/run-drill.ts");
     const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
     await runAlone(`drill-${slug}.lock`, context, async () => {
-      const send = await asNode(slug, context);
+      const send = await asNode(organization, context);
       await runDrill({
         slug,
         directory,

@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import type { Client } from "../../node/contact/requests/client.ts";
+import type { Organization } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
 
 const [lockTries, lockEveryMs] = [40, 250];
@@ -42,10 +43,8 @@ export async function runAlone(
 }
 
 /** Calls the control plane as this node. */
-export async function asNode(slug: string, { settings, system, log }: Context) {
+export async function asNode(organization: Organization, { system, log }: Context) {
   const { connectOrganization } = await import("../../node/contact/requests/connection.ts");
-  const { openOrganization } = await import("../../node/files/organizations.ts");
-  const organization = openOrganization(settings.configRoot, slug);
   const withClient = connectOrganization(organization, system, log);
   return <T>(call: (client: Client, nodeId: number) => Promise<T>): Promise<T> =>
     withClient((client) => call(client, organization.config.node_id));

@@ -17,7 +17,8 @@ export const command: Implementation = {
     const { settings, system, words, log, output } = context;
     const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
     const slug = parseSlug(words[0] ?? "");
-    const { directory } = openOrganization(settings.configRoot, slug);
+    const organization = openOrganization(settings.configRoot, slug);
+    const { directory } = organization;
     const { carryOut, planCarryOut } = await import("../../node/update/carry-out.ts");
     if (settings.dryRun) return output.plan(planCarryOut(directory, system.executable));
     const { requireRoot } = await import("../../node/enroll/services.ts");
@@ -25,7 +26,7 @@ export const command: Implementation = {
     const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
     // One for a machine: root permits one organization to update it.
     await runAlone("update-run.lock", context, async () => {
-      const send = await asNode(slug, context);
+      const send = await asNode(organization, context);
       await carryOut({
         slug,
         directory,

@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { rolloutsApi, type rolloutActions } from "../../api/rollouts.ts";
+import { countOf } from "../../base/quantities.ts";
 import { hoursText } from "../../protocol/updates/hours.ts";
 import { request } from "../contact/api.ts";
 import { mayAdminister, slug } from "../contact/me.ts";
@@ -167,7 +168,7 @@ function Whole({ own, shown, ask }: WholeProps) {
                 "Hours",
                 hours.length === 0 ? "always" : `${hours.map(hoursText).join(" ")}, each node's own time`,
               ],
-              ["A ring is watched for", watch % 60 === 0 ? `${watch / 60} minutes` : `${watch} s`],
+              ["A ring is watched for", watch % 60 === 0 ? countOf(watch / 60, "minute") : `${watch} s`],
             ]}
           />
         </div>

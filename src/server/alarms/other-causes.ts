@@ -2,6 +2,7 @@
 
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
+import { onlineMs } from "../../api/values.ts";
 import type { AlarmKind } from "../../api/webhooks.ts";
 import { notRenewed } from "../nodes/attention.ts";
 import type { Reader } from "../store/database.ts";
@@ -9,7 +10,7 @@ import { lastBackupAt } from "../store/meta.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { authorities } from "../store/tables/certificates.ts";
 import { policies } from "../store/tables/policies.ts";
-import { rollouts } from "../store/tables/rollouts.ts";
+import { rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { namesOf } from "./away-causes.ts";
 import type { Cause } from "./open-alarms.ts";
 import type { Ruled } from "./rules.ts";
@@ -91,13 +92,16 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
       since: last + value * dayMs,
     });
   },
-  async update({ db, org }) {
+  async update({ db, org, now, isOpen }) {
     const sql = `SELECT ${newestRollout.select()} FROM rollouts WHERE org_id = $1 ORDER BY id DESC LIMIT 1`;
     const [row] = await queryAll(db, newestRollout, sql, [org.id]);
     if (row === undefined || row.failedNode === null || !["stopped", "returning"].includes(row.state))
       return none;
+    const key = `rollout/${row.id}`;
+    if (row.state === "stopped" && (await isRolloutOver(db, org, { ...row, key, isOpen, now })))
+      return { ...none, why: () => "Its nodes run their former version again, and are online" };
     return {
-      keys: [`rollout/${row.id}`],
+      keys: [key],
       tell: () => ({
         title: `The update ${row.id} of ${org.slug} stopped in ring ${row.ring}`,
         text: `${[row.reason, row.probe, row.logLine].filter((each) => each !== "").join("; ")}. See: \`${brand.executable} admin rollout show ${org.slug} ${row.id}\`.`,
@@ -133,6 +137,25 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
     });
   },
 };
+
+/** Nodes of the ring that have not gone back, or are not heard since. */
+const notBack = `SELECT count(*) AS n FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
+    LEFT JOIN sightings s ON s.node_id = m.node_id
+  WHERE m.rollout_id = $1 AND m.ring = $2 AND n.state = 'active'
+    AND (m.state IN ('told', 'applied', 'passed', 'failed', 'returning')
+      OR (m.state = 'returned' AND coalesce(s.last_checkin_at, 0) <= $3))`;
+const raisedBefore = "SELECT count(*) AS n FROM alarms WHERE org_id = $1 AND kind = 'update' AND heads = $2";
+
+/** One that stopped is told in any case, though its nodes are back already, and once. */
+async function isRolloutOver(
+  db: Reader,
+  org: Pick<Ruled, "id">,
+  { id, ring, since, key, isOpen, now }: Pick<RolloutRow, "id" | "ring" | "since"> & Rolled,
+): Promise<boolean> {
+  if (isOpen) return (await queryNumber(db, notBack, [id, ring, now - onlineMs])) === 0;
+  return now - since > dayMs || (await queryNumber(db, raisedBefore, [org.id, JSON.stringify([key])])) > 0;
+}
+type Rolled = Pick<Asked, "isOpen" | "now"> & { key: string };
 
 const ending = authorities.pick("kind", "fingerprint", "notAfter");
 const newestRollout = rollouts.pick(

@@ -5,14 +5,13 @@ import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
 import { addOfflineAuthority, storeOffline } from "./offline.ts";
-import { agentVersions, engineVersions, listSealable } from "./waiting.ts";
+import { countVersions, listSealable } from "./waiting.ts";
 
 export const sealHandlers = (services: Services): Handlers<typeof sealsApi> => ({
   sealable: async ({ org }, { groups }) => ({
     body: {
       nodes: await listSealable(services.db, org.id, groups, services.system.now()),
-      agents: await agentVersions(services.db, org.id),
-      engines: await engineVersions(services.db, org.id),
+      ...(await countVersions(services.db, org.id)),
     },
   }),
   addAuthority: async (call, { certificate }) => ({

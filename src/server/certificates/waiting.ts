@@ -74,25 +74,25 @@ function reasonsOf(node: NodeRow, groups: readonly string[]): string[] {
   ];
 }
 
-const countPick = computed({ agent: text(), n: integer() });
+const countPick = computed({ agent: text(), engine: text(), n: integer() });
 
-/** How many active nodes run each version of the agent: a signer enforces nothing that they could not follow. */
-export async function agentVersions(reader: Reader, orgId: number): Promise<{ agent: string; n: number }[]> {
-  const version = "coalesce(s.reported_version, n.agent_version, '')";
-  const sql = `SELECT ${version} AS agent, count(*) AS n FROM nodes n LEFT JOIN sightings s ON s.node_id = n.id
-    WHERE n.org_id = $1 AND n.state = 'active' AND n.phone IS NULL GROUP BY ${version} ORDER BY ${version}`;
-  return queryAll(reader, countPick, sql, [orgId]);
-}
-
-const enginePick = computed({ engine: text(), n: integer() });
-
-/** How many active nodes run each version of the engine: those before 1.10 have no tunnel with nodes of the sealed network. */
-export async function engineVersions(
-  reader: Reader,
-  orgId: number,
-): Promise<{ engine: string; n: number }[]> {
-  const sql = `SELECT coalesce(overlay_version, '') AS engine, count(*) AS n FROM nodes
-    WHERE org_id = $1 AND state = 'active' AND phone IS NULL
-    GROUP BY coalesce(overlay_version, '') ORDER BY coalesce(overlay_version, '')`;
-  return queryAll(reader, enginePick, sql, [orgId]);
+/**
+ * How many active nodes run each version. A signer enforces nothing that agents could not follow; engines before 1.10 have no
+ * tunnel with nodes of the sealed network.
+ */
+export async function countVersions(reader: Reader, orgId: number) {
+  const agent = "coalesce(s.reported_version, n.agent_version, '')";
+  const engine = "coalesce(n.overlay_version, '')";
+  const sql = `SELECT ${agent} AS agent, ${engine} AS engine, count(*) AS n
+    FROM nodes n LEFT JOIN sightings s ON s.node_id = n.id
+    WHERE n.org_id = $1 AND n.state = 'active' AND n.phone IS NULL GROUP BY ${agent}, ${engine}`;
+  const rows = await queryAll(reader, countPick, sql, [orgId]);
+  const count = (what: "agent" | "engine") =>
+    [...Map.groupBy(rows, (row) => row[what])]
+      .map(([version, some]) => ({ version, n: some.reduce((sum, { n }) => sum + n, 0) }))
+      .toSorted((a, b) => (a.version < b.version ? -1 : 1));
+  return {
+    agents: count("agent").map(({ version, n }) => ({ agent: version, n })),
+    engines: count("engine").map(({ version, n }) => ({ engine: version, n })),
+  };
 }

@@ -64,6 +64,8 @@ export function nextStep(
   now: number,
 ): Step | undefined {
   if (!["running", "paused", "returning"].includes(progress.state)) return undefined;
+  // The clock was set back since: a ring that is taken back would wait until it is there again.
+  if (progress.since > now) return { progress: { ...progress, since: now }, told: [] };
   const leaving = ring.members.flatMap(leaves);
   if (leaving.length > 0) return { progress, told: leaving };
   if (progress.state === "returning") return goBack(progress, ring, now);

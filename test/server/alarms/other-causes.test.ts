@@ -143,7 +143,7 @@ test("many refused sign-ins are told, and are over when they cease", async () =>
   expect(await look()).toEqual([`Over: ${title}`]);
 });
 
-test("an update in rings that stopped is told, until the next one", async () => {
+test("an update in rings that stopped is told, until its nodes are back, or the next one begins", async () => {
   const rollout = (state: string, failedNode: number | null) =>
     set(
       `INSERT INTO rollouts (org_id, groups, hours, watch_s, state, ring, rings, reason, failed_node, since, created_at)
@@ -155,6 +155,19 @@ test("an update in rings that stopped is told, until the next one", async () => 
   expect(told).toMatch(/^The update \d+ of .* stopped in ring 1$/);
   await rollout("running", null);
   expect(await look()).toEqual([`Over: ${told}`]);
+
+  await rollout("stopped", web.id);
+  const member = `INSERT INTO rollout_nodes (rollout_id, node_id, ring, state, at)
+    SELECT max(id), $1, 1, 'returning', 1 FROM rollouts`;
+  await set(member, [web.id]);
+  const [second = ""] = await look();
+  expect(second).not.toBe(told);
+  expect(await look()).toEqual([]);
+  await set("UPDATE rollout_nodes SET state = 'returned'", []);
+  expect(await look()).toEqual([`Over: ${second}`]);
+  // A node that goes away later is another cause.
+  await set("UPDATE rollout_nodes SET state = 'returning'", []);
+  expect(await look()).toEqual([]);
 });
 
 // PostgreSQL takes at most 65,535 parameters.
