@@ -14,8 +14,11 @@ const programs = ["nebula", "nebula-cert"];
 const preparations = { "1.10.3": () => {}, "1.12.0": prepare112 } as const;
 export type Release = keyof typeof preparations;
 
-/** Builds the release in `target` if it is missing, in a minute or two. Concurrent test runs are safe. */
-export function buildEngine(version: Release, target: string): void {
+/**
+ * Builds the release in `target` if it is missing, in a minute or two. Concurrent test runs are safe. `change`: of the source;
+ * returns the version that the programs say.
+ */
+export function buildEngine(version: Release, target: string, change?: (source: string) => string): void {
   if (existsSync(join(target, "nebula"))) return;
   const work = mkdtempSync(join(tmpdir(), "agent-engine-"));
   mkdirSync(dirname(target), { recursive: true });
@@ -26,8 +29,9 @@ export function buildEngine(version: Release, target: string): void {
     cpSync(downloaded(`${module}@v${version}`, work, run), source, { recursive: true });
     run(["chmod", "-R", "u+w", source], work);
     preparations[version](source, run);
+    const said = change?.(source) ?? version;
     for (const each of programs) {
-      const flags = ["-trimpath", "-ldflags", `-s -w -X main.Build=${version}`];
+      const flags = ["-trimpath", "-ldflags", `-s -w -X main.Build=${said}`];
       run(["go", "build", ...flags, "-o", join(beside, each), `./cmd/${each}`], source);
     }
     chmodSync(beside, 0o755);

@@ -172,7 +172,7 @@ async function plan(
     members.map(async ({ plan: steps, examine }) => ((await examine()).process === undefined ? [] : steps)),
   );
   return [
-    ...(values.on("rollback") ? await planRollBack(settings, system) : planEngine(request, settings, system)),
+    ...(values.on("rollback") ? planRollBack(settings, system) : planEngine(request, settings, system)),
     ...planChanges(planUnitEngine(settings.overlayBinary, settings, system)),
     ...running.flat(),
   ];

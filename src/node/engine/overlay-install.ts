@@ -20,6 +20,7 @@ import {
   planExchange,
   planKeep,
   rollBack,
+  swapIn,
   sweepCandidates,
   writeCandidate,
 } from "../../release/replace.ts";
@@ -215,38 +216,32 @@ export function rememberEngine(
   };
 }
 
-/** Swaps the kept engine and the present one. */
+/** Swaps the kept engine and the present one. If none is kept, the package's own file comes back, as a link to it. */
 export async function rollBackEngine(places: EnginePlaces, { system }: EngineDeps): Promise<EngineOutcome> {
   const target = places.overlayBinary;
   const from = await presentEngine(places, system);
-  const kept = keptPath(target);
-  await refuseFirstRollBack(places, system);
+  const packaged = packagedBefore(places, system);
+  const kept = packaged ?? keptPath(target);
   if (existsSync(kept)) refuseEngineVersion(await engineVersion(kept, system));
-  rollBack(target);
+  if (packaged === undefined) rollBack(target);
+  else swapIn(linkCandidate(target, packaged), target);
   const to = await engineVersion(target, system);
   return { from: from?.version ?? null, to, source: "rollback", changed: true, path: target };
 }
 
 /** The first update from a package's engine keeps nothing: that engine is still the package's file. */
-async function refuseFirstRollBack(
+function packagedBefore(
   { overlayBinary: target, overlayBinaryGiven }: EnginePlaces,
-  system: Pick<System, "platform" | "env" | "run" | "isRoot">,
-): Promise<void> {
-  if (overlayBinaryGiven || !existsSync(target) || existsSync(keptPath(target))) return;
-  const packaged = defaultPlaces(system.platform, system.env).packagedEngines.find(isRootsAlone);
-  if (packaged === undefined) return;
-  const version = await engineVersion(packaged, system);
-  throw new AppError("failed", `${target} is the first engine there, so none is kept for a rollback`, {
-    hint: `To use ${packaged} of the system's package: ${brand.executable} overlay update --source package --version ${version}`,
-  });
+  system: Pick<System, "platform" | "env">,
+): string | undefined {
+  if (overlayBinaryGiven || !existsSync(target) || existsSync(keptPath(target))) return undefined;
+  return defaultPlaces(system.platform, system.env).packagedEngines.find(isRootsAlone);
 }
 
-export async function planRollBack(
-  places: EnginePlaces,
-  system: Pick<System, "platform" | "env" | "run" | "isRoot">,
-): Promise<Step[]> {
-  await refuseFirstRollBack(places, system);
-  return planExchange(places.overlayBinary);
+export function planRollBack(places: EnginePlaces, system: Pick<System, "platform" | "env">): Step[] {
+  const target = places.overlayBinary;
+  if (packagedBefore(places, system) === undefined) return planExchange(target);
+  return [...planKeep(target), planReplaced(target, 0o755)];
 }
 
 /** An engine that cannot report its version counts as missing: this run may be its repair. */

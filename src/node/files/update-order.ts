@@ -30,6 +30,7 @@ export const UpdateState = v.object({
       loss: v.pipe(v.number(), v.minValue(0)),
       failed: addresses,
       tunnels: v.number(),
+      memory: v.optional(v.number()),
     }),
   ),
 });

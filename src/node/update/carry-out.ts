@@ -22,7 +22,13 @@ import {
   writeUpdateState,
   type UpdateState,
 } from "../files/update-order.ts";
-import { compareWithBefore, describeBefore, type Before, type Tunnel } from "./compare-before.ts";
+import {
+  compareMemory,
+  compareWithBefore,
+  describeBefore,
+  type Before,
+  type Tunnel,
+} from "./compare-before.ts";
 import {
   judge,
   lostProbes,
@@ -76,8 +82,6 @@ const firstSeenMs = 60_000;
 const seenAgainMs = 200_000;
 /** A control plane may be away for so long. After that, the node may have lost its way there by the change. */
 const longestOutageMs = 600_000;
-/** The engine's memory may grow so far in a watch: it learns of its peers. */
-const mostGrowth = 100 * 1024;
 /** What needs the engine's log is compared so often. A tunnel that begins through a relay has become direct by then. */
 const compareEveryMs = 60_000;
 const reportEveryMs = 5000;
@@ -259,7 +263,9 @@ const linesOf = (deps: CarryOutDeps) => deps.engineLines().catch(() => []);
 
 async function readBefore(deps: CarryOutDeps): Promise<Before> {
   const before = describeBefore(await tunnelsOf(deps), await linesOf(deps), deps.system.now());
-  return { ...before, direct: before.direct.slice(0, mostKept), failed: before.failed.slice(0, mostKept) };
+  const { direct, failed } = before;
+  const memory = given({ memory: readEngine(deps)?.kilobytes });
+  return { ...before, direct: direct.slice(0, mostKept), failed: failed.slice(0, mostKept), ...memory };
 }
 
 async function targetsOf(deps: CarryOutDeps) {
@@ -288,7 +294,7 @@ async function watch(
   const addresses = [...new Set(before.map((key) => key.split(" ")[2] ?? ""))];
   const { own, mtu = 1300 } = readFacts(deps);
   const probes = probesOf(addresses, mtu);
-  const engineFailure = makeEngineWatch(deps);
+  const engineFailure = makeEngineWatch(deps, former?.memory);
   const agentFailure = await makeAgentWatch(deps, order);
   const end = system.monotonic() + order.watch_s * 1000;
   const settled = system.monotonic() + settleMs;
@@ -316,26 +322,23 @@ async function watch(
   return { state: "passed", answered: peersIn(before), lost };
 }
 
-/** An engine that ends, or grows without end. */
-function makeEngineWatch({ directory }: CarryOutDeps) {
-  const read = () => {
-    const process = findEngineProcess(join(directory, "config.yml"));
-    if (process === undefined) return undefined;
-    const status = readTextIfThere(`/proc/${process.pid}/status`) ?? "";
-    return { pid: process.pid, kilobytes: Number(/^VmRSS:\s+(\d+)/m.exec(status)?.[1] ?? 0) };
-  };
-  const first = read();
+function readEngine({ directory }: CarryOutDeps): { pid: number; kilobytes: number } | undefined {
+  const process = findEngineProcess(join(directory, "config.yml"));
+  if (process === undefined) return undefined;
+  const status = readTextIfThere(`/proc/${process.pid}/status`) ?? "";
+  return { pid: process.pid, kilobytes: Number(/^VmRSS:\s+(\d+)/m.exec(status)?.[1] ?? 0) };
+}
+
+/** An engine that ends, or grows without end. `before`: the memory of the former one, in kilobytes. */
+function makeEngineWatch(deps: CarryOutDeps, before?: number) {
+  const first = readEngine(deps);
+  const usual = before ?? first?.kilobytes ?? 0;
   return () => {
-    const now = read();
+    const now = readEngine(deps);
     if (first === undefined) return undefined;
     if (now?.pid !== first.pid)
       return { probe: "process of the engine", reason: "The engine ended by itself, or was started again" };
-    const growth = now.kilobytes - first.kilobytes;
-    if (growth <= mostGrowth) return undefined;
-    return {
-      probe: "memory of the engine",
-      reason: `The engine's memory grew by ${Math.round(growth / 1024)} MB`,
-    };
+    return compareMemory(usual, now.kilobytes);
   };
 }
 

@@ -19,6 +19,8 @@ export type Before = {
   failed: string[];
   /** How many peers had a tunnel. */
   tunnels: number;
+  /** Of the engine, in kilobytes. */
+  memory?: number | undefined;
 };
 
 const hourMs = 3_600_000;
@@ -56,4 +58,14 @@ export function compareWithBefore(
       reason: `Handshakes with ${failed.length} peers fail, with which none failed in the hour before`,
     };
   return undefined;
+}
+
+/** The engine's memory may be so much above that of the former one, which knew the same peers: a part of it, or as many kilobytes. */
+const [mostGrownPart, mostGrown] = [0.25, 40 * 1024];
+
+/** In kilobytes. A leak shows in a short watch, too. */
+export function compareMemory(before: number, now: number): Verdict {
+  if (now - before <= Math.max(mostGrown, before * mostGrownPart)) return undefined;
+  const [from, to] = [before, now].map((kilobytes) => Math.round(kilobytes / 1024));
+  return { probe: "memory of the engine", reason: `The engine's memory grew from ${from} to ${to} MB` };
 }

@@ -62,8 +62,8 @@ export type Verdict = { probe: string; reason: string } | undefined;
 export const lostRounds = 4;
 /** A node with more than this share of additional losses does not carry traffic as before. */
 const mostRisenLoss = 0.2;
-/** Rounds that show a loss. */
-const lossRounds = 20;
+/** Rounds that show a loss: a watch of a minute has them. */
+const lossRounds = 12;
 
 /** What does not answer now, of what answered before. */
 export function lostProbes(before: readonly ProbeKey[], rounds: readonly Round[]): ProbeKey[] {

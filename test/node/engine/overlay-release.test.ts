@@ -8,6 +8,7 @@ import {
   existsSync,
   mkdirSync,
   readFileSync,
+  readlinkSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -321,20 +322,19 @@ describe("checking for an update", () => {
 });
 
 test.skipIf(!existsSync("/usr/bin/nebula"))(
-  "a rollback to the engine of a package says what to do, in the plan too",
+  "a rollback to the engine of a package links to it, and another one undoes that",
   async () => {
     const overlayBinary = join(directory.path, "overlay");
-    writeFileSync(overlayBinary, "#!/bin/sh\necho Version: 1.10.3\n", { mode: 0o755 });
+    writeFileSync(overlayBinary, "#!/bin/sh\necho Version: 1.13.0\n", { mode: 0o755 });
     const places = { overlayBinary, overlayBinaryGiven: false, configRoot: directory.path, stateDb };
     const deps = { system: realSystem(), log: { debug() {}, info() {}, warn() {}, error() {} } };
-    const work = [() => rollBackEngine(places, deps), async () => planRollBack(places, deps.system)];
-    for (const each of work)
-      expect(await failureOf(each())).toMatchObject({
-        code: "failed",
-        hint: expect.stringMatching(
-          /^To use .*nebula of the system's package: agent overlay update --source package --version \d/,
-        ),
-      });
+    expect(planRollBack(places, deps.system)).toMatchObject([
+      { path: `${overlayBinary}.old` },
+      { path: overlayBinary },
+    ]);
+    expect(await rollBackEngine(places, deps)).toMatchObject({ from: "1.13.0", source: "rollback" });
+    expect(readlinkSync(overlayBinary)).toBe("/usr/bin/nebula");
+    expect(await rollBackEngine(places, deps)).toMatchObject({ to: "1.13.0" });
   },
 );
 

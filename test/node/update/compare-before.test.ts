@@ -1,7 +1,7 @@
 // What a node compares with the time before its update.
 
 import { expect, test } from "bun:test";
-import { compareWithBefore, describeBefore } from "../../../src/node/update/compare-before.ts";
+import { compareMemory, compareWithBefore, describeBefore } from "../../../src/node/update/compare-before.ts";
 import { judge, lostRounds } from "../../../src/node/update/watch-peers.ts";
 
 const now = Date.parse("2026-11-28T12:00:00Z");
@@ -45,4 +45,12 @@ test("a path that lost packets before may lose as many after", () => {
   }));
   expect(judge(keys, rounds)?.probe).toBe("loss of echoes");
   expect(judge(keys, rounds, 0.1)).toBeUndefined();
+});
+
+test("the memory of an engine may grow by 40 MB, or a quarter of what the former one had", () => {
+  const mb = 1024;
+  expect(compareMemory(25 * mb, 65 * mb)).toBeUndefined();
+  expect(compareMemory(25 * mb, 66 * mb)?.reason).toBe("The engine's memory grew from 25 to 66 MB");
+  expect(compareMemory(2000 * mb, 2500 * mb)).toBeUndefined();
+  expect(compareMemory(2000 * mb, 2501 * mb)?.probe).toBe("memory of the engine");
 });
