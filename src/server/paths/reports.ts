@@ -2,17 +2,15 @@
 // memory: any replica may get the next report of a node, and any may be asked.
 
 import * as v from "valibot";
-import { messageOf } from "../../base/errors.ts";
 import { PathsReport, type PathState, maxPaths } from "../../protocol/path-report.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
-import { makeBacklog } from "../http/backlog.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
 import type { Addresses } from "./addresses.ts";
+import { makeBatches, makeWishes } from "./batches.ts";
 import { makeHealings } from "./healings.ts";
 import { pathFigures, type PathFigures } from "./path-figures.ts";
-import { queryOne, computed, integer, queryAll } from "../store/table.ts";
-import { organizations } from "../store/tables/organizations.ts";
+import { computed, integer, queryAll } from "../store/table.ts";
 import { paths } from "../store/tables/paths.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log" | "system"> & { addresses: Pick<Addresses, "note"> };
@@ -27,63 +25,24 @@ export type PathReports = {
   stop(): Promise<void>;
 };
 
-const flushMs = 500;
-/** Rows in one transaction, so that other writers wait only briefly. */
-const batchRows = 512;
 /**
  * Minimum time between reports of one node, ms. Nodes report every 30 s at most; one that repeats a lost request may
  * come earlier.
  */
 const leastPauseMs = 10_000;
-/** Maximum of reports that wait while the database cannot write. One organization gets a quarter of it. */
-const maxWaitingRows = 100_000;
 const maxNodes = 200_000;
 /** Every row is read for the figures. */
 const figuresMs = 60_000;
 
 export function makePathReports({ db, log, system, addresses }: Deps): PathReports {
-  const waiting = makeBacklog(maxWaitingRows, rowsOf);
-  let isFailing = false;
-  let latest: { at: number; figures: PathFigures[] } | undefined;
+  const batches = makeBatches<Waiting>(
+    { db, log },
+    { warning: "Reported paths cannot be written now; retrying", rowsOf, store: storeReports },
+  );
+  const wants = makeWishes(db, "pathReports");
   const healings = makeHealings({ db, log });
   const lastAt = new Map<number, number>();
-  const wanted = new Map<number, boolean>();
-  db.listen("organization", (payload) => void wanted.delete(Number(payload)));
-
-  const wants = async (orgId: number): Promise<boolean> => {
-    const known = wanted.get(orgId);
-    if (known !== undefined) return known;
-    const sql = "SELECT path_reports FROM organizations WHERE id = $1";
-    const org = await queryOne(db, organizations.pick("pathReports"), sql, [orgId]);
-    const isWanted = org?.pathReports === true;
-    if (wanted.size >= maxNodes) wanted.clear();
-    wanted.set(orgId, isWanted);
-    return isWanted;
-  };
-
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  let running: Promise<void> | undefined;
-  const flush = () => (running ??= write().finally(() => (running = undefined)));
-  const schedule = () => void (timer ??= setTimeout(() => void flush(), flushMs).unref());
-  const write = async () => {
-    for (let left = waiting.count; left > 0;) {
-      const batch = waiting.next(batchRows, isOtherNode);
-      try {
-        await db.writeFor("rows", (tx) => storeReports(tx, batch));
-        isFailing = false;
-      } catch (error) {
-        if (!isFailing)
-          log.warn("Reported paths cannot be written now; retrying", { reason: messageOf(error) });
-        isFailing = true;
-        break;
-      }
-      left -= batch.length;
-      waiting.remove(batch);
-    }
-    timer = undefined;
-    if (waiting.count > 0) schedule();
-  };
-
+  let latest: { at: number; figures: PathFigures[] } | undefined;
   return {
     async take(orgId, nodeId, sent) {
       const parsed = v.safeParse(PathsReport, sent, { abortEarly: true });
@@ -98,8 +57,7 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
       if (Math.abs(at - (lastAt.get(nodeId) ?? -Infinity)) < leastPauseMs) return "later";
       if (lastAt.size >= maxNodes) lastAt.clear();
       if (!isWithoutPaths) {
-        if (!waiting.add(orgId, { orgId, nodeId, at, report })) return "later";
-        schedule();
+        if (!batches.add({ orgId, nodeId, at, report })) return "later";
         addresses.note(orgId, nodeId, report.changed).catch(() => undefined);
       }
       lastAt.set(nodeId, at);
@@ -111,19 +69,11 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
         latest = { at: now, figures: await pathFigures(db) };
       return latest.figures;
     },
-    async stop() {
-      await running;
-      await flush();
-      clearTimeout(timer);
-    },
+    stop: batches.stop,
   };
 }
 
 const rowsOf = ({ report }: Waiting) => 1 + report.changed.length + report.gone.length;
-
-/** PostgreSQL refuses two rows with one key in a statement. */
-const isOtherNode = ({ nodeId }: Waiting, others: readonly Waiting[]) =>
-  others.every((other) => other.nodeId !== nodeId);
 
 async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise<void> {
   for (const { nodeId, report } of batch) {

@@ -4,7 +4,8 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { Flows } from "../../../src/api/paths.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { deleteUnwantedFlows } from "../../../src/server/flows/reports.ts";
+import { makeLog } from "../../../src/base/log.ts";
+import { deleteUnwantedFlows, makeFlowReports } from "../../../src/server/flows/reports.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
 import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
@@ -135,6 +136,30 @@ test("a peer whose address changed its node within the interval is named by the 
   expect(found).toContainEqual([old.id, 3]);
   expect(found).toContainEqual([null, 3]);
   expect(found).toContainEqual([next.id, 3]);
+});
+
+test("a report that arrives while others are written slowly is written after them", async () => {
+  await want(true);
+  const [web, db] = [await registerNode(server, org, "web"), await registerNode(server, org, "db")];
+  const begun = Promise.withResolvers<void>();
+  const disk = Promise.withResolvers<void>();
+  const slow: typeof server.db = Object.assign(Object.create(server.db), {
+    writeFor: async (...work: Parameters<typeof server.db.writeFor>) => {
+      begun.resolve();
+      await disk.promise;
+      return server.db.writeFor(...work);
+    },
+  });
+  const log = makeLog({ verbose: false, write: () => undefined, now: Date.now, stamped: false });
+  const reports = makeFlowReports({ ...server.app.services, log, db: slow });
+  const first = reports.take(org, web.id, flowsOf([row(db.ip)]));
+  await begun.promise;
+  const second = reports.take(org, db.id, flowsOf([row(web.ip)]));
+  // Longer than a report waits for others.
+  await Bun.sleep(700);
+  disk.resolve();
+  expect([await first, await second]).toEqual(["taken", "taken"]);
+  await reports.stop();
 });
 
 test("a report that is not valid fails no check-in, and times come from the server's clock", async () => {

@@ -1,0 +1,104 @@
+// What nodes report beside their check-ins, where their organization wants it. The reports of many nodes are written together
+// within a second: a write costs the same for one row as for hundreds.
+
+import { messageOf } from "../../base/errors.ts";
+import { makeBacklog } from "../http/backlog.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
+import { organizations } from "../store/tables/organizations.ts";
+
+type Deps = Pick<ServerOptions, "db" | "log">;
+type OfNode = { orgId: number; nodeId: number };
+
+export type Batches<T> = {
+  /** False if too much waits already. */
+  add(entry: T): boolean;
+  /** Writes what is still in memory. */
+  stop(): Promise<void>;
+};
+
+type Writing<T> = {
+  warning: string;
+  rowsOf(entry: T): number;
+  store(tx: Transaction, batch: readonly T[]): Promise<void>;
+  /** Gets each entry when it leaves the memory. Without it, entries that cannot be stored stay, and are tried again. */
+  settle?(entry: T, isStored: boolean): void;
+};
+
+const flushMs = 500;
+/** Rows in one transaction, so that other writers wait only briefly. */
+const batchRows = 512;
+/** Maximum of rows that wait. One organization gets a quarter of it. */
+const maxWaitingRows = 100_000;
+const maxOrganizations = 200_000;
+
+export function makeBatches<T extends OfNode>(
+  { db, log }: Deps,
+  { warning, rowsOf, store, settle }: Writing<T>,
+): Batches<T> {
+  const waiting = makeBacklog<T>(maxWaitingRows, rowsOf);
+  let isFailing = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let running: Promise<void> | undefined;
+  const flush = () => (running ??= write().finally(() => (running = undefined)));
+  const schedule = () => void (timer ??= setTimeout(() => void flush(), flushMs).unref());
+  const tryToStore = async (batch: readonly T[]) => {
+    try {
+      await db.writeFor("rows", (tx) => store(tx, batch));
+      isFailing = false;
+    } catch (error) {
+      if (!isFailing) log.warn(warning, { reason: messageOf(error) });
+      isFailing = true;
+    }
+    return !isFailing;
+  };
+  const write = async () => {
+    for (let left = waiting.count; left > 0;) {
+      const batch = waiting.next(batchRows, isOtherNode);
+      const isStored = await tryToStore(batch);
+      if (!isStored && settle === undefined) break;
+      left -= batch.length;
+      waiting.remove(batch);
+      for (const entry of batch) settle?.(entry, isStored);
+    }
+    // Only now: the timer of an entry that came within the write would find it under way, and do nothing.
+    timer = undefined;
+    if (waiting.count > 0) schedule();
+  };
+  return {
+    add(entry) {
+      const isAdded = waiting.add(entry.orgId, entry);
+      if (isAdded) schedule();
+      return isAdded;
+    },
+    async stop() {
+      await running;
+      await flush();
+      clearTimeout(timer);
+    },
+  };
+}
+
+/** A report must see what the one before it of the same node wrote. PostgreSQL refuses two rows with one key in a statement. */
+const isOtherNode = ({ nodeId }: OfNode, others: readonly OfNode[]) =>
+  others.every((other) => other.nodeId !== nodeId);
+
+/** Whether an organization wants such reports, as it was read last: it tells each change. */
+export function makeWishes(
+  db: Deps["db"],
+  setting: "pathReports" | "flows",
+): (orgId: number) => Promise<boolean> {
+  const pick = organizations.pick(setting);
+  const wanted = new Map<number, boolean>();
+  db.listen("organization", (payload) => void wanted.delete(Number(payload)));
+  return async (orgId) => {
+    const known = wanted.get(orgId);
+    if (known !== undefined) return known;
+    const sql = `SELECT ${pick.select()} FROM organizations WHERE id = $1`;
+    const isWanted = (await queryOne(db, pick, sql, [orgId]))?.[setting] === true;
+    if (wanted.size >= maxOrganizations) wanted.clear();
+    wanted.set(orgId, isWanted);
+    return isWanted;
+  };
+}
