@@ -18,15 +18,16 @@ export function requireFlowScope({ caller, address }: Pick<Call, "caller" | "add
   if (caller.kind === "service") requireScope(caller, flowsApi.list, address);
 }
 
-/** For requests that show flows: only to whom they may be shown, and with an event, which says `after`. */
+/** For requests that show flows: only to whom they may be shown, and with an event, which says `after`; without it, none was shown. */
 export async function withFlows<T>(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   call: OrganizationCall,
-  work: () => Promise<{ body: T; after: Record<string, unknown> }>,
+  work: () => Promise<{ body: T; after: Record<string, unknown> | undefined }>,
 ): Promise<{ body: T }> {
   requireFlowScope(call);
   const { org } = call;
   const { body, after } = await work();
+  if (after === undefined) return { body };
   await db.writeFor({ org: org.id }, (tx) =>
     record(tx, {
       orgId: org.id,

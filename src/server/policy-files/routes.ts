@@ -4,7 +4,8 @@ import type { policyApi } from "../../api/policy.ts";
 import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import { publishSeal, sealedStateOf } from "../config/seals.ts";
-import { requireFlowScope } from "../flows/read.ts";
+import { reportPast } from "../flows/past.ts";
+import { withFlows } from "../flows/read.ts";
 import type { Handlers } from "../http/attach.ts";
 import { inSlices, jsonInPieces } from "../http/heavy-work.ts";
 import { noContent } from "../http/reply.ts";
@@ -16,7 +17,6 @@ import { readSeals } from "../store/tables/policies.ts";
 import { requireRole } from "../users/late-rights.ts";
 import { applyPolicy, patchPolicy } from "./apply.ts";
 import { confirmPolicy, revertPolicy } from "./confirm.ts";
-import { reportPast } from "./past.ts";
 import { planChanges } from "./plan.ts";
 import { showPlan } from "./show-plan.ts";
 import { showPolicy, testPolicy } from "./show.ts";
@@ -49,9 +49,10 @@ export const policyHandlers = (services: Services): Handlers<typeof policyApi> =
       body: await inTurn(call, () => showPolicy(db, call.org.id, system.now())),
     }),
     async past(call, input) {
-      // The report says who did reach the node.
-      if (input.to !== undefined) requireFlowScope(call);
-      return { body: await inTurn(call, () => reportPast(services, call.org, input, actorOf(call))) };
+      const work = () => inTurn(call, () => reportPast(services, call.org, input));
+      // About a node, the report says who did reach it.
+      const { body } = await (input.to === undefined ? work() : withFlows(services, call, work));
+      return { body };
     },
     plan: async (call, input) => ({
       raw: await inTurn(call, async () => {

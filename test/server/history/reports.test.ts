@@ -228,7 +228,7 @@ test("an event that was changed to something else is told", async () => {
 });
 
 test("who did reach the node comes from the flows of that day, and is unknown without them", async () => {
-  const { server, org, reportAt, allowed, packet } = await withRule();
+  const { server, org, send, reportAt, allowed, packet } = await withRule();
   expect((await reportAt(allowed, packet)).did).toBeNull();
   const { flows } = await import("../../../src/server/store/tables/paths.ts");
   const ids = await server.db.all("SELECT id FROM nodes WHERE org_id = $1 ORDER BY id", [org.id]);
@@ -250,6 +250,29 @@ test("who did reach the node comes from the flows of that day, and is unknown wi
   expect((await reportAt(allowed, "&from=laptop&to=db&port=22")).did).toEqual([]);
   const read = await server.db.all("SELECT actor FROM events WHERE type = 'flows.exported'");
   expect(read).toHaveLength(2);
+  // Many newer flows of another kind hide none, nor does another name since.
+  await server.db.write(async (tx) => {
+    for (let port = 6000; port < 7001; port++)
+      await flows.insert(tx, {
+        ...row,
+        ...times,
+        lastAt: allowed + 1,
+        port,
+        side: 1,
+        peer: laptop ?? 0,
+        address: "10.77.0.1",
+      });
+  });
+  await send("PATCH", `nodes/${laptop}/`, { name: "notebook" });
+  expect((await reportAt(allowed, packet)).did).toMatchObject([
+    { from: { id: laptop, name: "notebook" }, port: 5432 },
+  ]);
+});
+
+test("a question without the node that it is about is refused, not answered with the policy", async () => {
+  const { ask, allowed } = await withRule();
+  for (const part of ["&from=laptop", "&protocol=tcp", "&port=22"])
+    expect((await ask(allowed, part)).json).toMatchObject({ code: "bad_request" });
 });
 
 test("a whole chain that was computed anew is told by the hash that was noted", async () => {

@@ -1,0 +1,321 @@
+// What was in force at a moment, as a signed report: the policy, or who could reach a node. The audit log gives the rows of that
+// moment (history/), and the code that reads today's rows reads them.
+
+import type { AnswerOf } from "../../api/endpoint.ts";
+import type { PastQuery, PastReport, policyApi } from "../../api/policy.ts";
+import type { Rule } from "../../api/rules.ts";
+import { AppError } from "../../base/errors.ts";
+import { formatTime } from "../../base/quantities.ts";
+import { decodeBundle } from "../../pki/bundle.ts";
+import { signReport } from "../../pki/signed-messages.ts";
+import { readPast, type Past } from "../history/read-past.ts";
+import { recordNotes } from "../history/record-notes.ts";
+import { inSlices, nextRound } from "../http/heavy-work.ts";
+import { openOrderKey } from "../nodes/contact/orders.ts";
+import type { ServerOptions } from "../options.ts";
+import {
+  between,
+  decide,
+  testable,
+  type Member,
+  type Parsed,
+  type TestableRules,
+} from "../policy/firewall.ts";
+import { readProviders } from "../policy/group-users.ts";
+import {
+  accessBetween,
+  accessOf as packetsOf,
+  intersect,
+  nothing,
+  showAccess,
+  subtract,
+} from "../policy/packets.ts";
+import { readSnapshot } from "../policy-files/current.ts";
+import { renderPolicy, showRule, sideWriter } from "../policy-files/render.ts";
+import { providerWords } from "../policy/provider-words.ts";
+import { openMemory } from "../store/sqlite/memory.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, text, textOrNull } from "../store/table.ts";
+import { certificates } from "../store/tables/certificates.ts";
+import { flows, flowSides } from "../store/tables/paths.ts";
+import { noteTime } from "../store/tables/policy-changes.ts";
+import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
+import { readReporters } from "./read.ts";
+
+type Deps = Pick<ServerOptions, "db" | "secretKey" | "system" | "dataDirectory">;
+type Org = { id: number; slug: string };
+type Answer = Pick<PastReport, "policy" | "access" | "refused" | "did" | "rules">;
+
+/**
+ * With `after` for the event if the report has flows. Throws conflict if the audit log does not tell, bad_request for a moment to
+ * come.
+ */
+export async function reportPast(
+  deps: Deps,
+  { id: orgId, slug }: Org,
+  asked: PastQuery,
+): Promise<{ body: AnswerOf<typeof policyApi.past>; after: Record<string, unknown> | undefined }> {
+  const { db, secretKey, system } = deps;
+  const { at, from = null, to, protocol = "any", port = null, head } = asked;
+  if (at > (await noteTime(db))) throw new AppError("bad_request", "This moment has not come yet.");
+  if (to === undefined && (from !== null || port !== null || asked.protocol !== undefined))
+    throw new AppError("bad_request", "Give `to`, too.");
+  const org = await organizations.find(db, { id: orgId });
+  if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+  await recordNotes(deps, orgId);
+  const past = await readPast(deps, org, at, head);
+  const { rows, chain, archives, last = null, doubts } = past;
+  if (rows === undefined) throw unknown(org, past, at);
+  const memory = await inSlices(openMemory(orgId, rows)).catch((error: unknown) => {
+    throw unreadable(error);
+  });
+  try {
+    const answer = await answerFrom(db, memory, orgId, asked);
+    const report: PastReport = {
+      format: 1,
+      organization: slug,
+      order_key: org.orderPublic,
+      at: new Date(at).toISOString(),
+      made_at: formatTime(system.now()),
+      asked: { from, to: to ?? null, protocol: packetOf(asked)?.protocol ?? protocol, port },
+      ...answer,
+      chain: {
+        events: chain.events,
+        head: chain.head,
+        last,
+        noted: head === undefined ? null : { hash: head, event: past.noted ?? null },
+        archives,
+      },
+      doubts,
+    };
+    const text = JSON.stringify(report);
+    const signature = await signReport(text, await openOrderKey(db, orgId, secretKey));
+    const after = answer.did === null ? undefined : { at: formatTime(at), to };
+    return { body: { report: text, signature }, after };
+  } finally {
+    memory.close();
+  }
+}
+
+function unreadable(cause: unknown): AppError {
+  const message = "What the audit log holds of this moment cannot be read: it was changed.";
+  return new AppError("conflict", message, { cause, hint: "Compare it with a backup, and verify it." });
+}
+
+function unknown({ slug, createdAt }: OrganizationRow, { since, doubts }: Past, at: number): AppError {
+  if (at < createdAt) {
+    const message = `The organization ${slug} did not exist at ${formatTime(at)}. It was created at ${formatTime(createdAt)}.`;
+    return new AppError("conflict", message);
+  }
+  const from = since === undefined ? "" : ` It does from ${formatTime(since)} on.`;
+  const [hint = "Before, a version ran that did not record all that decides who reaches whom."] = doubts;
+  const message = `The audit log does not tell what was in force at ${formatTime(at)}.${from}`;
+  return new AppError("conflict", message, { hint });
+}
+
+/** `memory`: the rows of the moment. */
+async function answerFrom(db: Reader, memory: Reader, orgId: number, asked: PastQuery): Promise<Answer> {
+  const present = await readSnapshot(memory, orgId);
+  // Providers belong to the installation as well: they have today's names.
+  const providers = await readProviders(db, orgId);
+  const snapshot = { ...present, providers, words: providerWords(providers, present.providerGroups) };
+  if (asked.to === undefined) {
+    const policy = await renderPolicy(memory, orgId, snapshot);
+    return { policy, access: [], refused: 0, did: null, rules: [] };
+  }
+  const all = await readReporters(memory, orgId);
+  const members = [...all.values()].filter(({ state }) => state === "active");
+  const to = named(members, asked.to);
+  const sender = asked.from === undefined ? undefined : named(members, asked.from);
+  const senders = sender === undefined ? members.filter(({ id }) => id !== to.id) : [sender];
+  const others = await validOf(memory, to.id, asked.at);
+  const rules = await inSlices(testable(snapshot.rules));
+  const found: Found[] = [];
+  for (const [at, from] of senders.entries()) {
+    const own = await validOf(memory, from.id, asked.at);
+    found.push(accessOf(rules, { from, to, asked, own, others }));
+    if (at % 20 === 19) await nextRound();
+  }
+  const shown = sender === undefined ? found.filter(({ access }) => access.allowed) : found;
+  const ids = new Set(shown.flatMap(({ ruleIds }) => ruleIds));
+  const used = snapshot.rules.filter(({ id }) => ids.has(id));
+  const sides = used.flatMap(({ peer, target }) => [peer, target]);
+  const side = await sideWriter(memory, orgId, snapshot, sides);
+  return {
+    policy: null,
+    access: shown.map(({ access }) => access),
+    refused: found.length - shown.length,
+    did: await whoDid(db, to.id, asked, sender?.id),
+    rules: used.map((rule) => ({ id: rule.id, ...showRule(rule, side) })),
+  };
+}
+
+function named(members: readonly Member[], name: string): Member {
+  const found = members.find((each) => each.name === name);
+  if (found !== undefined) return found;
+  throw new AppError("bad_request", `No node was active with the name ${name} then.`);
+}
+
+const flowPick = computed({
+  from: integer(),
+  name: textOrNull(),
+  address: text(),
+  protocol: text(),
+  port: integer(),
+  flows: integer(),
+  firstAt: integer(),
+  lastAt: integer(),
+});
+const mostFlows = 1000;
+const flowSql = `SELECT f.peer AS "from", n.name, f.address, f.protocol, f.port, f.flows, f.first_at, f.last_at
+  FROM flows f LEFT JOIN nodes n ON n.id = f.peer WHERE f.node_id = $1 AND f.day = $2 AND f.side = $3
+    AND ($4 = '' OR f.protocol = $4) AND ($5 = 0 OR f.port = $5) AND ($6 = 0 OR f.peer = $6) ORDER BY f.last_at DESC LIMIT ${mostFlows}`;
+
+/** What the machine of the node reported of that day. Names are those of today. */
+async function whoDid(
+  db: Reader,
+  nodeId: number,
+  asked: PastQuery,
+  senderId: number | undefined,
+): Promise<Answer["did"]> {
+  const { at, port = 0 } = asked;
+  const protocol = packetOf(asked)?.protocol ?? asked.protocol ?? "";
+  const day = Math.floor(at / 86_400_000);
+  if ((await flows.find(db, { nodeId, day, side: flowSides.summary })) === undefined) return null;
+  const rows = await queryAll(db, flowPick, flowSql, [
+    nodeId,
+    day,
+    flowSides.in,
+    protocol,
+    port,
+    senderId ?? 0,
+  ]);
+  return rows.map(({ from: id, name, firstAt, lastAt, ...row }) => ({
+    from: name === null ? null : { id, name },
+    ...row,
+    first_at: formatTime(firstAt),
+    last_at: formatTime(lastAt),
+  }));
+}
+
+type Certificates = PastReport["access"][number]["certificates"];
+const certificatePick = certificates.pick("fingerprint", "version", "notBefore", "notAfter", "pem");
+/** A CA that is no longer in the bundle vouches for nothing. */
+const certificateSql = `SELECT ${certificatePick.select("c")} FROM certificates c JOIN authorities a ON a.id = c.authority_id
+  WHERE c.node_id = $1 AND c.state <> 'blocked' AND c.not_before <= $2 AND c.not_after > $2
+    AND a.retired_at IS NULL AND a.not_after > $2 ORDER BY c.id`;
+
+/** The certificates with which peers let the node in. */
+async function validOf(memory: Reader, nodeId: number, at: number): Promise<Certificates> {
+  const rows = await queryAll(memory, certificatePick, certificateSql, [nodeId, at]);
+  return rows.map(({ fingerprint, version, notBefore, notAfter, pem }) => ({
+    fingerprint,
+    version,
+    groups: decodeBundle(pem).flatMap((each) => each.groups),
+    not_before: formatTime(notBefore),
+    not_after: formatTime(notAfter),
+  }));
+}
+
+/** Undefined: everything is asked for, of one protocol or of all. */
+const packetOf = ({ protocol = "tcp", port }: PastQuery) =>
+  port === undefined && protocol !== "icmp" ? undefined : { protocol, port };
+
+type Pair = { from: Member; to: Member; asked: PastQuery; own: Certificates; others: Certificates };
+type Verdict = Omit<PastReport["access"][number], "from" | "to" | "certificates">;
+/** `ruleIds`: the rules by which it was permitted. */
+type Decided = { verdict: Verdict; ruleIds: readonly (number | null)[] };
+type Found = { access: PastReport["access"][number]; ruleIds: Decided["ruleIds"] };
+/** The sender as peers know it. `former`: the beginning of a sentence about a certificate with groups that the node had left. */
+type Sender = { member: Member; former: string | undefined };
+
+function accessOf(rules: TestableRules, { from, to, asked, own, others }: Pair): Found {
+  const without = own.length === 0 ? from : others.length === 0 ? to : undefined;
+  const packet = packetOf(asked);
+  const { verdict, ruleIds }: Decided =
+    without !== undefined
+      ? { verdict: nothingBy(`${without.name} had no valid certificate.`), ruleIds: [] }
+      : packet === undefined
+        ? everything(rules, sendersOf(from, own), to, asked.protocol ?? "any")
+        : onePacket(rules, sendersOf(from, own), to, packet);
+  const pair = { from: { id: from.id, name: from.name }, to: { id: to.id, name: to.name } };
+  return { access: { ...pair, certificates: own, ...verdict }, ruleIds };
+}
+
+const nothingBy = (reason: string): Verdict => ({
+  allowed: false,
+  rule_id: null,
+  outbound_rule_id: null,
+  reason,
+});
+
+/**
+ * Peers know the groups of a node by its certificate: one that was made before the node left a group still has it, until it is
+ * blocked.
+ */
+function sendersOf(from: Member, certificates: Certificates): [Sender, ...Sender[]] {
+  const former = certificates.flatMap(({ fingerprint, groups }): Sender[] =>
+    groups.every((group) => from.groups.includes(group))
+      ? []
+      : [
+          {
+            member: { ...from, groups },
+            former: `but its certificate ${fingerprint.slice(0, 16)}… still had it`,
+          },
+        ],
+  );
+  return [{ member: from, former: undefined }, ...former];
+}
+
+function onePacket(
+  rules: TestableRules,
+  senders: [Sender, ...Sender[]],
+  to: Member,
+  packet: Parameters<typeof decide>[3],
+): Decided {
+  const verdicts = senders.map(({ member, former }) => {
+    const verdict = decide(rules, member, to, packet);
+    const left = former === undefined ? "" : ` The node had left the group, ${former}.`;
+    return { ...verdict, reason: `${verdict.reason}${left}` };
+  });
+  const verdict = verdicts.find(({ allowed }) => allowed) ?? decide(rules, senders[0].member, to, packet);
+  return { verdict, ruleIds: [verdict.rule_id, verdict.outbound_rule_id] };
+}
+
+/** All that was permitted, and what only certificates from before the node left a group still permitted. */
+function everything(
+  rules: TestableRules,
+  senders: [Sender, ...Sender[]],
+  to: Member,
+  protocol: Rule["protocol"],
+): Decided {
+  const wanted = packetsOf(protocol, "any");
+  const isAbout = (rule: Parsed) => protocol === "any" || ["any", protocol].includes(rule.protocol);
+  const reasons: string[] = [];
+  const permitted = new Set<string>();
+  const ruleIds: number[] = [];
+  let present = nothing;
+  for (const { member, former } of senders) {
+    const access = intersect(accessBetween(rules, member, to), wanted);
+    const more = showAccess(subtract(access, present));
+    if (former === undefined) present = access;
+    if (more.length === 0) continue;
+    const listed = more.join(", ");
+    reasons.push(
+      former === undefined
+        ? `The rules permit ${listed}.`
+        : `The node had left a group, ${former}, and with it ${listed}.`,
+    );
+    for (const each of more) permitted.add(each);
+    const out = rules.outbound.filter(isAbout).filter(between(member, to));
+    const into = rules.inbound.filter(isAbout).filter(between(to, member));
+    ruleIds.push(...[...out, ...into].map(({ id }) => id));
+  }
+  const none = `The rules permit nothing from ${senders[0].member.name} to ${to.name}.`;
+  const verdict = {
+    ...nothingBy(reasons.join(" ") || none),
+    allowed: permitted.size > 0,
+    permitted: [...permitted],
+  };
+  return { verdict, ruleIds };
+}
