@@ -189,7 +189,7 @@ describe("floors", () => {
       { name: "nodes", holds: "registration, check-in, renewal, revocation, restore" },
       { name: "policy-files", holds: "policy as code: plan, apply, confirm, import" },
       { name: "paths", holds: "which tunnels nodes report" },
-      { name: "flows", holds: "who talks to whom, as nodes report it" },
+      { name: "flows", holds: "who talks to whom, as nodes report it, and who could at a moment" },
       { name: "rollout", holds: "what goes through a fleet step by step" },
       { name: "webhooks", holds: "endpoints and deliveries" },
       { name: "alarms", holds: "what is wrong, found and told once" },

@@ -74,7 +74,13 @@ describe("the past in the console", () => {
       const { page } = scene;
       await page.getByLabel("Moment").fill("2020-01-01T12:00");
       await page.getByLabel("To node").fill("");
+      // A port or a sender alone is no question.
+      await page.getByText("Enter the node that was reached").waitFor();
+      expect(await page.getByRole("button", { name: "Look" }).isDisabled()).toBe(true);
       await page.getByRole("textbox", { name: "On" }).fill("");
+      await page.getByLabel("From node").fill("web");
+      await page.getByText("Enter the node that was reached").waitFor();
+      await page.getByLabel("From node").fill("");
       await page.getByRole("button", { name: "Look" }).click();
       await page.getByText("The organization acme did not exist at 2020").waitFor();
       // The report about another question is gone.

@@ -4,6 +4,7 @@
 import { useState } from "preact/hooks";
 import { apiPath, type AnswerOf } from "../../api/endpoint.ts";
 import { policyApi, type PastReport } from "../../api/policy.ts";
+import { given } from "../../base/given.ts";
 import { get } from "../contact/api.ts";
 import { slug } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
@@ -12,6 +13,7 @@ import { Button } from "../ui/button.tsx";
 import { FormFailure, Listed, Text, useAction } from "../ui/form.tsx";
 import { download } from "../ui/lists/tools.tsx";
 import { List, stateColumn, textColumn } from "../ui/lists/list.tsx";
+import { Table } from "../ui/lists/table.tsx";
 import { Page, Panel, Why } from "../ui/page.tsx";
 import { Facts, Line } from "../ui/parts.tsx";
 import { clockOf, dayOf } from "../words/ago.ts";
@@ -20,13 +22,13 @@ import { exact } from "../words/times.ts";
 
 type Signed = AnswerOf<typeof policyApi.past>;
 type Access = PastReport["access"][number];
-type Did = NonNullable<PastReport["did"]>[number];
-type Rule = PastReport["rules"][number];
 type Found = { signed: Signed; report: PastReport };
 
 const dayMs = 86_400_000;
 /** As a field of a time has it, in the browser's zone. */
 const fieldOf = (at: number) => `${dayOf(at)}T${clockOf(at)}`;
+const ruleHeads = { Rule: 1, Direction: 1, On: 2, Peer: 2, Target: 2, Description: 3 };
+const flowHeads = { From: 2, On: 1, Flows: 1, First: 2, Last: 2 };
 const packetText = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/;
 
 export function PastPage() {
@@ -37,30 +39,28 @@ export function PastPage() {
   const set = (field: keyof typeof asked) => (text: string) => put({ ...asked, [field]: text.trim() });
   const ms = Date.parse(asked.at);
   const [, protocol, port] = packetText.exec(asked.packet) ?? [];
-  const wrong =
-    asked.packet !== "" && protocol === undefined && port === undefined
-      ? ["Enter tcp/5432, 5432, udp or icmp."]
-      : undefined;
+  const isOdd = asked.packet !== "" && protocol === undefined && port === undefined;
+  const isHalf = asked.to === "" && asked.from + asked.packet !== "";
   const at = Number.isNaN(ms) ? "" : new Date(ms).toISOString();
+  const isWhole = at !== "" && !isOdd && !isHalf;
   const query = {
     at,
-    ...(asked.to === "" ? {} : { to: asked.to, ...(asked.from === "" ? {} : { from: asked.from }) }),
-    ...(asked.to === "" || protocol === undefined ? {} : { protocol: protocol as "tcp" }),
-    ...(asked.to === "" || port === undefined ? {} : { port }),
+    ...given({
+      to: asked.to || undefined,
+      from: asked.from || undefined,
+      protocol: protocol as "tcp" | undefined,
+      port,
+    }),
   };
   const path = apiPath(policyApi.past, { slug: own }, query);
-  const words =
-    asked.to === ""
-      ? ["policy", "get", own]
-      : [
-          "policy",
-          "test",
-          own,
-          asked.from || "any",
-          asked.to,
-          ...(asked.packet === "" ? [] : [asked.packet]),
-        ];
-  const command = [...words, "--at", at];
+  const question = [
+    "test",
+    own,
+    asked.from || "any",
+    asked.to,
+    ...(asked.packet === "" ? [] : [asked.packet]),
+  ];
+  const command = ["policy", ...(asked.to === "" ? ["get", own] : question), "--at", at];
   const form = useAction(async () => {
     // The former report must not stand below a refusal.
     keep(undefined);
@@ -73,7 +73,7 @@ export function PastPage() {
     <Page
       title="At a moment"
       above={<a href={pathOf(own, "access")}>Access</a>}
-      terminal={at === "" ? undefined : { command, call: ["GET", path] }}
+      terminal={isWhole ? { command, call: ["GET", path] } : undefined}
     >
       <div class="stackd">
         <Panel title="Who could reach what" hasRoom={true}>
@@ -89,7 +89,7 @@ export function PastPage() {
               <Text
                 label="On"
                 help="Empty: all that was permitted."
-                errors={wrong}
+                errors={isOdd ? ["Enter tcp/5432, 5432, udp or icmp."] : undefined}
                 value={asked.packet}
                 set={set("packet")}
                 control={{ maxlength: 12, placeholder: "tcp/5432", autocomplete: "off" }}
@@ -97,6 +97,9 @@ export function PastPage() {
               <Listed
                 label="To node"
                 help="Empty: the whole policy."
+                errors={
+                  isHalf ? ["Enter the node that was reached, or leave the others empty, too."] : undefined
+                }
                 offered={namesLike(asked.to)}
                 value={asked.to}
                 set={set("to")}
@@ -111,11 +114,7 @@ export function PastPage() {
             </div>
             <FormFailure error={form.error} />
             <p class="group mt8">
-              <Button
-                kind="primary"
-                type="submit"
-                disabled={form.isRunning || at === "" || wrong !== undefined}
-              >
+              <Button kind="primary" type="submit" disabled={form.isRunning || !isWhole}>
                 {form.isRunning ? "Reading the audit log…" : "Look"}
               </Button>
             </p>
@@ -169,11 +168,39 @@ function Report({ own, signed, report }: Found & { own: string }) {
       {policy === null ? (
         <>
           <Reached report={report} could={could} />
-          {rules.length === 0 ? null : <Rules own={own} rules={rules} />}
+          {rules.length === 0 ? null : (
+            <Table
+              label="Rules"
+              title="By these rules"
+              part="rules"
+              path={pathOf(own, "access")}
+              heads={ruleHeads}
+              rows={rules.map(({ id, direction, protocol, ports, peer, target, description }) => [
+                id,
+                direction,
+                `${protocol}/${ports}`,
+                peer,
+                target,
+                description,
+              ])}
+            />
+          )}
           {did === null ? (
             <p class="quiet">Flows to {asked.to} on that day: not known.</p>
           ) : (
-            <Flows to={asked.to ?? ""} did={did} />
+            <Table
+              label="Flows"
+              title={`Flows to ${asked.to} on that day`}
+              part="did"
+              heads={flowHeads}
+              rows={did.map(({ from, address, protocol, port, flows, first_at, last_at }) => [
+                from?.name ?? address,
+                `${protocol}/${port}`,
+                flows,
+                first_at,
+                last_at,
+              ])}
+            />
           )}
         </>
       ) : (
@@ -227,51 +254,6 @@ function Reached({ report: { access, asked }, could }: { report: PastReport; cou
       ]}
       keyOf={({ at }: Row) => at}
       empty="No node could."
-    />
-  );
-}
-
-function Rules({ own, rules }: { own: string; rules: readonly Rule[] }) {
-  return (
-    <List
-      label="Rules"
-      title="By these rules"
-      part="rules"
-      path={pathOf(own, "access")}
-      read={{ data: rules, error: undefined }}
-      columns={[
-        textColumn("rule", "Rule", 1, ({ id }: Rule) => `${id}`),
-        textColumn("direction", "Direction", 1, ({ direction }: Rule) => direction),
-        textColumn("on", "On", 2, ({ protocol, ports }: Rule) => `${protocol}/${ports}`),
-        textColumn("peer", "Peer", 2, ({ peer }: Rule) => peer),
-        textColumn("target", "Target", 2, ({ target }: Rule) => target),
-        textColumn("description", "Description", 3, ({ description }: Rule) => description),
-      ]}
-      keyOf={({ id }: Rule) => id}
-      empty="None."
-    />
-  );
-}
-
-function Flows({ to, did }: { to: string; did: readonly Did[] }) {
-  const rows = did.map((each, at) => ({ ...each, at }));
-  type Row = Did & { at: number };
-  return (
-    <List
-      label="Flows"
-      title={`Flows to ${to} on that day`}
-      part="did"
-      path=""
-      read={{ data: rows, error: undefined }}
-      columns={[
-        textColumn("from", "From", 2, ({ from, address }: Row) => from?.name ?? address),
-        textColumn("on", "On", 1, ({ protocol, port }: Row) => `${protocol}/${port}`),
-        textColumn("flows", "Flows", 1, ({ flows }: Row) => `${flows}`),
-        textColumn("first", "First", 2, ({ first_at }: Row) => first_at),
-        textColumn("last", "Last", 2, ({ last_at }: Row) => last_at),
-      ]}
-      keyOf={({ at }: Row) => at}
-      empty="None."
     />
   );
 }

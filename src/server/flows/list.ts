@@ -6,7 +6,7 @@ import { flowProtocols } from "../../protocol/traffic-reports.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
-import { sendersOf, usesOf } from "./rule-uses.ts";
+import { flowsIn as count, sendersOf, usesOf } from "./rule-uses.ts";
 import { readFlows, readReporters, type Observed, type Reporter } from "./read.ts";
 
 const hourMs = 3_600_000;
@@ -22,24 +22,16 @@ export async function listFlows(
   { isWanted, ownerId, now }: Shown,
 ): Promise<Flows> {
   const since = query.since ?? now - usualMs;
-  const isWhole = ownerId === undefined && query.from === undefined && query.to === undefined;
+  const isAboutNode = query.from !== undefined || query.to !== undefined;
   const all = await readReporters(reader, orgId);
   const own = [...all.values()].filter((each) => ownerId === undefined || each.ownerId === ownerId);
-  const isAsked = ({ id }: Reporter) =>
-    (query.from === undefined && query.to === undefined) || id === query.from || id === query.to;
-  const reporters = isWanted ? own : [];
-  const ids = reporters.filter(isAsked).map(({ id }) => id);
-  const { observed, coverage, leftOut } = await readFlows(reader, ids, since);
-  const silentSince = now - hourMs;
+  const readOf = (reporters: readonly Reporter[], from: number) =>
+    readFlows(reader, isWanted ? reporters.map(({ id }) => id) : [], from);
+  const asked = own.filter(({ id }) => !isAboutNode || id === query.from || id === query.to);
+  const { observed, coverage, leftOut } = await readOf(asked, since);
   const active = own.filter(({ state, phone }) => state === "active" && phone === null);
-  const heard = isWanted
-    ? await readFlows(
-        reader,
-        active.map(({ id }) => id),
-        silentSince,
-      )
-    : undefined;
-  const silent = active.filter(({ id }) => heard?.coverage.has(id) !== true);
+  const heard = (await readOf(active, now - hourMs)).coverage;
+  const silent = active.filter(({ id }) => !heard.has(id)).map(({ name }) => name);
   const found = observed
     .filter(
       (each) =>
@@ -55,14 +47,11 @@ export async function listFlows(
     left_out: Math.max(0, found.length - query.limit) + leftOut,
     uncounted: [...coverage.values()].reduce((sum, { rest }) => sum + rest, 0),
     nodes: active.length,
-    silent: {
-      count: silent.length,
-      first: silent
-        .map(({ name }) => name)
-        .sort()
-        .slice(0, maxFirst),
-    },
-    rules: isWhole && isWanted ? await ruleUses(reader, orgId, [...all.values()], observed) : [],
+    silent: { count: silent.length, first: silent.sort().slice(0, maxFirst) },
+    rules:
+      isWanted && !isAboutNode && ownerId === undefined
+        ? await ruleUses(reader, orgId, [...all.values()], observed)
+        : [],
   };
 }
 
@@ -85,8 +74,6 @@ async function ruleUses(
   });
 }
 
-/** Both may have seen the same flows: the larger number counts. */
-const count = ({ sent, received }: Observed) => Math.max(sent?.flows ?? 0, received?.flows ?? 0);
 const answered = ({ sent, received }: Observed) => Math.max(sent?.answered ?? 0, received?.answered ?? 0);
 const unanswered = (each: Observed) => Math.max(0, count(each) - answered(each));
 

@@ -7,6 +7,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { isUsersGroup, networkOfGroup } from "../../protocol/users-groups.ts";
 import type { Member } from "../policy/firewall.ts";
 import { identityOf } from "../policy/node-classes.ts";
+import { merged } from "../policy/packets.ts";
 import type { Use } from "./rule-uses.ts";
 
 /** What becomes of a rule. `into`: the rules in its place. */
@@ -41,20 +42,9 @@ export function* narrowRules(rules: readonly Rule[], evidence: Evidence): Genera
   for (const rule of rules) {
     yield;
     const same = first.get(identityOf(rule));
-    if (same !== undefined) {
-      changes.push({ rule, what: "removed", reason: `it is rule ${same} again`, into: [] });
-      continue;
-    }
-    first.set(identityOf(rule), rule.id);
-    const change = narrowRule(rule, evidence, targets);
-    const isSame =
-      change.what === "narrowed" &&
-      change.into.length === 1 &&
-      change.into.every((each) => identityOf(each) === identityOf(rule));
-    if (isSame) {
-      changes.push({ rule, what: "kept", reason: "all of it was used", into: [rule] });
-      continue;
-    }
+    if (same === undefined) first.set(identityOf(rule), rule.id);
+    const change =
+      same === undefined ? narrowRule(rule, evidence, targets) : removed(rule, `it is rule ${same} again`);
     // The same rule twice in one file is refused. What another rule permits already needs no second one.
     const into =
       change.what === "kept" ? change.into : change.into.filter((each) => !taken.has(identityOf(each)));
@@ -63,6 +53,8 @@ export function* narrowRules(rules: readonly Rule[], evidence: Evidence): Genera
   }
   return changes;
 }
+
+const removed = (rule: Rule, reason: string): RuleChange => ({ rule, what: "removed", reason, into: [] });
 
 type Targets = (target: Target) => { size: number; whyNot: string | undefined };
 
@@ -109,24 +101,22 @@ function narrowRule(rule: Rule, evidence: Evidence, targets: Targets): RuleChang
   if (made > evidence.begin)
     return kept(`it is as it is only since ${formatTime(made)}, a shorter time than was asked about`);
   const use = evidence.uses.get(rule.id);
-  if (use === undefined) return { rule, what: "removed", reason: "nothing used it", into: [] };
+  if (use === undefined) return removed(rule, "nothing used it");
   if (use.other) return kept("other protocols than TCP, UDP and ICMP used it");
   const parts = partsOf(rule, use);
   const peers = peersOf(rule.peer, use, evidence);
   const receivers = targetsOf(rule.target, use, evidence);
   const whole = [rule.target];
-  const chosen = [
+  const narrow = [
     { peers, receivers },
     { peers, receivers: whole },
-    { peers: [rule.peer], receivers: whole },
-  ].find((each) => each.peers.length * each.receivers.length * parts.length <= mostParts) ?? {
-    peers: [rule.peer],
-    receivers: whole,
-  };
+  ].find((each) => each.peers.length * each.receivers.length * parts.length <= mostParts);
+  const chosen = narrow ?? { peers: [rule.peer], receivers: whole };
   const into = chosen.peers.flatMap((peer) =>
     chosen.receivers.flatMap((target) => parts.map((part) => ({ ...rule, ...part, peer, target }))),
   );
-  return { rule, what: "narrowed", reason: "only this was used", into };
+  const isSame = into.length === 1 && into.every((each) => identityOf(each) === identityOf(rule));
+  return isSame ? kept("all of it was used") : { rule, what: "narrowed", reason: "only this was used", into };
 }
 
 type Part = Pick<Rule, "protocol" | "ports">;
@@ -150,25 +140,17 @@ function partsOf({ ports }: Rule, use: Use): Part[] {
 
 /** At most so many ranges: the smallest gaps between used ports are closed. */
 function rangesOf(used: readonly number[]): [number, number][] {
-  const ranges = used.toSorted((a, b) => a - b).map((port): [number, number] => [port, port]);
+  const ranges = merged(used.map((port) => [port, port]));
+  const gapBefore = (at: number) => (ranges[at]?.[0] ?? 0) - (ranges[at - 1]?.[1] ?? 0);
+  const gaps = [...ranges.keys()].slice(1).sort((a, b) => gapBefore(b) - gapBefore(a) || b - a);
+  const closed = new Set(gaps.slice(mostRanges - 1));
   const joined: [number, number][] = [];
-  for (const range of ranges) {
+  for (const [at, [first, last]] of ranges.entries()) {
     const end = joined.at(-1);
-    if (end !== undefined && range[0] <= end[1] + 1) end[1] = range[1];
-    else joined.push(range);
+    if (end !== undefined && closed.has(at)) end[1] = last;
+    else joined.push([first, last]);
   }
-  const gaps = joined
-    .slice(1)
-    .map(([first], at) => ({ at, size: first - (joined[at]?.[1] ?? 0) }))
-    .sort((a, b) => a.size - b.size)
-    .slice(0, Math.max(0, joined.length - mostRanges));
-  const isClosed = new Set(gaps.map(({ at }) => at));
-  return joined.flatMap((range, at): [number, number][] => {
-    if (at > 0 && isClosed.has(at - 1)) return [];
-    let last = range[1];
-    for (let next = at; isClosed.has(next); next++) last = joined[next + 1]?.[1] ?? last;
-    return [[range[0], last]];
-  });
+  return joined;
 }
 
 function peersOf(peer: Peer, use: Use, evidence: Evidence): Peer[] {

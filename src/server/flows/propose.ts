@@ -73,27 +73,21 @@ export async function proposePolicy(
   await keepTests(changes, snapshot);
   const rules = changes.flatMap(({ into }) => into);
   await requireNarrower(snapshot, rules);
-  const side = await sideWriter(
-    reader,
-    orgId,
-    snapshot,
-    snapshot.rules.flatMap(({ peer, target }) => [peer, target]),
-  );
+  const sides = snapshot.rules.flatMap(({ peer, target }) => [peer, target]);
+  const side = await sideWriter(reader, orgId, snapshot, sides);
   const shown = changes.map((each) => shownChange(each, uses.get(each.rule.id), side));
   const text = await renderPolicy(reader, orgId, { ...snapshot, rules });
-  const reported = [...coverage.values()].reduce(
-    (first, { firstAt }) => Math.min(first, Math.max(from, firstAt)),
-    Infinity,
-  );
-  const observed_since = reported === Infinity ? null : formatTime(reported);
+  const [first] = [...coverage.values()].map(({ firstAt }) => firstAt).sort((a, b) => a - b);
+  const observed_since = first === undefined ? null : formatTime(Math.max(from, first));
+  const count = (kind: RuleChange["what"]) => changes.filter(({ what }) => what === kind).length;
   return {
     since: formatTime(from),
     observed_since,
     policy: headOf(shown, { asked: formatTime(from), observed_since, now }) + text,
     changes: shown,
-    narrowed: changes.filter(({ what }) => what === "narrowed").length,
-    removed: changes.filter(({ what }) => what === "removed").length,
-    kept: changes.filter(({ what }) => what === "kept").length,
+    narrowed: count("narrowed"),
+    removed: count("removed"),
+    kept: count("kept"),
   };
 }
 
@@ -163,15 +157,8 @@ function headOf(
   changes: readonly Shown[],
   times: { asked: string; observed_since: string | null; now: number },
 ): string {
-  const word = ({ direction, protocol, ports, peer, target, description }: Shown["rule"]) =>
-    JSON.stringify({
-      direction,
-      protocol,
-      ports,
-      peer,
-      target,
-      ...(description === "" ? {} : { description }),
-    });
+  const word = (rule: Shown["rule"]) =>
+    JSON.stringify({ ...rule, description: rule.description || undefined });
   const lines = changes.flatMap((each) => {
     const use =
       each.last_at === null ? "not used" : `${each.flows} flows of ${each.nodes} nodes, last ${each.last_at}`;

@@ -4,7 +4,7 @@ import { flowsApi } from "../../api/paths.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { actorOf, record } from "../audit/record.ts";
 import { nextRound } from "../http/heavy-work.ts";
-import type { Call, OrganizationCall } from "../http/route.ts";
+import type { OrganizationCall } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
@@ -13,19 +13,15 @@ import { nodes } from "../store/tables/nodes.ts";
 import { flows, flowSides } from "../store/tables/paths.ts";
 import { requireScope } from "../users/token-scopes.ts";
 
-/** Throws token_scope: whatever else an endpoint is about, its flows need the scope of GET flows/. */
-export function requireFlowScope({ caller, address }: Pick<Call, "caller" | "address">): void {
-  if (caller.kind === "service") requireScope(caller, flowsApi.list, address);
-}
-
 /** For requests that show flows: only to whom they may be shown, and with an event, which says `after`; without it, none was shown. */
 export async function withFlows<T>(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   call: OrganizationCall,
   work: () => Promise<{ body: T; after: Record<string, unknown> | undefined }>,
 ): Promise<{ body: T }> {
-  requireFlowScope(call);
-  const { org } = call;
+  const { org, caller, address } = call;
+  // Whatever else an endpoint is about, its flows need the scope of GET flows/.
+  if (caller.kind === "service") requireScope(caller, flowsApi.list, address);
   const { body, after } = await work();
   if (after === undefined) return { body };
   await db.writeFor({ org: org.id }, (tx) =>
@@ -121,26 +117,26 @@ function addKind(kinds: Map<string, Observed>, each: Row): boolean {
   const [from, to] = isIn ? [each.peer, each.nodeId] : [each.nodeId, each.peer];
   // Of a peer that is a node, both addresses are the same peer.
   const key = `${from} ${to} ${each.peer === 0 ? each.address : ""} ${each.protocol} ${each.port}`;
-  const { flows: count, answered, firstAt, lastAt } = each;
   const known = kinds.get(key);
   if (known === undefined && kinds.size >= mostKinds) return false;
-  const { address, protocol, port } = each;
-  const times = {
-    firstAt: Math.min(known?.firstAt ?? firstAt, firstAt),
-    lastAt: Math.max(known?.lastAt ?? 0, lastAt),
-  };
-  const before = isIn ? known?.received : known?.sent;
-  const counts = { flows: count + (before?.flows ?? 0), answered: answered + (before?.answered ?? 0) };
-  kinds.set(key, {
+  const { address, protocol, port, firstAt, lastAt } = each;
+  const kind = known ?? {
     from,
     to,
     address,
     protocol,
     port,
-    ...times,
-    sent: isIn ? known?.sent : counts,
-    received: isIn ? counts : known?.received,
-  });
+    firstAt,
+    lastAt,
+    sent: undefined,
+    received: undefined,
+  };
+  const side = isIn ? "received" : "sent";
+  const { flows: before = 0, answered = 0 } = kind[side] ?? {};
+  kind[side] = { flows: before + each.flows, answered: answered + each.answered };
+  kind.firstAt = Math.min(kind.firstAt, firstAt);
+  kind.lastAt = Math.max(kind.lastAt, lastAt);
+  kinds.set(key, kind);
   return true;
 }
 

@@ -33,6 +33,10 @@ export function isAccepted({ protocol, sent, received }: Observed): boolean {
   return isAnswered || (received !== undefined && protocol !== "tcp");
 }
 
+/** Both may have seen the same flows: the larger number counts. */
+export const flowsIn = ({ sent, received }: Observed): number =>
+  Math.max(sent?.flows ?? 0, received?.flows ?? 0);
+
 /** All senders whose address was not one node's count as one. */
 export const sendersOf = ({ senders, hasUnknown }: Use): number => senders.size + (hasUnknown ? 1 : 0);
 
@@ -79,7 +83,7 @@ function covers({ protocol, ports }: Rule, flow: Observed): boolean {
 }
 
 function noteUse(uses: Map<number, Use>, ruleId: number, flow: Observed, isKnown: boolean): void {
-  const { from, to, protocol, port, sent, received, lastAt } = flow;
+  const { from, to, protocol, port, lastAt } = flow;
   const use = uses.get(ruleId) ?? {
     flows: 0,
     lastAt: 0,
@@ -92,7 +96,7 @@ function noteUse(uses: Map<number, Use>, ruleId: number, flow: Observed, isKnown
     other: false,
   };
   uses.set(ruleId, use);
-  use.flows += Math.max(sent?.flows ?? 0, received?.flows ?? 0);
+  use.flows += flowsIn(flow);
   use.lastAt = Math.max(use.lastAt, lastAt);
   use.receivers.add(to);
   if (isKnown) use.senders.add(from);

@@ -1,0 +1,32 @@
+// A list of texts that were read once and stay as they are: a row is known by its place.
+
+import { List, textColumn } from "./list.tsx";
+
+type TableProps = {
+  label: string;
+  title: string;
+  /** The titles of the columns, each with its width in fractions of the whole. */
+  heads: Readonly<Record<string, number>>;
+  rows: readonly (readonly (string | number)[])[];
+  /** The text of an empty list. */
+  empty?: string;
+  path?: string;
+  part?: string;
+};
+
+export function Table({ heads, rows, empty = "None.", path = "", ...list }: TableProps) {
+  const data = rows.map((texts, at) => ({ texts, at }));
+  const columns = Object.entries(heads).map(([title, width], place) =>
+    textColumn(title.toLowerCase(), title, width, ({ texts }: (typeof data)[number]) => `${texts[place]}`),
+  );
+  return (
+    <List
+      {...list}
+      path={path}
+      empty={empty}
+      read={{ data, error: undefined }}
+      columns={columns}
+      keyOf={({ at }) => at}
+    />
+  );
+}
