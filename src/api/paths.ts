@@ -8,7 +8,18 @@ import { flowProtocols } from "../protocol/traffic-reports.ts";
 import { recordId } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { GroupName, since, ListQuery, Moment, policyErrors, Text, Time, whole, word } from "./values.ts";
+import {
+  GroupName,
+  since,
+  ListQuery,
+  Moment,
+  policyErrors,
+  Text,
+  Time,
+  whole,
+  word,
+  ruleWords,
+} from "./values.ts";
 
 export const pathKinds = ["direct", "relayed", "none", "unknown"] as const;
 export const probeResults = ["answers", "broken", "not_probed"] as const;
@@ -478,14 +489,7 @@ export const Flows = v.object({
 });
 export type Flows = v.InferOutput<typeof Flows>;
 
-const ruleWords = v.object({
-  direction: Text,
-  protocol: Text,
-  ports: Text,
-  peer: Text,
-  target: Text,
-  description: Text,
-});
+const RuleText = v.object(ruleWords(Text));
 export const Proposal = v.object({
   /** What was asked about. */
   since: Time,
@@ -497,7 +501,7 @@ export const Proposal = v.object({
     v.object({
       /** Of the present rule, in the words of policy files. */
       id: v.number(),
-      rule: ruleWords,
+      rule: RuleText,
       what: word(["kept", "narrowed", "removed"]),
       reason: Text,
       flows: v.number(),
@@ -505,7 +509,7 @@ export const Proposal = v.object({
       nodes: v.number(),
       last_at: v.nullable(Time),
       /** The rules in its place. */
-      into: v.array(ruleWords),
+      into: v.array(RuleText),
     }),
   ),
   narrowed: v.number(),

@@ -5,7 +5,7 @@ import { OrderKey, recordId } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 import { maxSealBytes, SealedState, SignedSeal } from "../protocol/seals/seal.ts";
 import { endpoint } from "./endpoint.ts";
-import { Moment, since, Text, Time, whole, word } from "./values.ts";
+import { Moment, ruleWords, since, Text, Time, whole, word } from "./values.ts";
 
 export const maxPolicyBytes = 512 * 1024;
 export const maxFileRules = 10_000;
@@ -67,15 +67,7 @@ const Names = v.object({
 });
 const NodeName = v.object({ id: v.number(), name: Text });
 const access = { gains: v.array(Text), loses: v.array(Text) };
-const ShownRule = v.object({
-  id: v.nullable(v.number()),
-  direction: Text,
-  protocol: Text,
-  ports: Text,
-  peer: Text,
-  target: Text,
-  description: Text,
-});
+const ShownRule = v.object({ id: v.nullable(v.number()), ...ruleWords(Text) });
 const delta = v.object({ add: v.array(Text), remove: v.array(Text) });
 
 export const Plan = v.object({
@@ -243,17 +235,7 @@ export const PastReport = v.object({
     ),
   ),
   /** The rules that `access` names. */
-  rules: many(
-    v.object({
-      id: v.number(),
-      direction: Word,
-      protocol: Word,
-      ports: Word,
-      peer: Word,
-      target: Word,
-      description: Word,
-    }),
-  ),
+  rules: many(v.object({ id: v.number(), ...ruleWords(Word) })),
   chain: v.object({
     /** Events in the database, each verified, and the hash of the last one. */
     events: v.number(),

@@ -26,6 +26,15 @@ const atMost = (max: number) =>
   );
 /** A text in an answer. Readers bound the whole answer, too. */
 export const Text = atMost(2_097_152);
+/** A rule in the words of policy files. */
+export const ruleWords = <T extends v.GenericSchema>(word: T) => ({
+  direction: word,
+  protocol: word,
+  ports: word,
+  peer: word,
+  target: word,
+  description: word,
+});
 /** ISO 8601, UTC, with milliseconds. */
 export const Time = atMost(64);
 
