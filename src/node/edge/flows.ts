@@ -107,15 +107,15 @@ export async function collectFlows(
   const last = readCollected(directory);
   const reported = last?.boot === boot ? last.generation : 0;
   const present = await readGenerations(slug, system);
-  const newest = present?.generations.at(-1);
+  const newest = present.at(-1);
   const isDue = newest !== undefined && now - newest.from >= dueS && waitingFlows(directory) === undefined;
-  if (present === undefined || !isInForce(present, place) || isDue) {
+  if (!isInForce(newest, place) || isDue) {
     const next = { number: Math.max(newest?.number ?? 0, reported) + 1, from: now };
     const failed = await beginGeneration(place, next, system);
     if (failed !== undefined) return failed;
   }
-  if (present === undefined || newest === undefined || !isDue) return undefined;
-  const first = present.generations.find(({ number }) => number > reported);
+  if (newest === undefined || !isDue) return undefined;
+  const first = present.find(({ number }) => number > reported);
   if (first !== undefined) {
     const found = await readFlows(slug, { after: reported, upTo: newest.number }, system);
     if (found === undefined) return "nft does not list what it counted";
@@ -131,7 +131,7 @@ export async function collectFlows(
     };
     writeCollected(directory, { ...counted, ...times, id, unseen_s: Math.round(unseenS) });
   }
-  await dropGenerations(slug, present.generations, system);
+  await dropGenerations(slug, present, system);
   return undefined;
 }
 

@@ -23,7 +23,8 @@ export type CountedFlows = {
 
 /** `number` rises within a boot. `from`: seconds after boot. */
 export type Generation = { number: number; from: number };
-export type Present = { generations: readonly (Generation & { version: string })[]; version: string };
+/** `version`: of the rules that were put with it. */
+export type Present = Generation & { version: string };
 
 /** Elements of one set. What finds no room is counted without peer and port. */
 const setSize = 4096;
@@ -129,9 +130,9 @@ const versionOf = (place: FlowPlace): string =>
     .digest("hex")
     .slice(0, 12);
 
-/** Whether the rules in force are those of this place. */
-export const isInForce = (present: Present, place: FlowPlace): boolean =>
-  present.version === versionOf(place);
+/** Whether the rules in force are those of this place. `newest`: the generation that is being counted. */
+export const isInForce = (newest: Present | undefined, place: FlowPlace): boolean =>
+  newest?.version === versionOf(place);
 
 /**
  * From now on flows are counted in this generation: makes the table, or points its rules there. Undefined without an error, or
@@ -142,24 +143,22 @@ export function beginGeneration(
   generation: Generation,
   system: UsedSystem,
 ): Promise<string | undefined> {
-  const table = `inet ${tableOf("flows", place.slug)}`;
-  const rules = Object.entries(rulesOf(place, generation));
-  const made = [
-    `counter version-${suffix(generation)}-${versionOf(place)} { }`,
-    ...setsOf(generation),
-    ...rules.map(([name]) => `chain ${name} { ${hooks[name] ?? ""} }`),
-  ];
-  const filled = rules.flatMap(([name, list]) => [
-    `flush chain ${table} ${name}`,
-    ...list.map((rule) => `add rule ${table} ${name} ${rule}`),
+  const table = `table inet ${tableOf("flows", place.slug)}`;
+  const chains = Object.entries(rulesOf(place, generation)).flatMap(([name, rules]) => [
+    `chain ${name} {`,
+    ...[hooks[name] ?? "", ...rules],
+    "}",
   ]);
-  return runScript([`table ${table} {`, ...made, "}", ...filled, ""].join("\n"), system);
+  const version = `counter version-${suffix(generation)}-${versionOf(place)} { }`;
+  // A flush takes the rules of the former generation, and leaves its sets.
+  const script = [`${table} { }`, `flush ${table}`, `${table} {`, version, ...setsOf(generation), ...chains];
+  return runScript([...script, "}", ""].join("\n"), system);
 }
 
 /** Removes what former generations counted. Does not reject. */
 export function dropGenerations(
   slug: string,
-  generations: readonly (Generation & { version: string })[],
+  generations: readonly Present[],
   system: UsedSystem,
 ): Promise<string | undefined> {
   const table = `inet ${tableOf("flows", slug)}`;
@@ -205,18 +204,16 @@ async function list(slug: string, what: "names" | "table", system: UsedSystem): 
   return parsed.success ? parsed.output.nftables : undefined;
 }
 
-/** The generations in the kernel, the oldest first; undefined if there is none. Does not reject. */
-export async function readGenerations(slug: string, system: UsedSystem): Promise<Present | undefined> {
+/** The generations in the kernel, the oldest first. Does not reject. */
+export async function readGenerations(slug: string, system: UsedSystem): Promise<Present[]> {
   const listed = (await list(slug, "names", system)) ?? [];
-  const generations = listed
+  return listed
     .flatMap(({ counter }) => {
       const [, number, from, version] =
         /^version-(\d+)-(\d+)-([0-9a-f]{12})$/.exec(counter?.name ?? "") ?? [];
       return version === undefined ? [] : [{ number: Number(number), from: Number(from), version }];
     })
     .sort((a, b) => a.number - b.number);
-  const version = generations.at(-1)?.version;
-  return version === undefined ? undefined : { generations, version };
 }
 
 /** What these generations counted; `rest`: new flows that found no room. Undefined if nft does not tell. Does not reject. */

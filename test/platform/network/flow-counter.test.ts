@@ -119,19 +119,19 @@ asRoot("flows of two hosts", () => {
     await old.exited;
     const young = [`out ${b.address} icmp 0 0 0`, "out fd77::2 icmp 0 1 1"];
     const present = await readGenerations("acme", one);
-    expect(present?.generations.map(({ number, from }) => [number, from])).toEqual([
+    expect(present.map(({ number, from }) => [number, from])).toEqual([
       [1, 100],
       [2, 400],
     ]);
-    expect(present !== undefined && isInForce(present, place)).toBe(true);
-    expect(present !== undefined && isInForce(present, { ...place, device: "eth1" })).toBe(false);
+    expect(isInForce(present.at(-1), place)).toBe(true);
+    expect(isInForce(present.at(-1), { ...place, device: "eth1" })).toBe(false);
     expect(
       sorted((await readFlows("acme", { after: 1, upTo: 2 }, one))?.flows ?? []).filter(
         (line) => !line.includes(" 0.0.0.0 "),
       ),
     ).toEqual(young);
     expect(await read(one, 1)).toHaveLength(11);
-    expect(await dropGenerations("acme", present?.generations.slice(0, 1) ?? [], one)).toBeUndefined();
+    expect(await dropGenerations("acme", present.slice(0, 1), one)).toBeUndefined();
     expect(await read(one, 2)).toEqual(young);
     server.kill();
     await server.exited;

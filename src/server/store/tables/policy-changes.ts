@@ -138,23 +138,21 @@ const into = "INSERT INTO policy_changes (org_id, at, part, row_id, content)";
 
 /** The triggers of a part: one for each way to write a row. */
 function triggersOf(dialect: Dialect, { name, table: of, org, key, columns, only }: Part): string[] {
+  const now = listOf(dialect, "NEW", columns);
+  const [before, after] = [columnsOf("OLD", columns), columnsOf("NEW", columns)];
+  const changed =
+    dialect === "sqlite"
+      ? `(${before}) IS NOT (${after})`
+      : `(ROW(${before}) IS DISTINCT FROM ROW(${after}))`;
   const ways = [
-    { way: "INSERT", row: "NEW", content: listOf(dialect, "NEW", columns), when: "" },
-    { way: "DELETE", row: "OLD", content: "NULL", when: "" },
-    {
-      way: `UPDATE OF ${columns.join(", ")}`,
-      row: "NEW",
-      content: listOf(dialect, "NEW", columns),
-      when:
-        dialect === "sqlite"
-          ? `(${columnsOf("OLD", columns)}) IS NOT (${columnsOf("NEW", columns)})`
-          : `(ROW(${columnsOf("OLD", columns)}) IS DISTINCT FROM ROW(${columnsOf("NEW", columns)}))`,
-    },
+    { way: "INSERT", row: "NEW", content: now, when: [] },
+    { way: "DELETE", row: "OLD", content: "NULL", when: [] },
+    { way: `UPDATE OF ${columns.join(", ")}`, row: "NEW", content: now, when: [changed] },
   ];
   return ways.flatMap(({ way, row, content, when }) => {
     const [verb = ""] = way.toLowerCase().split(" ");
     const own = `noted_${name.replace("/", "_")}_${verb}`;
-    const conditions = [...(only === undefined ? [] : [`${row}.${only}`]), ...(when === "" ? [] : [when])];
+    const conditions = [...(only === undefined ? [] : [`${row}.${only}`]), ...when];
     const condition = conditions.length === 0 ? "" : ` WHEN (${conditions.join(" AND ")})`;
     const values = `${row}.${org}, ${clock[dialect]}, '${name}', ${row}.${key}, ${content}`;
     const note = `${into} VALUES (${values});`;
