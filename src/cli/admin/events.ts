@@ -137,6 +137,12 @@ export function timeOf(values: Values, flag: string, { now }: Pick<System, "now"
   );
 }
 
+/** The same in ISO 8601, as queries have it. */
+export function momentOf(...given: Parameters<typeof timeOf>): string | undefined {
+  const time = timeOf(...given);
+  return time === undefined ? undefined : new Date(time).toISOString();
+}
+
 /** `node/17` → `node laptop`, `person/3` → `ada@example.org`. */
 type Names = ReadonlyMap<string, string>;
 

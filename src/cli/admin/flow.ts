@@ -8,7 +8,7 @@ import { quoteWord } from "../../base/plan.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { read } from "./api.ts";
-import { timeOf } from "./events.ts";
+import { momentOf } from "./events.ts";
 import { nodeByName } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -44,7 +44,7 @@ whole days (UTC). A flow that an engine refuses is seen by its sender alone. Eac
   async run(context) {
     const { values, words, output, system } = context;
     const [slug = ""] = words;
-    const since = timeOf(values, "since", system);
+    const since = momentOf(values, "since", system);
     const limit = values.integer("limit", 1, maxFlows);
     const found = await read(context, async (api) => {
       const idOf = async (flag: "from" | "to") => {
@@ -54,7 +54,7 @@ whole days (UTC). A flow that an engine refuses is seen by its sender alone. Eac
       const query = given({
         from: await idOf("from"),
         to: await idOf("to"),
-        since: since === undefined ? undefined : new Date(since).toISOString(),
+        since,
         limit: limit === undefined ? undefined : String(limit),
       });
       const unanswered = values.on("unanswered") ? "true" : "false";

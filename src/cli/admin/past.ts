@@ -3,7 +3,7 @@
 
 import { resolve } from "node:path";
 import * as v from "valibot";
-import type { AnswerOf, GivenOf } from "../../api/endpoint.ts";
+import type { GivenOf } from "../../api/endpoint.ts";
 import { NotedHash, PastReport, policyApi } from "../../api/policy.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
@@ -12,7 +12,7 @@ import type { Context, Implementation } from "../command.ts";
 import type { Flags } from "../values.ts";
 import { read } from "./api.ts";
 import { targetFlags } from "./target.ts";
-import { timeOf } from "./events.ts";
+import { momentOf } from "./events.ts";
 
 export const pastFlags: Flags = {
   at: {
@@ -47,17 +47,18 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   const { values, words, output, system } = context;
   const [slug = ""] = words;
   const file = values.text("report");
-  if (file !== undefined) (await import("../../base/files.ts")).requireFreePlace(file);
+  const { requireFreePlace, writeNewFile } = await import("../../base/files.ts");
+  if (file !== undefined) requireFreePlace(file);
   if (file !== undefined && context.settings.dryRun) {
     const { planReplaced } = await import("../../base/plan-file.ts");
     output.plan([planReplaced(resolve(file), 0o600)]);
     return 0;
   }
-  const at = new Date(timeOf(values, "at", system) ?? 0).toISOString();
+  const at = momentOf(values, "at", system) ?? "";
   const query = { ...asked, at, ...given({ head: values.text("head") }) };
   const signed = await read(context, (api) => api.call(policyApi.past, { slug }, query));
   const report = v.parse(v.pipe(v.string(), v.parseJson(), PastReport), signed.report);
-  if (file !== undefined) await writeReport(file, signed);
+  if (file !== undefined) writeNewFile(file, `${signed.report}\n${signed.signature}\n`, 0o600);
   const { access, policy } = report;
   output.result(report, textOf(report));
   for (const sentence of report.doubts) output.say(sentence);
@@ -66,14 +67,6 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   if (noted?.event === null) output.say(notHeld(noted.hash));
   const isDoubtful = report.doubts.length > 0 || noted?.event === null;
   return isDoubtful || (policy === null && !access.some(({ allowed }) => allowed)) ? 1 : 0;
-}
-
-async function writeReport(
-  file: string,
-  { report, signature }: AnswerOf<typeof policyApi.past>,
-): Promise<void> {
-  const { writeNewFile } = await import("../../base/files.ts");
-  writeNewFile(file, `${report}\n${signature}\n`, 0o600);
 }
 
 const byHand = "A change that somebody made by hand in the database counts as any other.";

@@ -14,7 +14,7 @@ import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import type { Args, Flags } from "../values.ts";
 import { read, write } from "./api.ts";
-import { timeOf } from "./events.ts";
+import { momentOf } from "./events.ts";
 import { nodeByName } from "./lookup.ts";
 import { isAboutPast, pastFlags, showPast } from "./past.ts";
 import { targetFlags } from "./target.ts";
@@ -88,8 +88,7 @@ export const propose: Implementation = {
   async run(context) {
     const { output, words, values, system } = context;
     const [slug = ""] = words;
-    const since = timeOf(values, "since", system);
-    const body = since === undefined ? {} : { since: new Date(since).toISOString() };
+    const body = given({ since: momentOf(values, "since", system) });
     const made = await read(context, (api) => api.call(flowsApi.propose, { slug }, body));
     output.result(made, made.policy);
     const { narrowed, removed, kept, observed_since: observed } = made;

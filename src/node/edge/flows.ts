@@ -76,18 +76,14 @@ export async function countFlows(context: Context, signal: AbortSignal): Promise
     if (reason !== fault) {
       if (reason !== undefined)
         log.warn("Cannot count the flows of the overlay; nothing else changes", { team: slug, reason });
-      fault = tryToWrite(directory, reason) ? reason : "";
+      try {
+        writeFlowsFault(directory, reason);
+        fault = reason;
+      } catch {
+        fault = "";
+      }
     }
     if (!isLast) await system.sleep(lookEveryMs, signal).catch(() => undefined);
-  }
-}
-
-function tryToWrite(directory: string, reason: string | undefined): boolean {
-  try {
-    writeFlowsFault(directory, reason);
-    return true;
-  } catch {
-    return false;
   }
 }
 

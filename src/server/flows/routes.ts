@@ -5,20 +5,17 @@ import type { Handlers } from "../http/attach.ts";
 import { ownerOf } from "../paths/routes.ts";
 import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
-import { queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { listFlows } from "./list.ts";
 import { proposePolicy } from "./propose.ts";
 import { withFlows } from "./read.ts";
 
-const wantedPick = organizations.pick("flows");
-
 export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => ({
   list(call, query) {
     const { db, system } = services;
     return withFlows(services, call, async () => {
-      const isWanted = await wantsFlows(services, call.org.id);
-      const shown = { isWanted, ownerId: ownerOf(call), now: system.now() };
+      const org = await organizations.find(db, { id: call.org.id });
+      const shown = { isWanted: org?.flows === true, ownerId: ownerOf(call), now: system.now() };
       const body = await inTurnOf(services, call, () => listFlows(db, call.org.id, query, shown));
       const { since, flows } = body;
       return { body, after: { since, from: query.from ?? null, to: query.to ?? null, rows: flows.length } };
@@ -33,8 +30,3 @@ export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => (
     });
   },
 });
-
-async function wantsFlows({ db }: Services, orgId: number): Promise<boolean> {
-  const sql = "SELECT flows FROM organizations WHERE id = $1";
-  return (await queryOne(db, wantedPick, sql, [orgId]))?.flows === true;
-}

@@ -66,11 +66,15 @@ class Fold {
   after = Number.POSITIVE_INFINITY;
   #latest = Number.NEGATIVE_INFINITY;
   isTurned = false;
-  isBegun = false;
   isUnreadable = false;
 
   constructor(until: number) {
     this.until = until;
+  }
+
+  /** Whether every row is known. */
+  get isBegun(): boolean {
+    return this.since !== undefined && this.since <= this.until;
   }
 
   see({ id, hash }: Pick<Seen, "id" | "hash">, changes: Noted | undefined): void {
@@ -91,7 +95,6 @@ class Fold {
     this.before = Math.max(this.before, at);
     if (part === "*") {
       this.rows.clear();
-      this.isBegun = true;
       return true;
     }
     const known = this.rows.get(part) ?? new Map<number, Values>();
@@ -209,10 +212,9 @@ async function readArchives(
   key: string | undefined,
 ): Promise<{ files: Read[]; missing: string | undefined; isWhole: boolean }> {
   const directory = join(dataDirectory ?? "", archiveName);
-  const names = dataDirectory === undefined ? [] : namesIn(directory, orgId);
   const files: Read[] = [];
   let wanted = newest.last_hash;
-  for (const name of names) {
+  for (const name of dataDirectory === undefined ? [] : namesIn(directory, orgId)) {
     await nextRound();
     const seen: Seen[] = [];
     let isBeginning = false;
