@@ -127,7 +127,7 @@ export function PastPage() {
 }
 
 function Report({ own, signed, report }: Found & { own: string }) {
-  const { at, access, policy, did, rules, asked, refused, chain, doubts } = report;
+  const { at, access, policy, asked, refused, chain, doubts } = report;
   const file = `${own}-${at.replaceAll(/[:.]/g, "-")}.report`;
   const could = access.filter(({ allowed }) => allowed).length;
   return (
@@ -166,43 +166,7 @@ function Report({ own, signed, report }: Found & { own: string }) {
         </Why>
       </div>
       {policy === null ? (
-        <>
-          <Reached report={report} could={could} />
-          {rules.length === 0 ? null : (
-            <Table
-              label="Rules"
-              title="By these rules"
-              part="rules"
-              path={pathOf(own, "access")}
-              heads={ruleHeads}
-              rows={rules.map(({ id, direction, protocol, ports, peer, target, description }) => [
-                id,
-                direction,
-                `${protocol}/${ports}`,
-                peer,
-                target,
-                description,
-              ])}
-            />
-          )}
-          {did === null ? (
-            <p class="quiet">Flows to {asked.to} on that day: not known.</p>
-          ) : (
-            <Table
-              label="Flows"
-              title={`Flows to ${asked.to} on that day`}
-              part="did"
-              heads={flowHeads}
-              rows={did.map(({ from, address, protocol, port, flows, first_at, last_at }) => [
-                from?.name ?? address,
-                `${protocol}/${port}`,
-                flows,
-                first_at,
-                last_at,
-              ])}
-            />
-          )}
-        </>
+        <Reached own={own} report={report} could={could} />
       ) : (
         <Panel title="The policy">
           <pre class="diff" tabindex={0}>
@@ -233,27 +197,64 @@ function Report({ own, signed, report }: Found & { own: string }) {
   );
 }
 
-function Reached({ report: { access, asked }, could }: { report: PastReport; could: number }) {
+function Reached({ own, report, could }: { own: string; report: PastReport; could: number }) {
+  const { access, asked, rules, did } = report;
   const rows = access.map((each, at) => ({ ...each, at }));
   type Row = Access & { at: number };
   return (
-    <List
-      label="Who could reach it"
-      title={asked.from === null ? `${could} could reach ${asked.to}` : `${asked.from} to ${asked.to}`}
-      path=""
-      read={{ data: rows, error: undefined }}
-      columns={[
-        textColumn("from", "From", 2, ({ from }: Row) => from.name),
-        textColumn("to", "To", 2, ({ to }: Row) => to.name),
-        stateColumn(2, ({ allowed }: Row) => (allowed ? ["online", "permitted"] : ["revoked", "refused"])),
-        textColumn("on", "On", 2, ({ permitted }: Row) => (permitted ?? []).join(", ")),
-        textColumn("reason", "Reason", 5, ({ reason }: Row) => reason),
-        textColumn("groups", "Groups of its certificate", 3, ({ certificates }: Row) =>
-          [...new Set(certificates.flatMap(({ groups }) => groups))].join(", "),
-        ),
-      ]}
-      keyOf={({ at }: Row) => at}
-      empty="No node could."
-    />
+    <>
+      <List
+        label="Who could reach it"
+        title={asked.from === null ? `${could} could reach ${asked.to}` : `${asked.from} to ${asked.to}`}
+        path=""
+        read={{ data: rows, error: undefined }}
+        columns={[
+          textColumn("from", "From", 2, ({ from }: Row) => from.name),
+          textColumn("to", "To", 2, ({ to }: Row) => to.name),
+          stateColumn(2, ({ allowed }: Row) => (allowed ? ["online", "permitted"] : ["revoked", "refused"])),
+          textColumn("on", "On", 2, ({ permitted }: Row) => (permitted ?? []).join(", ")),
+          textColumn("reason", "Reason", 5, ({ reason }: Row) => reason),
+          textColumn("groups", "Groups of its certificate", 3, ({ certificates }: Row) =>
+            [...new Set(certificates.flatMap(({ groups }) => groups))].join(", "),
+          ),
+        ]}
+        keyOf={({ at }: Row) => at}
+        empty="No node could."
+      />
+      {rules.length === 0 ? null : (
+        <Table
+          label="Rules"
+          title="By these rules"
+          part="rules"
+          path={pathOf(own, "access")}
+          heads={ruleHeads}
+          rows={rules.map(({ id, direction, protocol, ports, peer, target, description }) => [
+            id,
+            direction,
+            `${protocol}/${ports}`,
+            peer,
+            target,
+            description,
+          ])}
+        />
+      )}
+      {did === null ? (
+        <p class="quiet">Flows to {asked.to} on that day: not known.</p>
+      ) : (
+        <Table
+          label="Flows"
+          title={`Flows to ${asked.to} on that day`}
+          part="did"
+          heads={flowHeads}
+          rows={did.map(({ from, address, protocol, port, flows, first_at, last_at }) => [
+            from?.name ?? address,
+            `${protocol}/${port}`,
+            flows,
+            first_at,
+            last_at,
+          ])}
+        />
+      )}
+    </>
   );
 }

@@ -146,7 +146,8 @@ export function beginGeneration(
   const table = `table inet ${tableOf("flows", place.slug)}`;
   const chains = Object.entries(rulesOf(place, generation)).flatMap(([name, rules]) => [
     `chain ${name} {`,
-    ...[hooks[name] ?? "", ...rules],
+    hooks[name] ?? "",
+    ...rules,
     "}",
   ]);
   const version = `counter version-${suffix(generation)}-${versionOf(place)} { }`;
