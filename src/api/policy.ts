@@ -162,7 +162,7 @@ export const NotedHash = v.pipe(
 
 const PastQuery = v.strictObject({
   at: Moment,
-  /** Names of nodes at that moment. Without `to`: the policy as a file. Without `from`: every node that could reach it. */
+  /** Names of nodes at that moment. Without `to`: the policy as a file, and nothing else may be given. Without `from`: every node that could reach it. */
   from: v.optional(foreignText(255)),
   to: v.optional(foreignText(255)),
   /** Without `port`: everything that was permitted, of this protocol or of all. A port alone is of TCP. */
