@@ -61,6 +61,8 @@ export function PastPage() {
     ...(asked.packet === "" ? [] : [asked.packet]),
   ];
   const command = ["policy", ...(asked.to === "" ? ["get", own] : question), "--at", at];
+  // The command takes no protocol alone.
+  const isForTerminal = port !== undefined || protocol === undefined || protocol === "icmp";
   const form = useAction(async () => {
     // The former report must not stand below a refusal.
     keep(undefined);
@@ -73,7 +75,7 @@ export function PastPage() {
     <Page
       title="At a moment"
       above={<a href={pathOf(own, "access")}>Access</a>}
-      terminal={isWhole ? { command, call: ["GET", path] } : undefined}
+      terminal={isWhole && isForTerminal ? { command, call: ["GET", path] } : undefined}
     >
       <div class="stackd">
         <Panel title="Who could reach what" hasRoom={true}>

@@ -187,18 +187,16 @@ const Clock = v.pipe(v.string(), v.parseJson(), v.object({ clock: Moment, expect
  */
 async function isOfWrongClock(db: Database, until: number): Promise<boolean> {
   if (db.dialect !== "sqlite") return false;
-  let open: { from: number; to: number } | undefined;
-  for (const { after } of await queryAll(db, clockEvent, clockSql, [])) {
+  const times = (await queryAll(db, clockEvent, clockSql, [])).flatMap(({ after }) => {
     const parsed = v.safeParse(Clock, after);
-    if (!parsed.success) continue;
-    const { clock, expected } = parsed.output;
-    if (open !== undefined && open.from <= until && until <= Math.max(open.to, clock + secondMs)) return true;
-    open =
-      expected === undefined
-        ? undefined
-        : { from: Math.min(clock, expected), to: Math.max(clock, expected) + secondMs };
-  }
-  return open !== undefined && open.from <= until && until <= open.to;
+    return parsed.success ? [parsed.output] : [];
+  });
+  return times.some(({ clock, expected }, at) => {
+    if (expected === undefined) return false;
+    const ended = times[at + 1]?.clock ?? clock;
+    const [from, to] = [Math.min(clock, expected), Math.max(clock, expected, ended) + secondMs];
+    return from <= until && until <= to;
+  });
 }
 
 type Read = { file: string; seen: Seen[]; breaks: Chain["breaks"] };
@@ -214,26 +212,24 @@ async function readArchives(
   const directory = join(dataDirectory ?? "", archiveName);
   const files: Read[] = [];
   let wanted = newest.last_hash;
+  let isBegun = false;
   for (const name of dataDirectory === undefined ? [] : namesIn(directory, orgId)) {
+    if (isBegun || wanted === "") break;
     await nextRound();
     const seen: Seen[] = [];
-    let isBeginning = false;
     try {
-      const { header, breaks } = verifyArchive(join(directory, name), key, (event) => {
-        seen.push(event);
-        isBeginning ||= (changesIn(event) ?? []).some(([at, part]) => part === "*" && at <= until);
-      });
+      const { header, breaks } = verifyArchive(join(directory, name), key, (event) => void seen.push(event));
       if (header.last_hash !== wanted) continue;
       files.push({ file: name, seen, breaks });
       wanted = header.previous_hash;
     } catch (error) {
       return { files, missing: error instanceof Error ? error.message : name, isWhole: false };
     }
-    if (wanted === "") return { files, missing: undefined, isWhole: true };
-    if (isBeginning) return { files, missing: undefined, isWhole: false };
+    isBegun = seen.some((event) => changesIn(event)?.some(([at, part]) => part === "*" && at <= until));
   }
-  const missing = `The archive that ends with the hash ${wanted.slice(0, 16)}… is not in ${directory}: put it there to know more.`;
-  return { files, missing, isWhole: false };
+  const isWhole = wanted === "";
+  const absent = `The archive that ends with the hash ${wanted.slice(0, 16)}… is not in ${directory}: put it there to know more.`;
+  return { files, missing: isWhole || isBegun ? undefined : absent, isWhole };
 }
 
 /** Newest first. */
