@@ -11,7 +11,7 @@ import { inCi, installMissing } from "./support/debian.ts";
 import { countsOf, type Counts } from "./support/junit.ts";
 import { mountMemory } from "./support/memory.ts";
 import { runAgain, runSideBySide, type Job } from "./support/side-by-side.ts";
-import { digests, isDue, notDue, passedEntries, writeRecord } from "./support/last-soak.ts";
+import { digests, isDue, isFileDue, passedEntries, writeRecord } from "./support/last-soak.ts";
 import {
   alone,
   batchesOf,
@@ -160,12 +160,12 @@ function busySince(before: ReturnType<typeof ticks>): number {
 /** Above this share, one more beside the others makes the steps of all of them late, and nothing ends sooner. */
 const fullShare = 0.7;
 
-/** Until the processors have time for one more, where each has a file already. */
-async function untilRoom(others: number): Promise<void> {
-  for (let isFull = others >= processors; isFull;) {
+/** Until the processors have time for one more, or one of them has no file any more. */
+async function untilRoom(others: () => number): Promise<void> {
+  while (others() >= processors) {
     const before = ticks();
-    await Bun.sleep(5000);
-    isFull = busySince(before) > fullShare;
+    await Bun.sleep(3000);
+    if (busySince(before) <= fullShare) return;
   }
 }
 
@@ -211,13 +211,12 @@ async function tests(
 
 /** All files of a kind but those that are not due. What does not run is no part of this gate, and is said. */
 async function gate(kind: Kind): Promise<void> {
-  const left = notDue().filter((name) => filesFor(name).some((file) => kindOf(file) === kind));
+  const [due = [], left = []] = [true, false].map((is) =>
+    filesOf(kind).filter((file) => isFileDue(file) === is),
+  );
   if (left.length > 0)
     process.stdout.write(`\n== Not run, unchanged since test/last-soak: ${left.join(", ")}\n`);
-  await tests(
-    kind,
-    filesOf(kind).filter((file) => !left.includes(file)),
-  );
+  await tests(kind, due);
 }
 
 async function unit(): Promise<void> {

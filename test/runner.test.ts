@@ -54,15 +54,37 @@ test("a job begins beside others only when there is room", async () => {
       await made;
     },
   }));
-  const all = runSideBySide(jobs, 4, async (others) => {
-    asked.push(others);
-    if (others >= 2) await made;
+  let others = () => 0;
+  const all = runSideBySide(jobs, 4, async (count) => {
+    others = count;
+    asked.push(count());
+    if (count() >= 2) await made;
   });
   await Bun.sleep(10);
-  expect([begun, asked]).toEqual([2, [0, 1, 2]]);
+  expect([begun, asked, others()]).toEqual([2, [0, 1, 2], 2]);
   resolve();
   await all;
   expect(begun).toBe(5);
+});
+
+test("who waits for room sees when the others have ended", async () => {
+  const ends = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let begun = 0;
+  const jobs = Array.from({ length: 3 }, (_, at) => ({
+    async run() {
+      begun++;
+      await ends[at]?.promise;
+    },
+  }));
+  const all = runSideBySide(jobs, 3, async (others) => {
+    while (others() >= 2) await Bun.sleep(1);
+  });
+  await Bun.sleep(10);
+  expect(begun).toBe(2);
+  ends[0]?.resolve();
+  while (begun < 3) await Bun.sleep(1);
+  ends[1]?.resolve();
+  await all;
 });
 
 test("every test file is run once, the longest first; those with a rule of their own share no process", () => {

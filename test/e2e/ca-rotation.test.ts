@@ -17,7 +17,6 @@ import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeMembers, pingAll, type Member } from "../support/members.ts";
 import { lost, lostAt, makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization, type Organization } from "../support/overlay.ts";
-import { isDue } from "../support/last-soak.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until as untilFound } from "../support/until.ts";
@@ -213,6 +212,6 @@ asRoot("CA rotation", () => {
         360_000,
       );
     },
-    inFull ? undefined : isDue("e2e/ca-rotation.test.ts#restarts") ? ["debian", "1.12"] : [],
+    inFull ? undefined : ["debian", "1.12"],
   );
 });

@@ -13,7 +13,6 @@ import { Authorities } from "../../src/api/rollouts.ts";
 import { buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";
 import { asRoot, engineNamed } from "../support/engines.ts";
-import { isDue } from "../support/last-soak.ts";
 import { makeMembers, until, type Member } from "../support/members.ts";
 import { makeLan } from "../support/namespaces.ts";
 import {
@@ -246,30 +245,26 @@ async function survivesBoot(jump: string, isDoubted: boolean): Promise<void> {
 
 const onSqlite = async () => [];
 
-/** Otherwise one of each kind. */
-const hasAll = isDue("e2e/clock-jump.test.ts#all");
-
 /** Against the bars of an idle machine one by one: otherwise most of the time is waiting. */
 const testBeside = inFull ? test : test.concurrent;
 
 asRoot("the clock of the control plane", () => {
-  for (const jump of inFull ? ["+5d", "+3650d", "-400d"] : hasAll ? ["+5d", "+3650d"] : ["+5d"])
+  for (const jump of inFull ? ["+5d", "+3650d", "-400d"] : ["+5d", "+3650d"])
     testBeside(`jumps by ${jump}, and back`, () => survivesJump(jump, onSqlite), 300_000);
   for (const [jump, isDoubted] of [
-    ...(hasAll ? ([["+5d", false]] as const) : []),
+    ["+5d", false],
     ["-400d", true],
     ...(inFull ? ([["+3650d", true]] as const) : []),
   ] as const)
     testBeside(`is wrong by ${jump} at a boot`, () => survivesBoot(jump, isDoubted), 300_000);
 });
 
-if (hasAll)
-  describePostgres("the clock of a control plane on PostgreSQL", () => {
-    let cluster: Postgres;
-    beforeAll(async () => void (cluster = await startPostgres()));
-    afterAll(() => cluster.stop());
-    const onPostgres = async () => ["--database-url", await createDatabase(cluster.directory)];
-    asRoot("of one server", () => {
-      test("jumps by +5d, and back", () => survivesJump("+5d", onPostgres, { isShared: true }), 300_000);
-    });
+describePostgres("the clock of a control plane on PostgreSQL", () => {
+  let cluster: Postgres;
+  beforeAll(async () => void (cluster = await startPostgres()));
+  afterAll(() => cluster.stop());
+  const onPostgres = async () => ["--database-url", await createDatabase(cluster.directory)];
+  asRoot("of one server", () => {
+    test("jumps by +5d, and back", () => survivesJump("+5d", onPostgres, { isShared: true }), 300_000);
   });
+});

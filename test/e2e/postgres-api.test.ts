@@ -1,5 +1,4 @@
-// The API on PostgreSQL, by the tests that also run on SQLite: those of each folder whose sources changed, and always a
-// tenth. Those that start a PostgreSQL of their own are among the unit tests, and not run again.
+// The API on PostgreSQL, by the tests that also run on SQLite: those of each folder whose sources changed. Those that start a PostgreSQL of their own are among the unit tests, and not run again.
 
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
@@ -11,7 +10,7 @@ import { createLendable } from "../support/lent-postgres.ts";
 import { mountMemory } from "../support/memory.ts";
 import { describePostgres, startPostgres, unsynced } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { inFull, shuffled } from "../support/soak.ts";
+import { inFull } from "../support/soak.ts";
 import { longest, postgresPart, shortRuns } from "../support/test-files.ts";
 
 const root = join(import.meta.dir, "../..");
@@ -47,8 +46,7 @@ describePostgres("on PostgreSQL", () => {
         if (isHere && (inFull || !text.includes(onSqliteAlone))) files.push(`./${file}`);
       }
       expect(files.length).toBeGreaterThan(50);
-      const sample = new Set(shuffled(files.sort()).slice(0, Math.ceil(files.length / 10)));
-      files = files.filter((file) => sample.has(file) || isDue(postgresPart(file)));
+      files = files.filter((file) => isDue(postgresPart(file)));
       // The longest ones to different processes.
       const rank = (file: string) => (longest.indexOf(file.replace("./test/", "")) + 999) % 999;
       files.sort((a, b) => rank(a) - rank(b));

@@ -57,8 +57,11 @@ export const isDue = (name: string): boolean =>
   process.env["TEST_ALL"] === "1" ||
   record.get(name)?.digest !== digestOf(name);
 
-/** Entries of `bySources` that need not run. */
-export const notDue = (): string[] => Object.keys(bySources).filter((name) => !isDue(name));
+/** Whether a test file is to run: one without an entry always, another where its entry, or that of a part of it, is due. */
+export function isFileDue(file: string): boolean {
+  const entries = Object.keys(bySources).filter((name) => fileOf(name) === file);
+  return entries.length === 0 || entries.some(isDue);
+}
 
 /**
  * The entries whose files are all among those that passed, or their long forms below test/soak. `before`: the digests

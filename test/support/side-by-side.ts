@@ -7,17 +7,17 @@ export type Job = {
   run(): Promise<unknown>;
 };
 
-/** `room` resolves when one more may begin beside so many others; it is asked before each of the shared ones. */
+/** `room` resolves when one more may begin beside the others, whose number falls while it waits; it is asked before each shared one. */
 export async function runSideBySide(
   jobs: readonly Job[],
   width: number,
-  room: (others: number) => Promise<unknown> = async () => undefined,
+  room: (others: () => number) => Promise<unknown> = async () => undefined,
 ): Promise<void> {
   const shared = jobs.filter((job) => job.alone !== true);
   let running = 0;
   let asking: Promise<unknown> = Promise.resolve();
   /** One asks at a time: what begins now is not yet seen to be busy. */
-  const begin = () => (asking = asking.then(() => room(running)).then(() => void running++));
+  const begin = () => (asking = asking.then(() => room(() => running)).then(() => void running++));
   const turn = async () => {
     for (;;) {
       if (shared.length === 0) return;

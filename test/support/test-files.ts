@@ -72,7 +72,34 @@ const portMapping = [
 ];
 const pages = ["src/api/**", "src/console/**", "src/server/**"];
 const store = ["src/server/store/**", "test/support/postgres.ts"];
+/** Networks behind nodes, and exits. */
+const routes = [
+  "src/{base,engine}/**",
+  "src/protocol/routing/**",
+  "src/node/{edge,exit,files,health,routing}/**",
+  "src/platform/**",
+  "src/server/{config,nodes,paths}/**",
+];
+const policy = [
+  "src/{engine,protocol}/**",
+  "src/server/{config,policy,policy-files}/**",
+  "src/node/files/**",
+];
+const seals = [
+  "docs/security.md",
+  "src/cli/admin/seal/**",
+  "src/cli/ask.ts",
+  "src/{pki,protocol}/**",
+  "src/server/{certificates,config}/**",
+  "src/node/{contact,files}/**",
+];
 const postgresApi = "e2e/postgres-api.test.ts";
+/** Random histories and long lives of the server, which any of its rules may break. */
+const server = ["src/{api,base,pki,protocol,server}/**"];
+/** Likewise of a node. */
+const node = ["src/{base,daemon,engine,node,pki,platform,protocol}/**"];
+/** The installer, as shells run it. */
+const installer = ["install", "src/release/**", "test/support/install-script.ts"];
 /** Folders of src/server that have tests in a folder of the same name. */
 const serverFolders = readdirSync(join(tests, "server"))
   .filter((folder) => !folder.includes(".") && existsSync(join(root, "src/server", folder)))
@@ -98,6 +125,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
     "test/support/{engines,build-engine}.ts",
   ],
   "cli/damaged-organization.test.ts": ["src/{base,engine,protocol}/**", "src/{cli,daemon,node}/**"],
+  "cli/node/doctor.test.ts": [...node, "src/cli/node/doctor.ts"],
   "daemon/day.test.ts": ["src/{base,engine,protocol}/**", "src/{daemon,node,platform}/**"],
   "daemon/desired-histories.test.ts": ["src/{base,engine,protocol}/**", "src/{daemon,node,platform}/**"],
   "e2e/acme.test.ts": ["src/server/tls/**", "test/support/acme*.ts"],
@@ -106,11 +134,11 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/asleep.test.ts": health,
   "e2e/broken-disk.test.ts": [...store, "src/server/{backup,http}/**"],
   "e2e/browser-joining.test.ts": pages,
-  "e2e/ca-rotation.test.ts#restarts": certificates,
+  "e2e/ca-rotation.test.ts": certificates,
   "e2e/certificate-changes.test.ts": certificates,
   "e2e/certificate-kills.test.ts": certificates,
   "e2e/certificate-versions.test.ts": [...certificates, "src/server/config/**"],
-  "e2e/clock-jump.test.ts#all": certificates,
+  "e2e/clock-jump.test.ts": certificates,
   "e2e/clones.test.ts": [...settings, "src/node/{enroll,health}/**"],
   "e2e/console-access-drafts.test.ts": pages,
   "e2e/console-access.test.ts": pages,
@@ -167,11 +195,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/overlay-install.test.ts": [...updates, "src/cli/**"],
   "e2e/packages.test.ts": [...builds, "install"],
   "e2e/path-reports.test.ts": settings,
-  "e2e/policy-random.test.ts": [
-    "src/engine/**",
-    "src/server/{config,policy,policy-files}/**",
-    "src/node/files/**",
-  ],
+  "e2e/policy-random.test.ts": policy,
   "e2e/port-mapping.test.ts": portMapping,
   ...Object.fromEntries(
     serverFolders.map((folder) => [`${postgresApi}#${folder}`, [...store, `src/server/${folder}/**`]]),
@@ -193,15 +217,8 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/repositories.test.ts": [...builds, "src/server/releases/**"],
   "e2e/resolved-names.test.ts": names,
   "e2e/returned.test.ts": settings,
-  "e2e/seal-signing.test.ts": [
-    "docs/security.md",
-    "src/cli/admin/seal/**",
-    "src/cli/ask.ts",
-    "src/protocol/seals/**",
-    "src/pki/**",
-    "src/server/{certificates,config}/**",
-    "src/node/{contact,files}/**",
-  ],
+  "e2e/seal-signing.test.ts": seals,
+  "e2e/sealed-open-nodes.test.ts": seals,
   "e2e/self-update-trials.test.ts": updates,
   "e2e/self-update.test.ts": [...updates, "src/cli/**"],
   "e2e/setup-acme.test.ts": [
@@ -239,6 +256,66 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/update-machine.test.ts": updates,
   "e2e/update-rings.test.ts": [...updates, "src/cli/install/**", "src/server/rollout/**"],
   "e2e/windows.test.ts": ["build.ts", "src/daemon/ipc/**", "src/platform/**", "test/support/windows/**"],
+  "install-purge.test.ts": [...installer, "src/{node,platform}/**"],
+  "install.test.ts": installer,
+  "long-texts.test.ts": ["src/**", "test/support/long-texts.ts"],
+  "node/contact/enforce-seal.test.ts": [...node, ...server],
+  "node/contact/follow.test.ts": node,
+  "node/engine/overlay-release.test.ts": [...updates, ...node],
+  "node/engine/two-authorities.test.ts": ["src/{engine,pki}/**", "test/support/{build-engine,engines}.ts"],
+  "node/files/seal-histories.test.ts": node,
+  "node/health/lights.test.ts": node,
+  "runtime-words.test.ts": ["src/{base,cli,daemon,node,protocol}/**"],
+  "server/alarms/fleet.test.ts": server,
+  "server/config/name-histories.test.ts": server,
+  "server/history/past.test.ts": server,
+  "server/nodes/ephemeral-jobs.test.ts": server,
+  "server/store/database-mark.test.ts": store,
+  "server/store/leases.test.ts": store,
+  "server/store/postgres-locks.test.ts": store,
+  "server/store/postgres-silent.test.ts": store,
+  "server/store/postgres/postgres.test.ts": store,
+  "e2e/backbone.test.ts": settings,
+  "e2e/console-add.test.ts": pages,
+  "e2e/console-map.test.ts": pages,
+  "e2e/console-nodes.test.ts": pages,
+  "e2e/console-reach.test.ts": pages,
+  "e2e/exits.test.ts": routes,
+  "e2e/flows.test.ts": ["src/node/{contact,edge,files}/**", "src/platform/**", "src/server/flows/**"],
+  "e2e/key-rotation.test.ts": [...store, "src/server/{backup,users}/**"],
+  "e2e/keyring.test.ts": ["src/cli/**", "src/platform/**"],
+  "e2e/lost-route.test.ts": [...routes, "src/node/doctor/**"],
+  "e2e/name-programs.test.ts": names,
+  "e2e/name-server.test.ts": [...names, "src/server/names/**"],
+  "e2e/names.test.ts": [...names, "src/server/names/**"],
+  "e2e/names-flood.test.ts": names,
+  "e2e/nats.test.ts": settings,
+  "e2e/node-bars.test.ts": ["src/{daemon,platform}/**", "src/node/{contact,files,health}/**"],
+  "e2e/policy.test.ts": policy,
+  "e2e/policy-files.test.ts": [...policy, "src/cli/**"],
+  "e2e/policy-workflows.test.ts": [...policy, "docs/policy.md", "src/cli/**"],
+  "e2e/postgres.test.ts": store,
+  "e2e/postgres-lost.test.ts": store,
+  "e2e/relayed-bytes.test.ts": [...settings, "src/node/health/**"],
+  "e2e/replicas-former.test.ts": ["src/api/**", ...store],
+  "e2e/rollouts.test.ts": [...updates, "src/server/rollout/**"],
+  "e2e/route-failover.test.ts": routes,
+  "e2e/route-sites.test.ts": ["docs/{access,exits}.md", ...routes],
+  "e2e/server-faults.test.ts": [...store, "src/server/{backup,http}/**"],
+  "e2e/server-killed.test.ts": [...store, "src/server/{audit,backup}/**"],
+  "e2e/setup-killed.test.ts": [...files, "src/cli/server/**", "src/server/*.ts"],
+  "e2e/single-sign-on.test.ts": ["src/cli/**", "src/server/{oidc,users}/**"],
+  "e2e/systemd-control-socket.test.ts": ["src/{daemon,engine,platform}/**"],
+  "e2e/systemd-desktop.test.ts": ["src/{daemon,platform}/**"],
+  "e2e/systemd-exits.test.ts": routes,
+  "e2e/systemd-kills.test.ts": ["src/{daemon,platform}/**", "src/node/engine/**"],
+  "e2e/systemd-router.test.ts": routes,
+  "e2e/tcp-fallback.test.ts": [
+    "src/base/datagrams/**",
+    "src/node/{edge,health}/**",
+    "src/server/{nodes,tls}/**",
+  ],
+  "e2e/unreached.test.ts": [...health, "src/node/doctor/**"],
 };
 
 /** The file of an entry of `bySources`; the older engines are of many. */
@@ -381,7 +458,10 @@ export const maxAgain = 12;
  * Environment of processes with many short tests: most code runs a few times only, so compiling the rest to the fastest
  * code takes more processor time than it saves.
  */
-export const shortRuns: Readonly<Record<string, string>> = { BUN_JSC_useFTLJIT: "0" };
+export const shortRuns: Readonly<Record<string, string>> = {
+  BUN_JSC_useFTLJIT: "0",
+  BUN_JSC_thresholdForJITAfterWarmUp: "2000",
+};
 
 /** Programs of Debian packages that unit tests call. */
 export const unitPrograms: readonly string[] = [

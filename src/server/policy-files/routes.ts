@@ -26,12 +26,15 @@ const mayName = ({ org }: OrganizationCall) => org.role !== "member";
 
 /** An administrator who names the signers would take the organization from its owners: no owner could replace them. */
 async function requireOwner(tx: Transaction, call: OrganizationCall): Promise<void> {
-  await requireRole(tx, call.org.id, actorOf(call), "owner").catch((cause: unknown) => {
+  try {
+    await requireRole(tx, call.org.id, actorOf(call), "owner");
+  } catch (cause) {
+    if (!(cause instanceof AppError && cause.code === "permission_denied")) throw cause;
     throw new AppError("permission_denied", "Only an owner can publish the first seal of an organization.", {
       cause,
       hint: "Sign in as an owner, not with a service token. Administrators publish later seals, which its signers have signed.",
     });
-  });
+  }
 }
 
 export const policyHandlers = (services: Services): Handlers<typeof policyApi> => {
