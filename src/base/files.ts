@@ -29,8 +29,7 @@ export function writeNewFile(
   path: string,
   content: string | Uint8Array,
   mode: number,
-  owner?: FileOwner,
-  isLasting = true,
+  { owner, isLasting = true }: WriteOptions = {},
 ): void {
   const fd = createFileFor(path, mode, owner);
   using _ = defer(() => closeSync(fd));
@@ -40,6 +39,12 @@ export function writeNewFile(
 }
 
 export type FileOwner = { uid: number; gid: number };
+
+type WriteOptions = {
+  owner?: FileOwner | undefined;
+  /** False: the file does not matter after the next boot, so it is not synced. */
+  isLasting?: boolean;
+};
 
 /**
  * Creates an empty file with exactly this mode, and returns it open for writing. Fails if it exists. What root creates
@@ -62,15 +67,14 @@ export function writeFileAtomic(
   path: string,
   content: string | Uint8Array,
   mode: number,
-  owner?: FileOwner,
-  isLasting = true,
+  options: WriteOptions = {},
 ): void {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
     rmSync(temporary, { force: true });
-    writeNewFile(temporary, content, mode, owner, isLasting);
+    writeNewFile(temporary, content, mode, options);
     rename(temporary, path);
-    if (isLasting) syncDirectory(dirname(path));
+    if (options.isLasting !== false) syncDirectory(dirname(path));
   } catch (error) {
     rmSync(temporary, { force: true });
     throw fromSystemError(`write ${path}`, error);
@@ -79,7 +83,7 @@ export function writeFileAtomic(
 
 /** Like writeFileAtomic, without the syncs: for files that do not matter after the next boot. */
 export function writeFileUntilBoot(path: string, content: string, mode: number): void {
-  writeFileAtomic(path, content, mode, undefined, false);
+  writeFileAtomic(path, content, mode, { isLasting: false });
 }
 
 /**

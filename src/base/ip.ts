@@ -49,7 +49,8 @@ function parseUsual(text: string): Address | undefined {
 
 /** 4 or 16 bytes in network order. */
 export function addressFromBytes(bytes: ArrayLike<number>): Address {
-  const value = Array.from(bytes).reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+  let value = 0n;
+  for (const byte of Array.from(bytes)) value = (value << 8n) | BigInt(byte);
   return { family: bytes.length === 4 ? 4 : 6, value };
 }
 

@@ -19,9 +19,9 @@ export function listOf(value: YamlValue | undefined): YamlValue[] {
 
 /** The value at a path such as "listen.port". */
 export function valueAt(map: YamlMap, path: string): YamlValue | undefined {
-  return path
-    .split(".")
-    .reduce<YamlValue | undefined>((value, key) => (isMap(value) ? value[key] : undefined), map);
+  let value: YamlValue | undefined = map;
+  for (const key of path.split(".")) value = isMap(value) ? value[key] : undefined;
+  return value;
 }
 
 /** A copy of `base` with the values of `patch`. Maps are merged, and everything else is replaced. */

@@ -21,13 +21,13 @@ export type Table = {
 const escapes: Record<Mark, string> = { good: "32", bad: "31", wait: "33", faint: "2" };
 
 /** `width`: of the terminal; undefined: as wide as the text. */
-export type Look = { width: number | undefined; color: boolean };
+export type TextStyle = { width: number | undefined; color: boolean };
 
 /** Facts of one thing: a name and a value on each line. */
 export type Facts = readonly (readonly [name: string, value: Cell])[];
 
 /** Values begin in one column, and stay there where they need more lines. */
-export function renderFacts(facts: Facts, { width, color }: Look): string {
+export function renderFacts(facts: Facts, { width, color }: TextStyle): string {
   const indent = Math.max(0, ...facts.map(([name]) => name.length)) + gap.length;
   const room = width === undefined ? Infinity : Math.max(narrowest, width - indent);
   return facts
@@ -51,7 +51,7 @@ function wrap(text: string, room: number): string[] {
   return lines;
 }
 
-export function renderTable({ columns, rows }: Table, { width, color }: Look): string {
+export function renderTable({ columns, rows }: Table, { width, color }: TextStyle): string {
   const lines = [columns, ...rows].map((cells) => columns.map((_, at) => textOf(cells[at] ?? "-")));
   const natural = columns.map((_, at) => Math.max(...lines.map((line) => Bun.stringWidth(line[at] ?? ""))));
   const widths = fit(natural, width);

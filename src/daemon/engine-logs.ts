@@ -34,7 +34,7 @@ export function rotateLog(path: string, log: Log, maxBytes = maxLogBytes): boole
   const copy = `${path}.1.tmp`;
   try {
     rmSync(copy, { force: true });
-    writeNewFile(copy, endOf(path, size, maxBytes), stat.mode & 0o777, undefined, false);
+    writeNewFile(copy, endOf(path, size, maxBytes), stat.mode & 0o777, { isLasting: false });
     renameSync(copy, `${path}.1`);
   } catch (error) {
     rmSync(copy, { force: true });

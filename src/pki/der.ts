@@ -62,8 +62,10 @@ export class DerWriter {
     let length = 1;
     for (let rest = value; rest >= 0x80; rest = Math.floor(rest / 256)) length++;
     this.#reserve(length);
-    for (let at = this.#at + length - 1, rest = value; at >= this.#at; at--, rest = Math.floor(rest / 256)) {
+    let rest = value;
+    for (let at = this.#at + length - 1; at >= this.#at; at--) {
       this.#bytes[at] = rest % 256;
+      rest = Math.floor(rest / 256);
     }
     this.#at += length;
     this.close(start);

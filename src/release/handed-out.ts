@@ -140,11 +140,13 @@ export function agingOf(places: ReleasePlaces, publicUrl: string, nowMs: number)
 
 /** The install script with these values. */
 export function fillInstallScript(values: InstallValues): string {
-  return Object.entries(values).reduce((script, [name, value]) => {
+  let script = template;
+  for (const [name, value] of Object.entries(values)) {
     const line = new RegExp(`^${name}=$`, "m");
     if (!line.test(script)) throw new AppError("failed", `The install script has no line ${name}=`);
-    return script.replace(line, () => `${name}='${value.replaceAll("'", "'\\''")}'`);
-  }, template);
+    script = script.replace(line, () => `${name}='${value.replaceAll("'", "'\\''")}'`);
+  }
+  return script;
 }
 
 /** The script that installs the release from this control plane, and the line that runs it on a new machine, as root. */

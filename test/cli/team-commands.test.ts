@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { planUnit } from "../../src/cli/node/organization-command.ts";
-import { isStopped, setStopped } from "../../src/node/files/stopped.ts";
+import { isStopped, markStopped } from "../../src/node/files/stopped.ts";
 import { renderPlan } from "../../src/base/plan.ts";
 import { refuseRevoked, startsWhenRestored, writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
 import { openState } from "../../src/daemon/state.ts";
@@ -45,7 +45,7 @@ async function plan(verb: "start" | "stop" | "restart"): Promise<string[]> {
 test("plans name the file that stores a stop, and what systemd is asked", async () => {
   expect(await plan("stop")).toEqual(["stopped (0644) created", `disable --now ${unit}`]);
   expect(await plan("start")).toEqual([`enable ${unit}`, `start ${unit}`]);
-  setStopped(organization.directory, true);
+  markStopped(organization.directory);
   expect(await plan("stop")).toEqual([`disable --now ${unit}`]);
   expect(await plan("restart")).toEqual(["stopped (0644) removed", `enable ${unit}`, `restart ${unit}`]);
   revoke();

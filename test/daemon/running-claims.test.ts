@@ -9,7 +9,7 @@ import { startEnrolled } from "../../src/cli/join/registration.ts";
 import type { Context } from "../../src/cli/command.ts";
 import { findEngineProcess } from "../../src/node/engine/engine-process.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
-import { isStopped, setStopped } from "../../src/node/files/stopped.ts";
+import { isStopped, markStopped, unmarkStopped } from "../../src/node/files/stopped.ts";
 import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../support/node.ts";
 import { rejection } from "../pki/thrown.ts";
 import { until } from "../support/until.ts";
@@ -46,7 +46,7 @@ test.if(hasEngine)(
     await using world = await makeNodeWorld();
     const acme = await world.register();
     const beta = await registerBeta(world);
-    setStopped(beta.directory, true);
+    markStopped(beta.directory);
     const why = "beta cannot run beside acme: their networks 10.77.0.0/16 and 10.77.0.0/16 overlap";
     {
       await using _ = await runEngine(acme);
@@ -93,7 +93,7 @@ test.if(hasEngine)("a registration beside such an organization stays valid, and 
   expect(error.code).toBe("collision");
   expect(isStopped(beta.directory)).toBe(true);
   // One that runs already is not stopped by a second registration.
-  setStopped(beta.directory, false);
+  unmarkStopped(beta.directory);
   {
     await using _ = await runEngine(beta);
     for (const { slug, directory } of [acme, beta]) {

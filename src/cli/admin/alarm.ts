@@ -1,11 +1,13 @@
 // `agent admin alarm …`: what is wrong in an organization, and whether webhooks tell it.
 
+import type { AnswerOf } from "../../api/endpoint.ts";
 import { request } from "../../api/request.ts";
 import { alarmsApi } from "../../api/webhooks.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { Implementation } from "../command.ts";
+import type { Mark } from "../table.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { read, write } from "./api.ts";
 import { isNumber } from "./lookup.ts";
@@ -33,13 +35,20 @@ export const list: Implementation = {
           each.id,
           each.since,
           each.ended_at,
-          { text: each.title, mark: each.ended_at !== null ? "good" : each.urgent ? "bad" : "wait" },
+          { text: each.title, mark: markOf(each) },
         ]),
         none: `Nothing is wrong in ${slug}.`,
       },
     );
   },
 };
+
+type Alarm = AnswerOf<typeof alarmsApi.list>[number];
+
+function markOf({ ended_at: endedAt, urgent }: Alarm): Mark {
+  if (endedAt !== null) return "good";
+  return urgent ? "bad" : "wait";
+}
 
 export const show: Implementation = {
   args: {

@@ -54,24 +54,24 @@ export async function read<T>(context: Context, work: (api: Api) => Promise<T>):
 
 /**
  * Sends the change that `prepare` returns, and returns its answer. With --dry-run it prints the plan instead and returns
- * undefined. `begins`: the local data may be created.
+ * undefined. `mayCreateData`: the local data may be created.
  */
 export async function write<T>(
   context: Context,
   prepare: (api: Api) => Prepared<T> | Promise<Prepared<T>>,
-  options?: { begins?: boolean },
+  options?: { mayCreateData?: boolean },
 ): Promise<Written<T> | undefined>;
 export async function write(
   context: Context,
   prepare: (api: Api) => Prepared<unknown> | Promise<Prepared<unknown>>,
-  { begins = false } = {},
+  { mayCreateData = false } = {},
 ): Promise<unknown> {
   const { settings } = context;
   const target = await chooseTarget(context);
-  if (settings.dryRun) return plan(context, target, prepare, begins);
-  if (target.kind === "local" && !begins) await requireLocalData(context, target.options);
+  if (settings.dryRun) return plan(context, target, prepare, mayCreateData);
+  if (target.kind === "local" && !mayCreateData) await requireLocalData(context, target.options);
   sayTarget(target, context);
-  return withSender(context, target, { begins }, async (send) => {
+  return withSender(context, target, { mayCreateData }, async (send) => {
     const { effect: _, heard, ...change } = await prepare(apiOf(send));
     const { body, headers } = await send(change);
     heard?.(headers);
@@ -96,13 +96,13 @@ async function plan(
   context: Context,
   target: Target,
   prepare: (api: Api) => Prepared<unknown> | Promise<Prepared<unknown>>,
-  begins: boolean,
+  mayCreateData: boolean,
 ): Promise<undefined> {
   const { planData, hasData } = await import("../../server/store/data-directory.ts");
   const isLocal = target.kind === "local";
   const steps: Step[] = isLocal ? planData(target.options, context.system) : [];
   // Without data there is nothing to read.
-  if (!(isLocal && begins && !hasData(target.options))) {
+  if (!(isLocal && mayCreateData && !hasData(target.options))) {
     await withSender(context, target, {}, async (send) => {
       const api = apiOf(send);
       const change = await prepare(api);
@@ -152,7 +152,7 @@ function answered<T>({ body, status }: Answer<T>): T {
 export async function withSender<T>(
   context: Context,
   target: Target,
-  { begins = false },
+  { mayCreateData = false },
   work: (send: Sender) => Promise<T>,
 ): Promise<T> {
   const { system, log } = context;
@@ -168,7 +168,7 @@ export async function withSender<T>(
     };
   if (target.kind === "local") {
     const { asOperator } = await import("../../server/operator.ts");
-    if (!begins) await requireLocalData(context, target.options);
+    if (!mayCreateData) await requireLocalData(context, target.options);
     return asOperator(target.options, { system, log }, (fetch) =>
       work(explained(makeClient({ base: "http://localhost", system: { ...system, fetch } }))),
     );

@@ -72,15 +72,18 @@ function actionOf(values: Values): "start" | (typeof rotationActions)[number] {
   return action ?? "start";
 }
 
-function print({ output }: Context, shown: AnswerOf<typeof authoritiesApi.retrieve>): void {
+type Shown = AnswerOf<typeof authoritiesApi.retrieve>;
+
+function stateOf({ trusted, offline, state }: Shown["cas"][number]): Cell {
+  if (!trusted) return { text: `${state}, not trusted`, mark: "faint" };
+  return offline ? "offline" : state;
+}
+
+function print({ output }: Context, shown: Shown): void {
   const { cas, rotation, blocklist } = shown;
   const rows = cas.map((ca): Cell[] => [
     ca.kind,
-    ca.offline && ca.trusted
-      ? "offline"
-      : ca.trusted
-        ? ca.state
-        : { text: `${ca.state}, not trusted`, mark: "faint" },
+    stateOf(ca),
     Date.parse(ca.not_after) <= Date.now() ? { text: `${ca.not_after}, expired`, mark: "bad" } : ca.not_after,
     ca.fingerprint,
   ]);

@@ -10,18 +10,18 @@ import type { Context } from "../command.ts";
 import { readDataOptions } from "../server/server-flags.ts";
 import { chooseTarget, nameOfLocal, requireLocalData, sayTarget, type LocalTarget } from "./target.ts";
 
-/** Runs `work` on the data that the flags name, whether `serve` runs or not. `begins`: may create the data. `writes`: names the target. */
+/** Runs `work` on the data that the flags name, whether `serve` runs or not. `mayCreateData`: may create the data. `writes`: names the target. */
 export async function onData<T>(
   context: Context,
   work: (admin: Admin) => Promise<T>,
-  { begins = false, writes = false } = {},
+  { mayCreateData = false, writes = false } = {},
 ): Promise<T> {
   const { system, settings } = context;
   const { withAdmin } = await import("../../server/admin.ts");
-  const target = await requireLocalTarget(context, begins);
+  const target = await requireLocalTarget(context, mayCreateData);
   // A plan must not create the data that it reads.
-  if (!begins || settings.dryRun) await requireLocalData(context, target.options);
-  if ((begins || writes) && !settings.dryRun) sayTarget(target, context);
+  if (!mayCreateData || settings.dryRun) await requireLocalData(context, target.options);
+  if ((mayCreateData || writes) && !settings.dryRun) sayTarget(target, context);
   return withAdmin(target.options, system, work);
 }
 
@@ -39,7 +39,7 @@ export async function onOrganization<T>(
  * Throws if a flag names a control plane on another machine, or if a profile does and there is no data here. With data here,
  * the profile's control plane is probably this one.
  */
-export async function requireLocalTarget(context: Context, begins = false): Promise<LocalTarget> {
+export async function requireLocalTarget(context: Context, mayCreateData = false): Promise<LocalTarget> {
   const { values, system } = context;
   const named = values.text("api-base") ?? values.text("profile");
   // A profile without a session counts too: the command would not work with it either.
@@ -48,7 +48,7 @@ export async function requireLocalTarget(context: Context, begins = false): Prom
   if (target.kind === "local") return target;
   const { hasData } = await import("../../server/store/data-directory.ts");
   const options = await readDataOptions(values, system);
-  if (begins || !hasData(options)) throw onlyLocal(target.name);
+  if (mayCreateData || !hasData(options)) throw onlyLocal(target.name);
   return { kind: "local", options, name: nameOfLocal(options), isSurprising: true };
 }
 
@@ -59,18 +59,18 @@ function onlyLocal(target: string): AppError {
 }
 
 /**
- * With --dry-run: prints what would change (the database, and `more`), and returns true. `begins`: the command may create
+ * With --dry-run: prints what would change (the database, and `more`), and returns true. `mayCreateData`: the command may create
  * the data.
  */
 export async function onlyPlanned(
   context: Context,
-  { begins = false, more = [] }: { begins?: boolean; more?: readonly Step[] } = {},
+  { mayCreateData = false, more = [] }: { mayCreateData?: boolean; more?: readonly Step[] } = {},
 ): Promise<boolean> {
   const { settings, system, output } = context;
   if (!settings.dryRun) return false;
   const { planData } = await import("../../server/store/data-directory.ts");
-  const { options } = await requireLocalTarget(context, begins);
-  if (!begins) await requireLocalData(context, options);
+  const { options } = await requireLocalTarget(context, mayCreateData);
+  if (!mayCreateData) await requireLocalData(context, options);
   output.plan([...planData(options, system), ...more]);
   return true;
 }

@@ -98,12 +98,12 @@ export const importing: Implementation = {
     };
     const repeated = ["admin", "import", slug, directory];
     const done = await confirmable(values, repeated, ["network", "owner"], () =>
-      onData(context, (admin) => importNetwork(admin, slug, directory, options), { begins: true }),
+      onData(context, (admin) => importNetwork(admin, slug, directory, options), { mayCreateData: true }),
     );
     const plan = "plan" in done ? done.plan : done;
     for (const note of plan.notes) output.say(note);
     for (const line of keyLines(plan.keys)) output.say(line);
-    if (!("plan" in done)) return void (await onlyPlanned(context, { begins: true }));
+    if (!("plan" in done)) return void (await onlyPlanned(context, { mayCreateData: true }));
     const { network, network6, certificateVersion, hosts, blocklist, notes, keys } = plan;
     const nodes = hosts.map((host) => ({
       name: host.name,

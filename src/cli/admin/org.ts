@@ -54,7 +54,7 @@ export const create: Implementation = {
     const words = ["admin", "org", "create", body.slug];
     const flags = ["network", "network6", "name", "certificate-version", "owner"];
     const org = await confirmable(values, words, flags, () =>
-      write(context, () => request(organizationsApi.create, {}, body), { begins: true }),
+      write(context, () => request(organizationsApi.create, {}, body), { mayCreateData: true }),
     );
     if (org === undefined) return;
     output.result(org, `Created organization ${org.slug} (${org.network})\n`);

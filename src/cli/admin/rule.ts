@@ -286,13 +286,6 @@ async function openedBy(
   const network = networkOfGroup(String(reached["group"]));
   if (network !== undefined)
     return nodes.filter(({ subnets }) => subnets.includes(network)).map(({ name }) => `${name}: ${network}`);
-  const named = nodes.find(({ id }) => id === reached["node"]);
-  const word =
-    "any" in reached
-      ? "any"
-      : "node" in reached
-        ? `node:${named?.name}`
-        : `group:${String(reached["group"])}`;
   const routers = nodes.map(
     ({ name, subnets, groups, owner_id: ownerId = null, owner_groups: ownerGroups = [] }) => ({
       name,
@@ -303,7 +296,14 @@ async function openedBy(
       ],
     }),
   );
-  return networksBehind([word], routers, Infinity);
+  return networksBehind([targetWord(reached, nodes)], routers, Infinity);
+}
+
+/** A side of a rule as networksBehind reads it. */
+function targetWord(side: Rule["peer"], nodes: readonly { id: number; name: string }[]): string {
+  if ("any" in side) return "any";
+  if ("node" in side) return `node:${nodes.find(({ id }) => id === side["node"])?.name}`;
+  return `group:${String(side["group"])}`;
 }
 
 /** Says plainly whether a rule means the network behind a node. */

@@ -121,7 +121,7 @@ export async function startEnrolled(
 /** Services start all that is not stopped, so an organization that cannot run beside another one is stopped first. */
 async function holdBack(slug: string, { settings, log }: Context): Promise<AppError | undefined> {
   const { refuseBesideRunning } = await import("../../daemon/running-claims.ts");
-  const { isStopped, setStopped } = await import("../../node/files/stopped.ts");
+  const { isStopped, markStopped } = await import("../../node/files/stopped.ts");
   const { findEngineProcess } = await import("../../node/engine/engine-process.ts");
   const directory = join(settings.configRoot, slug);
   // An organization that runs is not new: its user decides whether it stays, also after a reboot.
@@ -132,7 +132,7 @@ async function holdBack(slug: string, { settings, log }: Context): Promise<AppEr
     return undefined;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "collision") throw error;
-    setStopped(directory, true);
+    markStopped(directory);
     return error;
   }
 }

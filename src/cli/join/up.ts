@@ -193,7 +193,7 @@ async function startAll(context: Context): Promise<number> {
   if (settings.dryRun) return planAll("start", organizations, context, allow.plan);
   allow.write();
   const { examineJoined } = await import("./examine-joined.ts");
-  const { worst, worstStatus } = await import("../node/organizations.ts");
+  const { reportFailures, worstStatus } = await import("../node/organizations.ts");
   const { done, results } = await changeAll("start", organizations, context);
   const isOffer = context.values.text("advertise") !== undefined;
   if (isOffer)
@@ -203,7 +203,7 @@ async function startAll(context: Context): Promise<number> {
     );
   const joined = [];
   for (const each of done) joined.push(await examineJoined(each, context));
-  const status = worst(results, organizations, output);
+  const status = reportFailures(results, organizations, output);
   output.result(
     { organizations: joined.map(({ object }) => object) },
     joined.map(({ text }) => text).join(""),
@@ -215,9 +215,9 @@ async function stopAll(context: Context): Promise<number> {
   const { settings, output } = context;
   const organizations = await chooseAll(context);
   if (settings.dryRun) return planAll("stop", organizations, context);
-  const { worst } = await import("../node/organizations.ts");
+  const { reportFailures } = await import("../node/organizations.ts");
   const { done, results } = await changeAll("stop", organizations, context);
-  const status = worst(results, organizations, output);
+  const status = reportFailures(results, organizations, output);
   for (const each of done) await endEphemeral(each, context);
   const slugs = done.map(({ slug }) => slug);
   output.result({ stopped: slugs }, slugs.map((slug) => `${slug} is stopped\n`).join(""));

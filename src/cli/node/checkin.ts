@@ -5,7 +5,7 @@ import { fromSystemError } from "../../base/errors.ts";
 import type { Chosen } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
 import { errorBody, type ErrorBody } from "../error-body.ts";
-import { chosenSlug, organizationFlags, worst } from "./organizations.ts";
+import { chosenSlug, organizationFlags, reportFailures } from "./organizations.ts";
 
 export const command: Implementation = {
   args: organizationFlags,
@@ -23,7 +23,7 @@ export const command: Implementation = {
     const versionOf = rememberVersions(context.system);
     const chosen = chooseEach(settings.configRoot, slug);
     const results = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
-    const status = worst(results, chosen, output, output.json);
+    const status = reportFailures(results, chosen, output, { isListed: output.json });
     const organizations = results.map((each, at) =>
       each.status === "fulfilled" ? each.value : failureOf(chosen[at]?.slug ?? "", each.reason),
     );

@@ -115,10 +115,10 @@ async function organizations(configRoot: string, slug: string | undefined) {
 /** The named one; else the one that has an exit in use, or the only one with exits. */
 async function chooseOrganization({ settings, values }: Context, isOff: boolean): Promise<Organization> {
   const all = await organizations(settings.configRoot, values.text("org-slug"));
-  const [only, second] =
-    all.length === 1
-      ? all
-      : all.filter(({ word, organization: { config } }) => (isOff ? word : config.exits) !== undefined);
+  const candidates = all.filter(
+    ({ word, organization: { config } }) => (isOff ? word : config.exits) !== undefined,
+  );
+  const [only, second] = all.length === 1 ? all : candidates;
   if (only !== undefined && second === undefined) return only.organization;
   if (only === undefined)
     throw new AppError(
@@ -215,13 +215,14 @@ async function untilUsed({ directory, slug }: Organization, { system, output }: 
     await system.sleep(200);
     state = presentExitState(directory);
   }
-  const name = state?.name ?? "";
-  const text =
-    state === undefined
-      ? `It takes effect when the overlay of ${slug} runs: \`${run} start ${slug}\``
-      : state.state === "used"
-        ? `Packets for the internet take the exit ${name}`
-        : `${name === "" ? "The exit" : name}: ${words[state.state]}`;
-  output.result({ team: slug, ...state }, `${text}\n`);
+  output.result({ team: slug, ...state }, `${outcomeText(slug, state)}\n`);
   return state?.state === "used" ? 0 : 1;
+}
+
+function outcomeText(slug: string, state: ExitState | undefined): string {
+  if (state === undefined)
+    return `It takes effect when the overlay of ${slug} runs: \`${run} start ${slug}\``;
+  const { name = "" } = state;
+  if (state.state === "used") return `Packets for the internet take the exit ${name}`;
+  return `${name === "" ? "The exit" : name}: ${words[state.state]}`;
 }

@@ -6,7 +6,7 @@ import type { Context, Implementation } from "../command.ts";
 import { printable } from "../../base/log.ts";
 import { jsonLine } from "../output.ts";
 import { daemonAddress } from "./daemon-address.ts";
-import { worst } from "./organizations.ts";
+import { reportFailures } from "./organizations.ts";
 
 export const command: Implementation = {
   args: {
@@ -46,7 +46,7 @@ export const command: Implementation = {
       }),
     );
     const results = await Promise.allSettled(work);
-    const status = worst(results, reached, output);
+    const status = reportFailures(results, reached, output);
     if (range.follow) return status;
     const printed = logs.flatMap(({ team: slug, lines }) =>
       lines.map((line) => shown(context, slug, text(line), organizations.length > 1)),

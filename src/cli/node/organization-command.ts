@@ -176,9 +176,9 @@ async function throughSystemd(verb: UnitVerb, organization: Organization, contex
 }
 
 async function stopUnit(directory: string, engine: SystemdEngine): Promise<void> {
-  const { setStopped } = await import("../../node/files/stopped.ts");
+  const { markStopped } = await import("../../node/files/stopped.ts");
   // First, so that neither a restore nor a reboot starts the unit after a kill of this command.
-  setStopped(directory, true);
+  markStopped(directory);
   await engine.disable();
 }
 
@@ -189,10 +189,10 @@ async function startUnit(
   engine: SystemdEngine,
 ): Promise<void> {
   const { slug, directory } = organization;
-  const { setStopped } = await import("../../node/files/stopped.ts");
+  const { unmarkStopped } = await import("../../node/files/stopped.ts");
   const { forgetWasStopped, refuseRevoked, startsWhenRestored } =
     await import("../../node/files/revoked-notes.ts");
-  setStopped(directory, false);
+  unmarkStopped(directory);
   forgetWasStopped(directory);
   await engine.enable();
   refuseRevoked(organization, startsWhenRestored);

@@ -19,23 +19,26 @@ export function chosenSlug(values: Values): string | undefined {
 }
 
 /**
- * Throws the failure of a single organization, and prints those of several. The worst status wins: 7, then 6, then the
- * highest. `isListed`: the result of the command holds the failures, so it has the same shape with one organization.
+ * Returns the exit status of a command on these organizations. Throws the failure of a single organization, and prints
+ * those of several. `results` has the order of `chosen`. `isListed`: the result of the command holds the failures, so it
+ * has the same shape with one organization.
  */
-export function worst(
+export function reportFailures(
   results: readonly PromiseSettledResult<unknown>[],
   chosen: readonly { slug: string }[],
   output: CommandOutput,
-  isListed = false,
+  { isListed = false } = {},
 ): number {
-  const failures = results.flatMap((each, at): [unknown, string][] =>
-    each.status === "rejected" ? [[each.reason, chosen[at]?.slug ?? ""]] : [],
+  const failures = results.flatMap((each, at) =>
+    each.status === "rejected" ? [{ error: each.reason as unknown, slug: chosen[at]?.slug ?? "" }] : [],
   );
-  if (!isListed && chosen.length === 1 && failures[0] !== undefined) throw failures[0][0];
-  for (const [error, slug] of failures) output.say(`${slug}: ${clean(messageOf(error))}`);
-  return worstStatus(failures.map(([error]) => (error instanceof AppError ? error.exitStatus : 1)));
+  const [first] = failures;
+  if (!isListed && chosen.length === 1 && first !== undefined) throw first.error;
+  for (const { error, slug } of failures) output.say(`${slug}: ${clean(messageOf(error))}`);
+  return worstStatus(failures.map(({ error }) => (error instanceof AppError ? error.exitStatus : 1)));
 }
 
+/** 7 (revoked) wins, then 6 (control plane unreachable), then the highest; 0 without a failure. */
 export function worstStatus(statuses: readonly number[]): number {
   return [7, 6].find((each) => statuses.includes(each)) ?? Math.max(0, ...statuses);
 }

@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
-import { worst } from "./organizations.ts";
+import { reportFailures } from "./organizations.ts";
 
 /** These change all the time. */
 const measured = /"(age_s|rtt_ms|loss)":[\d.]+,?/g;
@@ -35,7 +35,7 @@ async function readReport({ system, settings, words, output }: Context) {
   const chosen = chooseSlugs(settings.configRoot, words[0]);
   const deps = { address: daemonAddress(settings), settings };
   const results = await Promise.allSettled(chosen.map((each) => readPeers(each, undefined, deps, system)));
-  const status = worst(
+  const status = reportFailures(
     results,
     chosen.map((slug) => ({ slug })),
     output,

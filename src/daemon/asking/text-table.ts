@@ -5,10 +5,8 @@ import { cutTo, fit, gap } from "../../base/columns.ts";
 
 /** Lines with aligned columns; the first row is the head. `width`: of the terminal; undefined: as wide as the text. */
 export function textTable(rows: readonly (readonly string[])[], width?: number): string[] {
-  const natural =
-    rows[0]?.map((_, at) =>
-      rows.reduce((widest, cells) => Math.max(widest, Bun.stringWidth(cells[at] ?? "")), 0),
-    ) ?? [];
+  const [head = []] = rows;
+  const natural = head.map((_, at) => Math.max(...rows.map((cells) => Bun.stringWidth(cells[at] ?? ""))));
   const widths = fit(natural, width);
   return rows.map((cells) =>
     cells

@@ -69,7 +69,7 @@ export async function applyCertificates(
       throw error;
     }
     reached = true;
-    await switchOrRollBack(directory, name, restart, control);
+    await switchOrRollBack(directory, name, { restart }, control);
     log.warn("The new configuration is refused; its certificates are used with the previous one", {
       team: slug,
     });

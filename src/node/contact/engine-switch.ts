@@ -39,7 +39,10 @@ export async function testText(
 }
 
 /** Rejects with engine_failed if the engine does not run with the current generation. */
-export async function reloadOrRestart(control: EngineControl, restart: boolean): Promise<void> {
+export async function reloadOrRestart(
+  control: EngineControl,
+  { restart }: { restart: boolean },
+): Promise<void> {
   if (!(await control.running())) return;
   try {
     await (restart ? control.restart() : control.reload());
@@ -57,7 +60,7 @@ export async function reloadOrRestart(control: EngineControl, restart: boolean):
 export async function switchOrRollBack(
   directory: string,
   name: string,
-  restart: boolean,
+  { restart }: { restart: boolean },
   control: EngineControl,
 ): Promise<void> {
   const previous = currentGeneration(directory);
@@ -65,7 +68,7 @@ export async function switchOrRollBack(
   try {
     switchGeneration(directory, name);
     reached = true;
-    await reloadOrRestart(control, restart);
+    await reloadOrRestart(control, { restart });
   } catch (error) {
     if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, control);
     throw error;

@@ -2,7 +2,7 @@
 // would refuse, and what an enforced one keeps out (granted/sealed-config.ts, granted/sealed-files.ts).
 
 import * as v from "valibot";
-import { describeSeal, type LeftOut } from "../../engine/left-out.ts";
+import { describeSeal, type LeftOut, type SealSeen } from "../../engine/left-out.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import { plainRefused } from "../../protocol/seals/refused.ts";
@@ -56,15 +56,14 @@ export function compareWithSeal(
   const objections = [...refused, ...(held === undefined ? [] : objectionsOf(held.seal.state, said))];
   const seen = seenOf(taken, directory, objections);
   if (objections.length > 0 && !Bun.deepEquals(before, seen))
-    log.warn(
-      held === undefined
-        ? "No seal of the organization can be used"
-        : seen.enforced
-          ? "The seal of the organization keeps out what the control plane says"
-          : "The seal of the organization would refuse what the control plane says",
-      { team: slug, what: describeSeal(seen) },
-    );
+    log.warn(objectionText(held !== undefined, seen), { team: slug, what: describeSeal(seen) });
   return seen;
+}
+
+function objectionText(isHeld: boolean, { enforced }: Pick<SealSeen, "enforced">): string {
+  if (!isHeld) return "No seal of the organization can be used";
+  if (enforced === true) return "The seal of the organization keeps out what the control plane says";
+  return "The seal of the organization would refuse what the control plane says";
 }
 
 /** A configuration that cannot be rendered under the seal leaves the one in force as it is: `status` and `doctor` tell why. */

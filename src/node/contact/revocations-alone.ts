@@ -106,7 +106,7 @@ export async function applyRevocations(
       });
     } else if (!isApplied(directory)) {
       // A kill came between switch and reload. The changes since the engine's last reload are unknown.
-      await reloadOrRestart(control, true);
+      await reloadOrRestart(control, { restart: true });
       markApplied(directory);
     }
     return blocked.length === 0 ? "" : "; its revocations are in force";
@@ -133,7 +133,7 @@ async function switchBlocklist(
   );
   // No test: entries of a blocklist are 64 digits each, and a test may refuse even what the engine runs with now, for
   // example while a name cannot be resolved. All engines apply a blocklist by a reload.
-  await switchOrRollBack(directory, name, restart, control);
+  await switchOrRollBack(directory, name, { restart }, control);
 }
 
 function stateInForce(directory: string): SyncState {

@@ -147,7 +147,7 @@ async function applyPresent(
 ): Promise<SyncResult | undefined> {
   try {
     // A restart, because the changes since the engine's last reload are unknown.
-    await reloadOrRestart(control, true);
+    await reloadOrRestart(control, { restart: true });
     markApplied(directory);
     return undefined;
   } catch (error) {
@@ -264,7 +264,7 @@ async function apply(
   try {
     switchGeneration(directory, name);
     reached = true;
-    await reloadOrRestart(deps.control, restart);
+    await reloadOrRestart(deps.control, { restart });
   } catch (error) {
     deps.log.warn("The new configuration failed; rolling back to the previous one", {
       reason: messageOf(error),

@@ -37,7 +37,7 @@ import {
   removeTemporarySiblings,
   temporarySibling,
 } from "../files/replacement.ts";
-import { isStopped, setStopped } from "../files/stopped.ts";
+import { isStopped, markStopped } from "../files/stopped.ts";
 import { keepOrders } from "../files/orders.ts";
 import { salvageOrganization } from "../files/damaged-organization.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
@@ -155,7 +155,7 @@ async function takePlace(
   const commit = async () => {
     // With new keys this is another node: orders for the former one do not apply.
     if (!newKeys) keepOrders(directory, pending);
-    if (mode === "server" && isStopped(directory)) setStopped(pending, true);
+    if (mode === "server" && isStopped(directory)) markStopped(pending);
     // Directories of two nodes are not exchanged: after a kill the former keys would be taken for pending ones.
     putInPlace(pending, directory, newKeys ? () => false : undefined);
   };

@@ -82,11 +82,16 @@ async function examine(jws: string, organization: Organization, history: History
 
 /** Accepts any key of the copies if node-config.json is damaged. */
 async function verified(jws: string, organization: Organization): Promise<Order> {
-  const [first, ...others] = orderKeysOf(organization);
-  if (first === undefined)
-    throw new AppError("untrusted_answer", `No order key is known for "${organization.slug}"`);
   const { verifyOrder } = await import("../../pki/signed-messages.ts");
-  return others.reduce((found, key) => found.catch(() => verifyOrder(jws, key)), verifyOrder(jws, first));
+  let refusal: unknown = new AppError("untrusted_answer", `No order key is known for "${organization.slug}"`);
+  for (const key of orderKeysOf(organization)) {
+    try {
+      return await verifyOrder(jws, key);
+    } catch (error) {
+      refusal = error;
+    }
+  }
+  throw refusal;
 }
 
 /** Empty for a control plane that never sent one. */

@@ -1,6 +1,7 @@
 // What `status` shows of a registered organization, read from its files alone: name, address, end of the certificate.
 // Contacts no server and no engine.
 
+import { countOf } from "../../base/quantities.ts";
 import type { LeftOut, SealSeen } from "../../engine/left-out.ts";
 import type { DataPlane } from "./config/data-plane.ts";
 import { flowsShown, type FlowsShown } from "./flows-state.ts";
@@ -61,5 +62,5 @@ export function certificateWarning(
   const days = Math.floor((Date.parse(notAfter) - now) / 86_400_000);
   if (Number.isNaN(days) || days >= (ephemeral === true ? 0 : warnDays)) return undefined;
   if (days < 0) return "The certificate has expired";
-  return `The certificate ends ${days === 0 ? "within a day" : days === 1 ? "in 1 day" : `in ${days} days`}`;
+  return `The certificate ends ${days === 0 ? "within a day" : `in ${countOf(days, "day")}`}`;
 }

@@ -14,9 +14,12 @@ export function isStopped(directory: string): boolean {
   return existsSync(stoppedPath(directory));
 }
 
-export function setStopped(directory: string, stopped: boolean): void {
-  if (isStopped(directory) === stopped) return;
-  if (stopped) return writeFileAtomic(stoppedPath(directory), "", 0o644);
+export function markStopped(directory: string): void {
+  if (!isStopped(directory)) writeFileAtomic(stoppedPath(directory), "", 0o644);
+}
+
+export function unmarkStopped(directory: string): void {
+  if (!isStopped(directory)) return;
   removeTree(stoppedPath(directory));
   syncDirectory(directory);
 }

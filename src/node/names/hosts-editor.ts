@@ -86,7 +86,7 @@ function replace(path: string, text: string, found: BigIntStats): boolean {
   try {
     rmSync(temporary, { force: true });
     const owner = { uid: Number(found.uid), gid: Number(found.gid) };
-    writeNewFile(temporary, Buffer.from(text, "latin1"), Number(found.mode & 0o7777n), owner);
+    writeNewFile(temporary, Buffer.from(text, "latin1"), Number(found.mode & 0o7777n), { owner });
     const present = lstatSync(path, { bigint: true });
     if (present.ino !== found.ino || present.ctimeNs !== found.ctimeNs) {
       rmSync(temporary, { force: true });

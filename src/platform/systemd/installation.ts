@@ -96,10 +96,13 @@ export function systemdInstallation(
   changes.push(systemctl("enable", "--now", ...running));
   // check-auth starts these, where they are needed.
   const edges = servers(organizations).map(({ slug }) => edgeUnit(slug));
-  const stale = [...running, ...edges].filter((name) => {
-    const file = name.startsWith(`${brand.id}@`) ? templateUnit : edges.includes(name) ? edgeTemplate : name;
-    return changed.includes(file) && present.has(file);
-  });
+  const fileOf = (unit: string) => {
+    if (unit.startsWith(`${brand.id}@`)) return templateUnit;
+    return edges.includes(unit) ? edgeTemplate : unit;
+  };
+  const stale = [...running, ...edges].filter(
+    (unit) => changed.includes(fileOf(unit)) && present.has(fileOf(unit)),
+  );
   if (stale.length > 0) changes.push(systemctl("try-restart", ...stale));
   return changes;
 }

@@ -130,7 +130,9 @@ export function edgeService(places: UnitPlaces): string {
 /** The template with another engine, if it starts one of `former`. Keeps everything else, also an administrator's edits. */
 export function withEngine(template: string, former: readonly string[], engine: string): string {
   const line = (path: string) => `\nExecStart=${program(path)} -config `;
-  return former.reduce((text, path) => text.replace(line(path), () => line(engine)), template);
+  let text = template;
+  for (const path of former) text = text.replace(line(path), () => line(engine));
+  return text;
 }
 
 /** Checks all organizations in server mode. A run keeps its check-in open, to apply changes at once. */

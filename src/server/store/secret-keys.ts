@@ -106,5 +106,5 @@ function missing(path: string): AppError {
 export function writeSecretKeys(path: string, keys: readonly Uint8Array[]): void {
   const owner = statSync(path, { throwIfNoEntry: false }) ?? statSync(dirname(path));
   const lines = keys.map((key) => `${Buffer.from(key).toString("base64url")}\n`);
-  writeFileAtomic(path, lines.join(""), 0o600, owner);
+  writeFileAtomic(path, lines.join(""), 0o600, { owner });
 }

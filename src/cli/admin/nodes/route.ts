@@ -38,10 +38,15 @@ const rowsOf = (routes: readonly Route[]) =>
       each.metric,
       stateOf(each),
       each.behind,
-      each.masquerade === null ? null : each.masquerade ? "yes" : "no",
+      yesOrNo(each.masquerade),
       each.watch,
     ]),
   );
+
+function yesOrNo(value: boolean | null): string | null {
+  if (value === null) return null;
+  return value ? "yes" : "no";
+}
 
 export function stateOf({ approved, maintenance, online, offered, state, why }: Router): string {
   if (!approved) return "waits for approval";

@@ -71,12 +71,10 @@ rights over users, tokens, CAs and settings. It is printed once.`,
 };
 
 /** A list that the token may read. */
-const listFor = (scopes: readonly string[] | null | undefined) =>
-  scopes == null || scopes.some((each) => each === "nodes" || each === "read")
-    ? "node"
-    : scopes.includes("policy")
-      ? "rule"
-      : "webhook";
+function listFor(scopes: readonly string[] | null | undefined): "node" | "rule" | "webhook" {
+  if (scopes == null || scopes.includes("nodes") || scopes.includes("read")) return "node";
+  return scopes.includes("policy") ? "rule" : "webhook";
+}
 
 export const list: Implementation = {
   args: { ...orgArg, ...targetFlags },

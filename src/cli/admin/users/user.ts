@@ -63,7 +63,7 @@ export const create: Implementation = {
   examples: [`${brand.executable} admin user create ada@example.org --staff`],
   async run(context) {
     const body = { ...(await readLogin(context)), is_staff: context.values.on(userSettings.is_staff.flag) };
-    const user = await write(context, () => request(usersApi.create, {}, body), { begins: true });
+    const user = await write(context, () => request(usersApi.create, {}, body), { mayCreateData: true });
     if (user === undefined) return;
     context.output.result(user, `Created user ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
   },

@@ -194,16 +194,18 @@ export function whyUnusable(
 export async function endMapping(gateway: string, held: Held): Promise<void> {
   const client = await addressTowards(gateway);
   if (client === undefined) return;
-  const wanted = { ...held, client, external: 0, lifetimeS: 0 };
-  const ended =
-    held.by === "PCP"
-      ? exchange(gateway, pcpRequest(wanted), (bytes) => readPcp(bytes, wanted))
-      : held.by === "NAT-PMP"
-        ? exchange(gateway, pmpRequest(wanted), (bytes) => readPmp(bytes, wanted))
-        : held.control === undefined
-          ? undefined
-          : deleteMapping(gateway, held.control, held.external);
-  await ended?.catch(() => undefined);
+  const ending = async (): Promise<unknown> => {
+    const wanted = { ...held, client, external: 0, lifetimeS: 0 };
+    switch (held.by) {
+      case "PCP":
+        return exchange(gateway, pcpRequest(wanted), (bytes) => readPcp(bytes, wanted));
+      case "NAT-PMP":
+        return exchange(gateway, pmpRequest(wanted), (bytes) => readPmp(bytes, wanted));
+      case "UPnP":
+        return held.control && deleteMapping(gateway, held.control, held.external);
+    }
+  };
+  await ending().catch(() => undefined);
 }
 
 /** The plan of endMapping. */

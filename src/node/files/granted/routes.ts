@@ -308,9 +308,12 @@ function coverage(all: readonly Network[], family: 4 | 6): bigint {
 
 /** The networks on the internet, sorted by first address. */
 function inOrder(all: readonly Network[], family: 4 | 6): Network[] {
-  return all
-    .filter((each) => isCounted(each, family))
-    .sort(({ value: a }, { value: b }) => (a < b ? -1 : a > b ? 1 : 0));
+  return all.filter((each) => isCounted(each, family)).sort((a, b) => compareAddresses(a.value, b.value));
+}
+
+function compareAddresses(a: bigint, b: bigint): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
 }
 
 /** The number of addresses in at least one of these networks, which are sorted. */
