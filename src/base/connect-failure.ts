@@ -41,7 +41,7 @@ export async function trueFailure(
 async function whyOffline(address: string, port: string): Promise<unknown> {
   const host = address.includes(":") ? `[${address}]` : address;
   try {
-    // Nothing of the request is sent: only whether a connection is made matters.
+    // The request is not sent: only whether a connection is made matters.
     const signal = AbortSignal.timeout(askMs);
     await fetch(`http://${host}:${port}/`, { method: "HEAD", redirect: "manual", signal });
     return undefined;

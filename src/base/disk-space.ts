@@ -16,7 +16,7 @@ const fillingBytes = 2_000_000_000;
 
 const gravest: readonly DiskState[] = ["full", "filling", "ok"];
 
-/** Of the disks that hold these paths, the one in the worst state. */
+/** The disk in the worst state among those that hold these paths. */
 export function worstDisk(paths: readonly string[], stat?: (path: string) => Space): DiskSpace | undefined {
   const [worst] = paths
     .flatMap((path) => diskSpaceAt(path, stat) ?? [])

@@ -14,7 +14,7 @@ export const errorTable = {
   access_revoked: [7, 403],
   bad_configuration: [78, 400],
   foreign_files: [78, 400],
-  // As shells report a program that SIGINT ended.
+  // The status that shells report for a program that SIGINT ended.
   interrupted: [130, 503],
   busy: [1, 409],
   engine_missing: [1, 500],

@@ -161,7 +161,7 @@ export function removeTree(path: string): void {
   rmdirSync(path);
 }
 
-/** Not by rmSync: Bun reports a refusal there as EFAULT. */
+/** Uses unlinkSync, because Bun's rmSync reports a refusal as EFAULT. */
 function removeFile(path: string): void {
   try {
     unlinkSync(path);

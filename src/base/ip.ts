@@ -113,7 +113,7 @@ export function networksOverlap(a: Network, b: Network): boolean {
   return networkContains(a, b) || networkContains(b, a);
 }
 
-/** Those of the texts that are networks. */
+/** The networks among these texts; other texts are left out. */
 export const parseNetworks = (texts: readonly string[]): Network[] =>
   texts.flatMap((text) => parseNetwork(text) ?? []);
 

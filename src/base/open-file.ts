@@ -29,13 +29,13 @@ export function openPlain(path: string, access: Access = "read", mode = 0o600): 
   }
 }
 
-/** To sync it. */
+/** Opens a directory, so that it can be synced. */
 export function openDirectory(path: string): number {
   const { constants, openSync } = fs();
   return openSync(path, constants.O_RDONLY | constants.O_DIRECTORY);
 }
 
-/** For a file that a library or another program opens: throws like openPlain. A missing file passes. */
+/** Checks a file that a library or another program opens: throws like openPlain. A missing file passes. */
 export function refuseOddFile(path: string): void {
   const found = fs().statSync(path, { throwIfNoEntry: false });
   if (found !== undefined) refuseOdd(path, found);
@@ -75,7 +75,7 @@ export function appendText(path: string, text: string, mode: number): void {
   for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
 }
 
-/** From the present place to the end. The size of a file of /proc is 0, and another process may write. */
+/** Reads from the present position to the end. The size of a file of /proc is 0, and another process may write meanwhile. */
 export function readOpen(fd: number, path: string, maxBytes: number): Buffer {
   const { fstatSync, readSync } = fs();
   const { size } = fstatSync(fd);
@@ -97,7 +97,7 @@ function refuseOdd(path: string, found: Stats): void {
   });
 }
 
-/** For sentences: `a FIFO`. */
+/** The kind of a file in a sentence: `a FIFO`. */
 export function kindOf(found: Stats): string {
   if (found.isFile()) return "a file";
   if (found.isDirectory()) return "a directory";

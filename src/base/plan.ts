@@ -73,7 +73,7 @@ function compareLines(a: readonly string[], b: readonly string[], maxCells: numb
   ];
 }
 
-/** By the longest common subsequence. */
+/** Compares by the longest common subsequence. */
 function compareMiddle(a: readonly string[], b: readonly string[], maxCells: number): string[] {
   const width = b.length + 1;
   if (a.length * b.length > maxCells) return [...a.map((line) => `-${line}`), ...b.map((line) => `+${line}`)];

@@ -58,7 +58,7 @@ export async function askSecret(
 
 async function* characters(stdin: typeof process.stdin): AsyncGenerator<string, void> {
   const decoder = new TextDecoder();
-  // Not destroyed at the end: a command may ask again.
+  // The stream is not destroyed at the end, because a command may ask again.
   for await (const chunk of stdin.iterator({ destroyOnReturn: false })) {
     yield* typeof chunk === "string" ? chunk : decoder.decode(chunk, { stream: true });
   }

@@ -88,7 +88,7 @@ type Profiles = import("../node/files/profiles.ts").Profiles;
 type Profile = import("../node/files/profiles.ts").Profile;
 type Session = import("../node/files/profiles.ts").Session;
 
-/** From the flags, else from the profile of this name. */
+/** The profile by the flags, else the stored one of this name. */
 async function readProfile(
   context: Context,
   { current, profiles }: Profiles,

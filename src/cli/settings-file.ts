@@ -14,7 +14,7 @@ const Setting = v.union([word, v.number(), v.boolean(), v.pipe(v.array(word), v.
 type Setting = v.InferOutput<typeof Setting>;
 const SettingsFile = v.pipe(strictRecord(v.pipe(v.string(), v.maxLength(100)), Setting), v.maxEntries(100));
 
-/** With the values of the file that --config names. Throws bad_configuration with the file and the key. */
+/** Adds the values of the file that --config names. Throws bad_configuration with the file and the key. */
 export async function withSettingsFile(values: Values, args: Args): Promise<Values> {
   const path = values.text("config");
   if (path === undefined) return values;

@@ -117,7 +117,7 @@ export function findMeaning(words: readonly string[], names: readonly string[]):
   }
   const withFlag = makeFlagsOfCommands().get(noun);
   if (withFlag !== undefined) return [withFlag, "--help"];
-  // For a command that refused its words: only its first two words together may mean another command.
+  // A command refused its words: only its first two words together may mean another command.
   const isCommand = [1, 2, 3].some((count) => names.includes(words.slice(0, count).join(" ")));
   for (const count of isCommand ? [2] : [2, 1]) {
     if (own.length < count) continue;

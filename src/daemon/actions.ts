@@ -106,7 +106,7 @@ async function status({ request, deps }: Call): Promise<Reply> {
   return { message: summarize(statuses), teams: statuses, ...aboutDaemon(deps) };
 }
 
-/** With `peer`: only that peer, which is then probed for a minute. */
+/** All peers; with `peer` only that one, which is then probed for a minute. */
 async function peers({ request, deps }: Call): Promise<Reply> {
   const slug = slugOf(request);
   const { peers, reportsTunnels, engineVersion } = await deps.engines.peers(slug, request.peer);

@@ -90,7 +90,7 @@ export function makeGate(
   };
 }
 
-/** As in server mode: the package's engine, which is older, does not take the place of one whose file is gone. */
+/** The package's engine, which is older, does not replace one whose file is gone. Server mode does the same. */
 function refuseOlder(
   path: string,
   version: string,

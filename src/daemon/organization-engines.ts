@@ -72,7 +72,7 @@ export class OrganizationEngines {
   }
 
   peers(slug: string, peer?: string): Promise<PeersSeen> {
-    return this.#requireEngine(slug).health.lookAtPeers(peersMs, peer);
+    return this.#requireEngine(slug).health.readPeers(peersMs, peer);
   }
 
   pid(slug: string): number | undefined {

@@ -103,7 +103,7 @@ type Read = {
   facts: OrganizationFacts;
   metrics: string | undefined;
   problem: string | undefined;
-  /** In files of a directory whose time is not looked at. */
+  /** Not cached: these files are in a directory whose time is not compared. */
   flows?: () => OrganizationState["flows"];
 };
 

@@ -47,7 +47,7 @@ export async function planDaemon(settings: DaemonSettings, deps: Deps): Promise<
     files.push(planFile(copy, stopped, 0o600));
   const gate = makeGate(settings, deps.system, deps.log);
   const engines: Step[] = [];
-  // In order: the first organization keeps a port or network that the next one also needs.
+  // One after the other: the first organization keeps a port or network that the next one also needs.
   for (const slug of listOrganizations(settings.configRoot)) {
     const reportRefusal = (error: unknown) =>
       deps.say(`${slug}: its engine would not start: ${clean(messageOf(error))}`);

@@ -22,7 +22,7 @@ function stateRoot(path: string): string | undefined {
   return readTextIfThere(stateRootPath(path))?.trimEnd();
 }
 
-/** For the daemon, which holds the lock. Throws conflict if it is about another root that still has organizations. */
+/** Called by the daemon, which holds the lock. Throws conflict if the state is of another root that still has organizations. */
 export function claimState(path: string, configRoot: string, log: Pick<Log, "warn">): void {
   const root = stateRoot(path);
   if (root === configRoot) return;

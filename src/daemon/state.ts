@@ -24,7 +24,7 @@ export type StateStore = {
   putRecord(slug: string, record: OrganizationRecord): void;
   /** Atomic, also in a power cut. */
   putRecords(records: ReadonlyMap<string, OrganizationRecord>, active: string | undefined): void;
-  /** For an organization that is no longer registered. */
+  /** Called when an organization is no longer registered. */
   removeRecord(slug: string): void;
   active(): string | undefined;
   setActive(slug: string | undefined): void;
@@ -57,6 +57,7 @@ export function openState(path: string, log: StateLog, now: () => number): State
       throw storeError(error, path);
     }
   };
+  // A record that is missing here but in the copy of stopped organizations was lost: write it again.
   const load = (to: StateLog) =>
     new Map(read.all(`${recordPrefix}*`).flatMap(({ key, value }) => readRecord(key, value, to)));
   const copy = openStoppedCopy(path, log);
@@ -119,8 +120,8 @@ export function removeRecordWithoutDaemon(
   if (lock === undefined) return false;
   using _ = defer(() => lock.release());
   const store = openState(path, log, now);
+  using _closed = defer(() => store.close());
   store.removeRecord(slug);
-  store.close();
   return true;
 }
 
@@ -151,9 +152,8 @@ export function peekRecords(
       if (existsSync(path + suffix)) writeNewFile(copy + suffix, readBytes(path + suffix), 0o600);
     const damage = `${path} is damaged: the daemon would rename it and create a new one`;
     const store = openState(copy, { warn: log.warn, error: () => log.warn(damage) }, now);
-    const records = store.records();
-    store.close();
-    return records;
+    using _ = defer(() => store.close());
+    return store.records();
   } catch (error) {
     throw fromSystemError(`read a copy of ${path}`, error);
   } finally {

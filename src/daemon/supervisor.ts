@@ -86,7 +86,7 @@ export class Supervisor {
   #state: EngineState;
   #process: RunningProcess | undefined;
   #message: string | undefined;
-  /** By the log level that the engine runs with. A reload can change it. */
+  /** Whether the log level that the engine runs with hides readiness. A reload can change it. */
   #silent = false;
   /** The engine was adopted and writes to another log. */
   #logsElsewhere = false;
@@ -282,7 +282,7 @@ export class Supervisor {
       await waitUntilReady(tail, isWatched, { silent: this.#silent }, system);
     } catch (error) {
       if (!isWatched()) return;
-      // It is old enough to survive SIGHUP, so it counts as ready.
+      // The engine is old enough to survive SIGHUP, so it counts as ready.
       log.warn("An engine runs but does not report that it is active", {
         team: slug,
         reason: messageOf(error),

@@ -24,7 +24,7 @@ export const Cidr = v.pipe(
 const whole = (min: number, max: number) =>
   v.optional(v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max)));
 const yesOrNo = v.optional(v.boolean());
-/** With bounds, in milliseconds: engines divide by some times, and some make them allocate a slot for each tick. */
+/** A duration within bounds in ms: engines divide by some times, and allocate a slot for each tick of others. */
 const time = (minMs: number, maxMs: number, range: string) =>
   v.optional(
     v.pipe(

@@ -14,7 +14,7 @@ export function pinnedEngine(directory = "/etc/systemd/system"): string | undefi
       const found = flagIn(readText(`${directory}/${name}`), "overlay-binary");
       if (found !== undefined) return found;
     } catch {
-      // Not installed, or not readable: no engine is named.
+      // The unit is not installed or not readable: it names no engine.
     }
   }
   return undefined;
@@ -30,7 +30,7 @@ export function startedByUnits(
       const text = readText(`${directory}/${brand.id}@.service`);
       return text.includes(`\nExecStart=${program(path)} -config `);
     } catch {
-      // Not installed, or masked: the next one counts. No unit can start a path of Windows.
+      // The unit is not installed or masked: the next one counts. No unit can start a path of Windows.
     }
   }
   return false;

@@ -155,7 +155,7 @@ function readPairs(packed: Uint8Array): string[] {
   const networks: string[] = [];
   while (reader.pos < reader.len) {
     const number = reader.uint32();
-    // For an odd number of values, the reader throws here.
+    // The reader throws here if the number of values is odd.
     const mask = reader.uint32();
     const prefix = Math.clz32(~mask);
     if (maskOf(prefix) !== mask) throw badCertificate(`the mask 0x${mask.toString(16)} has holes`);

@@ -99,7 +99,7 @@ function signaturesOf({ text, signatures }: SignedSeal, signers: readonly Signer
     try {
       found.add(verifySshSignature(signature, message, sealNamespace, keys).blob.toString("base64"));
     } catch {
-      // By another signer; whether there are enough is decided above.
+      // Another signer made it; whether there are enough is decided above.
     }
   }
   return found;

@@ -12,7 +12,7 @@ export type SshKey = {
   /** Public key in OpenSSH's binary form: two keys are the same if these bytes are. */
   blob: Buffer;
   raw: Buffer;
-  /** Of a security key: what it signs for, usually `ssh:`. */
+  /** What a security key signs for, usually `ssh:`. */
   application: Buffer | undefined;
 };
 
@@ -32,7 +32,7 @@ export function parseSshKey(line: string): SshKey {
   });
 }
 
-/** As `ssh-keygen -l` shows it. */
+/** The fingerprint as `ssh-keygen -l` shows it. */
 export function sshFingerprint({ blob }: Pick<SshKey, "blob">): string {
   return `SHA256:${createHash("sha256").update(blob).digest("base64").replaceAll("=", "")}`;
 }

@@ -16,7 +16,7 @@ export const Claims = v.object({
   token_type: v.picklist(["access", "refresh", "docs", "device"]),
   user_id: v.pipe(foreignText(15), v.regex(/^\d{1,15}$/)),
   jti: v.pipe(foreignText(64), v.minLength(16)),
-  /** With milliseconds (RFC 7519 allows a fraction), to compare with the time when sessions were ended. */
+  /** Seconds with a fraction (RFC 7519 allows it), to compare with the time when sessions were ended. */
   iat: v.number(),
   exp: v.pipe(v.number(), v.integer()),
   family: v.optional(foreignText(255)),
@@ -90,7 +90,7 @@ async function verifyClaims(
   }
 }
 
-/** As jose refuses a claim: the token was issued, so it is no guess. */
+/** The error of jose for a refused claim. We issued this token, so it does not count as a guess. */
 function wrongType(claims: Claims): Error {
   return new errors.JWTClaimValidationFailed("another type", claims, "token_type", "check_failed");
 }

@@ -13,7 +13,7 @@ import { makeOwnDirectory } from "./own-directory.ts";
 export type Change =
   | { change: "file"; path: string; content: string; mode: number }
   | { change: "remove"; path: string }
-  /** Of the kernel, below /proc: it is written in its place. */
+  /** A setting of the kernel below /proc, which is written in place. */
   | { change: "setting"; path: string; content: string }
   | {
       change: "run";

@@ -19,6 +19,6 @@ export function browserOf({
   }
   const hasDisplay = env["DISPLAY"] !== undefined || env["WAYLAND_DISPLAY"] !== undefined;
   if (!hasDisplay || !existsSync(opener)) return undefined;
-  // In the background, and without our pipes: it may run as long as the browser.
+  // Start it in the background and without our pipes: it may run as long as the browser.
   return ["/bin/sh", "-c", `${opener} "$1" >/dev/null 2>&1 &`, "sh"];
 }

@@ -32,7 +32,7 @@ export function launchdPlist(places: LaunchdPlaces): string {
     AbandonProcessGroup: true,
     Umask: 0o077,
     EnvironmentVariables: { DO_NOT_TRACK: "1" },
-    // For output before the log is open.
+    // Gets output before the log is open.
     StandardErrorPath: logFile,
   });
 }

@@ -44,7 +44,7 @@ export async function putTable(
   return runScript(tableScript(part, slug, body), system);
 }
 
-/** With an empty chain, by whose name a listing tells which body is in force. */
+/** Adds an empty chain, by whose name a listing tells which body is in force. */
 export function versioned(body: string): string {
   const digest = new Bun.CryptoHasher("sha256").update(body).digest("hex").slice(0, 16);
   return `${body}\nchain version-${digest} { }`;
@@ -91,7 +91,7 @@ export const chainsOf = (chains: readonly Chain[]): string =>
 /** The script of putTable. */
 export function tableScript(part: TablePart, slug: string, body: string): string {
   const table = `inet ${tableOf(part, slug)}`;
-  // To delete a table that may not exist, it is added before.
+  // Add the table before it is deleted: it may not exist.
   return `add table ${table}\ndelete table ${table}\ntable ${table} {\n${body}\n}\n`;
 }
 

@@ -8,7 +8,7 @@ import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
 import { makeDirectory } from "../base/files.ts";
 import { isAdministratorsOwn, makeAdministratorsDirectory, makeOwnersDirectory } from "./windows/access.ts";
 
-/** For files whose place does not depend on a `System`. */
+/** The platform for files whose place does not depend on a `System`. */
 export const ownPlatform = process.platform;
 
 /** Creates a directory for keys that no other user may enter. Returns false if it exists. */

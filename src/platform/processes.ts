@@ -97,7 +97,7 @@ function runsWith(pid: number, tail: Buffer, line: Buffer): boolean {
     const own = statSync(`/proc/${pid}`).uid === process.getuid?.();
     return own && readlinkSync(`/proc/${pid}/ns/net`) === readlinkSync("/proc/self/ns/net");
   } catch {
-    // It has ended, or belongs to another user.
+    // The process has ended, or belongs to another user.
     return false;
   }
 }
@@ -128,7 +128,7 @@ export function openProgram(pid: number): { fd: number; path: string } | undefin
     const fd = openPlain(`/proc/${pid}/exe`);
     return { fd, path: `/proc/${process.pid}/fd/${fd}` };
   } catch {
-    // It has ended, or has more rights than this process.
+    // The process has ended, or has more rights than this one.
     return undefined;
   }
 }
@@ -139,7 +139,7 @@ export function runsProgram(pid: number, path: string): boolean {
     const [program, file] = [statSync(`/proc/${pid}/exe`), statSync(path)];
     return program.dev === file.dev && program.ino === file.ino;
   } catch {
-    // It has ended, or has more rights than this process.
+    // The process has ended, or has more rights than this one.
     return false;
   }
 }

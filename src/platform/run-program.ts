@@ -18,7 +18,7 @@ type Sleep = (ms: number, signal?: AbortSignal) => Promise<void>;
 /** Stop reading this long after the program ended: its own children may keep the pipe open. */
 const outputGraceMs = 2000;
 
-/** For each of the two streams of a program. `nebula -test` prints the configuration, which has at most 8 MiB. */
+/** The limit of each of the two streams of a program. `nebula -test` prints the configuration, which has at most 8 MiB. */
 export const maxOutputBytes = 32 * 1024 * 1024;
 
 async function readOutput(

@@ -14,7 +14,7 @@ export type UnitState = {
   startsAtBoot: boolean;
   /** The main process of the unit. */
   pid: number | undefined;
-  /** For a timer: the program of its service, if that file is gone. */
+  /** The program of a timer's service, if that file is gone. */
   lacks?: string | undefined;
 };
 

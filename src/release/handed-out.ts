@@ -116,7 +116,7 @@ export type InstallValues = {
   release_key: string;
   /** The SHA-256 of the manifest. */
   release_manifest: string;
-  /** Of a control plane: the version that it hands out, and the CA of its certificate (PEM) where machines do not know it. */
+  /** The version that a control plane hands out, and the CA of its certificate (PEM) where machines do not know it. */
   release_version?: string;
   release_ca?: string;
   /** `gz`: it has no other archives. */

@@ -8,7 +8,7 @@ const pageBits = 12;
 const pageSize = 1 << pageBits;
 const hashSize = 32;
 
-/** Of loader.h: the header, the commands that we read, and where their fields are. */
+/** From loader.h: the header, the commands that we read, and where their fields are. */
 const header = { magic: 0xfeedfacf, commandCount: 16, size: 32 };
 const command = { kind: 0, size: 4, segment: 0x19, codeSignature: 0x1d };
 /** `LC_SEGMENT_64`. */
@@ -18,7 +18,7 @@ const signatureCommand = { offset: 8, size: 12 };
 /** Pages of ARM machines have 16 KB. */
 const segmentPage = 0x4000n;
 
-/** Of cs_blobs.h. Directories of this version have the place of the code at their end. */
+/** From cs_blobs.h. Directories of this version have the place of the code at their end. */
 const superBlob = { magic: 0xfade0cc0, size: 20 };
 const codeDirectory = {
   magic: 0xfade0c02,

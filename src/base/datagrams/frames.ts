@@ -24,7 +24,7 @@ export function sendOrLose(send: () => void): void {
   try {
     send();
   } catch {
-    // As any datagram may be.
+    // The datagram is lost, as any may be.
   }
 }
 

@@ -32,7 +32,7 @@ export type Api = {
 };
 
 type Effect = {
-  /** For --dry-run, after "Would": the effect of the change, if the request does not show it. */
+  /** What --dry-run prints after "Would", if the request does not show it. */
   effect?: string;
   /** Gets the headers of the answer. */
   heard?(headers: Headers): void;

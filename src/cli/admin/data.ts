@@ -1,4 +1,4 @@
-// For the admin commands that work only on the machine of the control plane, on its data: backup, restore, keys, export,
+// Used by the admin commands that work only on the machine of the control plane, on its data: backup, restore, keys, export,
 // import, verification. All others ask the API (api.ts).
 
 import { brand } from "../../brand.ts";

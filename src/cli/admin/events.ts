@@ -57,7 +57,7 @@ staff. The actor of a change on the machine of the control plane is the operator
     const [since, until] = [timeOf(values, "since", system), timeOf(values, "until", system)];
     if (until !== undefined && values.on("follow"))
       throw new AppError("usage", "--until does not go with --follow");
-    // With a time, reads back to it and leaves out no event.
+    // If a time is given, read back to it and leave out no event.
     const most = values.integer("lines", 0, 100_000) ?? (since === undefined ? 100 : 100_000);
     const isType = ofTypes(values.list("type"));
     const isWanted = (event: Event) => isType(event) && (until === undefined || Date.parse(event.at) < until);
@@ -177,7 +177,7 @@ function textsOf({ actor, before, ...event }: Event, names: Names): { by: string
   return { by: actorOf(actor, names), changes: changes.join("  ") };
 }
 
-/** With --follow the widths of later events are unknown, so there are no columns. */
+/** One event as --follow prints it. The widths of later events are unknown, so there are no columns. */
 function lineOf(event: Event, names: Names): string {
   const { at, type, subject } = event;
   const { by, changes } = textsOf(event, names);

@@ -18,7 +18,7 @@ import type { Api } from "./api.ts";
 
 const admin = `${brand.executable} admin`;
 
-/** As the paths of the API have them. */
+/** Whether a word is a number as the paths of the API have them. */
 export const isNumber = (word: string): boolean => /^[1-9]\d{0,14}$/.test(word);
 
 /** A search of the API takes at most 100 characters; the comparison below is exact in any case. */
@@ -51,7 +51,7 @@ async function refuseHost(api: Api, slug: string, text: string): Promise<void> {
     });
 }
 
-/** Of several revoked nodes with the name, the last one. */
+/** The revoked node of this name; of several, the one that was revoked last. */
 export async function revokedNodeByName(api: Api, slug: string, name: string): Promise<Node> {
   const query = { ...searchFor(name), revoked: "true" } as const;
   const found = (await api.all(nodesApi.list, { slug }, query)).filter((each) => each.name === name);
@@ -101,7 +101,7 @@ export async function signedUpMember(
   throw new AppError("not_found", `${email} has not accepted the invitation to ${slug} yet`);
 }
 
-/** By number. Empty for a service token, which may not read them. */
+/** E-mail addresses by user number. Empty for a service token, which may not read them. */
 export async function memberEmails(api: Api, slug: string): Promise<Map<number, string>> {
   const members = await api.all(membersApi.list, { slug }).catch((error: unknown) => {
     if (error instanceof AppError && error.code === "permission_denied") return [];
@@ -157,7 +157,7 @@ export async function missingGroups(api: Api, slug: string, wanted: readonly str
   return [...new Set(wanted)].filter((name) => !known.has(name));
 }
 
-/** Nothing with --json: the result holds them. */
+/** Says nothing with --json: the result has the groups. */
 export function sayNewGroups({ json, say }: Context["output"], names: readonly string[]): void {
   if (json || names.length === 0) return;
   say(`New ${names.length === 1 ? "group" : "groups"}: ${names.join(", ")}`);

@@ -66,7 +66,7 @@ export const create: Implementation = {
   },
 };
 
-/** By the words of --certificate-version. An older control plane does not know the field, and 1 is its default. */
+/** Words of --certificate-version → value of the API. An older control plane does not know the field, and 1 is its default. */
 const certificateVersions = { "1": undefined, both: "both", "2": 2 } as const;
 
 async function readNew({ values, words }: Context) {

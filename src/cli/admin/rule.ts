@@ -94,7 +94,7 @@ type Names = {
   words: ReadonlyMap<string, string>;
 };
 
-/** As `rule create` takes it: any, group:web, node:db, user:ada@example.org, idp:Engineering, a network. */
+/** A side in the words of `rule create`: any, group:web, node:db, user:ada@example.org, idp:Engineering, a network. */
 function sideOf(side: Rule["peer"], { nodes, owners, words }: Names): string {
   const [[kind, of] = ["any", true]] = Object.entries(side);
   if (of === true) return kind;
@@ -247,7 +247,7 @@ async function asked(values: Values, idOf: IdOf): Promise<{ peer?: Side; target?
   });
 }
 
-/** For a check of the flags before anything is asked. */
+/** Placeholders for a check of the flags before anything is asked. */
 const unknownIds: IdOf = { node: async () => 1, user: async () => 1, idp: async () => ({ group: "group" }) };
 
 const idsOf = (api: Api, slug: string): IdOf => ({

@@ -15,7 +15,7 @@ import { readChanges, readSettings, settingFlags } from "./setting-flags.ts";
 import { chooseTarget, targetFlags } from "./target.ts";
 
 const { url: _, ...ofNew } = webhookSettings;
-/** Of the states of a delivery; others are good. */
+/** Marks for states of a delivery; all other states are good. */
 const marks: ReadonlyMap<string, Mark> = new Map([
   ["failed", "bad"],
   ["waiting", "wait"],

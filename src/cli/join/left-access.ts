@@ -54,7 +54,7 @@ export function reportOf(report: AccessReport): AccessReport {
   return { access_left, access_left_total, access_revoked, access_revoked_total };
 }
 
-/** Nothing with --json: the result holds it. `subject`: the user or token, such as an e-mail address. */
+/** Says nothing with --json: the result has it. `subject`: the user or token, such as an e-mail address. */
 export function sayAccessLeft({ json, say }: CommandOutput, subject: string, report: AccessReport): void {
   const { access_left: left, access_left_total: total } = report;
   if (json || left.length === 0) return;

@@ -11,7 +11,7 @@ export const accessTokenFlag: Flags = {
   },
 };
 
-/** For a copied disk or virtual machine. */
+/** Used on a copied disk or virtual machine. */
 export const newKeysFlag = {
   "new-keys": {
     type: "boolean",

@@ -70,7 +70,7 @@ function ordinaryWithRight(name: string): string {
   );
 }
 
-/** With another mode or other keys, the former services must stop. */
+/** Whether mode or keys change, so that the former services must stop. */
 function isMoved({ registration, former }: Enrollment): boolean {
   return former.mode !== undefined && (former.mode !== registration.mode || registration.newKeys === true);
 }

@@ -1,4 +1,4 @@
-// By which seal a new node begins to trust: the one in the join key, of --seal, or one that the user compares.
+// Chooses the seal by which a new node begins to trust: the one in the join key, of --seal, or one that the user compares.
 
 import { AppError } from "../../base/errors.ts";
 import type { Registration } from "../../node/enroll/register.ts";

@@ -260,7 +260,7 @@ async function planAll(
   return 0;
 }
 
-/** In order, so that the output is. A failure does not stop the others. */
+/** One organization after the other, so that the output has their order. A failure does not stop the others. */
 async function changeAll(
   verb: "start" | "stop",
   organizations: readonly Organization[],

@@ -8,7 +8,7 @@ import type { Settings } from "../settings.ts";
 
 type Where = Pick<Settings, "ipcMode" | "socketPath" | "pipeName" | "configRoot">;
 
-/** From --ipc-mode, or the default of the operating system. */
+/** The daemon's address by --ipc-mode, or the default of the operating system. */
 export function daemonAddress(settings: Where): LocalAddress {
   const { configRoot } = settings;
   return settings.ipcMode === "pipe"

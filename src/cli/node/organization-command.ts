@@ -78,7 +78,7 @@ export async function changeOrganization(
   return { message: message ?? "", pid };
 }
 
-/** Then the daemon's unit stays as it is. */
+/** Whether the daemon runs without its unit, which then stays as it is. */
 async function isStartedByHand({ settings, system }: Context): Promise<boolean> {
   if (!(await daemonListens(settings, system))) return false;
   const { hasSystemd } = await import("../../platform/service-manager.ts");
@@ -168,7 +168,7 @@ async function throughSystemd(verb: UnitVerb, organization: Organization, contex
     await refuseUnnotedRevocation(organization, deps);
     await provide(organization, context);
   }
-  // Of two concurrent commands, the last one decides about desired state and unit.
+  // If two commands run at once, the last one decides about desired state and unit.
   await withLock(directory, command, system, () =>
     verb === "stop" ? stopUnit(directory, engine) : startUnit(verb, { slug, directory }, engine),
   );

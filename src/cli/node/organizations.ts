@@ -1,4 +1,4 @@
-// For commands that work on several organizations: the choice of organizations, and the exit status.
+// Commands that work on several organizations use this: their flags, the report of failures, and the exit status.
 
 import { AppError, messageOf } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";

@@ -93,7 +93,7 @@ type Service = Pick<SetupRequest, "publicUrl" | "listen" | "tls"> & {
   changed: Record<string, string | readonly string[] | undefined>;
 };
 
-/** From the flags and the present settings. `typed`: the public name if neither has it. */
+/** The service's settings by the flags, else as they are. `typed`: the public name if neither has it. */
 export async function readServiceSettings(
   known: Known,
   values: Context["values"],

@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import { listOrganizations } from "../../node/files/list-organizations.ts";
 import { quoteWord } from "../../base/plan.ts";
 
-/** For commands that change one: the named organization, else the only one. Throws usage if there are several. */
+/** The organization that a command changes: the named one, else the only one. Throws usage if there are several. */
 export function chooseOne(configRoot: string, slug: string | undefined): string {
   if (slug !== undefined) return slug;
   const slugs = chooseSlugs(configRoot, undefined);

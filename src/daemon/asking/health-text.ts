@@ -59,7 +59,7 @@ function offloadNotes({ data_plane: seen }: OrganizationState): string[] {
   return [seen.tun_offloads && seen.udp_offloads ? "offloads on" : "offloads off"];
 }
 
-/** That UDP is blocked, and how this node goes instead. */
+/** Says that UDP is blocked, and which way this node goes instead. */
 export function tcpNotes({ tcp }: Pick<OrganizationState, "tcp">): string[] {
   return tcp === undefined ? [] : [`UDP is blocked: over TCP, ${tcp.at}, since ${tcp.since}`];
 }

@@ -1,4 +1,4 @@
-// For `agent status --check`: probes the organizations that no daemon watches. Needs root, for the engine's socket;
+// `agent status --check`: probes the organizations that no daemon watches. Needs root, for the engine's socket;
 // other users get the result of check-auth, at most a minute old.
 
 import { makeServerHealth, withHealth } from "../../node/contact/server-watch.ts";

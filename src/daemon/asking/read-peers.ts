@@ -58,8 +58,8 @@ async function readServerPeers(
       hint: privilegeHint(process),
     });
   }
-  const { lookAtServerPeers } = await import("../../node/contact/server-watch.ts");
-  const observed = await lookAtServerPeers(organization, settings, system, { withinMs: probeMs, peer });
+  const { readServerPeers } = await import("../../node/contact/server-watch.ts");
+  const observed = await readServerPeers(organization, settings, system, { withinMs: probeMs, peer });
   const { peers, reportsTunnels: reports_tunnels, engineVersion: version } = observed;
   return { peers, reports_tunnels, ...given({ engine_version: version }) };
 }

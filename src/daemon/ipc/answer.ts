@@ -1,4 +1,4 @@
-// From one line of a client to its answer: refuses what is not a request and passes the rest to the handler. Framing of
+// Turns one line of a client into its answer: refuses what is not a request and passes the rest to the handler. Framing of
 // lines belongs to connection.ts.
 
 import * as v from "valibot";

@@ -77,7 +77,7 @@ async function open(
     }
     throw new AppError("daemon_unreachable", "The daemon closed the connection without an answer");
   };
-  /** For requests that are answered at once. */
+  /** Asks with a time limit: for requests that are answered at once. */
   const askSoon = async (request: Request): Promise<Answer> => {
     const answered = new AbortController();
     const withinMs = request.probe === true ? probesWithinMs : answersWithinMs;

@@ -3,7 +3,7 @@
 import { answerTo, type Answering, type Client, type Incoming, type Peer } from "./answer.ts";
 import { maxLineBytes, type Answer, type Notice } from "./messages.ts";
 
-/** With more unread bytes than this, the next request of the client waits. */
+/** If more bytes than this are unread, the next request of the client waits. */
 const maxUnreadBytes = 256 * 1024;
 /** A subscriber with more unread bytes than this is disconnected. */
 const maxUnreadNotices = 1024 * 1024;

@@ -110,20 +110,20 @@ export type CheckInOptions = {
   /** The version that could not be applied: with `waitS`, the server waits for a newer one. */
   refused?: number;
   probe?: CheckinRequest["probe"];
-  /** For callers that apply the names of the answer. */
+  /** Set by callers that apply the names of the answer. */
   names?: NamesRequest | undefined;
-  /** For callers that pass the answer to the reporter. */
+  /** Set by callers that pass the answer to the path reporter. */
   paths?: Partial<PathsReport>;
   relayed?: RelayedReport | undefined;
-  /** For callers that note the answer. */
+  /** Set by callers that note the answer. */
   flows?: FlowsReport;
   data_plane?: DataPlaneReport | undefined;
-  /** For callers that pass the answer to the health reporter. */
+  /** Set by callers that pass the answer to the health reporter. */
   addresses?: CheckinRequest["addresses"];
   machine?: string | undefined;
   time?: number;
   leaving?: true;
-  /** Of a lighthouse or relay: the port of its TCP fallback; 0: none. */
+  /** The port of the TCP fallback of a lighthouse or relay; 0: none. */
   tcp?: number;
   /** The number of the last drill that was taken; 0: none. */
   drill?: number;
@@ -148,7 +148,7 @@ export async function checkIn(
   const request: CheckinRequest = {
     version: buildInfo.version,
     uptime: Math.floor(uptime()),
-    // With a damaged directory nothing proves which version runs.
+    // A damaged directory does not prove which version runs.
     ...(damage === undefined ? { config_version: version } : {}),
     ...(confirmed ? { confirmed_config_version: version } : {}),
     ...given({

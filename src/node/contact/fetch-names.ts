@@ -9,7 +9,7 @@ import type { System } from "../../base/system.ts";
 import { readHosts, writeHosts } from "../files/hosts.ts";
 
 export type NamesKeeper = {
-  /** For the next check-in. Undefined: do not ask now. */
+  /** What the next check-in asks. Undefined: nothing now. */
   request(): NamesRequest | undefined;
   /** Applies the names of an answer. `ask` checks in again at once, for the rest of a long list. */
   addAnswer(answered: unknown, ask: (names: NamesRequest) => Promise<unknown>): Promise<void>;

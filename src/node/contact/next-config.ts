@@ -52,7 +52,7 @@ export async function fetchConfig(
   { client, isAsked = false }: Pick<SyncDeps, "client" | "isAsked">,
 ): Promise<Download> {
   // The ETag covers the whole set of files. If one is missing, or a user asks because one may be damaged, download all.
-  // So also if the seal is another one than was told last: root deleted it, or it is damaged.
+  // Download all as well if the seal is not the one that was compared last: root deleted it, or it is damaged.
   const [state, seal] = [readSyncState(directory), heldSealHash(directory)];
   const isKnown = !isAsked && isComplete(directory) && seal === (state?.seal?.hash ?? "");
   const etag = isKnown ? state?.etag || undefined : undefined;
@@ -74,7 +74,7 @@ export type Next = {
   /** The filtered configuration, and what was left out of it. */
   sent: YamlMap;
   leftOut: LeftOut[];
-  /** For the comparison with a seal. */
+  /** What is compared with a seal. */
   told: YamlMap;
   surroundings: string[] | undefined;
   /** Names without an address, of settings that were left out for that. */
@@ -189,7 +189,7 @@ async function keepOrderKey(
   const { order_key: known } = pinned;
   const own = { mode: pinned.mode, registered_at: pinned.registered_at };
   if (known === undefined) return { ...others, ...own };
-  // In the order of what was sent: without changes the file stays the same.
+  // Keep the order of the keys that were sent: without changes the file stays the same.
   const kept = { ...received, ...own };
   if (offered === undefined || offered.x === known.x || proof === undefined)
     return { ...kept, order_key: known };

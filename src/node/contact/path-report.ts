@@ -13,7 +13,7 @@ import {
 import type { PeerReport } from "../health/peer-report.ts";
 
 export type PathReporter = {
-  /** For the next check-in; undefined if nothing is to be reported now. */
+  /** The report for the next check-in; undefined if there is nothing to report now. */
   report(): Partial<PathsReport> | undefined;
   /** The control plane's answer to the last report; undefined from one that knows no reports. */
   answered(how: string | undefined): void;

@@ -96,15 +96,15 @@ export function makeServerHealth(
   return health;
 }
 
-/** For a process that looks once: also tells check-auth which peers the user asked for. */
-export async function lookAtServerPeers(
+/** Reads the peers once, for a command. check-auth then goes on probing the peers that the user asked for. */
+export async function readServerPeers(
   organization: Organization,
   settings: OrganizationSettings,
   system: System,
   { withinMs, peer }: { withinMs: number; peer: string | undefined },
 ): Promise<PeersSeen> {
   const health = makeServerHealth(organization, settings, system);
-  const seen = await withHealth(health, () => health.lookAtPeers(withinMs, peer));
+  const seen = await withHealth(health, () => health.readPeers(withinMs, peer));
   try {
     const saved = savedHealthDirectory(settings.configRoot, system.platform);
     exchangeProbes(saved, organization.slug, health, { now: system.now, monotonic });
@@ -187,7 +187,7 @@ function makeServerHang(
       try {
         makeDirectory(saved, 0o755);
         writeFileAtomic(path, `${JSON.stringify({ restarted_at: system.now() })}\n`, 0o600);
-        // It ends by itself after the dump, and systemd starts it again, unless it is stopped or stuck in the kernel.
+        // The engine ends by itself after the dump, and systemd starts it again, unless it is stopped or stuck in the kernel.
         signalProcess(process, "SIGQUIT");
         await system.sleep(dumpMs);
         const present = (await examineEngine(organization, settings, system)).process;

@@ -200,7 +200,7 @@ function recentRefusal(directory: string, digest: string, now: number): SyncStat
   return refused?.digest === digest && age >= 0 && age < refusedMs ? refused : undefined;
 }
 
-/** For `status` and `doctor`, until a configuration is applied or the control plane sends the present one again. */
+/** Stores a refusal for `status` and `doctor`, until a configuration is applied or the control plane sends the present one again. */
 function noteRefused(directory: string, reason: string, refused: SyncState["refused"]): void {
   const state = readSyncState(directory);
   if (state === undefined) return;

@@ -121,7 +121,7 @@ export async function enterNamespaces(
   }
   const directory = mkdtempSync(join(tmpdir(), `${brand.id}-demo-`));
   const child = Bun.spawn([...unshare, ...insideCommand(engine.path, flags, system)], {
-    // Nothing else: no AGENT_ variable may change the commands, no session bus may lead to the user's keyring.
+    // No other variable: AGENT_ variables would change the commands, and a session bus would lead to the user's keyring.
     env: { PATH: system.env["PATH"] ?? "", LC_ALL: "C", [insideVariable]: directory },
     // The child ends when its standard input ends, so also when we are killed.
     stdin: "pipe",
@@ -137,7 +137,7 @@ export async function enterNamespaces(
   for (const signal of signals) process.on(signal, stop);
   try {
     const status = await child.exited;
-    // As a shell tells a program that the signal itself ended: scripts must not take it for a failure of the demo.
+    // The status that a shell reports for a signal: scripts must not take it for a failure of the demo.
     return endedBy === undefined || status === 0 ? status : 128 + osConstants.signals[endedBy];
   } finally {
     for (const signal of signals) process.off(signal, stop);

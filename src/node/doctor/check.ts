@@ -55,7 +55,7 @@ function isDenied(error: unknown): boolean {
   return ["EACCES", "EPERM", "os_permission"].includes(systemErrorCode(error) ?? "");
 }
 
-/** Of the column of names in the output. */
+/** Width of the column of names in the output. */
 const nameWidth = 28;
 const signs = { ok: "ok  ", warn: "WARN", fail: "FAIL", skipped: "-   " } as const;
 

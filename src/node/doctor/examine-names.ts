@@ -50,7 +50,7 @@ export async function examineNames(
 
 type Examined = Required<Pick<Places, "way" | "owner" | "path">> & { state: NamesState };
 
-/** With names off, a control plane may still expect a name server here, and the file may still have names. */
+/** While names are off, a control plane may still expect a name server here, and the file may still have names. */
 function examineOff(places: Examined): Finding {
   const { state, path } = places;
   const nameServer = state.zones.find(({ peers }) => peers !== undefined);

@@ -52,7 +52,7 @@ const sync = `${run} sync-config`;
 const askSigner =
   "Ask a signer of the organization whether that change is theirs: the next seal should have it, or the change should go";
 
-/** Nothing of it if its files cannot be read: another finding says so. */
+/** Empty if its files cannot be read: another check reports that. */
 function knownControlPlane(directory: string): Partial<KnownControlPlane> {
   try {
     return controlPlaneOf(directory) ?? {};

@@ -39,7 +39,7 @@ export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): P
   );
 }
 
-/** With the address that a name leads to: only this shows that it is another machine's. */
+/** Adds the address that a name leads to: only the address shows that the name is another machine's. */
 function placeOf({ host, port, name, overlay, address = host }: Asked): string {
   const whose = name === overlay ? "" : ` of ${name}`;
   return `UDP ${joinHostPort(host, port)}${whose}${address === host ? "" : ` (${address})`}`;

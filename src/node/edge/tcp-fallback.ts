@@ -29,14 +29,16 @@ import { watchFiles } from "./watch-files.ts";
 const quietEnoughMs = 8300;
 /** How often one lighthouse or relay is asked by UDP if they do not answer probes: two packets of 44 bytes, 1.3 MB a day. */
 const askEveryMs = 6000;
-/** While this node goes by TCP. */
+/** How often UDP is tried while this node goes by TCP. */
 const everyMs = 3000;
-const [oneMs, allMs, byTcpMs] = [800, 1000, 3000];
+/** How long to wait for an answer: of one hub by UDP, of all by UDP, of one by TCP. */
+const [oneByUdpMs, allByUdpMs, byTcpMs] = [800, 1000, 3000];
 /** If none answers by UDP within this time, TCP is tried, too. */
 const soonMs = 300;
-const againMs = 200;
+/** How often the question by UDP is repeated. */
+const repeatQuestionMs = 200;
 /** UDP passes again after so many answers in a row. */
-const enough = 2;
+const enoughAnswers = 2;
 /** The engine sends something to each lighthouse within this time. Then it sends nothing to loopback any more. */
 const quietMs = 12_000;
 const longestReturnMs = 45_000;
@@ -77,7 +79,7 @@ export async function noticeBlockedUdp(context: EdgeContext, signal: AbortSignal
     const heardMs = heardAt?.(all.map(({ peer }) => peer));
     const restMs = heardMs === undefined ? 0 : heardMs + quietEnoughMs - system.monotonic();
     if (restMs > 0) answering = undefined;
-    else if (answering === undefined || (await heard([answering], oneMs, system)).size === 0) {
+    else if (answering === undefined || (await heard([answering], oneByUdpMs, system)).size === 0) {
       const { byUdp, byTcp } = await askAll(all, system);
       answering = all.find(({ peer }) => byUdp.has(peer));
       if (answering === undefined && byTcp !== undefined && !signal.aborted) {
@@ -90,10 +92,10 @@ export async function noticeBlockedUdp(context: EdgeContext, signal: AbortSignal
   }
 }
 
-/** By TCP only if none answers by UDP soon: that is a connection to each. */
+/** Asks by UDP, and by TCP too if none answers soon: TCP needs a connection to each. */
 async function askAll(hubs: readonly Hub[], system: Pick<EdgeContext["system"], "env" | "lookup" | "sleep">) {
   const byUdp: Heard = new Map();
-  const asking = heard(hubs, allMs, system, byUdp);
+  const asking = heard(hubs, allByUdpMs, system, byUdp);
   await system.sleep(soonMs);
   const byTcp = byUdp.size > 0 ? undefined : await firstByTcp(hubs, system);
   return { byUdp: await asking, byTcp };
@@ -136,7 +138,7 @@ export function tcpHubs(organization: Organization): Hub[] {
 
 type Heard = Map<string, { host: string; port: number }>;
 
-/** Those that answer by UDP, with the address that did. */
+/** The lighthouses and relays that answer by UDP, each with the address that answered. */
 async function heard(
   hubs: readonly Hub[],
   forMs: number,
@@ -155,7 +157,7 @@ async function heard(
   return found;
 }
 
-/** Not askEngine, which loads what costs a daemon some megabytes, and also tells why nothing answers. */
+/** Whether an engine answers there. Unlike askEngine it cannot say why not, and costs the daemon no megabytes. */
 async function answers(hostname: string, port: number, forMs: number): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const opened = Bun.udpSocket({
@@ -172,7 +174,7 @@ async function answers(hostname: string, port: number, forMs: number): Promise<b
   const socket = await opened.catch(() => undefined);
   if (socket === undefined) return false;
   const send = () => sendOrLose(() => socket.send(engineQuestion()));
-  const asking = setInterval(send, againMs);
+  const asking = setInterval(send, repeatQuestionMs);
   const end = setTimeout(() => resolve(false), forMs);
   send();
   return promise.finally(() => {
@@ -217,10 +219,10 @@ async function goByTcp(context: EdgeContext, signal: AbortSignal, isOver: () => 
   const open = (hub: Hub) => openWay(hub, context, (datagram) => nudges.pass(hub.peer, datagram, ways));
   try {
     let answers: Heard = new Map();
-    for (let inRow = 0; !signal.aborted && inRow < enough; inRow = answers.size > 0 ? inRow + 1 : 0) {
+    for (let inRow = 0; !signal.aborted && inRow < enoughAnswers; inRow = answers.size > 0 ? inRow + 1 : 0) {
       await follow(hubs(), ways, open, context);
       await system.sleep(inRow === 0 ? everyMs : everyMs / 2, signal).catch(() => undefined);
-      answers = await heard(hubs(), oneMs, system);
+      answers = await heard(hubs(), oneByUdpMs, system);
     }
     if (signal.aborted && !isOver()) return;
     await goBack(context, ways, answers, nudges);
@@ -255,7 +257,7 @@ async function follow(
   await closeTunnels(context);
 }
 
-/** Then the engine shakes hands again with its next packet. Engines before 1.12 do it when they miss answers. */
+/** Closes tunnels, so that the engine shakes hands again with its next packet. Engines before 1.12 have no such call: they do it when they miss answers. */
 async function closeTunnels({ directory, system }: EdgeContext, only?: readonly string[]): Promise<void> {
   const api = localApi(controlSocket(directory), system);
   const all = await api.hostmap().catch(() => []);
@@ -321,7 +323,7 @@ function makeNudges(): Nudges {
   return nudges;
 }
 
-/** Not a handshake (type 0), not recv_error (2), not an empty punch: one that proves its sender. */
+/** Whether a datagram proves its sender: it is no handshake (type 0), no recv_error (2) and no empty punch. */
 const isEncrypted = (datagram: Uint8Array) =>
   datagram.length > 16 && ![0, 2].includes((datagram[0] ?? 0) & 0x0f);
 

@@ -23,7 +23,7 @@ export type TcpWay = {
   readonly enginePort: number | undefined;
   /** When the engine last sent something, monotonic ms; undefined: never. */
   readonly usedAt: number | undefined;
-  /** By TCP alone. */
+  /** Sends it by TCP, and never from the engine's own port. */
   send(datagram: Uint8Array): void;
   /** Whether the engine there answers within the time. */
   ask(withinMs: number): Promise<boolean>;

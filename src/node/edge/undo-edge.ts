@@ -15,7 +15,7 @@ import { routerRemoval } from "../routing/router.ts";
 
 type UsedSystem = Pick<System, "run" | "platform">;
 
-/** For one organization that leaves. Returns what could not be taken back: that must not keep it. Does not reject. */
+/** Undoes the changes for one organization that leaves. Returns what could not be undone: the organization leaves all the same. Does not reject. */
 export async function undoEdge(
   place: { slug: string; directory: string },
   system: UsedSystem,
@@ -52,7 +52,7 @@ async function undoChanges(
   ];
 }
 
-/** For all organizations of this machine. */
+/** The same for all organizations of this machine. */
 export async function undoAllChanges(configRoot: string, system: UsedSystem): Promise<Change[]> {
   const all: Change[] = [];
   const gone: string[] = [];
@@ -63,7 +63,7 @@ export async function undoAllChanges(configRoot: string, system: UsedSystem): Pr
   return all;
 }
 
-/** Of all organizations, beside undoAllChanges: a router is no part of this machine. */
+/** Ends the mappings of all organizations. Apart from undoAllChanges, because they are on the router, not on this machine. */
 export async function endAllMappings(configRoot: string): Promise<void> {
   await Promise.all(listOrganizations(configRoot).map((slug) => endMappingOf(join(configRoot, slug))));
 }

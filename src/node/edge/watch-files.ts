@@ -7,7 +7,7 @@ import { fileStamp } from "../../base/files.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { EdgeContext } from "./part.ts";
 
-/** So often it opens the organization although no file has changed. */
+/** The organization is opened this often even if no file has changed. */
 const wholeEveryMs = 60_000;
 
 export type WatchedFiles = {

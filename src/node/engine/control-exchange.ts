@@ -18,7 +18,7 @@ export type Answer = v.InferOutput<typeof Response>;
 /** 10,000 tunnels have about 15 MB. */
 const longestAnswer = 32 * 1024 * 1024;
 
-/** Nothing listens. An engine that listens but does not answer hangs. */
+/** Whether nothing listens on the socket. An engine that listens but does not answer hangs. */
 export function isAbsent({ code, cause }: AppError): boolean {
   if (code !== "engine_unreachable") return false;
   return cause === undefined || ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(cause) ?? "");

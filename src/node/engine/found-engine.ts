@@ -1,5 +1,5 @@
 // An engine that neither systemd nor the running daemon started: by hand, by a container's init, or by a killed daemon.
-// It is found by its arguments. This program can reload and stop it, but only its user can start it again.
+// Such an engine is found by its arguments. This program can reload and stop it, but only its user can start it again.
 
 import { join } from "node:path";
 import { AppError } from "../../base/errors.ts";
@@ -61,7 +61,7 @@ export function foundEngine(
     },
     start: async () => byHand("Start the overlay engine"),
     stop: () => stop(find(), system),
-    // Nothing is known of what its user wants, and this program cannot start it.
+    // What its user wants is unknown, and this program cannot start it.
     wanted: async () => false,
   };
 }

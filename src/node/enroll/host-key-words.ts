@@ -5,7 +5,7 @@ import { readText } from "../../base/open-file.ts";
 import { fingerprintOfHostKey, publicPemOfHostKey } from "../../pki/keys.ts";
 import { sealedKeyWords, wordsOfKey } from "../../protocol/key-words.ts";
 
-/** From the private half: no file that a control plane sent has a part in it. */
+/** Derived from the private key, so that no file from a control plane can change the words. */
 export function hostKeyWords(directory: string): { words: string[]; fingerprint: string } {
   const fingerprint = fingerprintOfHostKey(publicPemOfHostKey(readText(join(directory, "host.key"))));
   return { words: wordsOfKey(fingerprint, sealedKeyWords), fingerprint };

@@ -64,7 +64,7 @@ export function isPending(configRoot: string, slug: string): boolean {
 
 export type Keys = { host: string; node: string };
 
-/** In the pending directory: what a user confirmed in the browser, for these keys. */
+/** File of the pending directory: what a user confirmed in the browser for these keys. */
 export const enrollmentFile = "enrollment.json";
 
 /**

@@ -153,7 +153,7 @@ async function takePlace(
   system: UsedSystem,
 ): Promise<void> {
   const commit = async () => {
-    // With new keys this is another node: orders for the former one do not apply.
+    // New keys make another node: orders for the former one do not apply.
     if (!newKeys) keepOrders(directory, pending);
     if (mode === "server" && isStopped(directory)) markStopped(pending);
     // Directories of two nodes are not exchanged: after a kill the former keys would be taken for pending ones.
@@ -171,7 +171,7 @@ function clientFor(
   return makeClient({ base: apiBase, system, log, allowPlainHttp, ...given({ ca: apiCa, token }) });
 }
 
-/** With `replaces`, a former node of this name is revoked first. */
+/** Revokes a former node of this name first if `replaces` is set. */
 async function sendRequest(
   client: Client,
   registration: Registration,

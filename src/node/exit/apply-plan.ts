@@ -65,7 +65,7 @@ export async function rulesRemoval(system: UsedSystem): Promise<Change[]> {
   return lines.flat().map((argv) => ({ change: "run", argv }));
 }
 
-/** The command and the edge may leave an exit at the same time: what counts is what is there afterwards. */
+/** The command and the running part (use-exit.ts) may leave an exit at the same time: what counts is what is there afterwards. */
 async function applyFamily(
   family: Family,
   plan: ExitPlan,
@@ -104,11 +104,11 @@ async function linesFor(
   return isLeaving ? removing : [...adding, ...removing];
 }
 
-/** Those that are not wanted, and those that are there twice. */
+/** The rules or routes that are not wanted, and those that are there twice. */
 const extra = (present: readonly string[], wanted: readonly string[]) =>
   present.filter((each, at) => !wanted.includes(each) || present.indexOf(each) !== at);
 
-/** In the words of the plan. */
+/** The kernel's rules in the words of the plan. */
 async function readRules(family: Family, system: UsedSystem): Promise<string[]> {
   const text = await run(family, ["-json", "rule", "show"], system);
   const all = v.parse(Rules, text.trim() === "" ? "[]" : text);
@@ -154,7 +154,7 @@ async function run(
   if (ip === undefined) throw new Error("this machine has no ip (the package iproute2)");
   const options = input === undefined ? { timeoutMs } : { timeoutMs, input };
   const { status, stdout, stderr } = await system.run([ip, `-${family}`, ...words], options);
-  // Of a table that does not exist, it prints half a list.
+  // `ip` prints half a list for a table that does not exist.
   if (status !== 0 && mayFail) return "";
   if (status !== 0) throw new Error(`ip ${words.join(" ")}: ${stderr.trim().slice(0, 300)}`);
   return stdout;

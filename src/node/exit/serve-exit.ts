@@ -28,7 +28,7 @@ type Deps = {
   system: Pick<System, "run" | "platform" | "machineState" | "sleep">;
 };
 
-/** Otherwise those who use the exit must not be told that it works. */
+/** Whether the kernel forwards. If not, nodes that use the exit must not get answers to their echoes. */
 const forwards = () => readTextIfThere("/proc/sys/net/ipv4/ip_forward")?.trim() === "1";
 
 /** The body of the table; undefined without an overlay address. */
@@ -127,7 +127,7 @@ function closedNetworks(overlay: readonly string[]) {
  */
 const toAddress = (address: string) => `ct original ${address.includes(":") ? "ip6" : "ip"} daddr ${address}`;
 
-/** Not one on this machine alone: packets of others do not reach its loopback. */
+/** A name server on this machine's loopback does not count: packets of other nodes do not reach it. */
 function nameServer({ nameServers }: Machine): string | undefined {
   return nameServers.find((each) => parseAddress(each)?.family === 4 && !each.startsWith("127."));
 }

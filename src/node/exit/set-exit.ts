@@ -1,5 +1,5 @@
-// The word of root, or of the daemon's group, about the exit of this machine: `agent exit use`. It alone gives packets a
-// default route, or takes it away.
+// `agent exit use`: stores which exit root, or the daemon's group, chose for this machine. Without this choice no packet
+// gets another default route.
 
 import { rmSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
@@ -78,7 +78,7 @@ function refuseStrictFilter(use: string, { defaultDevices }: MachineState): void
 const filterOf = (device: string) =>
   Number(readTextIfThere(`/proc/sys/net/ipv4/conf/${device}/rp_filter`)?.trim() ?? 0);
 
-/** Takes effect within seconds: the edge (use-exit.ts) sees it. */
+/** Stores the choice. It takes effect within seconds: use-exit.ts reads it in each round. */
 export async function useFromNow(
   organization: Organization,
   word: Word,
@@ -102,6 +102,6 @@ export async function useNone(place: { slug: string; directory: string }, deps: 
   };
   await leave();
   await applyChanges(place, {}, deps);
-  // The edge may have been in the middle of a round that had read the former word.
+  // use-exit.ts may have been in the middle of a round that had read the former choice.
   await leave();
 }

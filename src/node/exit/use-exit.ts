@@ -271,7 +271,7 @@ function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): Ex
     strict: use.strict,
     lan: use.lan,
     mark: typeof mark === "number" && mark !== 0 ? mark : exitMark,
-    // Of too many, those of other organizations are left out.
+    // Own hosts first: if there are too many, those of other organizations are left out.
     hosts: machine.hosts
       .toSorted((a, b) => Number(b.of === slug) - Number(a.of === slug))
       .map(({ network }) => network),
@@ -313,7 +313,7 @@ async function listen(
   );
 }
 
-/** So that a boot finds the block before the network is up, see `blockUnit`. */
+/** Writes the table that a unit loads at a boot before the network is up (unit-exit.ts). Without a body: removes it. */
 function keepBlock({ slug, directory }: Place, body: string | undefined): void {
   const path = blockFile(directory);
   const text = body === undefined ? undefined : tableScript("exit", slug, body);
@@ -336,7 +336,7 @@ export async function leaveKernel(
     : keepTable("exit", slug, undefined, system);
 }
 
-/** The same as a list, and what lets packets of others out. `gone`: organizations whose own list is applied before. */
+/** What leaveKernel does, as a list of changes. `gone`: organizations whose own list is applied before. */
 export async function exitRemoval(
   { slug, directory }: Place,
   system: Pick<System, "run" | "platform">,
@@ -356,7 +356,7 @@ function exitIn(config: YamlMap): YamlValue | undefined {
   return ours.find(({ route, install }) => route === "0.0.0.0/0" && install === false)?.["via"];
 }
 
-/** The engine's configuration has the exit. A check-in that rewrites it keeps that. */
+/** Puts the exit into the engine's configuration. A check-in that rewrites the configuration keeps the exit. */
 async function configure(
   place: Place,
   { exit }: ExitUse,

@@ -105,7 +105,7 @@ function generationsOf(directory: string): string[] {
       .reverse()
       .map((name) => join(directory, "generations", `${name}`, "node-config.json"));
   } catch {
-    // It is not a directory.
+    // The path is not a directory.
     return [];
   }
 }

@@ -38,11 +38,11 @@ export function drillLeftMs({ endsAt }: DrillState, now: number): number {
   return leftMs > mostDrillTimeMs ? 0 : Math.max(0, leftMs);
 }
 
-/** Whether nobody waits for the node's report any more. */
+/** Whether it is too late for the node's report. */
 export const isLate = ({ endsAt }: DrillState, now: number): boolean =>
   now > endsAt + 2 * afterDrillMs || endsAt - now > mostDrillTimeMs;
 
-/** For how long this node must not contact the control plane, in ms. An ephemeral node would be deleted for it. */
+/** How long this node must not contact the control plane, in ms. 0 for an ephemeral node, which would be deleted for its silence. */
 export function planeAwayMs(directory: string, isEphemeral: boolean, now: number): number {
   const drill = isEphemeral ? undefined : readDrill(directory);
   const isAway = drill?.kind === "control-plane-away" && !drill.isRefused;

@@ -39,7 +39,7 @@ function write(directory: string, name: string, value: object, mode: number): vo
   writeFileAtomic(pathIn(directory, name), `${JSON.stringify(value)}\n`, mode);
 }
 
-/** For root alone: it shows whom this node talks to. */
+/** Readable for root alone: it shows which peers this node talks to. */
 export const writeCollected = (directory: string, collected: Collected) =>
   write(directory, collectedName, collected, 0o600);
 export const noteTaken = (directory: string, id: string) => write(directory, takenName, { id }, 0o600);

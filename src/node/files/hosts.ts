@@ -20,7 +20,7 @@ export function readHosts(directory: string): HostsFile | undefined {
   return readValidJson(hostsPath(directory), HostsFile);
 }
 
-/** With the addresses of sealed nodes that hosts.json does not have: for lookups by what the engine tells. */
+/** hosts.json, and the addresses of sealed nodes that it lacks: for lookups by what the engine tells. */
 export function readAllHosts(directory: string): HostsFile | undefined {
   const hosts = readHosts(directory);
   const sealed = sealedNamesIn(directory);
@@ -32,7 +32,7 @@ export function readAllHosts(directory: string): HostsFile | undefined {
   return { ...hosts, nodes };
 }
 
-/** From the seal in force, by name. Empty if this node is not in a sealed network. */
+/** Addresses of the seal in force, by name. Empty if this node is not in a sealed network. */
 export function sealedNamesIn(directory: string): ReadonlyMap<string, readonly string[]> {
   const config = readValidJson(join(directory, "node-config.json"), NodeConfig);
   return new Map(Object.entries(config?.sealed_names ?? {}));

@@ -68,7 +68,7 @@ export function whyNoMapping({ directory, config }: Place): string | undefined {
 
 export const isMappingWanted = (place: Place): boolean => whyNoMapping(place) === undefined;
 
-/** For `status`. */
+/** The mapping as `status` shows it. */
 export function mappingShown(directory: string): MappingShown | undefined {
   const mapped = readMappingState(directory)?.mapped;
   return mapped === undefined ? undefined : { at: mapped.at, by: mapped.by, since: mapped.since };

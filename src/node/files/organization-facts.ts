@@ -22,7 +22,7 @@ export type OrganizationFacts = {
   left_out?: LeftOut[];
   /** The organization wants to know which flows there are. */
   flows?: FlowsShown;
-  /** As it was decided; the engine may still run with the former one. */
+  /** The one that was decided last; the engine may still run with the former one. */
   dataPlane?: DataPlane;
   /** What the organization's seal would refuse. */
   seal?: SealSeen;

@@ -39,7 +39,7 @@ function foreignDirectories(directory: string): (Foreign | undefined)[] {
   return [dirname(directory), directory, join(directory, "generations")].map(foreignPlace);
 }
 
-/** In such a directory root must not even write: links in it would lead elsewhere. Throws foreign_files. */
+/** Throws foreign_files if others than root can change the directory: root must not even write there, because links could lead elsewhere. */
 export function refuseForeignDirectory(directory: string): void {
   const found = foreignDirectories(directory).find((each) => each !== undefined);
   if (found !== undefined) throw refusalOf("foreign_files", found);

@@ -57,7 +57,7 @@ const Permissions = v.object({
   exit: v.exactOptional(
     v.object({
       use: v.pipe(v.string(), v.maxLength(255)),
-      /** Nothing leaves beside the exit, also while it is dead. */
+      /** Packets never leave beside the exit, not even while it is dead. */
       strict: v.boolean(),
       /** Private networks that the machine is in stay reachable. */
       lan: v.boolean(),
@@ -262,7 +262,7 @@ export const updatingBeside = ({ configRoot, slug }: Place): string | undefined 
     (other) => other !== slug && permissionsOrNone(join(configRoot, other)).updates.length > 0,
   );
 
-/** With two organizations neither may update: then the first one would lose its updates without a word. */
+/** Throws conflict if another organization may update already: with two, neither may, and the first would lose its updates silently. */
 function refuseSecondUpdater(place: Place): void {
   const other = updatingBeside(place);
   if (other === undefined) return;
@@ -320,7 +320,7 @@ export function parsePermissions(
     ["no_port_mapping", "no-port-mapping", "port-mapping"],
   ] as const) {
     if (valueOf(yes) === "true") allowed[key] = true;
-    // Of both, the safe one holds.
+    // If both flags are given, the safe one wins.
     if (valueOf(no) === "true" && (allowed[key] !== true || key === "advertise_exit")) allowed[key] = false;
   }
   for (const { flag, key, read, example } of flags) {

@@ -60,7 +60,7 @@ function findPlace({
   return home === undefined ? undefined : profilesDirectory(platform, { HOME: home });
 }
 
-/** By the owner of the directory, or of the one in which it would be made. Windows names 0 for all. */
+/** The owner of the directory, or of the one in which it would be made. Windows names 0 for all. */
 function isRootsOwn(directory: string): boolean {
   const owner = statSync(directory, { throwIfNoEntry: false })?.uid;
   return owner === undefined ? isRootsOwn(dirname(directory)) : owner === 0;
@@ -115,7 +115,7 @@ export async function readSession(
   return issuer === base ? session : undefined;
 }
 
-/** In the keyring; if it does not store it, in the file. Never in both: the older one would be found later. */
+/** Stores the session in the keyring, else in the file. Never in both: the older one would be found later. */
 export async function writeSession(
   name: string,
   { api_base }: Pick<Profile, "api_base">,

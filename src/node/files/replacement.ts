@@ -102,7 +102,7 @@ function tryLock(directory: string): FileLock | undefined {
 }
 
 function removeFormer(root: string, directory: string, former: string): void {
-  // Also the lock of the process that prepared the directory, and files of processes that wait for it.
+  // This also removes the lock of the process that prepared the directory, and files of processes that wait for it.
   for (const name of readdirSync(directory).filter((each) => each.startsWith("lock")))
     rmSync(join(directory, name), { force: true });
   syncDirectory(root);

@@ -126,7 +126,7 @@ export function readRestoredNote(directory: string): RevokedNote | undefined {
   return readNote(join(directory, restoredNote));
 }
 
-/** From now on the services may start. Does nothing if another run has begun the same restore. */
+/** Lets the services start from now on. Does nothing if another run has begun the same restore. */
 export function beginRestore(directory: string): void {
   try {
     if (!existsSync(revokedNotePath(directory))) return;

@@ -100,7 +100,7 @@ export function remoteLabels(directory: string): (remote: string) => string {
   };
 }
 
-/** For `status`. */
+/** The TCP fallback as `status` shows it. */
 export function tcpShown(directory: string): Pick<TcpState, "since" | "at"> | undefined {
   const state = readTcpState(directory);
   return state === undefined ? undefined : { at: state.at, since: state.since };

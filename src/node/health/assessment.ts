@@ -72,7 +72,7 @@ const earlyMs = 30_000;
 const recent = <T extends { at: number }>(fact: T | undefined, { now }: Pick<Basis, "now">): T | undefined =>
   fact !== undefined && now - fact.at < planeFactsForMs ? fact : undefined;
 
-/** Of those in force, that `status` names. */
+/** The most routes in force that `status` names. */
 const mostShownRoutes = 64;
 
 /** Undefined if no engine runs, or before the first look. */

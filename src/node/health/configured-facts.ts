@@ -16,7 +16,7 @@ export type Facts = {
   /** This node's overlay addresses. */
   own: readonly string[];
   lighthouses: readonly string[];
-  /** By a sealed address: the one by which the control plane knows the node. Undefined: there is no sealed network. */
+  /** Sealed address → the address by which the control plane knows the node. Undefined: there is no sealed network. */
   known?: ReadonlyMap<string, string>;
   /** Overlay addresses of the organization's relays, also of those that this node has not chosen. */
   relays: readonly string[];
@@ -25,9 +25,9 @@ export type Facts = {
   isLighthouse: boolean;
   /** Subnets behind other nodes, each with the overlay addresses of its routers. */
   routes: readonly { network: string; routers: readonly string[] }[];
-  /** Of a lighthouse, which asks none: the other lighthouses and relays that its configuration places. */
+  /** The other lighthouses and relays in the configuration of a lighthouse, which asks none of them. */
   otherHubs: readonly string[];
-  /** Those that are reached by TCP where UDP is blocked. */
+  /** Lighthouses and relays that can be reached by TCP where UDP is blocked. */
   byTcp: readonly string[];
   /** When its certificates are valid, ms since 1970. */
   certificate: { from: number; to: number };

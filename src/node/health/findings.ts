@@ -101,7 +101,7 @@ export function lightOf(findings: readonly Pick<Finding, "light">[]): Exclude<Li
   return findings.some(({ light }) => light === "unknown") ? "unknown" : undefined;
 }
 
-/** By the clock of this machine. */
+/** The state of the certificates by this machine's clock. */
 export type Certified = "valid" | "expired" | "not valid yet";
 
 export function certificateFindings(slug: string, certificate: Certified): Finding[] {

@@ -54,7 +54,7 @@ const [firstPauseMs, longestPauseMs] = [1000, 300_000];
 
 export class Healer {
   readonly #deps: HealerDeps;
-  /** For the control plane, oldest first. A reporter removes those that arrived. */
+  /** Healings for the control plane, oldest first. A reporter removes those that arrived. */
   readonly healings: Healing[] = [];
   #state: HealingState;
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
@@ -82,7 +82,7 @@ export class Healer {
     if (!Bun.deepEquals(wanted, inherited)) this.#unapplied = { changes: wanted, close: [] };
   }
 
-  /** For the next process. */
+  /** The state that the next process goes on with. */
   get state(): HealingState {
     return this.#state;
   }

@@ -1,5 +1,5 @@
-// The facts as of the last look: an organization's files, its engine, the engine's tunnels, and the names of peers.
-// It reads only. prober.ts knows what answers probes.
+// The facts as of the last refresh: an organization's files, its engine, the engine's tunnels, and the names of peers.
+// The inventory reads only. prober.ts knows what answers probes.
 
 import { join } from "node:path";
 import { fileStamp } from "../../base/files.ts";
@@ -37,9 +37,9 @@ export class Inventory {
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #names = new PeerNames();
   #facts: Facts | undefined;
-  /** Of which files the facts are: a choice of routers rewrites config.yml within a generation. */
+  /** Stamp of the files that the facts come from. A choice of routers rewrites config.yml within a generation. */
   #readAt = "";
-  /** Of hosts.json: which file it was, whether it has other nodes, and some of them. Without it there may be some. */
+  /** hosts.json: its stamp, whether it has other nodes, and some of them. Without the file there may be other nodes. */
   #hosts: { file: string; hasOthers: boolean; served: readonly string[] } = {
     file: "",
     hasOthers: true,
@@ -61,7 +61,7 @@ export class Inventory {
     this.#deps = deps;
   }
 
-  /** Undefined if no engine runs, or before the first look. */
+  /** Undefined if no engine runs, or before the first refresh. */
   get present(): Present | undefined {
     const [facts, engine, lookedAt] = [this.#facts, this.#engine, this.#lookedAt];
     return facts === undefined || engine === undefined || lookedAt === undefined
@@ -74,7 +74,7 @@ export class Inventory {
     return this.#reportsTunnels;
   }
 
-  /** With another node than a lighthouse. An engine that reports no tunnels says nothing of it; nor is it known before the first look. */
+  /** Whether there may be traffic with a node that is no lighthouse. True if the engine does not report its tunnels, and before the first refresh. */
   mayHaveTraffic(now: number): boolean {
     return !this.#reportsTunnels || hasTraffic(this.tunnels.all, now, this.#facts?.lighthouses);
   }
@@ -85,7 +85,7 @@ export class Inventory {
   }
 
   /**
-   * Looks again. `probesTo`: how many probes went to an address since the last look. Rejects if files are damaged or
+   * Reads everything again. `probesTo`: how many probes went to an address since the last refresh. Rejects if files are damaged or
    * removed, which other code reports.
    */
   async refresh(probesTo: (address: string) => number): Promise<void> {
@@ -172,7 +172,7 @@ export class Inventory {
     return address;
   }
 
-  /** Of a lighthouse: some nodes that it serves. */
+  /** Some nodes that this lighthouse serves; empty for another node. */
   get served(): readonly string[] {
     return this.#hosts.served;
   }

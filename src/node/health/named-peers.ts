@@ -4,7 +4,7 @@ const most = 200;
 const forMs = 60_000;
 
 export class NamedPeers {
-  /** By address: when it was named, monotonic ms. */
+  /** Address → when a user named it, monotonic ms. */
   readonly #at = new Map<string, number>();
 
   /** The latest are kept, each with its latest time. */

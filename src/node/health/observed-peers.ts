@@ -3,11 +3,11 @@
 import type { RelaySeen } from "./paths/relay-choice.ts";
 
 export type PeerSeen = {
-  /** In the overlay. */
+  /** Its overlay address. */
   address: string;
   name: string;
   isLighthouse: boolean;
-  /** It answered probes, and has stopped. */
+  /** The peer answered probes, and has stopped. */
   isBroken: boolean;
   /** Monotonic ms of its last answer. */
   answeredAt: number | undefined;
@@ -25,7 +25,7 @@ export type Seen = {
   peers: readonly PeerSeen[];
   /** Overlay addresses of all relays of the organization. */
   relays: readonly string[];
-  /** Those that this node may choose for itself, as they are probed. */
+  /** The relays that this node may choose itself, with the results of their probes. */
   candidates: ReadonlyMap<string, RelaySeen>;
   /** Underlay addresses of lighthouses and relays: denying one could cut off other peers. */
   kept: readonly string[];

@@ -1,7 +1,7 @@
 // Watches whether one organization carries traffic, and lets the healer repair what does not. Used by the daemon and by
 // check-auth. One turn of run():
 //
-//   1. every 10 s, or when something changed, a look at files and engine (inventory.ts), which decides who is probed
+//   1. every 10 s, or when something changed, a refresh of what files and engine say (inventory.ts), which decides who is probed
 //      (probe-targets.ts);
 //   2. the prober sends what is due and counts what was missed (prober.ts);
 //   3. the healer acts on what both know (healer.ts);
@@ -54,12 +54,12 @@ export type HealthDeps = InventoryDeps & {
   onChange?(): void;
 };
 
-/** Requests for peers within this time share one look. */
-const lookedForMs = 1000;
-/** After the healer acted. */
-const lookAgainMs = 1000;
+/** Requests for peers within this time share one refresh. */
+const sharedRefreshMs = 1000;
+/** Refresh this soon after the healer acted. */
+const afterHealingMs = 1000;
 
-/** Number of kept peers that are probed at each look. */
+/** Number of kept peers that are probed after each refresh. */
 const keptAtOnce = 4;
 
 /** Facts that only the control plane knows. */
@@ -78,13 +78,13 @@ export class OrganizationHealth {
   readonly #deps: HealthDeps;
   readonly #inventory: Inventory;
   #log: readonly string[] = [];
-  /** Monotonic ms of the next look. */
-  #lookAt = 0;
+  /** Monotonic ms. */
+  #nextRefreshAt = 0;
   #endPause = () => {};
   #lastAheadMs = 0;
   #disk: Basis["disk"];
   #announced = "";
-  /** Whether no lighthouse answered at the last look. */
+  /** Whether no lighthouse answered at the last refresh. */
   #areLost = false;
   #keptTargets: readonly string[] = [];
   #keptCount = 0;
@@ -105,7 +105,7 @@ export class OrganizationHealth {
     this.lostLarge = this.#largePackets.lost;
   }
 
-  /** A user looks at the state: what was measured rarely is measured soon. */
+  /** Called when a user asks for the state: what was measured rarely is measured soon. */
   attend(): void {
     this.#largePackets.attend();
   }
@@ -120,7 +120,7 @@ export class OrganizationHealth {
     while (!signal.aborted) {
       const pause = new AbortController();
       this.#endPause = () => pause.abort(new Error("Woken"));
-      if (monotonic() >= this.#lookAt) await this.#refresh();
+      if (monotonic() >= this.#nextRefreshAt) await this.#refresh();
       const nextProbeMs = await this.#probe();
       this.#judgeSilence();
       if (this.#largePackets.inMs() <= 0) void this.#largePackets.measureDue();
@@ -128,21 +128,21 @@ export class OrganizationHealth {
       this.#announce();
       const waitMs = Math.max(
         0,
-        Math.min(nextProbeMs, this.#largePackets.inMs(), this.#lookAt - monotonic()),
+        Math.min(nextProbeMs, this.#largePackets.inMs(), this.#nextRefreshAt - monotonic()),
       );
       await system.sleep(waitMs, AbortSignal.any([signal, pause.signal])).catch(() => undefined);
     }
     this.prober.close();
   }
 
-  /** Looks again now: the engine started or ended. */
+  /** Refreshes now: the engine started or ended. */
   wake(): void {
-    this.#lookAt = 0;
+    this.#nextRefreshAt = 0;
     this.prober.hurry(this.#inventory.present?.facts.lighthouses ?? []);
     this.#endPause();
   }
 
-  /** Between this node and its control plane, which says what this machine cannot know. */
+  /** Passes findings to check-ins, and takes what only the control plane knows from their answers (HealthReporter). */
   readonly reporter = {
     findingKind: () => reportedKind(this.current()?.findings ?? []),
     isBusy: (): boolean => this.#inventory.mayHaveTraffic(this.#deps.monotonic()),
@@ -191,7 +191,7 @@ export class OrganizationHealth {
   }
 
   /** The peers. Those whose state is unknown are probed now. With `peer`, a name or an address, only that one. */
-  async lookAtPeers(withinMs: number, peer?: string): Promise<PeersSeen> {
+  async readPeers(withinMs: number, peer?: string): Promise<PeersSeen> {
     if (peer !== undefined || this.#inventory.present === undefined) await this.#refresh();
     const address = peer === undefined ? undefined : this.#inventory.addressOf(peer);
     if (address !== undefined) this.named.add([address], this.#deps.monotonic());
@@ -211,7 +211,7 @@ export class OrganizationHealth {
   async check(withinMs: number, { all, only }: { all: boolean; only?: string | undefined }): Promise<void> {
     const { monotonic, system } = this.#deps;
     const lookedAt = this.#inventory.present?.lookedAt ?? Number.NEGATIVE_INFINITY;
-    if (!all || system.now() - lookedAt > lookedForMs) await this.#refresh();
+    if (!all || system.now() - lookedAt > sharedRefreshMs) await this.#refresh();
     if (this.#inventory.present === undefined) return;
     const { lighthouses, isLighthouse, otherHubs } = this.#inventory.present.facts;
     const from = monotonic();
@@ -257,9 +257,9 @@ export class OrganizationHealth {
     decided.abort(new Error("Decided"));
   }
 
-  /** Looks at files and engine, and chooses who is probed. Does not reject: other code reports damaged or removed files. */
+  /** Reads files and engine, and chooses which peers are probed. Does not reject: other code reports damaged or removed files. */
   async #refresh(): Promise<void> {
-    this.#lookAt = this.#deps.monotonic() + probeEveryMs;
+    this.#nextRefreshAt = this.#deps.monotonic() + probeEveryMs;
     this.#disk = this.#deps.disk();
     try {
       await this.#inventory.refresh((address) => this.prober.sentSince(address));
@@ -364,7 +364,7 @@ export class OrganizationHealth {
     const urgent = await healer.step(observed).catch(() => []);
     if (urgent.length === 0) return;
     this.prober.soon(urgent);
-    this.#lookAt = Math.min(this.#lookAt, monotonic() + lookAgainMs);
+    this.#nextRefreshAt = Math.min(this.#nextRefreshAt, monotonic() + afterHealingMs);
   }
 
   #announcement(signal: AbortSignal): Promise<void> {

@@ -24,7 +24,7 @@ export function hasTraffic(
   return tunnels.some((each) => isBusy(each, now) && !except.includes(each.address));
 }
 
-/** Those with traffic, the latest first. */
+/** Tunnels with traffic, the latest first. */
 const busyTunnels = (tunnels: readonly SeenTunnel[], now: number) =>
   tunnels.filter((each) => isBusy(each, now)).toSorted((a, b) => (b.trafficAt ?? 0) - (a.trafficAt ?? 0));
 
@@ -48,7 +48,7 @@ export function pacesOf(
 }
 
 const measureOftenMs = 5000;
-/** Not more often: two peers that measure each other every 5 s would count as traffic (tunnels.ts). */
+/** More often would count as traffic (tunnels.ts) if two peers measured each other. */
 const measurePeerMs = 10_000;
 /** While large packets are lost: their return must be noticed this soon. */
 const measureLostMs = 15_000;

@@ -6,7 +6,7 @@ import type { SeenTunnel } from "./tunnels.ts";
 
 export type PeerReport = {
   name: string;
-  /** In the overlay. */
+  /** Its overlay address. */
   address: string;
   /** unknown: this engine does not report its tunnels. none: there is no tunnel. */
   path: "direct" | "relayed" | "none" | "unknown";
@@ -28,7 +28,7 @@ export type PeerReport = {
   age_s?: number;
   /** RFC 3339. */
   certificate_not_after?: string;
-  /** Those in its certificate. */
+  /** The groups in its certificate. */
   groups?: readonly string[];
   fingerprint?: string;
 };
@@ -95,15 +95,20 @@ function probeOf(
   return { probe: "answers", ...rtt, loss };
 }
 
-/** Broken ones first, then lighthouses, then by name. */
+/** Broken peers first, then lighthouses, then by name and address. */
 export function orderPeers(peers: readonly PeerReport[]): PeerReport[] {
   const rank = ({ probe, lighthouse }: PeerReport) => {
     if (probe === "broken") return 0;
     return lighthouse === true ? 1 : 2;
   };
   return peers.toSorted(
-    (a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1) || (a.address < b.address ? -1 : 1),
+    (a, b) => rank(a) - rank(b) || compareText(a.name, b.name) || compareText(a.address, b.address),
   );
+}
+
+function compareText(a: string, b: string): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
 }
 
 /** Every address inside the network can be asked for. It is a node's if it has a name, a tunnel or an answer. */

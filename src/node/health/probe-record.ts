@@ -12,7 +12,7 @@ export type ProbeRecord = {
   /** Monotonic ms; undefined: never. */
   answeredAt: number | undefined;
   rttMs: number | undefined;
-  /** In a row. */
+  /** Misses in a row. */
   missed: number;
   /** Since when it is probed, monotonic ms. */
   since: number;

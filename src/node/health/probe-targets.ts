@@ -25,7 +25,7 @@ export type Probable = {
   choosesRelays: boolean;
   /** Monotonic ms. */
   now: number;
-  /** Of a lighthouse whose engine does not report its tunnels: nodes that it may probe instead. */
+  /** Nodes that a lighthouse may probe if its engine does not report its tunnels. */
   served?: readonly string[];
 };
 
@@ -55,7 +55,7 @@ export function probeTargets(probable: Probable): string[] {
 
 const askedAt = ({ history, since }: ProbeRecord) => history.at(-1)?.at ?? since;
 
-/** Those that answered last, then the youngest tunnels: without packets the engine does not test them either. */
+/** Peers that answered last, then the youngest tunnels: without packets the engine does not test them either. */
 function servedOf({ records, tunnels }: Probable, served: readonly string[]): string[] {
   const answered = records
     .filter(([, { answeredAt }]) => answeredAt !== undefined)

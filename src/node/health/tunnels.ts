@@ -36,12 +36,12 @@ export type SeenTunnel = {
 
 /** A peer with traffic in this time is probed unasked. */
 const activeMs = 600_000;
-/** So many packets between two looks, beyond two for each probe of ours, are traffic: fewer may answer the peer's probes. */
+/** This many packets between two reads, beyond two for each probe of ours, are traffic: fewer may answer the peer's probes. */
 const trafficFrom = 6;
 
 export class Tunnels {
   #seen = new Map<string, SeenTunnel>();
-  /** By each address of the peer. */
+  /** Tunnels by each address of the peer. */
   #byAddress = new Map<string, SeenTunnel>();
 
   get all(): SeenTunnel[] {

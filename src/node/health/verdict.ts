@@ -64,7 +64,7 @@ export type Contact = {
 export type Observation = {
   slug: string;
   lighthouses: readonly { name: string; state: LighthouseState }[];
-  /** For a lighthouse only. */
+  /** Set for a lighthouse only. */
   contact: Contact | undefined;
   /** Names of peers that answered, and have stopped. */
   silent: readonly string[];
@@ -90,7 +90,7 @@ export type Observation = {
   isCloned: boolean;
   /** For a lighthouse: the address at which nodes look for it, and the one that the control plane sees instead. */
   elsewhere: CheckinAnswer["elsewhere"];
-  /** By how many ms this machine's clock is ahead of the control plane's; undefined if that is tolerable. */
+  /** How many ms this machine's clock is ahead of the control plane's; undefined if that is tolerable. */
   clockAheadMs: number | undefined;
   /** Disk space of the organization's directory. */
   disk: DiskSpace | undefined;

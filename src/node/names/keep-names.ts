@@ -111,7 +111,7 @@ export function makeNamesStep(
         isNew = true;
         rightMark = undefined;
       }
-      // In a container the file may be read-only. That is no failure while there is nothing to write.
+      // The file may be read-only in a container, which is no failure while there is nothing to write.
       if (known.names.list(inBlock, 1).length === 0 && !hasMarks(readTextIfThere(path) ?? "")) {
         rightMark = before;
         return "same";

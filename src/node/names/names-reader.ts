@@ -9,7 +9,7 @@ import { readNameRecords, type Zone } from "./name-records.ts";
 import { openNames, packNames, type PackedNames } from "./packed-names.ts";
 import { readPrepared, writePrepared, type Prepared } from "./prepared-names.ts";
 
-/** With more than this in hosts.json files (5,000 to 10,000 names), the names are prepared by a process of their own. */
+/** If the hosts.json files have more bytes (5,000 to 10,000 names), a separate process prepares the names. */
 const manyBytes = 500_000;
 const prepareMs = 60_000;
 

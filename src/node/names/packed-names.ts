@@ -144,7 +144,7 @@ class ByteWriter {
   }
 
   byte(value: number): void {
-    // In two statements: the buffer may be another one afterwards.
+    // Two statements: the first one may replace the buffer.
     const at = this.#room(1);
     this.#buffer.writeUInt8(value, at);
   }

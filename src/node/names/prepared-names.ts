@@ -7,7 +7,7 @@ import { writeFileAtomic } from "../../base/files.ts";
 import { Zone } from "./name-records.ts";
 import { readBytes } from "../../base/open-file.ts";
 
-/** In the unit's CacheDirectory: it survives a restart of the machine. */
+/** Lies in the unit's CacheDirectory, which survives a restart of the machine. */
 export const preparedFile = "names.packed";
 
 /** A hundred bytes for each of some hundred thousand nodes, many times over. */

@@ -4,7 +4,7 @@
 export type RouterSeen = {
   via: string;
   metric: number;
-  /** It answers, or its first silence is too short to count. */
+  /** The router answers, or its first silence is too short to count. */
   isAlive: boolean;
   /** Since when it answers without a gap, monotonic ms. */
   aliveSince: number | undefined;

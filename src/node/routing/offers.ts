@@ -16,7 +16,7 @@ const RouterFile = v.object({
   forwarding: v.pipe(v.record(text(15), v.picklist(["0", "1"])), v.maxEntries(1000)),
   /** What switching on IPv6 changed (ipv6-forwarding.ts); absent: it was on, or is not needed. */
   ipv6: v.exactOptional(v.object({ acceptRa: v.pipe(v.array(text(15)), v.maxLength(1000)) })),
-  /** It is being taken back: other organizations of the machine do not leave forwarding on for it. */
+  /** The router is being removed: other organizations of the machine do not leave forwarding on for it. */
   ending: v.exactOptional(v.boolean()),
   networks: v.pipe(
     v.record(text(64), v.object({ state: text(16), why: v.exactOptional(text(200)) })),
@@ -28,7 +28,7 @@ export type RouterFile = v.InferOutput<typeof RouterFile>;
 export const routerFilePath = (directory: string, slug = basename(directory)) =>
   join(savedHealthDirectory(dirname(directory)), `${slug}.router.json`);
 
-/** Of this organization, or of another one on this machine. */
+/** The router file of this organization, or of another one on this machine. */
 export const readRouterFile = (directory: string, slug?: string): RouterFile | undefined =>
   readValidJson(routerFilePath(directory, slug), RouterFile);
 
@@ -69,7 +69,7 @@ export function isRouter(directory: string): boolean {
   );
 }
 
-/** For check-ins; undefined where nothing is offered. */
+/** What check-ins report; undefined where nothing is offered. */
 export function advertisedNow(directory: string): Advertised[] | undefined {
   const offers = readOffers(directory);
   if (offers.length === 0) return undefined;

@@ -317,7 +317,7 @@ function longest(
 
 type Filter = {
   tunnel: string;
-  /** Those of all organizations that are routers here. */
+  /** The tunnel interfaces of all organizations that are routers here. */
   tunnels: readonly string[];
   overlays: readonly string[];
   watched: readonly Watched[];
@@ -391,7 +391,7 @@ function forwarded4({ tunnel, tunnels, watched, opened }: Filter): string[] {
   ];
 }
 
-/** Here every interface forwards. */
+/** IPv6 forwarding is one setting for all interfaces, so these rules limit all of them. */
 function forwarded6({ tunnel, tunnels, watched }: Filter): string[] {
   const own = watched.filter((each) => isOf(each, 6));
   const ipv6 = "meta nfproto ipv6";

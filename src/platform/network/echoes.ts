@@ -34,7 +34,7 @@ export class Echoes {
   readonly #monotonic: () => number;
   readonly #asked = new Map<string, Asked>();
   readonly #sent = new Map<string, Probe>();
-  /** By address. `former` still gets answers. */
+  /** Sockets by the address that they send from. `former` still gets answers. */
   readonly #sockets = new Map<string, { socket: EchoSocket; openedAt: number; former?: EchoSocket }>();
   #sequence = 0;
 
@@ -82,7 +82,7 @@ export class Echoes {
       Buffer.from(asked.mark, "hex"),
       crypto.getRandomValues(new Uint8Array(4)),
     ]);
-    // Also if the request cannot be sent: no address here or no route means that nothing is reached this way.
+    // Count a request that cannot be sent as well: no address here or no route means that nothing is reached this way.
     asked.silentSince ??= now;
     const socket = await this.#socket(asked.from);
     if (socket === undefined) return;

@@ -18,7 +18,7 @@ export type Kernel = {
   canForceBuffers: boolean;
 };
 
-/** For capabilities, /dev/net/tun, and the keyring on the session bus. */
+/** Whether the system has capabilities, /dev/net/tun, and a keyring on the session bus. */
 export const isLinux = ({ platform }: { platform: string }): boolean => platform === "linux";
 
 export function readKernel(platform: NodeJS.Platform = process.platform): Kernel {

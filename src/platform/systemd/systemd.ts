@@ -149,8 +149,8 @@ export function authService(places: UnitPlaces): string {
       ["TimeoutStartSec", "180"],
       ["Environment", "DO_NOT_TRACK=1"],
       ["UMask", "0077"],
-      // To probe peers, where unprivileged ping sockets are not permitted; and to count what a relay forwards (nftables). All that
-      // the engine has (engineRights): otherwise the kernel does not show which UDP port the engine uses.
+      // CAP_NET_RAW probes peers where unprivileged ping sockets are not permitted, CAP_NET_ADMIN counts what a relay forwards
+      // (nftables). Without all that the engine has (engineRights), the kernel does not show which UDP port it uses.
       ["CapabilityBoundingSet", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_RAW"],
       // State for the next run and for `status`.
       ["RuntimeDirectory", `${brand.id}-health`],
@@ -215,7 +215,7 @@ export function daemonService(places: UnitPlaces): string {
       ["StateDirectoryMode", "0755"],
       ["ReadWritePaths", [...writable, `-${healthDirectory}`, forwardingDirectory].join(" ")],
       ...engineRights,
-      // To probe peers, as in the unit above.
+      // CAP_NET_RAW probes peers, as in the unit above.
       ["CapabilityBoundingSet", "CAP_NET_RAW"],
       ...commonSandbox,
       // The daemon gives its socket to the group. That needs this call, but no capability.
@@ -275,7 +275,7 @@ const engineRights: readonly Setting[] = [
   ["DeviceAllow", "/dev/net/tun rw"],
 ];
 
-/** For every service of this program. Without MemoryDenyWriteExecute, because Bun's FFI needs its JIT. Without PrivateDevices, which hides /dev/net. */
+/** The sandbox of every service of this program. MemoryDenyWriteExecute is left out, because Bun's FFI needs its JIT, and PrivateDevices, which hides /dev/net. */
 export const commonSandbox: readonly Setting[] = [
   ["NoNewPrivileges", "yes"],
   ["ProtectSystem", "strict"],

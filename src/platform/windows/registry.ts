@@ -41,7 +41,7 @@ export type Registry = {
   read(path: string, names: readonly string[]): RegistryValues;
   /** Creates the key if it is missing. */
   write(path: string, values: RegistryValues): void;
-  /** With all that is in it. No failure if it is missing. */
+  /** Deletes the key with all that is in it. A missing key is no failure. */
   remove(path: string): void;
   /** Name resolution uses changed rules from now on. `inPolicy`: rules of the group policy changed too. */
   announce(inPolicy: boolean): void;

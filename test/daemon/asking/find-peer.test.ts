@@ -57,7 +57,7 @@ test("this machine and addresses without a node are told from peers", async () =
     ...quietEngine,
     system: { ...world.system, sleep: () => new Promise<void>(() => {}) },
   });
-  const look = async (peer: string) => (await health.lookAtPeers(0, peer)).peers;
+  const look = async (peer: string) => (await health.readPeers(0, peer)).peers;
   for (const asked of [config.name, config.ip_address]) {
     const [self] = await look(asked);
     expect(self).toMatchObject({ name: config.name, address: config.ip_address, this_machine: true });

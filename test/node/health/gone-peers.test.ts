@@ -25,7 +25,7 @@ async function withSilentPeer(
   await network.pass(70_000);
   const told = async () => {
     const asked = async (peer: string) => {
-      const looking = health.lookAtPeers(0, peer);
+      const looking = health.readPeers(0, peer);
       await network.pass(100);
       return (await looking).peers.filter((each) => !isUnknown(each)).map(({ name }) => name);
     };

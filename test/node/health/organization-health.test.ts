@@ -56,11 +56,11 @@ test("a lighthouse whose engine reports no tunnels lists the other lighthouse, a
   const old = make(undefined);
   await old.check(0, { all: false });
   expect(old.prober.targets()).toEqual([]);
-  const { peers } = await old.lookAtPeers(0);
+  const { peers } = await old.readPeers(0);
   expect(peers.map(({ address, path }) => [address, path])).toEqual([[other, "unknown"]]);
   expect(old.prober.targets()).toEqual([other]);
   expect(old.current()).toMatchObject({ verdict: "not_probed", is_lighthouse: true });
-  expect((await make([]).lookAtPeers(0)).peers).toEqual([]);
+  expect((await make([]).readPeers(0)).peers).toEqual([]);
 });
 
 test("two answers in a row tell that the clock of this machine is wrong, one that is right ends it", async () => {

@@ -64,7 +64,7 @@ const waitingArg = {
   ID: { type: "positional", description: "The number that the list shows" },
 } as const;
 
-/** By number only: another machine may ask with the same name meanwhile. */
+/** A registration is named by its number only: another machine may ask with the same name meanwhile. */
 async function answer(
   context: Context,
   done: string,

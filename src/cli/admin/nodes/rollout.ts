@@ -175,7 +175,7 @@ export const factsOf = (rollout: Shown): string[] => [
   ...(rollout.log === "" ? [] : [`log: ${rollout.log}`]),
 ];
 
-/** As exact as it was typed: 10 seconds, 30 minutes, 1 hour. */
+/** The largest unit that is exact: 10 seconds, 30 minutes, 1 hour. */
 function inUnits(seconds: number): string {
   if (seconds % 60 !== 0) return countOf(seconds, "second");
   return seconds % 3600 === 0 ? countOf(seconds / 3600, "hour") : countOf(seconds / 60, "minute");

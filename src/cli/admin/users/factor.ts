@@ -60,7 +60,7 @@ once: each replaces the app one time. Keep them away from the phone.`,
   },
 };
 
-/** For the camera of the phone. Light modules are drawn: most terminals are dark. */
+/** The QR code for the phone's camera. Light modules are drawn, because most terminals are dark. */
 async function qrCode(text: string): Promise<string> {
   const { renderUnicodeCompact } = await import("uqr");
   return `Scan this with the app:\n\n${renderUnicodeCompact(text, { border: 2 })}\n\n`;

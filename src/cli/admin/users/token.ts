@@ -81,7 +81,7 @@ export const create: Implementation = {
     });
     if (made === undefined) return;
     sayNewGroups(output, new_groups);
-    // With --json, programs read it, and what stands beside it goes into their logs.
+    // Programs read --json, and other output beside it goes into their logs.
     if (!output.json) output.say(await howToJoin(made));
     output.result({ ...made, new_groups }, `${made.token}\n`);
   },

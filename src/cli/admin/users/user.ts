@@ -29,7 +29,7 @@ const passwordFile = {
   description: "Read the password from a file (- is standard input)",
 } as const;
 
-/** From a file, standard input or the terminal, where a new one is typed twice. */
+/** Reads a password from a file, standard input or the terminal, where a new one is typed twice. */
 export async function readPassword(
   { values, system }: Context,
   { flag = "password-file", text = "Password: ", isNew = true } = {},

@@ -56,7 +56,7 @@ export type Answer<T> = { status: number; headers: Headers; body: T | undefined 
 
 const timeoutMs = 10_000;
 const maxAnswerBytes = 1024 * 1024;
-/** For a configuration, escaped as JSON, and the certificates. */
+/** Enough for a configuration, escaped as JSON, and the certificates. */
 const maxConfigAnswerBytes = 32 * 1024 * 1024;
 const retryAfterMs = [250, 1000] as const;
 

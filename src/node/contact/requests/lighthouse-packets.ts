@@ -62,7 +62,7 @@ export function makeLighthousePackets(
   };
 }
 
-/** For one generation of the configuration. */
+/** What one generation of the configuration needs. */
 type Plan = {
   /** Null: not read yet. */
   generation: string | undefined | null;

@@ -13,7 +13,7 @@ import type { Client } from "./client.ts";
 
 export type NodeProof = ProvenNodes["nodes"][number];
 
-/** Of the nodes at this control plane whose token this process may read. `session`: the family of its tokens. */
+/** Proofs of the nodes at this control plane whose token this process may read. `session`: the family of its tokens. */
 export function proofsOf(configRoot: string, controlPlane: string, session: string): NodeProof[] {
   return listOrganizations(configRoot)
     .flatMap((slug) => {

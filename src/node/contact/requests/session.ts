@@ -32,7 +32,7 @@ export function sessionOf({ access, refresh }: TokenPair, now: number) {
   return { access, refresh, until: now + lifetimeMs(access) };
 }
 
-/** From the payload, which is not verified: the server does that. 0 if there is none. */
+/** Read from the payload without verification, which the server does. 0 if there is none. */
 function lifetimeMs(jwt: string): number {
   try {
     const claims: unknown = JSON.parse(Buffer.from(jwt.split(".")[1] ?? "", "base64url").toString());

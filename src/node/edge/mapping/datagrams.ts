@@ -50,7 +50,7 @@ export function readPcp(bytes: Uint8Array, { nonce, port, lifetimeS }: Wanted): 
   return granted({ host, external: view.getUint16(42), lifetimeS: view.getUint32(4) }, lifetimeS);
 }
 
-/** In both protocols 0 seconds are the end of a mapping, also in the answer to a request for one. */
+/** In both protocols a lifetime of 0 seconds ends a mapping, also in the answer to a request for one. */
 function granted(answer: Answer & { lifetimeS: number }, askedS: number): Answer {
   return askedS > 0 && answer.lifetimeS === 0 ? { refused: "it grants a mapping of 0 seconds" } : answer;
 }

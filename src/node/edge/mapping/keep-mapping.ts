@@ -67,7 +67,7 @@ async function lookAt(organization: Organization, context: EdgeContext, signal: 
     return withdraw(context);
   const engine = await control.process();
   const port = engine === undefined ? undefined : portOfEngine(engine.pid, directory);
-  // It starts just now.
+  // The engine is starting: the next call finds its port.
   if (port === undefined) return;
   const { gateways } = await system.machineState();
   const gateway = gateways.find((each) => !each.includes(":"));
@@ -92,7 +92,7 @@ async function lookAt(organization: Organization, context: EdgeContext, signal: 
   if (answer !== asked && asked !== undefined && "at" in asked) await endMapping(gateway, asked);
   if (!signal.aborted) {
     const next = stateAfter(isSame ? before : undefined, place, answer, system);
-    // Nothing stays open that peers are not told of.
+    // End the former mapping: this node no longer reports it, so peers do not use it.
     if (isSame && held !== undefined && next.mapped === undefined) await endMapping(gateway, held);
     return settle(before, next, context);
   }
@@ -195,7 +195,7 @@ const endHeld = async (state: MappingState | undefined) => {
   if (state !== undefined && held !== undefined) await endMapping(state.gateway, held);
 };
 
-/** For an organization that leaves, or whose program is uninstalled: the engine has stopped. Does not reject. */
+/** Ends the mapping of an organization that leaves, or whose program is uninstalled, after the engine has stopped. Does not reject. */
 export async function endMappingOf(directory: string): Promise<void> {
   await endHeld(readMappingState(directory));
   writeMappingState(directory, undefined);

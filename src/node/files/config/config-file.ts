@@ -65,27 +65,18 @@ export function finishConfig(
     cert: join(filesIn, "host.crt"),
     key: join(directory, "host.key"),
   };
-  const routed = withRouteChoice(config, readRouteChoice(directory));
-  const healed = localApi ? withLocalChanges(routed, readLocalChanges(directory)) : routed;
-  const own = mergeYaml(
-    {
-      ...withExit(
-        withDataPlane(
-          withMapping(
-            withTcpAddresses(withPeerMap(healed, readPeerMap(directory)), readTcpState(directory)),
-            readMappingState(directory),
-          ),
-          dataPlane,
-        ),
-        directory,
-        dataPlane?.engine,
-      ),
-      pki: { ...(isMap(pki) ? pki : {}), ...paths },
-      ...(localApi ? { local_api: localApiSection(directory) } : {}),
-    },
-    overrides,
-  );
-  return stringifyYaml(names === undefined ? own : withAddresses(own, names));
+  // What this machine changes by itself, in this order: later steps read what earlier ones wrote.
+  let own = withRouteChoice(config, readRouteChoice(directory));
+  if (localApi) own = withLocalChanges(own, readLocalChanges(directory));
+  own = withPeerMap(own, readPeerMap(directory));
+  own = withTcpAddresses(own, readTcpState(directory));
+  own = withMapping(own, readMappingState(directory));
+  own = withDataPlane(own, dataPlane);
+  own = withExit(own, directory, dataPlane?.engine);
+  own = { ...own, pki: { ...(isMap(pki) ? pki : {}), ...paths } };
+  if (localApi) own = { ...own, local_api: localApiSection(directory) };
+  const merged = mergeYaml(own, overrides);
+  return stringifyYaml(names === undefined ? merged : withAddresses(merged, names));
 }
 
 /** Never set a group: the socket gives full control of the engine. */

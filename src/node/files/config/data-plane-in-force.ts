@@ -18,7 +18,7 @@ export type DataPlaneSeen = DataPlaneReport & {
 /** How much later than the decision an engine starts that was started for it. */
 const sameStartMs = 1000;
 
-/** For `status`. `startedAt`: of the running engine, ms since 1970. */
+/** The data plane as `status` shows it. `startedAt`: start of the running engine, ms since 1970. */
 export function seenDataPlane(
   plane: DataPlane | undefined,
   startedAt: number | undefined,
@@ -28,7 +28,7 @@ export function seenDataPlane(
   return { data_plane: dataPlaneInForce(plane, startedAt, device) };
 }
 
-/** For the control plane, which has words of its own for the reason. */
+/** The data plane as check-ins report it. The control plane has its own words for the reason. */
 export function reportedDataPlane(
   plane: DataPlane | undefined,
   startedAt: number | undefined,

@@ -91,7 +91,7 @@ export function readPeerMap(directory: string): PeerMap {
   return readValidJson(peerMapPath(directory), PeerMap) ?? {};
 }
 
-/** For root alone: it says whom this node knows. */
+/** Readable for root alone: the map shows which peers this node knows. */
 export function writePeerMap(directory: string, map: PeerMap): void {
   makeSocketDirectory(directory);
   writeFileAtomic(peerMapPath(directory), `${JSON.stringify(map)}\n`, 0o600);

@@ -12,7 +12,7 @@ export function knownControlPlanes(configRoot: string): KnownControlPlane[] {
   return listOrganizations(configRoot).flatMap((slug) => controlPlaneOf(join(configRoot, slug)) ?? []);
 }
 
-/** Of one organization's directory. */
+/** The control plane of one organization, from its directory. */
 export function controlPlaneOf(directory: string): KnownControlPlane | undefined {
   const credentials = credentialsIfOwn(directory);
   if (credentials === undefined) return undefined;

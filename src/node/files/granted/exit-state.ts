@@ -29,7 +29,7 @@ export function writeExitState(directory: string, state: ExitState): void {
   writeFileAtomic(exitStatePath(directory), `${JSON.stringify(state)}\n`, 0o644);
 }
 
-/** As it is now: without the tunnel's interface no packet takes an exit, whatever was written last. */
+/** The state now: without the tunnel's interface no packet takes an exit, whatever was written last. */
 export function presentExitState(directory: string, isStrict = false): ExitState | undefined {
   const last = readExitState(directory);
   if (last?.state !== "used") return last;

@@ -33,7 +33,7 @@ export const insideExit = "192.0.2.83";
 /** `via`: where the engine sends packets for the internet. In a sealed network, only this exit has that address. */
 export type Exit = { name: string; ip: string; ip6: string | undefined; via?: string };
 export type ExitUse = {
-  /** Those that may be used, best first. */
+  /** The exits that may be used, best first. */
   candidates: readonly Exit[];
   /** The one in use. Undefined: none is known yet. */
   exit: Exit | undefined;
@@ -121,7 +121,7 @@ export function withExit(config: YamlMap, directory: string, engine: string | un
   };
 }
 
-/** Beside names of lighthouses and relays their last known addresses: name servers answer only when the exit does. */
+/** Adds the last known addresses to names of lighthouses and relays: name servers answer only when the exit does. */
 function withAddresses(config: YamlMap, directory: string): YamlMap {
   const map = config["static_host_map"];
   const known = readResolved(directory);

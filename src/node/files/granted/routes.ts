@@ -55,7 +55,7 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
   const former = new Set(rules.former);
   const machineKeeps = keptByMachine(rules);
   const crosses = crossingOf(rules);
-  /** In this order. Not asked where the administrator has allowed the route. */
+  /** Asked in this order, and not where the administrator has allowed the route. */
   const unlessAllowed: readonly Refuser[] = [
     tooWide,
     whySpecial,

@@ -8,6 +8,6 @@ export const sealFile = "seal.json";
 export const enforcedMark = "seal-enforced";
 export const isSealMarked = (directory: string) => existsSync(join(directory, enforcedMark));
 
-/** Those that are there. */
+/** The seal's files that exist. */
 export const sealFilesIn = (directory: string): string[] =>
   [enforcedMark, sealFile].map((name) => join(directory, name)).filter((path) => existsSync(path));

@@ -29,7 +29,7 @@ import { portsOf } from "../../../platform/network/port-holder.ts";
 const text = v.pipe(v.string(), v.maxLength(64));
 const count = v.pipe(v.number(), v.minValue(0));
 const Kept = v.object({
-  /** In the overlay. */
+  /** Its overlay address. */
   peer: text,
   /** Where a tunnel worked last. `from`: this machine's own address then, for a private one. `at`: ms since 1970. */
   worked: v.exactOptional(v.object({ remote: text, at: count, from: v.exactOptional(text) })),
@@ -41,7 +41,7 @@ const Kept = v.object({
 type Kept = v.InferOutput<typeof Kept>;
 
 const State = v.object({
-  /** From the control plane's last answer. */
+  /** The position of the control plane's last answer, for the next request. */
   since: count,
   /** ms since 1970. */
   asked_at: count,
@@ -83,7 +83,7 @@ export type KeptDeps = {
 };
 
 export type Working = {
-  /** In the overlay. */
+  /** Its overlay address. */
   address: string;
   /** Undefined: relayed. */
   remote: string | undefined;
@@ -132,7 +132,7 @@ export class KeptPeers {
     this.#applied = readPeerMap(deps.directory);
   }
 
-  /** For the next check-in. Undefined: do not ask now. */
+  /** What the next check-in asks. Undefined: nothing now. */
   request(areLost: boolean): { since: number } | undefined {
     const now = this.#deps.system.now();
     const { asked_at: askedAt, every, since, whole_at: wholeAt } = this.#state;
@@ -164,11 +164,9 @@ export class KeptPeers {
       const gone = new Set(seen.goneAmong([...this.#peers.keys(), ...Object.keys(this.#applied)]));
       for (const [peer] of this.#peers) if (gone.has(peer) || !seen.isPeer(peer)) this.#peers.delete(peer);
       this.#trim();
-      this.#save(seen.areLost);
-      await this.#apply(
-        seen,
-        Object.keys(this.#applied).some((each) => gone.has(each)),
-      );
+      this.#save({ isUrgent: seen.areLost });
+      const hasGone = Object.keys(this.#applied).some((each) => gone.has(each));
+      await this.#apply(seen, { hasGone });
     } catch (error) {
       this.#notBefore = this.#deps.monotonic() + retryMs;
       this.#deps.log.warn("Cannot keep the addresses of peers", {
@@ -238,7 +236,7 @@ export class KeptPeers {
     this.#peers = new Map(ranked.slice(0, maxKeptPeers).map((each) => [each.peer, each]));
   }
 
-  #save(isUrgent: boolean): void {
+  #save({ isUrgent }: { isUrgent: boolean }): void {
     const now = this.#deps.monotonic();
     const next = JSON.stringify({ ...this.#state, peers: [...this.#peers.values()] });
     if (next === this.#saved || (!isUrgent && now - this.#savedAt < saveEveryMs)) return;
@@ -249,15 +247,15 @@ export class KeptPeers {
     this.#saved = next;
   }
 
-  /** Writes the changed map, and has the engine reload. */
-  async #apply({ areLost, isInside }: KeptSeen, isGone: boolean): Promise<void> {
+  /** Writes the changed map, and has the engine reload. `hasGone`: the applied map has a peer that is gone. */
+  async #apply({ areLost, isInside }: KeptSeen, { hasGone }: { hasGone: boolean }): Promise<void> {
     const { apply, directory, monotonic, system } = this.#deps;
     if (monotonic() < this.#notBefore) return;
     const map = this.#map(isInside);
     if (Bun.deepEquals(map, this.#applied)) return;
     const before = statSync(peerMapPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
     const isRecent = Math.abs(system.now() - before) < applyEveryMs;
-    if (isRecent && !areLost && !isGone) return;
+    if (isRecent && !areLost && !hasGone) return;
     this.#notBefore = monotonic() + retryMs;
     await apply(map);
     this.#applied = readPeerMap(directory);
@@ -289,7 +287,7 @@ export class KeptPeers {
   }
 }
 
-/** Those of an organization of this machine, whose engine `deps` reloads. */
+/** The kept peers of an organization of this machine. `deps` reload its engine. */
 export function keptHere(
   place: { slug: string; directory: string },
   deps: ApplyDeps,

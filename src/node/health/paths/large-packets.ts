@@ -33,7 +33,7 @@ type Path = {
   isOften: boolean;
   /** Whether the measurement is to a lighthouse; on a lighthouse, which asks none, to any peer. */
   isMain: boolean;
-  /** Nothing is measured: only the offloads of a lighthouse's engine are tried. */
+  /** Only the offloads of a lighthouse's engine are tried; the path's size is not measured. */
   isTried: boolean;
 };
 

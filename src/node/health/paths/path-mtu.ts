@@ -4,7 +4,7 @@ import { defer } from "../../../base/defer.ts";
 import type { NoEcho, OpenEcho } from "../../../platform/network/echo-socket.ts";
 import type { System } from "../../../base/system.ts";
 
-/** As the control plane renders it. */
+/** The MTU that the control plane renders by default. */
 export const fullBytes = 1300;
 const smallest = 576;
 const answerMs = 1000;

@@ -4,7 +4,7 @@
 
 export type RelaySeen = {
   rttMs: number | undefined;
-  /** It answered probes, and has stopped. */
+  /** The relay answered probes, and has stopped. */
   isBroken: boolean;
 };
 
@@ -32,7 +32,7 @@ export function relayCandidates(all: readonly string[], own: string): string[] {
 /** Undefined: there are so few that all are used. */
 export function chooseRelays(
   before: RelayChoice | undefined,
-  /** In the order of relayCandidates. */
+  /** Sorted as relayCandidates returned them. */
   seen: ReadonlyMap<string, RelaySeen>,
   now: number,
 ): RelayChoice | undefined {
