@@ -57,9 +57,9 @@ export function openState(path: string, log: StateLog, now: () => number): State
       throw storeError(error, path);
     }
   };
-  // A record that is missing here but in the copy of stopped organizations was lost: write it again.
   const load = (to: StateLog) =>
     new Map(read.all(`${recordPrefix}*`).flatMap(({ key, value }) => readRecord(key, value, to)));
+  // A record that only the copy of stopped organizations has was lost: write it again.
   const copy = openStoppedCopy(path, log);
   const known = load({ warn() {}, error() {} });
   const missing = new Map([...copy.read()].filter(([slug]) => !known.has(slug)));

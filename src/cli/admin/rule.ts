@@ -44,29 +44,9 @@ export const list: Implementation = {
   async run(context) {
     const [slug = ""] = context.words;
     const { rules, names } = await read(context, async (api) => {
-      const found = await api.all(rulesApi.list, { slug });
-      const isNamed = found.some(({ peer, target }) => "node" in peer || "node" in target);
-      const nodes = isNamed ? await api.all(nodesApi.list, { slug }) : [];
-      const nodeNames = new Map(nodes.map(({ id, name }) => [id, name]));
-      const sides = found.flatMap(({ peer, target }) => [peer, target]);
-      const gone = sides.some((side) => typeof side["node"] === "number" && !nodeNames.has(side["node"]))
-        ? await api.all(nodesApi.list, { slug }, { revoked: "true" })
-        : [];
-      for (const { id, name } of gone) nodeNames.set(id, `${name} (deleted)`);
-      const isOwned = sides.some(
-        (side) => typeof side["group"] === "string" && userOfGroup(side["group"]) !== undefined,
-      );
-      const owners = isOwned ? await memberEmails(api, slug) : new Map<number, string>();
-      const isOfProvider = sides.some(
-        (side) => typeof side["group"] === "string" && providerOfGroup(side["group"]) !== undefined,
-      );
-      const words = new Map(
-        (isOfProvider ? await api.call(rulesApi.providerGroups, { slug }) : []).map(({ group, word }) => [
-          group,
-          word,
-        ]),
-      );
-      return { rules: found, names: { nodes: nodeNames, owners, words } };
+      const rules = await api.all(rulesApi.list, { slug });
+      const sides = rules.flatMap(({ peer, target }) => [peer, target]);
+      return { rules, names: await namesOf(api, slug, sides) };
     });
     context.output.list(
       { rules },
@@ -86,6 +66,32 @@ export const list: Implementation = {
     );
   },
 };
+
+/** Asks only for the names that these sides need. */
+async function namesOf(api: Api, slug: string, sides: readonly Rule["peer"][]): Promise<Names> {
+  const groups = sides.flatMap(({ group }) => (typeof group === "string" ? [group] : []));
+  const hasOwners = groups.some((group) => userOfGroup(group) !== undefined);
+  const hasProviders = groups.some((group) => providerOfGroup(group) !== undefined);
+  const nodes = await nodeNames(api, slug, sides);
+  const owners = hasOwners ? await memberEmails(api, slug) : new Map<number, string>();
+  const named = hasProviders ? await api.call(rulesApi.providerGroups, { slug }) : [];
+  return { nodes, owners, words: new Map(named.map(({ group, word }) => [group, word])) };
+}
+
+async function nodeNames(
+  api: Api,
+  slug: string,
+  sides: readonly Rule["peer"][],
+): Promise<Map<number, string>> {
+  const ids = sides.flatMap(({ node }) => (typeof node === "number" ? [node] : []));
+  if (ids.length === 0) return new Map();
+  const names = new Map((await api.all(nodesApi.list, { slug })).map(({ id, name }) => [id, name]));
+  if (ids.every((id) => names.has(id))) return names;
+  // A rule may still name a node that was deleted.
+  const revoked = await api.all(nodesApi.list, { slug }, { revoked: "true" });
+  for (const { id, name } of revoked) names.set(id, `${name} (deleted)`);
+  return names;
+}
 
 type Names = {
   nodes: ReadonlyMap<number, string>;

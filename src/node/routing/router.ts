@@ -40,10 +40,12 @@ export type RouterDeps = {
   log: Pick<Log, "info" | "warn">;
 };
 
-const everyMs = 400;
+const stepEveryMs = 400;
+/** How often the table is compared with the kernel's, although nothing changed: another program may have removed it. */
 const checkTableMs = 10_000;
-/** A target that is silent for this time is gone, and one that answers for that time is back. */
+/** A watched host that is silent for this time is gone. */
 const silentMs = 1200;
+/** A watched host that answers for this time without a gap is back. */
 const backMs = 3000;
 
 /** Runs until the signal, and leaves the router as it is then. Does not reject. */
@@ -51,18 +53,23 @@ export async function runRouter(deps: RouterDeps, signal: AbortSignal): Promise<
   const { system, log } = deps;
   const router = new Router(deps);
   const failed = (reason: string) => log.warn("Cannot make this machine a router", { reason });
-  await repeat(() => router.step(), { everyMs, signal, system, failed });
+  await repeat(() => router.step(), { everyMs: stepEveryMs, signal, system, failed });
   router.close();
 }
 
+/** The settings of the kernel from before: by interface for IPv4, of the machine for IPv6. */
 type Forwarding = Pick<RouterFile, "forwarding" | "ipv6">;
+/** An offered network, the interface behind which it is, and this machine's address there. */
 type Watched = { offer: Offer; device: string | undefined; from: string | undefined };
 
 class Router {
   readonly #deps: RouterDeps;
   readonly #echoes: Echoes;
+  /** Networks that are not reached now. */
   readonly #down = new Set<string>();
+  /** The table that was applied last. */
   #body = "";
+  /** Monotonic ms. */
   #checkedAt = Number.NEGATIVE_INFINITY;
 
   constructor(deps: RouterDeps) {
@@ -87,10 +94,10 @@ class Router {
     const machine = await system.machineState();
     const watched = offers.map((offer) => ({ offer, ...wayTo(offer.behind ?? offer.network, machine) }));
     await this.#probe(watched);
-    for (const each of watched) this.#judge(each, machine);
-    const on = await this.#forward(tunnel, watched);
-    const why = await this.#filter(tunnel, { watched, closed }, on);
-    this.#note(watched, on, why);
+    for (const each of watched) this.#updateDown(each, machine);
+    const forwarding = await this.#switchForwarding(tunnel, watched);
+    const failure = await this.#applyTable(tunnel, { watched, closed }, forwarding);
+    this.#saveStates(watched, forwarding, failure);
   }
 
   async #probe(watched: readonly Watched[]): Promise<void> {
@@ -103,10 +110,11 @@ class Router {
         ),
       ),
     );
-    await this.#echoes.send(() => everyMs);
+    await this.#echoes.send(() => stepEveryMs);
   }
 
-  #judge({ offer: { network, watch }, device, from }: Watched, machine: MachineState): void {
+  /** A network goes down at once when its interface or its watched host is gone, and is up again after a while. */
+  #updateDown({ offer: { network, watch }, device, from }: Watched, machine: MachineState): void {
     const asked = this.#echoes.get(network);
     const isLinked = device !== undefined && machine.addresses.some((each) => each.device === device);
     const isAnswered =
@@ -126,40 +134,42 @@ class Router {
   }
 
   /** Switches forwarding on where it is off, and back where it is needed no more. Returns the values from before. */
-  async #forward(tunnel: string, watched: readonly Watched[]): Promise<Forwarding> {
+  async #switchForwarding(tunnel: string, watched: readonly Watched[]): Promise<Forwarding> {
     const { directory, system } = this.#deps;
     const { forwarding = {}, ipv6: former } = readRouterFile(directory) ?? {};
     const [devices, devices6] = [devicesOf(watched, 4), devicesOf(watched, 6)];
     const needed = devices.length === 0 ? [] : [tunnel, ...devices];
-    const [kept, over] = [{ ...forwarding }, { ...forwarding }];
-    for (const device of Object.keys(forwarding)) delete (needed.includes(device) ? over : kept)[device];
-    const isOver6 = devices6.length === 0 && former !== undefined;
-    const closing = { forwarding: over, ...(isOver6 ? { ipv6: former } : {}) };
+    const switched = Object.entries(forwarding);
+    const kept = Object.fromEntries(switched.filter(([device]) => needed.includes(device)));
+    const unneeded = Object.fromEntries(switched.filter(([device]) => !needed.includes(device)));
+    const isUnneeded6 = devices6.length === 0 && former !== undefined;
+    const closing = { forwarding: unneeded, ...(isUnneeded6 ? { ipv6: former } : {}) };
     await applyChanges(closingChanges(directory, closing), system);
-    let ipv6 = isOver6 ? undefined : former;
+    let ipv6 = isUnneeded6 ? undefined : former;
     for (const device of needed) {
       const present = readForwarding(device);
       if (present === undefined) continue;
       kept[device] ??= formerByOthers(directory, device) ?? present;
       // First the note: after a kill in between, it is still known how to go back.
       if (present === "0") {
-        this.#save({ forwarding: kept, ...given({ ipv6 }) });
+        this.#saveForwarding({ forwarding: kept, ...given({ ipv6 }) });
         writeForwarding(device, "1");
       }
     }
     if (devices6.length > 0) {
       ipv6 ??= otherRouters(directory).flatMap((each) => each.ipv6 ?? [])[0];
-      ipv6 = openForwarding6(ipv6, (now) => this.#save({ forwarding: kept, ipv6: now }));
+      ipv6 = openForwarding6(ipv6, (now) => this.#saveForwarding({ forwarding: kept, ipv6: now }));
     }
     return { forwarding: kept, ...given({ ipv6 }) };
   }
 
-  #save(on: Forwarding): void {
+  #saveForwarding(forwarding: Forwarding): void {
     const { directory } = this.#deps;
-    writeRouterFile(directory, { networks: readRouterFile(directory)?.networks ?? {}, ...on });
+    writeRouterFile(directory, { networks: readRouterFile(directory)?.networks ?? {}, ...forwarding });
   }
 
-  async #filter(
+  /** Returns why the table could not be applied. */
+  async #applyTable(
     tunnel: string,
     { watched, closed }: Pick<Filter, "watched" | "closed">,
     { forwarding, ipv6 }: Forwarding,
@@ -174,16 +184,17 @@ class Router {
     const isDue = monotonic() - this.#checkedAt >= checkTableMs;
     if (body === this.#body && !isDue) return undefined;
     this.#checkedAt = monotonic();
-    const why = await keepTable("routes", basename(directory), versioned(body), system);
-    this.#body = why === undefined ? body : "";
-    return why;
+    const failure = await keepTable("routes", basename(directory), versioned(body), system);
+    this.#body = failure === undefined ? body : "";
+    return failure;
   }
 
-  #note(watched: readonly Watched[], on: Forwarding, why: string | undefined): void {
+  /** Writes the state of each network, for check-ins and `status`. */
+  #saveStates(watched: readonly Watched[], forwarding: Forwarding, failure: string | undefined): void {
     const { directory } = this.#deps;
     const networks = Object.fromEntries(
       watched.map(({ offer: { network, behind = network }, device }) => {
-        if (why !== undefined) return [network, { state: "failed", why: why.slice(0, 200) }];
+        if (failure !== undefined) return [network, { state: "failed", why: failure.slice(0, 200) }];
         if (device === undefined)
           return [network, { state: "failed", why: `this machine has no route to ${behind}` }];
         if (network.includes(":") && !hasIpv6())
@@ -191,12 +202,12 @@ class Router {
         return [network, { state: this.#down.has(network) ? "down" : "ready" }];
       }),
     );
-    const next = { ...on, networks };
+    const next = { ...forwarding, networks };
     if (!Bun.deepEquals(next, readRouterFile(directory))) writeRouterFile(directory, next);
   }
 }
 
-/** Takes back what the router part did, as the machine was before. Also after a kill. */
+/** Undoes what the router did, also after a kill: the machine is as it was before. */
 export async function unmakeRouter(
   directory: string,
   system: Pick<System, "run" | "platform">,
@@ -207,7 +218,7 @@ export async function unmakeRouter(
   await applyChanges(await routerRemoval(directory, system), system);
 }
 
-/** The same as a list. `gone`: organizations whose own list is applied before. */
+/** What unmakeRouter does, as a list. `gone`: organizations whose own list is applied before. */
 export async function routerRemoval(
   directory: string,
   system: Pick<System, "run" | "platform">,
@@ -220,14 +231,14 @@ export async function routerRemoval(
   ];
 }
 
-/** What sets these back to the values from before. */
+/** The changes that set forwarding back to these values from before. */
 function closingChanges(
   directory: string,
   { forwarding, ipv6 }: Forwarding,
   gone: readonly string[] = [],
 ): Change[] {
   const others = otherRouters(directory, gone).filter(({ ending }) => ending !== true);
-  // Somebody has switched it on for the whole machine since: that stays.
+  // An administrator has switched it on for the whole machine since: that stays.
   const isForAll = readForwarding("all") === "1";
   const settings = Object.entries(forwarding).flatMap(([device, before]): Change[] => {
     // Another organization forwards over this interface: it has the value from before, too.
@@ -247,6 +258,7 @@ function otherRouters(directory: string, gone: readonly string[] = []): RouterFi
   );
 }
 
+/** The value from before that another organization noted for this interface. */
 const formerByOthers = (directory: string, device: string) =>
   otherRouters(directory).flatMap(({ forwarding }) => forwarding[device] ?? [])[0];
 
@@ -266,7 +278,7 @@ function readForwarding(device: string): "0" | "1" | undefined {
   return text === "0" || text === "1" ? text : undefined;
 }
 
-/** Without an offer nothing is switched on, so root has done that by hand, or this machine routes nothing. */
+/** Networks without an offer that the kernel does not forward: for them, only root can have switched forwarding on. */
 function notForwarded(networks: readonly string[], tunnel: string): string[] {
   const is = {
     4: readForwarding(tunnel),

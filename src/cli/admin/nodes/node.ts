@@ -7,6 +7,7 @@ import { quoteWord } from "../../../base/plan.ts";
 import type { Node } from "../../../protocol/node.ts";
 import { sessionsEndedHeader } from "../../../protocol/sign-in.ts";
 import type { Implementation } from "../../command.ts";
+import type { Values } from "../../values.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { given } from "../../../base/given.ts";
 import type { Cell } from "../../table.ts";
@@ -36,35 +37,20 @@ export const list: Implementation = {
     `${brand.executable} admin node list acme --certificates`,
   ],
   async run(context) {
-    const [slug = ""] = context.words;
-    const certificates = context.values.on("certificates");
-    const revoked = context.values.on("revoked");
-    const query = {
-      ...(revoked ? { revoked: "true" as const } : {}),
-      ...(context.values.on("mine") ? { owner: "me" as const } : {}),
-    };
-    const [offline, group] = [context.values.on("offline"), context.values.text("group")];
-    const isWanted = (node: Node) =>
-      (!offline || (node.state === "active" && !node.online && node.phone == null)) &&
-      (group === undefined || shownGroups(node).includes(group));
-    const { found, owners } = await read(context, async (api) => {
-      const found = (await api.all(nodesApi.list, { slug }, query)).filter(isWanted);
-      if (certificates) found.sort((a, b) => endOf(a) - endOf(b));
-      return { found, owners: await ownersOf(api, slug, found) };
+    const { values, words, system, output } = context;
+    const [slug = ""] = words;
+    const { nodes, owners } = await read(context, async (api) => {
+      const nodes = (await api.all(nodesApi.list, { slug }, queryOf(values))).filter(filterOf(values));
+      if (values.on("certificates")) nodes.sort((a, b) => endOf(a) - endOf(b));
+      return { nodes, owners: await ownersOf(api, slug, nodes) };
     });
-    let last: Last = lastColumns.seen;
-    if (revoked) last = lastColumns.revoked;
-    if (context.values.on("versions")) last = lastColumns.versions;
-    if (certificates) last = lastColumns.certificates;
-    const now = context.system.now();
-    const kinds = [...(revoked ? ["revoked"] : []), ...(offline ? ["offline"] : [])].map(
-      (kind) => `${kind} `,
-    );
-    context.output.list(
-      { nodes: found },
+    const last = lastColumnsOf(values);
+    const now = system.now();
+    output.list(
+      { nodes },
       {
         columns: ["NAME", "ADDRESS", "STATE", "ROLE", "GROUPS", "OWNER", ...last.columns],
-        rows: found.map((node) => [
+        rows: nodes.map((node) => [
           node.name,
           node.ip_address,
           stateOf(node, now),
@@ -73,13 +59,40 @@ export const list: Implementation = {
           ownerOf(node, owners),
           ...last.of(node),
         ]),
-        none: `${slug} has no ${kinds.join("")}nodes${group === undefined ? "" : ` in the group ${group}`}.`,
+        none: `${slug} has no ${kindOf(values)}.`,
       },
     );
   },
 };
 
-type Last = { columns: string[]; of(node: Node): Cell[] };
+/** What the control plane filters by. */
+const queryOf = (values: Values) => ({
+  ...(values.on("revoked") ? { revoked: "true" as const } : {}),
+  ...(values.on("mine") ? { owner: "me" as const } : {}),
+});
+
+/** What is filtered here. A phone is never in contact, so it is not offline. */
+function filterOf(values: Values): (node: Node) => boolean {
+  const [offline, group] = [values.on("offline"), values.text("group")];
+  return (node) =>
+    (!offline || (node.state === "active" && !node.online && node.phone == null)) &&
+    (group === undefined || shownGroups(node).includes(group));
+}
+
+/** "revoked nodes in the group web": what an empty list has none of. */
+function kindOf(values: Values): string {
+  const kinds = ["revoked", "offline"].filter((flag) => values.on(flag));
+  const group = values.text("group");
+  return `${[...kinds, "nodes"].join(" ")}${group === undefined ? "" : ` in the group ${group}`}`;
+}
+
+function lastColumnsOf(values: Values): LastColumns {
+  if (values.on("certificates")) return lastColumns.certificates;
+  if (values.on("versions")) return lastColumns.versions;
+  return values.on("revoked") ? lastColumns.revoked : lastColumns.seen;
+}
+
+type LastColumns = { columns: string[]; of(node: Node): Cell[] };
 const lastColumns = {
   seen: { columns: ["LAST CHECK-IN"], of: (node) => [node.last_checkin_at] },
   revoked: { columns: ["REVOKED"], of: (node) => [node.revoked_at] },
@@ -88,7 +101,7 @@ const lastColumns = {
     columns: ["ENGINE", "AGENT", "PLATFORM"],
     of: (node) => [node.overlay_version, node.agent_version, node.platform],
   },
-} satisfies Record<string, Last>;
+} satisfies Record<string, LastColumns>;
 
 /** Nodes without a certificate come last. */
 const endOf = ({ certificate }: Node): number =>
