@@ -123,26 +123,11 @@ async function readRegistration(context: Context) {
   const name = values.text("node-name");
   const { parsePermissions } = await import("../../node/files/permissions.ts");
   const fingerprint = values.text("ca-fingerprint");
-  const publicIp = values.text("public-ip");
-  const address = values.text("ip-address");
-  if (values.on("is-lighthouse") && publicIp === undefined) {
-    throw new AppError("usage", "--is-lighthouse needs --public-ip: other nodes must know its address");
-  }
-  if (values.on("is-relay") && values.on("no-relay"))
-    throw new AppError("usage", "--is-relay and --no-relay contradict each other: leave one out");
-  if (values.on("new-keys") && (values.on("force") || values.on("replace")))
-    throw new AppError("usage", "--new-keys makes another node: leave out --force and --replace");
-  const external = values.integer("external-port", 1, 65_535);
-  const listen = values.integer("listen-port", 0, 65_535);
+  refuseContradictions(values);
+  const wishes = readWishes(values);
   // A plan needs no content of the file, and asks for it only where it reads a list of that control plane.
   const fetchCa = (print: string) => (context.settings.dryRun ? "" : readApiCaByFingerprint(apiBase, print));
   const apiCa = fingerprint === undefined ? undefined : await fetchCa(fingerprint);
-  const wishes = {
-    ...given({ ip_address: address, public_ip: publicIp, external_port: external, listen_port: listen }),
-    ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
-    ...(values.on("no-relay") ? { is_relay: false } : {}),
-    ...(values.on("is-relay") ? { is_relay: true } : {}),
-  };
   const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
   // Registering again without --mode keeps the mode.
   const former = salvageOrganization(context.settings.configRoot, slug);
@@ -173,6 +158,30 @@ async function readRegistration(context: Context) {
   return { registration, former };
 }
 
+function refuseContradictions(values: Context["values"]): void {
+  if (values.on("is-lighthouse") && values.text("public-ip") === undefined) {
+    throw new AppError("usage", "--is-lighthouse needs --public-ip: other nodes must know its address");
+  }
+  if (values.on("is-relay") && values.on("no-relay"))
+    throw new AppError("usage", "--is-relay and --no-relay contradict each other: leave one out");
+  if (values.on("new-keys") && (values.on("force") || values.on("replace")))
+    throw new AppError("usage", "--new-keys makes another node: leave out --force and --replace");
+}
+
+/** Optional properties of the node, as the request has them. */
+const readWishes = (values: Context["values"]) => ({
+  ...given({
+    ip_address: values.text("ip-address"),
+    public_ip: values.text("public-ip"),
+    external_port: values.integer("external-port", 1, 65_535),
+    listen_port: values.integer("listen-port", 0, 65_535),
+  }),
+  ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
+  ...(values.on("no-relay") ? { is_relay: false } : {}),
+  ...(values.on("is-relay") ? { is_relay: true } : {}),
+});
+
+/** Whether a join key or registration token was given. */
 const isKeyed = (values: Context["values"]): boolean =>
   ["registration-token", "registration-token-file"].some((each) => values.text(each) !== undefined);
 

@@ -3,6 +3,7 @@
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { fromSystemError } from "../../base/errors.ts";
+import type { NotRemoved } from "../../base/files.ts";
 import { quoteWord } from "../../base/plan.ts";
 import type { Step } from "../../base/plan.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
@@ -48,29 +49,52 @@ async function run(context: Context): Promise<number> {
   }
   const salvaged = salvageOrganization(settings.configRoot, slug);
   const accessToken = await values.secret("access-token");
-  const { deletionOf, farewellOf, planRemoval, removeLocally } =
-    await import("../../node/enroll/unregister.ts");
-  const request = deletionOf(salvaged);
-  const { serviceRemoval, stopOverlay } = await import("../node/stop-overlay.ts");
-  const changes = await serviceRemoval(salvaged, context);
   if (settings.dryRun) {
-    const { planChanges } = await import("../../platform/apply.ts");
-    const sent = accessToken === undefined ? farewellOf(salvaged) : request;
-    const requests: Step[] = sent === undefined ? [] : [sent];
-    const daemon =
-      salvaged.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
-    const { planUndoEdge } = await import("../../node/edge/undo-edge.ts");
-    const undone = await planUndoEdge(salvaged, system);
-    const removed = planRemoval(salvaged, system);
-    output.plan([...requests, ...planChanges(changes), ...daemon, ...undone, ...removed]);
+    output.plan(await planLeaving(salvaged, accessToken, context));
     return 0;
   }
+  const { serviceRemoval, stopOverlay } = await import("../node/stop-overlay.ts");
+  const { removeLocally } = await import("../../node/enroll/unregister.ts");
+  const changes = await serviceRemoval(salvaged, context);
   requireWritable(settings.configRoot, await import("node:fs"));
-  const { nodeId, name = "This machine" } = salvaged;
   // The control plane first: if it refuses, nothing changes on this machine.
   const end = await endAtControlPlane(salvaged, accessToken, { system, log });
   await stopOverlay(salvaged, changes, context);
   const notRemoved = await removeLocally(salvaged, `${brand.executable} unregister`, system);
+  return report(salvaged, end, notRemoved, context);
+}
+
+async function planLeaving(
+  salvaged: Salvaged,
+  accessToken: string | undefined,
+  context: Context,
+): Promise<Step[]> {
+  const { settings, system } = context;
+  const { deletionOf, farewellOf, planRemoval } = await import("../../node/enroll/unregister.ts");
+  const { serviceRemoval } = await import("../node/stop-overlay.ts");
+  const { planChanges } = await import("../../platform/apply.ts");
+  const { planUndoEdge } = await import("../../node/edge/undo-edge.ts");
+  const request = accessToken === undefined ? farewellOf(salvaged) : deletionOf(salvaged);
+  const services = planChanges(await serviceRemoval(salvaged, context));
+  const daemon =
+    salvaged.mode === "server" ? [] : await planRequestIfThere(`delete ${salvaged.slug}`, settings, system);
+  return [
+    ...(request === undefined ? [] : [request]),
+    ...services,
+    ...daemon,
+    ...(await planUndoEdge(salvaged, system)),
+    ...planRemoval(salvaged, system),
+  ];
+}
+
+/** Prints what was done, and what is left to the user. Returns the exit status. */
+function report(
+  salvaged: Salvaged,
+  end: End,
+  notRemoved: readonly NotRemoved[],
+  { output }: Context,
+): number {
+  const { slug, nodeId, name = "This machine" } = salvaged;
   const left = end.is === "unreached" ? `${end.request.method} ${end.request.url}` : undefined;
   output.result(
     {

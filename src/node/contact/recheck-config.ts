@@ -3,6 +3,7 @@
 
 import { AppError, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
+import type { YamlMap } from "../../base/yaml.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
 import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
 import {
@@ -12,6 +13,7 @@ import {
   readSyncState,
   appliedMark,
   writeSyncState,
+  type SyncState,
 } from "../files/generations.ts";
 import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import type { EnforcedState } from "../files/granted/sealed-node.ts";
@@ -31,6 +33,53 @@ async function recheckTrust(directory: string, seal: EnforcedState | undefined):
   if (bundle === present["ca.crt"]) return true;
   writeFileAtomic(generationFile(directory, "ca.crt"), bundle, 0o644);
   return false;
+}
+
+/** The upgrade must not end routes that were in force before they needed a permission. */
+function permitFormerRoutes(
+  { directory, slug }: { directory: string; slug: string },
+  present: string,
+  log: SyncDeps["log"],
+): void {
+  try {
+    keepFormerRoutes(directory, present);
+  } catch (error) {
+    log.warn("Routes of the internet that were in force now need a permission", {
+      team: slug,
+      reason: messageOf(error),
+    });
+  }
+}
+
+/** Undefined if overrides.yml is damaged. The caller reports it, after it has applied the revocations. */
+function finishAgain(
+  config: YamlMap,
+  directory: string,
+  { present, state }: { present: string; state: SyncState },
+): string | undefined {
+  const { host_names: names, data_plane: dataPlane } = state;
+  try {
+    return finishConfig(config, directory, { names, localApi: hasLocalApi(present, directory), dataPlane });
+  } catch (error) {
+    if (error instanceof AppError && error.code === "bad_configuration") return undefined;
+    throw error;
+  }
+}
+
+/** Why the engine refuses this text; undefined if it takes it, or if there is no engine. */
+async function testAgain(
+  directory: string,
+  configYml: string,
+  engine: SyncDeps["engine"],
+  system: SyncDeps["system"],
+): Promise<string | undefined> {
+  if (engine.path === undefined) return undefined;
+  try {
+    await testText(engine.path, generationPointer.activeDirectory(directory), configYml, system);
+    return undefined;
+  } catch (error) {
+    return messageOf(error);
+  }
 }
 
 /** Undefined: a seal cannot be put into force. The caller reports it, after it has applied the revocations. */
@@ -59,16 +108,7 @@ export async function recheckPresent(
   const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (source === undefined || hostCrt === undefined) return;
-  if ((state.rules ?? 0) < publicRoutesRules) {
-    try {
-      keepFormerRoutes(directory, present ?? "");
-    } catch (error) {
-      log.warn("Routes of the internet that were in force now need a permission", {
-        team: slug,
-        reason: messageOf(error),
-      });
-    }
-  }
+  if ((state.rules ?? 0) < publicRoutesRules) permitFormerRoutes({ directory, slug }, present ?? "", log);
   const machine = await readMachine(directory, system);
   const decided = await decide(async () => {
     const seal = await sealInForce(directory, slug);
@@ -77,25 +117,14 @@ export async function recheckPresent(
   });
   if (decided === undefined) return;
   const { isTrusted, ...sent } = decided;
-  let checked: string;
-  try {
-    const localApi = hasLocalApi(present ?? "", directory);
-    const { host_names: names, data_plane: dataPlane } = state;
-    checked = finishConfig(sent.config, directory, { names, localApi, dataPlane });
-  } catch (error) {
-    // overrides.yml is damaged. The caller reports it, after it has applied the revocations.
-    if (error instanceof AppError && error.code === "bad_configuration") return;
-    throw error;
-  }
+  const checked = finishAgain(sent.config, directory, { present: present ?? "", state });
+  if (checked === undefined) return;
   if (checked !== present || !isTrusted) {
-    try {
-      const place = generationPointer.activeDirectory(directory);
-      if (engine.path !== undefined) await testText(engine.path, place, checked, system);
-    } catch (error) {
-      const reason = messageOf(error);
+    const refusal = await testAgain(directory, checked, engine, system);
+    if (refusal !== undefined) {
       log.warn("The configuration in force stays as it is: the engine refuses it by the present rules", {
         team: slug,
-        reason,
+        reason: refusal,
       });
       return;
     }

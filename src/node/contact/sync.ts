@@ -248,17 +248,8 @@ async function apply(
   pruneGenerations(directory);
   const name = stageGeneration(directory, files, state, next.serverYml);
   const failed = returned(directory, next);
-  try {
-    const { path } = deps.engine;
-    if (path !== undefined) await testStaged(directory, name, next, path, deps.system);
-  } catch (error) {
-    dropGeneration(directory, name);
-    // Only an error of the engine itself proves that the configuration is bad.
-    if (!(error instanceof AppError) || error.code !== "bad_configuration") {
-      throw fromSystemError(`try out the new configuration of ${organization.slug}`, error);
-    }
-    return { ...failed, reason: error.message };
-  }
+  const refusal = await tryStaged(organization, name, next, deps);
+  if (refusal !== undefined) return { ...failed, reason: refusal };
   const { restart, later } = changeNeeds(directory, present, next);
   let reached = false;
   try {
@@ -301,6 +292,24 @@ export function changeNeeds(
     !Bun.deepEquals(networksIn(hostCrt), networksIn(nextCrt)) ||
     (!takesSubnets && !Bun.deepEquals(subnetsIn(hostCrt), subnetsIn(nextCrt)));
   return { restart, later };
+}
+
+/** Why the engine refuses the staged generation, which is then removed; undefined if it takes it. */
+async function tryStaged(
+  { slug, directory }: Organization,
+  name: string,
+  next: Next,
+  { engine, system }: SyncDeps,
+): Promise<string | undefined> {
+  try {
+    if (engine.path !== undefined) await testStaged(directory, name, next, engine.path, system);
+    return undefined;
+  } catch (error) {
+    dropGeneration(directory, name);
+    // Only an error of the engine itself proves that the configuration is bad.
+    if (error instanceof AppError && error.code === "bad_configuration") return error.message;
+    throw fromSystemError(`try out the new configuration of ${slug}`, error);
+  }
 }
 
 /** Runs the engine's test on the staged files. */
