@@ -5,10 +5,10 @@ import { AppError } from "../base/errors.ts";
 import { unknownCommand, unknownFlag } from "./unknown-words.ts";
 import { flagsOf, variableOf, type Args, type Flags, type Word } from "./values.ts";
 
-export type Found = { name: string; rest: string[] };
+export type FoundCommand = { name: string; rest: string[] };
 
 /** Finds the command among the words and skips global flags with their values. Without a command, the name is empty. */
-export function findCommand(argv: readonly string[], names: readonly string[], globals: Flags): Found {
+export function findCommand(argv: readonly string[], names: readonly string[], globals: Flags): FoundCommand {
   const rest: string[] = [];
   let name = "";
   for (let at = 0; at < argv.length; at++) {

@@ -11,7 +11,7 @@ import { allCommands, commands } from "./commands.ts";
 import { errorBody } from "./error-body.ts";
 import { placesOf } from "./hints.ts";
 import { makeOutput } from "./output.ts";
-import { findCommand, parseFlags, type Found } from "./parse.ts";
+import { findCommand, parseFlags, type FoundCommand } from "./parse.ts";
 import { withMeaning } from "./unknown-words.ts";
 import { globalFlags, logOptions, readSettings } from "./settings.ts";
 import { Values, variableOf } from "./values.ts";
@@ -56,7 +56,7 @@ async function dispatch(argv: readonly string[], system: System): Promise<number
 async function find(
   line: readonly string[],
   system: System,
-): Promise<Found & { command: Command | undefined }> {
+): Promise<FoundCommand & { command: Command | undefined }> {
   const among = (table: CommandTable) => {
     const found = findCommand(line, Object.keys(table), globalFlags(system));
     return { ...found, command: table[found.name] };

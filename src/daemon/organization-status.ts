@@ -32,7 +32,7 @@ type Observed = { record: OrganizationRecord; supervisor: Supervisor };
 export class OrganizationStatus {
   readonly #configRoot: string;
   readonly #system: Pick<System, "now" | "fetch">;
-  readonly #cache = new Map<string, Read & { changedAt: number | undefined }>();
+  readonly #cache = new Map<string, CachedFacts & { changedAt: number | undefined }>();
 
   constructor(configRoot: string, system: Pick<System, "now" | "fetch">) {
     this.#configRoot = configRoot;
@@ -77,7 +77,7 @@ export class OrganizationStatus {
     return peers === undefined ? status : { ...status, peers };
   }
 
-  #read(slug: string): Read {
+  #read(slug: string): CachedFacts {
     const changedAt = lastChange(join(this.#configRoot, slug));
     const cached = this.#cache.get(slug);
     if (cached !== undefined && cached.changedAt === changedAt) return cached;
@@ -99,7 +99,7 @@ function warning(facts: OrganizationFacts, now: number): string | undefined {
   return certificateWarning(facts, now);
 }
 
-type Read = {
+type CachedFacts = {
   facts: OrganizationFacts;
   metrics: string | undefined;
   problem: string | undefined;
@@ -107,7 +107,7 @@ type Read = {
   flows?: () => OrganizationState["flows"];
 };
 
-function readFacts(configRoot: string, slug: string): Read {
+function readFacts(configRoot: string, slug: string): CachedFacts {
   try {
     const organization = openOrganization(configRoot, slug);
     const metrics = metricsUrl(organization.directory);

@@ -6,10 +6,10 @@ import type { Step } from "../../base/plan.ts";
 import type { System } from "../../base/system.ts";
 import type { Settings } from "../settings.ts";
 
-type Where = Pick<Settings, "ipcMode" | "socketPath" | "pipeName" | "configRoot">;
+type DaemonPlace = Pick<Settings, "ipcMode" | "socketPath" | "pipeName" | "configRoot">;
 
 /** The daemon's address by --ipc-mode, or the default of the operating system. */
-export function daemonAddress(settings: Where): LocalAddress {
+export function daemonAddress(settings: DaemonPlace): LocalAddress {
   const { configRoot } = settings;
   return settings.ipcMode === "pipe"
     ? { kind: "pipe", name: settings.pipeName, configRoot }
@@ -17,7 +17,7 @@ export function daemonAddress(settings: Where): LocalAddress {
 }
 
 /** The step of a plan that sends the daemon a request, such as "start acme". */
-export function requestStep(request: string, settings: Where): Step {
+export function requestStep(request: string, settings: DaemonPlace): Step {
   const address = daemonAddress(settings);
   const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;
   return { step: "request", method: request, url };
@@ -26,13 +26,13 @@ export function requestStep(request: string, settings: Where): Step {
 /** The same for a command that needs no daemon: no step without one. */
 export async function planRequestIfThere(
   request: string,
-  settings: Where,
+  settings: DaemonPlace,
   system: Pick<System, "sleep">,
 ): Promise<Step[]> {
   return (await daemonListens(settings, system)) ? [requestStep(request, settings)] : [];
 }
 
-export async function daemonListens(settings: Where, system: Pick<System, "sleep">): Promise<boolean> {
+export async function daemonListens(settings: DaemonPlace, system: Pick<System, "sleep">): Promise<boolean> {
   const { connectDaemon } = await import("../../daemon/ipc/client.ts");
   try {
     const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });

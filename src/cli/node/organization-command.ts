@@ -60,14 +60,14 @@ async function runOnOrganization(verb: Verb, context: Context): Promise<void> {
   output.result({ team: slug, message, ...given({ pid }) }, `${message}\n`);
 }
 
-type Done = { message: string; pid?: number | undefined };
+type Outcome = { message: string; pid?: number | undefined };
 
 /** Starts, stops, restarts or switches to an organization of this machine. */
 export async function changeOrganization(
   verb: Verb,
   organization: Organization,
   context: Context,
-): Promise<Done> {
+): Promise<Outcome> {
   const { slug, config } = organization;
   if (config.mode !== "desktop") return throughSystemd(unitVerb(verb, slug), organization, context);
   const { settings, system } = context;
@@ -152,7 +152,11 @@ async function refuseStart(organization: Organization, { settings, system, log }
   await refuseOverlapOf(organization, system);
 }
 
-async function throughSystemd(verb: UnitVerb, organization: Organization, context: Context): Promise<Done> {
+async function throughSystemd(
+  verb: UnitVerb,
+  organization: Organization,
+  context: Context,
+): Promise<Outcome> {
   const { slug, directory } = organization;
   const { settings, system, log } = context;
   if (verb !== "stop") await refuseStart(organization, context);

@@ -40,7 +40,7 @@ export type SetupRequest = {
 };
 
 type Tls = "auto" | "acme" | "files" | "off";
-type Known = Record<string, unknown>;
+type PresentSettings = Record<string, unknown>;
 
 export async function readSetupRequest(context: Context): Promise<SetupRequest> {
   const { values } = context;
@@ -95,7 +95,7 @@ type Service = Pick<SetupRequest, "publicUrl" | "listen" | "tls"> & {
 
 /** The service's settings by the flags, else as they are. `typed`: the public name if neither has it. */
 export async function readServiceSettings(
-  known: Known,
+  known: PresentSettings,
   values: Context["values"],
   typed: string | undefined,
 ): Promise<Service> {
@@ -133,7 +133,7 @@ export async function readServiceSettings(
   };
 }
 
-function acmeDirectory(tls: Tls, known: Known, values: Context["values"]): string | undefined {
+function acmeDirectory(tls: Tls, known: PresentSettings, values: Context["values"]): string | undefined {
   const given = values.text("acme-directory");
   if (tls !== "acme" && given !== undefined) throw new AppError("usage", "--acme-directory needs --tls acme");
   const present = known["acme-directory"];
@@ -146,7 +146,7 @@ function caFile(
   flag: "acme-ca" | "tls-ca",
   kinds: readonly Tls[],
   tls: Tls,
-  known: Known,
+  known: PresentSettings,
   values: Context["values"],
 ): string | undefined {
   const given = values.text(flag);
@@ -160,13 +160,13 @@ function caFile(
   throw new AppError("usage", `--${flag}: there is no file ${given}`);
 }
 
-function presentTls(known: Known): Tls {
+function presentTls(known: PresentSettings): Tls {
   if (known["tls"] === "acme") return "acme";
   if (known["tls-cert"] !== undefined) return "files";
   return known["public-url"] !== undefined && known["tls"] === undefined ? "off" : "auto";
 }
 
-function tlsFiles(tls: Tls, known: Known, values: Context["values"]): [string?, string?] {
+function tlsFiles(tls: Tls, known: PresentSettings, values: Context["values"]): [string?, string?] {
   const [cert, key] = ["tls-cert", "tls-key"].map((flag) => values.text(flag) ?? known[flag]);
   if (tls !== "files") {
     if (values.text("tls-cert") === undefined && values.text("tls-key") === undefined) return [];
@@ -241,7 +241,7 @@ type Typed = Partial<Record<"name" | "email" | "password" | "slug" | "network", 
 /**
  * Asks on a terminal for everything that flags, settings and data leave open. All at once: the answers may be pasted.
  */
-async function askMissing(known: Known, data: SetupData, context: Context): Promise<Typed> {
+async function askMissing(known: PresentSettings, data: SetupData, context: Context): Promise<Typed> {
   const { values, system, settings } = context;
   if (values.on("yes") || !system.stdinIsTerminal || settings.dryRun) return {};
   const has = (flag: string) => values.text(flag) !== undefined;

@@ -27,7 +27,7 @@ import { daysLeft, roughly, textTable } from "./text-table.ts";
 import { askDaemon } from "../ipc/client.ts";
 import type { Answer, OrganizationState } from "../ipc/messages.ts";
 import type { LocalAddress } from "../ipc/transport.ts";
-import type { Found } from "./organization-findings.ts";
+import type { FoundStatus } from "./organization-findings.ts";
 
 export type StatusReport = {
   daemon: { running: boolean; version?: string; pid?: number };
@@ -129,7 +129,7 @@ async function readOthers(
   slugs: readonly string[],
   daemonRuns: boolean,
   system: Pick<System, "run" | "now" | "platform" | "fetch">,
-): Promise<Found[]> {
+): Promise<FoundStatus[]> {
   const { readStatusWithoutDaemon } = await import("./status-without-daemon.ts");
   const found = await Promise.all(slugs.map((slug) => readStatusWithoutDaemon(places, slug, system)));
   return found.map((each) => ({

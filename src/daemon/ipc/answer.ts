@@ -54,10 +54,10 @@ export async function answerTo(
   }
 }
 
-type Read = { request: Request } | { refusal: AppError; id?: Request["id"] };
+type ParsedLine = { request: Request } | { refusal: AppError; id?: Request["id"] };
 
 /** Undefined for a blank line. */
-function readRequest(incoming: Incoming): Read | undefined {
+function readRequest(incoming: Incoming): ParsedLine | undefined {
   let id: Request["id"];
   try {
     if ("tooLong" in incoming) throw new AppError("payload_too_large", "The line is longer than 64 KiB");

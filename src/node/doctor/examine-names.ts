@@ -28,11 +28,11 @@ type Places = {
   service?: ServiceState | undefined;
   way?: NamesPlaces["way"];
 };
-type Needs = Pick<System, "lookup" | "sleep" | "now">;
+type UsedSystem = Pick<System, "lookup" | "sleep" | "now">;
 
 export async function examineNames(
   { configRoot, path, isOn, owner = 0, service, way = "resolved" }: Places,
-  system: Needs,
+  system: UsedSystem,
   ask = askResolver,
 ): Promise<Finding> {
   const state = await readNamesState(configRoot, path, service);
@@ -130,7 +130,7 @@ function disturbedLink({ state: { service }, path }: Examined): Finding | undefi
 /** Looks one of the names up by our resolver, then as programs do, by the C library. */
 async function examineName(
   { state, path, way }: Examined,
-  system: Needs,
+  system: UsedSystem,
   ask: typeof askResolver,
 ): Promise<Finding> {
   const isWaiting = (slug: string) => linkOf(slug, state.service?.serving)?.state === "waiting";

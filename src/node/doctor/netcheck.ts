@@ -21,10 +21,10 @@ import { fullBytes, largestThrough } from "../health/paths/path-mtu.ts";
 import { peerNames } from "../files/hosts.ts";
 import { overlaySettings } from "../files/config/read-config.ts";
 import { readText } from "../../base/open-file.ts";
-import { examineFindings, type Seen } from "./traffic.ts";
+import { examineFindings, type ShownStatus } from "./traffic.ts";
 import { isSilent } from "./control-plane.ts";
 import { portMapping } from "./port-mapping.ts";
-import { askHubs, udpFinding, whyUnreached, type Asked } from "./underlay.ts";
+import { askHubs, udpFinding, whyUnreached, type AskedHub } from "./underlay.ts";
 import { firstByTcp, tcpHubs } from "../edge/tcp-fallback.ts";
 import { isTcpOff, tcpShown } from "../files/tcp-state.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
@@ -35,7 +35,7 @@ type Deps = {
   system: Pick<System, "lookup" | "sleep" | "machineState" | "env">;
   open: OpenEcho;
   /** The organization's status after a probe; undefined if this user may not see it. */
-  seen(): Promise<Seen | undefined>;
+  seen(): Promise<ShownStatus | undefined>;
   /** The check of control plane and clock (control-plane.ts). */
   controlPlane(): Promise<Finding>;
   engine(): Promise<Pick<EngineInUse, "isRunning" | "running">>;
@@ -84,7 +84,7 @@ export async function netcheck(organization: Organization, deps: Deps): Promise<
   return [...judged, ...checks];
 }
 
-const stopped = (slug: string, seen: Seen | undefined): Finding =>
+const stopped = (slug: string, seen: ShownStatus | undefined): Finding =>
   seen?.state === "revoked"
     ? skipped("The overlay does not run: access was revoked")
     : { ...skipped("The overlay is stopped"), remedy: `${run} up ${quoteWord(slug)}` };
@@ -93,7 +93,7 @@ const stopped = (slug: string, seen: Seen | undefined): Finding =>
 async function withoutReport(
   slug: string,
   error: unknown,
-  seen: Seen | undefined,
+  seen: ShownStatus | undefined,
   { engine }: Deps,
 ): Promise<Finding> {
   if (!(error instanceof AppError) || !isAbsent(error)) throw error;
@@ -104,15 +104,18 @@ async function withoutReport(
   return { ...skipped(evidence), remedy: `${run} overlay update` };
 }
 
-type Known = {
+type UdpFacts = {
   isLighthouse: boolean;
   slug: string;
-  seen: Seen | undefined;
+  seen: ShownStatus | undefined;
   isPlaneSilent: boolean;
   byTcp: ReturnType<typeof tcpShown>;
 };
 
-function udp(asked: readonly Asked[], { isLighthouse, slug, seen, isPlaneSilent, byTcp }: Known): Finding {
+function udp(
+  asked: readonly AskedHub[],
+  { isLighthouse, slug, seen, isPlaneSilent, byTcp }: UdpFacts,
+): Finding {
   if (asked.length === 0)
     return isLighthouse
       ? skipped("This node is the only lighthouse, so there is no other engine to ask")
@@ -178,7 +181,7 @@ async function mapping(
       );
 }
 
-function roundTrips(asked: readonly Asked[]): Finding {
+function roundTrips(asked: readonly AskedHub[]): Finding {
   const measured = asked.flatMap((each) =>
     each.rttMs === undefined ? [] : [{ ...each, rttMs: each.rttMs }],
   );
@@ -213,7 +216,7 @@ async function pathsOf(hubs: readonly Hub[], organization: Organization, api: Pi
 async function mtu(
   { slug, directory, config }: Organization,
   paths: readonly { overlay: string; name: string }[],
-  seen: Seen | undefined,
+  seen: ShownStatus | undefined,
   { open, system }: Deps,
 ): Promise<Finding> {
   const [first] = paths;

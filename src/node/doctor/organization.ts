@@ -44,7 +44,7 @@ import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./c
 import { meeting } from "./meeting.ts";
 import { controlPlaneOf, type KnownControlPlane } from "../files/granted/control-planes.ts";
 import { leftOutFinding, permissions, placeOf } from "./taken.ts";
-import { examineTraffic, type Seen } from "./traffic.ts";
+import { examineTraffic, type ShownStatus } from "./traffic.ts";
 import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
@@ -78,7 +78,7 @@ type Deps = {
   settings: OrganizationSettings;
   system: System;
   log: Log;
-  seen: Seen | undefined;
+  seen: ShownStatus | undefined;
   /** The last lines of the engine's log; undefined if this user may not see them. */
   engineLog(organization: Organization): Promise<readonly string[] | undefined>;
 };

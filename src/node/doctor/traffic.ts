@@ -25,7 +25,7 @@ import { readText } from "../../base/open-file.ts";
 const run = brand.executable;
 
 /** The organization's status. */
-export type Seen = {
+export type ShownStatus = {
   state: string;
   wanted: "up" | "down";
   health?: Health;
@@ -36,14 +36,14 @@ export type Seen = {
 };
 
 /** `hasEngine`: without one, a start cures nothing. */
-type Known = { hasEngine?: boolean; isPlaneSilent?: Promise<boolean> };
+type ExamineOptions = { hasEngine?: boolean; isPlaneSilent?: Promise<boolean> };
 
 /** `seen`: undefined if this user may not see it. */
 export async function examineTraffic(
   organization: Organization,
-  seen: Seen | undefined,
+  seen: ShownStatus | undefined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
-  known: Known = {},
+  known: ExamineOptions = {},
 ): Promise<Check[]> {
   const { slug } = organization;
   const found = await examineFindings(organization, seen, system, known);
@@ -57,7 +57,7 @@ export async function examineTraffic(
 }
 
 /** Warns of a confirmation that is due. The control plane asks for one 7 days before. */
-function confirmation(slug: string, seen: Seen | undefined): Promise<Check>[] {
+function confirmation(slug: string, seen: ShownStatus | undefined): Promise<Check>[] {
   if (seen?.confirm === undefined || seen.state === "revoked") return [];
   const { what, next } = describeConfirmation(seen.confirm);
   return [runCheck("confirmation", slug, () => warn(what, next))];
@@ -66,9 +66,9 @@ function confirmation(slug: string, seen: Seen | undefined): Promise<Check>[] {
 /** One check for each finding of `status`, and one of the engine's state where the findings do not tell it. */
 export async function examineFindings(
   organization: Organization,
-  seen: Seen | undefined,
+  seen: ShownStatus | undefined,
   system: Pick<System, "lookup">,
-  known: Known = {},
+  known: ExamineOptions = {},
 ): Promise<Check[]> {
   const { slug } = organization;
   const { findings = [] } = seen ?? {};
@@ -84,7 +84,7 @@ async function examineFinding(
   { kind, what, cure }: Found,
   organization: Organization,
   system: Pick<System, "lookup">,
-  { hasEngine = true, isPlaneSilent }: Known,
+  { hasEngine = true, isPlaneSilent }: ExamineOptions,
 ): Promise<Finding> {
   const isGrave = graveness(kind) === "fail";
   if (kind === "not_running" && !hasEngine) return fail(what, `${run} overlay install && ${cure}`);
@@ -98,14 +98,14 @@ async function examineFinding(
   return fail(`${what}: ${unreached.why}`, unreached.cure);
 }
 
-function engineState(slug: string, seen: Seen | undefined): Finding {
+function engineState(slug: string, seen: ShownStatus | undefined): Finding {
   if (seen === undefined) return skipped(`cannot see it without root: ${asRoot}`);
   if (seen.state !== "running") return notRunning(slug, seen);
   const { answering = 0, of = 0 } = seen.health?.lighthouses ?? {};
   return ok(of === 0 ? "no lighthouse is needed" : `${answering} of ${of} lighthouses answer`);
 }
 
-function notRunning(slug: string, { state: is, wanted, findings = [] }: Seen): Finding {
+function notRunning(slug: string, { state: is, wanted, findings = [] }: ShownStatus): Finding {
   if (is === "revoked") return skipped("it does not run: access was revoked");
   if (wanted === "down")
     return findings.length > 0 ? skipped("it is stopped") : ok("it is stopped, as wanted");
@@ -115,7 +115,7 @@ function notRunning(slug: string, { state: is, wanted, findings = [] }: Seen): F
 /** Routes that the control plane switched on, and relays: each must be in effect. */
 async function routes(
   organization: Organization,
-  seen: Seen | undefined,
+  seen: ShownStatus | undefined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
 ): Promise<Finding> {
   const { slug, directory } = organization;

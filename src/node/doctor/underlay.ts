@@ -13,7 +13,7 @@ import type { Hub } from "./hubs.ts";
 
 const run = brand.executable;
 
-export type Asked = Hub & {
+export type AskedHub = Hub & {
   is: "answers" | "closed" | "no route" | "silent" | "unknown name";
   rttMs?: number;
   /** The underlay address with this result; undefined for an unknown name. */
@@ -23,9 +23,9 @@ export type Asked = Hub & {
 /** The best result first: an engine uses the address that answers. */
 const telling = ["answers", "closed", "silent", "no route"];
 
-export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): Promise<Asked[]> {
+export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): Promise<AskedHub[]> {
   return Promise.all(
-    hubs.map(async (hub): Promise<Asked> => {
+    hubs.map(async (hub): Promise<AskedHub> => {
       const { host, port } = hub;
       const found = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
       const answers = await Promise.all(
@@ -40,14 +40,14 @@ export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): P
 }
 
 /** Adds the address that a name leads to: only the address shows that the name is another machine's. */
-function placeOf({ host, port, name, overlay, address = host }: Asked): string {
+function placeOf({ host, port, name, overlay, address = host }: AskedHub): string {
   const whose = name === overlay ? "" : ` of ${name}`;
   return `UDP ${joinHostPort(host, port)}${whose}${address === host ? "" : ` (${address})`}`;
 }
 
 /** Why none of them can be used. One that answers comes first, because that leaves the fewest causes. */
 export function whyUnreached(
-  asked: readonly Asked[],
+  asked: readonly AskedHub[],
   slug: string,
   isPlaneSilent = false,
 ): { why: string; cure: string } {
@@ -94,7 +94,7 @@ export function whyUnreached(
 }
 
 /** What may be wrong, beside the usual causes, where nothing answers at the address of a name. */
-function nameToo({ host, address = host }: Asked): string {
+function nameToo({ host, address = host }: AskedHub): string {
   return address === host
     ? ""
     : `. If ${address} is not its address, correct what the name server says of ${host}`;
@@ -102,7 +102,7 @@ function nameToo({ host, address = host }: Asked): string {
 
 /** `carries`: a lighthouse answers through the overlay, so UDP passes. */
 export function udpFinding(
-  asked: readonly Asked[],
+  asked: readonly AskedHub[],
   slug: string,
   { carries, isPlaneSilent }: { carries: boolean; isPlaneSilent?: boolean },
 ): Finding {

@@ -32,7 +32,8 @@ export type EngineRelease = {
   sha256: string | undefined;
 };
 
-type Needs = DownloadSystem & Pick<System, "now" | "platform" | "arch" | "stderr" | "env" | "executable">;
+type UsedSystem = DownloadSystem &
+  Pick<System, "now" | "platform" | "arch" | "stderr" | "env" | "executable">;
 
 const sumFile = "SHASUM256.txt";
 const maxSumBytes = 256 * 1024;
@@ -43,7 +44,7 @@ const findStallMs = 5_000;
 export async function findEngineRelease(
   source: EngineSource,
   stateDb: string,
-  system: Needs,
+  system: UsedSystem,
 ): Promise<EngineRelease> {
   const file = archiveName(system);
   const listed = await listedEngines(source, stateDb, system);
@@ -59,7 +60,7 @@ export async function findEngineRelease(
 export async function newestListed(
   source: Pick<EngineSource, "releaseUrl">,
   stateDb: string,
-  system: Needs,
+  system: UsedSystem,
 ): Promise<Manifest["engines"][number] | undefined> {
   const file = archiveName(system);
   const listed = (await listedEngines(source, stateDb, system)).filter((engine) => engine.file === file);
@@ -73,7 +74,7 @@ export async function newestListed(
 export async function newestEngine(
   { version: asked, releaseUrl }: EngineSource,
   stateDb: string,
-  system: Needs,
+  system: UsedSystem,
 ): Promise<string> {
   const source = { version: asked, releaseUrl };
   const { version } = await findEngineRelease(source, stateDb, system);
@@ -106,7 +107,7 @@ export function planEngineRelease(
 /** Downloads the archive and verifies its hash: the caller's, our manifest's, or (with a warning) the engine's sum file's. */
 export async function fetchEngine(
   release: EngineRelease,
-  { system, log }: { system: Needs; log: Log },
+  { system, log }: { system: UsedSystem; log: Log },
 ): Promise<Uint8Array> {
   const { base, file } = release;
   const wanted = release.sha256 ?? (await publishedSum(release, system));
@@ -131,7 +132,7 @@ export async function fetchEngine(
 async function listedEngines(
   source: EngineSource,
   stateDb: string,
-  system: Needs,
+  system: UsedSystem,
 ): Promise<Manifest["engines"]> {
   if (releaseKeys().length === 0) return [];
   const published = await fetchList(source, system);
@@ -141,7 +142,7 @@ async function listedEngines(
 }
 
 /** The list, not verified yet. Undefined if it cannot be read and the caller knows a hash. */
-async function fetchList(source: EngineSource, system: Needs) {
+async function fetchList(source: EngineSource, system: UsedSystem) {
   try {
     return await fetchRelease(listRequest(source), system, { stallMs: findStallMs });
   } catch (error) {
@@ -173,7 +174,7 @@ function noListError({ releaseUrl, version }: EngineSource, cause: AppError): Ap
 }
 
 /** The version to which the engine's "latest" URL redirects. A mirror has one version, which its archive names. */
-async function newestVersion({ releaseUrl }: EngineSource, system: Needs): Promise<string | undefined> {
+async function newestVersion({ releaseUrl }: EngineSource, system: UsedSystem): Promise<string | undefined> {
   if (releaseUrl !== undefined) return undefined;
   const abort = new AbortController();
   const timer = system.sleep(findStallMs, abort.signal).then(
@@ -197,7 +198,7 @@ async function newestVersion({ releaseUrl }: EngineSource, system: Needs): Promi
 }
 
 /** Lines are `<64 hex><two spaces><name>`. Members of archives have separate lines (`archive/member`). */
-async function publishedSum({ base, file }: EngineRelease, system: Needs): Promise<string> {
+async function publishedSum({ base, file }: EngineRelease, system: UsedSystem): Promise<string> {
   const within = { stallMs: findStallMs, totalMs: smallFileMs };
   const bytes = await fetchFile(base, sumFile, { maxBytes: maxSumBytes, ...within }, system);
   const line = Buffer.from(bytes)

@@ -19,13 +19,13 @@ import { ipProgram } from "../../platform/network/kernel.ts";
 import { leaveKernel } from "./use-exit.ts";
 import type { System } from "../../base/system.ts";
 
-type Word = NonNullable<Permissions["exit"]>;
+type ExitChoice = NonNullable<Permissions["exit"]>;
 type Deps = ApplyDeps & { system: ApplyDeps["system"] & Pick<System, "run" | "platform"> };
 
 /** Throws why this machine cannot use the exit. */
 async function requireUsable(
   { slug, directory, config }: Organization,
-  { use, strict }: Word,
+  { use, strict }: ExitChoice,
   system: Pick<System, "platform" | "machineState">,
 ): Promise<void> {
   const fail = (message: string, hint?: string) =>
@@ -81,7 +81,7 @@ const filterOf = (device: string) =>
 /** Stores the choice. It takes effect within seconds: use-exit.ts reads it in each round. */
 export async function useFromNow(
   organization: Organization,
-  word: Word,
+  word: ExitChoice,
   system: Pick<System, "platform" | "machineState">,
 ): Promise<void> {
   await requireUsable(organization, word, system);

@@ -22,7 +22,7 @@ import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
 import { relaysToMeasure } from "./probe-targets.ts";
 import type { Prober } from "./prober.ts";
 import { isAnswering, isBroken, brokenAfter, type ProbeRecord } from "./probe-record.ts";
-import type { PeerSeen, Seen } from "./observed-peers.ts";
+import type { ObservedPeer, ObservedPeers } from "./observed-peers.ts";
 
 /** Facts that only the control plane knows; `at` is in monotonic ms. */
 export type PlaneFacts = {
@@ -38,7 +38,7 @@ export type PlaneFacts = {
   clockAhead?: { ms: number; at: number } | undefined;
 };
 
-export type Basis = {
+export type AssessmentInput = {
   place: Pick<Organization, "slug" | "directory">;
   inventory: Inventory;
   prober: Pick<Prober, "record" | "records" | "problem">;
@@ -69,14 +69,16 @@ const listedMs = 600_000;
 /** A node comes back to a lighthouse that restarted within 20 s. */
 const earlyMs = 30_000;
 
-const recent = <T extends { at: number }>(fact: T | undefined, { now }: Pick<Basis, "now">): T | undefined =>
-  fact !== undefined && now - fact.at < planeFactsForMs ? fact : undefined;
+const recent = <T extends { at: number }>(
+  fact: T | undefined,
+  { now }: Pick<AssessmentInput, "now">,
+): T | undefined => (fact !== undefined && now - fact.at < planeFactsForMs ? fact : undefined);
 
 /** The most routes in force that `status` names. */
 const mostShownRoutes = 64;
 
 /** Undefined if no engine runs, or before the first look. */
-export function assessHealth(basis: Basis): Health | undefined {
+export function assessHealth(basis: AssessmentInput): Health | undefined {
   const { inventory, prober, time } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined) return undefined;
@@ -156,7 +158,7 @@ function certifiedAt(time: number, { from, to }: Facts["certificate"]): Certifie
 const isUsable = (state: LighthouseState) => state === "answers" || state === "tunnel";
 
 /** A tunnel to a node that refuses ICMP counts: while packets are sent, the engine tests it by itself. */
-function contactOf(basis: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
+function contactOf(basis: AssessmentInput, facts: Facts, { ageMs }: EngineSeen): Contact {
   const { inventory, prober, now } = basis;
   const records = prober.records().filter(([address]) => !facts.lighthouses.includes(address));
   const refusing = records.filter(
@@ -178,7 +180,7 @@ function contactOf(basis: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
 }
 
 /** One size must fit all paths, so the narrowest counts. Skip former lighthouses without a tunnel. */
-function lostLargePackets({ large, inventory, place }: Basis, facts: Facts): Observation["large"] {
+function lostLargePackets({ large, inventory, place }: AssessmentInput, facts: Facts): Observation["large"] {
   const present = [...large].filter(
     ([to]) => facts.lighthouses.includes(to) || inventory.tunnels.get(to) !== undefined,
   );
@@ -192,7 +194,7 @@ function lostLargePackets({ large, inventory, place }: Basis, facts: Facts): Obs
 export function smallerPackets(
   { bytes }: { bytes: number },
   { own }: Pick<Facts, "own">,
-  { slug, directory }: Basis["place"],
+  { slug, directory }: AssessmentInput["place"],
 ): string {
   const file = join(directory, "overrides.yml");
   const isIpv6 = own.some((each) => each.includes(":"));
@@ -201,7 +203,10 @@ export function smallerPackets(
   return `In ${file} set tun: { mtu: ${bytes} }, then: ${brand.executable} sync-config --org-slug ${quoteWord(slug)}`;
 }
 
-function stateOfHub(address: string, { inventory, prober, log, now, time }: Basis): LighthouseState {
+function stateOfHub(
+  address: string,
+  { inventory, prober, log, now, time }: AssessmentInput,
+): LighthouseState {
   return lighthouseState({
     address,
     record: prober.record(address),
@@ -214,7 +219,7 @@ function stateOfHub(address: string, { inventory, prober, log, now, time }: Basi
 }
 
 function unmetPeers(
-  { inventory, log, time }: Basis,
+  { inventory, log, time }: AssessmentInput,
   { lighthouses, relays, own, isInside }: Facts,
 ): string[] {
   const others = new Set([...lighthouses, ...relays, ...own]);
@@ -224,7 +229,7 @@ function unmetPeers(
 }
 
 /** A peer that is off has no tunnel: only one that is there and does not answer counts. */
-function stuckPeers({ healing, inventory, prober }: Basis): string[] {
+function stuckPeers({ healing, inventory, prober }: AssessmentInput): string[] {
   return (healing?.givenUp ?? []).filter((address) => {
     const record = prober.record(address);
     return record !== undefined && isBroken(record) && inventory.tunnels.get(address) !== undefined;
@@ -235,7 +240,7 @@ function stuckPeers({ healing, inventory, prober }: Basis): string[] {
  * Lighthouses, peers with a tunnel, those that stopped answering or answered in the last ten minutes, and `named` ones. If
  * the engine does not report its tunnels, also the other lighthouses and relays.
  */
-export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] {
+export function listPeers(basis: AssessmentInput, named: readonly string[]): PeerReport[] {
   const { inventory, prober, healing, now } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined) return [];
@@ -277,7 +282,7 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
 }
 
 /** The input of the healer; undefined without an engine that reports its tunnels. */
-export function seenByHealer(basis: Basis): Seen | undefined {
+export function seenByHealer(basis: AssessmentInput): ObservedPeers | undefined {
   const { inventory, prober, now } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined || !reportsTunnels) return undefined;
@@ -303,7 +308,11 @@ export function seenByHealer(basis: Basis): Seen | undefined {
   };
 }
 
-function seenPeer(address: string, { lighthouses }: Facts, { inventory, prober }: Basis): PeerSeen {
+function seenPeer(
+  address: string,
+  { lighthouses }: Facts,
+  { inventory, prober }: AssessmentInput,
+): ObservedPeer {
   const record = prober.record(address);
   return {
     address,

@@ -15,7 +15,7 @@ import {
   type HealingState,
   type Evidence,
 } from "./healing.ts";
-import type { Seen } from "./observed-peers.ts";
+import type { ObservedPeers } from "./observed-peers.ts";
 
 export type HealerDeps = {
   slug: string;
@@ -98,7 +98,7 @@ export class Healer {
   }
 
   /** Resolves with the addresses that the next look concerns, within a second. Does not reject. */
-  async step(seen: Seen): Promise<string[]> {
+  async step(seen: ObservedPeers): Promise<string[]> {
     const { state, actions } = decide(this.#state, seen);
     this.#state = state;
     for (const action of actions) await this.#execute(action);
@@ -109,7 +109,7 @@ export class Healer {
   }
 
   /** A peer may have another address by now, such as a port that its router maps: the engine asks after 5000 packets. */
-  async #askForAddresses({ now, peers }: Seen): Promise<void> {
+  async #askForAddresses({ now, peers }: ObservedPeers): Promise<void> {
     if (now < this.#askAt) return;
     const relayed = peers.filter(({ tunnel }) => tunnel !== undefined && tunnel.remote === undefined);
     const next = relayed[Math.floor(now / askEveryMs) % Math.max(1, relayed.length)];

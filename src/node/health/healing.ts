@@ -7,7 +7,7 @@
 import { withoutPort } from "../../base/ip.ts";
 import { chooseRelays, type RelayChoice } from "./paths/relay-choice.ts";
 import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./paths/relay-loss.ts";
-import type { PeerSeen, Seen } from "./observed-peers.ts";
+import type { ObservedPeer, ObservedPeers } from "./observed-peers.ts";
 
 /** An underlay address that is denied until a time, so that its peer is reached through a relay. */
 export type Denial = { peer: string; underlay: string; until: number };
@@ -121,7 +121,10 @@ export const initialHealing: HealingState = {
 };
 
 /** The addresses whose next answers decide something: look again soon. */
-export function urgentFor({ peers, loss }: HealingState, seen: Pick<Seen, "now" | "peers">): string[] {
+export function urgentFor(
+  { peers, loss }: HealingState,
+  seen: Pick<ObservedPeers, "now" | "peers">,
+): string[] {
   const broken = new Set(seen.peers.filter(({ isBroken }) => isBroken).map(({ address }) => address));
   const healing = Object.entries(peers).flatMap(([address, { attempt, healed }]) => {
     const healedMs = seen.now - (healed?.at ?? Number.NEGATIVE_INFINITY);
@@ -140,7 +143,10 @@ export function givenUp({ peers }: HealingState): string[] {
   );
 }
 
-export function decide(before: HealingState, seen: Seen): { state: HealingState; actions: Action[] } {
+export function decide(
+  before: HealingState,
+  seen: ObservedPeers,
+): { state: HealingState; actions: Action[] } {
   const actions: Action[] = [];
   let state: HealingState = {
     ...before,
@@ -149,7 +155,7 @@ export function decide(before: HealingState, seen: Seen): { state: HealingState;
   state = liftDenials(state, seen, actions);
   state = leaveRelays(state, seen, actions);
   // Tunnels leave a lost relay first: without its tunnel, the engine no longer says which ones went through it.
-  const isLeft = ({ address }: PeerSeen) =>
+  const isLeft = ({ address }: ObservedPeer) =>
     seen.now - (state.loss.found[address] ?? Number.NEGATIVE_INFINITY) > leaveFirstMs;
   for (const peer of seen.peers) if (isLeft(peer)) state = healPeer(state, peer, seen, actions);
   state = promote(state, seen);
@@ -177,7 +183,7 @@ export function decide(before: HealingState, seen: Seen): { state: HealingState;
 }
 
 /** Tunnels through a relay that was lost take another one with their next packet. */
-function leaveRelays(state: HealingState, seen: Seen, actions: Action[]): HealingState {
+function leaveRelays(state: HealingState, seen: ObservedPeers, actions: Action[]): HealingState {
   const { loss, leave } = leaveLostRelays(state.loss, seen);
   for (const { peer, relay } of leave) {
     const evidence = { ...evidenceOf(peer, peer.address, seen.now, undefined), relay };
@@ -186,7 +192,7 @@ function leaveRelays(state: HealingState, seen: Seen, actions: Action[]): Healin
   return { ...state, loss };
 }
 
-const isRecent = ({ notBefore, deniedAt }: PeerState, { now }: Seen) =>
+const isRecent = ({ notBefore, deniedAt }: PeerState, { now }: ObservedPeers) =>
   now < notBefore + 10 * minute || now - deniedAt < forgetDenialsMs;
 
 function filterEntries<T>(record: Readonly<Record<string, T>>, isKept: (key: string, value: T) => boolean) {
@@ -203,7 +209,7 @@ const newPeer: PeerState = {
 };
 
 /** Denied addresses are tried again after their time. */
-function liftDenials(state: HealingState, { now, peers }: Seen, actions: Action[]): HealingState {
+function liftDenials(state: HealingState, { now, peers }: ObservedPeers, actions: Action[]): HealingState {
   const ended = state.denials.filter(({ until }) => until <= now);
   for (const { peer, underlay } of ended) {
     const known = peers.find(({ address }) => address === peer);
@@ -213,23 +219,28 @@ function liftDenials(state: HealingState, { now, peers }: Seen, actions: Action[
 }
 
 /** A peer that is healed. `next`: the state with these changes of the peer, and others. */
-type Case = {
+type PeerCase = {
   state: HealingState;
-  peer: PeerSeen;
+  peer: ObservedPeer;
   own: PeerState;
-  seen: Seen;
+  seen: ObservedPeers;
   actions: Action[];
   next(change: Partial<PeerState>, more?: Partial<HealingState>): HealingState;
 };
 
-function healPeer(state: HealingState, peer: PeerSeen, seen: Seen, actions: Action[]): HealingState {
+function healPeer(
+  state: HealingState,
+  peer: ObservedPeer,
+  seen: ObservedPeers,
+  actions: Action[],
+): HealingState {
   const own = state.peers[peer.address] ?? newPeer;
-  const next: Case["next"] = (change, more = {}) => ({
+  const next: PeerCase["next"] = (change, more = {}) => ({
     ...state,
     ...more,
     peers: { ...state.peers, [peer.address]: { ...own, ...change } },
   });
-  const healed: Case = { state, peer, own, seen, actions, next };
+  const healed: PeerCase = { state, peer, own, seen, actions, next };
   const { attempt } = own;
   if (attempt?.deniedAt !== undefined) return afterDenial(healed, attempt, attempt.deniedAt);
   if (attempt !== undefined) return afterClosing(healed, attempt);
@@ -237,7 +248,7 @@ function healPeer(state: HealingState, peer: PeerSeen, seen: Seen, actions: Acti
 }
 
 /** Begins an attempt if the tunnel is dead. */
-function whileWorking({ state, peer, own, seen, actions, next }: Case): HealingState {
+function whileWorking({ state, peer, own, seen, actions, next }: PeerCase): HealingState {
   // The peer answers again, so a later failure counts as new.
   if (own.failures > 0 && !peer.isBroken && isFresh(peer, seen.now)) return next({ failures: 0 });
   const witness = witnessOf(peer, seen);
@@ -265,7 +276,7 @@ function backoffMs(failures: number): number {
 }
 
 /** The tunnel was closed, so that the engines shake hands again. If the new one is dead too, denies its path. */
-function afterClosing(closed: Case, attempt: Attempt): HealingState {
+function afterClosing(closed: PeerCase, attempt: Attempt): HealingState {
   const { state, peer, seen, actions, next } = closed;
   const { now } = seen;
   const { answeredAt = 0, tunnel } = peer;
@@ -286,7 +297,7 @@ function afterClosing(closed: Case, attempt: Attempt): HealingState {
 }
 
 /** The peer's underlay address is denied, so that both engines use a relay. */
-function afterDenial(denied: Case, attempt: Attempt, deniedAt: number): HealingState {
+function afterDenial(denied: PeerCase, attempt: Attempt, deniedAt: number): HealingState {
   const { state, peer, seen, actions, next } = denied;
   if ((peer.answeredAt ?? 0) > deniedAt) {
     const evidence = evidenceOf(peer, peer.address, seen.now, attempt.remote);
@@ -301,7 +312,7 @@ function afterDenial(denied: Case, attempt: Attempt, deniedAt: number): HealingS
 
 /** The attempt had no effect. */
 function countFailure(
-  { own, peer, seen, actions, next }: Case,
+  { own, peer, seen, actions, next }: PeerCase,
   { closedAt, remote }: Attempt,
   denials: readonly Denial[],
 ): HealingState {
@@ -315,7 +326,7 @@ const denialsOf = ({ denials, deniedAt }: PeerState, now: number) =>
   now - deniedAt < forgetDenialsMs ? denials : 0;
 
 function deny(
-  { state, own, seen, actions, next }: Case,
+  { state, own, seen, actions, next }: PeerCase,
   attempt: Attempt,
   remote: string | undefined,
   evidence: Evidence,
@@ -341,9 +352,9 @@ function deny(
  */
 function mayDeny(
   { denials }: HealingState,
-  peer: PeerSeen,
+  peer: ObservedPeer,
   remote: string | undefined,
-  { relays, kept, peers }: Seen,
+  { relays, kept, peers }: ObservedPeers,
 ): boolean {
   if (peer.isLighthouse || remote === undefined || relays.length === 0 || relays.includes(peer.address))
     return false;
@@ -357,7 +368,7 @@ function mayDeny(
 }
 
 /** Finds proof that this node itself is connected: another peer that answers. */
-function witnessOf(peer: PeerSeen, { peers, now }: Seen): string | undefined {
+function witnessOf(peer: ObservedPeer, { peers, now }: ObservedPeers): string | undefined {
   const other = peers.find((each) => each.address !== peer.address && !each.isBroken && isFresh(each, now));
   if (other !== undefined) return other.address;
   // The engine tests the peer's tunnel and keeps it, so packets arrive.
@@ -366,12 +377,12 @@ function witnessOf(peer: PeerSeen, { peers, now }: Seen): string | undefined {
   return now - silentSince >= outlivesMs ? peer.address : undefined;
 }
 
-function isFresh({ answeredAt }: PeerSeen, now: number): boolean {
+function isFresh({ answeredAt }: ObservedPeer, now: number): boolean {
   return answeredAt !== undefined && now - answeredAt < freshMs;
 }
 
 function evidenceOf(
-  peer: PeerSeen | undefined,
+  peer: ObservedPeer | undefined,
   address: string,
   now: number,
   remote: string | undefined,
@@ -384,7 +395,7 @@ function evidenceOf(
  * A relayed tunnel tries the direct path every 1000 packets by default, so a quiet one stays relayed. While all relayed
  * tunnels are quiet, two packets do. Peers with a denied address are relayed on purpose.
  */
-function promote(state: HealingState, { now, peers }: Seen): HealingState {
+function promote(state: HealingState, { now, peers }: ObservedPeers): HealingState {
   const denied = new Set(state.denials.map(({ peer }) => peer));
   const relayed = peers.flatMap(({ address, tunnel }) =>
     tunnel !== undefined && tunnel.remote === undefined && !denied.has(address)

@@ -2,7 +2,7 @@
 
 import type { RelaySeen } from "./paths/relay-choice.ts";
 
-export type PeerSeen = {
+export type ObservedPeer = {
   /** Its overlay address. */
   address: string;
   name: string;
@@ -17,12 +17,12 @@ export type PeerSeen = {
     | undefined;
 };
 
-export type Seen = {
+export type ObservedPeers = {
   /** Monotonic ms. */
   now: number;
   /** This node's overlay address. */
   own: string;
-  peers: readonly PeerSeen[];
+  peers: readonly ObservedPeer[];
   /** Overlay addresses of all relays of the organization. */
   relays: readonly string[];
   /** The relays that this node may choose itself, with the results of their probes. */

@@ -18,7 +18,13 @@ import type { System } from "../../base/system.ts";
 import { within } from "../../base/within.ts";
 import { readPeerMap } from "../files/config/local-changes.ts";
 import type { Organization } from "../files/organizations.ts";
-import { assessHealth, listPeers, seenByHealer, type Basis, type PlaneFacts } from "./assessment.ts";
+import {
+  assessHealth,
+  listPeers,
+  seenByHealer,
+  type AssessmentInput,
+  type PlaneFacts,
+} from "./assessment.ts";
 import { reportedKind } from "./findings.ts";
 import { madeHandshakes } from "./handshakes.ts";
 import { outlivesMs } from "./healing.ts";
@@ -82,7 +88,7 @@ export class OrganizationHealth {
   #nextRefreshAt = 0;
   #endPause = () => {};
   #lastAheadMs = 0;
-  #disk: Basis["disk"];
+  #disk: AssessmentInput["disk"];
   #announced = "";
   /** Whether no lighthouse answered at the last refresh. */
   #areLost = false;
@@ -384,7 +390,7 @@ export class OrganizationHealth {
     this.#deps.onChange?.();
   }
 
-  #basis(): Basis {
+  #basis(): AssessmentInput {
     const { healer, known, monotonic, system } = this.#deps;
     return {
       place: this.#place,

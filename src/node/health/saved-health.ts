@@ -143,7 +143,7 @@ export function writeSavedHealth(directory: string, slug: string, saved: SavedHe
 
 type Clock = Pick<System, "now"> & { monotonic(): number };
 /** The state of a process's peers. */
-type Known = {
+type ProbeState = {
   prober: Prober;
   named: NamedPeers;
   lostLarge: Map<string, number>;
@@ -155,7 +155,7 @@ type Known = {
  * Writes what check-auth and `agent ping` know, and takes over what the other has written meanwhile: check-auth goes on
  * with the peers that a user asked for. Whom this node talks to is for root alone.
  */
-export function exchangeProbes(directory: string, slug: string, known: Known, clock: Clock): void {
+export function exchangeProbes(directory: string, slug: string, known: ProbeState, clock: Clock): void {
   const now = clock.monotonic();
   // Only addresses that are new: this process may have dropped others since its last exchange.
   takeOver(directory, slug, known, clock, (record) => record.answeredAt !== undefined);
@@ -187,7 +187,7 @@ export function exchangeProbes(directory: string, slug: string, known: Known, cl
 }
 
 /** The state of earlier processes. */
-export function restoreProbes(directory: string, slug: string, known: Known, clock: Clock): void {
+export function restoreProbes(directory: string, slug: string, known: ProbeState, clock: Clock): void {
   const saved = takeOver(directory, slug, known, clock, () => true);
   if (saved === undefined) return;
   for (const [to, bytes] of Object.entries(saved.lost)) known.lostLarge.set(to, bytes);
@@ -219,7 +219,7 @@ function toAges(
 function takeOver(
   directory: string,
   slug: string,
-  known: Known,
+  known: ProbeState,
   clock: Clock,
   isWanted: (record: ProbeRecord) => boolean,
 ): SavedProbes | undefined {

@@ -16,7 +16,7 @@ import { clearWay, openWay } from "./system-resolution.ts";
 const everyMs = 500;
 
 type Places = { configRoot: string; stateDb: string };
-type Needs = {
+type Deps = {
   system: Pick<System, "now" | "monotonic" | "sleep" | "executable" | "run" | "platform">;
   log: Log;
 };
@@ -25,7 +25,7 @@ type Needs = {
 export async function serveNamesInDaemon(
   { configRoot, stateDb }: Places,
   switchPath: string,
-  { system, log }: Needs,
+  { system, log }: Deps,
   signal: AbortSignal,
 ): Promise<void> {
   const { way, statePath } = namesPlaces(system, stateDb);

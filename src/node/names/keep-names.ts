@@ -14,7 +14,7 @@ import type { System } from "../../base/system.ts";
 import { hasMarks } from "./hosts-block.ts";
 import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts";
 import { hostsLines, maxHostsNames } from "./hosts-lines.ts";
-import { makeNamesReader, makePreparer, markOf, type Known } from "./names-reader.ts";
+import { makeNamesReader, makePreparer, markOf, type LoadedNames } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
 import { afterFailureMs, makeService, onceEach } from "./service.ts";
 import { clearWay, openWay } from "./system-resolution.ts";
@@ -34,13 +34,13 @@ type Places = {
   /** Networks whose nodes are answered, where the organization wants it; undefined: none. */
   peers?: readonly string[] | undefined;
 };
-type Needs = { system: Pick<System, "now" | "monotonic" | "sleep" | "executable" | "env" | "run">; log: Log };
+type Deps = { system: Pick<System, "now" | "monotonic" | "sleep" | "executable" | "env" | "run">; log: Log };
 
 /**
  * Returns when the executable has been replaced, so that the new version takes over. Rejects when aborted. A failure of
  * one way to deliver names never ends the service: its end would take the other away too.
  */
-export async function keepNames(places: Places, { system, log }: Needs, signal?: AbortSignal): Promise<void> {
+export async function keepNames(places: Places, { system, log }: Deps, signal?: AbortSignal): Promise<void> {
   const isReplaced = watchFile(system.executable);
   const cache = system.env["CACHE_DIRECTORY"];
   const reader = makeNamesReader(
@@ -87,15 +87,15 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   }
 }
 
-type Done = ReturnType<HostsEditor["update"]> | "fought";
+type UpdateResult = ReturnType<HostsEditor["update"]> | "fought";
 
 /** One look at the hosts file. */
 export function makeNamesStep(
   { path, owner, search = false }: Omit<Places, "configRoot">,
   { now }: Pick<System, "now">,
-): { run(known: Known, inBlock?: (slug: string) => boolean): Done; close(): void } {
+): { run(known: LoadedNames, inBlock?: (slug: string) => boolean): UpdateResult; close(): void } {
   const editor = makeHostsEditor(path, { now, ...given({ owner }) });
-  let former: { known: Known; slugs: string } | undefined;
+  let former: { known: LoadedNames; slugs: string } | undefined;
   let isNew = false;
   let writes = 0;
   /** Mark of the hosts file when it was last right: it is not read again before it changes. */

@@ -9,14 +9,14 @@ import type { Way } from "./service-state.ts";
 /** Without news. Another program may have changed the settings. */
 const checkMs = 2000;
 
-type Needs = {
+type Deps = {
   monotonic: () => number;
   /** Makes the settings those of the zones. `isNews`: they differ from the last call, or it is the first one. May throw. */
   apply(zones: readonly Zone[], isNews: boolean): Way;
   clear(): void;
 };
 
-export function makeLastingLinks({ monotonic, apply, clear }: Needs): Links {
+export function makeLastingLinks({ monotonic, apply, clear }: Deps): Links {
   let last: { key: string; at: number; way: Way } | undefined;
   const remove = () => {
     last = undefined;

@@ -35,7 +35,7 @@ export type Links = {
   close(): void;
 };
 
-type Needs = {
+type Deps = {
   monotonic: () => number;
   /** Programs find short names too: the organizations' domains are search domains. */
   search?: boolean;
@@ -47,7 +47,7 @@ type Needs = {
 
 export function makeLinks(
   server: LinkNames["server"],
-  { monotonic, search = false, bus: open = openBus, asks = asksResolved, find = findLinks }: Needs,
+  { monotonic, search = false, bus: open = openBus, asks = asksResolved, find = findLinks }: Deps,
 ): Links {
   let bus: Bus | undefined;
   let linkOf: ReturnType<typeof findLinks> | undefined;

@@ -14,7 +14,7 @@ const manyBytes = 500_000;
 const prepareMs = 60_000;
 
 /** The names from the organizations' files. */
-export type Known = { zones: readonly Zone[]; names: PackedNames };
+export type LoadedNames = { zones: readonly Zone[]; names: PackedNames };
 
 /** The file of prepared names. `run` rewrites it; false on failure. */
 type Preparer = { read(): Prepared | undefined; run(): Promise<boolean> };
@@ -42,9 +42,9 @@ export async function prepareNames(path: string, configRoot: string): Promise<vo
 }
 
 /** The same object as long as the files do not change. */
-export function makeNamesReader(configRoot: string, preparer?: Preparer): { read(): Promise<Known> } {
+export function makeNamesReader(configRoot: string, preparer?: Preparer): { read(): Promise<LoadedNames> } {
   let knownState: string | undefined;
-  let known: Known | undefined;
+  let known: LoadedNames | undefined;
   const readChanged = async (state: string): Promise<Prepared> => {
     if (preparer === undefined || hostsBytes(configRoot) < manyBytes) return readAll(configRoot);
     const present = preparer.read();

@@ -34,9 +34,9 @@ export function nrptRules(domains: readonly string[], host: string): Map<string,
   return rules;
 }
 
-type Needs = { registry: Registry; host: string; monotonic: () => number };
+type Deps = { registry: Registry; host: string; monotonic: () => number };
 
-export function makeNrpt({ registry, host, monotonic }: Needs): Links {
+export function makeNrpt({ registry, host, monotonic }: Deps): Links {
   let losses = 0;
   return makeLastingLinks({
     monotonic,

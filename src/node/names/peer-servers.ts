@@ -8,7 +8,7 @@ import { networkContains, parseAddress, parseNetworks } from "../../base/ip.ts";
 import type { System } from "../../base/system.ts";
 import type { Zone } from "./name-records.ts";
 import type { PackedNames } from "./packed-names.ts";
-import { openSockets, type Place } from "./resolver.ts";
+import { openSockets, type HostPort } from "./resolver.ts";
 import type { PeerService } from "./service-state.ts";
 import { indexForPeers, type NameIndex } from "./name-index.ts";
 
@@ -20,14 +20,14 @@ const [perAddress, perSecond] = [100, 2000];
 /** Addresses that are counted in one second. */
 const maxCounted = 4096;
 
-type Known = { zones: readonly Zone[]; names: PackedNames };
+type LoadedNames = { zones: readonly Zone[]; names: PackedNames };
 type Server = {
   slug: string;
   indexFor: (from: string) => NameIndex | undefined;
   sockets?: { close(): void };
   failed?: { at: number; reason: string };
 };
-type Needs = Pick<System, "now"> & {
+type Deps = Pick<System, "now"> & {
   /** Parts that tests replace. */
   port?: number;
   isPresent?: (zone: Zone, network: string) => boolean;
@@ -37,13 +37,13 @@ type Needs = Pick<System, "now"> & {
 /** `networks`: in which the unit may exchange packets; undefined: root has not allowed to answer peers. */
 export function makePeerServers(
   networks: readonly string[] | undefined,
-  { now, port = dnsPort, isPresent = hasAddress, open = openSockets }: Needs,
+  { now, port = dnsPort, isPresent = hasAddress, open = openSockets }: Deps,
 ) {
   const servers = new Map<string, Server>();
   const allowance = makeAllowance(now);
-  let used: Known | undefined;
+  let used: LoadedNames | undefined;
 
-  const start = async (server: Server, place: Place): Promise<void> => {
+  const start = async (server: Server, place: HostPort): Promise<void> => {
     if (server.sockets !== undefined) return;
     if (server.failed !== undefined && now() - server.failed.at < afterFailureMs) return;
     try {
@@ -75,7 +75,7 @@ export function makePeerServers(
   };
   return {
     /** Checks interfaces and sockets once; call it again soon. Never throws. */
-    async serve(known: Known): Promise<PeerService[]> {
+    async serve(known: LoadedNames): Promise<PeerService[]> {
       const isNew = used !== known;
       used = known;
       const states: PeerService[] = [];

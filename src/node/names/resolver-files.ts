@@ -10,7 +10,7 @@ import { rename } from "../../platform/file-system.ts";
 import { makeLastingLinks } from "./lasting-links.ts";
 import type { Links } from "./links.ts";
 import type { Zone } from "./name-records.ts";
-import type { Place } from "./resolver.ts";
+import type { HostPort } from "./resolver.ts";
 import type { LinkState } from "./service-state.ts";
 
 export const resolverDirectory = "/etc/resolver";
@@ -18,13 +18,13 @@ export const resolverDirectory = "/etc/resolver";
 const mark = `# Written by ${brand.id} (${brand.executable} names), which replaces and removes this file\n`;
 
 /** Pure. */
-function resolverFile({ host, port }: Place): string {
+function resolverFile({ host, port }: HostPort): string {
   return `${mark}nameserver ${host}\nport ${port}\n`;
 }
 
-type Needs = { directory: string; server: Place; monotonic: () => number };
+type Deps = { directory: string; server: HostPort; monotonic: () => number };
 
-export function makeResolverFiles({ directory, server, monotonic }: Needs): Links {
+export function makeResolverFiles({ directory, server, monotonic }: Deps): Links {
   return makeLastingLinks({
     monotonic,
     clear: () => clearResolverFiles(directory),

@@ -23,7 +23,7 @@ export type Resolver = {
 type Connection = Bun.Socket<{ pending: Buffer }>;
 
 /** The resolver of this machine's own programs. Throws if another program uses the address. */
-export async function startResolver(first: NameIndex, place: Place = resolverAddress): Promise<Resolver> {
+export async function startResolver(first: NameIndex, place: HostPort = resolverAddress): Promise<Resolver> {
   let index = first;
   // Packets reach a loopback address from outside if the administrator permits it (route_localnet).
   const sockets = await openSockets((from) => (isLoopback(from) ? index : undefined), place);
@@ -33,7 +33,7 @@ export async function startResolver(first: NameIndex, place: Place = resolverAdd
 /** `indexFor`: what an address is answered from; undefined if it gets no answer. Throws if another program uses the place. */
 export async function openSockets(
   indexFor: (from: string) => NameIndex | undefined,
-  { host, port }: Place,
+  { host, port }: HostPort,
 ): Promise<Pick<Resolver, "close">> {
   const open = new Set<Connection>();
   try {
@@ -90,7 +90,7 @@ export async function openSockets(
   }
 }
 
-export type Place = { host: string; port: number };
+export type HostPort = { host: string; port: number };
 
 const isLoopback = (address: string) => address.startsWith("127.");
 const ignore = () => undefined;
@@ -131,7 +131,7 @@ const askMs = 2000;
 /** The addresses that the resolver itself gives for a name; undefined if it does not answer. For examinations. */
 export async function askResolver(
   name: string,
-  { host, port }: Place = resolverAddress,
+  { host, port }: HostPort = resolverAddress,
 ): Promise<string[] | undefined> {
   const { promise, resolve } = Promise.withResolvers<string[] | undefined>();
   const socket = await Bun.udpSocket({

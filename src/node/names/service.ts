@@ -6,7 +6,7 @@ import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { Links } from "./links.ts";
-import type { Known } from "./names-reader.ts";
+import type { LoadedNames } from "./names-reader.ts";
 import { makePeerServers } from "./peer-servers.ts";
 import { startResolver, type Resolver } from "./resolver.ts";
 import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
@@ -15,7 +15,7 @@ import { indexNames } from "./name-index.ts";
 /** After a failure, such as a full disk. */
 export const afterFailureMs = 10_000;
 
-const indexOf = ({ names, zones }: Known) => indexNames(names, zones);
+const indexOf = ({ names, zones }: LoadedNames) => indexNames(names, zones);
 
 type Options = {
   statePath: string;
@@ -35,11 +35,11 @@ export function makeService(
   const peerServers = makePeerServers(networks, { now });
   const warn = onceEach(log);
   let resolver: Resolver | undefined;
-  let served: Known | undefined;
+  let served: LoadedNames | undefined;
   let failedAt: number | undefined;
   let fault: string | undefined;
   let written = "";
-  const keepResolver = async (known: Known) => {
+  const keepResolver = async (known: LoadedNames) => {
     const isNew = served !== known;
     served = known;
     if (resolver !== undefined && isNew) resolver.use(indexOf(known));
@@ -62,7 +62,7 @@ export function makeService(
     }
   };
   return {
-    async serve(known: Known): Promise<(slug: string) => boolean> {
+    async serve(known: LoadedNames): Promise<(slug: string) => boolean> {
       await keepResolver(known);
       const serving: Way = fault === undefined ? await links.keep(known.zones) : links.without(fault);
       const peers = await peerServers.serve(known);

@@ -7,10 +7,10 @@ import { clearNrpt, makeNrpt } from "./nrpt-rules.ts";
 import { clearResolverFiles, makeResolverFiles, resolverDirectory } from "./resolver-files.ts";
 
 type SystemWay = NamesPlaces["way"];
-type Needs = { monotonic: () => number; search?: boolean };
+type Deps = { monotonic: () => number; search?: boolean };
 
 /** systemd-resolved, or /etc/hosts where programs do not ask it; rules of Windows; files of macOS. */
-export function openWay(way: SystemWay, { monotonic, search = false }: Needs): Links {
+export function openWay(way: SystemWay, { monotonic, search = false }: Deps): Links {
   if (way === "nrpt") return makeNrpt({ registry: windowsRegistry, host: resolverAddress.host, monotonic });
   if (way === "resolver_files")
     return makeResolverFiles({ directory: resolverDirectory, server: resolverAddress, monotonic });

@@ -7,7 +7,7 @@ import type { EchoSocket, OpenEcho } from "./echo-socket.ts";
 type Probe = { key: string; sentAt: number };
 
 /** What is known of one address that is asked. */
-export type Asked = {
+export type EchoTarget = {
   from: string;
   to: string;
   /** Hex, in front of what tells the requests apart. */
@@ -32,7 +32,7 @@ const socketMs = 5000;
 export class Echoes {
   readonly #open: OpenEcho;
   readonly #monotonic: () => number;
-  readonly #asked = new Map<string, Asked>();
+  readonly #asked = new Map<string, EchoTarget>();
   readonly #sent = new Map<string, Probe>();
   /** Sockets by the address that they send from. `former` still gets answers. */
   readonly #sockets = new Map<string, { socket: EchoSocket; openedAt: number; former?: EchoSocket }>();
@@ -43,7 +43,7 @@ export class Echoes {
     this.#monotonic = monotonic;
   }
 
-  get(key: string): Asked | undefined {
+  get(key: string): EchoTarget | undefined {
     return this.#asked.get(key);
   }
 
@@ -66,7 +66,7 @@ export class Echoes {
   }
 
   /** Sends what is due. `everyMs`: the pace of each. */
-  async send(everyMs: (key: string, asked: Asked) => number): Promise<void> {
+  async send(everyMs: (key: string, asked: EchoTarget) => number): Promise<void> {
     const now = this.#monotonic();
     for (const [id, { sentAt }] of this.#sent) if (now - sentAt > rememberMs) this.#sent.delete(id);
     for (const [key, asked] of this.#asked) {
@@ -76,7 +76,7 @@ export class Echoes {
     }
   }
 
-  async #request(key: string, asked: Asked, now: number): Promise<void> {
+  async #request(key: string, asked: EchoTarget, now: number): Promise<void> {
     this.#sequence = (this.#sequence + 1) % 0x1_0000;
     const payload = Buffer.concat([
       Buffer.from(asked.mark, "hex"),
@@ -126,7 +126,7 @@ export class Echoes {
   }
 
   /** Whether it has been silent for at least this long. If so, its unbroken time of answers ends. */
-  isSilent(asked: Asked, ms: number): boolean {
+  isSilent(asked: EchoTarget, ms: number): boolean {
     const silent = asked.silentSince !== undefined && this.#monotonic() - asked.silentSince >= ms;
     if (silent) asked.aliveSince = undefined;
     return silent;

@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import type { LocalChanges } from "../../../src/node/files/config/local-changes.ts";
 import { Healer } from "../../../src/node/health/healer.ts";
-import type { PeerSeen, Seen } from "../../../src/node/health/observed-peers.ts";
+import type { ObservedPeer, ObservedPeers } from "../../../src/node/health/observed-peers.ts";
 import { readHealing, writeHealing } from "../../../src/node/health/saved-healing.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -51,8 +51,8 @@ function makeHealer(
   return { healer, done, said };
 }
 
-function look(now: number, index: number, answeredAt = 0): Seen {
-  const peer = (change: Partial<PeerSeen>): PeerSeen => ({
+function look(now: number, index: number, answeredAt = 0): ObservedPeers {
+  const peer = (change: Partial<ObservedPeer>): ObservedPeer => ({
     address: "10.77.0.7",
     name: "web",
     isLighthouse: false,
@@ -150,7 +150,7 @@ test("without a saved state, and with a damaged one, healing begins anew", async
 
 test("a tunnel through a lost relay is closed and made again, before the relay's own tunnel", async () => {
   const { healer, done, said } = makeHealer();
-  const at = (now: number): Seen => {
+  const at = (now: number): ObservedPeers => {
     const { peers, ...rest } = look(now, 1);
     const [peer, lighthouse] = peers;
     if (peer === undefined || lighthouse === undefined) throw new Error("Two peers");

@@ -10,12 +10,12 @@ import {
   type Action,
   type HealingState,
 } from "../../../src/node/health/healing.ts";
-import type { PeerSeen, Seen } from "../../../src/node/health/observed-peers.ts";
+import type { ObservedPeer, ObservedPeers } from "../../../src/node/health/observed-peers.ts";
 
 const second = 1000;
 const minute = 60 * second;
 
-const lighthouse = (now: number): PeerSeen => ({
+const lighthouse = (now: number): ObservedPeer => ({
   address: "10.77.0.1",
   name: "lighthouse",
   isLighthouse: true,
@@ -29,7 +29,7 @@ class World {
   now = 1_000_000;
   state: HealingState = initialHealing;
   actions: { at: number; action: Action }[] = [];
-  seen: Partial<Seen> = {};
+  seen: Partial<ObservedPeers> = {};
   answeredAt: number | undefined = this.now;
   index = 7;
   remote: string | undefined = "203.0.113.7:4242";
@@ -46,7 +46,7 @@ class World {
     return this.state.denials.map(({ underlay }) => underlay);
   }
 
-  peer(): PeerSeen {
+  peer(): ObservedPeer {
     const silent = this.now - (this.answeredAt ?? this.now);
     return {
       address: "10.77.0.7",
@@ -63,7 +63,7 @@ class World {
   step(ms = second): Action[] {
     this.now += ms;
     if (this.answers(this)) this.answeredAt = this.now;
-    const seen: Seen = {
+    const seen: ObservedPeers = {
       now: this.now,
       peers: [lighthouse(this.now), this.peer()],
       relays: ["10.77.0.1"],
@@ -202,7 +202,7 @@ describe("a path that is lost in one direction", () => {
   test("nothing is denied if a peer that answers has the same address: behind one router, or a forged one", () => {
     const world = oneWay();
     for (const end = world.now + 30 * minute; world.now < end;) {
-      const neighbor: PeerSeen = {
+      const neighbor: ObservedPeer = {
         ...lighthouse(world.now),
         address: "10.77.0.8",
         isLighthouse: false,
@@ -270,7 +270,7 @@ test("a peer without a tunnel is off, not dead", () => {
 test("100 peers that refuse ICMP for 24 hours: no tunnel is closed", () => {
   let state = initialHealing;
   const all: Action[] = [];
-  const quiet = Array.from({ length: 100 }, (_, at): PeerSeen => ({
+  const quiet = Array.from({ length: 100 }, (_, at): ObservedPeer => ({
     address: `10.77.1.${at}`,
     name: `node-${at}`,
     isLighthouse: false,
@@ -300,7 +300,7 @@ test("at most ten closings a minute and twenty denied addresses", () => {
   const start = 1_000_000;
   const indexes = new Map<string, number>();
   for (let now = start; now < start + 9 * minute; now += second) {
-    const peers = Array.from({ length: 100 }, (_, at): PeerSeen => {
+    const peers = Array.from({ length: 100 }, (_, at): ObservedPeer => {
       const address = `10.77.1.${at}`;
       return {
         address,
@@ -341,7 +341,7 @@ test("at most ten closings a minute and twenty denied addresses", () => {
 });
 
 describe("a relayed tunnel", () => {
-  const relayed = (counter: number, address = "10.77.0.7"): PeerSeen => ({
+  const relayed = (counter: number, address = "10.77.0.7"): ObservedPeer => ({
     address,
     name: "web",
     isLighthouse: false,
@@ -349,7 +349,7 @@ describe("a relayed tunnel", () => {
     answeredAt: undefined,
     tunnel: { index: 7, remote: undefined, relays: [], counter, since: 0 },
   });
-  const look = (state: HealingState, now: number, ...peers: PeerSeen[]) =>
+  const look = (state: HealingState, now: number, ...peers: ObservedPeer[]) =>
     decide(state, { now, peers, relays: [], kept: [], own: "10.77.0.9", candidates: new Map() });
 
   test("tries the direct path often while it is quiet, and by the engine's default while it is busy", () => {

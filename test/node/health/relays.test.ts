@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { decide, initialHealing } from "../../../src/node/health/healing.ts";
-import type { PeerSeen, Seen } from "../../../src/node/health/observed-peers.ts";
+import type { ObservedPeer, ObservedPeers } from "../../../src/node/health/observed-peers.ts";
 import {
   chooseRelays,
   mostRelays,
@@ -84,7 +84,7 @@ test("config.yml has the chosen relays that the control plane still names, else 
 
 describe("after the loss of a relay", () => {
   const now = 1_000_000;
-  const relay = (address: string, isBroken: boolean): PeerSeen => ({
+  const relay = (address: string, isBroken: boolean): ObservedPeer => ({
     address,
     name: address,
     isLighthouse: false,
@@ -92,7 +92,7 @@ describe("after the loss of a relay", () => {
     answeredAt: isBroken ? now - 6 * second : now - second,
     tunnel: undefined,
   });
-  const peer = (at: number, through: string[], answeredAt: number | undefined): PeerSeen => ({
+  const peer = (at: number, through: string[], answeredAt: number | undefined): ObservedPeer => ({
     address: node(at),
     name: `n${at}`,
     isLighthouse: false,
@@ -100,7 +100,7 @@ describe("after the loss of a relay", () => {
     answeredAt,
     tunnel: { index: at + 1, remote: undefined, relays: through, counter: 1, since: 0 },
   });
-  const look = (peers: PeerSeen[], at = now): Seen => ({
+  const look = (peers: ObservedPeer[], at = now): ObservedPeers => ({
     now: at,
     own: "10.77.9.9",
     peers,

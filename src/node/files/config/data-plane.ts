@@ -57,7 +57,7 @@ export const firstTunKernel: readonly [number, number] = [4, 18];
 /** Before 5.12 UDP_GRO lacks fixes, so that WireGuard's program does not use it either. */
 export const firstUdpKernel: readonly [number, number] = [5, 12];
 
-type Basis = {
+type DecisionInput = {
   /** The engine of the next start; undefined: unknown, so that the former decision stays. Without one: the oldest. */
   engine: string | undefined;
   kernel: Kernel;
@@ -68,7 +68,7 @@ type Basis = {
   trial: Trial | undefined;
 };
 
-export function decideDataPlane(asked: Basis, before: DataPlane | undefined, now: number): DataPlane {
+export function decideDataPlane(asked: DecisionInput, before: DataPlane | undefined, now: number): DataPlane {
   const basis = { ...asked, engine: asked.engine ?? (before?.engine || undefined) };
   const { engine, kernel, sent, own, trial } = basis;
   const device = valueAt(own, "tun.dev") ?? valueAt(sent, "tun.dev");
@@ -105,7 +105,7 @@ export function isOutdated(
 function decideSwitch(
   path: string,
   first: readonly [number, number],
-  { engine, kernel, sent, own, trial }: Basis,
+  { engine, kernel, sent, own, trial }: DecisionInput,
 ): Switch {
   if (!kernel.isLinux) return { on: false, by: "platform" };
   if (!can(engine, "offloads")) return { on: false, by: "engine" };
@@ -124,7 +124,7 @@ function isAtLeast(release: string, [major, minor]: readonly [number, number]): 
 
 const bufferPaths = ["listen.read_buffer", "listen.write_buffer"] as const;
 
-function decideBuffer({ kernel, sent, own }: Basis): Pick<DataPlane, "buffer" | "is_limited"> {
+function decideBuffer({ kernel, sent, own }: DecisionInput): Pick<DataPlane, "buffer" | "is_limited"> {
   const isSet = bufferPaths.some((path) => (valueAt(own, path) ?? valueAt(sent, path)) !== undefined);
   if (!kernel.isLinux || isSet) return {};
   const wanted = kernel.memory < smallMemory ? smallBuffer : wantedBuffer;
@@ -135,7 +135,7 @@ function decideBuffer({ kernel, sent, own }: Basis): Pick<DataPlane, "buffer" | 
 }
 
 /** The port is kept only where the configuration asks for any free port. */
-function keepsPort({ own, sent }: Basis, before: DataPlane | undefined): Pick<DataPlane, "port"> {
+function keepsPort({ own, sent }: DecisionInput, before: DataPlane | undefined): Pick<DataPlane, "port"> {
   const port = valueAt(own, "listen.port") ?? valueAt(sent, "listen.port") ?? 0;
   return port === 0 && before?.port !== undefined ? { port: before.port } : {};
 }

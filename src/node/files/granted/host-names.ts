@@ -9,7 +9,7 @@ import type { YamlMap } from "../../../base/yaml.ts";
 import { hostNames, type HostNames } from "../config/config-file.ts";
 import { within } from "../../../base/within.ts";
 
-export type Needs = Pick<System, "lookup" | "sleep">;
+export type ResolvingSystem = Pick<System, "lookup" | "sleep">;
 
 /** Short, because a revocation may be waiting. */
 const lookupMs = 2000;
@@ -22,7 +22,7 @@ export async function resolveNames(
   config: YamlMap,
   engineVersion: string | undefined,
   known: HostNames,
-  system: Needs,
+  system: ResolvingSystem,
   overlay: readonly string[],
 ): Promise<HostNames | undefined> {
   if (can(engineVersion, "static_map")) return undefined;
@@ -33,14 +33,14 @@ export async function resolveNames(
 /** Whether the addresses of a name differ from those in config.yml. A failed lookup is not a difference. */
 export async function haveChanged(
   known: HostNames | undefined,
-  system: Needs,
+  system: ResolvingSystem,
   overlay: readonly string[],
 ): Promise<boolean> {
   if (known === undefined) return false;
   return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system, overlay), known);
 }
 
-export async function unresolvedOf(names: readonly string[], system: Needs): Promise<string[]> {
+export async function unresolvedOf(names: readonly string[], system: ResolvingSystem): Promise<string[]> {
   return unresolved(await resolveAll(names, {}, system, []));
 }
 
@@ -52,7 +52,7 @@ export function unresolved(names: HostNames | undefined): string[] {
 async function resolveAll(
   names: readonly string[],
   known: HostNames,
-  system: Needs,
+  system: ResolvingSystem,
   overlay: readonly string[],
 ): Promise<HostNames> {
   const found = new Map<string, string[]>();
@@ -75,7 +75,7 @@ async function resolveAll(
  * Sorted, because name servers rotate the order, IPv4 first. All of both families, because the engine tries each: the machine
  * may have one family only. Undefined if no name server answers.
  */
-async function addressesOf(name: string, system: Needs): Promise<string[] | undefined> {
+async function addressesOf(name: string, system: ResolvingSystem): Promise<string[] | undefined> {
   const answer = await within(system, lookupMs, system.lookup(name, "system"), undefined);
   if (answer === undefined) return undefined;
   const all = [...new Set(answer)].sort();

@@ -65,10 +65,13 @@ const keptMs = 24 * 3_600_000;
 const refreshMs = 3_600_000;
 const lookupMs = 2000;
 
-type Needs = Pick<System, "lookup" | "sleep">;
+type UsedSystem = Pick<System, "lookup" | "sleep">;
 
 /** Looks up the names of an organization, and writes the file if that changes it. Without an answer it stays as it is. */
-export async function noteResolved(directory: string, system: Needs & Pick<System, "now">): Promise<void> {
+export async function noteResolved(
+  directory: string,
+  system: UsedSystem & Pick<System, "now">,
+): Promise<void> {
   const names = [...new Set(ownHosts(directory).flatMap(({ host }) => (isName(host) ? [host] : [])))];
   const known = readValidJson(fileOf(directory), Resolved)?.hosts ?? {};
   if (names.length === 0 && Object.keys(known).length === 0) return;
@@ -97,7 +100,7 @@ function sorted(hosts: Resolved): unknown[] {
 }
 
 /** Sequential, and no further lookup after a timeout: an unanswered lookup blocks a thread for ten seconds. */
-export async function lookUp(names: readonly string[], system: Needs): Promise<Map<string, string[]>> {
+export async function lookUp(names: readonly string[], system: UsedSystem): Promise<Map<string, string[]>> {
   const found = new Map<string, string[]>();
   for (const name of names) {
     const answer = await within(system, lookupMs, system.lookup(name, "system"), undefined);

@@ -3,7 +3,7 @@
 import { parseAddress, withoutPort } from "../../../base/ip.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import type { LeftOut } from "../../../engine/left-out.ts";
-import { unresolvedOf, type Needs } from "./host-names.ts";
+import { unresolvedOf, type ResolvingSystem } from "./host-names.ts";
 
 /**
  * Leaves out what every engine resolves at its start and under `-test`, and refuses with all the rest of the configuration
@@ -11,7 +11,7 @@ import { unresolvedOf, type Needs } from "./host-names.ts";
  */
 export async function withoutUnresolved(
   config: YamlMap,
-  system: Needs,
+  system: ResolvingSystem,
 ): Promise<{ config: YamlMap; leftOut: LeftOut[]; unresolved: string[] }> {
   const names = leaveOutNames(config, () => true).leftOut.map(({ name }) => name);
   if (names.length === 0) return { config, leftOut: [], unresolved: [] };

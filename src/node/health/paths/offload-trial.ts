@@ -42,7 +42,7 @@ export type Probed = {
   recentLog(): Promise<readonly string[]>;
 };
 
-type Known = {
+type TrialFacts = {
   engine: string;
   /** The last result for this engine and kernel. */
   trial: Trial | undefined;
@@ -103,7 +103,7 @@ export class OffloadTrial {
     return packetsTogether(from, to, open, system, bytes);
   }
 
-  async #act(probed: Probed, known: Known, result: BurstResult): Promise<void> {
+  async #act(probed: Probed, known: TrialFacts, result: BurstResult): Promise<void> {
     if (result !== "pass" && result !== "lost") return;
     const { inForce, trial } = known;
     if (inForce === true)
@@ -112,14 +112,14 @@ export class OffloadTrial {
     return result === "pass" ? this.#keepOff(probed, known) : this.#turnOnAgain(probed, known);
   }
 
-  async #notePassed({ engine: { pid }, recentLog }: Probed, { engine, trial }: Known): Promise<void> {
+  async #notePassed({ engine: { pid }, recentLog }: Probed, { engine, trial }: TrialFacts): Promise<void> {
     const wasUnsegmented = trial?.pid === pid && trial.unsegmented === true;
     const unsegmented = wasUnsegmented || sendsOneByOne(await recentLog().catch(() => []));
     this.#write("passed", "", { engine, pid, unsegmented });
     if (unsegmented) await this.#deps.decide(engine);
   }
 
-  async #tryWithout({ engine: { pid }, name }: Probed, { engine }: Known): Promise<void> {
+  async #tryWithout({ engine: { pid }, name }: Probed, { engine }: TrialFacts): Promise<void> {
     const reason = `Offloads are off to see whether they lose packets: those sent together to ${name} were lost`;
     this.#write("trial", reason, { engine, pid });
     this.#warn(
@@ -131,7 +131,7 @@ export class OffloadTrial {
     await this.#deps.restart();
   }
 
-  async #keepOff({ engine: { pid }, name }: Probed, { engine }: Known): Promise<void> {
+  async #keepOff({ engine: { pid }, name }: Probed, { engine }: TrialFacts): Promise<void> {
     const reason = `Offloads are off: with them, packets sent together to ${name} were lost; without them they pass (engine ${engine}, kernel ${this.#deps.kernel})`;
     this.#write("off", reason, { engine, pid });
     this.#warn(
@@ -142,7 +142,7 @@ export class OffloadTrial {
     await this.#deps.decide(engine);
   }
 
-  async #turnOnAgain({ engine: { pid }, name }: Probed, { engine }: Known): Promise<void> {
+  async #turnOnAgain({ engine: { pid }, name }: Probed, { engine }: TrialFacts): Promise<void> {
     this.#write("cleared", "", { engine, pid });
     this.#warn("The packets are lost without offloads too: turning them on again", name, engine);
     await this.#deps.decide(engine);

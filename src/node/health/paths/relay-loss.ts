@@ -1,7 +1,7 @@
 // Decides which relayed tunnels leave a relay that was lost. The engine would notice after its own tests of the tunnel; a
 // closed tunnel takes another relay with the next packet. Pure.
 
-import type { PeerSeen, Seen } from "../observed-peers.ts";
+import type { ObservedPeer, ObservedPeers } from "../observed-peers.ts";
 
 /** Monotonic ms of when each lost relay was found, and of when tunnels were closed for it. */
 export type RelayLoss = {
@@ -22,8 +22,8 @@ const mostPerSecond = 5;
 /** The peers whose tunnels are to be closed now. */
 export function leaveLostRelays(
   before: RelayLoss,
-  seen: Seen,
-): { loss: RelayLoss; leave: { peer: PeerSeen; relay: string }[] } {
+  seen: ObservedPeers,
+): { loss: RelayLoss; leave: { peer: ObservedPeer; relay: string }[] } {
   const { now, peers } = seen;
   const broken = new Set(peers.filter(({ isBroken }) => isBroken).map(({ address }) => address));
   const lost = seen.relays.filter((relay) => broken.has(relay));
@@ -32,7 +32,7 @@ export function leaveLostRelays(
     Object.entries(before.closed).filter(([, { at }]) => now - at < 60_000 || lost.length > 0),
   );
   let room = mostPerSecond - Object.values(closed).filter(({ at }) => now - at < 1000).length;
-  const leave: { peer: PeerSeen; relay: string }[] = [];
+  const leave: { peer: ObservedPeer; relay: string }[] = [];
   for (const peer of peers) {
     const relay = lostRelayOf(peer, found, seen);
     if (relay === undefined || room <= 0 || closed[peer.address]?.index === peer.tunnel?.index) continue;
@@ -44,9 +44,9 @@ export function leaveLostRelays(
 }
 
 function lostRelayOf(
-  { address, tunnel, answeredAt }: PeerSeen,
+  { address, tunnel, answeredAt }: ObservedPeer,
   found: RelayLoss["found"],
-  { own, now, peers }: Seen,
+  { own, now, peers }: ObservedPeers,
 ): string | undefined {
   if (tunnel === undefined || tunnel.remote !== undefined) return undefined;
   const relay = tunnel.relays.find((each) => found[each] !== undefined);
