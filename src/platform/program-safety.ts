@@ -186,8 +186,9 @@ function readAttribute(path: string, name: string, maxBytes: number): DataView {
       const { getxattr } = dlopen(library, {
         getxattr: { args: ["ptr", "ptr", "ptr", "u64"], returns: "i64" },
       }).symbols;
-      const text = (value: string) => ptr(Buffer.from(`${value}\0`));
-      const length = Number(getxattr(text(path), text(name), ptr(buffer), buffer.length));
+      // Variables keep the buffers alive during the call.
+      const [pathBytes, nameBytes] = [Buffer.from(`${path}\0`), Buffer.from(`${name}\0`)];
+      const length = Number(getxattr(ptr(pathBytes), ptr(nameBytes), ptr(buffer), buffer.length));
       return new DataView(buffer.buffer, 0, Math.max(length, 0));
     } catch {
       // The next name. Without the C library no daemon starts; then the mode decides.

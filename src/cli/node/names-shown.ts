@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
+import type { NamesState } from "../../node/names/find-names.ts";
 import type { Context } from "../command.ts";
 
 const run = brand.executable;
@@ -24,33 +25,7 @@ export async function listNames(context: Context): Promise<void> {
     suffix === undefined ? [] : [{ slug, ...suffix }],
   );
   output.list(
-    {
-      on: isOn,
-      in_hosts_file: state.block?.length ?? 0,
-      left_out: state.leftOut,
-      serving: state.service?.serving ?? null,
-      fault: state.service?.fault ?? null,
-      peers: (state.service?.peers ?? []).map(({ slug, address, state: is, reason }) => ({
-        team: slug,
-        address,
-        state: is,
-        reason: reason ?? null,
-      })),
-      names: state.names.map(({ names, addresses, slug, node, kind }) => ({
-        team: slug,
-        node,
-        kind,
-        names,
-        addresses,
-      })),
-      without: state.without.map(({ slug, reason }) => ({ team: slug, reason })),
-      suffixes: suffixes.map(({ slug, name, reason }) => ({
-        team: slug,
-        suffix: name,
-        served: reason === undefined,
-        reason: reason ?? null,
-      })),
-    },
+    { on: isOn, ...listedNames(state, suffixes) },
     {
       columns: ["NAME", "ADDRESS", "KIND", "NODE", "ORGANIZATION"],
       rows: state.names.map(({ names, addresses, slug, node, kind }) => [
@@ -73,6 +48,39 @@ export async function listNames(context: Context): Promise<void> {
     output.say(`${nameServer.slug} made this node a name server: sudo ${run} names --on --peers`);
   if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
   if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
+}
+
+/** The names as --json prints them. */
+function listedNames(
+  { block, leftOut, service, names, without }: NamesState,
+  suffixes: readonly { slug: string; name: string; reason?: string | undefined }[],
+) {
+  return {
+    in_hosts_file: block?.length ?? 0,
+    left_out: leftOut,
+    serving: service?.serving ?? null,
+    fault: service?.fault ?? null,
+    peers: (service?.peers ?? []).map(({ slug, address, state, reason = null }) => ({
+      team: slug,
+      address,
+      state,
+      reason,
+    })),
+    names: names.map(({ slug, node, kind, names: all, addresses }) => ({
+      team: slug,
+      node,
+      kind,
+      names: all,
+      addresses,
+    })),
+    without: without.map(({ slug, reason }) => ({ team: slug, reason })),
+    suffixes: suffixes.map(({ slug, name, reason = null }) => ({
+      team: slug,
+      suffix: name,
+      served: reason === null,
+      reason,
+    })),
+  };
 }
 
 const sources = {

@@ -129,22 +129,24 @@ function readOrNothing(path: string): string | undefined {
   }
 }
 
+type FillOptions = {
+  slug: string;
+  mode: Mode;
+  apiCa: string | undefined;
+  overlayVersion: string | undefined;
+  /** Replaces these permissions of an earlier registration. */
+  allow: Partial<Permissions>;
+  /** The hash of a seal that a signer told: in the join key, or from the user. */
+  seal?: string | undefined;
+  /** Asked before a node without that begins with an enforced seal. */
+  confirmSeal?: ((hash: string) => Promise<void>) | undefined;
+};
+
 /** Verifies the answer, then writes all files of the organization. */
 export async function fillPending(
   pending: string,
   { node, api_token, config }: RegisterAnswer,
-  registration: {
-    slug: string;
-    mode: Mode;
-    apiCa: string | undefined;
-    overlayVersion: string | undefined;
-    /** Replaces these permissions of an earlier registration. */
-    allow: Partial<Permissions>;
-    /** The hash of a seal that a signer told: in the join key, or from the user. */
-    seal?: string | undefined;
-    /** Asked before a node without that begins with an enforced seal. */
-    confirmSeal?: ((hash: string) => Promise<void>) | undefined;
-  },
+  registration: FillOptions,
   keys: Keys,
   apiBase: string,
   { system, log }: { system: Pick<System, "now" | "lookup" | "sleep" | "machineState">; log: Log },
@@ -162,11 +164,7 @@ export async function fillPending(
   const serverYml = config.files["config.yml"];
   keepOnlyKeys(pending);
   copyOwnFiles(final, pending, registration.allow);
-  const { held, refusal, unpinned } = takeSeals(config.seals, pending, now, registration.seal);
-  if (registration.seal !== undefined && (held === undefined || unpinned === true))
-    throw notSealed(registration.seal, refusal?.reason);
-  const isNew = registration.seal === undefined && !existsSync(join(final, sealFile));
-  if (isNew && held?.seal.mode === "enforce") await registration.confirmSeal?.(held.hash);
+  await beginSeal({ pending, final }, config.seals, registration, now);
   const seal = await sealInForce(pending, slug);
   const taken = await underSeal(seal, config.files, () => ignoringDamage(() => presentFiles(final)));
   const place = {
@@ -181,15 +179,12 @@ export async function fillPending(
   refuseNetworks(place, log);
   const sent = readSent(serverYml, place);
   const { configYml, names, dataPlane } = await finishFirst(sent.config, place, registration, system);
+  const files: ConfigFiles = { ...taken, "config.yml": configYml };
   // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
-  const nodeConfig = JSON.parse(taken["node-config.json"]);
-  const files: ConfigFiles = {
-    ...taken,
-    "config.yml": configYml,
-    ...(received.mode === mode
-      ? {}
-      : { "node-config.json": `${JSON.stringify({ ...nodeConfig, mode }, null, 2)}\n` }),
-  };
+  if (received.mode !== mode) {
+    const nodeConfig = { ...JSON.parse(taken["node-config.json"]), mode };
+    files["node-config.json"] = `${JSON.stringify(nodeConfig, null, 2)}\n`;
+  }
   try {
     const state = {
       etag: config.etag ?? "",
@@ -209,6 +204,22 @@ export async function fillPending(
   } catch (error) {
     throw fromSystemError(`write ${pending}`, error);
   }
+}
+
+/**
+ * Takes the seals that the control plane sent. Throws untrusted_answer if the pinned one is not among them, or what the user
+ * says against a first seal that is enforced.
+ */
+async function beginSeal(
+  { pending, final }: { pending: string; final: string },
+  sent: RegisterAnswer["config"]["seals"],
+  { seal: pin, confirmSeal }: FillOptions,
+  now: number,
+): Promise<void> {
+  const { held, refusal, unpinned } = takeSeals(sent, pending, now, pin);
+  if (pin !== undefined && (held === undefined || unpinned === true)) throw notSealed(pin, refusal?.reason);
+  const isFirst = pin === undefined && !existsSync(join(final, sealFile));
+  if (isFirst && held?.seal.mode === "enforce") await confirmSeal?.(held.hash);
 }
 
 function notSealed(pin: string, reason = "the control plane sent no seals"): AppError {

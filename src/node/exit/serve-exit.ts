@@ -41,78 +41,79 @@ export function exitBody(
   const device = own?.inForce.device;
   const ip = own?.addresses.find((each) => !each.includes(":"));
   if (own === undefined || device === undefined || ip === undefined) return undefined;
-  const of = (family: 4 | 6, networks: readonly { family: 4 | 6; text: string }[]) =>
-    networks.flatMap((each) => (each.family === family ? [each.text] : []));
-  const widest = closedNetworks(own.networks);
   const behind = parseNetworks(subnets).filter(({ prefix }) => prefix > 0);
-  const word = { 4: "ip", 6: "ip6" } as const;
-  const rule = (family: 4 | 6, list: readonly { family: 4 | 6; text: string }[], verdict: string) => {
-    const texts = of(family, list);
-    return texts.length === 0 ? [] : [`${word[family]} daddr ${setOf(texts)} ${verdict}`];
-  };
-  const named = own.addresses.map(toAddress);
+  const closed = closedNetworks(own.networks);
+  const translated = own.addresses.map(toAddress);
   const others = machine.tenants.flatMap((each) => (each === own ? [] : (each.inForce.device ?? [])));
-  const through = [
+  const forwarded = [
     "ct state established,related accept",
-    ...rule(4, behind, "accept"),
-    ...rule(6, behind, "accept"),
+    ...bothFamilies(behind, "accept"),
     // The answers of our own name server.
-    ...named.map((each) => `ct status dnat ${each} accept`),
-    ...rule(4, widest, "drop"),
-    ...rule(6, widest, "drop"),
+    ...translated.map((each) => `ct status dnat ${each} accept`),
+    ...bothFamilies(closed, "drop"),
     ...new Set(["ov-*", ...others].map((each) => `oifname "${each}" drop`)),
   ];
   // The engine lets in what goes to any address outside the overlay, also to other addresses of this machine.
-  const here = [
+  const received = [
     // The translation of a flow outlives its rule.
     ...(isOpen ? [] : [`ct original ip daddr ${insideExit} drop`]),
     "ct state established,related accept",
-    ...rule(4, behind, "accept"),
-    ...rule(6, behind, "accept"),
-    ...[...named, toAddress(insideExit)].map((each) => `ct status dnat ${each} accept`),
+    ...bothFamilies(behind, "accept"),
+    ...[...translated, toAddress(insideExit)].map((each) => `ct status dnat ${each} accept`),
     ...own.addresses.map((each) => `${each.includes(":") ? "ip6" : "ip"} daddr ${each} accept`),
     "ip6 daddr { fe80::/10, ff00::/8 } accept",
     "drop",
   ];
-  const server = nameServer(machine);
   return versioned(
     chainsOf([
       {
         name: "forward",
         hook: "filter hook forward priority 10",
-        rules: through.map((each) => `iifname "${device}" ${each}`),
+        rules: forwarded.map((each) => `iifname "${device}" ${each}`),
       },
       {
         name: "input",
         hook: "filter hook input priority 10",
-        rules: here.map((each) => `iifname "${device}" ${each}`),
+        rules: received.map((each) => `iifname "${device}" ${each}`),
       },
       {
         name: "names",
         hook: "nat hook prerouting priority -100",
         rules: [
           `iifname "${device}" ip daddr ${insideExit} icmp type echo-request dnat ip to ${ip}`,
-          ...(server === undefined
-            ? []
-            : [
-                `iifname "${device}" ip daddr ${ip} meta l4proto { tcp, udp } th dport 53 dnat ip to ${server}`,
-              ]),
+          ...nameServerRules(device, ip, machine),
         ],
       },
       {
         name: "source",
         hook: "nat hook postrouting priority 100",
         rules: [
-          // Whether those are masqueraded, root says for each (routing/router.ts).
-          ...rule(4, behind, "return"),
-          ...rule(6, behind, "return"),
+          // Root says for each of these networks whether it is masqueraded (routing/router.ts).
+          ...bothFamilies(behind, "return"),
           ...parseNetworks(own.networks).map(
-            ({ family, text }) => `${word[family]} saddr ${text} oifname != "${device}" masquerade`,
+            ({ family, text }) => `${familyWord[family]} saddr ${text} oifname != "${device}" masquerade`,
           ),
         ],
       },
     ]),
   );
+}
+
+const familyWord = { 4: "ip", 6: "ip6" } as const;
+
+/** A rule for each family that has one of these networks. */
+function bothFamilies(networks: readonly { family: 4 | 6; text: string }[], verdict: string): string[] {
+  return ([4, 6] as const).flatMap((family) => {
+    const texts = networks.flatMap((each) => (each.family === family ? [each.text] : []));
+    return texts.length === 0 ? [] : [`${familyWord[family]} daddr ${setOf(texts)} ${verdict}`];
+  });
+}
+
+/** Questions for names to this node's overlay address go to the name server of this machine. */
+function nameServerRules(device: string, ip: string, machine: Machine): string[] {
+  const server = nameServer(machine);
+  if (server === undefined) return [];
+  return [`iifname "${device}" ip daddr ${ip} meta l4proto { tcp, udp } th dport 53 dnat ip to ${server}`];
 }
 
 /** Private and special networks and the overlay, without those inside another one: they are an error in one set. */

@@ -349,9 +349,6 @@ export function tableBody(filter: Filter): string {
   const pairs = (from: "network" | "behind", to: "network" | "behind") =>
     setOf(translated.map((each) => `${each[from]} : ${each[to]}`));
   const gone = watched.flatMap(({ offer: { network } }) => (down.has(network) ? [network] : []));
-  const masqueraded = watched.filter(
-    ({ offer, device }) => offer.masquerade === true && device !== undefined,
-  );
   return chainsOf([
     {
       name: "reached",
@@ -380,17 +377,22 @@ export function tableBody(filter: Filter): string {
         ...(translated.length === 0
           ? []
           : [`oifname "${tunnel}" snat ip prefix to ip saddr map ${pairs("behind", "network")}`]),
-        ...masqueraded.map((each) => {
-          const [word, family] = isOf(each, 6) ? (["ip6", 6] as const) : (["ip", 4] as const);
-          const from = overlays.filter((one) => one.includes(":") === (family === 6));
-          return `${word} saddr ${setOf(from)} oifname "${each.device}" ${word} daddr ${real(each)} masquerade`;
-        }),
+        ...watched.flatMap((each) => masquerade(each, overlays)),
       ],
     },
   ]);
 }
 
+/** Packets from the overlay get this machine's address, so that hosts behind it need no route back. */
+function masquerade(each: Watched, overlays: readonly string[]): string[] {
+  if (each.offer.masquerade !== true || each.device === undefined) return [];
+  const word = isOf(each, 6) ? "ip6" : "ip";
+  const from = overlays.filter((overlay) => overlay.includes(":") === isOf(each, 6));
+  return [`${word} saddr ${setOf(from)} oifname "${each.device}" ${word} daddr ${real(each)} masquerade`];
+}
+
 const quoted = (names: readonly string[]) => setOf(names.map((name) => `"${name}"`));
+/** The network as it is behind this machine: an offer may translate it. */
 const real = ({ offer: { network, behind = network } }: Watched) => behind;
 
 function forwarded4({ tunnel, tunnels, watched, opened }: Filter): string[] {
