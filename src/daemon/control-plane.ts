@@ -112,20 +112,7 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
         { signal, onPause: news.paused },
       );
     },
-    async leave(organization) {
-      if (organization.config.ephemeral !== true) return;
-      const { sayFarewell } = await import("../node/enroll/unregister.ts");
-      const farewell = sayFarewell(organization, system, log);
-      const reason = await within(system, farewellMs, farewell, "the control plane did not answer in time");
-      if (reason !== undefined)
-        log.warn(
-          "The control plane could not be told that this ephemeral node ends; it notices the silence",
-          {
-            team: organization.slug,
-            reason,
-          },
-        );
-    },
+    leave: (organization) => leaveIfEphemeral(organization, system, log),
     async sync(organization, control, news) {
       const deps = { ...depsFor(organization, control, news), isAsked: true };
       const turn = await followOnce(organization, deps, { waitS: 0 });
@@ -139,6 +126,22 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
       return { access, action, result, configVersion, leftOut, ...given({ reason }) };
     },
   };
+}
+
+async function leaveIfEphemeral(
+  { slug, directory, config }: Organization,
+  system: System,
+  log: Log,
+): Promise<void> {
+  if (config.ephemeral !== true) return;
+  const { sayFarewell } = await import("../node/enroll/unregister.ts");
+  const farewell = sayFarewell({ slug, directory }, system, log);
+  const reason = await within(system, farewellMs, farewell, "the control plane did not answer in time");
+  if (reason === undefined) return;
+  log.warn("The control plane could not be told that this ephemeral node ends; it notices the silence", {
+    team: slug,
+    reason,
+  });
 }
 
 async function apply(organization: Organization, deps: FollowDeps) {

@@ -41,25 +41,17 @@ const askEveryMs = 300;
 const portsMs = 1000;
 
 export async function openTcpWay({ url, proxy, port, enginePorts, passes }: TcpWayOptions): Promise<TcpWay> {
-  const engine: { port?: number; usedAt?: number; lookedAt: number } = { lookedAt: Number.NEGATIVE_INFINITY };
+  const engine = new EnginePort(enginePorts);
+  let usedAt: number | undefined;
+  /** Set while `ask` waits. */
   let answered: (() => void) | undefined;
-  const isOfEngine = (from: number): boolean => {
-    if (from === engine.port) return true;
-    const now = performance.now();
-    if (now - engine.lookedAt < portsMs) return false;
-    engine.lookedAt = now;
-    const ports = enginePorts();
-    if (ports.length > 0 && !ports.includes(from)) return false;
-    engine.port = from;
-    return true;
-  };
   const socket = await Bun.udpSocket({
     hostname: loopback,
     port,
     socket: {
       data(_, bytes, from) {
-        if (!isOfEngine(from)) return;
-        engine.usedAt = performance.now();
+        if (!engine.isFrom(from)) return;
+        usedAt = performance.now();
         if (passes(bytes)) batch.add(bytes);
       },
       error: () => undefined,
@@ -78,7 +70,7 @@ export async function openTcpWay({ url, proxy, port, enginePorts, passes }: TcpW
       return engine.port;
     },
     get usedAt() {
-      return engine.usedAt;
+      return usedAt;
     },
     send: (datagram) => batch.add(datagram),
     ask(withinMs) {
@@ -97,6 +89,31 @@ export async function openTcpWay({ url, proxy, port, enginePorts, passes }: TcpW
       client.close();
     },
   };
+}
+
+/** Learns the engine's port from its first datagram: other programs of this machine can send to our socket, too. */
+class EnginePort {
+  /** Undefined before the engine sent something. */
+  port: number | undefined;
+  readonly #enginePorts: TcpWayOptions["enginePorts"];
+  /** Monotonic ms. */
+  #readAt = Number.NEGATIVE_INFINITY;
+
+  constructor(enginePorts: TcpWayOptions["enginePorts"]) {
+    this.#enginePorts = enginePorts;
+  }
+
+  /** Whether a datagram from this port is the engine's. It has another port after a restart. */
+  isFrom(port: number): boolean {
+    if (port === this.port) return true;
+    const now = performance.now();
+    if (now - this.#readAt < portsMs) return false;
+    this.#readAt = now;
+    const ports = this.#enginePorts();
+    if (ports.length > 0 && !ports.includes(port)) return false;
+    this.port = port;
+    return true;
+  }
 }
 
 type Client = { send(message: Uint8Array<ArrayBuffer>): void; close(): void };

@@ -16,7 +16,7 @@ import type { Certified } from "./findings.ts";
 import { failedHandshakes, lastHandshake } from "./handshakes.ts";
 import type { Healer } from "./healer.ts";
 import { outlivesMs } from "./healing.ts";
-import type { EngineSeen, Inventory } from "./inventory.ts";
+import type { EngineSeen, Inventory, Present } from "./inventory.ts";
 import { conclude, type Contact, type Health, type LighthouseState, type Observation } from "./verdict.ts";
 import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
 import { relaysToMeasure } from "./probe-targets.ts";
@@ -58,6 +58,7 @@ export type AssessmentInput = {
   time: number;
 };
 
+/** The most names of silent peers that `status` gets. */
 const mostBroken = 20;
 /** Three times the interval of check-ins. */
 const planeFactsForMs = 180_000;
@@ -77,31 +78,69 @@ const recent = <T extends { at: number }>(
 /** The most routes in force that `status` names. */
 const mostShownRoutes = 64;
 
-/** Undefined if no engine runs, or before the first look. */
+/** Undefined if no engine runs, or before the first refresh. */
 export function assessHealth(basis: AssessmentInput): Health | undefined {
-  const { inventory, prober, time } = basis;
-  const { present, reportsTunnels, tunnels } = inventory;
+  const { inventory } = basis;
+  const { present } = inventory;
   if (present === undefined) return undefined;
   const { facts, engine, lookedAt } = present;
-  const nameOf = (address: string) => inventory.nameOf(address);
   const lighthouses = facts.lighthouses.map((address) => ({
-    name: nameOf(address),
+    name: inventory.nameOf(address),
     state: stateOfHub(address, basis),
   }));
-  const routes = facts.routes.map(({ network, routers }) => ({
+  const routes = routeStates(basis, facts);
+  const silent = silentNames(basis, facts, lighthouses);
+  return {
+    ...conclude(observe(basis, present, { lighthouses, routes, silent })),
+    lighthouses: {
+      answering: lighthouses.filter(({ state }) => isUsable(state)).length,
+      of: lighthouses.length,
+    },
+    ...routesShown(routes),
+    ...tunnelsShown(inventory),
+    broken: silent,
+    ...given({ engine_version: engine.version }),
+    ...(facts.isLighthouse ? { is_lighthouse: true as const } : {}),
+    checked_at: formatTime(lookedAt),
+  };
+}
+
+/** A network behind nodes, with the names and states of its routers, the one in use first. */
+type RouteStates = { network: string; routers: string[]; states: LighthouseState[] };
+
+const routeStates = (basis: AssessmentInput, { routes }: Facts): RouteStates[] =>
+  routes.map(({ network, routers }) => ({
     network,
-    routers: routers.map(nameOf),
+    routers: routers.map((each) => basis.inventory.nameOf(each)),
     states: routers.map((each) => stateOfHub(each, basis)),
   }));
+
+/** Names of lighthouses and peers that answered and have stopped. */
+function silentNames(
+  { inventory, prober }: AssessmentInput,
+  facts: Facts,
+  lighthouses: Observation["lighthouses"],
+): string[] {
   const peers = prober
     .records()
     .filter(([address, record]) => !facts.lighthouses.includes(address) && isBroken(record))
-    .map(([address]) => nameOf(address));
-  const silent = [
-    ...lighthouses.filter(({ state }) => state === "lost").map(({ name }) => name),
-    ...peers,
-  ].slice(0, mostBroken);
-  const conclusion = conclude({
+    .map(([address]) => inventory.nameOf(address));
+  const lost = lighthouses.filter(({ state }) => state === "lost").map(({ name }) => name);
+  return [...lost, ...peers].slice(0, mostBroken);
+}
+
+function observe(
+  basis: AssessmentInput,
+  { facts, engine }: Present,
+  {
+    lighthouses,
+    routes,
+    silent,
+  }: Pick<Observation, "lighthouses" | "silent"> & { routes: readonly RouteStates[] },
+): Observation {
+  const { inventory, planeFacts, prober, time } = basis;
+  const nameOf = (address: string) => inventory.nameOf(address);
+  return {
     slug: basis.place.slug,
     lighthouses,
     contact: facts.isLighthouse ? contactOf(basis, facts, engine) : undefined,
@@ -113,41 +152,30 @@ export function assessHealth(basis: AssessmentInput): Health | undefined {
     hasOthers: inventory.hasOthers,
     certificate: certifiedAt(time, facts.certificate),
     engineVersion: engine.version,
-    reportsTunnels,
+    reportsTunnels: inventory.reportsTunnels,
     isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
     disk: basis.disk,
-    isCutOff: basis.planeFacts.unreached !== undefined,
-    isCloned: recent(basis.planeFacts.cloned, basis) !== undefined,
-    elsewhere: recent(basis.planeFacts.elsewhere, basis)?.said,
-    clockAheadMs: recent(basis.planeFacts.clockAhead, basis)?.ms,
+    isCutOff: planeFacts.unreached !== undefined,
+    isCloned: recent(planeFacts.cloned, basis) !== undefined,
+    elsewhere: recent(planeFacts.elsewhere, basis)?.said,
+    clockAheadMs: recent(planeFacts.clockAhead, basis)?.ms,
     large: lostLargePackets(basis, facts),
-  });
-  const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;
-  return {
-    ...conclusion,
-    lighthouses: {
-      answering: lighthouses.filter(({ state }) => isUsable(state)).length,
-      of: lighthouses.length,
-    },
-    ...(routes.length === 0
-      ? {}
-      : {
-          routes: {
-            answering: routes.filter(({ states }) => states.some(isUsable)).length,
-            of: routes.length,
-            used: routes
-              .slice(0, mostShownRoutes)
-              .flatMap(({ network, routers: [router] }) =>
-                router === undefined ? [] : [{ network, router }],
-              ),
-          },
-        }),
-    ...(reportsTunnels ? { tunnels: { direct, relayed: tunnels.all.length - direct } } : {}),
-    broken: silent,
-    ...given({ engine_version: engine.version }),
-    ...(facts.isLighthouse ? { is_lighthouse: true as const } : {}),
-    checked_at: formatTime(lookedAt),
   };
+}
+
+function routesShown(routes: readonly RouteStates[]): Pick<Health, "routes"> {
+  if (routes.length === 0) return {};
+  const used = routes
+    .slice(0, mostShownRoutes)
+    .flatMap(({ network, routers: [router] }) => (router === undefined ? [] : [{ network, router }]));
+  const answering = routes.filter(({ states }) => states.some(isUsable)).length;
+  return { routes: { answering, of: routes.length, used } };
+}
+
+function tunnelsShown({ reportsTunnels, tunnels }: Inventory): Pick<Health, "tunnels"> {
+  if (!reportsTunnels) return {};
+  const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;
+  return { tunnels: { direct, relayed: tunnels.all.length - direct } };
 }
 
 function certifiedAt(time: number, { from, to }: Facts["certificate"]): Certified {

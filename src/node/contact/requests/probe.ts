@@ -43,6 +43,9 @@ export async function probePort(
   return { port, reachable: false, reason: `no datagram from the control plane arrived at UDP ${port}` };
 }
 
+/** A nonce has 18 random bytes in base64url. */
+const maxNonceLength = 24;
+
 /** Listens on a free port, for both address families. */
 async function onPort(port: number): Promise<Listener> {
   const seen = new Set<string>();
@@ -53,7 +56,10 @@ async function onPort(port: number): Promise<Listener> {
         socket.close();
         reject(error);
       });
-      socket.on("message", (message) => void seen.add(message.toString("latin1")));
+      // Any machine can send to the port: keep only what can be a nonce.
+      socket.on("message", (message) => {
+        if (message.length <= maxNonceLength) seen.add(message.toString("latin1"));
+      });
       socket.bind({ port, address, exclusive: true }, () => resolve(() => socket.close()));
     });
   const bound = await Promise.allSettled([
