@@ -120,8 +120,11 @@ export function removeRecordWithoutDaemon(
   if (lock === undefined) return false;
   using _ = defer(() => lock.release());
   const store = openState(path, log, now);
-  using _closed = defer(() => store.close());
-  store.removeRecord(slug);
+  try {
+    store.removeRecord(slug);
+  } finally {
+    store.close();
+  }
   return true;
 }
 

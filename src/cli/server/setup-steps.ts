@@ -51,22 +51,19 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
   await provideRelease(request, context);
   const { organization, caFingerprint } = await onData(async (admin) => {
     const { org } = await readSetup(admin, slug);
-    const made =
-      org ??
-      (request.org === undefined ? undefined : await makeOrganization(admin, { ...request.org, email }));
+    const wanted = request.org;
+    const made = org ?? (wanted && (await makeOrganization(admin, { ...wanted, email })));
     return { organization: made, caFingerprint: admin.caFingerprint };
   });
   const joined = await makeLighthouse(request, context, organization, (org) =>
     onData((admin) => makeJoinKey(admin, org, "lighthouse")),
   );
-  const keys =
-    organization === undefined
-      ? []
-      : await onData(async (admin) => {
-          const all: string[] = [];
-          while (all.length < request.machines) all.push(await makeJoinKey(admin, organization, "node"));
-          return all;
-        });
+  const makeKeys = async (admin: Admin, org: { id: number; slug: string }) => {
+    const all: string[] = [];
+    while (all.length < request.machines) all.push(await makeJoinKey(admin, org, "node"));
+    return all;
+  };
+  const keys = organization === undefined ? [] : await onData((admin) => makeKeys(admin, organization));
   const installer = keys.length === 0 ? undefined : await readInstaller(request, caFingerprint, context);
   const host = publicHost(request);
   await warnOfHubs(await onData((admin) => hubsAt(admin, host)), host, context);
@@ -126,11 +123,7 @@ export function summary(
   const run = brand.executable;
   const lines = [`The control plane runs at ${publicUrl}, as ${unit}`];
   const email = administrator?.email ?? newcomer;
-  if (email !== undefined) {
-    const isKnown = administrator?.password !== undefined;
-    const line = `${run} admin user password ${quoteWord(email)}`;
-    lines.push(`The administrator is ${email}${isKnown ? "" : `. Set a password: ${line}`}`);
-  }
+  if (email !== undefined) lines.push(administratorLine(email, administrator?.password !== undefined));
   if (joined !== undefined) lines.push(joined.text.trimEnd());
   if (keys.length > 0) {
     lines.push("", ...installerLines(installer));
@@ -144,13 +137,23 @@ export function summary(
     lines.push("", `${advice.why}. Type here, and then there with the key that it prints:`);
     lines.push(`  ${here}`, `  ${there}`, "");
   }
-  const pin = caFingerprint === undefined ? "" : ` --ca-fingerprint ${caFingerprint}`;
-  lines.push(
-    `The console: ${publicUrl}/console/`,
-    `To administer from another machine, type there: ${run} login --api-base ${publicUrl}${pin}`,
-  );
-  lines.push(`API documentation, for staff users: ${publicUrl}/api/docs/`);
+  lines.push(...placesLines(publicUrl, caFingerprint));
   return `${lines.join("\n")}\n`;
+}
+
+function administratorLine(email: string, hasPassword: boolean): string {
+  const line = `${brand.executable} admin user password ${quoteWord(email)}`;
+  return `The administrator is ${email}${hasPassword ? "" : `. Set a password: ${line}`}`;
+}
+
+/** Where the control plane can be used from now on. */
+function placesLines(publicUrl: string, caFingerprint: string | undefined): string[] {
+  const pin = caFingerprint === undefined ? "" : ` --ca-fingerprint ${caFingerprint}`;
+  return [
+    `The console: ${publicUrl}/console/`,
+    `To administer from another machine, type there: ${brand.executable} login --api-base ${publicUrl}${pin}`,
+    `API documentation, for staff users: ${publicUrl}/api/docs/`,
+  ];
 }
 
 async function withData<T>(

@@ -179,13 +179,13 @@ export async function fillPending(
   refuseNetworks(place, log);
   const sent = readSent(serverYml, place);
   const { configYml, names, dataPlane } = await finishFirst(sent.config, place, registration, system);
-  const files: ConfigFiles = { ...taken, "config.yml": configYml };
-  // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
-  if (received.mode !== mode) {
-    const nodeConfig = { ...JSON.parse(taken["node-config.json"]), mode };
-    files["node-config.json"] = `${JSON.stringify(nodeConfig, null, 2)}\n`;
-  }
-  try {
+  const files: ConfigFiles = {
+    ...taken,
+    "config.yml": configYml,
+    // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
+    ...(received.mode === mode ? {} : { "node-config.json": withMode(taken["node-config.json"], mode) }),
+  };
+  reportingWrites(pending, () => {
     const state = {
       etag: config.etag ?? "",
       config_version: config.config_version,
@@ -201,8 +201,17 @@ export async function fillPending(
     writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
     if (registration.apiCa !== undefined)
       writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
+  });
+}
+
+const withMode = (nodeConfig: string, mode: string) =>
+  `${JSON.stringify({ ...JSON.parse(nodeConfig), mode }, null, 2)}\n`;
+
+function reportingWrites(directory: string, write: () => void): void {
+  try {
+    write();
   } catch (error) {
-    throw fromSystemError(`write ${pending}`, error);
+    throw fromSystemError(`write ${directory}`, error);
   }
 }
 

@@ -10,13 +10,14 @@ import {
   privateNetworks,
   holdsNetwork,
   specialNetworks,
+  type Network,
 } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
 import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
 import { chainsOf, keepTable, setOf, versioned } from "../../platform/nftables.ts";
 import { insideExit } from "../files/granted/exits.ts";
-import { readMachineAlone, type Machine } from "../files/granted/machine.ts";
+import { readMachineAlone, type Machine, type Tenant } from "../files/granted/machine.ts";
 import { subnetsIn } from "../files/granted/networks.ts";
 
 const everyMs = 5000;
@@ -42,39 +43,18 @@ export function exitBody(
   const ip = own?.addresses.find((each) => !each.includes(":"));
   if (own === undefined || device === undefined || ip === undefined) return undefined;
   const behind = parseNetworks(subnets).filter(({ prefix }) => prefix > 0);
-  const closed = closedNetworks(own.networks);
-  const translated = own.addresses.map(toAddress);
   const others = machine.tenants.flatMap((each) => (each === own ? [] : (each.inForce.device ?? [])));
-  const forwarded = [
-    "ct state established,related accept",
-    ...bothFamilies(behind, "accept"),
-    // The answers of our own name server.
-    ...translated.map((each) => `ct status dnat ${each} accept`),
-    ...bothFamilies(closed, "drop"),
-    ...new Set(["ov-*", ...others].map((each) => `oifname "${each}" drop`)),
-  ];
-  // The engine lets in what goes to any address outside the overlay, also to other addresses of this machine.
-  const received = [
-    // The translation of a flow outlives its rule.
-    ...(isOpen ? [] : [`ct original ip daddr ${insideExit} drop`]),
-    "ct state established,related accept",
-    ...bothFamilies(behind, "accept"),
-    ...[...translated, toAddress(insideExit)].map((each) => `ct status dnat ${each} accept`),
-    ...own.addresses.map((each) => `${each.includes(":") ? "ip6" : "ip"} daddr ${each} accept`),
-    "ip6 daddr { fe80::/10, ff00::/8 } accept",
-    "drop",
-  ];
   return versioned(
     chainsOf([
       {
         name: "forward",
         hook: "filter hook forward priority 10",
-        rules: forwarded.map((each) => `iifname "${device}" ${each}`),
+        rules: forwardRules(own, behind, others).map((each) => `iifname "${device}" ${each}`),
       },
       {
         name: "input",
         hook: "filter hook input priority 10",
-        rules: received.map((each) => `iifname "${device}" ${each}`),
+        rules: inputRules(own, behind, isOpen).map((each) => `iifname "${device}" ${each}`),
       },
       {
         name: "names",
@@ -97,6 +77,32 @@ export function exitBody(
       },
     ]),
   );
+}
+
+/** What passes through this machine from the overlay. `others`: devices of its other organizations. */
+function forwardRules(own: Tenant, behind: readonly Network[], others: readonly string[]): string[] {
+  return [
+    "ct state established,related accept",
+    ...bothFamilies(behind, "accept"),
+    // The answers of our own name server.
+    ...own.addresses.map((each) => `ct status dnat ${toAddress(each)} accept`),
+    ...bothFamilies(closedNetworks(own.networks), "drop"),
+    ...new Set(["ov-*", ...others].map((each) => `oifname "${each}" drop`)),
+  ];
+}
+
+/** What this machine itself takes: the engine lets in what goes to any of its addresses outside the overlay too. */
+function inputRules(own: Tenant, behind: readonly Network[], isOpen: boolean): string[] {
+  return [
+    // The translation of a flow outlives its rule.
+    ...(isOpen ? [] : [`ct original ip daddr ${insideExit} drop`]),
+    "ct state established,related accept",
+    ...bothFamilies(behind, "accept"),
+    ...[...own.addresses, insideExit].map((each) => `ct status dnat ${toAddress(each)} accept`),
+    ...own.addresses.map((each) => `${each.includes(":") ? "ip6" : "ip"} daddr ${each} accept`),
+    "ip6 daddr { fe80::/10, ff00::/8 } accept",
+    "drop",
+  ];
 }
 
 const familyWord = { 4: "ip", 6: "ip6" } as const;

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { messageOf } from "../../base/errors.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";
-import { maskNetwork, networkContains, parseAddress, parseNetworks } from "../../base/ip.ts";
+import { maskNetwork, networkContains, parseAddress, parseNetworks, type Network } from "../../base/ip.ts";
 import { NamesForPeers } from "../../protocol/names-for-peers.ts";
 import type { HostsFile, NamedNode } from "../../protocol/names.ts";
 import { lighthouseHosts, tunnelDevice } from "../files/config/read-config.ts";
@@ -157,50 +157,69 @@ export function namesIn(
   suffix?: string,
   sealed: ReadonlyMap<string, readonly string[]> = new Map(),
 ): NameRecord[] {
-  const index = indexHosts(hosts, slug);
-  const inside = parseNetworks(networks);
-  const within = (list: typeof inside, text: string) => {
-    const address = parseAddress(text);
-    return address !== undefined && list.some((network) => networkContains(network, address));
-  };
-  const isOwn = (text: string) => within(inside, text);
   const domains = [domainOf(slug), ...(suffix === undefined ? [] : [suffix])];
-  const fullNames = (labels: readonly string[]) =>
-    domains.flatMap((domain) =>
-      labels.filter((label) => !lookedUpUnasked.has(label)).map((label) => `${label}.${domain}`),
-    );
-  const owners = new Map(
-    [...sealed.keys()].flatMap((name) => hostLabels(name).map((label) => [label, name])),
-  );
-  const ofNodes = hosts.nodes.map((node): NameRecord => {
-    const labels = hostLabels(node.name).filter(
-      (label) => isNode(index.byName(label), node) && (owners.get(label) ?? node.name) === node.name,
-    );
-    const addresses = (sealed.get(node.name) ?? [node.ip, node.ip6 ?? ""]).filter(isOwn);
-    const kind = addresses.some((each) => lighthouses.has(each)) ? "lighthouse" : "node";
-    return { names: fullNames(labels), addresses, slug, node: node.name, kind, ...classOf(node) };
-  });
-  const ofAliases = hosts.aliases.flatMap((alias): NameRecord[] => {
-    const found = index.byName(alias.name);
-    if (found?.alias?.id !== alias.id || owners.has(alias.name)) return [];
-    const isAllowed = (text: string) =>
-      alias.address === undefined
-        ? isOwn(text)
-        : parseAddress(text) !== undefined && !within(neverBehindRouters, text);
-    const ofNode = alias.address === undefined ? sealed.get(found.node.name) : undefined;
-    const addresses = (ofNode ?? found.addresses).filter(isAllowed);
-    return [
-      {
-        names: fullNames([alias.name]),
-        addresses,
-        slug,
-        node: found.node.name,
-        kind: "alias",
-        ...classOf(found.node),
-      },
-    ];
-  });
+  const naming: Naming = {
+    slug,
+    lighthouses,
+    sealed,
+    index: indexHosts(hosts, slug),
+    ownNetworks: parseNetworks(networks),
+    sealedOwners: new Map(
+      [...sealed.keys()].flatMap((name) => hostLabels(name).map((label) => [label, name])),
+    ),
+    fullNames: (labels) =>
+      domains.flatMap((domain) =>
+        labels.filter((label) => !lookedUpUnasked.has(label)).map((label) => `${label}.${domain}`),
+      ),
+  };
+  const ofNodes = hosts.nodes.map((node) => recordOfNode(node, naming));
+  const ofAliases = hosts.aliases.flatMap((alias) => recordOfAlias(alias, naming) ?? []);
   return [...ofNodes, ...ofAliases].filter((each) => each.names.length > 0 && each.addresses.length > 0);
+}
+
+type Naming = {
+  slug: string;
+  /** Their overlay addresses. */
+  lighthouses: ReadonlySet<string>;
+  /** Addresses by name. */
+  sealed: ReadonlyMap<string, readonly string[]>;
+  index: ReturnType<typeof indexHosts>;
+  ownNetworks: readonly Network[];
+  /** The name of the sealed node that alone may have a label, by label. */
+  sealedOwners: ReadonlyMap<string, string>;
+  fullNames: (labels: readonly string[]) => string[];
+};
+
+function recordOfNode(node: NamedNode, naming: Naming): NameRecord {
+  const { slug, lighthouses, sealed, index, ownNetworks, sealedOwners, fullNames } = naming;
+  const labels = hostLabels(node.name).filter(
+    (label) => isNode(index.byName(label), node) && (sealedOwners.get(label) ?? node.name) === node.name,
+  );
+  const addresses = (sealed.get(node.name) ?? [node.ip, node.ip6 ?? ""]).filter((each) =>
+    isWithin(ownNetworks, each),
+  );
+  const kind = addresses.some((each) => lighthouses.has(each)) ? "lighthouse" : "node";
+  return { names: fullNames(labels), addresses, slug, node: node.name, kind, ...classOf(node) };
+}
+
+/** Undefined if another thing has the name. An alias with an address of its own leads behind a router. */
+function recordOfAlias(alias: HostsFile["aliases"][number], naming: Naming): NameRecord | undefined {
+  const { slug, sealed, index, ownNetworks, sealedOwners, fullNames } = naming;
+  const found = index.byName(alias.name);
+  if (found?.alias?.id !== alias.id || sealedOwners.has(alias.name)) return undefined;
+  const addresses =
+    alias.address === undefined
+      ? (sealed.get(found.node.name) ?? found.addresses).filter((each) => isWithin(ownNetworks, each))
+      : found.addresses.filter(
+          (each) => parseAddress(each) !== undefined && !isWithin(neverBehindRouters, each),
+        );
+  const names = fullNames([alias.name]);
+  return { names, addresses, slug, node: found.node.name, kind: "alias", ...classOf(found.node) };
+}
+
+function isWithin(networks: readonly Network[], text: string): boolean {
+  const address = parseAddress(text);
+  return address !== undefined && networks.some((network) => networkContains(network, address));
 }
 
 const classOf = ({ class: known }: NamedNode) => given({ class: known });

@@ -57,23 +57,35 @@ export function chooseRouter(
       isPlanned: false,
     };
   }
-  if (!present.isAlive) {
-    const [next] = ranked;
-    // This node itself may have lost its network. Routers that never answer may refuse pings: the control plane chooses.
-    if (next === undefined) {
-      const via = routers.some(({ hasAnswered }) => hasAnswered)
-        ? before.via
-        : (routers[0]?.via ?? before.via);
-      return { choice: { ...before, via }, isPlanned: true };
-    }
-    const { times = 0, at = 0 } = before.failed[before.via] ?? {};
-    const failure = { at: now, times: now - at < forgetMs ? times + 1 : 1 };
-    const failed = { ...before.failed, [before.via]: failure };
-    return { choice: { via: next.via, reviewAt: now + reviewEveryMs, failed }, isPlanned: false };
-  }
-  const better = ranked.find(
-    (each) => each.metric < present.metric && now - (each.aliveSince ?? now) >= holdOf(before, each.via, now),
-  );
+  if (present.isAlive) return reviewed(before, present, ranked, now);
+  const [next] = ranked;
+  return next === undefined
+    ? { choice: { ...before, via: viaWithoutAnswer(before, routers) }, isPlanned: true }
+    : { choice: replaced(before, next, now), isPlanned: false };
+}
+
+/** This node itself may have lost its network. Routers that never answer may refuse pings: the control plane chooses. */
+function viaWithoutAnswer({ via }: RouterChoice, routers: readonly RouterSeen[]): string {
+  return routers.some(({ hasAnswered }) => hasAnswered) ? via : (routers[0]?.via ?? via);
+}
+
+/** The router in use has failed. */
+function replaced(before: RouterChoice, next: RouterSeen, now: number): RouterChoice {
+  const { times = 0, at = 0 } = before.failed[before.via] ?? {};
+  const failure = { at: now, times: now - at < forgetMs ? times + 1 : 1 };
+  const failed = { ...before.failed, [before.via]: failure };
+  return { via: next.via, reviewAt: now + reviewEveryMs, failed };
+}
+
+/** The router in use works: a preferred one takes over at once, a nearer one at the next review. */
+function reviewed(
+  before: RouterChoice,
+  present: RouterSeen,
+  ranked: readonly RouterSeen[],
+  now: number,
+): Decision {
+  const hasHeld = ({ via, aliveSince }: RouterSeen) => now - (aliveSince ?? now) >= holdOf(before, via, now);
+  const better = ranked.find((each) => each.metric < present.metric && hasHeld(each));
   if (better !== undefined)
     return { choice: { ...before, via: better.via, reviewAt: now + reviewEveryMs }, isPlanned: true };
   if (now < before.reviewAt) return { choice: before, isPlanned: true };
@@ -81,8 +93,7 @@ export function chooseRouter(
     (each) =>
       each.metric === present.metric &&
       isNearer(each, present) &&
-      (before.failed[each.via] === undefined ||
-        now - (each.aliveSince ?? now) >= holdOf(before, each.via, now)),
+      (before.failed[each.via] === undefined || hasHeld(each)),
   );
   return {
     choice: { ...before, via: (nearer ?? present).via, reviewAt: now + reviewEveryMs },
