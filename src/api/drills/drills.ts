@@ -94,6 +94,7 @@ export const drillsApi = {
     access: "admin",
     usersOnly: true,
     summary: "End a drill before its time. Not one without the control plane, which cannot tell nodes",
+    fresh: false,
     answers: { 200: { description: "The drill", schema: Drill } },
     errors: ["conflict", "not_found"],
   }),
