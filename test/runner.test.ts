@@ -7,6 +7,7 @@ import { Glob } from "bun";
 import { countsOf } from "./support/junit.ts";
 import { digest, formatRecord, isDue, parseRecord, passedEntries } from "./support/last-soak.ts";
 import { runAgain, runSideBySide } from "./support/side-by-side.ts";
+import { until } from "./support/until.ts";
 import { temporaryDirectory } from "./support/temporary.ts";
 import {
   alone,
@@ -82,7 +83,7 @@ test("who waits for room sees when the others have ended", async () => {
   await Bun.sleep(10);
   expect(begun).toBe(2);
   ends[0]?.resolve();
-  while (begun < 3) await Bun.sleep(1);
+  await until(() => begun === 3);
   ends[1]?.resolve();
   await all;
 });
