@@ -146,7 +146,10 @@ async function readBody(
 ): Promise<Uint8Array> {
   const length = response.headers.get("content-length");
   const total = length === null || response.headers.has("content-encoding") ? undefined : Number(length);
-  if (total !== undefined && total > options.maxBytes) throw tooLarge(address, options.maxBytes);
+  if (total !== undefined && total > options.maxBytes) {
+    await response.body?.cancel();
+    throw tooLarge(address, options.maxBytes);
+  }
   const chunks: Uint8Array[] = [];
   let done = 0;
   for await (const chunk of response.body ?? []) {

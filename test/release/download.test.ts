@@ -97,6 +97,15 @@ describe("download", () => {
     test(`refuses ${what}`, () => expect(attempt()).rejects.toThrow(reason));
   }
 
+  test("nothing of a file that is announced as too large is taken", async () => {
+    let isCancelled = false;
+    const content = new ReadableStream({ cancel: () => void (isCancelled = true) });
+    const response = new Response(content, { headers: { "Content-Length": "11" } });
+    const fetching = fetchFile(base, "f", { maxBytes: 10 }, { ...system, fetch: async () => response });
+    await expect(fetching).rejects.toThrow("larger than 10");
+    expect(isCancelled).toBeTrue();
+  });
+
   test("an error shows neither the password of a mirror nor the signature of a redirect", async () => {
     const mirror = base.replace("//", "//ci:secret@");
     for (const name of ["signed", "none", "circle"]) {
