@@ -45,7 +45,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -115,12 +114,18 @@ func init() {
 			})
 		})
 	case "108":
-		asked := make(chan os.Signal, 1)
-		signal.Notify(asked, syscall.SIGHUP)
-		go func() {
-			<-asked
+		go hangAtReload(os.Args[len(os.Args)-1])
+	}
+}
+
+// A reload comes by signal or by socket. Before both, the file changes.
+func hangAtReload(path string) {
+	begun, _ := os.Stat(path)
+	for range time.Tick(200 * time.Millisecond) {
+		now, err := os.Stat(path)
+		if err == nil && begun != nil && !now.ModTime().Equal(begun.ModTime()) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		}()
+		}
 	}
 }
 
