@@ -69,7 +69,7 @@ export const drillsApi = {
     summary: "The latest drills, and who lost whom; the newest first, at most 20",
     query: v.strictObject({
       id: v.optional(v.pipe(whole(1, Number.MAX_SAFE_INTEGER), recordId)),
-      page_size: v.optional(whole(1, 20)),
+      newest: v.optional(whole(1, 20)),
     }),
     answers: { 200: { description: "Drills", schema: v.array(Drill) } },
   }),

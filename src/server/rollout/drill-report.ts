@@ -51,10 +51,10 @@ export async function readSilent(reader: Reader, { id, orgId, beginsAt }: DrillR
 export async function listDrills(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   { id: orgId }: { id: number },
-  { id, page_size: most = shownDrills }: { id?: number | undefined; page_size?: number | undefined },
+  { id, newest = shownDrills }: { id?: number | undefined; newest?: number | undefined },
 ): Promise<Drill[]> {
   const only = id === undefined ? "" : " AND id = $2";
-  const sql = `SELECT ${drills.select()} FROM drills WHERE org_id = $1${only} ORDER BY id DESC LIMIT ${most}`;
+  const sql = `SELECT ${drills.select()} FROM drills WHERE org_id = $1${only} ORDER BY id DESC LIMIT ${newest}`;
   const shown: Drill[] = [];
   for (const row of await queryAll(db, drills, sql, id === undefined ? [orgId] : [orgId, id]))
     shown.push(await showDrill(db, row, system.now()));

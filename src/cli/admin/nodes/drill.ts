@@ -78,7 +78,7 @@ const drill = (kind: Kind, role: "lighthouse" | "relay" | undefined): Implementa
 });
 
 async function find(context: Context, slug: string, id: number | undefined): Promise<Shown> {
-  const query = id === undefined ? { page_size: "1" } : { id: String(id) };
+  const query = id === undefined ? { newest: "1" } : { id: String(id) };
   const [found] = await read(context, (api) => api.call(drillsApi.list, { slug }, query));
   if (found !== undefined) return found;
   const text = id === undefined ? `${slug} has had no drill` : `${slug} has no drill ${id}`;
