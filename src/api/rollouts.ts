@@ -231,7 +231,7 @@ export const Rollout = v.object({
   waits_until: since("0.2.0", v.nullable(Time)),
   /** Why it stopped or pauses; empty: it did not. */
   reason: Text,
-  /** The node that stopped it, the probe that failed, and the line of a log. */
+  /** The node that stopped it, the probe that failed, and the line of a log, which is empty for members. */
   failed_node: v.nullable(Text),
   probe: Text,
   log: Text,

@@ -104,7 +104,8 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
       keys: [key],
       tell: () => ({
         title: `The update ${row.id} of ${org.slug} stopped in ring ${row.ring}`,
-        text: `${[row.reason, row.probe, row.logLine].filter((each) => each !== "").join("; ")}. See: \`${brand.executable} admin rollout show ${org.slug} ${row.id}\`.`,
+        // Not the line of the log, which names network addresses of peers: members and webhooks read alarms.
+        text: `${[row.reason, row.probe].filter((each) => each !== "").join("; ")}. See: \`${brand.executable} admin rollout show ${org.slug} ${row.id}\`.`,
         isUrgent: false,
         since: row.since,
       }),
@@ -158,16 +159,7 @@ async function isRolloutOver(
 type Rolled = Pick<Asked, "isOpen" | "now"> & { key: string };
 
 const ending = authorities.pick("kind", "fingerprint", "notAfter");
-const newestRollout = rollouts.pick(
-  "id",
-  "state",
-  "ring",
-  "reason",
-  "probe",
-  "logLine",
-  "failedNode",
-  "since",
-);
+const newestRollout = rollouts.pick("id", "state", "ring", "reason", "probe", "failedNode", "since");
 const failing = policies.pick("failing");
 const ownedByStaff = `SELECT count(*) AS n FROM memberships m JOIN users u ON u.id = m.user_id
   WHERE m.org_id = $1 AND m.role IN ('owner', 'admin') AND u.is_staff = 1 AND u.bound_org_id IS NULL`;

@@ -32,12 +32,17 @@ export function showEvent({ id, at, type, actor, subject, before, after, hash }:
   };
 }
 
+/** A member does not learn the network addresses of other users. Programs have tokens of administrators. */
+export const learnsAddresses = ({ caller, org }: Pick<OrganizationCall, "caller" | "org">): boolean =>
+  caller.kind !== "person" || org.role !== "member" || org.visiting;
+
 /**
- * The event as this caller may see it. A member does not learn the network addresses of other users. Hashes are left
- * out too: whoever tries all addresses finds the one that gives the hash. Programs have tokens of administrators.
+ * The event as this caller may see it. Hashes are left out, too: whoever tries all addresses finds the one that gives the
+ * hash.
  */
-export function shownTo({ caller, org }: Pick<OrganizationCall, "caller" | "org">, event: Event): Event {
-  if (caller.kind !== "person" || org.role !== "member" || org.visiting) return event;
+export function shownTo(call: Pick<OrganizationCall, "caller" | "org">, event: Event): Event {
+  const { caller } = call;
+  if (learnsAddresses(call) || caller.kind !== "person") return event;
   const { actor, before, after } = event;
   if (actor.kind === "person" && actor.id === caller.userId) return { ...event, hash: "" };
   // The first repeats hashes, the second has e-mail addresses of members.
@@ -51,10 +56,10 @@ export function shownTo({ caller, org }: Pick<OrganizationCall, "caller" | "org"
   };
 }
 
-/** `seen_from`: the network address of a machine that asks to join. */
+/** `seen_from`: the network address of a machine that asks to join. `log`: a line of an engine, which names those of peers. */
 function withoutAddress(details: Event["before"]): Event["before"] {
-  if (details === null || !Object.hasOwn(details, "seen_from")) return details;
-  const { seen_from: _, ...rest } = details;
+  if (details === null) return details;
+  const { seen_from: _, log: __, ...rest } = details;
   return rest;
 }
 

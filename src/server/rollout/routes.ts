@@ -2,9 +2,11 @@
 
 import type { drillsApi } from "../../api/drills/drills.ts";
 import type { authoritiesApi, rolloutsApi } from "../../api/rollouts.ts";
+import { learnsAddresses } from "../audit/read.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
-import { listReply } from "../http/lists.ts";
+import { listReply, type Page } from "../http/lists.ts";
+import type { OrganizationCall } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import { listDrills } from "./drill-report.ts";
 import { abortDrill, createDrill } from "./drills.ts";
@@ -16,17 +18,29 @@ export const authorityHandlers = (services: Services): Handlers<typeof authoriti
   rotate: async (call, input) => ({ body: await steerRotation(services, call.org, input, actorOf(call)) }),
 });
 
+/** Without the line of an engine's log for members: it names network addresses of peers. */
+const shownTo = <T extends { log: string }>(call: OrganizationCall, each: T): T =>
+  learnsAddresses(call) ? each : { ...each, log: "" };
+/** The same of a page. */
+const pageFor = <T extends { log: string }>(call: OrganizationCall, page: Page<T>): Page<T> => ({
+  ...page,
+  items: page.items.map((each) => shownTo(call, each)),
+});
+
 export const rolloutHandlers = (services: Services): Handlers<typeof rolloutsApi> => {
   const { db, publicUrl } = services;
   return {
-    list: async (call, input) => listReply(call, publicUrl, await listRollouts(services, call.org, input)),
+    list: async (call, input) =>
+      listReply(call, publicUrl, pageFor(call, await listRollouts(services, call.org, input))),
     create: async (call, input) => ({
       status: 201,
       body: await createRollout(services, call.org, input, actorOf(call)),
     }),
-    retrieve: async (call) => ({ body: await findRollout(services, call.org, call.id()) }),
+    retrieve: async (call) => ({
+      body: shownTo(call, await findRollout(services, call.org, call.id())),
+    }),
     nodes: async (call, input) =>
-      listReply(call, publicUrl, await listMembers(db, call.org, call.id(), input)),
+      listReply(call, publicUrl, pageFor(call, await listMembers(db, call.org, call.id(), input))),
     steer: async (call, { action }) => ({
       body: await steerRollout(services, call.org, call.id(), action, actorOf(call)),
     }),

@@ -197,6 +197,13 @@ describe("a bad update", () => {
     await start();
     const done = await runRollout({ server, org: acme, bots, fault: "fails", seed: 4, watchS });
     expect(done).toMatchObject({ reason: "No packets", probe: "large packets", log: "level=error" });
+    // A line of an engine's log holds the network addresses of peers, which members do not learn.
+    const member = await server.person("member@example.org");
+    await server.join(acme, "member@example.org", "member");
+    for (const path of [`rollouts/${done.id}/`, "rollouts/", `rollouts/${done.id}/nodes/`, "events/"]) {
+      const answer = await server.send("GET", `/api/org/acme/${path}`, { token: member });
+      expect([path, answer.status, answer.text.includes("level=error")]).toEqual([path, 200, false]);
+    }
   });
 });
 
