@@ -80,7 +80,9 @@ const writeRows = makeRowWriter(
 );
 
 async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise<void> {
-  for (const [orgId, ofOrg] of Map.groupBy(batch, (each) => each.orgId)) {
+  // In one transaction: if it fails, all nodes send their reports again.
+  const byOrg = Map.groupBy(batch, ({ orgId }) => orgId);
+  for (const [orgId, ofOrg] of byOrg) {
     const ownerOf = await ownersIn(tx, orgId, ofOrg);
     for (const { nodeId, from, to, report } of ofOrg) {
       if ((await lastReport(tx, nodeId)) === report.id) continue;
