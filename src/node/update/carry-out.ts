@@ -14,6 +14,7 @@ import type { UpdateReport } from "../../protocol/updates/order.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
 import { readFacts } from "../health/configured-facts.ts";
+import { overlayNetworks } from "../files/granted/networks.ts";
 import {
   forgetSeen,
   lastSeen,
@@ -30,6 +31,7 @@ import {
   type Tunnel,
 } from "./compare-before.ts";
 import {
+  addressesOf,
   judge,
   lostProbes,
   lostRounds,
@@ -254,8 +256,10 @@ async function goBackAsTold(state: UpdateState, deps: CarryOutDeps): Promise<Sai
   return { state: "returned" };
 }
 
+/** A peer may have answered by an address of each family. */
 function peersIn(keys: readonly ProbeKey[]): number {
-  return new Set(keys.map((key) => key.split(" ")[2])).size;
+  const families = Map.groupBy(new Set(keys.map((key) => key.replace(/ \w+/, ""))), (each) => each[0]);
+  return Math.max(0, ...[...families.values()].map(({ length }) => length));
 }
 
 const tunnelsOf = (deps: CarryOutDeps) => deps.tunnels().catch(() => []);
@@ -270,11 +274,12 @@ async function readBefore(deps: CarryOutDeps): Promise<Before> {
 
 async function targetsOf(deps: CarryOutDeps) {
   const { own, lighthouses, mtu = 1300 } = readFacts(deps);
-  const peers = await tunnelsOf(deps);
-  const all = [...new Set([...lighthouses, ...peers.map(({ address }) => address)])].filter(
-    (each) => !own.includes(each),
-  );
-  return { own, probes: probesOf(all.slice(0, mostPeers), mtu) };
+  const tunnels = await tunnelsOf(deps);
+  const all = new Set([...lighthouses, ...tunnels.map(({ address }) => address)]);
+  const peers = [...all].filter((each) => !own.includes(each)).slice(0, mostPeers);
+  const networks = overlayNetworks(deps.directory);
+  const addresses = new Set(peers.flatMap((peer) => addressesOf(peer, networks)));
+  return { own, probes: probesOf([...addresses], mtu) };
 }
 
 async function answeredBefore(deps: CarryOutDeps): Promise<ProbeKey[]> {

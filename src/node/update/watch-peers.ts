@@ -1,6 +1,7 @@
 // Whether packets pass to the peers of an organization in both ways, by echoes: small ones, and such that fill the tunnel. An
 // answer proves both directions. Idle nodes are probed alike: that is the traffic which a ring needs.
 
+import { addressOf, hostOf, lastHost, parseAddress, parseNetwork } from "../../base/ip.ts";
 import type { EchoSocket, OpenEcho } from "../../platform/network/echo-socket.ts";
 import type { System } from "../../base/system.ts";
 
@@ -12,6 +13,21 @@ export type Round = { at: number; answered: ReadonlySet<ProbeKey> };
 
 const answerWithinMs = 1500;
 const headers = { 4: 28, 6: 48 };
+
+/**
+ * The addresses that a peer may have in these networks: tunnels are listed by one address, and a control plane gives a node the
+ * same host number in each network. An address that nobody has answers no probe before the change, so it counts for nothing.
+ */
+export function addressesOf(peer: string, networks: readonly string[]): string[] {
+  const address = parseAddress(peer);
+  const parsed = networks.flatMap((each) => parseNetwork(each) ?? []);
+  const host = parsed
+    .map((network) => address && hostOf(network, address))
+    .find((each) => each !== undefined);
+  if (host === undefined) return [peer];
+  const others = parsed.filter((each) => each.family !== address?.family && host <= lastHost(each));
+  return [peer, ...others.map((network) => addressOf(network, host))];
+}
 
 export function probesOf(addresses: readonly string[], mtu: number): Probe[] {
   return addresses.flatMap((address) => {
