@@ -24,7 +24,7 @@ export const kindOf = (file: string): Kind =>
 export const filesOf = (kind: Kind): string[] => allFiles().filter((file) => kindOf(file) === kind);
 
 /** Files that measure the memory of their process, which no other file shares. */
-const ofOwnMemory = ["daemon/day.test.ts", "node/contact/requests/client.test.ts"];
+const ofOwnMemory = ["node/contact/requests/client.test.ts"];
 
 /**
  * What each process runs of these files of one kind, as paths below test/: those that run alone or measure memory by themselves, the others
@@ -345,7 +345,6 @@ export const longest: readonly string[] = [
   "daemon/desired-histories.test.ts",
   "server/policy/reach.test.ts",
   "server/webhooks/webhooks.test.ts",
-  "daemon/day.test.ts",
   "server/backup/restore.test.ts",
   "server/side-by-side-replicas.test.ts",
   "server/store/postgres-silent.test.ts",
@@ -439,6 +438,7 @@ export const longest: readonly string[] = [
 
 /** Files that run alone, each with the reason. All others run side by side. */
 export const alone: Readonly<Record<string, string>> = {
+  "daemon/day.test.ts": "a day of a simulated clock, which a busy machine makes longer than its limit",
   "e2e/node-bars.test.ts": "measures memory and time of 100 organizations against bars",
   "e2e/daemon-socket.test.ts": "measures how soon the daemon answers in a flood of requests",
   "e2e/offloads.test.ts":
