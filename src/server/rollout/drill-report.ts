@@ -63,7 +63,7 @@ export async function listDrills(
 
 const sums = computed({ reported: integer(), watched: integer() });
 const readSums =
-  "SELECT count(peers) AS reported, coalesce(sum(peers), 0) AS watched FROM drill_nodes WHERE drill_id = $1";
+  "SELECT count(peers) AS reported, CAST(coalesce(sum(peers), 0) AS BIGINT) AS watched FROM drill_nodes WHERE drill_id = $1";
 /** Most nodes lose nothing, and have nothing else to say. */
 const readTelling = `SELECT ${drillNodes.select()} FROM drill_nodes
   WHERE drill_id = $1 AND (losses <> '[]' OR state <> 'ended') ORDER BY node_name, node_id`;
