@@ -27,11 +27,20 @@ const Silence = v.pipe(
   v.maxValue(7 * 86_400, "At most 7d."),
 );
 
+/** Life of a registration token, unless the caller says otherwise. */
+export const usualTokenLife = "24h";
+/**
+ * Longest life of a join key that may stand on a command line, where other users of the machine can read it. The console
+ * shows keys in such lines, so it asks for this one first.
+ */
+export const lineKeyLife = "1h";
+export const lineKeyLifeS = parseDuration(lineKeyLife) ?? 0;
+
 export const RegistrationTokenRequest = v.pipe(
   v.strictObject({
     name: v.optional(label(100)),
     uses: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000)), 1),
-    expires_in: v.optional(ExpiresIn, "24h"),
+    expires_in: v.optional(ExpiresIn, usualTokenLife),
     groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
     is_lighthouse: v.optional(v.boolean(), false),
     /** Binds the token to this pending node, by id or by name. A missing node of this name is created. */

@@ -12,6 +12,8 @@ import { oneLine } from "../base/unprintable.ts";
 export const onlineMs = 150_000;
 /** A certificate of a node. It is renewed when a third of this is left, and the CA is replaced before twice of it is. */
 export const nodeLifetimeMs = 90 * 86_400_000;
+/** Backups are daily: an older one raises an alarm, in the console and in docs/prometheus-alerts.yml, too. */
+export const oldBackupDays = 2;
 /** The UDP port of an engine, where nothing says another. */
 export const defaultOverlayPort = 4242;
 

@@ -5,7 +5,7 @@ import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { declare, taken } from "../protocol/settings.ts";
 import { eventTypes, type EventType } from "./events.ts";
-import { ListQuery, since, Text, Time, whole, word } from "./values.ts";
+import { ListQuery, oldBackupDays, since, Text, Time, whole, word } from "./values.ts";
 
 const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];
 const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
@@ -343,7 +343,11 @@ export const alarmRules = {
   },
   certificate: { unit: "switch", initial: 1, words: "A node that is online has not renewed its certificate" },
   ca: { unit: "days", initial: 60, words: "A CA ends within so many days, and was not replaced" },
-  backup: { unit: "days", initial: 8, words: "The last backup of the control plane is older than that" },
+  backup: {
+    unit: "days",
+    initial: oldBackupDays,
+    words: "The last backup of the control plane is older than that",
+  },
   update: {
     unit: "switch",
     initial: 1,

@@ -4,7 +4,8 @@
 import { operator } from "./audit/record.ts";
 import type { Admin } from "./admin.ts";
 import { parse } from "./http/parse-input.ts";
-import { createRegistrationToken, shortLivedS } from "./nodes/joining/registration-tokens.ts";
+import { lineKeyLifeS } from "../api/tokens.ts";
+import { createRegistrationToken } from "./nodes/joining/registration-tokens.ts";
 import { createUser } from "./users/users.ts";
 import { createOrganization } from "./organizations/organizations.ts";
 import { OrganizationRequest, type Organization } from "../api/organizations.ts";
@@ -97,7 +98,7 @@ export async function makeJoinKey(
 ): Promise<string> {
   const request = {
     uses: 1,
-    expires_in: shortLivedS,
+    expires_in: lineKeyLifeS,
     groups: [],
     is_lighthouse: role === "lighthouse",
   };

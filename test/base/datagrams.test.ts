@@ -303,4 +303,20 @@ describe("the forwarder", () => {
     await until(() => flood.state.is === "closed");
     expect([flood.state.code, other.state.is]).toEqual([1008, "open"]);
   });
+
+  test("new connections do not excuse one that goes on above the rate", async () => {
+    const engine = await fakeEngine();
+    const options = { bytesPerS: 4000, limits: { excess: 50_000 }, monotonic: () => 0 };
+    const { url } = listen({ engineAt: () => ({}), ...options });
+    const flood = connect(`${url}${engine.port}`);
+    await until(() => flood.state.is === "open");
+    // Each round is under the limit; a new connection follows each.
+    for (let round = 0; round < 5 && flood.state.is === "open"; round++) {
+      for (let sent = 0; sent < 30; sent++) flood.send(bytes(1000, 0x10));
+      const next = connect(`${url}${engine.port}`);
+      await until(() => next.state.is === "open");
+    }
+    await until(() => flood.state.is === "closed");
+    expect(flood.state.code).toBe(1008);
+  });
 });

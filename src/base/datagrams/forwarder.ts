@@ -50,7 +50,7 @@ export type ForwarderConnection = {
   client: Bun.ServerWebSocket<ForwarderConnection> | undefined;
   /** The engine answered it. */
   isProven: boolean;
-  /** Bytes that it sent above the rate, since the last look. */
+  /** Bytes that it sent above the rate, in this window of time. */
   dropped: number;
 };
 
@@ -75,21 +75,23 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
     connection.socket?.close();
     connection.client?.close(code);
   };
-  const sweep = () => {
+  const endUnproven = () => {
     const now = monotonic();
-    for (const each of open) {
-      each.dropped = 0;
-      if (!each.isProven && now - each.openedAt > proveWithinMs) end(each, 1008);
-    }
+    for (const each of open) if (!each.isProven && now - each.openedAt > proveWithinMs) end(each, 1008);
+  };
+  /** Only the clock does this: a client that connects again and again must not reset what others, or it, sent above the rate. */
+  const beginWindow = () => {
+    endUnproven();
+    for (const each of open) each.dropped = 0;
   };
   const makeRoom = (port: number): boolean => {
-    sweep();
+    endUnproven();
     if (open.size < connections) return true;
     const leaving = nextToLeave(open, port);
     if (leaving !== undefined) end(leaving, 1013);
     return leaving !== undefined;
   };
-  let sweeping: ReturnType<typeof setInterval> | undefined;
+  let windows: ReturnType<typeof setInterval> | undefined;
 
   return {
     async accept(request, server, address) {
@@ -112,7 +114,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
         open.has(connection) &&
         server.upgrade(request, { data: connection })
       ) {
-        sweeping ??= setInterval(sweep, proveWithinMs).unref();
+        windows ??= setInterval(beginWindow, proveWithinMs).unref();
         return undefined;
       }
       connection.socket?.close();
@@ -138,7 +140,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
     },
     connections: () => open.size,
     close() {
-      clearInterval(sweeping);
+      clearInterval(windows);
       // They connect again to the next process.
       for (const each of open) end(each, 1012);
     },

@@ -2,7 +2,7 @@
 
 import { countOf, inWords, parseDuration } from "../../base/quantities.ts";
 import { rulesApi } from "../../api/rules.ts";
-import { registrationTokensApi } from "../../api/tokens.ts";
+import { lineKeyLife, registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useMemo, useState } from "preact/hooks";
 import { reachOf, standingOf, type Standee } from "../access/standing.ts";
@@ -71,7 +71,7 @@ export function AddNode() {
   const [draft, setDraft] = useState<Draft>({
     groups: "",
     uses: "1",
-    expires: "1h",
+    expires: lineKeyLife,
     name: "",
     isApproved: false,
   });

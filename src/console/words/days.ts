@@ -1,5 +1,7 @@
 // Spans of days. Pure.
 
+import { oldBackupDays } from "../../api/values.ts";
+
 const dayS = 86_400;
 
 /** The last days, in seconds since 1970. The control plane's clock may be ahead: its newest point is in it. */
@@ -23,10 +25,7 @@ export function evenly<T extends { at: string }>(
   return places;
 }
 
-/** Age of a backup that needs attention. */
-const backupMs = 2 * 86_400_000;
-
 /** `at`: of the last backup, ISO 8601 or null. */
 export function isBackupDue(at: string | null, now: number): boolean {
-  return at === null || now - Date.parse(at) > backupMs;
+  return at === null || now - Date.parse(at) > oldBackupDays * dayS * 1000;
 }

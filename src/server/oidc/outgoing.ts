@@ -10,7 +10,8 @@ export type Outgoing = Pick<ServerOptions, "system" | "webhookNetworks">;
 type Init = {
   method: string;
   headers: Record<string, string>;
-  body?: string | Uint8Array<ArrayBuffer> | URLSearchParams | ReadableStream | null | undefined;
+  /** Forms are all that oauth4webapi sends for us. */
+  body?: URLSearchParams | null | undefined;
 };
 
 const requestMs = 10_000;
@@ -33,7 +34,7 @@ export function makeFetches(deps: Outgoing): FetchFrom {
       Object.keys(init.headers).some((name) => name.toLowerCase() === "authorization")
     )
       return receive(deps, url, init, trust);
-    const key = JSON.stringify([url, trust]);
+    const key = JSON.stringify([url, trust, init.headers]);
     const present = underWay.get(key);
     if (present !== undefined) return present;
     const started = receive(deps, url, init, trust).finally(() => underWay.delete(key));
@@ -64,7 +65,7 @@ async function receive(
       redirect: "manual",
       keepalive: false,
       signal: AbortSignal.timeout(requestMs),
-      ...(body instanceof URLSearchParams || typeof body === "string" ? { body: body.toString() } : {}),
+      ...(body instanceof URLSearchParams ? { body: body.toString() } : {}),
       tls: { ...given({ serverName }), ...(trust === null ? {} : { ca: trust }) },
     });
     const { status } = response;

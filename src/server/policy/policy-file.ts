@@ -10,12 +10,14 @@ import { Ports, Protocol, selfSentence } from "../../api/rules.ts";
 import { GroupName } from "../../api/values.ts";
 import { comparedText, foreignText } from "../../base/text.ts";
 
-const nodeWord = /^node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
-const memberWord = /^(node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\s@]+@[^\s@]+|idp:\S(.{0,248}\S)?)$/;
-const someNodes =
-  "any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\\s@]+@[^\\s@]+|idp:\\S(.{0,248}\\S)?";
+const oneNode = "node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
+const someMembers = `${oneNode}|user:[^\\s@]+@[^\\s@]+|idp:\\S(.{0,248}\\S)?`;
+const someNodes = `any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|${someMembers}`;
+const nodeWord = new RegExp(`^${oneNode}$`);
+const memberWord = new RegExp(`^(${someMembers})$`);
 const side = new RegExp(`^(${someNodes})$`);
 const peer = new RegExp(`^(self|${someNodes}|[0-9A-Fa-f.:]+/\\d{1,3})$`);
+const target = new RegExp(`^(${someNodes}|network:[0-9a-f.:]+/\\d{1,3})$`);
 
 const later: readonly [RegExp, string][] = [
   [/^user:/, "Enter a member as user:EMAIL: the nodes that the member owns."],
@@ -40,10 +42,7 @@ const MemberWord = v.pipe(
 );
 const TargetSide = v.pipe(
   comparedText(maxWord),
-  v.regex(
-    new RegExp(`^(${someNodes}|network:[0-9a-f.:]+/\\d{1,3})$`),
-    refusal("any, group:NAME, node:NAME, user:EMAIL, idp:GROUP or network:CIDR"),
-  ),
+  v.regex(target, refusal("any, group:NAME, node:NAME, user:EMAIL, idp:GROUP or network:CIDR")),
   v.check(
     (text) => !text.startsWith("network:") || isNetwork(text.slice("network:".length)),
     "Enter a network such as network:192.168.5.0/24, host bits zero.",

@@ -97,19 +97,19 @@ test("a CA that ends soon and was not replaced is told, once for each", async ()
 });
 
 test("an old backup is told in organizations of staff alone, and not after a new one", async () => {
-  server.clock.ms += 9 * day;
+  server.clock.ms += 3 * day;
   expect(await look()).toEqual([]);
   await server.person(`staff-${org.id}@example.org`, { isStaff: true });
   await server.join(org, `staff-${org.id}@example.org`, "admin");
-  const never = "The control plane has no backup, after 8 days";
+  const never = "The control plane has no backup, after 2 days";
   expect(await look()).toEqual([never]);
   const remember = () => server.db.write((tx) => rememberBackup(tx, server.clock.ms));
   await remember();
   expect(await look()).toEqual([`Over: ${never}`]);
-  server.clock.ms += 9 * day;
-  expect(await look()).toEqual(["The last backup of the control plane is older than 8 days"]);
+  server.clock.ms += 3 * day;
+  expect(await look()).toEqual(["The last backup of the control plane is older than 2 days"]);
   await remember();
-  expect(await look()).toEqual(["Over: The last backup of the control plane is older than 8 days"]);
+  expect(await look()).toEqual(["Over: The last backup of the control plane is older than 2 days"]);
 });
 
 test("tests of the policy that fail are told, others that follow too", async () => {

@@ -6,6 +6,7 @@ import { parseNetworks } from "../../../src/base/ip.ts";
 import { sealSecret } from "../../../src/pki/secrets.ts";
 import { makeConfigurations } from "../../../src/server/oidc/configuration.ts";
 import { checkLeavers } from "../../../src/server/oidc/gone-at-provider.ts";
+import { makeFetches } from "../../../src/server/oidc/outgoing.ts";
 import { defaultRetention } from "../../../src/server/options.ts";
 import {
   grantContext,
@@ -55,6 +56,24 @@ test("configurations that are asked for with ever other settings are not all kep
   for (let at = 0; at < 300; at++) await find(`x${at}`);
   await find("first");
   expect(asked.length).toBe(302);
+});
+
+test("reads at the same time share a request only if they send the same headers", async () => {
+  const asked: string[] = [];
+  const system = {
+    ...realSystem(),
+    fetch: async (_: string | URL, init?: RequestInit) => {
+      const accept = new Headers(init?.headers).get("accept") ?? "";
+      asked.push(accept);
+      return new Response(accept);
+    },
+  };
+  const fetchIt = makeFetches({ system, webhookNetworks: parseNetworks(["127.0.0.0/8"]) })(null);
+  const read = async (accept: string) =>
+    (await fetchIt("http://127.0.0.1:9/keys", { method: "GET", headers: { accept } })).text();
+  const types = ["application/json", "application/json", "application/jwt"];
+  expect(await Promise.all(types.map(read))).toEqual(types);
+  expect(asked).toEqual(["application/json", "application/jwt"]);
 });
 
 describe("users of an organization's provider", () => {

@@ -3,7 +3,7 @@
 import type { ItemOf } from "../../../api/endpoint.ts";
 import { nodesApi } from "../../../api/nodes.ts";
 import { request } from "../../../api/request.ts";
-import { registrationTokensApi, serviceTokensApi } from "../../../api/tokens.ts";
+import { registrationTokensApi, serviceTokensApi, usualTokenLife } from "../../../api/tokens.ts";
 import { brand } from "../../../brand.ts";
 import { quoteWord } from "../../../base/plan.ts";
 import type { Context, Implementation } from "../../command.ts";
@@ -24,7 +24,12 @@ export const create: Implementation = {
       default: "1",
       description: "How many machines can register with it",
     },
-    expires: { type: "string", valueHint: "D", default: "24h", description: "Lifetime of the token" },
+    expires: {
+      type: "string",
+      valueHint: "D",
+      default: usualTokenLife,
+      description: "Lifetime of the token",
+    },
     group: {
       type: "string",
       valueHint: "G",

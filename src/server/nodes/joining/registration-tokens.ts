@@ -2,10 +2,11 @@
 // registration consumes it (registration-credential.ts).
 
 import { given } from "../../../base/given.ts";
-import type {
-  NewRegistrationToken,
-  RegistrationToken,
-  RegistrationTokenRequest,
+import {
+  lineKeyLifeS,
+  type NewRegistrationToken,
+  type RegistrationToken,
+  type RegistrationTokenRequest,
 } from "../../../api/tokens.ts";
 import { brand } from "../../../brand.ts";
 import { formatJoinKey, parseJoinKey } from "../../../protocol/join-key.ts";
@@ -106,14 +107,11 @@ export async function createRegistrationToken(
     ...given({ caFingerprint: services.caFingerprint }),
     registrationToken: token,
     role: made.is_lighthouse ? "lighthouse" : "node",
-    isShortLived: made.uses === 1 && request.expires_in <= shortLivedS,
+    isShortLived: made.uses === 1 && request.expires_in <= lineKeyLifeS,
     ...given({ seal }),
   });
   return { ...made, token, command: registerLine(services, org.slug, made, token, seal), join_key };
 }
-
-/** Seconds: the longest life of a key that `agent up` accepts as a word of its command line. */
-export const shortLivedS = 3600;
 
 /** The command line for a new machine. */
 export function joinText({ join_key }: Pick<NewRegistrationToken, "join_key">): string {
