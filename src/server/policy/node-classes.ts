@@ -15,28 +15,35 @@ import { isSelf, type Rule } from "../../api/rules.ts";
 /** A policy as it is, or as it would be. `members` must list the same nodes in the same order in both. */
 export type State = { rules: readonly Rule[]; members: readonly Member[] };
 
-/** Nodes that all rules treat alike. */
+/** Nodes that all rules treat alike, with the rules that concern them in both states. */
 export type NodeClass = {
   /** The groups that rules name. */
   groups: readonly string[];
   members: readonly Member[];
+  before: Profile;
+  after: Profile;
+  /** The nodes have the same groups in both states, and what is behind them is in both or in none. */
+  isUnchanged: boolean;
 };
 
-/** Rules that have bits. Rules that are only in one of the two states come first. */
+/** The rules of one direction. Their place is the number of their bit. Those of one state alone come first. */
 export type Lane = {
   rules: readonly { rule: Rule; before: boolean; after: boolean }[];
+  /** How many words of bits hold the rules of one state alone. */
   changedWords: number;
   /** The rules that hold between nodes with different owners: all but those with the peer `self`. Undefined: all. */
-  between: Uint32Array | undefined;
+  withoutSelf: Uint32Array | undefined;
 };
+
+/** The rules that have a class as their target, and those that have it as their peer, by the rules' direction. */
 export type Bits = {
   outTarget: Uint32Array;
   outPeer: Uint32Array;
   inTarget: Uint32Array;
   inPeer: Uint32Array;
 };
-export type Ready = NodeClass & { before: Profile; after: Profile; isSame: boolean };
-/** `as`: the numbers of what rules say of the class as a sender and as a receiver. */
+
+/** `as`: classes with the same number send, or receive, by the same rules. */
 export type Profile = Bits & { as: { sender: number; receiver: number } };
 
 /** `identity`: rules with the same text are one rule. */
@@ -50,33 +57,34 @@ export function identityOf({
   return JSON.stringify([direction, protocol, ports, Object.entries(peer), Object.entries(target)]);
 }
 
+/** Equal rules of both states become one. Works in slices. */
 export function* laneOf(
   direction: Rule["direction"],
   before: readonly Rule[],
   after: readonly Rule[],
 ): Generator<unknown, Lane> {
-  const rules = new Map<string, { rule: Rule; before: boolean; after: boolean }>();
-  for (const [state, list] of [
+  const byIdentity = new Map<string, { rule: Rule; before: boolean; after: boolean }>();
+  for (const [state, rules] of [
     ["before", before],
     ["after", after],
   ] as const) {
-    for (const [at, rule] of list.entries()) {
+    for (const [at, rule] of rules.entries()) {
       if (at % 100 === 0) yield;
       if (rule.direction !== direction) continue;
       const identity = identityOf(rule);
-      const known = rules.get(identity) ?? { rule, before: false, after: false };
+      const known = byIdentity.get(identity) ?? { rule, before: false, after: false };
       known[state] = true;
-      rules.set(identity, known);
+      byIdentity.set(identity, known);
     }
   }
-  const isChanged = (each: { before: boolean; after: boolean }) => each.before !== each.after;
-  const all = [...rules.values()];
-  const changed = all.filter(isChanged);
-  const sorted = [...changed, ...all.filter((each) => !isChanged(each))];
-  const selves = sorted.flatMap(({ rule }, at) => (isSelf(rule.peer) ? [at] : []));
-  const between = selves.length === 0 ? undefined : new Uint32Array(Math.ceil(sorted.length / 32)).fill(-1);
-  for (const at of selves) clearBit(between, at);
-  return { rules: sorted, changedWords: Math.ceil(changed.length / 32), between };
+  const all = [...byIdentity.values()];
+  const changed = all.filter((each) => each.before !== each.after);
+  const rules = [...changed, ...all.filter((each) => each.before === each.after)];
+  const changedWords = Math.ceil(changed.length / 32);
+  if (!rules.some(({ rule }) => isSelf(rule.peer))) return { rules, changedWords, withoutSelf: undefined };
+  const withoutSelf = makeBits(rules.length);
+  for (const [at, { rule }] of rules.entries()) if (!isSelf(rule.peer)) setBit(withoutSelf, at);
+  return { rules, changedWords, withoutSelf };
 }
 
 /** What rules match, as tables: each is looked up, not searched. */
@@ -110,79 +118,103 @@ function indexOf(lane: Lane, field: "peer" | "target"): Index {
   return index;
 }
 
+/** The classes of the nodes of `after`. Works in slices. */
 export function* classify(
   out: Lane,
   into: Lane,
   before: readonly Member[],
   after: readonly Member[],
-): Generator<unknown, Ready[]> {
-  const indexes = [
-    indexOf(out, "target"),
-    indexOf(out, "peer"),
-    indexOf(into, "target"),
-    indexOf(into, "peer"),
-  ];
-  yield;
-  const named = new Set(indexes.flatMap(({ byGroup }) => [...byGroup.keys()]));
-  const nodes = new Set(indexes.flatMap(({ byNode }) => [...byNode.keys()]));
-  const networks = indexes.flatMap((index) => index.networks);
-  const hasSelf = indexes.some(({ self }) => self.length > 0);
-  const relevant = new Map<readonly string[], string>();
-  const groupsOf = ({ groups }: Member) => {
-    let text = relevant.get(groups);
-    if (text === undefined) {
-      text = [...new Set(groups.filter((group) => named.has(group)))].sort().join(" ");
-      relevant.set(groups, text);
-    }
-    return text;
+): Generator<unknown, NodeClass[]> {
+  const indexes: Indexes = {
+    outTarget: indexOf(out, "target"),
+    outPeer: indexOf(out, "peer"),
+    inTarget: indexOf(into, "target"),
+    inPeer: indexOf(into, "peer"),
   };
-  const found = new Map<string, Member[]>();
-  const pairs = new Map<string, [Member, Member]>();
+  yield;
+  const groupsOf = groupsInRules(indexes);
+  const keyOf = makeClassKey(indexes, groupsOf);
+  const found = new Map<string, { was: Member; now: Member; members: Member[] }>();
   for (const [at, now] of after.entries()) {
     const was = before[at] ?? now;
-    const id = nodes.has(now.id) ? now.id : 0;
-    const inside = networks.length === 0 ? "" : insideOf(now, networks);
-    const owned = hasSelf && ownerGroupIn(now.groups) !== undefined;
-    const behind = now.behind === undefined ? "" : `${was.behind?.isThere} ${now.behind.isThere}`;
-    const key = `${groupsOf(was)}|${groupsOf(now)}|${id}|${inside}|${owned}|${behind}`;
+    const key = keyOf(was, now);
     const known = found.get(key);
-    if (known === undefined) {
-      found.set(key, [now]);
-      pairs.set(key, [was, now]);
-    } else known.push(now);
+    if (known === undefined) found.set(key, { was, now, members: [now] });
+    else known.members.push(now);
     if (at % 100 === 0) yield;
   }
-  const classes: Ready[] = [];
-  const numbers = new Map<string, number>();
-  const numbered = (bits: Bits): Profile => ({
-    ...bits,
-    as: {
-      sender: numberOf(numbers, `s${bits.outTarget.join()}/${bits.inPeer.join()}`),
-      receiver: numberOf(numbers, `r${bits.outPeer.join()}/${bits.inTarget.join()}`),
-    },
-  });
-  for (const [key, members] of found) {
-    const [was, now] = pairs.get(key) ?? [];
-    if (was === undefined || now === undefined) continue;
-    const bits = {
-      before: numbered(bitsOf(was, out, into, indexes, "before")),
-      after: numbered(bitsOf(now, out, into, indexes, "after")),
-    };
-    const isSame = groupsOf(was) === groupsOf(now) && was.behind?.isThere === now.behind?.isThere;
-    classes.push({ groups: groupsOf(now).split(" ").filter(Boolean), members, ...bits, isSame });
+  const classes: NodeClass[] = [];
+  const profileOf = makeProfiles(out, into, indexes);
+  for (const { was, now, members } of found.values()) {
+    const groups = groupsOf(now);
+    classes.push({
+      groups: groups.split(" ").filter(Boolean),
+      members,
+      before: profileOf(was, "before"),
+      after: profileOf(now, "after"),
+      isUnchanged: groupsOf(was) === groups && was.behind?.isThere === now.behind?.isThere,
+    });
     if (classes.length % 5 === 0) yield;
   }
   return classes;
 }
 
-function clearBit(bits: Uint32Array | undefined, at: number): void {
-  if (bits !== undefined) bits[at >> 5] = (bits[at >> 5] ?? 0) & ~(1 << (at & 31));
+type Indexes = Record<keyof Bits, Index>;
+
+/** The groups of a node that rules name, sorted, as one text. Nodes share lists of groups, so each list is read once. */
+function groupsInRules(indexes: Indexes): (member: Member) => string {
+  const named = new Set(Object.values(indexes).flatMap(({ byGroup }) => [...byGroup.keys()]));
+  const known = new Map<readonly string[], string>();
+  return ({ groups }) => {
+    let text = known.get(groups);
+    if (text === undefined) {
+      text = [...new Set(groups.filter((group) => named.has(group)))].sort().join(" ");
+      known.set(groups, text);
+    }
+    return text;
+  };
 }
 
-function numberOf(numbers: Map<string, number>, text: string): number {
-  const number = numbers.get(text) ?? numbers.size;
-  numbers.set(text, number);
-  return number;
+/** Nodes with the same key are one class: it holds everything that rules can tell nodes apart by. */
+function makeClassKey(
+  indexes: Indexes,
+  groupsOf: (member: Member) => string,
+): (was: Member, now: Member) => string {
+  const all = Object.values(indexes);
+  const nodes = new Set(all.flatMap(({ byNode }) => [...byNode.keys()]));
+  const networks = all.flatMap((index) => index.networks);
+  const hasSelf = all.some(({ self }) => self.length > 0);
+  return (was, now) => {
+    const id = nodes.has(now.id) ? now.id : 0;
+    const inside = networks.length === 0 ? "" : insideOf(now, networks);
+    const owned = hasSelf && ownerGroupIn(now.groups) !== undefined;
+    const behind = now.behind === undefined ? "" : `${was.behind?.isThere} ${now.behind.isThere}`;
+    return `${groupsOf(was)}|${groupsOf(now)}|${id}|${inside}|${owned}|${behind}`;
+  };
+}
+
+function makeProfiles(
+  out: Lane,
+  into: Lane,
+  indexes: Indexes,
+): (member: Member, state: "before" | "after") => Profile {
+  const numbers = new Map<string, number>();
+  const numberOf = (text: string): number => {
+    const number = numbers.get(text) ?? numbers.size;
+    numbers.set(text, number);
+    return number;
+  };
+  return (member, state) => {
+    const bits = {
+      outTarget: bitsOf(member, out, indexes.outTarget, state),
+      outPeer: bitsOf(member, out, indexes.outPeer, state),
+      inTarget: bitsOf(member, into, indexes.inTarget, state),
+      inPeer: bitsOf(member, into, indexes.inPeer, state),
+    };
+    const sender = numberOf(`s${bits.outTarget.join()}/${bits.inPeer.join()}`);
+    const receiver = numberOf(`r${bits.outPeer.join()}/${bits.inTarget.join()}`);
+    return { ...bits, as: { sender, receiver } };
+  };
 }
 
 function insideOf(member: Member, networks: readonly [number, Network][]): string {
@@ -201,35 +233,42 @@ function addressesOf({ ip, ip6, behind }: Member): Network[] {
   });
 }
 
-function bitsOf(
-  member: Member,
-  out: Lane,
-  into: Lane,
-  [outTarget, outPeer, inTarget, inPeer]: readonly Index[],
-  state: "before" | "after",
-): Bits {
-  const set = (lane: Lane, index: Index | undefined) => {
-    const found = new Uint32Array(Math.ceil(lane.rules.length / 32));
-    if (index === undefined || member.behind?.isThere === false) return found;
-    const addresses = index.networks.length === 0 ? [] : addressesOf(member);
-    const matching = [
-      ...index.any,
-      ...(index.self.length > 0 && ownerGroupIn(member.groups) !== undefined ? index.self : []),
-      ...(index.byNode.get(member.id) ?? []),
-      ...[...new Set(member.groups)].flatMap((group) => index.byGroup.get(group) ?? []),
-      ...index.networks.flatMap(([at, network]) =>
-        addresses.some((address) => networksOverlap(network, address)) ? [at] : [],
-      ),
-    ];
-    for (const at of matching) {
-      if (lane.rules[at]?.[state] === true) found[at >> 5] = (found[at >> 5] ?? 0) | (1 << (at & 31));
-    }
-    return found;
-  };
-  return {
-    outTarget: set(out, outTarget),
-    outPeer: set(out, outPeer),
-    inTarget: set(into, inTarget),
-    inPeer: set(into, inPeer),
-  };
+/** The rules that an index finds for a node, as bits. A network behind a node matches none in a state without it. */
+function bitsOf(member: Member, lane: Lane, index: Index, state: "before" | "after"): Uint32Array {
+  const found = makeBits(lane.rules.length);
+  if (member.behind?.isThere === false) return found;
+  const addresses = index.networks.length === 0 ? [] : addressesOf(member);
+  const matching = [
+    ...index.any,
+    ...(index.self.length > 0 && ownerGroupIn(member.groups) !== undefined ? index.self : []),
+    ...(index.byNode.get(member.id) ?? []),
+    ...[...new Set(member.groups)].flatMap((group) => index.byGroup.get(group) ?? []),
+    ...index.networks.flatMap(([at, network]) =>
+      addresses.some((address) => networksOverlap(network, address)) ? [at] : [],
+    ),
+  ];
+  for (const at of matching) if (lane.rules[at]?.[state] === true) setBit(found, at);
+  return found;
+}
+
+// Bits: a rule's place in its lane is the number of its bit, 32 in a word.
+
+const makeBits = (count: number) => new Uint32Array(Math.ceil(count / 32));
+
+function setBit(bits: Uint32Array, at: number): void {
+  bits[at >> 5] = (bits[at >> 5] ?? 0) | (1 << (at & 31));
+}
+
+/** The rules that are in both, and in `mask` if there is one. */
+export function common(a: Uint32Array, b: Uint32Array, mask?: Uint32Array): Uint32Array {
+  return a.map((word, at) => word & (b[at] ?? 0) & (mask?.[at] ?? -1));
+}
+
+/** The places of these rules in their lane. Clears the lowest bit in each step, because most bits are zero. */
+export function rulesIn(bits: Uint32Array): number[] {
+  const places: number[] = [];
+  for (const [word, value] of bits.entries())
+    for (let rest = value; rest !== 0; rest &= rest - 1)
+      places.push(word * 32 + 31 - Math.clz32(rest & -rest));
+  return places;
 }

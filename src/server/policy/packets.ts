@@ -90,18 +90,20 @@ export function accessOf(protocol: Rule["protocol"], ports: string): Access {
 
 /** All that may pass from one node to another: the sender lets it out, and the receiver lets it in. */
 export function accessBetween(rules: TestableRules, from: Member, to: Member): Access {
-  const out = unionOf(rules.outbound.filter(between(from, to)));
-  return intersect(out, unionOf(rules.inbound.filter(between(to, from))));
+  const out = rules.outbound.filter(between(from, to)).map(accessOfParsed);
+  return intersect(unionOf(out), unionOf(rules.inbound.filter(between(to, from)).map(accessOfParsed)));
 }
 
-function unionOf(rules: readonly Parsed[]): Access {
-  const found = rules.flatMap(({ protocol, ports }) =>
-    ports === undefined ? [] : [accessOf(protocol, ports === "any" ? ports : ports.join("-"))],
-  );
+function accessOfParsed({ protocol, ports }: Parsed): Access {
+  if (ports === undefined) return nothing;
+  return accessOf(protocol, ports === "any" ? ports : ports.join("-"));
+}
+
+export function unionOf(sets: readonly Access[]): Access {
   return {
-    tcp: merged(found.flatMap(({ tcp }) => tcp)),
-    udp: merged(found.flatMap(({ udp }) => udp)),
-    icmp: found.some(({ icmp }) => icmp),
+    tcp: merged(sets.flatMap(({ tcp }) => tcp)),
+    udp: merged(sets.flatMap(({ udp }) => udp)),
+    icmp: sets.some(({ icmp }) => icmp),
   };
 }
 

@@ -1,19 +1,43 @@
-// Which packets pass from each node to each other: for nodes by class, so that an organization of 10,000 nodes takes
-// hundreds of comparisons and not 100,000,000. Pure. Its results equal those of decide() in firewall.ts.
+// Who reaches whom with which packets: by a policy as it is (`before`) and as it would be (`after`). Pure. The results equal
+// those of decide() in firewall.ts for each pair of nodes and each packet.
+//
+// Nodes that all rules treat alike are one class, so an organization of 10,000 nodes takes hundreds of comparisons and not
+// 100,000,000. The rules of one direction are a lane. A class has two sets of bits for each lane, with a bit for each rule:
+// the rules that have the class as their target, and those that have it as their peer. Example, first rule on the left:
+//
+//   outbound: 1. any packet, to any                     class web: outTarget 1, outPeer 1, inTarget 01, inPeer 11
+//   inbound:  1. tcp/5432 on db, from web; 2. ICMP      class db:  outTarget 1, outPeer 1, inTarget 11, inPeer 01
+//
+// From web to db: outTarget(web) & outPeer(db) = 1, so web sends any packet. inTarget(db) & inPeer(web) = 11, so db accepts
+// tcp/5432 and ICMP. What both permit passes: tcp/5432 and ICMP. From db to web, inTarget(web) & inPeer(db) = 01: ICMP alone.
+//
+// A rule with the peer `self` holds between nodes with the same owner alone, and the nodes of a class may have many owners.
+// Therefore the pairs of two classes are compared by `owners`: those with the `same` owner by all rules, those with
+// `different` owners without such rules. In a policy without such rules the owners are `any`.
 
 import type { Member } from "./firewall.ts";
 import { portRange } from "../../api/rules.ts";
 import { makeOwned, type Owners } from "./owned-pairs.ts";
-import { intersect, isNothing, merged, nothing, sizeOf, subtract, type Access } from "./packets.ts";
+import {
+  accessOf,
+  intersect,
+  isNothing,
+  nothing,
+  sizeOf,
+  subtract,
+  unionOf,
+  type Access,
+} from "./packets.ts";
 import { makeWork, type Work } from "./comparison-limit.ts";
 import {
   classify,
+  common,
   laneOf,
+  rulesIn,
   type Bits,
   type Lane,
   type NodeClass,
   type Profile,
-  type Ready,
   type State,
 } from "./node-classes.ts";
 
@@ -35,10 +59,11 @@ export type Reach = {
   kinds(from: NodeClass, to: NodeClass): readonly Owners[];
   /** The nodes of a class with which a node makes such pairs; it may be among them itself. */
   partners(member: Member, to: NodeClass, owners: Owners): readonly Member[];
-  /** The pairs of classes whose packets differ from before. */
+  /** The pairs of classes whose packets differ from before. Throws TooMuchWork. */
   changes(): Generator<unknown, Change[]>;
 };
 
+/** Compares in slices. Without `after` there are no changes: the policy is only read. */
 export function* makeReach(
   before: State,
   after: State = before,
@@ -47,136 +72,129 @@ export function* makeReach(
   const out = yield* laneOf("outbound", before.rules, after.rules);
   const into = yield* laneOf("inbound", before.rules, after.rules);
   const classes = yield* classify(out, into, before.members, after.members);
-  const find = new Map<NodeClass, Ready>(classes.map((each) => [each, each]));
-  const accessOf = makeAccess(out, into, work);
-  const hasSelf = out.between !== undefined || into.between !== undefined;
+  const passing = makePassing(out, into, work);
   const owned = makeOwned(work);
+  const hasSelf = out.withoutSelf !== undefined || into.withoutSelf !== undefined;
   const kinds: Reach["kinds"] = (from, to) => (hasSelf ? owned.kinds(from, to) : ["any"]);
-  const states = (from: Ready, to: Ready) => {
-    const found = kinds(from, to).map((owners) => ({
+
+  function mayDiffer(from: NodeClass, to: NodeClass): boolean {
+    if (from === to && from.members.length < 2) return false;
+    return !from.isUnchanged || !to.isUnchanged || hasChangedRule(from, to, out, into);
+  }
+
+  /** The packets before and after: one entry if they do not depend on the owners. */
+  function statesOf(from: NodeClass, to: NodeClass) {
+    const states = kinds(from, to).map((owners) => ({
       owners,
-      was: accessOf(from.before, to.before, owners),
-      is: accessOf(from.after, to.after, owners),
+      was: passing(from.before, to.before, owners),
+      is: passing(from.after, to.after, owners),
     }));
-    const [one, other] = found;
-    const isEqual = other !== undefined && one?.was === other.was && one.is === other.is;
-    return one !== undefined && isEqual ? [{ ...one, owners: "any" as const }] : found;
-  };
+    const [first, second] = states;
+    const isEqual = second !== undefined && first?.was === second.was && first.is === second.is;
+    return isEqual ? [{ ...first, owners: "any" as const }] : states;
+  }
+
+  function* changesBetween(from: NodeClass, to: NodeClass): Generator<unknown, Change[]> {
+    const changes: Change[] = [];
+    for (const { owners, was, is } of statesOf(from, to)) {
+      if (was === is) continue;
+      const [gains, loses] = [subtract(is, was), subtract(was, is)];
+      work.spend(costOfDifference(was, is));
+      const pairs = owned.count(from, to, owners);
+      if (!isNothing(gains) || !isNothing(loses)) changes.push({ from, to, owners, pairs, gains, loses });
+      yield;
+    }
+    return changes;
+  }
+
   return {
     classes,
-    access(from, to, owners) {
-      const [a, b] = [find.get(from), find.get(to)];
-      return a === undefined || b === undefined ? nothing : accessOf(a.after, b.after, owners);
-    },
+    access: (from, to, owners) => passing(from.after, to.after, owners),
     kinds,
     partners: owned.partners,
     *changes() {
-      const found: Change[] = [];
+      const changes: Change[] = [];
       for (const from of classes) {
-        work.spend(classes.length * (1 + out.changedWords + into.changedWords));
-        for (const to of classes) {
-          if (from === to && from.members.length < 2) continue;
-          if (from.isSame && to.isSame && !isTouched(from, to, out, into)) continue;
-          for (const { owners, was, is } of states(from, to)) {
-            if (was === is) continue;
-            const [gains, loses] = [subtract(is, was), subtract(was, is)];
-            work.spend(stepsKept * 10 + sizeOf(was) + sizeOf(is));
-            const pairs = owned.count(from, to, owners);
-            if (!isNothing(gains) || !isNothing(loses)) found.push({ from, to, owners, pairs, gains, loses });
-            yield;
-          }
-        }
+        work.spend(costOfRow(classes, out, into));
+        for (const to of classes) if (mayDiffer(from, to)) changes.push(...(yield* changesBetween(from, to)));
         yield;
       }
-      return found;
+      return changes;
     },
   };
 }
 
-/** The packets that pass from one class to another. Computed once for each pair of profiles. */
-function makeAccess(
+/** The packets that pass from one class to another. Each pair of profiles is computed once. */
+function makePassing(
   out: Lane,
   into: Lane,
   work: Work,
 ): (from: Profile, to: Profile, owners: Owners) => Access {
-  /** By sender, then by receiver. */
-  const rows: Record<Owners, Access[][]> = { any: [], same: [], different: [] };
-  const known = new Map<string, Access>();
+  /** By the number of the sender, then by that of the receiver. */
+  const computed: Record<Owners, Access[][]> = { any: [], same: [], different: [] };
+  const byText = new Map<string, Access>();
+  const [sent, accepted] = [packetsOf(out), packetsOf(into)];
   return (from, to, owners) => {
-    const row = (rows[owners][from.as.sender] ??= []);
-    const found = row[to.as.receiver];
+    const bySender = (computed[owners][from.as.sender] ??= []);
+    const found = bySender[to.as.receiver];
     if (found !== undefined) return found;
-    const holding = (bits: Uint32Array, { between }: Lane) =>
-      owners === "same" || between === undefined ? bits : commonBits(bits, between);
-    const outBits = holding(commonBits(from.outTarget, to.outPeer), out);
-    const inBits = holding(commonBits(to.inTarget, from.inPeer), into);
-    work.spend(stepsOfAccess + countOf(outBits) + countOf(inBits));
-    const computed = intersect(unionOf(out, outBits), unionOf(into, inBits));
-    const text = JSON.stringify(computed);
-    const access = known.get(text) ?? computed;
-    // Bounds the cache's memory.
-    if (access === computed) work.spend(stepsKept * text.length);
-    known.set(text, access);
-    return (row[to.as.receiver] = access);
+    const isSameOwner = owners === "same";
+    const sending = common(from.outTarget, to.outPeer, isSameOwner ? undefined : out.withoutSelf);
+    const accepting = common(to.inTarget, from.inPeer, isSameOwner ? undefined : into.withoutSelf);
+    const [sends, accepts] = [rulesIn(sending), rulesIn(accepting)];
+    work.spend(costOfAccess(sending.length + accepting.length, sends.length + accepts.length));
+    const access = intersect(
+      unionOf(sends.map((rule) => sent[rule] ?? nothing)),
+      unionOf(accepts.map((rule) => accepted[rule] ?? nothing)),
+    );
+    const text = JSON.stringify(access);
+    const known = byText.get(text);
+    if (known === undefined) {
+      work.spend(stepsKept * text.length);
+      byText.set(text, access);
+    }
+    return (bySender[to.as.receiver] = known ?? access);
   };
 }
 
-/** Steps for an access, and for each rule and range in it. */
-const stepsOfAccess = 500;
-const stepsOfRule = 20;
-const stepsKept = 100;
-
-function countOf(bits: Uint32Array): number {
-  let count = bits.length;
-  for (const word of bits) for (let rest = word; rest !== 0; rest &= rest - 1) count += stepsOfRule;
-  return count;
+/** What each rule of a lane covers. A rule whose ports cannot be read permits nothing. */
+function packetsOf({ rules }: Lane): Access[] {
+  return rules.map(({ rule: { protocol, ports } }) =>
+    portRange(ports) === undefined ? nothing : accessOf(protocol, ports),
+  );
 }
 
-/** Whether a rule that is only in one of the states concerns the two. */
-function isTouched(from: Ready, to: Ready, out: Lane, into: Lane): boolean {
+/** Whether a rule that only one of the two policies has concerns the two classes. */
+function hasChangedRule(from: NodeClass, to: NodeClass, out: Lane, into: Lane): boolean {
   return (
-    didMatchChange(from, to, "outTarget", "outPeer", out.changedWords) ||
-    didMatchChange(to, from, "inTarget", "inPeer", into.changedWords)
+    didMatchChange(from, "outTarget", to, "outPeer", out.changedWords) ||
+    didMatchChange(to, "inTarget", from, "inPeer", into.changedWords)
   );
 }
 
 function didMatchChange(
-  self: Ready,
-  peer: Ready,
+  self: NodeClass,
   target: keyof Bits,
-  other: keyof Bits,
+  other: NodeClass,
+  peer: keyof Bits,
   words: number,
 ): boolean {
-  for (let at = 0; at < words; at++) {
-    const before = (self.before[target][at] ?? 0) & (peer.before[other][at] ?? 0);
-    const after = (self.after[target][at] ?? 0) & (peer.after[other][at] ?? 0);
+  for (let word = 0; word < words; word++) {
+    const before = (self.before[target][word] ?? 0) & (other.before[peer][word] ?? 0);
+    const after = (self.after[target][word] ?? 0) & (other.after[peer][word] ?? 0);
     if (before !== after) return true;
   }
   return false;
 }
 
-function commonBits(a: Uint32Array, b: Uint32Array): Uint32Array {
-  const bits = new Uint32Array(a.length);
-  for (let at = 0; at < a.length; at++) bits[at] = (a[at] ?? 0) & (b[at] ?? 0);
-  return bits;
-}
+// Costs, in steps of comparison-limit.ts
 
-function unionOf(lane: Lane, bits: Uint32Array): Access {
-  const tcp: [number, number][] = [];
-  const udp: [number, number][] = [];
-  let icmp = false;
-  for (const [place, word] of bits.entries()) {
-    // Clears the lowest bit in each step: most bits are zero.
-    for (let rest = word; rest !== 0; rest &= rest - 1) {
-      const { rule } = lane.rules[place * 32 + 31 - Math.clz32(rest & -rest)] ?? {};
-      const range = rule === undefined ? undefined : portRange(rule.ports);
-      if (rule === undefined || range === undefined) continue;
-      const [first, last] = range === "any" ? [1, 65_535] : range;
-      if (rule.protocol === "tcp" || rule.protocol === "any") tcp.push([first, last]);
-      if (rule.protocol === "udp" || rule.protocol === "any") udp.push([first, last]);
-      // For the engine an ICMP packet has no port, so a rule with ports never covers it.
-      if ((rule.protocol === "icmp" || rule.protocol === "any") && range === "any") icmp = true;
-    }
-  }
-  return { tcp: merged(tcp), udp: merged(udp), icmp };
-}
+const costOfRow = (classes: readonly NodeClass[], out: Lane, into: Lane) =>
+  classes.length * (1 + out.changedWords + into.changedWords);
+
+const costOfDifference = (was: Access, is: Access) => stepsKept * 10 + sizeOf(was) + sizeOf(is);
+
+const costOfAccess = (words: number, rules: number) => 500 + words + 20 * rules;
+
+/** For each character or record that is kept: it bounds the memory. */
+const stepsKept = 100;
