@@ -1,5 +1,6 @@
-// The one place that decides which engine a machine gets, for every command that joins, starts or shows an overlay: the newest
-// one of the signed lists that it can read, else that of the system's package.
+// Which engine a machine gets, for every command that joins, starts or shows an overlay: the newest one of the signed lists
+// that it can read, else that of the system's package. `candidatesFor` decides that, in the order of preference: provideEngine
+// installs the first candidate that can be installed, and planProvision lists what the first candidate would do.
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
@@ -11,8 +12,8 @@ import { recordRequests } from "../../base/plan-requests.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { engineVersion } from "../engine/engine.ts";
-import { findEngine, type EngineFile, type EngineSettings } from "../engine/overlay.ts";
-import { installEngine, planEngine } from "../engine/overlay-install.ts";
+import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { installEngine, planEngine, type EngineRequest } from "../engine/overlay-install.ts";
 import { newestListed } from "../engine/overlay-release.ts";
 import { credentialsIfOwn } from "../files/organizations.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
@@ -38,11 +39,18 @@ const request = {
   file: undefined,
   sha256: undefined,
   releaseUrl: undefined,
-} as const;
+} as const satisfies EngineRequest;
+
+/** What a machine lacks. `old`: an engine of the system's package, which a newer one may replace; its version. */
+type Need = { kind: "none" } | { kind: "engine" } | { kind: "newer"; old: string };
+
+/** An engine that would meet the need. `listed`: the version and hash in a signed list; undefined: the usual installation. */
+type Candidate = { request: EngineRequest; listed?: { version: string; sha256: string } };
 
 /**
  * Installs an engine if there is none. Before the first organization of this machine, an old engine of the system's package
- * is replaced, if a signed list has a newer one; else what it costs is said, once. Without `newcomer` any organization counts.
+ * is replaced if a signed list has a newer one. Otherwise its disadvantages are logged once. Without `newcomer` any
+ * organization counts. Throws if there is no engine afterwards.
  */
 export async function provideEngine(
   settings: ProvidingSettings,
@@ -51,15 +59,15 @@ export async function provideEngine(
 ): Promise<void> {
   const { log } = deps;
   const system = trustingNewcomer(deps.system, newcomer);
-  const found = findEngine(settings, system);
-  if (found === undefined) {
+  const first = await needOf(settings, system, newcomer);
+  if (first.kind === "engine") {
     log.info("No overlay engine is installed yet; installing one");
-    if (await installOffered(settings, { system, log }, newcomer, undefined)) return;
-    await installEngine(request, settings, { system, log });
+    await installFirst(first, settings, { system, log }, newcomer);
   }
-  const old = await replaceable(settings, system, newcomer);
-  if (old === undefined || (await installOffered(settings, { system, log }, newcomer, old))) return;
-  log.warn(costOf(old));
+  // The system's package, just installed, may be an old engine, too.
+  const need = await needOf(settings, system, newcomer);
+  if (need.kind === "newer" && !(await installFirst(need, settings, { system, log }, newcomer)))
+    log.warn(costOf(need.old));
 }
 
 /** The plan of provideEngine. It reads the lists, because they decide whether an engine is installed, and which one. */
@@ -69,16 +77,12 @@ export async function planProvision(
   newcomer?: Newcomer,
 ): Promise<Step[]> {
   const recorded = recordRequests(trustingNewcomer(system, newcomer));
-  const isMissing = findEngine(settings, system) === undefined;
-  const old = isMissing ? undefined : await replaceable(settings, system, newcomer);
-  if (!isMissing && old === undefined) return [];
-  const { value: offer } = await offersOf(settings, recorded, newcomer, old).next();
-  const requests = recorded.requests();
-  if (offer === undefined)
-    return isMissing ? [...requests, ...planEngine(request, settings, system)] : requests;
-  const { version, releaseUrl } = offer;
-  const wanted = { ...request, source: "release", version, releaseUrl } as const;
-  return [...requests, ...planEngine(wanted, settings, system)];
+  const need = await needOf(settings, system, newcomer);
+  const { value: first } = await candidatesFor(need, settings, recorded, newcomer).next();
+  return [
+    ...recorded.requests(),
+    ...(first === undefined ? [] : planEngine(first.request, settings, system)),
+  ];
 }
 
 /**
@@ -86,74 +90,93 @@ export async function planProvision(
  * replaced.
  */
 export async function costOfEngine(settings: ProvidingSettings, system: System): Promise<string | undefined> {
-  const old = await replaceable(settings, system, undefined);
-  return old === undefined ? undefined : costOf(old);
+  const need = await needOf(settings, system, undefined);
+  return need.kind === "newer" ? costOf(need.old) : undefined;
 }
 
-/** The version of an old engine of the system's package, which may be replaced: no organization runs with it yet. */
-async function replaceable(
+/** An old engine is left alone once an organization runs with it, and where the user chose the file. */
+async function needOf(
   settings: ProvidingSettings,
   system: System,
   newcomer: Newcomer | undefined,
-): Promise<string | undefined> {
+): Promise<Need> {
+  const found = findEngine(settings, system);
+  if (found === undefined) return { kind: "engine" };
   const isFirst = readModes(settings.configRoot).every(({ slug }) => slug === newcomer?.slug);
-  const found: EngineFile | undefined = findEngine(settings, system);
-  if (!isFirst || settings.overlayBinaryGiven || found?.source !== "package") return undefined;
+  if (!isFirst || settings.overlayBinaryGiven || found.source !== "package") return { kind: "none" };
   const version = await engineVersion(found.path, system).catch(() => undefined);
-  return version === undefined || can(version, "offloads") ? undefined : version;
+  return version === undefined || can(version, "offloads")
+    ? { kind: "none" }
+    : { kind: "newer", old: version };
 }
 
-type Offer = { version: string; sha256: string; releaseUrl: string | undefined };
-
 /**
- * The newest engine of one signed list after the other, if it is newer than `than`: of the list that this program asks for
- * its own releases, and of the one that the control plane serves at /releases/. Reads a list when its engine is asked for.
+ * The best candidate first. The lists are that of this program's own releases, and the one that the control plane serves at
+ * /releases/. Without an engine the usual installation is the last candidate; it asks the program's own list by itself. A list is
+ * read when its candidate is asked for.
  */
-async function* offersOf(
+async function* candidatesFor(
+  need: Need,
   { configRoot, stateDb }: ProvidingSettings,
   { system, log }: { system: System; log?: Log },
   newcomer: Newcomer | undefined,
-  than: string | undefined,
-): AsyncGenerator<Offer, undefined> {
-  const offered = releasesOf(configRoot, newcomer);
-  // Without an engine the usual installation asks the first list by itself.
-  const lists = [...(than === undefined ? [] : [undefined]), ...(offered === undefined ? [] : [offered])];
+): AsyncGenerator<Candidate, undefined> {
+  if (need.kind === "none") return;
+  const served = releasesOf(configRoot, newcomer);
+  const lists = [...(need.kind === "newer" ? [undefined] : []), ...(served === undefined ? [] : [served])];
   for (const releaseUrl of lists) {
     const trusting = trustingControlPlanes(configRoot, system);
-    const newest = await newestListed({ releaseUrl }, stateDb, trusting).catch((error: unknown) =>
+    const listed = await newestListed({ releaseUrl }, stateDb, trusting).catch((error: unknown) =>
       passOver(releaseUrl, error, log),
     );
-    if (newest === undefined || (than !== undefined && compareVersions(newest.version, than) <= 0)) continue;
-    yield { version: newest.version, sha256: newest.sha256, releaseUrl };
+    if (listed === undefined) continue;
+    const { version, sha256 } = listed;
+    if (need.kind === "newer" && compareVersions(version, need.old) <= 0) continue;
+    yield { request: { ...request, source: "release", version, releaseUrl }, listed: { version, sha256 } };
   }
+  if (need.kind === "engine") yield { request };
 }
 
-/** Installs the first of these offers that can be had. False if there is none. */
-async function installOffered(
+/** Installs the first candidate that can be installed. False if none can; throws if the usual installation fails. */
+async function installFirst(
+  need: Need,
   settings: ProvidingSettings,
   deps: Deps,
   newcomer: Newcomer | undefined,
-  than: string | undefined,
 ): Promise<boolean> {
-  for await (const { version, sha256, releaseUrl } of offersOf(settings, deps, newcomer, than)) {
-    const why = than === undefined ? "" : `The system's package has the old engine ${than}; `;
-    deps.log.info(`${why}installing ${version}`);
-    const wanted = { ...request, source: "release", version } as const;
+  for await (const { request: wanted, listed } of candidatesFor(need, settings, deps, newcomer)) {
+    if (listed === undefined) {
+      await installEngine(wanted, settings, deps);
+      return true;
+    }
+    const why = need.kind === "newer" ? `The system's package has the old engine ${need.old}; ` : "";
+    deps.log.info(`${why}installing ${listed.version}`);
     try {
-      await installEngine({ ...wanted, releaseUrl }, settings, deps).catch((error: unknown) => {
-        // A mirror may have the list alone: then the archive is the engine's own, with the hash of the list.
-        if (releaseUrl === undefined || !(error instanceof AppError)) throw error;
-        return installEngine({ ...wanted, sha256 }, settings, deps);
-      });
+      await installListed(wanted, listed.sha256, settings, deps);
       return true;
     } catch (error) {
-      passOver(releaseUrl, error, deps.log);
+      passOver(wanted.releaseUrl, error, deps.log);
     }
   }
   return false;
 }
 
-/** Another list may help. */
+/** A control plane may serve the list alone: then the archive comes from the engine's publisher, with the hash of the list. */
+async function installListed(
+  wanted: EngineRequest,
+  sha256: string,
+  settings: ProvidingSettings,
+  deps: Deps,
+): Promise<void> {
+  try {
+    await installEngine(wanted, settings, deps);
+  } catch (error) {
+    if (wanted.releaseUrl === undefined || !(error instanceof AppError)) throw error;
+    await installEngine({ ...wanted, releaseUrl: undefined, sha256 }, settings, deps);
+  }
+}
+
+/** Logs why a list or its engine cannot be used: another candidate may do. Throws what is a defect. */
 function passOver(from: string | undefined, error: unknown, log: Log | undefined): undefined {
   if (!(error instanceof AppError)) throw error;
   log?.debug("No newer engine can be installed", { from, reason: error.message });

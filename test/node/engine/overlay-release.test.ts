@@ -11,7 +11,6 @@ import {
   readlinkSync,
   rmSync,
   statSync,
-  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
@@ -24,13 +23,6 @@ import {
   planRollBack,
   rollBackEngine,
 } from "../../../src/node/engine/overlay-install.ts";
-import { makeGate } from "../../../src/daemon/gate.ts";
-import { readSyncState, writeSyncState } from "../../../src/node/files/generations.ts";
-import { can } from "../../../src/engine/features.ts";
-import { planMissing } from "../../../src/node/demo/demo.ts";
-import { planProvision, provideEngine, type Newcomer } from "../../../src/node/enroll/provide-engine.ts";
-import type { Step } from "../../../src/base/plan.ts";
-import { engineVersion } from "../../../src/node/engine/engine.ts";
 import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
 import { writeSeenSequence } from "../../../src/node/files/update-marker.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
@@ -38,12 +30,7 @@ import { archiveName } from "../../../src/platform/engine-archive.ts";
 import { findPackageManager } from "../../../src/platform/packages.ts";
 import { trustingControlPlanes } from "../../../src/node/files/pinned-authorities.ts";
 import { realSystem, type System } from "../../../src/base/system.ts";
-import { sha256 } from "../../../src/release/download.ts";
-import { packEngine } from "../../support/engine-channel.ts";
-import { engines } from "../../support/engines.ts";
 import { signatureName } from "../../../src/release/manifest.ts";
-import { emptyMachine } from "../../support/machine.ts";
-import { makeNodeWorld } from "../../support/node.ts";
 import { makeRelease, makeReleaseKey } from "../../support/releases.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -337,180 +324,3 @@ test.skipIf(!existsSync("/usr/bin/nebula"))(
     expect(await rollBackEngine(places, deps)).toMatchObject({ to: "1.13.0" });
   },
 );
-
-describe("an old engine of the system's package", () => {
-  const packaged = "/usr/bin/nebula";
-  const [newest] = engines.filter(({ version }) => can(version, "offloads"));
-  const isOld = existsSync(packaged) && process.getuid?.() === 0 && newest !== undefined;
-
-  const settings = () => ({
-    configRoot: join(directory.path, "root"),
-    overlayBinary: join(directory.path, "overlay"),
-    overlayBinaryGiven: false,
-    stateDb,
-    socketPath: "",
-    pipeName: "",
-    autostart: true,
-  });
-
-  /** The log of `agent up` on this machine. */
-  async function provide(answer: (url: string) => Promise<Response>, newcomer?: Newcomer) {
-    const said: string[] = [];
-    const note = (message: string) => void said.push(message);
-    const system = installed({ ...realSystem(), fetch: answer });
-    const log = { debug: () => undefined, info: note, warn: note, error: note };
-    mkdirSync(settings().configRoot, { recursive: true });
-    await provideEngine(settings(), { system, log }, newcomer);
-    return { said: said.join("\n"), path: settings().overlayBinary };
-  }
-
-  /** A release with the newest engine; its list, and the archive. */
-  async function publish() {
-    if (newest === undefined) throw new Error("No engine with offloads");
-    const packed = packEngine(directory.path, newest);
-    const release = join(directory.path, "release");
-    const file = archiveName(realSystem());
-    const engine = { version: newest.version, file, sha256: sha256(packed) };
-    await makeRelease(release, { version: "0.2.0", executables: {}, engines: [engine] }, key);
-    const list = (url: string) =>
-      new Response(readFileSync(join(release, url.slice(url.lastIndexOf("/") + 1))));
-    return { version: newest.version, file, list, archive: () => new Response(Buffer.from(packed)) };
-  }
-
-  test.if(isOld)(
-    "is replaced by the newest one of the signed list, before the first organization",
-    async () => {
-      const { version, list, archive } = await publish();
-      const { said, path } = await provide(async (url) => (url.startsWith(ours) ? list(url) : archive()));
-      expect(said).toContain(`installing ${version}`);
-      expect(await engineVersion(path, realSystem())).toBe(version);
-      expect(await planProvision(settings(), installed(realSystem()))).toEqual([]);
-    },
-  );
-
-  test.if(isOld)(
-    "is replaced from what the control plane serves, with the archive or without, where the own list is away",
-    async () => {
-      const { version, file, list, archive } = await publish();
-      for (const hasArchive of [true, false]) {
-        rmSync(settings().overlayBinary, { force: true });
-        const asked: string[] = [];
-        const { said, path } = await provide(
-          async (url) => {
-            asked.push(url);
-            const isTheirs = url.startsWith("https://control.example/releases/");
-            if (!url.endsWith(file)) return isTheirs ? list(url) : away();
-            return isTheirs && !hasArchive ? new Response("", { status: 404 }) : archive();
-          },
-          { slug: "acme", apiBase: "https://control.example/" },
-        );
-        expect(said).toContain(`installing ${version}`);
-        expect(await engineVersion(path, realSystem())).toBe(version);
-        const theirs = `https://control.example/releases/${file}`;
-        expect(asked.filter((url) => url.endsWith(file))[0]).toBe(theirs);
-        expect(asked.at(-1) === theirs).toBe(hasArchive);
-      }
-    },
-  );
-
-  test.if(isOld)("stays with a list of the control plane that another key has signed", async () => {
-    const { list, archive, file } = await publish();
-    const forged = async (url: string) =>
-      url.endsWith("minisig")
-        ? new Response("untrusted comment: x\nAAAA\n")
-        : url.endsWith(file)
-          ? archive()
-          : list(url);
-    const { path } = await provide(
-      async (url) => (url.startsWith("https://control.example/") ? forged(url) : away()),
-      { slug: "acme", apiBase: "https://control.example/" },
-    );
-    expect(existsSync(path)).toBe(false);
-  });
-
-  test.if(isOld)("stays while another organization runs with it, also for `doctor --fix`", async () => {
-    const { list, archive } = await publish();
-    const other = join(settings().configRoot, "other");
-    mkdirSync(other, { recursive: true });
-    writeFileSync(join(other, "node-config.json"), JSON.stringify({ schema: 1, mode: "server" }));
-    for (const newcomer of [{ slug: "acme" }, undefined]) {
-      const { path } = await provide(async (url) => (url.startsWith(ours) ? list(url) : archive()), newcomer);
-      expect(existsSync(path)).toBe(false);
-      expect(await planProvision(settings(), installed(realSystem()), newcomer)).toEqual([]);
-    }
-  });
-
-  test.if(isOld)(
-    "does not start in the place of a newer one whose file is gone, in desktop mode either",
-    async () => {
-      await using world = await makeNodeWorld();
-      const organization = await world.register();
-      const system = { ...installed(realSystem()), machineState: async () => emptyMachine };
-      const version = await engineVersion(packaged, system);
-      const gate = makeGate({ ...settings(), configRoot: join(organization.directory, "..") }, system, {
-        debug() {},
-      });
-      const check = () => gate.check(organization, "beside others");
-      const refused = () =>
-        check().then(
-          () => undefined,
-          (error: unknown) => (error instanceof AppError ? error : undefined),
-        );
-      const ranBefore = (engine: string) => {
-        const state = readSyncState(organization.directory);
-        const plane = {
-          engine,
-          kernel: "6.1",
-          tun: off,
-          udp: off,
-          since: 0,
-          former: { tun: false, udp: false },
-        };
-        writeSyncState(organization.directory, { ...(state ?? expect.unreachable()), data_plane: plane });
-      };
-      const off = { on: false, by: "default" as const };
-      ranBefore(version);
-      expect((await refused())?.code).not.toBe("engine_missing");
-      ranBefore("99.0.0");
-      expect(await refused()).toMatchObject({
-        code: "engine_missing",
-        message: `The engine ${settings().overlayBinary} (99.0.0) is gone, and that of the system's package, ${packaged}, is the older ${version}`,
-        details: { hint: expect.stringContaining("agent overlay install --source package") },
-      });
-      // An administrator's word: the older one is in its place then.
-      symlinkSync(packaged, settings().overlayBinary);
-      expect((await refused())?.code).not.toBe("engine_missing");
-    },
-  );
-
-  test.if(isOld)("is listed by --dry-run, and by the demo with --yes", async () => {
-    mkdirSync(settings().configRoot, { recursive: true });
-    const { list } = await publish();
-    const system = installed({ ...realSystem(), fetch: async (url) => list(url) });
-    const lists = ["manifest.json", signatureName].map((name) => ({
-      step: "request" as const,
-      method: "GET",
-      url: ours + name,
-    }));
-    const plan = await planProvision(settings(), system, { slug: "acme" });
-    expect(plan.slice(0, 2)).toEqual(lists);
-    const isArchive = ({ step, ...more }: Step) =>
-      step === "request" && "url" in more && more.url.endsWith(archiveName(system));
-    expect(plan.filter(isArchive)).toHaveLength(1);
-    expect(plan.at(-1)).toMatchObject({ step: "file", path: settings().overlayBinary, change: "created" });
-    expect(await planMissing(settings(), true, system)).toEqual(expect.arrayContaining(plan));
-    expect((await planMissing(settings(), false, system)).some(isArchive)).toBe(false);
-    // Without an answer it stays, and only the question is planned.
-    expect(await planProvision(settings(), installed({ ...realSystem(), fetch: away }))).toEqual(lists);
-  });
-
-  test.if(isOld)(
-    "stays where no list can be read, and what it costs is said with the line to type",
-    async () => {
-      const { said, path } = await provide(away);
-      expect(existsSync(path)).toBe(false);
-      expect(said).toContain("a tenth of the throughput");
-      expect(said).toContain("agent overlay update");
-    },
-  );
-});
