@@ -423,6 +423,15 @@ describe("files", () => {
     ]);
   });
 
+  test("few edit the policy without its tests: aliases, descriptions of groups, routes and relays", () => {
+    const editing = files.filter((file) => /\beditWithoutTests\(/.test(text(file)));
+    expect(editing.filter((file) => file !== "server/policy/edit-policy.ts")).toEqual([
+      "server/names/aliases.ts",
+      "server/nodes/nodes.ts",
+      "server/policy/groups.ts",
+    ]);
+  });
+
   test("are named in kebab-case, and no folder is a drawer", () => {
     expect(files.filter((file) => !/^([a-z0-9-]+\/)*[a-z0-9-]+(\.d)?\.tsx?$/.test(file))).toEqual([]);
     expect(files.filter((file) => /(^|\/)(utils?|lib|common|helpers?|misc)(\/|\.tsx?$)/.test(file))).toEqual(

@@ -12,7 +12,7 @@ import type { Reader, Transaction } from "../store/database.ts";
 import { nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { places, queryAll } from "../store/table.ts";
-import { asEdit, changeNode, type NodeChange } from "./nodes.ts";
+import { asEdit, changeNode, type UngroupedChange } from "./nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 
 type Org = { id: number; slug: string };
@@ -84,7 +84,7 @@ async function changeRouters(
   org: Org,
   { network, via }: Wanted,
   actor: Actor,
-  change: (node: NodeRecord) => NodeChange,
+  change: (node: NodeRecord) => UngroupedChange,
 ): Promise<void> {
   const { db, system } = services;
   await db.writeFor({ org: org.id }, async (tx) => {

@@ -9,7 +9,7 @@ import { AppError } from "../../base/errors.ts";
 import type { RouteOptions } from "../../protocol/routing/advertised.ts";
 import type { Node } from "../../protocol/node.ts";
 import { record, type Actor, type AuditEvent } from "../audit/record.ts";
-import { editPolicy, editReach, type Testing } from "../policy/edit-policy.ts";
+import { editWithoutTests, editReach, type Testing } from "../policy/edit-policy.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import {
   issueOverlay,
@@ -171,9 +171,10 @@ export async function patchNode(
   const { db, system, testing } = services;
   const change = (tx: Transaction) => changeAndRecord(tx, services, org, id, patch, actor);
   const now = system.now();
+  const { groups, ...ungrouped } = patch;
   const changing =
-    patch.groups === undefined
-      ? db.writeFor({ org: org.id }, (tx) => asEdit(tx, org.id, now, [patch], () => change(tx)))
+    groups === undefined
+      ? db.writeFor({ org: org.id }, (tx) => asEdit(tx, org.id, now, [ungrouped], () => change(tx)))
       : editReach({ db, orgId: org.id, now, testing }, change);
   const { node, beside } = await changing.catch((error: unknown) => {
     throw taken(error, patch);
@@ -201,19 +202,19 @@ export async function changeAndRecord(
   return { node, beside };
 }
 
-/** Groups, routes and relays are parts of the policy: changes of these are an edit of it, others are not. */
+/** A change of groups changes which nodes reach each other: it goes through editReach, so it is none of these. */
+type UngroupedPatch = NodePatch & { groups?: never };
+
+/** Routes and relays are parts of the policy: changes of these are an edit of it, others are not. */
 export function asEdit<T>(
   tx: Transaction,
   orgId: number,
   now: number,
-  patches: readonly NodePatch[],
+  patches: readonly UngroupedPatch[],
   change: () => Promise<T>,
 ): Promise<T> {
-  const isPolicy = patches.some(
-    ({ groups, subnets, is_relay }) =>
-      groups !== undefined || subnets !== undefined || is_relay !== undefined,
-  );
-  return isPolicy ? editPolicy(tx, orgId, now, change) : change();
+  const isPolicy = patches.some(({ subnets, is_relay }) => subnets !== undefined || is_relay !== undefined);
+  return isPolicy ? editWithoutTests(tx, orgId, now, change) : change();
 }
 
 /** "any" is no group. */
@@ -237,6 +238,7 @@ type Changing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
 
 /** Beside the settings of the API: options of its subnets as routes. */
 export type NodeChange = NodePatch & { routeOptions?: RouteOptions };
+export type UngroupedChange = UngroupedPatch & Pick<NodeChange, "routeOptions">;
 
 /** Changes the node in the transaction. Returns the events, for the caller to record. */
 export async function changeNode(

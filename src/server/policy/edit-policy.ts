@@ -1,5 +1,5 @@
-// Every manual edit of a policy goes through editPolicy, or through editReach if it changes which nodes reach each
-// other. Both refuse an edit while an applied file waits for its confirmation; editReach also refuses one that makes
+// Every manual edit of a policy goes through editReach if it changes which nodes reach each other (rules, groups of nodes),
+// else through editWithoutTests. Both refuse an edit while an applied file waits for its confirmation; editReach also refuses one that makes
 // a test of the policy fail.
 
 import * as v from "valibot";
@@ -22,8 +22,11 @@ import { readRules } from "./stored-rules.ts";
 export const storedTests = (row: Pick<PolicyRow, "tests"> | undefined): PolicyTest[] =>
   v.parse(v.array(PolicyTest), row?.tests ?? []);
 
-/** Runs an edit of names, descriptions, routes or relays in its transaction. Throws policy_unconfirmed or policy_by_file. */
-export async function editPolicy<T>(
+/**
+ * Runs an edit of names, descriptions, routes or relays in its transaction. It runs no test of the policy, so its callers
+ * are listed in test/architecture.test.ts. Throws policy_unconfirmed or policy_by_file.
+ */
+export async function editWithoutTests<T>(
   tx: Transaction,
   orgId: number,
   now: number,
@@ -76,21 +79,31 @@ export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => 
   });
 }
 
-/** Rolls a transaction back. */
-class HasTests extends Error {}
-
 /** Undefined if the organization has tests: they must run first. */
-async function writeUntested<T>(
-  { db, orgId, now }: Editing,
+function writeUntested<T>(
+  editing: Editing,
   edit: (tx: Transaction) => Promise<T>,
 ): Promise<{ result: T } | undefined> {
+  return writeOrRollBack<{ result: T }, undefined>(editing, async (tx, rollBack) => {
+    if (storedTests(await begin(tx, editing.orgId, editing.now)).length > 0) return rollBack(undefined);
+    return { result: await edit(tx) };
+  });
+}
+
+/** Runs `work` in a transaction. `rollBack` ends it, changes nothing, and makes its argument the result. */
+async function writeOrRollBack<T, U>(
+  { db, orgId }: Editing,
+  work: (tx: Transaction, rollBack: (result: U) => never) => Promise<T>,
+): Promise<T | U> {
+  let rolledBack: { by: Error; result: U } | undefined;
+  const rollBack = (result: U): never => {
+    rolledBack = { by: new Error("rolled back"), result };
+    throw rolledBack.by;
+  };
   try {
-    return await db.writeFor({ org: orgId }, async (tx) => {
-      if (storedTests(await begin(tx, orgId, now)).length > 0) throw new HasTests("rolled back");
-      return { result: await edit(tx) };
-    });
+    return await db.writeFor({ org: orgId }, (tx) => work(tx, rollBack));
   } catch (error) {
-    if (error instanceof HasTests) return undefined;
+    if (rolledBack !== undefined && error === rolledBack.by) return rolledBack.result;
     throw error;
   }
 }
@@ -103,37 +116,22 @@ function write<T>(
 ): Promise<{ result: T } | undefined> {
   return db.writeFor({ org: orgId }, async (tx) => {
     if ((await stateStamp(tx, orgId)) !== stamp) return undefined;
-    return { result: await editPolicy(tx, orgId, now, () => edit(tx)) };
+    await begin(tx, orgId, now);
+    return { result: await edit(tx) };
   });
 }
 
 type Tried = { stamp: string; tests: PolicyTest[]; before: Tested; after: Tested };
 
-/** Rolls a transaction back. */
-class TriedOut extends Error {
-  readonly tried: Tried;
-  constructor(tried: Tried) {
-    super("rolled back");
-    this.tried = tried;
-  }
-}
-
-async function tryOut(
-  { db, orgId, now }: Editing,
-  edit: (tx: Transaction) => Promise<unknown>,
-): Promise<Tried> {
-  try {
-    return await db.writeFor({ org: orgId }, async (tx): Promise<never> => {
-      const stamp = await stateStamp(tx, orgId);
-      const row = await begin(tx, orgId, now);
-      const before = await stateIn(tx, orgId);
-      await edit(tx);
-      throw new TriedOut({ stamp, tests: storedTests(row), before, after: await stateIn(tx, orgId) });
-    });
-  } catch (error) {
-    if (error instanceof TriedOut) return error.tried;
-    throw error;
-  }
+function tryOut(editing: Editing, edit: (tx: Transaction) => Promise<unknown>): Promise<Tried> {
+  const { orgId, now } = editing;
+  return writeOrRollBack<never, Tried>(editing, async (tx, rollBack) => {
+    const stamp = await stateStamp(tx, orgId);
+    const row = await begin(tx, orgId, now);
+    const before = await stateIn(tx, orgId);
+    await edit(tx);
+    return rollBack({ stamp, tests: storedTests(row), before, after: await stateIn(tx, orgId) });
+  });
 }
 
 async function stateIn(tx: Pick<Reader, "all">, orgId: number): Promise<Tested> {

@@ -4,7 +4,7 @@
 import type { Group, GroupRequest } from "../../api/groups.ts";
 import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { editPolicy } from "./edit-policy.ts";
+import { editWithoutTests } from "./edit-policy.ts";
 import { reservedSentence } from "./firewall.ts";
 import { isReservedGroup } from "../../api/values.ts";
 import type { OrganizationAccess } from "../http/route.ts";
@@ -117,7 +117,7 @@ export async function useOfGroup(
 }
 
 function edit<T>({ db, system }: Store, { id }: Org, change: (tx: Transaction) => Promise<T>): Promise<T> {
-  return db.writeFor({ org: id }, (tx) => editPolicy(tx, id, system.now(), () => change(tx)));
+  return db.writeFor({ org: id }, (tx) => editWithoutTests(tx, id, system.now(), () => change(tx)));
 }
 
 /** Throws conflict for a group in use: without it, other nodes could reach each other than now. */
