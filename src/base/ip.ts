@@ -203,6 +203,11 @@ export function addressOf(network: Network, host: number): string {
   return formatAddress({ family: network.family, value: network.value + BigInt(host) });
 }
 
+/** The address of a node with this host number in another network of its organization; undefined if that one is too small. */
+export function addressInOther(network: Network, host: number): string | undefined {
+  return host > lastHost(network) ? undefined : addressOf(network, host);
+}
+
 export function bits(family: 4 | 6): number {
   return family === 4 ? 32 : 128;
 }

@@ -111,7 +111,7 @@ export class OrganizationHealth {
     this.lostLarge = this.#largePackets.lost;
   }
 
-  /** Called when a user asks for the state: what was measured rarely is measured soon. */
+  /** Callers call this when a user asks for the state: rare measurements are then made soon. */
   attend(): void {
     this.#largePackets.attend();
   }
@@ -141,7 +141,7 @@ export class OrganizationHealth {
     this.prober.close();
   }
 
-  /** Refreshes now: the engine started or ended. */
+  /** Refreshes now. Callers call this when the engine started or ended. */
   wake(): void {
     this.#nextRefreshAt = 0;
     this.prober.hurry(this.#inventory.present?.facts.lighthouses ?? []);
@@ -167,7 +167,7 @@ export class OrganizationHealth {
     untilChanged: (signal: AbortSignal): Promise<void> => this.#announcement(signal),
   };
 
-  /** An answer that waited while the machine slept is old: two in a row count. */
+  /** Two answers in a row count: one answer may be old, because it waited while the machine slept. */
   #compareClocks(theirs: number, at: number): void {
     const ms = this.#deps.system.now() - theirs;
     const areFar = [ms, this.#lastAheadMs].every((each) => Math.abs(each) >= clocksMayDifferMs);
@@ -304,8 +304,8 @@ export class OrganizationHealth {
   }
 
   /**
-   * The silence of a peer says nothing once it is gone, and once it made a tunnel after its last answer that the engine
-   * keeps: then it refuses ICMP. The tunnel must be on the path of its handshake, since packets of the peer can move it
+   * The silence of a peer says nothing once the peer is gone, and once it made a tunnel after its last answer that the engine
+   * keeps: then the peer refuses ICMP. The tunnel must be on the path of its handshake, since packets of the peer can move it
    * to a path that loses ours.
    */
   #judgeSilence(): void {

@@ -1,7 +1,7 @@
-// Whether packets pass to the peers of an organization in both ways, by echoes: small ones, and such that fill the tunnel. An
-// answer proves both directions. Idle nodes are probed alike: that is the traffic which a ring needs.
+// Sends echoes to the peers of an organization, small ones and such that fill the tunnel, to see whether packets pass. An
+// answer proves both directions. Idle nodes are probed, too: an update in rings needs that traffic.
 
-import { addressOf, hostOf, lastHost, parseAddress, parseNetwork } from "../../base/ip.ts";
+import { addressInOther, hostOf, parseAddress, parseNetwork } from "../../base/ip.ts";
 import type { EchoSocket, OpenEcho } from "../../platform/network/echo-socket.ts";
 import type { System } from "../../base/system.ts";
 
@@ -25,8 +25,8 @@ export function addressesOf(peer: string, networks: readonly string[]): string[]
     .map((network) => address && hostOf(network, address))
     .find((each) => each !== undefined);
   if (host === undefined) return [peer];
-  const others = parsed.filter((each) => each.family !== address?.family && host <= lastHost(each));
-  return [peer, ...others.map((network) => addressOf(network, host))];
+  const others = parsed.filter((each) => each.family !== address?.family);
+  return [peer, ...others.flatMap((network) => addressInOther(network, host) ?? [])];
 }
 
 export function probesOf(addresses: readonly string[], mtu: number): Probe[] {
@@ -78,10 +78,10 @@ export type Verdict = { probe: string; reason: string } | undefined;
 export const lostRounds = 4;
 /** A node with more than this share of additional losses does not carry traffic as before. */
 const mostRisenLoss = 0.2;
-/** Rounds that show a loss: a watch of a minute has them. */
+/** So many rounds show a loss. A watch of a minute has them. */
 const lossRounds = 12;
 
-/** What does not answer now, of what answered before. */
+/** Returns the probes that were answered before, and are not answered now. */
 export function lostProbes(before: readonly ProbeKey[], rounds: readonly Round[]): ProbeKey[] {
   const last = rounds.slice(-lostRounds);
   if (last.length < lostRounds) return [];

@@ -25,7 +25,7 @@ const symbols = {
 /** Undefined without permission. */
 export function openRawUdp(): RawUdp | undefined {
   if (process.platform !== "linux") return undefined;
-  const c = openLibrary();
+  const c = clib();
   const sockets = [inet, inet6]
     .map((family) => ({ family, fd: c?.socket(family, raw | nonBlocking, udp) ?? -1 }))
     .filter(({ fd }) => fd >= 0);
@@ -58,7 +58,7 @@ export function openRawUdp(): RawUdp | undefined {
 export function sendFromPort(from: number, to: { host: string; port: number }, payload: Uint8Array): boolean {
   const address = parseAddress(to.host);
   if (process.platform !== "linux" || address?.family !== 4) return false;
-  const c = openLibrary();
+  const c = clib();
   const fd = c?.socket(inet, raw, udp) ?? -1;
   if (c === undefined || fd < 0) return false;
   try {
@@ -75,6 +75,10 @@ export function sendFromPort(from: number, to: { host: string; port: number }, p
     closeSync(fd);
   }
 }
+
+/** Opened once for all datagrams. */
+let library: ReturnType<typeof openLibrary>;
+const clib = () => (library ??= openLibrary());
 
 function openLibrary() {
   const musl = process.arch === "arm64" ? "libc.musl-aarch64.so.1" : "libc.musl-x86_64.so.1";

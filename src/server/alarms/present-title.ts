@@ -10,25 +10,42 @@ import { certificateTitle } from "./other-causes.ts";
 
 export const namedNode = nodes.pick("id", "name");
 
-export async function namesOfNodes(db: Reader, keys: readonly string[]): Promise<string[]> {
-  const names: string[] = [];
-  await inParts(keys.map(Number), async (ids) => {
-    const sql = `SELECT ${namedNode.select()} FROM nodes WHERE id IN (${places(ids, 1)}) ORDER BY id`;
-    names.push(...(await queryAll(db, namedNode, sql, ids)).map(({ name }) => name));
+type Names = ReadonlyMap<string, string>;
+
+async function readNames(db: Pick<Reader, "all">, keys: readonly string[]): Promise<Names> {
+  const names = new Map<string, string>();
+  await inParts([...new Set(keys)].map(Number), async (ids) => {
+    const sql = `SELECT ${namedNode.select()} FROM nodes WHERE id IN (${places(ids, 1)})`;
+    for (const { id, name } of await queryAll(db, namedNode, sql, ids)) names.set(String(id), name);
   });
   return names;
+}
+
+/** In the order of their ids. */
+const namesIn = (names: Names, keys: readonly string[]): string[] =>
+  keys.toSorted((a, b) => Number(a) - Number(b)).flatMap((key) => names.get(key) ?? []);
+
+export async function namesOfNodes(db: Pick<Reader, "all">, keys: readonly string[]): Promise<string[]> {
+  return namesIn(await readNames(db, keys), keys);
 }
 
 export const titleOf = (kind: string, names: readonly string[], others: number): string =>
   isAwayKind(kind) ? awayTitle(kind, names, others) : certificateTitle(names);
 
-/** The sentence of a path names its peers, which may have changed without its end: it stays. */
-export async function presentTitle(
-  db: Reader,
-  { kind, heads, rest, title, endedAt }: AlarmRow,
-): Promise<string> {
-  if (endedAt !== null || (!isAwayKind(kind) && kind !== "certificate")) return title;
-  const [named, more] = [heads.slice(0, maxNamed), heads.slice(maxNamed)];
-  const names = await namesOfNodes(db, named);
-  return names.length < named.length ? title : titleOf(kind, [...names, ...more], rest.length);
+/** The nodes that the present title of an alarm names. The sentence of a path names its peers, which may have changed: it stays. */
+const namedBy = ({ kind, heads, endedAt }: AlarmRow): string[] =>
+  endedAt !== null || (!isAwayKind(kind) && kind !== "certificate") ? [] : heads.slice(0, maxNamed);
+
+/** How the title of each alarm reads now. The names of all are one query. */
+export async function readTitles(
+  db: Pick<Reader, "all">,
+  rows: readonly AlarmRow[],
+): Promise<(row: AlarmRow) => string> {
+  const all = await readNames(db, rows.flatMap(namedBy));
+  return (row) => {
+    const named = namedBy(row);
+    const names = namesIn(all, named);
+    if (named.length === 0 || names.length < named.length) return row.title;
+    return titleOf(row.kind, [...names, ...row.heads.slice(maxNamed)], row.rest.length);
+  };
 }

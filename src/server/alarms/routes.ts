@@ -6,12 +6,11 @@ import { formatTime } from "../../base/quantities.ts";
 import { actorOf, record } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
-import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { alarms, webhooks, type AlarmRow } from "../store/tables/webhooks.ts";
 import { requireRole } from "../users/late-rights.ts";
 import { isSubscribed } from "../webhooks/outbox.ts";
-import { presentTitle } from "./present-title.ts";
+import { readTitles } from "./present-title.ts";
 
 const maxListed = 100;
 const listed = `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1
@@ -20,13 +19,15 @@ const listed = `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1
 export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsApi> => ({
   list: async ({ org }) => {
     const found = await queryAll(db, alarms, listed, [org.id]);
-    return { body: await Promise.all(found.map((each) => showAlarm(db, each))) };
+    const titleNow = await readTitles(db, found);
+    return { body: found.map((each) => showAlarm(each, titleNow(each))) };
   },
   async retrieve(call) {
     const found = await alarms.find(db, { id: call.id(), orgId: call.org.id });
     if (found === undefined)
       throw new AppError("not_found", "There is no such alarm. They are kept for 90 days after their end.");
-    return { body: await showAlarm(db, found) };
+    const titleNow = await readTitles(db, [found]);
+    return { body: showAlarm(found, titleNow(found)) };
   },
   async test(call) {
     const actor = actorOf(call);
@@ -51,13 +52,13 @@ export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsA
   },
 });
 
-async function showAlarm(db: Reader, row: AlarmRow): Promise<Alarm> {
+function showAlarm(row: AlarmRow, title: string): Alarm {
   const { id, kind, text, isUrgent, isFlapping } = row;
   const ofNodes = [...row.heads, ...row.rest].filter((key) => /^\d+$/.test(key)).map(Number);
   return {
     id,
     kind: kind as Alarm["kind"],
-    title: await presentTitle(db, row),
+    title,
     text,
     urgent: isUrgent,
     flapping: isFlapping,

@@ -2,7 +2,15 @@
 // address is found in constant time, among the freed addresses or by a counter.
 
 import { AppError } from "../../base/errors.ts";
-import { addressOf, hostOf, lastHost, parseAddress, parseNetwork, type Network } from "../../base/ip.ts";
+import {
+  addressInOther,
+  addressOf,
+  hostOf,
+  lastHost,
+  parseAddress,
+  parseNetwork,
+  type Network,
+} from "../../base/ip.ts";
 import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
 import { queryNumber, queryOne } from "../store/table.ts";
 import { addresses } from "../store/tables/nodes.ts";
@@ -34,7 +42,7 @@ export async function chooseAddress(
 
 function addressesOf(org: Networks, host: number): NodeAddress {
   const network6 = org.network6 === null ? undefined : networkOf(org.network6);
-  const ip6 = network6 === undefined || host > lastHost(network6) ? null : addressOf(network6, host);
+  const ip6 = network6 === undefined ? null : (addressInOther(network6, host) ?? null);
   return { host, ip: addressOf(networkOf(org.network), host), ip6 };
 }
 

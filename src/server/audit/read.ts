@@ -32,19 +32,22 @@ export function showEvent({ id, at, type, actor, subject, before, after, hash }:
   };
 }
 
-/** A member does not learn the network addresses of other users. Programs have tokens of administrators. */
-export const learnsAddresses = ({ caller, org }: Pick<OrganizationCall, "caller" | "org">): boolean =>
-  caller.kind !== "person" || org.role !== "member" || org.visiting;
+type Reading = Pick<OrganizationCall, "caller" | "org">;
+
+/** The caller, if it is a member, who learns no network address of other users. Programs have tokens of administrators. */
+const memberIn = ({ caller, org }: Reading): number | undefined =>
+  caller.kind === "person" && org.role === "member" && !org.visiting ? caller.userId : undefined;
+export const learnsAddresses = (call: Reading): boolean => memberIn(call) === undefined;
 
 /**
  * The event as this caller may see it. Hashes are left out, too: whoever tries all addresses finds the one that gives the
  * hash.
  */
-export function shownTo(call: Pick<OrganizationCall, "caller" | "org">, event: Event): Event {
-  const { caller } = call;
-  if (learnsAddresses(call) || caller.kind !== "person") return event;
+export function eventShownTo(call: Reading, event: Event): Event {
+  const memberId = memberIn(call);
+  if (memberId === undefined) return event;
   const { actor, before, after } = event;
-  if (actor.kind === "person" && actor.id === caller.userId) return { ...event, hash: "" };
+  if (actor.kind === "person" && actor.id === memberId) return { ...event, hash: "" };
   // The first repeats hashes, the second has e-mail addresses of members.
   const isHidden = event.type === "events.archived" || event.type === "policy.recorded";
   return {

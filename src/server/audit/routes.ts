@@ -5,12 +5,12 @@ import { AppError } from "../../base/errors.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
 import { eventTime } from "./record.ts";
-import { countEvents, listEvents, listEventsBefore, shownTo } from "./read.ts";
+import { countEvents, listEvents, listEventsBefore, eventShownTo } from "./read.ts";
 
 export const eventHandlers = (services: Services): Handlers<typeof eventsApi> => ({
   async list(call, input) {
     const { body, ...more } = await page(services, call.org.id, call.path, input);
-    return { body: body.map((event) => shownTo(call, event)), ...more };
+    return { body: body.map((event) => eventShownTo(call, event)), ...more };
   },
   hours: async ({ org }, { days }) => ({
     body: await countEvents(services.db, org.id, days, services.system.now()),

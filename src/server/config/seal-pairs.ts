@@ -81,7 +81,7 @@ function partiesOf(states: readonly SealedState[]): Party[] {
     anyone,
     ...[...sealed].map((name) => ({ label: name, name })),
     ...behind.values(),
-    // Each stands for several nodes, which reach each other.
+    // Each of these parties stands for several nodes, which reach each other.
     ...unprivileged.flatMap((party) => ("name" in party ? [party] : [party, party])),
   ];
 }
@@ -102,7 +102,7 @@ type Side = SealedRule["peer"];
 type Wanted = { as: "peer" | "target"; side: Side; owner?: string };
 type Compared = { rules: Rule[]; members: Member[] };
 
-/** Its engine is its own: it lets all out, and in. */
+/** The group of `anyone`, whose engine lets all packets out and in. */
 const unbound = "unbound";
 
 function* comparable(
@@ -178,14 +178,14 @@ function matcher(state: SealedState | undefined): (party: Party) => Matching {
   const byServer = (party: Party): Matching["matches"] => {
     const has = (group: string) => (party.isAnyone === true ? !privileged.has(group) : party.group === group);
     return ({ as, side, owner }) => {
-      // Others cannot rely on what its own machine lets in.
+      // Other nodes cannot rely on what the machine of `anyone` lets in.
       if (party.isAnyone === true && as === "target") return false;
       if (owner !== undefined && !has(owner)) return false;
       if ("any" in side) return true;
       if ("group" in side) return has(side.group);
       if ("node" in side)
         return party.isAnyone === true ? !isSealedName(side.node) : party.name === side.node;
-      // It may have any address.
+      // A node that is not sealed may have any address.
       const network = parseNetwork(side.cidr);
       return (
         party.isAnyone === true ||

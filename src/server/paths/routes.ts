@@ -17,14 +17,14 @@ import { listRelays } from "./relay-list.ts";
 
 type Access = Pick<OrganizationCall, "caller" | "org">;
 
-const shownTo = ({ system, changes, reports }: Services, call: Access) => ({
+const pathsShownTo = ({ system, changes, reports }: Services, call: Access) => ({
   ownerId: ownerOf(call),
   isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes),
 });
 
 export const pathHandlers = (services: Services): Handlers<typeof pathsApi> => {
   const { db, system, publicUrl, groupPaths } = services;
-  const shown = (call: Access) => shownTo(services, call);
+  const shown = (call: Access) => pathsShownTo(services, call);
   return {
     list: async (call, input) =>
       listReply(call, publicUrl, await listPaths(db, call.org.id, input, shown(call))),
@@ -52,7 +52,7 @@ export const attentionHandlers = (services: Services): Handlers<typeof attention
     const [trouble, broken_paths, failing_tests, view] = await Promise.all([
       nodeTrouble(services, call.org.id),
       brokenByNode(services.db, call.org.id, {
-        ...shownTo(services, call),
+        ...pathsShownTo(services, call),
         seenAfter: services.system.now() - onlineMs,
         limit: maxFirst,
       }),

@@ -25,7 +25,6 @@ import {
   candidates,
   firstVersion,
   isTooOld,
-  listDrills,
   maxNamed,
   readSilent,
   showDrill,
@@ -163,7 +162,7 @@ export async function createDrill(
 /** Ends it before its time. Throws conflict if nodes cannot be told, or if it is over. */
 export async function abortDrill({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<Drill> {
   const now = system.now();
-  await db.writeFor({ org: org.id }, async (tx) => {
+  const aborted = await db.writeFor({ org: org.id }, async (tx) => {
     const row = await drills.find(tx, { orgId: org.id, id });
     if (row === undefined) throw new AppError("not_found", "There is no such drill.");
     if (row.endedAt !== null || row.endsAt <= now) throw new AppError("conflict", `Drill ${id} is over.`);
@@ -175,7 +174,8 @@ export async function abortDrill({ db, system }: Store, org: Org, id: number, ac
           hint: `It ends by itself at ${formatTime(row.endsAt)}.`,
         },
       );
-    await drills.update(tx, { id }, { endsAt: now, abortedAt: now });
+    const change = { endsAt: now, abortedAt: now };
+    await drills.update(tx, { id }, change);
     const subject = `drill/${id}`;
     await record(tx, {
       orgId: org.id,
@@ -186,10 +186,9 @@ export async function abortDrill({ db, system }: Store, org: Org, id: number, ac
       after: { kind: row.kind },
     });
     await tx.notify("drill", String(org.id));
+    return { ...row, ...change };
   });
-  const [shown] = await listDrills({ db, system }, org, { id });
-  if (shown === undefined) throw new AppError("not_found", "There is no such drill.");
-  return shown;
+  return showDrill(db, aborted, now);
 }
 
 /** Throws conflict. Each node counts too, whatever its control plane says. */

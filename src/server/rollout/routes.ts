@@ -19,12 +19,12 @@ export const authorityHandlers = (services: Services): Handlers<typeof authoriti
 });
 
 /** Without the line of an engine's log for members: it names network addresses of peers. */
-const shownTo = <T extends { log: string }>(call: OrganizationCall, each: T): T =>
+const logShownTo = <T extends { log: string }>(call: OrganizationCall, each: T): T =>
   learnsAddresses(call) ? each : { ...each, log: "" };
 /** The same of a page. */
 const pageFor = <T extends { log: string }>(call: OrganizationCall, page: Page<T>): Page<T> => ({
   ...page,
-  items: page.items.map((each) => shownTo(call, each)),
+  items: page.items.map((each) => logShownTo(call, each)),
 });
 
 export const rolloutHandlers = (services: Services): Handlers<typeof rolloutsApi> => {
@@ -37,7 +37,7 @@ export const rolloutHandlers = (services: Services): Handlers<typeof rolloutsApi
       body: await createRollout(services, call.org, input, actorOf(call)),
     }),
     retrieve: async (call) => ({
-      body: shownTo(call, await findRollout(services, call.org, call.id())),
+      body: logShownTo(call, await findRollout(services, call.org, call.id())),
     }),
     nodes: async (call, input) =>
       listReply(call, publicUrl, pageFor(call, await listMembers(db, call.org, call.id(), input))),

@@ -1,7 +1,7 @@
 // Sends one stream its events, and checks repeatedly whether its caller may still have them.
 
 import { defer } from "../../base/defer.ts";
-import { listEvents, shownTo } from "../audit/read.ts";
+import { listEvents, eventShownTo } from "../audit/read.ts";
 import type { Event } from "../../api/events.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { Contact } from "../nodes/contact/reports.ts";
@@ -37,7 +37,7 @@ export async function pump(
     for (const event of events) {
       if (event.id <= last) continue;
       // With the role that the caller has now.
-      if (!send(written(shownTo(call, event)))) return false;
+      if (!send(written(eventShownTo(call, event)))) return false;
       last = event.id;
     }
     return true;

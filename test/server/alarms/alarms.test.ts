@@ -4,7 +4,10 @@ import { beforeEach, describe, expect, test } from "bun:test";
 import type { Organization } from "../../../src/api/organizations.ts";
 import type { Alarm } from "../../../src/api/webhooks.ts";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
+import { readTitles } from "../../../src/server/alarms/present-title.ts";
 import { recordAway } from "../../../src/server/nodes/contact/away.ts";
+import type { Reader } from "../../../src/server/store/database.ts";
+import { alarms as storedAlarms } from "../../../src/server/store/tables/webhooks.ts";
 import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import type { TestServer } from "../../support/server.ts";
@@ -185,6 +188,30 @@ describe("alarms", () => {
     expect(await alarms()).toMatchObject([{ title: "The node db is away", nodes: [db.id] }]);
     expect(await toldDuring(() => live(minute, [lh, gw, web, db]))).toEqual([`Over: ${told}`]);
     expect(await alarms()).toMatchObject([{ title: told }]);
+  });
+
+  test("the names in all open alarms are read with one query, each in its own title", async () => {
+    const row = { orgId: org.id, kind: "node", rest: [], text: "", since: 1, raisedAt: 1 };
+    await server.db.write(async (tx) => {
+      for (const heads of [[web.id], [db.id, web.id], [db.id]])
+        await storedAlarms.insert(tx, { ...row, heads: heads.map(String), title: "As it was told" });
+    });
+    let queries = 0;
+    const counting: Pick<Reader, "all"> = {
+      all: (...asked) => {
+        queries++;
+        return server.db.all(...asked);
+      },
+    };
+    const rows = (await storedAlarms.all(server.db, { orgId: org.id })).toSorted((a, b) => a.id - b.id);
+    const titleNow = await readTitles(counting, rows);
+    const both = [web, db].toSorted((a, b) => a.id - b.id).map(({ name }) => name);
+    expect(rows.map(titleNow)).toEqual([
+      "The node web is away",
+      `2 nodes are away: ${both.join(", ")}`,
+      "The node db is away",
+    ]);
+    expect(queries).toBe(1);
   });
 
   test("a rule that is switched off ends its open alarms", async () => {

@@ -101,7 +101,8 @@ const idArg = {
 
 /** Undefined: the newest one. */
 function numberIn([, given]: readonly string[]): number | undefined {
-  if (given === undefined || isNumber(given)) return given === undefined ? undefined : Number(given);
+  if (given === undefined) return undefined;
+  if (isNumber(given)) return Number(given);
   throw new AppError("usage", `"${given}" is no number of a drill`);
 }
 
