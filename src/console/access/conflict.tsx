@@ -21,7 +21,7 @@ type Props = { draft: Draft; saved: Saved; theirs: Saved };
 type Author = { name: string; at: string };
 
 export function Conflict({ draft, saved, theirs }: Props) {
-  const [choices, choose] = useState<ReadonlyMap<string, Choice>>(new Map());
+  const [choices, setChoices] = useState<ReadonlyMap<string, Choice>>(new Map());
   const mine = draft.rules.value ?? saved.rules;
   const changes = ruleChanges(saved.rules, theirs.rules);
   const { clashes } = mergeRules(saved.rules, mine, theirs.rules);
@@ -61,7 +61,7 @@ export function Conflict({ draft, saved, theirs }: Props) {
             clash={clash}
             author={authorOf(clash.theirs ?? clash.base)}
             choice={choices.get(clashKey(clash))}
-            choose={(choice: Choice) => choose(new Map([...choices, [clashKey(clash), choice]]))}
+            choose={(choice: Choice) => setChoices(new Map([...choices, [clashKey(clash), choice]]))}
           />
         ))}
         {open.length === 0 ? null : <p class="quiet">Choose first, for each rule that was changed twice.</p>}

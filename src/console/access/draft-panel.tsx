@@ -71,7 +71,7 @@ const shortEffect = ({ access }: Plan) =>
 type JustSavedProps = { draft: Draft; done: NonNullable<Draft["done"]["value"]> };
 
 function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedProps) {
-  const [isShown, show] = useState(false);
+  const [isShown, setShown] = useState(false);
   const change = { ...edits, fresh: notIn(tests[0], tests[1]), gone: notIn(tests[1], tests[0]) };
   return (
     <>
@@ -80,7 +80,7 @@ function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedP
         actions={
           <>
             {plan.access.pairs_changed === 0 ? null : (
-              <Button onClick={() => show(true)}>Who gained and lost access</Button>
+              <Button onClick={() => setShown(true)}>Who gained and lost access</Button>
             )}
             <TerminalButton {...terminal} />
             <Button onClick={() => undo(draft, edits, [], tests)}>Undo</Button>
@@ -88,8 +88,8 @@ function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedP
         }
       />
       {isShown ? (
-        <Dialog title="Who gained and lost access" close={() => show(false)}>
-          <Details plan={plan} change={change} close={() => show(false)} />
+        <Dialog title="Who gained and lost access" close={() => setShown(false)}>
+          <Details plan={plan} change={change} close={() => setShown(false)} />
         </Dialog>
       ) : null}
     </>
@@ -413,10 +413,10 @@ function Details({ plan: { access }, change: { added, removed, fresh, gone }, cl
 
 function Pairs({ access }: Pick<Plan, "access">) {
   // Made when it is opened: there may be a thousand.
-  const [isOpen, open] = useState(false);
+  const [isOpen, setOpen] = useState(false);
   const count = useSlices(isOpen ? access.pairs.length : 0, `${isOpen}`, 40);
   const toggle = ({ currentTarget }: Event) =>
-    open(currentTarget instanceof HTMLDetailsElement && currentTarget.open);
+    setOpen(currentTarget instanceof HTMLDetailsElement && currentTarget.open);
   return (
     <details onToggle={toggle}>
       <summary>

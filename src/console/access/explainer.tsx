@@ -155,11 +155,11 @@ type FormProps = {
 function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: FormProps) {
   const id = useId();
   // As it was typed, while it says what the address says.
-  const [typed, type] = useState("");
+  const [typed, setTyped] = useState("");
   const isTyped = trafficText(trafficIn(typed)) === trafficText(traffic);
   const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
   const setTraffic = (event: Event) => {
-    type(valueOf(event));
+    setTyped(valueOf(event));
     const { protocol, port } = trafficIn(valueOf(event));
     setQuery({ protocol: protocol === "any" ? undefined : protocol, port });
   };
@@ -339,17 +339,17 @@ type Found = { question?: string; answer?: Explained; error?: ApiError };
 
 /** Repeated when the rules change. Another question has no answer until its own arrives. */
 function useVerdict(slug: string, body: RuleTest | undefined, saved: Saved): Found {
-  const [found, find] = useState<Found>({});
+  const [found, setFound] = useState<Found>({});
   const question = body && JSON.stringify(body);
   useEffect(() => {
     if (body === undefined || question === undefined) return undefined;
     let isOver = false;
     const timer = setTimeout(() => {
       call(rulesApi.test, { slug }, body).then(
-        (answer) => isOver || find({ question, answer }),
+        (answer) => isOver || setFound({ question, answer }),
         (error: unknown) => {
           if (!(error instanceof ApiError)) throw error;
-          if (!isOver) find({ question, error });
+          if (!isOver) setFound({ question, error });
         },
       );
     }, 200);

@@ -44,9 +44,9 @@ type GroupMatrixProps = { saved: readonly Rule[]; draft: readonly Rule[] | undef
 
 /** In a task of its own: an edit is drawn in the list first. */
 function useLater(value: readonly [saved: readonly Rule[], rules: readonly Rule[]]): typeof value {
-  const [shown, show] = useState(value);
+  const [shown, setShown] = useState(value);
   useEffect(() => {
-    const timer = setTimeout(() => show(value));
+    const timer = setTimeout(() => setShown(value));
     return () => clearTimeout(timer);
   }, [value]);
   return shown;
@@ -56,7 +56,7 @@ function useLater(value: readonly [saved: readonly Rule[], rules: readonly Rule[
 export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
   const [saved, rules] = useLater(useMemo(() => [now.saved, draft ?? now.saved], [now.saved, draft]));
   const { lines, isRead } = useLines(saved, rules);
-  const [chosen, choose] = useState<readonly [Line, Line] | undefined>(undefined);
+  const [chosen, setChosen] = useState<readonly [Line, Line] | undefined>(undefined);
   const shown = useMemo(() => lines.slice(0, maxGroups), [lines]);
   const names = shown.map(({ all }) => all.join()).join("\n");
   const cells = useMemo(
@@ -69,7 +69,7 @@ export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
     [saved, rules, names],
   );
   const changed = draft === undefined ? 0 : cells.flat().filter(isChanged).length;
-  const drawn = useRows(shown, cells, chosen, choose);
+  const drawn = useRows(shown, cells, chosen, setChosen);
   const count = useSlices(shown.length, names, 10);
   const title = draft === undefined ? "Who reaches what" : "Who reaches what, after saving";
   return (

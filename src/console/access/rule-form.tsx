@@ -66,9 +66,9 @@ function missingOf(typed: string, { isRead, groups, nodes }: Named): string | un
 type Props = { rule: Rule | undefined; draft: Draft; close: () => void };
 
 export function RuleForm({ rule, draft, close }: Props) {
-  const [now, set] = useState<Rule>(rule ?? fresh);
+  const [now, setNow] = useState<Rule>(rule ?? fresh);
   // Errors of the ports are shown after sending, not while the user types.
-  const [isChecked, check] = useState(false);
+  const [isChecked, setChecked] = useState(false);
   const nodes = useNodes().data ?? [];
   const sides = useSides(draft.slug);
   const ends = endsOf(now);
@@ -81,7 +81,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   const isForeign = rule !== undefined && (present && contentOf(present)) !== contentOf(rule);
   const submit = (event: Event) => {
     event.preventDefault();
-    check(true);
+    setChecked(true);
     if (
       isLong ||
       missing.length > 0 ||
@@ -101,7 +101,7 @@ export function RuleForm({ rule, draft, close }: Props) {
     <SidePicker
       label={key === "from" ? "From" : "To"}
       word={ends[key]}
-      set={(typed: string) => set(withEnds(now, { ...ends, [key]: typed }))}
+      set={(typed: string) => setNow(withEnds(now, { ...ends, [key]: typed }))}
       sides={sides}
       mayBeNetwork={mayBeNetwork(key)}
       verb={mayBeNetwork(key) ? undefined : key === "to" ? "send to" : "reach"}
@@ -121,7 +121,7 @@ export function RuleForm({ rule, draft, close }: Props) {
           <select
             value={now.direction}
             onChange={(event: Event) =>
-              set(
+              setNow(
                 withEnds({ ...now, direction: valueOf(event) === "outbound" ? "outbound" : "inbound" }, ends),
               )
             }
@@ -133,13 +133,13 @@ export function RuleForm({ rule, draft, close }: Props) {
         {side("to")}
         <TrafficFields
           rule={now}
-          set={(traffic) => set({ ...now, ...traffic })}
+          set={(traffic) => setNow({ ...now, ...traffic })}
           fault={isChecked ? portsFault(now.ports) : undefined}
         />
         <Field label="Description" errors={isLong ? ["Enter at most 255 characters."] : undefined}>
           <input
             value={now.description}
-            onInput={(event: Event) => set({ ...now, description: valueOf(event) })}
+            onInput={(event: Event) => setNow({ ...now, description: valueOf(event) })}
           />
         </Field>
         <SideHelp />

@@ -76,7 +76,7 @@ export const rulesTerminal = (draft: Draft, saved: Saved): Terminal =>
 type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
 
 export function RuleList({ draft, saved, mayEdit }: Props) {
-  const [isWhole, showWhole] = useState(false);
+  const [isWhole, setWhole] = useState(false);
   const rules = shownRules(draft, saved);
   const search = query.value.get("search") ?? "";
   const faults = faultsByRule(rules, draft.error.value?.fields["policy"] ?? []);
@@ -132,7 +132,7 @@ export function RuleList({ draft, saved, mayEdit }: Props) {
       )}
       {shown.length < rows.length ? (
         <footer>
-          <Button onClick={() => showWhole(true)}>Show all {rows.length} rules</Button>
+          <Button onClick={() => setWhole(true)}>Show all {rows.length} rules</Button>
         </footer>
       ) : null}
     </Panel>
@@ -143,13 +143,13 @@ export function RuleList({ draft, saved, mayEdit }: Props) {
  * How many rows are drawn now: `size` more in each task, so that none is long. `of`: another list begins anew.
  */
 export function useSlices(total: number, of: string, size: number): number {
-  const [made, make] = useState({ of, count: size });
+  const [made, setMade] = useState({ of, count: size });
   const count = made.of === of ? made.count : size;
   // One slice ahead: a row that is added is there at once.
   const isWhole = count >= total + size;
   useEffect(() => {
     if (isWhole) return undefined;
-    const timer = setTimeout(() => make({ of, count: count + size }));
+    const timer = setTimeout(() => setMade({ of, count: count + size }));
     return () => clearTimeout(timer);
   }, [of, count, isWhole]);
   return count;

@@ -155,15 +155,15 @@ const fresh: PolicyTest = {
 };
 
 function TestForm({ draft, old, close }: FormProps) {
-  const [test, set] = useState(old ?? fresh);
-  const [isChecked, check] = useState(false);
+  const [test, setTest] = useState(old ?? fresh);
+  const [isChecked, setChecked] = useState(false);
   const sides = useSides(draft.slug);
   const nodes = useNodes().data ?? [];
   const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
   const whole = { ...test, from: word(test.from), to: word(test.to), passes: null };
   const submit = (event: Event) => {
     event.preventDefault();
-    check(true);
+    setChecked(true);
     if (
       [networkFault(whole.from, nodes), networkFault(whole.to, nodes), portsFault(test.ports)].some(Boolean)
     )
@@ -181,7 +181,7 @@ function TestForm({ draft, old, close }: FormProps) {
     <SidePicker
       label={key === "from" ? "From" : "To"}
       word={test[key]}
-      set={(text: string) => set({ ...test, [key]: text })}
+      set={(text: string) => setTest({ ...test, [key]: text })}
       sides={sides}
       mayBeNetwork={false}
       fault={networkFault(whole[key], nodes)}
@@ -201,7 +201,7 @@ function TestForm({ draft, old, close }: FormProps) {
           value={test.expect}
           set={(expect) =>
             // Keep the user's choice.
-            set({
+            setTest({
               ...test,
               expect,
               protocol: old || test.protocol !== presets[test.expect] ? test.protocol : presets[expect],
@@ -212,7 +212,7 @@ function TestForm({ draft, old, close }: FormProps) {
         {side("to")}
         <TrafficFields
           rule={{ ...test, protocol: protocolOf(test.protocol) }}
-          set={(traffic) => set({ ...test, ...traffic })}
+          set={(traffic) => setTest({ ...test, ...traffic })}
           fault={isChecked ? portsFault(test.ports) : undefined}
         />
         <FormEnd cancel={close}>{old === undefined ? "Add to the draft" : "Change in the draft"}</FormEnd>

@@ -22,8 +22,8 @@ const path = apiPath(identitiesApi.list, {});
 export function Identities() {
   const providers = useResource(apiPath(providerSignInApi.list, {}));
   const { data = [], error } = useResource(path);
-  const [linking, link] = useState<Provider | undefined>(undefined);
-  const [unlinking, unlink] = useState<Identity | undefined>(undefined);
+  const [linking, setLinking] = useState<Provider | undefined>(undefined);
+  const [unlinking, setUnlinking] = useState<Identity | undefined>(undefined);
   const choices = providers.data ?? [];
   if (error !== undefined) return <Failure error={error} />;
   if (choices.length === 0 && data.length === 0) return null;
@@ -49,27 +49,27 @@ export function Identities() {
             </>
           }
         >
-          <Button isSmall={true} onClick={() => unlink(each)}>
+          <Button isSmall={true} onClick={() => setUnlinking(each)}>
             Unlink
           </Button>
         </FactRow>
       ))}
       {choices.map((each) => (
         <FactRow key={each.id} title={<bdi>{each.name}</bdi>} help="Signs you in here once it is linked.">
-          <Button isSmall={true} onClick={() => link(each)}>
+          <Button isSmall={true} onClick={() => setLinking(each)}>
             <span>
               Link an identity at <bdi>{each.name}</bdi>
             </span>
           </Button>
         </FactRow>
       ))}
-      {linking === undefined ? null : <Link provider={linking} close={() => link(undefined)} />}
+      {linking === undefined ? null : <Link provider={linking} close={() => setLinking(undefined)} />}
       {unlinking === undefined ? null : (
         <Confirm
           title="Unlink this identity?"
           action="Unlink it"
           effect="It signs you in no longer, browsers that signed in with it are signed out, and you lose the roles and groups that it gave."
-          close={() => unlink(undefined)}
+          close={() => setUnlinking(undefined)}
           sends={request(identitiesApi.unlink, { id: unlinking.id })}
           changes={path}
         />

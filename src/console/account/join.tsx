@@ -14,13 +14,13 @@ import { AskingMachine } from "./asking-machine.tsx";
 export function Join() {
   const request = query.value.get("request") ?? "";
   const [found, setFound] = useState<Enrollment | undefined>(undefined);
-  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const [error, setError] = useState<ApiError | undefined>(undefined);
   const [joined, setJoined] = useState<string | undefined>(undefined);
   useEffect(() => {
     if (request === "") return;
     call(enrollmentsApi.find, {}, { request }).then(setFound, (failure: unknown) => {
       if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
+      setError(failure);
     });
   }, [request]);
   return (

@@ -24,11 +24,11 @@ type Asked = "app" | "passkey" | "codes" | "remove app" | Passkey | undefined;
 const passkeysPath = apiPath(passkeysApi.list, {});
 
 export function SecondFactors() {
-  const [asked, ask] = useState<Asked>(undefined);
+  const [asked, setAsked] = useState<Asked>(undefined);
   const [codes, setCodes] = useState<Codes | undefined>(undefined);
   const own = factors.value;
   if (own === undefined) return null;
-  const close = () => ask(undefined);
+  const close = () => setAsked(undefined);
   /**
    * Read the factors after the user has kept the codes: before, the page of a required factor would close with them.
    */
@@ -52,11 +52,11 @@ export function SecondFactors() {
         >
           <span class="group">
             <State name={own.totp ? "online" : "away"} word={own.totp ? "set up" : "not set up"} />
-            <Button isSmall={true} kind={isFirst ? "tint" : undefined} onClick={() => ask("app")}>
+            <Button isSmall={true} kind={isFirst ? "tint" : undefined} onClick={() => setAsked("app")}>
               {own.totp ? "Move to another phone" : "Set up an app"}
             </Button>
             {own.totp ? (
-              <Button isSmall={true} kind="danger" onClick={() => ask("remove app")}>
+              <Button isSmall={true} kind="danger" onClick={() => setAsked("remove app")}>
                 Remove the app
               </Button>
             ) : null}
@@ -72,13 +72,13 @@ export function SecondFactors() {
               </>
             }
           >
-            <Button isSmall={true} onClick={() => ask("codes")}>
+            <Button isSmall={true} onClick={() => setAsked("codes")}>
               Make new codes
             </Button>
           </FactRow>
         )}
       </Panel>
-      <Passkeys ask={ask} />
+      <Passkeys ask={setAsked} />
       <Questions {...{ asked, isFirst, changed, setCodes, close }} />
       {codes === undefined ? null : (
         <RecoveryCodes

@@ -36,13 +36,13 @@ const wordsOf = ({ kind, device, nodes }: Session) =>
 export function SessionList({ title, list, endOne, endAll, command }: Props) {
   const path = list();
   const { data = [] } = useList(list({ page_size: "1000" }));
-  const [ending, end] = useState<readonly Session[]>([]);
+  const [ending, setEnding] = useState<readonly Session[]>([]);
   const others = data.filter(({ is_current }) => !is_current);
   const [first] = ending;
-  const [isAll, choose] = useState(false);
+  const [isAll, setAll] = useState(false);
   const ask = (sessions: readonly Session[], whole: boolean) => {
-    end(sessions);
-    choose(whole);
+    setEnding(sessions);
+    setAll(whole);
   };
   const all = endAll === undefined ? "Sign all others out" : "Sign out everywhere";
   return (
@@ -83,7 +83,7 @@ export function SessionList({ title, list, endOne, endAll, command }: Props) {
             else for (const { id } of ending) await endOne(id);
             await refresh(path);
           }}
-          close={() => end([])}
+          close={() => setEnding([])}
         />
       )}
     </>

@@ -58,11 +58,11 @@ export function Events(props: EventsProps) {
 
 /** Drawn once, not for each event that comes. */
 function One({ event, known }: { event: AuditEvent; known: Known }) {
-  const [isOpen, open] = useState(false);
+  const [isOpen, setOpen] = useState(false);
   const isOfRules = event.type === "rule.updated" || ruleChangeOf(event) !== undefined;
   const mayUndo = slug.value !== undefined && mayAdminister.value && isOfRules;
   return useMemo(
-    () => drawn(event, known, mayUndo, isOpen, () => open(!isOpen)),
+    () => drawn(event, known, mayUndo, isOpen, () => setOpen(!isOpen)),
     [event, known, mayUndo, isOpen],
   );
 }
@@ -148,7 +148,7 @@ type DetailProps = { event: AuditEvent; known: Known; changes: readonly Change[]
 
 /** All of it: who and from where, the whole change, the place in the chain, and the event as the API and webhooks have it. */
 function Detail({ event, known, changes, mayUndo }: DetailProps) {
-  const [isRaw, show] = useState(false);
+  const [isRaw, setRaw] = useState(false);
   const { id, at, actor, hash } = event;
   const facts: Fact[] = [
     ["When", exact(Date.parse(at))],
@@ -183,7 +183,7 @@ function Detail({ event, known, changes, mayUndo }: DetailProps) {
   return (
     <div class="detail">
       <Facts facts={facts} />
-      <Button kind="ghost" isSmall={true} icon="terminal" isPressed={isRaw} onClick={() => show(!isRaw)}>
+      <Button kind="ghost" isSmall={true} icon="terminal" isPressed={isRaw} onClick={() => setRaw(!isRaw)}>
         As JSON
       </Button>
       {mayUndo ? <Undo id={id} /> : null}

@@ -54,8 +54,8 @@ export const readEvents = (slug: string, span: Span, tell: (count: number) => vo
 export function useLog(slug: string, limit: number, { start, end }: Span = always): Log {
   const [events, setEvents] = useState<readonly AuditEvent[]>([]);
   const [isAll, setAll] = useState(false);
-  const [isReading, reads] = useState(true);
-  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const [isReading, setReading] = useState(true);
+  const [error, setError] = useState<ApiError | undefined>(undefined);
   const kept = useRef(events);
   kept.current = events;
   const over = useRef(new AbortController());
@@ -68,7 +68,7 @@ export function useLog(slug: string, limit: number, { start, end }: Span = alway
   /** `until`: reads on back to this event, at most so far as events are kept. */
   const read = (before: number, asked = limit, until?: number) => {
     const { signal } = over.current;
-    reads(true);
+    setReading(true);
     const within = {
       ...(start === undefined ? {} : { from: utc(start) }),
       ...(end === undefined ? {} : { until: utc(end) }),
@@ -76,18 +76,18 @@ export function useLog(slug: string, limit: number, { start, end }: Span = alway
     get(eventsPath(slug, { before: `${before}`, limit: `${asked}`, ...within }), signal).then(
       (found) => {
         if (signal.aborted) return;
-        fail(undefined);
+        setError(undefined);
         add(found);
         const oldest = found[0]?.id;
         if (oldest === undefined) setAll(true);
         else if (until !== undefined && oldest > Math.max(until, kept.current.at(-1)?.id ?? 0))
           return read(oldest, limit, until);
-        reads(false);
+        setReading(false);
       },
       (failure: unknown) => {
         if (signal.aborted) return;
         if (!(failure instanceof ApiError)) throw failure;
-        fail(failure);
+        setError(failure);
         setTimeout(() => signal.aborted || read(before, asked, until), restMs);
       },
     );

@@ -30,7 +30,7 @@ export async function readNamed(
 
 /** Known names, and those of nodes that events name only by number. */
 export function useNamed(own: string, ids: readonly number[], things: Things): Things {
-  const [found, find] = useState(new Map<string, string>());
+  const [found, setFound] = useState(new Map<string, string>());
   const asked = useRef(new Set<number>());
   const missing = ids.filter((id) => !asked.current.has(id));
   useEffect(() => {
@@ -39,7 +39,7 @@ export function useNamed(own: string, ids: readonly number[], things: Things): T
     for (const isRevoked of [false, true])
       readNamed(own, missing, isRevoked).then(
         (nodes) =>
-          find(
+          setFound(
             (before) => new Map([...before, ...nodes.map(({ id, name }) => [`node/${id}`, name] as const)]),
           ),
         // Keep the numbers: the bar already says that the control plane is away.

@@ -85,9 +85,9 @@ const laterAfterMs = 1000;
 
 /** A file that is loaded a moment after the first page, or when it is needed. `fail`: it was needed, and did not arrive. */
 function useLater<M extends object>(load: () => Promise<M>, isNeeded: boolean, fail: () => void) {
-  const [found, find] = useState<M | undefined>(undefined);
+  const [found, setFound] = useState<M | undefined>(undefined);
   useEffect(() => {
-    const begin = () => void load().then(find, () => isNeeded && fail());
+    const begin = () => void load().then(setFound, () => isNeeded && fail());
     if (isNeeded) return begin();
     const timer = setTimeout(begin, laterAfterMs);
     return () => clearTimeout(timer);
@@ -108,11 +108,11 @@ function Palette() {
 
 /** The form that signs in. It is there before a session ends, as the control plane may have been updated since. */
 function SignedOut() {
-  const [hasFailed, fail] = useState(false);
+  const [hasFailed, setFailed] = useState(false);
   const part = useLater(
     () => import("./gate.ts"),
     isSignedOut.value,
-    () => fail(true),
+    () => setFailed(true),
   );
   if (!isSignedOut.value) return null;
   if (part !== undefined) return <part.SignIn />;

@@ -24,10 +24,10 @@ const tabPages = networkPages.slice(0, 4);
 export function Navigation() {
   const shown = shownOrganization.value;
   // On a phone, the column is a sheet that More opens.
-  const [isOpen, open] = useState(false);
+  const [isOpen, setOpen] = useState(false);
   const at = segments.value.join("/");
   // Before the browser draws the next page below it.
-  useLayoutEffect(() => open(false), [at]);
+  useLayoutEffect(() => setOpen(false), [at]);
   useKeys();
   const pages = shown === undefined ? [] : pagesOf(shown.slug, isAdmin(shown));
   const isTab = ({ segment }: Entry) => tabPages.includes(segment);
@@ -61,7 +61,7 @@ export function Navigation() {
           type="button"
           aria-expanded={isOpen}
           aria-current={isMore && !isOpen ? "page" : undefined}
-          onClick={() => open(!isOpen)}
+          onClick={() => setOpen(!isOpen)}
         >
           <Icon name="menu" />
           More

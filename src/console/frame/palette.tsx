@@ -73,9 +73,9 @@ function groupsOfPages({ organizationPages, otherPages, staffPages }: Tables): G
 /** Nodes whose name, alias or address has the text, read a moment after the last key. Until then, the former results. */
 function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boolean } {
   const own = shownOrganization.value?.slug;
-  const [{ of, all }, find] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });
+  const [{ of, all }, setFound] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });
   useEffect(() => {
-    const found = (all: readonly Command[] = []) => find({ of: text, all });
+    const found = (all: readonly Command[] = []) => setFound({ of: text, all });
     if (own === undefined || text === "") return found();
     const over = new AbortController();
     const timer = setTimeout(() => {
@@ -138,8 +138,8 @@ export const Palette = ({ kind, ...props }: PaletteProps): VNode =>
   kind === "keys" ? <Keys {...props} /> : <Search {...props} />;
 
 function Search({ pages: tables, close }: Omit<PaletteProps, "kind">) {
-  const [text, type] = useState("");
-  const [at, move] = useState(0);
+  const [text, setText] = useState("");
+  const [at, setAt] = useState(0);
   const words = text.trim().toLowerCase();
   const pages = useMemo(() => groupsOfPages(tables), []);
   const { nodes, isSearching } = useNodesOf(words);
@@ -169,7 +169,7 @@ function Search({ pages: tables, close }: Omit<PaletteProps, "kind">) {
   }, [isSearching, chosen]);
   const press = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step !== undefined) move((chosen + step + shown.length) % Math.max(1, shown.length));
+    if (step !== undefined) setAt((chosen + step + shown.length) % Math.max(1, shown.length));
     else if (event.key === "Enter") {
       isAwaiting.current = isSearching && !isPageFound;
       if (!isAwaiting.current) open(shown[chosen]);
@@ -177,8 +177,8 @@ function Search({ pages: tables, close }: Omit<PaletteProps, "kind">) {
     event.preventDefault();
   };
   const change = (event: Event) => {
-    type(valueOf(event));
-    move(0);
+    setText(valueOf(event));
+    setAt(0);
     isAwaiting.current = false;
   };
   return (

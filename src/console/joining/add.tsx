@@ -205,7 +205,7 @@ const rare = ["uses", "expires", "name"] as const;
 function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
   const own = slug.value ?? "";
   const approval = useApproval(own);
-  const [isOpen, open] = useState<Partial<Record<(typeof rare)[number] | "isApproved", boolean>>>({});
+  const [isOpen, setOpen] = useState<Partial<Record<(typeof rare)[number] | "isApproved", boolean>>>({});
   const body = bodyOf(draft, kind);
   const { error, isRunning, submit } = useAction(async () => {
     made(await call(registrationTokensApi.create, { slug: own }, body));
@@ -217,7 +217,7 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
       type="button"
       class="plain as-link"
       aria-expanded={isOpen[field] === true}
-      onClick={() => open({ ...isOpen, [field]: isOpen[field] !== true })}
+      onClick={() => setOpen({ ...isOpen, [field]: isOpen[field] !== true })}
     >
       {words}
     </button>

@@ -271,7 +271,7 @@ function OneMachine({ token, waits, only, asked, isAsking, approvedAt, setJoined
 /** A request to join, with the buttons that approve or refuse it. */
 function JoinRequest({ machine }: { machine: Registration }) {
   const own = slug.value ?? "";
-  const [isRefusing, refuse] = useState(false);
+  const [isRefusing, setRefusing] = useState(false);
   const { data: open = [] } = useList(registrationsPath(own));
   const { data: nodes = [] } = useNodes();
   const isTwin =
@@ -294,10 +294,10 @@ function JoinRequest({ machine }: { machine: Registration }) {
       </span>
       <Answers
         name={machine.name}
-        give={(verb) => (verb === "refuse" ? refuse(true) : void approval.run())}
+        give={(verb) => (verb === "refuse" ? setRefusing(true) : void approval.run())}
       />
       {isRefusing ? (
-        <AnswerDialog verb="refuse" machine={machine} keepsKey={true} close={() => refuse(false)} />
+        <AnswerDialog verb="refuse" machine={machine} keepsKey={true} close={() => setRefusing(false)} />
       ) : null}
     </li>
   );

@@ -23,12 +23,12 @@ const systems = [
 ] as const;
 
 export function Paste({ token }: { token: Token }) {
-  const [system, choose] = useState<System>("unix");
+  const [system, setSystem] = useState<System>("unix");
   const [isApart, setApart] = useState(false);
   return (
     <>
       <div class="mt8">
-        <Segments label="System" value={system} choices={systems} set={(word) => choose(word)} />
+        <Segments label="System" value={system} choices={systems} set={(word) => setSystem(word)} />
       </div>
       <Lines {...{ token, system, isApart }} keepApart={() => setApart(true)} />
       <p class="help">

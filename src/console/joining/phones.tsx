@@ -32,14 +32,14 @@ const systems = [
 export function Phones() {
   const own = slug.value ?? "";
   const held = importOf(own);
-  const [chosen, choose] = useState<Node | undefined>(undefined);
+  const [chosen, setChosen] = useState<Node | undefined>(undefined);
   const [missing, setMissing] = useState<string | undefined>(undefined);
-  const [isLeaving, leave] = useState(false);
+  const [isLeaving, setLeaving] = useState(false);
   useEffect(() => void whyNoKey().then(setMissing), []);
   const again = held?.again ?? chosen;
   const end = () => {
     putImport(own, undefined);
-    choose(undefined);
+    setChosen(undefined);
   };
   return (
     <Page title="Phones" above={<a href={pathOf(own, "nodes")}>Nodes</a>}>
@@ -50,7 +50,7 @@ export function Phones() {
           action="Give it up"
           effect="You have not downloaded the file. Its key is only in this tab and is lost then: the phone has to be added or imported again."
           run={async () => end()}
-          close={() => leave(false)}
+          close={() => setLeaving(false)}
         />
       ) : null}
     </Page>
@@ -76,10 +76,10 @@ export function Phones() {
             download(`${own}-${made.node.name}.yml`, made.file, "application/yaml");
             putImport(own, { ...held, made: { ...made, file: "" } });
           }}
-          done={() => (made.file === "" ? end() : leave(true))}
+          done={() => (made.file === "" ? end() : setLeaving(true))}
           renew={(node: Node) => {
             end();
-            choose(node);
+            setChosen(node);
           }}
         />
       );
@@ -90,10 +90,10 @@ export function Phones() {
           key={again?.id}
           again={again}
           held={held}
-          cancel={held?.key === undefined ? end : () => leave(true)}
+          cancel={held?.key === undefined ? end : () => setLeaving(true)}
         />
         <div class="stackd">
-          {again === undefined ? <Own own={own} choose={choose} /> : null}
+          {again === undefined ? <Own own={own} choose={setChosen} /> : null}
           <Panel title="What leaves this browser" hasRoom={true}>
             <p class="quiet">
               For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts

@@ -49,12 +49,14 @@ export function Waiting() {
   const owners = useMemberNames(own);
   const order = query.value.get("order") ?? "name";
   const isFound = searched();
-  const [selected, select] = useState<Selection>(new Set());
-  const [answer, give] = useState<Answer | undefined>(undefined);
-  const [together, ask] = useState<{ verb: Verb; machines: readonly Registration[] } | undefined>(undefined);
-  const [hasRefused, say] = useState(false);
+  const [selected, setSelected] = useState<Selection>(new Set());
+  const [answer, setAnswer] = useState<Answer | undefined>(undefined);
+  const [together, setTogether] = useState<{ verb: Verb; machines: readonly Registration[] } | undefined>(
+    undefined,
+  );
+  const [hasRefused, setRefused] = useState(false);
   const columns = useMemo(
-    () => columnsOf({ twins, tokens, owners, readAt, give }),
+    () => columnsOf({ twins, tokens, owners, readAt, give: setAnswer }),
     [twins, tokens, owners, readAt],
   );
   if (!mayAdminister.value) return <Empty text="Administrators of the organization approve nodes." />;
@@ -85,7 +87,7 @@ export function Waiting() {
               <Button
                 isSmall={true}
                 disabled={isNone}
-                onClick={() => ask({ verb: "refuse", machines: chosen })}
+                onClick={() => setTogether({ verb: "refuse", machines: chosen })}
               >
                 Refuse {countOf(chosen.length, "node")}
               </Button>
@@ -93,7 +95,7 @@ export function Waiting() {
                 kind="tint"
                 isSmall={true}
                 disabled={isNone}
-                onClick={() => ask({ verb: "approve", machines: chosen })}
+                onClick={() => setTogether({ verb: "approve", machines: chosen })}
               >
                 Approve {countOf(chosen.length, "node")}
               </Button>
@@ -122,12 +124,16 @@ export function Waiting() {
           keyOf={({ id }: Registration) => id}
           order={order}
           setOrder={(next: string) => setQuery({ order: next === "name" ? undefined : next })}
-          {...(all.length < 2 ? {} : { selected, select })}
+          {...(all.length < 2 ? {} : { selected, select: setSelected })}
         />
       )}
-      <Approved give={give} />
-      {answer === undefined ? null : <AnswerDialog {...answer} say={say} close={() => give(undefined)} />}
-      {together === undefined ? null : <Together {...together} say={say} close={() => ask(undefined)} />}
+      <Approved give={setAnswer} />
+      {answer === undefined ? null : (
+        <AnswerDialog {...answer} say={setRefused} close={() => setAnswer(undefined)} />
+      )}
+      {together === undefined ? null : (
+        <Together {...together} say={setRefused} close={() => setTogether(undefined)} />
+      )}
     </>
   );
 }
@@ -244,7 +250,7 @@ export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: An
   const id = isApproval ? null : machine.registration_token_id;
   const { data: token, error } = useResource(tokenPathOf(own, id ?? 0));
   const { twins, open = [] } = useBeside();
-  const [chosen, endToken] = useState<boolean | undefined>(undefined);
+  const [chosen, setChosen] = useState<boolean | undefined>(undefined);
   // Its default depends on the token.
   if (id !== null && token === undefined && error === undefined) return null;
   const isTokenOver = token !== undefined && (chosen ?? (!keepsKey && isOnlyFor(machine, token, open)));
@@ -285,7 +291,7 @@ export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: An
             <Check
               label={`Also revoke ${nameOfKey(token)}: no machine registers with it any more, not even one that waits`}
               checked={isTokenOver}
-              set={endToken}
+              set={setChosen}
             />
           )}
         </>

@@ -103,7 +103,7 @@ const top = 84;
 
 /** One drawing: keys and the pointer choose a cell, the line below says what it is. The table has the same as links. */
 export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
-  const [at, move] = useState<{ row: number; column: number } | undefined>(undefined);
+  const [at, setAt] = useState<{ row: number; column: number } | undefined>(undefined);
   const { cells, heats, frames } = useMemo(() => cellsOf(groups, pairs), [groups, pairs]);
   const found = (where: typeof at) =>
     cells.find((each) => each.row === where?.row && each.column === where.column)?.pair;
@@ -134,7 +134,7 @@ export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
     event.preventDefault();
     const within = (value: number) => Math.min(groups.length - 1, Math.max(0, value));
     const row = within((at?.row ?? 0) + step[0]);
-    move({ row, column: Math.max(row, within((at?.column ?? -1) + step[1])) });
+    setAt({ row, column: Math.max(row, within((at?.column ?? -1) + step[1])) });
   };
   const pair = found(at);
   return (
@@ -146,8 +146,8 @@ export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
         role="application"
         tabindex={0}
         aria-label={`Matrix of ${groups.length} groups: arrow keys choose two of them, Enter shows their paths. The table has the same.`}
-        onMouseMove={(event) => move(placeOf(event))}
-        onMouseLeave={() => move(undefined)}
+        onMouseMove={(event) => setAt(placeOf(event))}
+        onMouseLeave={() => setAt(undefined)}
         onClick={(event) => open(placeOf(event))}
         onKeyDown={onKeyDown}
       >

@@ -92,15 +92,15 @@ export function Catching() {
 
 /** Read again after the node, not beside it: it is refused for a node that was just revoked. */
 function useChanges(path: Path<Changes>, node: Node) {
-  const [found, set] = useState<{ data?: Changes; error?: ApiError }>({});
+  const [found, setFound] = useState<{ data?: Changes; error?: ApiError }>({});
   useEffect(() => {
     const over = new AbortController();
     get(path, over.signal).then(
-      (data) => over.signal.aborted || set({ data }),
+      (data) => over.signal.aborted || setFound({ data }),
       (error: unknown) => {
         if (over.signal.aborted) return;
         if (!(error instanceof ApiError)) throw error;
-        set({ error });
+        setFound({ error });
       },
     );
     return () => over.abort();
@@ -110,11 +110,11 @@ function useChanges(path: Path<Changes>, node: Node) {
 
 /** The newest configuration, read when it is asked for. */
 function Newest({ node }: { node: Node }) {
-  const [isOpen, open] = useState(false);
+  const [isOpen, setOpen] = useState(false);
   const path = apiPath(nodesApi.config, { slug: slug.value ?? "", id: node.id });
   const { data, error } = useResource(isOpen ? path : "");
   return (
-    <details onToggle={({ target }: Event) => open(target instanceof HTMLDetailsElement && target.open)}>
+    <details onToggle={({ target }: Event) => setOpen(target instanceof HTMLDetailsElement && target.open)}>
       <summary>The newest configuration, config.yml</summary>
       <Failure error={error} />
       {data === undefined ? null : (

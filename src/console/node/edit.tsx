@@ -38,17 +38,21 @@ type State = { before: Node; typed: Typed; foreign: readonly Key[] };
 export function Edit({ node, close }: { node: Node; close(): void }) {
   const own = slug.value ?? "";
   const path = apiPath(nodesApi.retrieve, { slug: own, id: node.id });
-  const [{ before, typed, foreign }, put] = useState<State>({
+  const [{ before, typed, foreign }, setState] = useState<State>({
     before: node,
     typed: typedOf(node),
     foreign: [],
   });
-  const type = (next: Typed) => put({ before, typed: next, foreign });
+  const type = (next: Typed) => setState({ before, typed: next, foreign });
   /** Whether others changed what the fields show. */
   const follow = (now: Node) => {
     const found = differing(before, now);
     if (found.length === 0) return false;
-    put({ before: now, typed: rebased(typed, before, now), foreign: [...new Set([...foreign, ...found])] });
+    setState({
+      before: now,
+      typed: rebased(typed, before, now),
+      foreign: [...new Set([...foreign, ...found])],
+    });
     return true;
   };
   const [groups, subnets] = [partsOf(typed.groups), networksIn(typed.subnets)];

@@ -16,10 +16,10 @@ type Props = { node: Node; full(name: string): string };
 export function Aliases({ node, full }: Props) {
   const own = slug.value ?? "";
   const path = apiPath(namesApi.list, { slug: own });
-  const [asked, ask] = useState<Alias | "new" | undefined>(undefined);
+  const [asked, setAsked] = useState<Alias | "new" | undefined>(undefined);
   const { data = [] } = useList(apiPath(namesApi.list, { slug: own }, { page_size: "1000" }));
   const aliases = data.filter((each) => each.node === node.id);
-  const close = () => ask(undefined);
+  const close = () => setAsked(undefined);
   return (
     <>
       <ul>
@@ -34,14 +34,14 @@ export function Aliases({ node, full }: Props) {
                 isSmall={true}
                 icon="close"
                 label={`Delete ${alias.name}`}
-                onClick={() => ask(alias)}
+                onClick={() => setAsked(alias)}
               />
             ) : null}
           </li>
         ))}
         {mayAdminister.value ? (
           <li>
-            <Button kind="ghost" isSmall={true} icon="plus" onClick={() => ask("new")}>
+            <Button kind="ghost" isSmall={true} icon="plus" onClick={() => setAsked("new")}>
               Add an alias
             </Button>
           </li>

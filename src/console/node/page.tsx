@@ -163,10 +163,10 @@ const mayRenew = ({ state, phone }: Node): boolean => state === "active" && phon
 
 /** The dialogs of what can be done with a node. */
 export function useActions(node: Node | undefined) {
-  const [asked, ask] = useState<Asked | undefined>(undefined);
+  const [asked, setAsked] = useState<Asked | undefined>(undefined);
   const part = usePart(mayAdminister.value ? parts.editing : undefined);
   const Dialog = asked === undefined || asked === "edit" ? undefined : part?.dialogs[asked];
-  const close = () => ask(undefined);
+  const close = () => setAsked(undefined);
   const dialog =
     node === undefined ? null : (
       <>
@@ -174,7 +174,7 @@ export function useActions(node: Node | undefined) {
         {Dialog === undefined ? null : <Dialog nodes={[node]} close={close} />}
       </>
     );
-  return { ask, dialog };
+  return { ask: setAsked, dialog };
 }
 
 function TitleActions({ node, ask }: { node: Node; ask: Ask }) {

@@ -22,11 +22,11 @@ export function useWords(
   listed: readonly StoredRule[],
 ): ((rule: StoredRule) => Rule) | undefined {
   const ids = namedIn(listed);
-  const [known, know] = useState({ ids, names: namesOf([]) });
+  const [known, setKnown] = useState({ ids, names: namesOf([]) });
   useEffect(() => {
     let isOver = false;
     readNamed(own, ids).then(
-      (nodes) => isOver || know({ ids, names: namesOf(nodes) }),
+      (nodes) => isOver || setKnown({ ids, names: namesOf(nodes) }),
       // The rules are read again within 20 seconds.
       () => undefined,
     );

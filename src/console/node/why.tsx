@@ -160,7 +160,9 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
 
 /** What the rules permit from one to the other; undefined until it is known. */
 function usePermitted(own: string, from: number, to: number | null): Explained["permitted"] | undefined {
-  const [found, find] = useState<{ key: string; permitted: Explained["permitted"] } | undefined>(undefined);
+  const [found, setFound] = useState<{ key: string; permitted: Explained["permitted"] } | undefined>(
+    undefined,
+  );
   const key = `${own} ${from} ${to}`;
   // Other rules may answer differently.
   const { data: rules } = useList(apiPath(rulesApi.list, { slug: own }, { page_size: "1000" }));
@@ -168,7 +170,7 @@ function usePermitted(own: string, from: number, to: number | null): Explained["
     if (to === null) return undefined;
     let isOver = false;
     call(rulesApi.test, { slug: own }, { from, to, protocol: "tcp" }).then(
-      ({ permitted }) => isOver || find({ key, permitted }),
+      ({ permitted }) => isOver || setFound({ key, permitted }),
       (error: unknown) => {
         // The title says it without.
         if (!(error instanceof ApiError)) throw error;

@@ -84,9 +84,9 @@ export function NodeList() {
   const table = useTable(own);
   const { count, isFiltered, tools, body, bar, terminal } = isWaiting ? waitingList(own) : table;
   const opened = isWaiting ? undefined : table.opened;
-  const [isRested, rest] = useState(false);
+  const [isRested, setRested] = useState(false);
   useEffect(() => {
-    const timer = setTimeout(() => rest(true), restMs);
+    const timer = setTimeout(() => setRested(true), restMs);
     return () => clearTimeout(timer);
   }, []);
   // Before it is asked for, so that a node opens at once.
@@ -383,14 +383,14 @@ const none: readonly ListedNode[] = [];
 
 /** Nodes that another filter hides are no longer selected; `dropped` counts those since the last choice. */
 function useSelection(nodes: readonly ListedNode[], shown: readonly ListedNode[], filter: string) {
-  const [{ selected, dropped }, set] = useState<{ selected: Selection; dropped: number }>({
+  const [{ selected, dropped }, setState] = useState<{ selected: Selection; dropped: number }>({
     selected: new Set(),
     dropped: 0,
   });
   const chosen = useMemo(() => selectedIn(selected, shown), [selected, shown]);
   useEffect(() => {
     const hidden = selectedIn(selected, nodes).length - chosen.length;
-    if (hidden > 0) set({ selected: new Set(chosen.map(({ id }) => id)), dropped: dropped + hidden });
+    if (hidden > 0) setState({ selected: new Set(chosen.map(({ id }) => id)), dropped: dropped + hidden });
   }, [filter]);
-  return { selected, chosen, dropped, select: (next: Selection) => set({ selected: next, dropped: 0 }) };
+  return { selected, chosen, dropped, select: (next: Selection) => setState({ selected: next, dropped: 0 }) };
 }

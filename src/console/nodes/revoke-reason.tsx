@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { Text } from "../ui/form.tsx";
 
 export function useReason() {
-  const [reason, set] = useState("");
+  const [reason, setReason] = useState("");
   const why = reason.trim();
   return {
     field: (
@@ -12,7 +12,7 @@ export function useReason() {
         label="Reason"
         help="Optional. It stands in the log, and whoever has the machine can read it."
         value={reason}
-        set={set}
+        set={setReason}
         control={{ maxlength: 500 }}
       />
     ),

@@ -29,7 +29,7 @@ function wordsOf(count: number, dropped: number): string {
 /** At the bottom, where it moves nothing: what can be done with all that are selected. */
 export function Selected({ nodes, dropped, clear }: Props) {
   // Keeps the nodes of the question, although the list changes meanwhile.
-  const [asked, ask] = useState<{ verb: Verb; nodes: readonly ListedNode[] } | undefined>(undefined);
+  const [asked, setAsked] = useState<{ verb: Verb; nodes: readonly ListedNode[] } | undefined>(undefined);
   const part = usePart(nodes.length === 0 ? undefined : parts.editing);
   const Asked = asked && part?.dialogs[asked.verb];
   const words = wordsOf(nodes.length, dropped);
@@ -43,7 +43,7 @@ export function Selected({ nodes, dropped, clear }: Props) {
             <Button
               key={verb}
               kind={verb === "revoke" ? "danger" : undefined}
-              onClick={() => ask({ verb, nodes: nodes.filter(fits) })}
+              onClick={() => setAsked({ verb, nodes: nodes.filter(fits) })}
             >
               {title}
             </Button>
@@ -56,7 +56,7 @@ export function Selected({ nodes, dropped, clear }: Props) {
         )}
       </header>
       {asked === undefined || Asked === undefined ? null : (
-        <Asked nodes={asked.nodes} close={() => ask(undefined)} />
+        <Asked nodes={asked.nodes} close={() => setAsked(undefined)} />
       )}
     </section>
   );

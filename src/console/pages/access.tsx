@@ -227,7 +227,7 @@ function Undoing({ sentences }: { sentences: readonly string[] }) {
 type UnconfirmedProps = { draft: Draft; unconfirmed: NonNullable<Saved["policy"]["unconfirmed"]> };
 
 function Unconfirmed({ draft, unconfirmed }: UnconfirmedProps) {
-  const [asked, answer] = useState<"confirm" | "revert" | undefined>(undefined);
+  const [asked, setAsked] = useState<"confirm" | "revert" | undefined>(undefined);
   const endpoint = asked === "revert" ? policyApi.revert : policyApi.confirm;
   return (
     <div role="status">
@@ -241,10 +241,10 @@ function Unconfirmed({ draft, unconfirmed }: UnconfirmedProps) {
         actions={
           mayAdminister.value ? (
             <>
-              <Button kind="tint" onClick={() => answer("confirm")}>
+              <Button kind="tint" onClick={() => setAsked("confirm")}>
                 Keep it
               </Button>
-              <Button onClick={() => answer("revert")}>Take it back</Button>
+              <Button onClick={() => setAsked("revert")}>Take it back</Button>
             </>
           ) : undefined
         }
@@ -263,7 +263,7 @@ function Unconfirmed({ draft, unconfirmed }: UnconfirmedProps) {
           }
           sends={request(endpoint, { slug: draft.slug })}
           run={() => load(draft)}
-          close={() => answer(undefined)}
+          close={() => setAsked(undefined)}
           command={["policy", asked, draft.slug]}
         />
       )}

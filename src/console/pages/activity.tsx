@@ -140,7 +140,7 @@ function Log({ own, names }: { own: string; names: Names }) {
   );
   const { shown, newer, release } = useHeld(found, key);
   // Reads further back by itself until there is something to show.
-  const [wanted, want] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
+  const [wanted, setWanted] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
   const goal = wanted.key === key ? wanted : { key, events: readAtOnce, found: enough, rows: shownAtOnce };
   const isFiltered = filterKeys.some((each) => filter[each] !== "");
   const oldest = log.events.at(-1);
@@ -150,7 +150,7 @@ function Log({ own, names }: { own: string; names: Names }) {
     if (isSearching && !log.isReading) log.older();
   }, [isSearching, log.isReading, oldest?.id]);
   const more = () => {
-    want({
+    setWanted({
       key,
       events: log.events.length + readAtOnce,
       found: shown.length + enough,
@@ -309,12 +309,13 @@ const nearTop = 40;
 
 /** Events that come while the user reads further down wait until they are asked for. `key`: of the filters. */
 function useHeld(found: readonly AuditEvent[], key: string) {
-  const [held, hold] = useState<{ key: string; id: number } | undefined>(undefined);
+  const [held, setHeld] = useState<{ key: string; id: number } | undefined>(undefined);
   const newest = found[0]?.id;
   useEffect(() => {
     const look = () => {
-      if (scrollY <= nearTop) hold(undefined);
-      else if (newest !== undefined) hold((before) => (before?.key === key ? before : { key, id: newest }));
+      if (scrollY <= nearTop) setHeld(undefined);
+      else if (newest !== undefined)
+        setHeld((before) => (before?.key === key ? before : { key, id: newest }));
     };
     addEventListener("scroll", look, { passive: true });
     return () => removeEventListener("scroll", look);
@@ -322,7 +323,7 @@ function useHeld(found: readonly AuditEvent[], key: string) {
   const last = held?.key === key ? held.id : Number.POSITIVE_INFINITY;
   const shown = useMemo(() => found.filter(({ id }) => id <= last), [found, last]);
   const release = () => {
-    hold(undefined);
+    setHeld(undefined);
     scrollTo(0, 0);
   };
   return { shown, newer: found.length - shown.length, release };
@@ -343,7 +344,7 @@ type FiltersProps = { own: string; filter: Filter; events: readonly AuditEvent[]
 /** Words and parts; who, what and when is asked for. */
 function Filters({ own, filter, events }: FiltersProps) {
   const isOn = fields.some(([key]) => filter[key] !== "");
-  const [isOpen, open] = useState(isOn);
+  const [isOpen, setOpen] = useState(isOn);
   const { data = [] } = useHours(own);
   const failed = data
     .flatMap(({ types }) => Object.entries(types))
@@ -365,7 +366,7 @@ function Filters({ own, filter, events }: FiltersProps) {
         {own === "" ? null : Object.entries(parts).map(([part, [words]]) => chip(part, words))}
         {chip(failures, "Failures", { sign: "need", ...(own === "" ? {} : { count: failed }) })}
         <span class="spring" />
-        <Button icon="filter" isPressed={isOpen} onClick={() => open(!isOpen)}>
+        <Button icon="filter" isPressed={isOpen} onClick={() => setOpen(!isOpen)}>
           Actor, days
         </Button>
       </div>

@@ -69,7 +69,7 @@ export function Certificates() {
   const own = slug.value ?? "";
   const { data, error } = useResource(pathOfCas(own));
   const attention = useAttention(own);
-  const [asked, ask] = useState<Asked | undefined>(undefined);
+  const [asked, setAsked] = useState<Asked | undefined>(undefined);
   const isRotating = data !== undefined && data.rotation.phase !== "none";
   useEffect(() => {
     if (!isRotating) return undefined;
@@ -85,7 +85,7 @@ export function Certificates() {
       terminal={{ command: ["ca", "show", own], call: ["GET", pathOfCas(own)] }}
       actions={
         isRead && mayAdminister.value && !isRotating ? (
-          <Button onClick={() => ask({ action: "start" })}>
+          <Button onClick={() => setAsked({ action: "start" })}>
             Rotate<span class="unseen"> the CAs</span>
           </Button>
         ) : null
@@ -99,7 +99,7 @@ export function Certificates() {
               <OfNodes own={own} data={attention.data} />
             </div>
             <div class="stackd">
-              <RotationPanel own={own} data={data} ask={ask} />
+              <RotationPanel own={own} data={data} ask={setAsked} />
               <Panel title="Blocklist" hasRoom={true}>
                 <Facts
                   facts={[
@@ -111,14 +111,14 @@ export function Certificates() {
                 />
                 <p class="help">The list begins anew after a rotation: no node trusts their CA then.</p>
               </Panel>
-              {mayAdminister.value ? <KnownKey isRotating={isRotating} ask={ask} /> : null}
+              {mayAdminister.value ? <KnownKey isRotating={isRotating} ask={setAsked} /> : null}
             </div>
           </div>
         </>
       ) : (
         <Loading rows={16} error={error} />
       )}
-      {asked === undefined ? null : <Steer {...asked} close={() => ask(undefined)} />}
+      {asked === undefined ? null : <Steer {...asked} close={() => setAsked(undefined)} />}
     </Page>
   );
 }
@@ -228,7 +228,7 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
   const ends = nodes.flatMap(({ state, endsAt, isEphemeral }) =>
     state !== "active" || endsAt === null || isEphemeral ? [] : [endsAt],
   );
-  const [renewing, renew] = useState<ListedNode | undefined>(undefined);
+  const [renewing, setRenewing] = useState<ListedNode | undefined>(undefined);
   const Renew = usePart(renewing === undefined ? undefined : parts.editing)?.dialogs.renew;
   const { counts, ended } = endsByWeek(ends, now.value);
   if (data === undefined) return null;
@@ -298,7 +298,7 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
                       {mayAdminister.value ? (
                         <td class="act num">
                           {node === undefined ? null : (
-                            <Button kind="ghost" isSmall={true} onClick={() => renew(node)}>
+                            <Button kind="ghost" isSmall={true} onClick={() => setRenewing(node)}>
                               Renew<span class="unseen"> {name}</span>
                             </Button>
                           )}
@@ -314,7 +314,7 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
       )}
       <DuePhones own={own} due={phones_due} />
       {renewing === undefined || Renew === undefined ? null : (
-        <Renew nodes={[renewing]} close={() => renew(undefined)} />
+        <Renew nodes={[renewing]} close={() => setRenewing(undefined)} />
       )}
     </>
   );
@@ -391,12 +391,12 @@ function RotationPanel({ own, data: { cas, rotation }, ask }: RotationProps) {
 /** The user who started the rotation, or rolled it back. The event is not older than its CAs. */
 function Started({ own, cas }: { own: string; cas: readonly Authority[] }) {
   const names = useMemberNames(own);
-  const [event, set] = useState<AuditEvent | undefined>(undefined);
+  const [event, setEvent] = useState<AuditEvent | undefined>(undefined);
   useEffect(() => {
     const start = Math.max(...cas.map(({ not_before }) => Date.parse(not_before)));
     // Optional: without it, the page shows less.
     readEvents(own, { start, end: undefined }, () => undefined).then(
-      ({ events }) => set(lastSteering(events)),
+      ({ events }) => setEvent(lastSteering(events)),
       () => undefined,
     );
   }, []);

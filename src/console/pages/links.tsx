@@ -195,16 +195,16 @@ function pageOf(secret: string): LinkPage {
 export function Links() {
   const [secret] = useState(location.hash.slice(1));
   const page = pageOf(secret);
-  const [done, finish] = useState<Done | undefined>(undefined);
+  const [done, setDone] = useState<Done | undefined>(undefined);
   // Typed once: who mistypes it could not sign in.
-  const [isShown, show] = useState(false);
-  const [typed, type] = useState({ email: "", password: "", otp: "" });
+  const [isShown, setShown] = useState(false);
+  const [typed, setTyped] = useState({ email: "", password: "", otp: "" });
   const { error, isRunning, attempt } = useAttempts();
   const [found, setFound] = useState<VNode | undefined>(undefined);
   const finding = useAttempts();
   const finishWith = (work: () => Promise<Done>) =>
     attempt(async () => {
-      finish(await work());
+      setDone(await work());
       // The link works once.
       if (page.needsSecret === true) history.replaceState(null, "", location.pathname);
     });
@@ -251,7 +251,7 @@ export function Links() {
               label={label}
               errors={error?.fields[key]}
               value={typed[key]}
-              set={(text: string) => type({ ...typed, [key]: text })}
+              set={(text: string) => setTyped({ ...typed, [key]: text })}
               control={{
                 ...control,
                 ...(field === "newPassword" && isShown ? { type: "text" } : {}),
@@ -262,7 +262,7 @@ export function Links() {
           );
         })}
         {page.fields.includes("newPassword") ? (
-          <Check label="Show the password" checked={isShown} set={show} />
+          <Check label="Show the password" checked={isShown} set={setShown} />
         ) : null}
         <FormFailure error={error} shown={["email", "password", "otp"]} />
         <button class="primary full" disabled={isRunning}>

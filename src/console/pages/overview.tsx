@@ -256,7 +256,7 @@ type NeedsProps = { own: string; rows: readonly Need[]; count: number; isUrgent:
 
 function NeedsYou({ own, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
   const all = <a href={`${pathOf(own, "nodes")}?show=attention`}>Show in nodes</a>;
-  const [answer, give] = useState<Answer | undefined>(undefined);
+  const [answer, setAnswer] = useState<Answer | undefined>(undefined);
   const AnswerDialog = usePart(answer === undefined ? undefined : parts.joining)?.AnswerDialog;
   return (
     <Panel
@@ -265,7 +265,7 @@ function NeedsYou({ own, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
       actions={rows.length === 0 || isEmpty ? null : all}
     >
       {answer === undefined || AnswerDialog === undefined ? null : (
-        <AnswerDialog {...answer} close={() => give(undefined)} />
+        <AnswerDialog {...answer} close={() => setAnswer(undefined)} />
       )}
       <ul class="lines needs">
         {rows.length === 0 ? (
@@ -275,7 +275,7 @@ function NeedsYou({ own, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
             <span class="what quiet">What needs your attention will be listed here, with what to do.</span>
           </li>
         ) : (
-          rows.slice(0, maxRows).map((need) => <Row key={need.key} own={own} need={need} give={give} />)
+          rows.slice(0, maxRows).map((need) => <Row key={need.key} own={own} need={need} give={setAnswer} />)
         )}
         {rows.length > maxRows ? (
           <li>

@@ -58,7 +58,7 @@ export function Parts() {
 }
 
 function Buttons() {
-  const [word, choose] = useState<Word>("one");
+  const [word, setWord] = useState<Word>("one");
   return (
     <>
       <Why title="web-5 does not reach app-1" actions={<Button isSmall={true}>Open</Button>}>
@@ -83,7 +83,7 @@ function Buttons() {
         <button type="button" class="plain as-link">
           as a link
         </button>
-        <Segments label="Segments" value={word} choices={words} set={(next) => choose(next)} />
+        <Segments label="Segments" value={word} choices={words} set={(next) => setWord(next)} />
         <Menu label="Menu">
           <a href="#menu">A link</a>
           <button type="button" class="danger">
@@ -157,18 +157,18 @@ function Figures() {
 }
 
 function Fields() {
-  const [word, choose] = useState<Word>("one");
-  const [text, type] = useState("web, eu");
-  const [isOn, turn] = useState(true);
+  const [word, setWord] = useState<Word>("one");
+  const [text, setText] = useState("web, eu");
+  const [isOn, setOn] = useState(true);
   return (
     <>
       <div class="two">
         <Panel title="Fields" hasRoom={true}>
-          <Text label="Text" help="Help below it." value={text} set={type} />
+          <Text label="Text" help="Help below it." value={text} set={setText} />
           <Text label="With a fault" errors={["Enter a name."]} value="x y" set={() => undefined} />
-          <Choice label="Choice" value={word} choices={words} set={(next) => choose(next)} />
-          <Check label="A check box" checked={isOn} set={turn} />
-          <Check label="Disabled" checked={false} disabled={true} set={turn} />
+          <Choice label="Choice" value={word} choices={words} set={(next) => setWord(next)} />
+          <Check label="A check box" checked={isOn} set={setOn} />
+          <Check label="Disabled" checked={false} disabled={true} set={setOn} />
         </Panel>
         <Panel title="Facts and a command" hasRoom={true}>
           <Facts
@@ -207,7 +207,7 @@ function Fields() {
 }
 
 function Answers() {
-  const [isAsking, ask] = useState(false);
+  const [isAsking, setAsking] = useState(false);
   return (
     <>
       <Panel title="Empty, loading, failed" hasRoom={true}>
@@ -217,7 +217,7 @@ function Answers() {
         <Loading rows={2} />
         <Failure error={failure} retry={() => undefined} />
         <p class="group">
-          <Button kind="danger" onClick={() => ask(true)}>
+          <Button kind="danger" onClick={() => setAsking(true)}>
             Ask
           </Button>
           <Button onClick={() => tell("This was done.")}>Tell</Button>
@@ -231,7 +231,7 @@ function Answers() {
           effect="It is cut off within seconds. It can be restored."
           typeName="web-1"
           run={() => Promise.reject(failure)}
-          close={() => ask(false)}
+          close={() => setAsking(false)}
         />
       ) : null}
     </>

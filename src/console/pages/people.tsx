@@ -45,8 +45,8 @@ const shortRoles = [
 
 export function People() {
   const own = slug.value ?? "";
-  const [asked, ask] = useState<Asked>(undefined);
-  const close = () => ask(undefined);
+  const [asked, setAsked] = useState<Asked>(undefined);
+  const close = () => setAsked(undefined);
   const read = useList(apiPath(membersApi.list, { slug: own }, { page_size: "1000" }));
   const { data = [] } = read;
   const active = data.filter(({ state }) => state === "active");
@@ -59,7 +59,7 @@ export function People() {
       terminal={{ command: ["member", "list", own], call: ["GET", membersPath(own)] }}
       actions={
         mayAdminister.value ? (
-          <Button kind="primary" icon="plus" onClick={() => ask("invite")}>
+          <Button kind="primary" icon="plus" onClick={() => setAsked("invite")}>
             Invite
           </Button>
         ) : null
@@ -69,7 +69,7 @@ export function People() {
         label="Members"
         path={membersPath(own)}
         read={read}
-        columns={isNarrow.value ? narrowColumns(own, ask) : columnsFor(own, ask)}
+        columns={isNarrow.value ? narrowColumns(own, setAsked) : columnsFor(own, setAsked)}
         isShort={true}
         keyOf={({ id }: Member) => id}
         empty="There are no members yet."

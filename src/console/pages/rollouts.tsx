@@ -45,8 +45,8 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
   const id = asked === undefined ? data?.[0]?.id : Number(asked);
   const one = id === undefined ? "" : apiPath(rolloutsApi.retrieve, { slug: own, id });
   const { data: shown, error: failed } = useResource(one);
-  const [action, ask] = useState<Action | undefined>(undefined);
-  const [isBeginning, begin] = useState(false);
+  const [action, setAction] = useState<Action | undefined>(undefined);
+  const [isBeginning, setBeginning] = useState(false);
   const isRunning = shown !== undefined && isOpen(shown);
   useEffect(() => {
     if (!isRunning) return undefined;
@@ -65,7 +65,7 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
       }
       actions={
         may && data !== undefined && !data.some(isOpen) ? (
-          <Button kind="primary" icon="plus" onClick={() => begin(true)}>
+          <Button kind="primary" icon="plus" onClick={() => setBeginning(true)}>
             <Words first="Update" rest="nodes" />
           </Button>
         ) : null
@@ -78,16 +78,16 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
           {shown === undefined ? (
             <Nothing own={own} may={may} />
           ) : (
-            <Whole own={own} shown={shown} ask={may ? ask : undefined} />
+            <Whole own={own} shown={shown} ask={may ? setAction : undefined} />
           )}
           {data.length > 1 || data[0]?.id !== id ? (
             <All own={own} path={path} data={data} error={error} />
           ) : null}
         </div>
       )}
-      {isBeginning ? <Begin path={path} close={() => begin(false)} /> : null}
+      {isBeginning ? <Begin path={path} close={() => setBeginning(false)} /> : null}
       {action === undefined || shown === undefined ? null : (
-        <Steer shown={shown} action={action} path={path} close={() => ask(undefined)} />
+        <Steer shown={shown} action={action} path={path} close={() => setAction(undefined)} />
       )}
     </Page>
   );

@@ -37,8 +37,8 @@ export function Routes() {
   const path = apiPath(routesApi.list, { slug: own });
   const { data, error } = useList(apiPath(routesApi.list, { slug: own }, { page_size: "1000" }));
   const exits = useList(apiPath(nodesApi.list, { slug: own }, { exits: "true" }));
-  const [asked, ask] = useState<Row | undefined>(undefined);
-  const [isAdding, add] = useState(false);
+  const [asked, setAsked] = useState<Row | undefined>(undefined);
+  const [isAdding, setAdding] = useState(false);
   const rows = data
     ?.flatMap(({ network, routers }) => routers.map((each) => ({ ...each, network })))
     .map((each, at) => ({ ...each, at }));
@@ -47,7 +47,7 @@ export function Routes() {
       title="Routes"
       terminal={{ command: ["route", "list", own], call: ["GET", path] }}
       actions={
-        <Button kind="primary" icon="plus" onClick={() => add(true)}>
+        <Button kind="primary" icon="plus" onClick={() => setAdding(true)}>
           <Words first="Add" rest="a route" />
         </Button>
       }
@@ -77,7 +77,7 @@ export function Routes() {
               isSmall={true}
               kind="ghost"
               label={`${actionOf(row)} ${row.network} by ${row.node_name}`}
-              onClick={() => ask(row)}
+              onClick={() => setAsked(row)}
             >
               {actionOf(row)}
             </Button>
@@ -100,8 +100,8 @@ export function Routes() {
         keyOf={({ id }: Node) => id}
         empty="None. Root runs agent up --advertise-exit."
       />
-      {isAdding ? <Add path={path} close={() => add(false)} /> : null}
-      {asked === undefined ? null : <Change row={asked} path={path} close={() => ask(undefined)} />}
+      {isAdding ? <Add path={path} close={() => setAdding(false)} /> : null}
+      {asked === undefined ? null : <Change row={asked} path={path} close={() => setAsked(undefined)} />}
     </Page>
   );
 }

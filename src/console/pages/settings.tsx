@@ -61,14 +61,14 @@ function Form({ present }: { present: Organization }) {
   const changes = drafts.value.get(own) ?? {};
   const now = { ...present, ...changes };
   const set = (more: object) => keep(own, differing({ ...drafts.peek().get(own), ...more }, present));
-  const [isSaved, tellSaved] = useState(false);
+  const [isSaved, setSaved] = useState(false);
   const { error, isRunning, submit } = useAction(async () => {
     await call(organizationsApi.update, { slug: own }, changes);
     await Promise.all([refresh(ownPath(own)), readMe()]);
     // What was typed meanwhile stays.
     keep(own, differing(drafts.peek().get(own) ?? {}, changes));
-    tellSaved(true);
-    setTimeout(() => tellSaved(false), savedMs);
+    setSaved(true);
+    setTimeout(() => setSaved(false), savedMs);
   });
   const form = useRef<HTMLFormElement>(null);
   const count = Object.keys(changes).length;
@@ -177,7 +177,7 @@ const Fixed = ({ present }: { present: Organization }) => (
 );
 
 function Deletion({ present }: { present: Organization }) {
-  const [isAsked, ask] = useState(false);
+  const [isAsked, setAsked] = useState(false);
   const many = present.node_count === 1 ? "node" : `${present.node_count} nodes`;
   return (
     <Panel id="delete" title="Delete" isSettings={true}>
@@ -193,7 +193,7 @@ function Deletion({ present }: { present: Organization }) {
             : `Revokes its ${many} within seconds. There is no way back.`
         }
       >
-        <Button kind="danger" onClick={() => ask(true)}>
+        <Button kind="danger" onClick={() => setAsked(true)}>
           Delete {present.slug}…
         </Button>
       </FactRow>
@@ -207,7 +207,7 @@ function Deletion({ present }: { present: Organization }) {
             await readMe();
             go(root);
           }}
-          close={() => ask(false)}
+          close={() => setAsked(false)}
           command={["org", "delete", present.slug]}
           sends={request(organizationsApi.delete, present)}
         />

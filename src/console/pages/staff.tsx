@@ -24,12 +24,12 @@ const organizationsPath = apiPath(organizationsApi.list, {});
 const usersPath = apiPath(usersApi.list, {});
 
 export function Organizations() {
-  const [isMaking, make] = useState(false);
+  const [isMaking, setMaking] = useState(false);
   return (
     <Page
       title="Organizations"
       actions={
-        <Button kind="primary" icon="plus" onClick={() => make(true)}>
+        <Button kind="primary" icon="plus" onClick={() => setMaking(true)}>
           <Words first="Create" rest="an organization" />
         </Button>
       }
@@ -50,7 +50,7 @@ export function Organizations() {
         linkOf={({ slug }: Organization) => pathOf(slug)}
         empty="None yet. An organization is one overlay network with its nodes and members."
       />
-      {isMaking ? <NewOrganization close={() => make(false)} /> : null}
+      {isMaking ? <NewOrganization close={() => setMaking(false)} /> : null}
     </Page>
   );
 }
@@ -123,8 +123,8 @@ function NewOrganization({ close }: { close(): void }) {
 }
 
 export function Users() {
-  const [asked, ask] = useState<User | "new" | undefined>(undefined);
-  const close = () => ask(undefined);
+  const [asked, setAsked] = useState<User | "new" | undefined>(undefined);
+  const close = () => setAsked(undefined);
   const columns: readonly Column<User>[] = [
     textColumn("email", "E-mail", 4, ({ email }) => email),
     textColumn("id", "Number", 1, ({ id }) => `${id}`),
@@ -133,7 +133,7 @@ export function Users() {
     timeColumn("seen", "Last sign-in", ({ last_login_at }) => last_login_at),
     timeColumn("created", "Created", ({ created_at }) => created_at),
     actionsColumn(1, (user) => (
-      <Button kind="ghost" isSmall={true} onClick={() => ask(user)}>
+      <Button kind="ghost" isSmall={true} onClick={() => setAsked(user)}>
         {user.is_active ? "Disable" : "Enable"}
         <span class="unseen"> {user.email}</span>
       </Button>
@@ -143,7 +143,7 @@ export function Users() {
     <Page
       title="Users"
       actions={
-        <Button kind="primary" icon="plus" onClick={() => ask("new")}>
+        <Button kind="primary" icon="plus" onClick={() => setAsked("new")}>
           <Words first="Create" rest="a user" />
         </Button>
       }

@@ -50,8 +50,8 @@ function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Co
 
 export function Tokens() {
   const own = slug.value ?? "";
-  const [revoked, revoke] = useState<Revoked | undefined>(undefined);
-  const [isMaking, make] = useState(false);
+  const [revoked, setRevoked] = useState<Revoked | undefined>(undefined);
+  const [isMaking, setMaking] = useState(false);
   const names = useMemberNames(own);
   const actions = <T extends Token>(kind: Kind, nameOf: (token: T) => string): Column<T> =>
     actionsColumn(1, (token) => (
@@ -59,7 +59,7 @@ export function Tokens() {
         isSmall={true}
         kind="ghost"
         label={`Revoke ${nameOf(token)}`}
-        onClick={() => revoke({ kind, token, name: nameOf(token) })}
+        onClick={() => setRevoked({ kind, token, name: nameOf(token) })}
       >
         Revoke
       </Button>
@@ -68,7 +68,7 @@ export function Tokens() {
     <Page
       title="Keys and tokens"
       actions={
-        <Button kind="primary" icon="plus" onClick={() => make(true)}>
+        <Button kind="primary" icon="plus" onClick={() => setMaking(true)}>
           <Words first="Create" rest="a service token" />
         </Button>
       }
@@ -119,8 +119,8 @@ export function Tokens() {
         empty="None. A program needs one to use the API."
         command={["service-token", "list", own]}
       />
-      {isMaking ? <NewServiceToken close={() => make(false)} /> : null}
-      {revoked === undefined ? null : <Revoke {...revoked} close={() => revoke(undefined)} />}
+      {isMaking ? <NewServiceToken close={() => setMaking(false)} /> : null}
+      {revoked === undefined ? null : <Revoke {...revoked} close={() => setRevoked(undefined)} />}
     </Page>
   );
 }
@@ -203,7 +203,7 @@ function NewServiceToken({ close }: { close(): void }) {
   const [name, setName] = useState("");
   const [role, setRole] = useState<"member" | "admin">("member");
   const [expires, setExpires] = useState("90d");
-  const [chosen, choose] = useState<ReadonlySet<string>>(new Set(["read"]));
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set(["read"]));
   const [networks, setNetworks] = useState("");
   const [secret, setSecret] = useState<string | undefined>(undefined);
   const from = partsOf(networks);
@@ -220,7 +220,7 @@ function NewServiceToken({ close }: { close(): void }) {
     await refresh(apiPath(serviceTokensApi.list, { slug: own }));
   });
   const toggle = (scope: string) => (isOn: boolean) =>
-    choose(new Set([...chosen, scope].filter((each) => isOn || each !== scope)));
+    setChosen(new Set([...chosen, scope].filter((each) => isOn || each !== scope)));
   if (secret !== undefined)
     return (
       <ShownOnce title={`The token ${name}`} secret={secret} close={close}>

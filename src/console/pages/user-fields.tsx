@@ -9,13 +9,13 @@ const endings = ["revoke_nodes", "revoke_tokens"] as const;
 
 /** Other access that ends when a user is disabled or removed. `count`: of the nodes, if it is known. */
 export function useEnding(count?: number) {
-  const [body, put] = useState({ revoke_nodes: false, revoke_tokens: false });
+  const [body, setBody] = useState({ revoke_nodes: false, revoke_tokens: false });
   const fields = endings.map((field) => (
     <Check
       key={field}
       label={`${leaverSettings[field].label}${field === "revoke_tokens" || count === undefined ? "" : `: ${count}`}`}
       checked={body[field]}
-      set={(isOn) => put({ ...body, [field]: isOn })}
+      set={(isOn) => setBody({ ...body, [field]: isOn })}
     />
   ));
   const flags = endings.filter((field) => body[field]).map((field) => `--${leaverSettings[field].flag}`);

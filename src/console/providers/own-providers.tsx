@@ -21,9 +21,9 @@ export function OwnProviders() {
   const own = slug.value ?? "";
   const path = apiPath(organizationProvidersApi.list, { slug: own });
   const { data, error } = useResource(path);
-  const [isAdding, add] = useState(false);
-  const [editing, edit] = useState<Provider | undefined>(undefined);
-  const [removing, remove] = useState<Provider | undefined>(undefined);
+  const [isAdding, setAdding] = useState(false);
+  const [editing, setEditing] = useState<Provider | undefined>(undefined);
+  const [removing, setRemoving] = useState<Provider | undefined>(undefined);
   return (
     <>
       <Panel
@@ -33,7 +33,7 @@ export function OwnProviders() {
         actions={
           <>
             <TerminalButton command={["oidc", "list", "--org", own]} call={["GET", path]} />
-            <Button isSmall={true} onClick={() => add(true)}>
+            <Button isSmall={true} onClick={() => setAdding(true)}>
               Add a provider
             </Button>
           </>
@@ -53,10 +53,15 @@ export function OwnProviders() {
         {data?.map((each) => (
           <FactRow key={each.id} title={<bdi>{each.name}</bdi>} help={<OneProvider provider={each} />}>
             <span class="group tight">
-              <Button isSmall={true} label={`Edit ${each.name}`} onClick={() => edit(each)}>
+              <Button isSmall={true} label={`Edit ${each.name}`} onClick={() => setEditing(each)}>
                 Edit
               </Button>
-              <Button isSmall={true} kind="ghost" label={`Remove ${each.name}`} onClick={() => remove(each)}>
+              <Button
+                isSmall={true}
+                kind="ghost"
+                label={`Remove ${each.name}`}
+                onClick={() => setRemoving(each)}
+              >
                 Remove
               </Button>
             </span>
@@ -64,9 +69,9 @@ export function OwnProviders() {
         ))}
       </Panel>
       <Domains />
-      {isAdding ? <NewProvider path={path} complete={edit} close={() => add(false)} /> : null}
+      {isAdding ? <NewProvider path={path} complete={setEditing} close={() => setAdding(false)} /> : null}
       {editing === undefined ? null : (
-        <EditProvider path={path} provider={editing} close={() => edit(undefined)} />
+        <EditProvider path={path} provider={editing} close={() => setEditing(undefined)} />
       )}
       {removing === undefined ? null : (
         <Confirm
@@ -74,7 +79,7 @@ export function OwnProviders() {
           action={`Remove ${removing.name}`}
           typeName={removing.name}
           effect="Its users are signed out, and cannot sign in any more. There is no way back."
-          close={() => remove(undefined)}
+          close={() => setRemoving(undefined)}
           command={["oidc", "delete", removing.id, "--org", own]}
           sends={request(organizationProvidersApi.delete, { slug: own, id: removing.id })}
           changes={path}
@@ -112,7 +117,7 @@ function Domains() {
   const own = slug.value ?? "";
   const path = apiPath(domainsApi.list, { slug: own });
   const { data, error } = useResource(path);
-  const [isClaiming, claim] = useState(false);
+  const [isClaiming, setClaiming] = useState(false);
   return (
     <Panel
       title="Verified domains"
@@ -120,7 +125,7 @@ function Domains() {
       actions={
         <>
           <TerminalButton command={["domain", "list", own]} call={["GET", path]} />
-          <Button isSmall={true} onClick={() => claim(true)}>
+          <Button isSmall={true} onClick={() => setClaiming(true)}>
             Add a domain
           </Button>
         </>
@@ -133,14 +138,14 @@ function Domains() {
       {data?.map((each) => (
         <OneDomain key={each.id} path={path} domain={each} />
       ))}
-      {isClaiming ? <Claim path={path} close={() => claim(false)} /> : null}
+      {isClaiming ? <Claim path={path} close={() => setClaiming(false)} /> : null}
     </Panel>
   );
 }
 
 function Claim({ path, close }: { path: string; close(): void }) {
   const own = slug.value ?? "";
-  const [domain, edit] = useState("");
+  const [domain, setDomain] = useState("");
   const form = useAction(async () => {
     await call(domainsApi.create, { slug: own }, { domain });
     await refresh(path);
@@ -161,7 +166,7 @@ function Claim({ path, close }: { path: string; close(): void }) {
         label="Domain"
         errors={form.error?.fields["domain"]}
         value={domain}
-        set={edit}
+        set={setDomain}
         control={{ required: true, placeholder: "example.org" }}
       />
     </FormDialog>
@@ -169,7 +174,7 @@ function Claim({ path, close }: { path: string; close(): void }) {
 }
 
 function OneDomain({ path, domain }: { path: string; domain: Domain }) {
-  const [isAsked, ask] = useState(false);
+  const [isAsked, setAsked] = useState(false);
   const at = { slug: slug.value ?? "", id: domain.id };
   const check = useAction(async () => {
     await call(domainsApi.check, at);
@@ -215,7 +220,7 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
           isSmall={true}
           kind="ghost"
           label={`Remove the claim ${domain.domain}`}
-          onClick={() => ask(true)}
+          onClick={() => setAsked(true)}
         >
           Remove
         </Button>
@@ -229,7 +234,7 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
                 To claim it again, a new TXT record is needed.
               </p>
             }
-            close={() => ask(false)}
+            close={() => setAsked(false)}
             command={["domain", "delete", slug.value ?? "", domain.domain]}
             sends={request(domainsApi.delete, at)}
             changes={path}

@@ -19,9 +19,9 @@ const empty = { agent: "", engine: "", groups: "", hours: "" };
 export function Begin({ path, close }: { path: string; close(): void }) {
   const own = slug.value ?? "";
   const { data: groups = [] } = useList(apiPath(groupsApi.list, { slug: own }, { page_size: "1000" }));
-  const [typed, type] = useState(empty);
+  const [typed, setTyped] = useState(empty);
   const [watch, setWatch] = useState(usualMinutes);
-  const put = (field: keyof typeof empty) => (text: string) => type({ ...typed, [field]: text });
+  const put = (field: keyof typeof empty) => (text: string) => setTyped({ ...typed, [field]: text });
   const hours = partsOf(typed.hours, " ");
   const wrong = hours.find((each) => hoursFrom(each) === undefined);
   const [agent, engine] = [typed.agent.trim(), typed.engine.trim()];

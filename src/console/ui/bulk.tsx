@@ -73,7 +73,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
   // Keeps the items of the question, although the list changes meanwhile.
   const [{ action, items: asked }] = useState(props);
   const asksCount = props.asksCount === true && asked.length > 1;
-  const [typed, type] = useState("");
+  const [typed, setTyped] = useState("");
   const [done, setDone] = useState<number | undefined>(undefined);
   const { error, isRunning, attempt } = useAttempts();
   const [failed, setFailed] = useState<readonly Failed[]>([]);
@@ -132,7 +132,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
           <Text
             label={`Type ${asked.length}, the number of nodes, to go on`}
             value={typed}
-            set={type}
+            set={setTyped}
             control={{ autocomplete: "off", inputmode: "numeric", autofocus: true }}
           />
         ) : null}

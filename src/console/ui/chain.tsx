@@ -37,7 +37,7 @@ const verified = signal<ReadonlyMap<string, Verified>>(new Map());
 
 /** What is known of the chain, and the button that verifies it. */
 export function Verification({ own }: { own: string }) {
-  const [isShown, show] = useState(false);
+  const [isShown, setShown] = useState(false);
   const known = verified.value.get(own);
   return (
     <>
@@ -50,28 +50,30 @@ export function Verification({ own }: { own: string }) {
           )}
         </span>
       )}
-      <Button label="Verify the chain" onClick={() => show(true)}>
+      <Button label="Verify the chain" onClick={() => setShown(true)}>
         Verify
       </Button>
-      {isShown ? <VerifyDialog own={own} close={() => show(false)} /> : null}
+      {isShown ? <VerifyDialog own={own} close={() => setShown(false)} /> : null}
     </>
   );
 }
 
 function VerifyDialog({ own, close }: { own: string; close(): void }) {
-  const [progress, show] = useState<Progress>({ chain: emptyChain, isDone: false });
+  const [progress, setProgress] = useState<Progress>({ chain: emptyChain, isDone: false });
   useEffect(() => {
     const over = new AbortController();
     const run = async () => {
-      const { chain, last } = await verify(own, over.signal, (part) => show({ chain: part, isDone: false }));
-      show({ chain, isDone: true });
+      const { chain, last } = await verify(own, over.signal, (part) =>
+        setProgress({ chain: part, isDone: false }),
+      );
+      setProgress({ chain, isDone: true });
       const isWhole = chain.brokenAt === undefined;
       verified.value = new Map([...verified.value, [own, { last, at: Date.now(), isWhole }]]);
     };
     run().catch((error: unknown) => {
       if (over.signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;
-      show({ error });
+      setProgress({ error });
     });
     return () => over.abort();
   }, [own]);

@@ -35,7 +35,7 @@ export function Dialog({
 }: DialogProps) {
   const title = unturned(asked);
   const place = useRef<HTMLDialogElement>(null);
-  const [isWarned, warn] = useState(false);
+  const [isWarned, setWarned] = useState(false);
   // Before the next key event, so that the dialog gets it.
   useLayoutEffect(() => {
     const [before, dialog] = [document.activeElement, place.current];
@@ -48,7 +48,7 @@ export function Dialog({
   }, []);
   useLayoutEffect(() => {
     if (!hasUnsaved) return undefined;
-    staying.ask = () => warn(true);
+    staying.ask = () => setWarned(true);
     // The browser asks when the tab leaves the console.
     setUnsaved("dialog", true);
     return () => {
@@ -56,7 +56,7 @@ export function Dialog({
       setUnsaved("dialog", false);
     };
   }, [hasUnsaved]);
-  const leave = () => (hasUnsaved && !isWarned ? warn(true) : close());
+  const leave = () => (hasUnsaved && !isWarned ? setWarned(true) : close());
   return (
     <dialog
       ref={place}
@@ -158,7 +158,7 @@ type ConfirmProps<T> = {
 
 export function Confirm<T>({ title, action, effect, isDanger = true, close, ...props }: ConfirmProps<T>) {
   const { typeName, command, sends, changes } = props;
-  const [typed, type] = useState("");
+  const [typed, setTyped] = useState("");
   const { error, isRunning, submit } = useAction(async () => {
     const answer = await sends?.send();
     if (changes !== undefined) await refresh(changes);
@@ -174,7 +174,11 @@ export function Confirm<T>({ title, action, effect, isDanger = true, close, ...p
         </div>
         {typeName === undefined ? null : (
           <Field label={`Type ${unturned(typeName)} to go on`}>
-            <input value={typed} autocomplete="off" onInput={(event: InputEvent) => type(valueOf(event))} />
+            <input
+              value={typed}
+              autocomplete="off"
+              onInput={(event: InputEvent) => setTyped(valueOf(event))}
+            />
           </Field>
         )}
         <FormFailure error={error} />

@@ -23,18 +23,18 @@ type Attempts = Pick<Action, "error" | "isRunning"> & {
 
 /** For several buttons in one place: the failure of the latest attempt is shown. */
 export function useAttempts(): Attempts {
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  const [isRunning, runs] = useState(false);
+  const [error, setError] = useState<ApiError | undefined>(undefined);
+  const [isRunning, setRunning] = useState(false);
   const attempt = async (work: () => Promise<unknown>) => {
-    runs(true);
-    fail(undefined);
+    setRunning(true);
+    setError(undefined);
     try {
       await work();
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
+      setError(failure);
     } finally {
-      runs(false);
+      setRunning(false);
     }
   };
   return { error, isRunning, attempt };

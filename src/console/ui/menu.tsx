@@ -20,7 +20,7 @@ type MenuProps = {
 
 /** What it lists is made when it is opened: a list may have hundreds of menus. */
 export function Menu({ label, icon = "more", words, isSmall, isPlain, isUp = false, children }: MenuProps) {
-  const [isOpen, open] = useState(false);
+  const [isOpen, setOpen] = useState(false);
   const place = useRef<HTMLDetailsElement>(null);
   const focus = () => place.current?.querySelector("summary")?.focus();
   // Before the next key: Escape closes it however early.
@@ -30,10 +30,10 @@ export function Menu({ label, icon = "more", words, isSmall, isPlain, isUp = fal
     const press = (event: KeyboardEvent) => {
       if (event.key !== "Escape") return;
       if (place.current?.contains(document.activeElement) === true) focus();
-      open(false);
+      setOpen(false);
     };
     const click = ({ target }: Event) => {
-      if (!(target instanceof Node && place.current?.contains(target) === true)) open(false);
+      if (!(target instanceof Node && place.current?.contains(target) === true)) setOpen(false);
     };
     document.addEventListener("click", click);
     document.addEventListener("keydown", press);
@@ -59,7 +59,7 @@ export function Menu({ label, icon = "more", words, isSmall, isPlain, isUp = fal
         title={label}
         onClick={(event: Event) => {
           event.preventDefault();
-          open(!isOpen);
+          setOpen(!isOpen);
         }}
       >
         <Icon name={icon} />
@@ -70,7 +70,7 @@ export function Menu({ label, icon = "more", words, isSmall, isPlain, isUp = fal
           class="menu-list"
           // Before the action: a dialog that it opens gives the focus back to what has it now.
           onClickCapture={(event: Event) => void (isAction(event) && focus())}
-          onClick={(event: Event) => void (isAction(event) && open(false))}
+          onClick={(event: Event) => void (isAction(event) && setOpen(false))}
         >
           {children}
         </div>

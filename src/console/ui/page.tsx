@@ -52,7 +52,7 @@ export function Page({ title, above, pill, fact, actions, terminal, isWhole, chi
 
 /** The same from the command line and from the API, in a dialog. */
 export function TerminalButton({ isSmall, ...same }: Terminal & { isSmall?: boolean }) {
-  const [isOpen, open] = useState(false);
+  const [isOpen, setOpen] = useState(false);
   return (
     <>
       <Button
@@ -60,13 +60,13 @@ export function TerminalButton({ isSmall, ...same }: Terminal & { isSmall?: bool
         isSmall={isSmall}
         icon="terminal"
         label="From the terminal"
-        onClick={() => open(true)}
+        onClick={() => setOpen(true)}
       />
       {isOpen ? (
-        <Dialog title="From the terminal" close={() => open(false)}>
+        <Dialog title="From the terminal" close={() => setOpen(false)}>
           <Line text={commandText(same)} />
           {same.call === undefined ? null : <Line text={callText(same.call)} isText />}
-          <CloseEnd close={() => open(false)} />
+          <CloseEnd close={() => setOpen(false)} />
         </Dialog>
       ) : null}
     </>

@@ -28,10 +28,10 @@ export const parts: Partial<Parts> = {};
 
 /** Undefined until it is loaded; without `load` it is not. If it does not arrive, the next use tries again. */
 export function usePart<M extends object>(load: (() => Promise<M>) | undefined): M | undefined {
-  const [found, find] = useState<M | undefined>(undefined);
+  const [found, setFound] = useState<M | undefined>(undefined);
   useEffect(() => {
     load?.().then(
-      (part) => find(part),
+      (part) => setFound(part),
       () => undefined,
     );
   }, [load]);

@@ -117,9 +117,9 @@ export function Facts({ facts }: { facts: readonly Fact[] }) {
  * will take.
  */
 export function Loading({ rows = 6, ...failure }: Partial<FailureProps> & { rows?: number }) {
-  const [isShown, show] = useState(false);
+  const [isShown, setShown] = useState(false);
   useEffect(() => {
-    const timer = setTimeout(() => show(true), 150);
+    const timer = setTimeout(() => setShown(true), 150);
     return () => clearTimeout(timer);
   }, []);
   if (failure.error !== undefined) return <Failure {...failure} error={failure.error} />;
@@ -152,15 +152,15 @@ type CopyProps = {
 
 /** For a moment the icon is a check mark: what changed is marked in place. */
 export function Copy({ text, label = "Copy", isMain = false, children }: CopyProps) {
-  const [said, say] = useState<"" | "Copied" | "Not copied: select the text">("");
+  const [said, setSaid] = useState<"" | "Copied" | "Not copied: select the text">("");
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      say("Copied");
-      setTimeout(() => say(""), 2000);
+      setSaid("Copied");
+      setTimeout(() => setSaid(""), 2000);
     } catch {
       // The clipboard is refused by the browser, or missing without TLS.
-      say("Not copied: select the text");
+      setSaid("Not copied: select the text");
     }
   };
   return (

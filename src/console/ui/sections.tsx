@@ -18,13 +18,13 @@ type SectionsProps = {
 };
 
 export function Sections({ all, changed, children }: SectionsProps) {
-  const [current, show] = useState(all[0]);
+  const [current, setCurrent] = useState(all[0]);
   useEffect(() => {
     const look = () => {
       const isAbove = (section: string) =>
         (document.getElementById(idOf(section))?.getBoundingClientRect().top ?? Infinity) < topPx;
       const isAtEnd = scrollY > 0 && scrollY + innerHeight >= document.documentElement.scrollHeight - 1;
-      show(isAtEnd ? all.at(-1) : (all.findLast(isAbove) ?? all[0]));
+      setCurrent(isAtEnd ? all.at(-1) : (all.findLast(isAbove) ?? all[0]));
     };
     look();
     addEventListener("scroll", look, { passive: true });

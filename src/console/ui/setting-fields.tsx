@@ -145,9 +145,9 @@ type ListProps = Pick<SettingProps, "field" | "setting" | "offered"> & {
 function ListField({ field, setting, offered = [], value, errors, put }: ListProps): VNode {
   const { label = "", more: help, lines = false, initial } = setting;
   const items = value.map((item) => itemText(setting, item));
-  const [text, type] = useState(items.join(lines ? "\n" : ", "));
+  const [text, setText] = useState(items.join(lines ? "\n" : ", "));
   const set = (typed: string) => {
-    type(typed);
+    setText(typed);
     put(partsOf(typed, lines ? "\n" : ",").map((item) => itemOf(setting, item)));
   };
   const props = { label, help, errors: sentencesOf(errors, field, items) };
@@ -165,8 +165,8 @@ export type SettingsForm<T> = { present: T; now: T; changes: Partial<T>; set(mor
 /** The values of a form. `of`: the thing as it is saved; without it, a new one. `kept`: typed before. */
 export function useSettings<T extends object>(settings: Settings, of?: object, kept?: T): SettingsForm<T> {
   const [present] = useState<T>(() => valuesOf(settings, of));
-  const [now, put] = useState(kept ?? present);
-  const set = (more: object) => put((before) => ({ ...before, ...more }));
+  const [now, setNow] = useState(kept ?? present);
+  const set = (more: object) => setNow((before) => ({ ...before, ...more }));
   return { present, now, changes: differing(now, present), set };
 }
 

@@ -20,11 +20,11 @@ export type Log = Known & {
 
 /** Sends ended deliveries again, and waiting ones now, and reports the outcome. */
 export function useSending(log: Log, wanted: readonly Delivery[]) {
-  const [sent, note] = useState<readonly number[]>([]);
+  const [sent, setSent] = useState<readonly number[]>([]);
   const outcome = outcomeOfAll(log.items.filter(({ id }) => sent.includes(id)));
   useEffect(() => {
     if (outcome === undefined) return;
-    note([]);
+    setSent([]);
     tell(outcome.words, outcome.isFailure);
   }, [outcome?.words]);
   const { error, isRunning, run } = useAction(async () => {
@@ -35,7 +35,7 @@ export function useSending(log: Log, wanted: readonly Delivery[]) {
       });
     // An answer to an earlier request would bring back the former outcome.
     await refresh(log.path);
-    note(wanted.map(({ id }) => id));
+    setSent(wanted.map(({ id }) => id));
   });
   return { error, run, isBusy: isRunning || sent.length > 0 };
 }
@@ -47,13 +47,13 @@ const looksAfterEvent = 2;
 
 /** The newest deliveries, and older ones on demand (`older`). Read again soon while one is under way. */
 export function useDeliveries(params: { slug: string; id: number }): Log & { older(): Promise<void> } {
-  const [known, set] = useState<Known>({ items: [], isAll: false });
+  const [known, setKnown] = useState<Known>({ items: [], isAll: false });
   const { items } = known;
   const path = apiPath(webhooksApi.deliveries, params);
   const pathBefore = (id = behindAll) =>
     apiPath(webhooksApi.deliveries, params, { before: `${id}`, limit: `${readAtOnce}` });
   const join = (found: readonly Delivery[], before?: number) =>
-    set((now) => joined(now, found, found.length < readAtOnce, before));
+    setKnown((now) => joined(now, found, found.length < readAtOnce, before));
   const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
   const { data, error } = useResource(pathBefore(), { isCalm: true });
   useEffect(() => data && join(data), [data]);
@@ -74,7 +74,7 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
   }, [items]);
   const again = async (delivery: Delivery) => {
     const sent = await call(webhooksApi.sendAgain, { ...params, delivery: delivery.id }, {});
-    set((now) => joined(now, [{ ...delivery, ...sent }], false, delivery.id));
+    setKnown((now) => joined(now, [{ ...delivery, ...sent }], false, delivery.id));
   };
   return { ...known, path, error, older, again };
 }

@@ -177,8 +177,8 @@ function WebhookPage({ webhook }: { webhook: Webhook }) {
   const label = isPart ? `Newest ${items.length} deliveries` : "Deliveries";
   const title = `${label} of the last 30 days`;
   const things = useNamed(own, nodesIn(items), nothing);
-  const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
-  const close = () => ask(undefined);
+  const [asked, setAsked] = useState<"edit" | "delete" | undefined>(undefined);
+  const close = () => setAsked(undefined);
   const all = pathOf(own, "webhooks");
   return (
     <Page
@@ -197,9 +197,9 @@ function WebhookPage({ webhook }: { webhook: Webhook }) {
       }}
       actions={
         <>
-          <Button onClick={() => ask("edit")}>Edit</Button>
+          <Button onClick={() => setAsked("edit")}>Edit</Button>
           <Menu label="More">
-            <button type="button" class="danger" onClick={() => ask("delete")}>
+            <button type="button" class="danger" onClick={() => setAsked("delete")}>
               Delete…
             </button>
           </Menu>

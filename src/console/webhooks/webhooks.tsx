@@ -22,7 +22,7 @@ export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {
 
 function WebhookList() {
   const own = slug.value ?? "";
-  const [isMaking, make] = useState(false);
+  const [isMaking, setMaking] = useState(false);
   const test = useAction(async () => {
     const { webhooks } = await call(alarmsApi.test, { slug: own }, {});
     tell(`A test alarm goes to ${webhooks} of the webhooks.`);
@@ -36,7 +36,7 @@ function WebhookList() {
           <Button disabled={test.isRunning} onClick={test.run}>
             Test alarms
           </Button>
-          <Button kind="primary" icon="plus" onClick={() => make(true)}>
+          <Button kind="primary" icon="plus" onClick={() => setMaking(true)}>
             <Words first="Create" rest="a webhook" />
           </Button>
         </>
@@ -63,7 +63,7 @@ function WebhookList() {
         linkOf={({ id }: Webhook) => pathOf(own, "webhooks", id)}
         empty="None. A webhook tells alarms by mail or in a chat, or sends events to your program."
       />
-      {isMaking ? <EditWebhook close={() => make(false)} /> : null}
+      {isMaking ? <EditWebhook close={() => setMaking(false)} /> : null}
     </Page>
   );
 }

@@ -78,14 +78,14 @@ export function Rows<T>(props: RowsProps<T>) {
   const { rows: items, moved, sort } = useHeld(props);
   const body = useRef<HTMLDivElement>(null);
   const isCards = isNarrow.value;
-  const [tallest, grow] = useState(cardHeight.titled);
+  const [tallest, setTallest] = useState(cardHeight.titled);
   const brief = height === lineHeight ? cardHeight.tall : cardHeight.brief;
   const rowHeight = isCards ? (isTitled ? tallest : brief) : height;
   const [from, to] = useVisible(body, items.length, rowHeight);
   const measure = () => {
     const cards = isCards && isTitled ? [...(body.current?.children ?? [])] : [];
     const missing = Math.max(0, ...cards.map((each) => each.scrollHeight - each.clientHeight));
-    if (missing > 0) grow((before) => before + missing + cardPadding);
+    if (missing > 0) setTallest((before) => before + missing + cardPadding);
   };
   useLayoutEffect(() => {
     measure();
@@ -209,11 +209,11 @@ function useDrawn<T>(props: RowsProps<T>, { from, to, rowHeight }: Sight): VNode
 
 /** Rows that are being read stay where they are until they are sorted again. */
 function useHeld<T>({ items, keyOf, held }: RowsProps<T>) {
-  const [times, again] = useState(0);
-  useEffect(() => void setTimeout(again, settleMs, 1), []);
+  const [times, setTimes] = useState(0);
+  useEffect(() => void setTimeout(setTimes, settleMs, 1), []);
   const places = useMemo(() => new Map<Key, number>(), [held, (held !== undefined && times) || items]);
   const inOrder = useMemo(() => inPlaces(items, keyOf, places), [items, places]);
-  return { ...inOrder, sort: () => again(times + 1) };
+  return { ...inOrder, sort: () => setTimes(times + 1) };
 }
 
 /** Selects a row; with Shift, all from the row that was picked before it. */

@@ -68,10 +68,10 @@ export function Export<T>({
 type ReadingProps<T> = { read(tell: (count: number) => void): Promise<ExportProps<T>> };
 
 export function ReadingExport<T>({ read }: ReadingProps<T>) {
-  const [count, tell] = useState(0);
+  const [count, setCount] = useState(0);
   const { error, isRunning, run } = useAction(async () => {
-    tell(0);
-    const { file, items, columns } = await read(tell);
+    setCount(0);
+    const { file, items, columns } = await read(setCount);
     download(file, toCsv(items, columns), "text/csv");
   });
   return (
