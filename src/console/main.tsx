@@ -44,8 +44,8 @@ function whenIdle(work: () => void): void {
   else requestIdleCallback(work, { timeout: liveAfterMs });
 }
 
-function readListAhead([own, section = "", ...rest]: readonly string[]): void {
-  if (own !== undefined && own !== "-" && listing.has(section) && rest.length === 0) readAhead(own);
+function readListAhead([slug, section = "", ...rest]: readonly string[]): void {
+  if (slug !== undefined && slug !== "-" && listing.has(section) && rest.length === 0) readAhead(slug);
 }
 
 function loadAheadOf(page: Page | undefined): void {

@@ -4,7 +4,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { useList } from "../contact/resource.ts";
@@ -28,7 +28,7 @@ const maxBeside = 7;
 
 /** The lines of the matrix. Groups that the draft no longer names keep theirs, so that its change is seen. */
 function useLines(saved: readonly Rule[], rules: readonly Rule[]) {
-  const { data } = useList(apiPath(groupsApi.list, { slug: slug.value ?? "" }, { page_size: "1000" }));
+  const { data } = useList(apiPath(groupsApi.list, { slug: currentSlug.value ?? "" }, { page_size: "1000" }));
   const lines = useMemo(
     () =>
       linesOf(
@@ -324,7 +324,7 @@ function membersOf(nodes: readonly ListedNode[]): ReadonlyMap<string, Members> {
 
 /** Who is in what the rules name. */
 export function Groups({ rules }: { rules: readonly Rule[] }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const { lines } = useLines(rules, rules);
   const { data, isWhole } = useNodes();
   const members = useMemo(() => membersOf(isWhole ? (data ?? []) : []), [data, isWhole]);
@@ -346,7 +346,7 @@ export function Groups({ rules }: { rules: readonly Rule[] }) {
                     {count === 0 ? "no node" : words}
                   </bdi>
                 </span>
-                <a href={`${pathOf(own, "nodes")}?group=${encodeURIComponent(name)}`}>
+                <a href={`${pathOf(slug, "nodes")}?group=${encodeURIComponent(name)}`}>
                   Show<span class="unseen"> the nodes in {name}</span>
                 </a>
               </li>

@@ -77,13 +77,13 @@ export function mergeRules(
   theirs: readonly Rule[],
   choices: ReadonlyMap<string, Choice> = new Map(),
 ): { rules: readonly Rule[]; clashes: readonly Clash[] } {
-  const own = new Map(mine.map((rule) => [rule.id, rule]));
+  const ownRules = new Map(mine.map((rule) => [rule.id, rule]));
   const known = new Set(base.map(({ id }) => id));
   const put = new Map<Rule, Rule | undefined>();
   const added: Rule[] = [];
   const clashes: Clash[] = [];
   for (const [before, there] of pairsOf(base, theirs)) {
-    const wanted = own.get(before.id);
+    const wanted = ownRules.get(before.id);
     if (isSame(before, wanted) || isSame(wanted, there)) continue;
     const joined = joinedOf(before, wanted, there);
     if (joined === undefined && !isSame(before, there)) {

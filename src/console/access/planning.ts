@@ -14,12 +14,12 @@ export function requestPlan(draft: Draft, readAgain: () => Promise<void>): void 
   draft.plan.value = undefined;
   draft.error.value = undefined;
   clearTimeout(draft.timer);
-  const own = setTimeout(() => {
+  const timer = setTimeout(() => {
     const asked = draft.rules.value;
     const saved = draft.saved.value;
     if (asked === undefined || saved === undefined) return;
     // Answers may come in another order. One about edits, or saved rules, that have changed since is of no use.
-    const isLast = () => draft.timer === own && draft.rules.value === asked;
+    const isLast = () => draft.timer === timer && draft.rules.value === asked;
     void keepingError(draft, async () => {
       const body = planned(saved, rulesLeft(saved.rules, asked), draft.tests.value);
       const answer = await call(policyApi.plan, { slug: draft.slug }, body).catch((error: unknown) => {
@@ -31,7 +31,7 @@ export function requestPlan(draft: Draft, readAgain: () => Promise<void>): void 
       if (answer.version !== draft.saved.value?.policy.version) await readAgain();
     });
   }, settleMs);
-  draft.timer = own;
+  draft.timer = timer;
 }
 
 /** Sends only edited parts. An edited rule keeps its number. `rules`: those after saving. */

@@ -81,8 +81,8 @@ export function Identities() {
 /** Users without a second factor confirm the link with their password. */
 function Link({ provider, close }: { provider: Provider; close(): void }) {
   const [password, setPassword] = useState("");
-  const own = factors.value;
-  const hasFactor = own !== undefined && (own.totp || own.passkeys > 0);
+  const present = factors.value;
+  const hasFactor = present !== undefined && (present.totp || present.passkeys > 0);
   const form = useAction(() => linkAt(provider.id, password === "" ? {} : { current_password: password }));
   return (
     <FormDialog

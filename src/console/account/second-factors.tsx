@@ -26,8 +26,8 @@ const passkeysPath = apiPath(passkeysApi.list, {});
 export function SecondFactors() {
   const [asked, setAsked] = useState<Asked>(undefined);
   const [codes, setCodes] = useState<Codes | undefined>(undefined);
-  const own = factors.value;
-  if (own === undefined) return null;
+  const present = factors.value;
+  if (present === undefined) return null;
   const close = () => setAsked(undefined);
   /**
    * Read the factors after the user has kept the codes: before, the page of a required factor would close with them.
@@ -37,7 +37,7 @@ export function SecondFactors() {
     close();
     await Promise.all([fresh.length > 0 ? undefined : readMe(), refresh(passkeysPath)]);
   };
-  const isFirst = !own.totp && own.passkeys === 0;
+  const isFirst = !present.totp && present.passkeys === 0;
   return (
     <>
       <Panel id="second-factor" title="Second factor" isSettings={true}>
@@ -51,11 +51,11 @@ export function SecondFactors() {
           }
         >
           <span class="group">
-            <State name={own.totp ? "online" : "away"} word={own.totp ? "set up" : "not set up"} />
+            <State name={present.totp ? "online" : "away"} word={present.totp ? "set up" : "not set up"} />
             <Button isSmall={true} kind={isFirst ? "tint" : undefined} onClick={() => setAsked("app")}>
-              {own.totp ? "Move to another phone" : "Set up an app"}
+              {present.totp ? "Move to another phone" : "Set up an app"}
             </Button>
-            {own.totp ? (
+            {present.totp ? (
               <Button isSmall={true} kind="danger" onClick={() => setAsked("remove app")}>
                 Remove the app
               </Button>
@@ -67,7 +67,7 @@ export function SecondFactors() {
             title="Recovery codes"
             help={
               <>
-                {own.recovery_codes_left} of them are left. Each signs you in once, when the phone or the
+                {present.recovery_codes_left} of them are left. Each signs you in once, when the phone or the
                 passkey is lost.
               </>
             }

@@ -86,7 +86,7 @@ function dayOf(text: string, days = 0): number | undefined {
 
 /** The file of an export: its name says which days it covers. `found`: the newest first. */
 export function exportName(
-  own: string,
+  slug: string,
   { from, to, ...words }: Filter,
   found: readonly AuditEvent[],
   isAll = true,
@@ -96,7 +96,7 @@ export function exportName(
     (day) => day !== "",
   );
   const part = Object.values(words).every((word) => word === "") ? [] : ["filtered"];
-  return `${[own, "events", ...days, ...part].join("-")}.csv`;
+  return `${[slug, "events", ...days, ...part].join("-")}.csv`;
 }
 
 /** The shown part of the log. `read`: events that the page has read; `found`: those that match. */

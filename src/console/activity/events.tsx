@@ -7,7 +7,7 @@ import { isFailure, type Change } from "./activity.ts";
 import { clockOf, dayOf } from "../words/ago.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventSentence, readableChanges, type Known } from "./event-words.ts";
-import { mayAdminister, slug } from "../contact/me.ts";
+import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { useProviderWords } from "../providers/provider-words.ts";
 import { pathOf } from "../frame/router.ts";
 import { ruleChangeOf } from "./rule-change.ts";
@@ -23,7 +23,7 @@ const maxInLine = 3;
 function useKnown(props: EventsProps): Known {
   const { events, settings } = props;
   const { names, things } = useNames(props);
-  const words = useProviderWords(slug.value ?? "", events.some(namesProvider));
+  const words = useProviderWords(currentSlug.value ?? "", events.some(namesProvider));
   return useMemo((): Known => ({ names, things, words, settings }), [names, things, words]);
 }
 
@@ -60,7 +60,7 @@ export function Events(props: EventsProps) {
 function One({ event, known }: { event: AuditEvent; known: Known }) {
   const [isOpen, setOpen] = useState(false);
   const isOfRules = event.type === "rule.updated" || ruleChangeOf(event) !== undefined;
-  const mayUndo = slug.value !== undefined && mayAdminister.value && isOfRules;
+  const mayUndo = currentSlug.value !== undefined && mayAdminister.value && isOfRules;
   return useMemo(
     () => drawn(event, known, mayUndo, isOpen, () => setOpen(!isOpen)),
     [event, known, mayUndo, isOpen],
@@ -137,7 +137,7 @@ const Undo = ({ id }: { id: number }) => (
   <Button
     kind="ghost"
     isSmall={true}
-    href={`${pathOf(slug.value ?? "", "access")}?undo=${id}`}
+    href={`${pathOf(currentSlug.value ?? "", "access")}?undo=${id}`}
     title="Edits that take this change of the rules back, to look at before they are saved"
   >
     Undo

@@ -10,7 +10,7 @@ import { useList } from "../contact/resource.ts";
 /** Without `user_id`, the invitation was not accepted. */
 export type Member = Pick<ListedMember, "user_id" | "email">;
 
-export const membersPath = (own: string) => apiPath(membersApi.list, { slug: own }, { page_size: "1000" });
+export const membersPath = (slug: string) => apiPath(membersApi.list, { slug }, { page_size: "1000" });
 
 export const emailsOf = (members: readonly Member[]): Names =>
   new Map(members.flatMap(({ user_id, email }) => (user_id === null ? [] : [[user_id, email] as const])));
@@ -21,8 +21,8 @@ export function useUserNames(): Names {
   return useMemo(() => new Map((data ?? []).map(({ id, email }) => [id, email])), [data]);
 }
 
-export function useMemberNames(own: string): Names {
-  const { data } = useList(membersPath(own));
+export function useMemberNames(slug: string): Names {
+  const { data } = useList(membersPath(slug));
   // The same map while nothing changed: columns and filters are made of it.
   return useMemo(() => emailsOf(data ?? []), [data]);
 }

@@ -29,7 +29,7 @@ export async function readNamed(
 }
 
 /** Known names, and those of nodes that events name only by number. */
-export function useNamed(own: string, ids: readonly number[], things: Things): Things {
+export function useNamed(slug: string, ids: readonly number[], things: Things): Things {
   const [found, setFound] = useState(new Map<string, string>());
   const asked = useRef(new Set<number>());
   const missing = ids.filter((id) => !asked.current.has(id));
@@ -37,7 +37,7 @@ export function useNamed(own: string, ids: readonly number[], things: Things): T
     if (missing.length === 0) return;
     for (const id of missing) asked.current.add(id);
     for (const isRevoked of [false, true])
-      readNamed(own, missing, isRevoked).then(
+      readNamed(slug, missing, isRevoked).then(
         (nodes) =>
           setFound(
             (before) => new Map([...before, ...nodes.map(({ id, name }) => [`node/${id}`, name] as const)]),

@@ -7,8 +7,8 @@ import { onEvent } from "../contact/live.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { State, When } from "../ui/parts.tsx";
 
-export function OpenAlarms({ own }: { own: string }) {
-  const path = apiPath(alarmsApi.list, { slug: own });
+export function OpenAlarms({ slug }: { slug: string }) {
+  const path = apiPath(alarmsApi.list, { slug });
   useEffect(() => onEvent(({ type }) => void (type.startsWith("alarm.") && refresh(path))), [path]);
   const { data } = useResource(path, { isCalm: true });
   const open = (data ?? []).filter(({ ended_at }) => ended_at === null);

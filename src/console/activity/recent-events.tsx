@@ -4,7 +4,7 @@ import type { Names } from "./actor.ts";
 import { thingsOf, type Things } from "./activity.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventSentence, unnamed, type Known } from "./event-words.ts";
-import { me, slug } from "../contact/me.ts";
+import { me, currentSlug } from "../contact/me.ts";
 import { useNamed } from "./named-nodes.ts";
 import type { IconName } from "../ui/drawings.ts";
 import { Avatar } from "../ui/icon.tsx";
@@ -23,7 +23,7 @@ export function useNames({
   names,
   things = thingsOf(events),
 }: EventsProps): Pick<Known, "names" | "things"> {
-  return { names, things: useNamed(slug.value ?? "", unnamed(events, things), things) };
+  return { names, things: useNamed(currentSlug.value ?? "", unnamed(events, things), things) };
 }
 
 /** The newest ones, the newest first, in one line each. */

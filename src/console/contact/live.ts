@@ -109,8 +109,8 @@ export function startLive(): void {
     }
   });
   const follow = () => {
-    const own = followed.value;
-    tell(own === undefined ? { kind: "leave" } : { kind: "follow", slug: own });
+    const slug = followed.value;
+    tell(slug === undefined ? { kind: "leave" } : { kind: "follow", slug });
     isLive.value = false;
   };
   effect(follow);

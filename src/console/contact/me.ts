@@ -24,26 +24,29 @@ export const me = signal<Me | undefined>(undefined);
 export const factors = signal<Factors | undefined>(undefined);
 /** A second factor is required, and the user has none: most requests are refused until there is one. */
 export const isFactorMissing = computed(() => {
-  const own = factors.value;
-  return own !== undefined && own.is_required && !own.totp && own.passkeys === 0;
+  const present = factors.value;
+  return present !== undefined && present.is_required && !present.totp && present.passkeys === 0;
 });
 export const organizations = signal<readonly Organization[]>([]);
 
 /** The slug that the address names. */
-export const slug = computed(() => {
+export const currentSlug = computed(() => {
   const [first] = segments.value;
   return first === undefined || first === "-" ? undefined : first;
 });
+export { currentSlug as slug };
 let lastSlug: string | undefined;
 /** The organization of the navigation: that of the address, or the last one, or the only one. */
 export const shownOrganization = computed(() => {
   const all = organizations.value;
-  const wanted = slug.value ?? lastSlug;
+  const wanted = currentSlug.value ?? lastSlug;
   const found = all.find((each) => each.slug === wanted) ?? (all.length === 1 ? all[0] : undefined);
   lastSlug = found?.slug;
   return found;
 });
-export const organization = computed(() => organizations.value.find((each) => each.slug === slug.value));
+export const organization = computed(() =>
+  organizations.value.find((each) => each.slug === currentSlug.value),
+);
 
 /** Whether changes are offered. The control plane decides again for each. */
 export const mayAdminister = computed(() => isAdmin(organization.value));

@@ -4,7 +4,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "../contact/api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
-import { isFactorMissing, isOver, me, organizations, slug, start, startError } from "../contact/me.ts";
+import { isFactorMissing, isOver, me, organizations, currentSlug, start, startError } from "../contact/me.ts";
 import { Navigation } from "./navigation.tsx";
 import {
   findPage,
@@ -123,7 +123,7 @@ function Content() {
   const [first] = segments.value;
   if (isFactorMissing.value) return <Lazy key="factor" page={otherPages.account} rest={[]} />;
   if (first === undefined) return <Start />;
-  if (slug.value !== undefined && !organizations.value.some((each) => each.slug === slug.value))
+  if (currentSlug.value !== undefined && !organizations.value.some((each) => each.slug === currentSlug.value))
     return <Empty text="There is no such organization, or you are not a member of it." />;
   const found = findPage(segments.value);
   const isForStaff =
@@ -185,7 +185,7 @@ function Lazy({ page, rest }: LazyProps) {
   const [Shown, setView] = useState<View | undefined>(() => loadedView(page));
   useHeadingFocus(segments.value.join("/"));
   useEffect(() => {
-    document.title = [shownName.value, page.title, slug.value].filter(Boolean).join(" · ");
+    document.title = [shownName.value, page.title, currentSlug.value].filter(Boolean).join(" · ");
     loadView(page).then(
       (loaded) => setView(() => loaded),
       () => setView(() => NotLoaded),

@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { brand } from "../../brand.ts";
 import { awaySince } from "../contact/api.ts";
 import { isLive } from "../contact/live.ts";
-import { isAdmin, me, organizations, shownOrganization, signOut, slug } from "../contact/me.ts";
+import { isAdmin, me, organizations, shownOrganization, signOut, currentSlug } from "../contact/me.ts";
 import { opened, organizationPages, staffPages, type Page } from "../pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { unsaved } from "./unsaved.ts";
@@ -80,17 +80,17 @@ type Entry = Pick<Page, "title" | "icon"> & {
   isDraft?: boolean;
 };
 
-function pagesOf(own: string, isForAdmin: boolean): Entry[] {
+function pagesOf(slug: string, isForAdmin: boolean): Entry[] {
   return Object.entries(organizationPages)
     .filter(([, { isForAdmins }]) => isForAdmins !== true || isForAdmin)
     .map(([segment, { title, icon }]) => ({
       title,
       icon,
       segment,
-      href: segment === "" ? pathOf(own) : pathOf(own, segment),
-      isHere: slug.value === own && (segments.value[1]?.replace("phones", "nodes") ?? "") === segment,
-      counted: segment === "" && isForAdmin ? own : undefined,
-      isDraft: unsaved.value.includes(`${own}/${segment}`),
+      href: segment === "" ? pathOf(slug) : pathOf(slug, segment),
+      isHere: currentSlug.value === slug && (segments.value[1]?.replace("phones", "nodes") ?? "") === segment,
+      counted: segment === "" && isForAdmin ? slug : undefined,
+      isDraft: unsaved.value.includes(`${slug}/${segment}`),
     }));
 }
 
@@ -228,9 +228,9 @@ function useKeys(): void {
         // The page of nodes had the letter m before.
         const pressed = event.key === "m" ? "n" : event.key;
         const found = Object.entries(organizationPages).find(([, { letter }]) => letter === pressed);
-        const own = shownOrganization.peek()?.slug;
-        if (found !== undefined && own !== undefined)
-          go(found[0] === "" ? pathOf(own) : pathOf(own, found[0]));
+        const slug = shownOrganization.peek()?.slug;
+        if (found !== undefined && slug !== undefined)
+          go(found[0] === "" ? pathOf(slug) : pathOf(slug, found[0]));
       }
       isAwaiting = event.key === "g";
     };

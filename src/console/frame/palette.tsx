@@ -23,35 +23,35 @@ type Group = { name: string; commands: readonly Command[] };
 /** The pages that the user may open, what can be done, and what lies outside the organization. */
 function groupsOfPages({ organizationPages, otherPages, staffPages }: Tables): Group[] {
   const shown = shownOrganization.value;
-  const own = shown?.slug;
+  const slug = shown?.slug;
   const pages =
-    own === undefined
+    slug === undefined
       ? []
       : Object.entries(organizationPages)
           .filter(([, { isForAdmins }]) => isForAdmins !== true || isAdmin(shown))
           .map(([segment, { title, icon = "right", letter }]) => ({
             title,
             icon,
-            path: segment === "" ? pathOf(own) : pathOf(own, segment),
+            path: segment === "" ? pathOf(slug) : pathOf(slug, segment),
             ...(letter === undefined ? {} : { hint: `g ${letter}` }),
           }));
   const actions: Command[] =
-    own === undefined
+    slug === undefined
       ? []
       : [
           ...(isAdmin(shown)
             ? ([
-                { title: "Add a node", icon: "plus", path: pathOf(own, "nodes", "add") },
-                { title: "Approve nodes", icon: "check", path: pathOf(own, "nodes", "waiting") },
-                { title: "Access at a moment", icon: "access", path: pathOf(own, "past") },
+                { title: "Add a node", icon: "plus", path: pathOf(slug, "nodes", "add") },
+                { title: "Approve nodes", icon: "check", path: pathOf(slug, "nodes", "waiting") },
+                { title: "Access at a moment", icon: "access", path: pathOf(slug, "past") },
               ] as const)
             : []),
           ...(mayAddOwn.value
-            ? ([{ title: "Phones", icon: "phone", path: pathOf(own, "phones") }] as const)
+            ? ([{ title: "Phones", icon: "phone", path: pathOf(slug, "phones") }] as const)
             : []),
         ];
   const others = organizations.value
-    .filter((each) => each.slug !== own)
+    .filter((each) => each.slug !== slug)
     .map(({ name, slug: other }) => ({
       title: name,
       icon: "organizations" as const,
@@ -72,14 +72,14 @@ function groupsOfPages({ organizationPages, otherPages, staffPages }: Tables): G
 
 /** Nodes whose name, alias or address has the text, read a moment after the last key. Until then, the former results. */
 function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boolean } {
-  const own = shownOrganization.value?.slug;
+  const slug = shownOrganization.value?.slug;
   const [{ of, all }, setFound] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });
   useEffect(() => {
     const found = (all: readonly Command[] = []) => setFound({ of: text, all });
-    if (own === undefined || text === "") return found();
+    if (slug === undefined || text === "") return found();
     const over = new AbortController();
     const timer = setTimeout(() => {
-      const path = apiPath(nodesApi.list, { slug: own }, { page_size: "8", search: text });
+      const path = apiPath(nodesApi.list, { slug }, { page_size: "8", search: text });
       get(path, over.signal).then(
         (nodes) =>
           found(
@@ -89,7 +89,7 @@ function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boo
                 title: node.name,
                 icon: "machines",
                 sign: signOf[state],
-                path: pathOf(own, "nodes", node.id),
+                path: pathOf(slug, "nodes", node.id),
                 what: node.ip_address,
                 hint,
               };
@@ -107,13 +107,13 @@ function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boo
       clearTimeout(timer);
       over.abort();
     };
-  }, [own, text]);
+  }, [slug, text]);
   return { nodes: all, isSearching: of !== text };
 }
 
 /** What can be done with the first node that was found. */
-function actionsOn(own: string | undefined, first: Command | undefined): Group[] {
-  if (own === undefined || first === undefined) return [];
+function actionsOn(slug: string | undefined, first: Command | undefined): Group[] {
+  if (slug === undefined || first === undefined) return [];
   const name = encodeURIComponent(first.title);
   return [
     {
@@ -122,12 +122,12 @@ function actionsOn(own: string | undefined, first: Command | undefined): Group[]
         {
           title: `Paths of ${first.title}`,
           icon: "map",
-          path: `${pathOf(own, "map")}?view=table&search=${name}`,
+          path: `${pathOf(slug, "map")}?view=table&search=${name}`,
         },
         {
           title: `What may ${first.title} reach?`,
           icon: "access",
-          path: `${pathOf(own, "access")}?from=${name}`,
+          path: `${pathOf(slug, "access")}?from=${name}`,
         },
       ],
     },

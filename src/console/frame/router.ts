@@ -10,10 +10,10 @@ const address = signal(readAddress());
 
 /** Where the pages of nodes were before: in mails, documents and bookmarks. */
 function movedFrom(path: string, words: URLSearchParams): string {
-  const [all = "", own = "", rest = ""] =
+  const [all = "", slug = "", rest = ""] =
     /^(\/console\/[^/]+\/)(?:machines|nodes)(?=\/)(\/waiting\/)?/.exec(path) ?? [];
   if (rest !== "") words.set("show", "waiting");
-  return all === "" ? path : `${own}nodes${rest === "" ? "" : "/"}${path.slice(all.length)}`;
+  return all === "" ? path : `${slug}nodes${rest === "" ? "" : "/"}${path.slice(all.length)}`;
 }
 
 function readAddress(): { path: string; query: URLSearchParams } {

@@ -4,7 +4,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../contact/api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
-import { me, signIn, signInByPasskey, slug } from "../contact/me.ts";
+import { me, signIn, signInByPasskey, currentSlug } from "../contact/me.ts";
 import { canUsePasskeys } from "../account/passkeys.ts";
 import { listProviders, refusalOf, signInAt, type Provider } from "../providers/providers.ts";
 import { query } from "./router.ts";
@@ -127,7 +127,7 @@ const typedMs = 400;
 function useProviders(email: string): Record<"first" | "further", readonly Provider[]> {
   const [first, setFirst] = useState<readonly Provider[]>([]);
   const [all, setAll] = useState<readonly Provider[]>([]);
-  const organization = slug.value;
+  const organization = currentSlug.value;
   const domain = email.includes("@") ? email.slice(email.indexOf("@")) : "";
   useEffect(() => {
     const ending = new AbortController();

@@ -8,7 +8,7 @@ import { useMemo, useState } from "preact/hooks";
 import { reachOf, standingOf, type Standee } from "../access/standing.ts";
 import { call } from "../contact/api.ts";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
-import { mayAddOwn, mayAdminister, me, organization, slug } from "../contact/me.ts";
+import { mayAddOwn, mayAdminister, me, organization, currentSlug } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { useList } from "../contact/resource.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
@@ -49,13 +49,13 @@ function bodyOf({ groups, uses, expires, name, isApproved }: Draft, kind: Kind) 
 }
 
 function wordsOf(
-  own: string,
+  slug: string,
   { name, uses, expires_in, groups, is_lighthouse, approved }: ReturnType<typeof bodyOf>,
 ): Words {
   return [
     "token",
     "create",
-    own,
+    slug,
     ...(name === undefined ? [] : ["--name", name]),
     ...groups.flatMap((group) => ["--group", group]),
     ...(uses === 1 ? [] : ["--uses", uses]),
@@ -67,7 +67,7 @@ function wordsOf(
 }
 
 export function AddNode() {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [draft, setDraft] = useState<Draft>({
     groups: "",
     uses: "1",
@@ -82,7 +82,7 @@ export function AddNode() {
     ...(mayAddOwn.value ? (["own", "phone"] as const) : []),
   ];
   const kind = offered.find((each) => each === query.value.get("kind")) ?? offered[0];
-  const above = <a href={pathOf(own, "nodes")}>Nodes</a>;
+  const above = <a href={pathOf(slug, "nodes")}>Nodes</a>;
   if (kind === undefined)
     return (
       <Page title="Add a node" above={above}>
@@ -94,8 +94,8 @@ export function AddNode() {
   const terminal: Terminal | undefined = isOwn
     ? undefined
     : {
-        command: wordsOf(own, body),
-        call: ["POST", apiPath(registrationTokensApi.create, { slug: own }), body],
+        command: wordsOf(slug, body),
+        call: ["POST", apiPath(registrationTokensApi.create, { slug }), body],
       };
   return (
     <Page title="Add a node" above={above} terminal={terminal}>
@@ -176,7 +176,7 @@ const OwnLine = () => (
       It needs no key: type this there, open the address that it shows, and sign in. The node will be yours.
     </p>
     <div class="mt8">
-      <Line text={`sudo agent up ${location.origin} --org ${slug.value ?? ""}`} />
+      <Line text={`sudo agent up ${location.origin} --org ${currentSlug.value ?? ""}`} />
     </div>
   </>
 );
@@ -185,7 +185,7 @@ const PhoneLink = () => (
   <>
     <p class="quiet">Best open the page on the phone itself: the file holds its private key.</p>
     <p class="group mt8">
-      <Button kind="primary" href={pathOf(slug.value ?? "", "phones")}>
+      <Button kind="primary" href={pathOf(currentSlug.value ?? "", "phones")}>
         Add a phone
       </Button>
     </p>
@@ -203,12 +203,12 @@ type ChoicesProps = {
 const rare = ["uses", "expires", "name"] as const;
 
 function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
-  const own = slug.value ?? "";
-  const approval = useApproval(own);
+  const slug = currentSlug.value ?? "";
+  const approval = useApproval(slug);
   const [isOpen, setOpen] = useState<Partial<Record<(typeof rare)[number] | "isApproved", boolean>>>({});
   const body = bodyOf(draft, kind);
   const { error, isRunning, submit } = useAction(async () => {
-    made(await call(registrationTokensApi.create, { slug: own }, body));
+    made(await call(registrationTokensApi.create, { slug }, body));
   });
   const seconds = parseDuration(draft.expires);
   const hours = seconds === undefined ? draft.expires : seconds === 3600 ? "1 hour" : inWords(seconds * 1000);
@@ -324,8 +324,8 @@ type GetsProps = { groups: readonly string[]; ownerId: number | null; address: s
 
 /** What a node of these groups will have, by the rules of now. */
 function Gets({ groups, ownerId, address }: GetsProps) {
-  const own = slug.value ?? "";
-  const { data: rules } = useList(apiPath(rulesApi.list, { slug: own }, { page_size: "1000" }));
+  const slug = currentSlug.value ?? "";
+  const { data: rules } = useList(apiPath(rulesApi.list, { slug }, { page_size: "1000" }));
   const { data: nodes, isWhole } = useNodes();
   const key = groups.join();
   const found = useMemo(() => {
@@ -366,7 +366,7 @@ function Gets({ groups, ownerId, address }: GetsProps) {
             <dd>{countOf(found.reachedBy, "node")}</dd>
             <dt>By</dt>
             <dd>
-              <a href={pathOf(own, "access")}>{countOf(found.rules, "rule")}</a>
+              <a href={pathOf(slug, "access")}>{countOf(found.rules, "rule")}</a>
             </dd>
           </>
         )}

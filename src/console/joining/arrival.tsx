@@ -10,7 +10,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../contact/api.ts";
 import { useLog } from "../activity/log.ts";
 import { onSeen } from "../contact/live.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { keyOf, registrationsPath, type Registration } from "./registrations.ts";
 import { refresh, useList, useResource } from "../contact/resource.ts";
@@ -26,8 +26,8 @@ import { Step } from "../ui/page.tsx";
 import { Command, Paste, type Token } from "./paste.tsx";
 
 /** Which new nodes wait for an administrator. */
-export const useApproval = (own: string) =>
-  useResource(apiPath(organizationsApi.retrieve, { slug: own })).data?.node_approval ?? "none";
+export const useApproval = (slug: string) =>
+  useResource(apiPath(organizationsApi.retrieve, { slug })).data?.node_approval ?? "none";
 
 const mustWait = (approval: ReturnType<typeof useApproval>, isApproved: boolean) =>
   approval === "all" || (approval === "unapproved" && !isApproved);
@@ -47,9 +47,9 @@ type Use = { id: number; at: number };
 const atOnce = 200;
 
 /** What the log tells of a key: its uses, the newest last, and names of the nodes that came with it. */
-function useUses(own: string, token: Token, asked: Registration | undefined) {
+function useUses(slug: string, token: Token, asked: Registration | undefined) {
   // Reads the log too, because the stream of events may be closed at this moment.
-  const { events } = useLog(own, atOnce);
+  const { events } = useLog(slug, atOnce);
   const used = events
     .filter(({ type, subject }) => type === "token.used" && subject === `registration_token/${token.id}`)
     .map(({ after, at }): Use => ({ id: Number(after?.["node_id"]), at: Date.parse(at) }))
@@ -74,14 +74,14 @@ type ArrivalProps = {
 
 /** The second and the third step: the line, and who comes with its key. */
 export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
-  const own = slug.value ?? "";
-  const waits = mustWait(useApproval(own), token.approved);
-  const { data: open = [] } = useList(registrationsPath(own));
+  const slug = currentSlug.value ?? "";
+  const waits = mustWait(useApproval(slug), token.approved);
+  const { data: open = [] } = useList(registrationsPath(slug));
   const asking = open.filter(({ registration_token_id: id }) => id === token.id);
   // The last one that asked: an approved request leaves the list, and is told of further on.
   const asked = useRef<Registration | undefined>(undefined);
   asked.current = asking[0] ?? asked.current;
-  const { used, nameOf, approvedAt } = useUses(own, token, asked.current);
+  const { used, nameOf, approvedAt } = useUses(slug, token, asked.current);
   const isForOne = token.uses === 1;
   const isUsed = used.length >= token.uses;
   const only = isForOne ? used[0] : undefined;
@@ -114,7 +114,7 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
           />
         ) : (
           <>
-            <ManyMachines own={own} uses={token.uses} used={used} nameOf={nameOf} />
+            <ManyMachines slug={slug} uses={token.uses} used={used} nameOf={nameOf} />
             {asking.map((each) => (
               <ol class="live" key={each.id}>
                 <JoinRequest machine={each} />
@@ -131,7 +131,7 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
         {isUsed ? (
           <p class="group mt12">
             {only === undefined ? null : (
-              <Button kind="primary" href={pathOf(own, "nodes", only.id)}>
+              <Button kind="primary" href={pathOf(slug, "nodes", only.id)}>
                 Open {name}
               </Button>
             )}
@@ -165,10 +165,10 @@ type OneProps = {
 };
 
 /** The node of a machine that came, and its paths, which say whether a lighthouse answers it. */
-function useArrived(own: string, only: Use | undefined, setJoined: (joined: Joined) => void) {
-  const path = only === undefined ? "" : apiPath(nodesApi.retrieve, { slug: own, id: only.id });
+function useArrived(slug: string, only: Use | undefined, setJoined: (joined: Joined) => void) {
+  const path = only === undefined ? "" : apiPath(nodesApi.retrieve, { slug, id: only.id });
   const { data: node } = useResource(path);
-  const peersPath = only === undefined ? "" : apiPath(pathsApi.ofNode, { slug: own, id: only.id });
+  const peersPath = only === undefined ? "" : apiPath(pathsApi.ofNode, { slug, id: only.id });
   const { data: peers = [] } = useResource(peersPath);
   // Check-ins are not events of the audit log.
   useEffect(
@@ -187,8 +187,8 @@ function useArrived(own: string, only: Use | undefined, setJoined: (joined: Join
 
 /** What happens to a machine from its key to its first packet. */
 function OneMachine({ token, waits, only, asked, isAsking, approvedAt, setJoined }: OneProps) {
-  const own = slug.value ?? "";
-  const { node, peers } = useArrived(own, only, setJoined);
+  const slug = currentSlug.value ?? "";
+  const { node, peers } = useArrived(slug, only, setJoined);
   const { data: nodes = [] } = useNodes();
   const lighthouses = nodes.filter(({ is_lighthouse, id }) => is_lighthouse && id !== only?.id);
   const hasLighthouse = !token.is_lighthouse && lighthouses.length > 0;
@@ -270,16 +270,16 @@ function OneMachine({ token, waits, only, asked, isAsking, approvedAt, setJoined
 
 /** A request to join, with the buttons that approve or refuse it. */
 function JoinRequest({ machine }: { machine: Registration }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [isRefusing, setRefusing] = useState(false);
-  const { data: open = [] } = useList(registrationsPath(own));
+  const { data: open = [] } = useList(registrationsPath(slug));
   const { data: nodes = [] } = useNodes();
   const isTwin =
     twiceIn(open.map(({ name }) => name)).has(machine.name) ||
     nodes.some(({ name }) => name === machine.name);
   const approval = useAction(async () => {
-    await call(registrationsApi.approve, { slug: own, id: machine.id });
-    await refresh(registrationsPath(own));
+    await call(registrationsApi.approve, { slug, id: machine.id });
+    await refresh(registrationsPath(slug));
   });
   return (
     <li>
@@ -304,13 +304,13 @@ function JoinRequest({ machine }: { machine: Registration }) {
 }
 
 type ManyProps = {
-  own: string;
+  slug: string;
   uses: number;
   used: readonly Use[];
   nameOf(id: number): string;
 };
 
-const ManyMachines = ({ own, uses, used, nameOf }: ManyProps) => (
+const ManyMachines = ({ slug, uses, used, nameOf }: ManyProps) => (
   <div role="status">
     <ol class="live mt8">
       {used.length < uses ? (
@@ -320,7 +320,7 @@ const ManyMachines = ({ own, uses, used, nameOf }: ManyProps) => (
       ) : null}
       {used.map(({ id, at }) => (
         <Moment key={id} sign="on" at={at}>
-          <a class="name" href={pathOf(own, "nodes", id)}>
+          <a class="name" href={pathOf(slug, "nodes", id)}>
             <bdi>{nameOf(id)}</bdi>
           </a>{" "}
           joined

@@ -4,23 +4,23 @@ import type { Attention } from "../../api/paths.ts";
 import { pathOf } from "../frame/router.ts";
 import { Panel } from "../ui/page.tsx";
 
-export function DuePhones({ own, due }: { own: string; due: Attention["phones_due"] }) {
+export function DuePhones({ slug, due }: { slug: string; due: Attention["phones_due"] }) {
   if (due.count === 0) return null;
   const more = due.count - due.first.length;
   return (
-    <Panel title="Phones to import again" actions={<a href={pathOf(own, "phones")}>Phones</a>}>
+    <Panel title="Phones to import again" actions={<a href={pathOf(slug, "phones")}>Phones</a>}>
       <ul class="lines">
         <li class="quiet">Their users do it, before the certificate or the CA ends.</li>
         {due.first.map(({ id, name }) => (
           <li key={id}>
-            <a class="name" href={pathOf(own, "nodes", id)}>
+            <a class="name" href={pathOf(slug, "nodes", id)}>
               <bdi>{name}</bdi>
             </a>
           </li>
         ))}
         {more > 0 ? (
           <li>
-            <a href={`${pathOf(own, "nodes")}?show=due`}>and {more} more</a>
+            <a href={`${pathOf(slug, "nodes")}?show=due`}>and {more} more</a>
           </li>
         ) : null}
       </ul>

@@ -4,7 +4,7 @@ import { lineKeyLifeS, type registrationTokensApi } from "../../api/tokens.ts";
 import { releasesApi } from "../../api/pages.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { nameOfKey } from "./token-words.ts";
 import { pathOf } from "../frame/router.ts";
 import { useResource } from "../contact/resource.ts";
@@ -33,7 +33,7 @@ export function Paste({ token }: { token: Token }) {
       <Lines {...{ token, system, isApart }} keepApart={() => setApart(true)} />
       <p class="help">
         The join key is shown only now. It is “<bdi>{nameOfKey(token)}</bdi>” under{" "}
-        <a href={pathOf(slug.value ?? "", "tokens")}>Tokens</a>, where it can be revoked.
+        <a href={pathOf(currentSlug.value ?? "", "tokens")}>Tokens</a>, where it can be revoked.
       </p>
     </>
   );

@@ -25,10 +25,10 @@ const pauseS = 5;
 
 /** By organization. */
 const imports = signal<Readonly<Record<string, PhoneImport | undefined>>>({});
-export const importOf = (own: string): PhoneImport | undefined =>
-  Object.hasOwn(imports.value, own) ? imports.value[own] : undefined;
-export const putImport = (own: string, next: PhoneImport | undefined): void => {
-  imports.value = { ...imports.peek(), [own]: next };
+export const importOf = (slug: string): PhoneImport | undefined =>
+  Object.hasOwn(imports.value, slug) ? imports.value[slug] : undefined;
+export const putImport = (slug: string, next: PhoneImport | undefined): void => {
+  imports.value = { ...imports.peek(), [slug]: next };
 };
 
 const keep = (event: Event) => event.preventDefault();
@@ -42,17 +42,17 @@ effect(() => {
 });
 
 /** Asks until there is a file, or a refusal, or the user gives up. */
-export async function importPhone(own: string, desired: Desired): Promise<void> {
+export async function importPhone(slug: string, desired: Desired): Promise<void> {
   const key = await makePhoneKey();
   const { again, name, groups, system } = desired;
   const body = { system, host_public_key: key.publicPem, ...(groups.length === 0 ? {} : { groups }) };
   const send = () =>
     again === undefined
-      ? call(phonesApi.create, { slug: own }, { ...body, name })
-      : call(phonesApi.import, { slug: own, id: again.id }, body);
+      ? call(phonesApi.create, { slug }, { ...body, name })
+      : call(phonesApi.import, { slug, id: again.id }, body);
   let isWaiting = false;
-  putImport(own, { ...desired, key });
-  while (imports.peek()[own]?.key === key) {
+  putImport(slug, { ...desired, key });
+  while (imports.peek()[slug]?.key === key) {
     let restS = pauseS;
     let next: PhoneImport;
     try {
@@ -70,9 +70,9 @@ export async function importPhone(own: string, desired: Desired): Promise<void> 
       if (!(error instanceof ApiError)) throw error;
       next = isPassing(error, isWaiting) ? { ...desired, key, isWaiting, error } : { ...desired, error };
     }
-    if (imports.peek()[own]?.key !== key) return;
-    putImport(own, next);
-    if (next.made !== undefined) await refresh(apiPath(nodesApi.list, { slug: own }));
+    if (imports.peek()[slug]?.key !== key) return;
+    putImport(slug, next);
+    if (next.made !== undefined) await refresh(apiPath(nodesApi.list, { slug }));
     await new Promise((wake) => setTimeout(wake, next.key === undefined ? 0 : restS * 1000));
   }
 }

@@ -8,7 +8,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { call } from "../contact/api.ts";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
-import { mayAddOwn, mayAdminister, slug } from "../contact/me.ts";
+import { mayAddOwn, mayAdminister, currentSlug } from "../contact/me.ts";
 import { isImportDue } from "../nodes/states.ts";
 import { importOf, importPhone, putImport, type PhoneImport } from "./phone-imports.ts";
 import { whyNoKey } from "./phone-key.ts";
@@ -30,19 +30,19 @@ const systems = [
 ] as const;
 
 export function Phones() {
-  const own = slug.value ?? "";
-  const held = importOf(own);
+  const slug = currentSlug.value ?? "";
+  const held = importOf(slug);
   const [chosen, setChosen] = useState<Node | undefined>(undefined);
   const [missing, setMissing] = useState<string | undefined>(undefined);
   const [isLeaving, setLeaving] = useState(false);
   useEffect(() => void whyNoKey().then(setMissing), []);
   const again = held?.again ?? chosen;
   const end = () => {
-    putImport(own, undefined);
+    putImport(slug, undefined);
     setChosen(undefined);
   };
   return (
-    <Page title="Phones" above={<a href={pathOf(own, "nodes")}>Nodes</a>}>
+    <Page title="Phones" above={<a href={pathOf(slug, "nodes")}>Nodes</a>}>
       {content()}
       {isLeaving ? (
         <Confirm
@@ -73,8 +73,8 @@ export function Phones() {
         <File
           made={made}
           save={() => {
-            download(`${own}-${made.node.name}.yml`, made.file, "application/yaml");
-            putImport(own, { ...held, made: { ...made, file: "" } });
+            download(`${slug}-${made.node.name}.yml`, made.file, "application/yaml");
+            putImport(slug, { ...held, made: { ...made, file: "" } });
           }}
           done={() => (made.file === "" ? end() : setLeaving(true))}
           renew={(node: Node) => {
@@ -93,7 +93,7 @@ export function Phones() {
           cancel={held?.key === undefined ? end : () => setLeaving(true)}
         />
         <div class="stackd">
-          {again === undefined ? <Own own={own} choose={setChosen} /> : null}
+          {again === undefined ? <Own slug={slug} choose={setChosen} /> : null}
           <Panel title="What leaves this browser" hasRoom={true}>
             <p class="quiet">
               For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts
@@ -106,8 +106,8 @@ export function Phones() {
   }
 }
 
-function Own({ own, choose }: { own: string; choose(phone: Node): void }) {
-  const { data = [] } = useList(apiPath(nodesApi.list, { slug: own }, { page_size: "1000", owner: "me" }));
+function Own({ slug, choose }: { slug: string; choose(phone: Node): void }) {
+  const { data = [] } = useList(apiPath(nodesApi.list, { slug }, { page_size: "1000", owner: "me" }));
   const phones = data.filter(({ phone, state }) => phone != null && state === "active");
   if (phones.length === 0) return null;
   return (
@@ -117,7 +117,7 @@ function Own({ own, choose }: { own: string; choose(phone: Node): void }) {
           <li key={node.id}>
             <Sign name={isImportDue(node.phone) ? "need" : "on"} />
             <span>
-              <a class="name" href={pathOf(own, "nodes", node.id)}>
+              <a class="name" href={pathOf(slug, "nodes", node.id)}>
                 <bdi>{node.name}</bdi>
               </a>{" "}
               {isImportDue(node.phone) ? (
@@ -141,7 +141,7 @@ function Own({ own, choose }: { own: string; choose(phone: Node): void }) {
 type FormProps = { again: Node | undefined; held: PhoneImport | undefined; cancel(): void };
 
 function Form({ again, held, cancel }: FormProps) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [name, setName] = useState(held?.name ?? "");
   const [groups, setGroups] = useState(held?.groups.join(", ") ?? "");
   const [system, setSystem] = useState<PhoneImport["system"]>(
@@ -149,7 +149,7 @@ function Form({ again, held, cancel }: FormProps) {
   );
   const { key, isWaiting = false, error } = held ?? {};
   const { submit } = useAction(() =>
-    importPhone(own, {
+    importPhone(slug, {
       again,
       system,
       name: name.trim().toLowerCase().replace(/\s+/g, "-"),
@@ -201,7 +201,7 @@ function Form({ again, held, cancel }: FormProps) {
         <FormFailure error={error} shown={["name", "groups"]} />
         <div role="status">
           {key === undefined || !isWaiting ? null : (
-            <Waits own={own} name={held?.name || again?.name} sha256={key.sha256} />
+            <Waits slug={slug} name={held?.name || again?.name} sha256={key.sha256} />
           )}
         </div>
         <div class="actions">
@@ -220,12 +220,12 @@ function Form({ again, held, cancel }: FormProps) {
 }
 
 /** Users who may approve it do so here. */
-function Waits({ own, name, sha256 }: { own: string; name: string | undefined; sha256: string }) {
-  const { data = [] } = useList(mayAdminister.value ? registrationsPath(own) : "");
+function Waits({ slug, name, sha256 }: { slug: string; name: string | undefined; sha256: string }) {
+  const { data = [] } = useList(mayAdminister.value ? registrationsPath(slug) : "");
   const request = data.find(({ key_sha256 }) => key_sha256 === sha256);
   const { error, isRunning, run } = useAction(async () => {
-    if (request !== undefined) await call(registrationsApi.approve, { slug: own, id: request.id });
-    await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
+    if (request !== undefined) await call(registrationsApi.approve, { slug, id: request.id });
+    await refresh(apiPath(organizationsApi.retrieve, { slug }));
   });
   return (
     <>
@@ -255,7 +255,9 @@ type FileProps = {
 
 /** The key is dropped with the download. */
 function File({ made: { node, file }, save, done, renew }: FileProps) {
-  const { data: now } = useResource(apiPath(nodesApi.retrieve, { slug: slug.value ?? "", id: node.id }));
+  const { data: now } = useResource(
+    apiPath(nodesApi.retrieve, { slug: currentSlug.value ?? "", id: node.id }),
+  );
   const day = (at: string | null | undefined) => (at == null ? "never" : dated(Date.parse(at)));
   const title = (shown: Node) => (
     <>
@@ -281,7 +283,8 @@ function File({ made: { node, file }, save, done, renew }: FileProps) {
           <Why kind="info" title="It is in no group.">
             <p>
               If it needs one, import it only later: an administrator adds groups on{" "}
-              <a href={pathOf(slug.value ?? "", "nodes", node.id)}>its page</a>, then choose Import again.
+              <a href={pathOf(currentSlug.value ?? "", "nodes", node.id)}>its page</a>, then choose Import
+              again.
             </p>
           </Why>
         ) : null}

@@ -8,8 +8,8 @@ export type Registration = SentOf<typeof registrationsApi.list>[number];
 /** The fingerprint that the machine itself shows. */
 export const keyOf = ({ key_sha256 }: Pick<Registration, "key_sha256">) => key_sha256.slice(0, 16);
 
-export const registrationsPath = (own: string) =>
-  apiPath(registrationsApi.list, { slug: own }, { page_size: "1000" });
+export const registrationsPath = (slug: string) =>
+  apiPath(registrationsApi.list, { slug }, { page_size: "1000" });
 /** Machines that were approved, and have not come back since. */
-export const approvedPath = (own: string) =>
-  apiPath(registrationsApi.list, { slug: own }, { page_size: "1000", state: "approved" });
+export const approvedPath = (slug: string) =>
+  apiPath(registrationsApi.list, { slug }, { page_size: "1000", state: "approved" });

@@ -6,9 +6,9 @@ import { useList } from "../contact/resource.ts";
 import { approvedPath, registrationsPath, type Registration } from "./registrations.ts";
 
 /** Those that wait, or were approved and have not come back; undefined until it is read, and for members. */
-export function useOpen(own: string): readonly Registration[] | undefined {
+export function useOpen(slug: string): readonly Registration[] | undefined {
   const isAsked = mayAdminister.value;
-  const { data: waiting } = useList(isAsked ? registrationsPath(own) : "");
-  const { data: approved } = useList(isAsked ? approvedPath(own) : "");
+  const { data: waiting } = useList(isAsked ? registrationsPath(slug) : "");
+  const { data: approved } = useList(isAsked ? approvedPath(slug) : "");
   return useMemo(() => waiting && [...waiting, ...(approved ?? [])], [waiting, approved]);
 }

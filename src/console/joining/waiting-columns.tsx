@@ -1,6 +1,6 @@
 // The columns of the list of nodes that wait for approval.
 
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { keyOf, type Registration } from "./registrations.ts";
 import { pathOf } from "../frame/router.ts";
 import { nameOfKey } from "./token-words.ts";
@@ -44,7 +44,7 @@ type Beside = {
 };
 
 export function columnsOf({ twins, tokens, owners, readAt, give }: Beside): readonly Column<Registration>[] {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const keyName = ({ registration_token_id: id }: Registration) =>
     id === null ? "" : (tokens.get(id) ?? nameOfKey({ id, name: null }));
   const ownerName = ({ owner_id: id }: Registration) => (id === null ? "" : (owners.get(id) ?? `user ${id}`));
@@ -90,7 +90,7 @@ export function columnsOf({ twins, tokens, owners, readAt, give }: Beside): read
             {owner === "" ? null : <bdi>{owner}</bdi>}
             {owner === "" || key === "" ? null : ", "}
             {key === "" ? null : (
-              <a href={pathOf(own, "tokens")}>
+              <a href={pathOf(slug, "tokens")}>
                 <bdi>{key}</bdi>
               </a>
             )}

@@ -7,7 +7,7 @@ import { registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useMemo, useState } from "preact/hooks";
 import { request, call } from "../contact/api.ts";
-import { mayAdminister, slug } from "../contact/me.ts";
+import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { approvedPath, keyOf, registrationsPath, type Registration } from "./registrations.ts";
@@ -43,10 +43,10 @@ type Said = { say(isRefused: boolean): void };
 
 /** Those that wait, below the search that all lists of nodes have. */
 export function Waiting() {
-  const own = slug.value ?? "";
-  const { data, error, readAt = 0 } = useList(mayAdminister.value ? registrationsPath(own) : "");
+  const slug = currentSlug.value ?? "";
+  const { data, error, readAt = 0 } = useList(mayAdminister.value ? registrationsPath(slug) : "");
   const { twins, tokens } = useBeside();
-  const owners = useMemberNames(own);
+  const owners = useMemberNames(slug);
   const order = query.value.get("order") ?? "name";
   const isFound = searched();
   const [selected, setSelected] = useState<Selection>(new Set());
@@ -79,7 +79,7 @@ export function Waiting() {
               again.{" "}
             </>
           )}
-          <WhichWait own={own} />
+          <WhichWait slug={slug} />
         </p>
         <span class="group tight">
           {all.length < 2 ? null : (
@@ -102,7 +102,7 @@ export function Waiting() {
             </>
           )}
           {all.length === 0 || isNarrow.value ? null : (
-            <Export file={`${own}-waiting.csv`} items={chosen} columns={exported} isSmall={true} />
+            <Export file={`${slug}-waiting.csv`} items={chosen} columns={exported} isSmall={true} />
           )}
         </span>
       </div>
@@ -110,7 +110,7 @@ export function Waiting() {
         {hasRefused ? (
           <p class="notice">
             The join keys of refused machines may still work. Revoke them:{" "}
-            <a href={pathOf(own, "tokens")}>Tokens</a>
+            <a href={pathOf(slug, "tokens")}>Tokens</a>
           </p>
         ) : null}
       </div>
@@ -139,8 +139,8 @@ export function Waiting() {
 }
 
 /** The setting that decides it. */
-function WhichWait({ own }: { own: string }) {
-  const { data } = useResource(apiPath(organizationsApi.retrieve, { slug: own }));
+function WhichWait({ slug }: { slug: string }) {
+  const { data } = useResource(apiPath(organizationsApi.retrieve, { slug }));
   const { label, words, choices } = organizationSettings.node_approval as {
     label: string;
     words?: readonly string[];
@@ -150,19 +150,19 @@ function WhichWait({ own }: { own: string }) {
   return (
     <>
       {choices[at] === undefined ? null : `${label}: ${choices[at]}. `}
-      <a href={pathOf(own, "settings")}>Settings</a>
+      <a href={pathOf(slug, "settings")}>Settings</a>
     </>
   );
 }
 
 /** The names that are there twice, also among nodes; and the names of join keys. */
 function useBeside() {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const isAsked = mayAdminister.value;
-  const open = useOpen(own);
+  const open = useOpen(slug);
   const { data: nodes } = useNodes();
   const { data: known } = useList(
-    isAsked ? apiPath(registrationTokensApi.list, { slug: own }, { page_size: "1000" }) : "",
+    isAsked ? apiPath(registrationTokensApi.list, { slug }, { page_size: "1000" }) : "",
   );
   const twins = useMemo(
     () => twiceIn([...(open ?? []), ...(nodes ?? [])].map(({ name }) => name)),
@@ -188,7 +188,7 @@ function Together({
   say,
   close,
 }: { verb: Verb; machines: readonly Registration[]; close(): void } & Said) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const isApproval = verb === "approve";
   return (
     <Bulk
@@ -197,10 +197,10 @@ function Together({
       isDanger={!isApproval}
       asksCount={true}
       hasNames={!isApproval}
-      run={({ id }: Registration) => call(registrationsApi[verb], { slug: own, id })}
+      run={({ id }: Registration) => call(registrationsApi[verb], { slug, id })}
       after={() => {
         if (!isApproval) say(true);
-        return refresh(apiPath(organizationsApi.retrieve, { slug: own }));
+        return refresh(apiPath(organizationsApi.retrieve, { slug }));
       }}
       close={close}
     >
@@ -219,17 +219,17 @@ function Together({
         </ul>
       ) : null}
       <FromTerminal
-        command={["registration", verb, own, item]}
+        command={["registration", verb, slug, item]}
         each={machines.map(({ id }) => id)}
-        call={["POST", registrationsApi[verb].path.replace("{slug}", own)]}
+        call={["POST", registrationsApi[verb].path.replace("{slug}", slug)]}
       />
     </Bulk>
   );
 }
 
 /** Without any, the empty path. */
-const tokenPathOf = (own: string, id: number) =>
-  id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug: own, id });
+const tokenPathOf = (slug: string, id: number) =>
+  id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug, id });
 
 /** The question before an answer. */
 type AnswerProps = Answer &
@@ -240,21 +240,21 @@ type AnswerProps = Answer &
   };
 
 export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: AnswerProps) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const endpoint = verb === "approve" ? registrationsApi.approve : registrationsApi.refuse;
-  const params = { slug: own, id: machine.id };
+  const params = { slug, id: machine.id };
   const isApproval = verb === "approve";
   // An approval that is withdrawn.
   const body = machine.approved_at === null ? undefined : { state: "approved" as const };
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const id = isApproval ? null : machine.registration_token_id;
-  const { data: token, error } = useResource(tokenPathOf(own, id ?? 0));
+  const { data: token, error } = useResource(tokenPathOf(slug, id ?? 0));
   const { twins, open = [] } = useBeside();
   const [chosen, setChosen] = useState<boolean | undefined>(undefined);
   // Its default depends on the token.
   if (id !== null && token === undefined && error === undefined) return null;
   const isTokenOver = token !== undefined && (chosen ?? (!keepsKey && isOnlyFor(machine, token, open)));
-  const command = ["registration", verb, own, machine.id, ...(body === undefined ? [] : ["--approved"])];
+  const command = ["registration", verb, slug, machine.id, ...(body === undefined ? [] : ["--approved"])];
   return (
     <Confirm
       title={`${action}?`}
@@ -297,15 +297,15 @@ export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: An
         </>
       }
       run={async () => {
-        if (isTokenOver) await call(registrationTokensApi.revoke, { slug: own, id: id ?? 0 });
+        if (isTokenOver) await call(registrationTokensApi.revoke, { slug, id: id ?? 0 });
         else if (id !== null) say?.(true);
-        await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
+        await refresh(apiPath(organizationsApi.retrieve, { slug }));
         tell(
           `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? " Its join key is revoked." : ""}`,
         );
       }}
       close={close}
-      command={isTokenOver ? [command, ["token", "revoke", own, token.id]] : command}
+      command={isTokenOver ? [command, ["token", "revoke", slug, token.id]] : command}
       sends={request(endpoint, params, body ?? {})}
     />
   );
@@ -313,7 +313,7 @@ export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: An
 
 /** Usually none: an approved machine comes back within seconds. */
 function Approved({ give }: { give(answer: Answer): void }) {
-  const { data: machines = [] } = useList(approvedPath(slug.value ?? ""));
+  const { data: machines = [] } = useList(approvedPath(currentSlug.value ?? ""));
   if (machines.length === 0) return null;
   return (
     <Panel title="Approved, not back yet">

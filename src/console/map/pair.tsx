@@ -20,7 +20,7 @@ import { PathRows } from "./tables.tsx";
 const maxWorst = 10;
 
 type PairProps = {
-  own: string;
+  slug: string;
   from: Group["name"];
   to: Group["name"];
   groups: readonly Group[];
@@ -28,9 +28,9 @@ type PairProps = {
 };
 
 /** All about the paths between two groups, or within one. */
-export function PairPanel({ own, from, to, groups, close }: PairProps) {
+export function PairPanel({ slug, from, to, groups, close }: PairProps) {
   const asked = { ...(from === null ? {} : { from }), ...(to === null ? {} : { to }) };
-  const { data, error } = useResource(apiPath(pathsApi.between, { slug: own }, asked), { isCalm: true });
+  const { data, error } = useResource(apiPath(pathsApi.between, { slug }, asked), { isCalm: true });
   const name = pairName({ from, to });
   const closing = <Button kind="ghost" icon="close" isSmall label="Close" href={close} />;
   if (data === undefined)
@@ -55,25 +55,25 @@ export function PairPanel({ own, from, to, groups, close }: PairProps) {
         actions={closing}
         hasRoom
       >
-        <Split own={own} from={from} to={to} data={data} possible={possible} />
+        <Split slug={slug} from={from} to={to} data={data} possible={possible} />
         <Histogram {...data} />
       </Panel>
-      <Worst own={own} data={data} />
+      <Worst slug={slug} data={data} />
     </>
   );
 }
 
 type SplitProps = {
-  own: string;
+  slug: string;
   from: Group["name"];
   to: Group["name"];
   data: BetweenGroups;
   possible: number;
 };
 
-function Split({ own, from, to, data, possible }: SplitProps) {
+function Split({ slug, from, to, data, possible }: SplitProps) {
   const paths = pathsIn(data);
-  const traffic = useTraffic(own, from, to);
+  const traffic = useTraffic(slug, from, to);
   const facts: Fact[] = [
     // Phones have paths, and are not counted as nodes of a group.
     [
@@ -99,9 +99,9 @@ function Split({ own, from, to, data, possible }: SplitProps) {
 }
 
 /** What the rules let pass, each way. Rules about single nodes and networks do not count. */
-function useTraffic(own: string, from: Group["name"], to: Group["name"]): Fact[] {
+function useTraffic(slug: string, from: Group["name"], to: Group["name"]): Fact[] {
   const hasRules = from !== null && to !== null;
-  const { data } = useList(hasRules ? apiPath(rulesApi.list, { slug: own }, { page_size: "1000" }) : "");
+  const { data } = useList(hasRules ? apiPath(rulesApi.list, { slug }, { page_size: "1000" }) : "");
   if (data === undefined || !hasRules) return [];
   const none = new Map<never, never>();
   const rules = data.map((rule) => toRule(rule, none, none, none));
@@ -118,7 +118,7 @@ function useTraffic(own: string, from: Group["name"], to: Group["name"]): Fact[]
     return [
       [
         from === to ? "Allowed" : `To ${receiver}`,
-        <a href={pathOf(own, "access")} title="Open the rules">
+        <a href={pathOf(slug, "access")} title="Open the rules">
           {traffic.map((each) => (
             <Tag key={each} text={each} isPort />
           ))}
@@ -197,7 +197,7 @@ const csv = [
   { title: "Round trip, ms", text: ({ rtt_ms: trip }: NamedPath) => `${trip ?? ""}` },
 ];
 
-function Worst({ own, data: { from, to, worst } }: { own: string; data: BetweenGroups }) {
+function Worst({ slug, data: { from, to, worst } }: { slug: string; data: BetweenGroups }) {
   if (worst.length === 0) return null;
   const rows = worst.slice(0, maxWorst).map(({ node, node_name, peer, peer_name, kind, rtt_ms }) => ({
     from: node,
@@ -211,7 +211,12 @@ function Worst({ own, data: { from, to, worst } }: { own: string; data: BetweenG
     <Panel
       title="Worst first"
       actions={
-        <Export file={`${own}-${groupWord(from)}-${groupWord(to)}.csv`} items={worst} columns={csv} isSmall />
+        <Export
+          file={`${slug}-${groupWord(from)}-${groupWord(to)}.csv`}
+          items={worst}
+          columns={csv}
+          isSmall
+        />
       }
     >
       <PathRows caption="The worst paths of the two groups" rows={rows} />

@@ -25,7 +25,7 @@ import { groupLink } from "./tables.tsx";
 import { centreOf, keptFor, place, ringOrder, type Box, type Placed, type Point, type Size } from "./ring.ts";
 
 type Props = {
-  own: string;
+  slug: string;
   sums: GroupPaths;
   /** Undefined: too many to draw each. */
   nodes: readonly ListedNode[] | undefined;
@@ -43,16 +43,16 @@ const ground = {
 };
 const labelHeight = 20;
 
-export function GroupPicture({ own, sums, nodes, counts, selected, linkTo }: Props) {
+export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Props) {
   const { hub, ring } = drawnOf(sums.groups);
   const find = useMemo(() => pairFinder(sums.pairs), [sums]);
-  const order = orderOf(own, ring, find);
+  const order = orderOf(slug, ring, find);
   const squares = useMemo(() => squaresOf(sums.groups, nodes, counts), [sums, nodes, counts]);
   const perSquare = perSquareOf(sums.groups, nodes);
   const groups = order.flatMap((name) => ring.find((group) => group.name === name) ?? []);
   const all = hub === undefined ? groups : [...groups, hub];
   const pitch = pitchOf(Math.max(...all.map((group) => squares.get(group.name)?.length ?? 0)));
-  const sizes = growing(own, all, (group) =>
+  const sizes = growing(slug, all, (group) =>
     sizeOf(group, group === hub, squares.get(group.name) ?? [], pitch),
   );
   const sizeKey = sizes.map(({ width, height }) => `${width}x${height}`).join();
@@ -108,7 +108,7 @@ export function GroupPicture({ own, sums, nodes, counts, selected, linkTo }: Pro
         return (
           <GroupBox
             key={groupWord(group.name)}
-            own={own}
+            slug={slug}
             group={group}
             box={box}
             squares={squares.get(group.name) ?? []}
@@ -145,18 +145,18 @@ const dimmed = (name: string, isDim: boolean) => `${name}${isDim ? " dim" : ""}`
 const point = ({ x, y }: Point) => `${Math.round(10 * x) / 10} ${Math.round(10 * y) / 10}`;
 
 /** The order stays while the groups are the same, however many paths they have. */
-function orderOf(own: string, ring: readonly Group[], find: ReturnType<typeof pairFinder>) {
+function orderOf(slug: string, ring: readonly Group[], find: ReturnType<typeof pairFinder>) {
   const names = ring.map(({ name }) => name);
   const weight = (a: Group["name"], b: Group["name"]) => {
     const pair = find(a, b);
     return pair === undefined ? 0 : pathsIn(pair);
   };
-  return keptFor(`order ${own} ${names.join(" ")}`, () => ringOrder(names, weight).order);
+  return keptFor(`order ${slug} ${names.join(" ")}`, () => ringOrder(names, weight).order);
 }
 
 /** Boxes only grow, so that nothing jumps when a node comes or goes. */
-function growing(own: string, groups: readonly Group[], sizeNow: (group: Group) => Size): Size[] {
-  const known = keptFor(`sizes ${own}`, () => new Map<Group["name"], Size>());
+function growing(slug: string, groups: readonly Group[], sizeNow: (group: Group) => Size): Size[] {
+  const known = keptFor(`sizes ${slug}`, () => new Map<Group["name"], Size>());
   return groups.map((group) => {
     const [now, before] = [sizeNow(group), known.get(group.name)];
     const size = {
@@ -259,7 +259,7 @@ function Label({ pair, at, href, isHot }: LabelProps) {
 }
 
 type BoxProps = {
-  own: string;
+  slug: string;
   group: Group;
   box: Box;
   squares: readonly Square[];
@@ -269,14 +269,14 @@ type BoxProps = {
   isHot: boolean;
 };
 
-function GroupBox({ own, group, box, squares, pitch, isHub, isDim, isHot }: BoxProps) {
+function GroupBox({ slug, group, box, squares, pitch, isHub, isDim, isHot }: BoxProps) {
   const { x, y, width, height } = box;
   const name = groupWord(group.name);
   const count = `${onlineIn(group)}/${group.nodes}`;
   const words = `${name}: ${onlineIn(group)} of ${group.nodes} online`;
   const hasNames = isHub && squares.some((square) => square.name !== undefined);
   return (
-    <a class={isDim ? "dim" : undefined} href={groupLink(own, group.name)}>
+    <a class={isDim ? "dim" : undefined} href={groupLink(slug, group.name)}>
       <title>{words}</title>
       <rect
         class={`box${isHub ? " hub" : ""}${isHot ? " hot" : ""}`}

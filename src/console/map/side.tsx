@@ -30,17 +30,17 @@ const maxSlow = 5;
 type Ends = { from: { id: number; name: string }; to: { id: number; name: string } };
 
 /** Leads to the rules, which say whether a firewall is the reason. */
-const whyLink = (own: string, { from, to }: Ends) =>
-  `${pathOf(own, "access")}?${new URLSearchParams({ from: from.name, to: to.name })}`;
+const whyLink = (slug: string, { from, to }: Ends) =>
+  `${pathOf(slug, "access")}?${new URLSearchParams({ from: from.name, to: to.name })}`;
 
 /** `count`: of all; `all`: where the others are. */
 export function BrokenPaths({
-  own,
+  slug,
   broken,
   count,
   all,
 }: {
-  own: string;
+  slug: string;
   broken: readonly Ends[];
   count: number;
   all: string;
@@ -57,7 +57,7 @@ export function BrokenPaths({
               {nodeLink(path.from.id, path.from.name)} <span class="faint">–</span>{" "}
               {nodeLink(path.to.id, path.to.name)}
             </span>
-            <Button isSmall href={whyLink(own, path)}>
+            <Button isSmall href={whyLink(slug, path)}>
               Why?
             </Button>
           </li>
@@ -146,11 +146,11 @@ const More = ({ count, href }: { count: number; href: string }) =>
   ) : null;
 
 export function WorstGroups({
-  own,
+  slug,
   groups,
   leftOut,
 }: {
-  own: string;
+  slug: string;
   groups: readonly Group[];
   leftOut: number;
 }) {
@@ -173,7 +173,7 @@ export function WorstGroups({
                 }
               />
               <span class="name cut">
-                <a href={groupLink(own, group.name)}>
+                <a href={groupLink(slug, group.name)}>
                   <bdi>{groupWord(group.name)}</bdi>
                 </a>
               </span>

@@ -1,7 +1,7 @@
 // The facts of the map as tables: pairs of groups, and the paths of nodes.
 
 import type { ListedNode } from "../nodes/listed-nodes.ts";
-import { mayAdminister, slug } from "../contact/me.ts";
+import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
 import { searchWords } from "../words/search.ts";
 import { utc } from "../words/times.ts";
@@ -52,12 +52,12 @@ export const noPathsText = () =>
   `${mayAdminister.value ? "No node" : "None of yours"} has reported a path: there is no tunnel, engines are older than 1.12, or reports are switched off.`;
 
 /** The nodes of a group. */
-export const groupLink = (own: string, name: Pair["from"]): string =>
-  `${pathOf(own, "nodes")}?group=${encodeURIComponent(groupKey(name))}`;
+export const groupLink = (slug: string, name: Pair["from"]): string =>
+  `${pathOf(slug, "nodes")}?group=${encodeURIComponent(groupKey(name))}`;
 
 /** The name of a node, which leads to its page. */
 export const nodeLink = (id: number, name: string) => (
-  <a class="name" href={pathOf(slug.value ?? "", "nodes", id)} title={name}>
+  <a class="name" href={pathOf(currentSlug.value ?? "", "nodes", id)} title={name}>
     <bdi>{name}</bdi>
   </a>
 );
@@ -118,11 +118,11 @@ function Filtered<T>({ label, items, columns, keyOf, first, file, title, words =
 
 /** The paths of nodes. The node that is searched stands first, whichever end it is. */
 export function PathsTable({
-  own,
+  slug,
   nodes,
   edges,
 }: {
-  own: string;
+  slug: string;
   nodes: readonly ListedNode[];
   edges: readonly Edge[];
 }) {
@@ -182,18 +182,18 @@ export function PathsTable({
       columns={columns}
       keyOf={({ from, to, kind }) => `${Math.min(from, to)} ${Math.max(from, to)} ${kind}`}
       first="path"
-      file={`${own}-paths.csv`}
+      file={`${slug}-paths.csv`}
     />
   );
 }
 
 /** The pairs of groups, each with all that a band or a cell says. */
 export function PairsTable({
-  own,
+  slug,
   pairs,
   linkTo,
 }: {
-  own: string;
+  slug: string;
   pairs: readonly Pair[];
   linkTo(pair: Pair): string;
 }) {
@@ -241,7 +241,7 @@ export function PairsTable({
       columns={isNarrow.value ? columns.filter(({ key }) => key !== "direct" && key !== "slow") : columns}
       keyOf={({ from, to }) => pairKey(from, to)}
       first="-broken"
-      file={`${own}-groups.csv`}
+      file={`${slug}-groups.csv`}
       words={{ search: "groups", order: "by" }}
     />
   );

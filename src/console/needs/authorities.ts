@@ -80,10 +80,10 @@ export function spansOf(
   { cas, rotation }: Pick<Authorities, "cas" | "rotation">,
   now: number,
 ): CaSpan[] {
-  const own = cas.filter((ca) => ca.kind === kind);
-  const spans = own.map((ca): CaSpan => {
+  const ofKind = cas.filter((ca) => ca.kind === kind);
+  const spans = ofKind.map((ca): CaSpan => {
     const [from, end] = [Date.parse(ca.not_before), Date.parse(ca.not_after)];
-    const successors = own.map((each) => Date.parse(each.not_before)).filter((each) => each > from);
+    const successors = ofKind.map((each) => Date.parse(each.not_before)).filter((each) => each > from);
     const to = ca.state === "former" ? Math.min(end, now, ...successors) : end;
     return {
       key: ca.fingerprint,

@@ -47,13 +47,13 @@ const backupCommand = "sudo agent admin backup /backup/control-$(date +%F).db";
 type Totals = GroupPaths["totals"];
 
 /** All needs, the worst first: what does not work, who waits, what will not work some day. `now`: ms. `totals`: of all paths. */
-export function needRows(own: string, found: Found, now: number, totals?: Totals): Need[] {
+export function needRows(slug: string, found: Found, now: number, totals?: Totals): Need[] {
   const counts = needCounts(found);
   const kinds = Object.keys(rowsOfKind) as NeedKind[];
   const rows = kinds.flatMap((kind) => (counts[kind] === 0 ? [] : rowsOfKind[kind](found, now, totals)));
   // A relay whose paths all have another way works for now: below what is broken.
   rows.sort((a, b) => Number(b.sign === "need") - Number(a.sign === "need"));
-  return [...rows, ...adviceRow(own, found.attention)];
+  return [...rows, ...adviceRow(slug, found.attention)];
 }
 
 type Listed<T> = { count: number; first: readonly T[] };
@@ -252,8 +252,8 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
 };
 
 /** No need that counts: the network works. */
-function adviceRow(own: string, { active, lighthouses }: Attention): Need[] {
-  const advice = secondLighthouse(own, { nodes: active, lighthouses });
+function adviceRow(slug: string, { active, lighthouses }: Attention): Need[] {
+  const advice = secondLighthouse(slug, { nodes: active, lighthouses });
   if (advice === undefined) return [];
   return [
     {

@@ -4,7 +4,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { pathsApi, type Relay } from "../../api/paths.ts";
 import { formatSize } from "../../base/quantities.ts";
 
-export const relaysPath = (own: string) => apiPath(pathsApi.relays, { slug: own });
+export const relaysPath = (slug: string) => apiPath(pathsApi.relays, { slug });
 
 export function relayText({ bytes, limit_bytes, paused }: Relay): string {
   if (bytes === null)

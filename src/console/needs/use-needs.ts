@@ -8,7 +8,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { webhooksApi } from "../../api/webhooks.ts";
 import type { ApiError } from "../contact/api.ts";
 import { isBackupDue } from "../words/days.ts";
-import { isAdmin, me, shownOrganization, slug } from "../contact/me.ts";
+import { isAdmin, me, shownOrganization, currentSlug } from "../contact/me.ts";
 import { countNeeds, isUrgent, type Known } from "./need-kinds.ts";
 import { registrationsPath } from "../joining/registrations.ts";
 import { relaysPath } from "./relays.ts";
@@ -29,31 +29,31 @@ export const serversPath = apiPath(serversApi.list, {});
 /** The empty path sends no request. */
 const none = "";
 
-export const attentionPath = (own: string) => apiPath(attentionApi.retrieve, { slug: own });
+export const attentionPath = (slug: string) => apiPath(attentionApi.retrieve, { slug });
 
 /** Of the organization whose page is shown. */
-export const useRelays = (): readonly Relay[] => useList(relaysPath(slug.value ?? "")).data ?? [];
+export const useRelays = (): readonly Relay[] => useList(relaysPath(currentSlug.value ?? "")).data ?? [];
 
 /** Nodes that need attention. `isCalm`: see `useResource`. */
 export function useAttention(
-  own: string,
+  slug: string,
   { isCalm = false }: { isCalm?: boolean } = {},
 ): Resource<Attention> {
-  return useResource(attentionPath(own), { isCalm });
+  return useResource(attentionPath(slug), { isCalm });
 }
 
 /** Needs of the organization of the navigation. */
 export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const shown = shownOrganization.value;
-  const own = shown?.slug ?? "";
+  const slug = shown?.slug ?? "";
   const use = { isCalm };
-  const read = useAttention(own, use);
-  const registrations = useList(isAdmin(shown) ? registrationsPath(own) : none);
-  const cas = useResource(apiPath(authoritiesApi.retrieve, { slug: own }), use);
-  const allRelays = useList(relaysPath(own), use);
+  const read = useAttention(slug, use);
+  const registrations = useList(isAdmin(shown) ? registrationsPath(slug) : none);
+  const cas = useResource(apiPath(authoritiesApi.retrieve, { slug }), use);
+  const allRelays = useList(relaysPath(slug), use);
   // Deliveries are no events, so read them again by time.
   const allWebhooks = useList(
-    isAdmin(shown) ? apiPath(webhooksApi.list, { slug: own }, { page_size: "1000" }) : none,
+    isAdmin(shown) ? apiPath(webhooksApi.list, { slug }, { page_size: "1000" }) : none,
     { isCalm: true },
   );
   const isStaff = me.value?.is_staff === true;

@@ -5,7 +5,7 @@ import { apiPath, type Path, type SentOf } from "../../api/endpoint.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { ApiError, get } from "../contact/api.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { behindWords } from "../nodes/states.ts";
 import { useResource } from "../contact/resource.ts";
 import { now } from "../words/times.ts";
@@ -15,8 +15,8 @@ import { Failure, Line } from "../ui/parts.tsx";
 type Changes = SentOf<typeof nodesApi.diff>;
 
 export function Configuration({ node }: { node: Node }) {
-  const own = slug.value ?? "";
-  const path = apiPath(nodesApi.diff, { slug: own, id: node.id });
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(nodesApi.diff, { slug, id: node.id });
   const { data, error } = useChanges(path, node);
   // A node that has not registered has no configuration yet.
   if (error !== undefined && error.status === 409) return null;
@@ -25,7 +25,7 @@ export function Configuration({ node }: { node: Node }) {
       id="configuration"
       title="Configuration"
       hasRoom={true}
-      actions={<TerminalButton command={["diff", own, node.name]} call={["GET", path]} isSmall={true} />}
+      actions={<TerminalButton command={["diff", slug, node.name]} call={["GET", path]} isSmall={true} />}
     >
       <Failure error={error} />
       {data === undefined ? null : <Difference node={node} found={data} />}
@@ -111,7 +111,7 @@ function useChanges(path: Path<Changes>, node: Node) {
 /** The newest configuration, read when it is asked for. */
 function Newest({ node }: { node: Node }) {
   const [isOpen, setOpen] = useState(false);
-  const path = apiPath(nodesApi.config, { slug: slug.value ?? "", id: node.id });
+  const path = apiPath(nodesApi.config, { slug: currentSlug.value ?? "", id: node.id });
   const { data, error } = useResource(isOpen ? path : "");
   return (
     <details onToggle={({ target }: Event) => setOpen(target instanceof HTMLDetailsElement && target.open)}>

@@ -11,7 +11,7 @@ import { gatewayWords } from "../access/networks.ts";
 import { get, type ApiError, call } from "../contact/api.ts";
 import { networksIn, partsOf, sentencesOf } from "../words/field-parts.ts";
 import { changesOf, differing, rebased, typedOf, type Changes, type Key, type Typed } from "./change.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { refresh } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Check, Text, useAction } from "../ui/form.tsx";
@@ -36,8 +36,8 @@ function flagsOf(node: Node, { groups, subnets, ...changes }: Changes): string[]
 type State = { before: Node; typed: Typed; foreign: readonly Key[] };
 
 export function Edit({ node, close }: { node: Node; close(): void }) {
-  const own = slug.value ?? "";
-  const path = apiPath(nodesApi.retrieve, { slug: own, id: node.id });
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(nodesApi.retrieve, { slug, id: node.id });
   const [{ before, typed, foreign }, setState] = useState<State>({
     before: node,
     typed: typedOf(node),
@@ -63,8 +63,8 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   const form = useAction(async () => {
     sent.current = { groups, subnets };
     if (follow(await get(path))) return;
-    await call(nodesApi.update, { slug: own, id: node.id }, changes);
-    await refresh(apiPath(organizationsApi.retrieve, { slug: own }));
+    await call(nodesApi.update, { slug, id: node.id }, changes);
+    await refresh(apiPath(organizationsApi.retrieve, { slug }));
     if (added.length > 0) return setRouted(added);
     close();
     tell(
@@ -87,7 +87,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
       disabled={!isTyped}
       shown={texts}
       terminal={{
-        command: ["node", "update", own, node.name, ...flagsOf(before, changes)],
+        command: ["node", "update", slug, node.name, ...flagsOf(before, changes)],
         call: ["PATCH", path, changes],
       }}
     >
@@ -130,7 +130,7 @@ function Routed({ networks, close }: { networks: readonly string[]; close(): voi
       </p>
       <p>
         Next: which nodes may reach it? See the rules on the page{" "}
-        <a href={pathOf(slug.value ?? "", "access")}>Access</a>. {gatewayWords}
+        <a href={pathOf(currentSlug.value ?? "", "access")}>Access</a>. {gatewayWords}
       </p>
       <CloseEnd close={close} />
     </Dialog>

@@ -4,7 +4,7 @@ import type { Rule as StoredRule } from "../../api/rules.ts";
 import type { Node } from "../../protocol/node.ts";
 import { Sentence } from "../access/sentence.tsx";
 import { standingChange, standingOf } from "../access/standing.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { useList } from "../contact/resource.ts";
 import { Failure } from "../ui/parts.tsx";
 import { rulesPath, useWords } from "./rule-words.ts";
@@ -13,8 +13,8 @@ type EffectsProps = { node: Node; groups: readonly string[]; subnets: readonly s
 
 /** Before a node's groups and networks are saved: the rules that begin and cease to be about it. */
 export function Effects({ node, groups, subnets }: EffectsProps) {
-  const own = slug.value ?? "";
-  const { data: rules, error } = useList(rulesPath(own));
+  const slug = currentSlug.value ?? "";
+  const { data: rules, error } = useList(rulesPath(slug));
   const after = { ...node, groups: [...groups], subnets: [...subnets] };
   const { gains, loses } = standingChange(rules ?? [], node, after);
   // What reaches a node reaches the networks behind it.
@@ -23,7 +23,7 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
   const closed = node.subnets.filter((network) => !subnets.includes(network));
   const closing = closed.length === 0 ? [] : standingOf(rules ?? [], node).letsIn;
   const changed = [gains, loses].flatMap(({ others, it }) => [...others, ...it]);
-  const words = useWords(own, rules, [...changed, ...opening, ...closing]);
+  const words = useWords(slug, rules, [...changed, ...opening, ...closing]);
   const isChanged = [groups.join(), subnets.join()].join(" ") !== [node.groups, node.subnets].join(" ");
   if (error !== undefined) return <Failure error={error} />;
   const listed = (title: string, found: readonly StoredRule[], As: "ins" | "del") =>

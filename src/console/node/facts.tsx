@@ -11,7 +11,7 @@ import type { Node } from "../../protocol/node.ts";
 import { isAbout } from "../activity/actor.ts";
 import { thingsOf } from "../activity/activity.ts";
 import { useLog } from "../activity/log.ts";
-import { me, slug } from "../contact/me.ts";
+import { me, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { configurationOf, renewalOf, updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { useDueNode } from "../nodes/own-nodes.tsx";
@@ -27,10 +27,10 @@ import { Aliases } from "./names.tsx";
 
 /** The names inside the network. */
 export function useFullNames(): (name: string) => string {
-  const own = slug.value ?? "";
-  const { data } = useResource(apiPath(organizationsApi.retrieve, { slug: own }));
+  const slug = currentSlug.value ?? "";
+  const { data } = useResource(apiPath(organizationsApi.retrieve, { slug }));
   return (name) =>
-    [`${own}.internal`, data?.name_suffix ?? ""]
+    [`${slug}.internal`, data?.name_suffix ?? ""]
       .filter(Boolean)
       .map((domain) => `${name}.${domain}`)
       .join(", ");
@@ -51,14 +51,14 @@ function rolesAndPlace(node: Node): string {
 
 /** `isShort`: beside the list. */
 export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boolean }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const { owner_id: owner } = node;
-  const names = useMemberNames(own);
+  const names = useMemberNames(slug);
   const full = useFullNames();
   const { words, isBehind } = configurationOf(node);
   const holes = vulnerabilitiesOf(node);
   const byOwner = groupsByOwner(node);
-  const due = useDueNode(own, node);
+  const due = useDueNode(slug, node);
   const relay = useRelays().find((each) => each.node === node.id);
   const addresses = [node.ip_address, node.ip_address6].filter((each) => each !== null);
   const short: readonly Fact[] = [
@@ -108,7 +108,7 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
           <>
             <When at={node.phone.imported_at} />
             {owner === me.value?.id && node.state === "active" ? (
-              <a href={pathOf(own, "phones")}>Import it again</a>
+              <a href={pathOf(slug, "phones")}>Import it again</a>
             ) : null}
           </>,
         ],
@@ -187,9 +187,9 @@ const readBackTo = 2000;
 
 /** The newest events about a node, one line each. */
 export function Changed({ node, count }: { node: Node; count: number }) {
-  const own = slug.value ?? "";
-  const { events, isAll, isReading, older } = useLog(own, 1000);
-  const names = useMemberNames(own);
+  const slug = currentSlug.value ?? "";
+  const { events, isAll, isReading, older } = useLog(slug, 1000);
+  const names = useMemberNames(slug);
   const found = events.filter((event) => isAbout(event, `node/${node.id}`)).slice(0, count);
   const isSearching = found.length === 0 && !isAll && events.length > 0 && events.length < readBackTo;
   useEffect(() => {
@@ -214,4 +214,4 @@ export function Changed({ node, count }: { node: Node; count: number }) {
 }
 
 export const changesPath = (node: Pick<Node, "id">): string =>
-  `${pathOf(slug.value ?? "", "activity")}?subject=node/${node.id}`;
+  `${pathOf(currentSlug.value ?? "", "activity")}?subject=node/${node.id}`;

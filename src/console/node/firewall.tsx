@@ -7,7 +7,7 @@ import { countOf } from "../../base/quantities.ts";
 import type { Node } from "../../protocol/node.ts";
 import { endsOf, sentenceOf, sideWords, trafficWords, type Rule } from "../access/rules.ts";
 import { standingOf } from "../access/standing.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { knownNodes } from "../nodes/node-list.ts";
 import { useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
@@ -17,10 +17,10 @@ import { Tag } from "../ui/tag.tsx";
 import { rulesPath, useWords } from "./rule-words.ts";
 
 export function Firewall({ node }: { node: Node }) {
-  const own = slug.value ?? "";
-  const { data: rules, error } = useList(rulesPath(own));
+  const slug = currentSlug.value ?? "";
+  const { data: rules, error } = useList(rulesPath(slug));
   const { letsIn, letIn, letsOut } = standingOf(rules ?? [], node);
-  const words = useWords(own, rules, [...letsIn, ...letIn, ...letsOut]);
+  const words = useWords(slug, rules, [...letsIn, ...letIn, ...letsOut]);
   if (node.state === "revoked")
     return (
       <Panel title="Firewall" hasRoom={true}>
@@ -54,7 +54,7 @@ export function Firewall({ node }: { node: Node }) {
     </Panel>
   );
   const ask = (
-    <a href={`${pathOf(own, "access")}?from=${encodeURIComponent(node.name)}`}>May it reach another node?</a>
+    <a href={`${pathOf(slug, "access")}?from=${encodeURIComponent(node.name)}`}>May it reach another node?</a>
   );
   return (
     <>
@@ -65,7 +65,7 @@ export function Firewall({ node }: { node: Node }) {
           empty: "Nothing may reach it.",
         },
         letsIn,
-        <a href={pathOf(own, "access")}>Access</a>,
+        <a href={pathOf(slug, "access")}>Access</a>,
       )}
       {part({ title: "May reach", other: "to", empty: "No node lets it in." }, letIn, ask)}
       {part(
@@ -84,7 +84,7 @@ export function Firewall({ node }: { node: Node }) {
 function RuleLine({ rule, other }: { rule: Rule; other: "from" | "to" }) {
   const ends = endsOf(rule);
   const { name } = sideWords(ends[other]);
-  const own = ends[other === "from" ? "to" : "from"];
+  const slug = ends[other === "from" ? "to" : "from"];
   const count = useCount(ends[other]);
   return (
     <li title={sentenceOf(rule)}>
@@ -92,10 +92,10 @@ function RuleLine({ rule, other }: { rule: Rule; other: "from" | "to" }) {
       <span class="say">
         <Tag text={ends[other] === "any" ? "all" : name} isAll={ends[other] === "any"} /> on{" "}
         <Tag text={trafficWords(rule)} isPort={true} />
-        {own.includes("/") ? (
+        {slug.includes("/") ? (
           <>
             {" "}
-            of <Tag text={own} />
+            of <Tag text={slug} />
           </>
         ) : null}
         {rule.description === "" ? null : <bdi class="quiet cut">{rule.description}</bdi>}
@@ -107,7 +107,7 @@ function RuleLine({ rule, other }: { rule: Rule; other: "from" | "to" }) {
 
 /** How many nodes a side has, where the list of nodes was read. */
 function useCount(side: string): number | undefined {
-  const { data, isWhole } = knownNodes(slug.value ?? "");
+  const { data, isWhole } = knownNodes(currentSlug.value ?? "");
   return useMemo(() => {
     if (data === undefined || !isWhole) return undefined;
     if (side === "any") return data.length;

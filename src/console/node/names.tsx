@@ -5,7 +5,7 @@ import { namesApi, type Alias } from "../../api/names.ts";
 import { useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { request, call } from "../contact/api.ts";
-import { mayAdminister, slug } from "../contact/me.ts";
+import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { refresh, useList } from "../contact/resource.ts";
 import { Button } from "../ui/button.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
@@ -14,10 +14,10 @@ import { Text, useAction } from "../ui/form.tsx";
 type Props = { node: Node; full(name: string): string };
 
 export function Aliases({ node, full }: Props) {
-  const own = slug.value ?? "";
-  const path = apiPath(namesApi.list, { slug: own });
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(namesApi.list, { slug });
   const [asked, setAsked] = useState<Alias | "new" | undefined>(undefined);
-  const { data = [] } = useList(apiPath(namesApi.list, { slug: own }, { page_size: "1000" }));
+  const { data = [] } = useList(apiPath(namesApi.list, { slug }, { page_size: "1000" }));
   const aliases = data.filter((each) => each.node === node.id);
   const close = () => setAsked(undefined);
   return (
@@ -56,8 +56,8 @@ export function Aliases({ node, full }: Props) {
           action={`Delete ${asked.name}`}
           effect="Nodes no longer find this one by it. It can be added again."
           close={close}
-          command={["name", "delete", own, asked.name]}
-          sends={request(namesApi.delete, { slug: own, id: asked.id })}
+          command={["name", "delete", slug, asked.name]}
+          sends={request(namesApi.delete, { slug, id: asked.id })}
           changes={path}
         />
       )}
@@ -66,12 +66,12 @@ export function Aliases({ node, full }: Props) {
 }
 
 function NewAlias({ node, close }: { node: Node; close(): void }) {
-  const own = slug.value ?? "";
-  const path = apiPath(namesApi.list, { slug: own });
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(namesApi.list, { slug });
   const [name, setName] = useState("");
   const body = { name, node: node.id };
   const form = useAction(async () => {
-    await call(namesApi.create, { slug: own }, body);
+    await call(namesApi.create, { slug }, body);
     await refresh(path);
     close();
   });
@@ -84,7 +84,7 @@ function NewAlias({ node, close }: { node: Node; close(): void }) {
       form={form}
       shown={["name"]}
       terminal={{
-        command: ["name", "create", own, name || "NAME", "--to", node.name],
+        command: ["name", "create", slug, name || "NAME", "--to", node.name],
         call: ["POST", path, body],
       }}
     >

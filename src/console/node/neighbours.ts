@@ -1,7 +1,7 @@
 // The nodes before and behind one, in the list that led to it.
 
 import { useEffect } from "preact/hooks";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { go, pathOf } from "../frame/router.ts";
 
 /** The nodes in the order in which a list showed them last. */
@@ -20,7 +20,7 @@ export function useNeighbours(id: string): boolean {
       if (key !== "j" && key !== "k") return;
       // Otherwise they lead to the rows of the tables.
       event.stopPropagation();
-      if (next !== undefined) go(pathOf(slug.value ?? "", "nodes", next), { replace: true });
+      if (next !== undefined) go(pathOf(currentSlug.value ?? "", "nodes", next), { replace: true });
     };
     addEventListener("keydown", press, { capture: true });
     return () => removeEventListener("keydown", press, { capture: true });

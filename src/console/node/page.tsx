@@ -6,7 +6,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Path } from "../../api/paths.ts";
 import type { Node } from "../../protocol/node.ts";
 import { onSeen } from "../contact/live.ts";
-import { mayAdminister, slug } from "../contact/me.ts";
+import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { isOverdue, stateOf, type StateName } from "../nodes/states.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf, useShownName } from "../frame/router.ts";
@@ -45,11 +45,11 @@ function useContacts(path: string, id: string): void {
 
 /** A node with its paths, current while it is shown. */
 export function useNode(id: string) {
-  const own = slug.value ?? "";
-  const params = { slug: own, id: Number(id) };
+  const slug = currentSlug.value ?? "";
+  const params = { slug, id: Number(id) };
   const path = apiPath(nodesApi.retrieve, params);
   const { data: node, error } = useResource(path);
-  const peers = usePeers(own, params.id, mayAdminister.value);
+  const peers = usePeers(slug, params.id, mayAdminister.value);
   useContacts(path, id);
   return { node, error, peers };
 }
@@ -81,17 +81,17 @@ export function NodePage({ rest: [id = ""] }: { rest: readonly string[] }) {
 }
 
 function One({ id }: { id: string }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const { node, error, peers } = useNode(id);
   const { ask, dialog } = useActions(node);
   const hasNeighbours = useNeighbours(id);
   useShownName(node?.name ?? "");
-  const above = <a href={pathOf(own, "nodes")}>Nodes</a>;
+  const above = <a href={pathOf(slug, "nodes")}>Nodes</a>;
   if (error?.status === 404)
     return (
       <Page title="No such node">
         <Empty text="It may have been deleted.">
-          <a href={pathOf(own, "nodes")}>All nodes</a>
+          <a href={pathOf(slug, "nodes")}>All nodes</a>
         </Empty>
       </Page>
     );
@@ -128,8 +128,8 @@ function One({ id }: { id: string }) {
         ) : undefined
       }
       terminal={{
-        command: ["node", "show", own, node.name],
-        call: ["GET", apiPath(nodesApi.retrieve, { slug: own, id: node.id })],
+        command: ["node", "show", slug, node.name],
+        call: ["GET", apiPath(nodesApi.retrieve, { slug, id: node.id })],
       }}
       actions={mayAdminister.value ? <TitleActions node={node} ask={ask} /> : null}
     >

@@ -3,7 +3,7 @@
 import { pathsApi, type Path } from "../../api/paths.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { Node } from "../../protocol/node.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { isPresent, noPathsOf } from "../nodes/states.ts";
 import type { Resource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
@@ -35,14 +35,14 @@ const columns = [
 type PathsProps = { node: Node } & Pick<Resource<readonly Path[]>, "data" | "error">;
 
 export function Paths({ node, data: peers, error }: PathsProps) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const all = peers ?? [];
   const actions = (
     <>
       <TerminalButton
         isSmall={true}
-        command={["path", "list", own, "--node", node.name]}
-        call={["GET", apiPath(pathsApi.ofNode, { slug: own, id: node.id })]}
+        command={["path", "list", slug, "--node", node.name]}
+        call={["GET", apiPath(pathsApi.ofNode, { slug, id: node.id })]}
       />
       {all.length === 0 ? null : (
         <Export file={`${node.name}-paths.csv`} items={all} columns={columns} isSmall={true} />
@@ -128,7 +128,7 @@ export function PathRow({ node, peer, isShort = false }: RowProps) {
 
 /** The page that answers why a node does not reach a peer. */
 export const whyPath = (node: Pick<Node, "name">, { peer_name }: Path): string =>
-  `${pathOf(slug.value ?? "", "access")}?${new URLSearchParams({ from: node.name, to: peer_name ?? "" })}`;
+  `${pathOf(currentSlug.value ?? "", "access")}?${new URLSearchParams({ from: node.name, to: peer_name ?? "" })}`;
 
 const byWords = ({ path, relays, remote }: Path): string =>
   ({
@@ -147,5 +147,5 @@ function Trip({ peer, isOld }: { peer: Path; isOld: boolean }) {
 
 function PeerName({ peer: { peer, peer_name, peer_address } }: { peer: Path }) {
   const name = <bdi>{peer_name ?? peer_address}</bdi>;
-  return peer === null ? name : <a href={pathOf(slug.value ?? "", "nodes", peer)}>{name}</a>;
+  return peer === null ? name : <a href={pathOf(currentSlug.value ?? "", "nodes", peer)}>{name}</a>;
 }

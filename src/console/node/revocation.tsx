@@ -6,8 +6,8 @@ import { useList } from "../contact/resource.ts";
 import { AwaitedNodes } from "../nodes/awaited-nodes.tsx";
 import { State } from "../ui/parts.tsx";
 
-export function Revocation({ own, id, name }: { own: string; id: number; name: string }) {
-  const path = apiPath(nodesApi.revocations, { slug: own }, { page_size: "1000", search: name });
+export function Revocation({ slug, id, name }: { slug: string; id: number; name: string }) {
+  const path = apiPath(nodesApi.revocations, { slug }, { page_size: "1000", search: name });
   const report = useList(path).data?.find(({ node_id }) => node_id === id);
   if (report === undefined) return null;
   const { applied, total, waiting_for: waiting } = report;
@@ -24,7 +24,7 @@ export function Revocation({ own, id, name }: { own: string; id: number; name: s
         <State name="limited" word={`${applied} of ${total} nodes have confirmed that they refuse it.`} /> The
         others may accept it until they have applied the newest configuration.
       </p>
-      <AwaitedNodes own={own} ids={waiting} count={late} title={`Nodes that have not confirmed: ${late}`} />
+      <AwaitedNodes slug={slug} ids={waiting} count={late} title={`Nodes that have not confirmed: ${late}`} />
     </>
   );
 }

@@ -10,14 +10,14 @@ import { readNamed } from "../activity/named-nodes.ts";
 import { useList } from "../contact/resource.ts";
 import { providerGroupsPath, wordsOf } from "../providers/provider-words.ts";
 
-export const rulesPath = (own: string) => apiPath(rulesApi.list, { slug: own }, { page_size: "1000" });
+export const rulesPath = (slug: string) => apiPath(rulesApi.list, { slug }, { page_size: "1000" });
 
 /**
  * `listed` in words; undefined until all names are known: a node without its name would be called deleted. `read`:
  * the rules that they are of; names are read again with them.
  */
 export function useWords(
-  own: string,
+  slug: string,
   read: readonly StoredRule[] | undefined,
   listed: readonly StoredRule[],
 ): ((rule: StoredRule) => Rule) | undefined {
@@ -25,15 +25,15 @@ export function useWords(
   const [known, setKnown] = useState({ ids, names: namesOf([]) });
   useEffect(() => {
     let isOver = false;
-    readNamed(own, ids).then(
+    readNamed(slug, ids).then(
       (nodes) => isOver || setKnown({ ids, names: namesOf(nodes) }),
       // The rules are read again within 20 seconds.
       () => undefined,
     );
     return () => void (isOver = true);
-  }, [own, read, ids.join()]);
-  const { data: members } = useList(membersPath(own));
-  const { data: groups } = useList(providerGroupsPath(own));
+  }, [slug, read, ids.join()]);
+  const { data: members } = useList(membersPath(slug));
+  const { data: groups } = useList(providerGroupsPath(slug));
   const isWhole = ids.every((id) => known.ids.includes(id));
   if (read === undefined || members === undefined || groups === undefined || !isWhole) return undefined;
   const [emails, ofProviders] = [emailsOf(members), wordsOf(groups)];

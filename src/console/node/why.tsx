@@ -9,7 +9,7 @@ import { useEffect, useState } from "preact/hooks";
 import { findingOf, findingWords, separateCopy } from "../../protocol/finding-kinds.ts";
 import type { Node } from "../../protocol/node.ts";
 import { ApiError, call } from "../contact/api.ts";
-import { me, slug } from "../contact/me.ts";
+import { me, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { behindWords, isImportDue, isOverdue, updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { useList, useResource } from "../contact/resource.ts";
@@ -122,10 +122,10 @@ function Since({ at }: { at: string }) {
 
 /** A peer that does not answer: what the rules say, and whether both ends are there and have them. */
 function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly Path[] }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const id = peer.peer;
-  const { data: other } = useResource(id === null ? "" : apiPath(nodesApi.retrieve, { slug: own, id }));
-  const permitted = usePermitted(own, node.id, id);
+  const { data: other } = useResource(id === null ? "" : apiPath(nodesApi.retrieve, { slug, id }));
+  const permitted = usePermitted(slug, node.id, id);
   const name = peer.peer_name ?? peer.peer_address;
   const { words, command } =
     id === null
@@ -159,17 +159,17 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
 }
 
 /** What the rules permit from one to the other; undefined until it is known. */
-function usePermitted(own: string, from: number, to: number | null): Explained["permitted"] | undefined {
+function usePermitted(slug: string, from: number, to: number | null): Explained["permitted"] | undefined {
   const [found, setFound] = useState<{ key: string; permitted: Explained["permitted"] } | undefined>(
     undefined,
   );
-  const key = `${own} ${from} ${to}`;
+  const key = `${slug} ${from} ${to}`;
   // Other rules may answer differently.
-  const { data: rules } = useList(apiPath(rulesApi.list, { slug: own }, { page_size: "1000" }));
+  const { data: rules } = useList(apiPath(rulesApi.list, { slug }, { page_size: "1000" }));
   useEffect(() => {
     if (to === null) return undefined;
     let isOver = false;
-    call(rulesApi.test, { slug: own }, { from, to, protocol: "tcp" }).then(
+    call(rulesApi.test, { slug }, { from, to, protocol: "tcp" }).then(
       ({ permitted }) => isOver || setFound({ key, permitted }),
       (error: unknown) => {
         // The title says it without.
@@ -219,8 +219,8 @@ function ImportAgain({ node }: { node: Node }) {
 /** Since when, by whom and why it is revoked; and who has confirmed that they refuse it. */
 function Revoked({ node }: { node: Node }) {
   const { revoked_at: at, revoked_by: by = "", revoke_reason: reason } = node;
-  const own = slug.value ?? "";
-  const names = useMemberNames(own);
+  const slug = currentSlug.value ?? "";
+  const names = useMemberNames(slug);
   const user = by.startsWith("person/") ? names.get(Number(by.slice(7))) : undefined;
   return (
     <Why
@@ -242,11 +242,11 @@ function Revoked({ node }: { node: Node }) {
         </>
       }
     >
-      <Revocation own={own} id={node.id} name={node.name} />
+      <Revocation slug={slug} id={node.id} name={node.name} />
     </Why>
   );
 }
 
 /** The paths of a node; members see those of their own. */
-export const usePeers = (own: string, id: number, isAsked: boolean) =>
-  useList(isAsked ? apiPath(pathsApi.ofNode, { slug: own, id }, { page_size: "1000" }) : "");
+export const usePeers = (slug: string, id: number, isAsked: boolean) =>
+  useList(isAsked ? apiPath(pathsApi.ofNode, { slug, id }, { page_size: "1000" }) : "");

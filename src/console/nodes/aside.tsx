@@ -1,6 +1,6 @@
 // A node beside the list: what is wrong, its paths, its facts and its last changes.
 
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
 import { mayAdminister } from "../contact/me.ts";
 import { Button } from "../ui/button.tsx";
@@ -18,7 +18,7 @@ const maxChanges = 5;
 export function Aside({ id, close }: { id: number; close(): void }) {
   const { node, error, peers } = useNode(`${id}`);
   const { ask, dialog } = useActions(node);
-  const href = pathOf(slug.value ?? "", "nodes", id);
+  const href = pathOf(currentSlug.value ?? "", "nodes", id);
   const buttons = (
     <>
       <span class="spring" />

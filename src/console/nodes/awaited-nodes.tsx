@@ -13,13 +13,13 @@ const maxShown = 100;
 /** More nodes than these are folded away. */
 const maxUnfolded = 10;
 
-type Props = { own: string; ids: readonly number[]; count?: number; title: string };
+type Props = { slug: string; ids: readonly number[]; count?: number; title: string };
 
 /** `count`: of all, if `ids` are not all. */
-export function AwaitedNodes({ own, ids, count = ids.length, title }: Props) {
+export function AwaitedNodes({ slug, ids, count = ids.length, title }: Props) {
   const asked = ids.slice(0, maxShown).join(",");
   const { data = [] } = useList(
-    asked === "" ? "" : apiPath(nodesApi.list, { slug: own }, { page_size: "1000", ids: asked }),
+    asked === "" ? "" : apiPath(nodesApi.list, { slug }, { page_size: "1000", ids: asked }),
   );
   if (asked === "") return null;
   // Nodes that are away catch up when they are back; others need an administrator.
@@ -32,7 +32,7 @@ export function AwaitedNodes({ own, ids, count = ids.length, title }: Props) {
           const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
           return (
             <li key={node.id}>
-              <a href={pathOf(own, "nodes", node.id)}>
+              <a href={pathOf(slug, "nodes", node.id)}>
                 <bdi>{node.name}</bdi>
               </a>{" "}
               <State name={state} word={word} /> <span class="quiet">{configurationOf(node).words}</span>

@@ -8,7 +8,7 @@ import { useState } from "preact/hooks";
 import type { Asking } from "../ui/part.ts";
 import { call } from "../contact/api.ts";
 import { partsOf } from "../words/field-parts.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { useNodes } from "./node-list.ts";
 import { refresh } from "../contact/resource.ts";
 import { lossWith } from "./role-loss.ts";
@@ -24,10 +24,10 @@ const shared = ({ nodes, close }: Asking, verb: string) => ({
   action: `${verb} ${nodes.length === 1 ? nodes[0]?.name : `${nodes.length} nodes`}`,
   items: nodes,
   hasNames: nodes.length > 1,
-  after: () => refresh(apiPath(organizationsApi.retrieve, { slug: slug.value ?? "" })),
+  after: () => refresh(apiPath(organizationsApi.retrieve, { slug: currentSlug.value ?? "" })),
   close,
 });
-const withSlug = (path: string) => path.replace("{slug}", slug.value ?? "");
+const withSlug = (path: string) => path.replace("{slug}", currentSlug.value ?? "");
 
 /** The same from the terminal, for each node. */
 function forEach(
@@ -37,11 +37,11 @@ function forEach(
   flags: readonly string[] = [],
   query = "",
 ): Terminal {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [one, ...others] = nodes;
   const isOne = one !== undefined && others.length === 0;
   return {
-    command: ["node", verb, own, isOne ? one.name : item, ...flags],
+    command: ["node", verb, slug, isOne ? one.name : item, ...flags],
     ...(isOne ? {} : { each: nodes.map(({ name }) => name) }),
     call: [method, withSlug(isOne ? path.replace("{id}", `${one.id}`) : path) + query],
   };
@@ -49,7 +49,7 @@ function forEach(
 
 function Groups(props: Asking) {
   const { nodes } = props;
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [adds, setAdds] = useState("");
   const [removes, setRemoves] = useState("");
   const [added, removed] = [partsOf(adds), partsOf(removes)];
@@ -59,9 +59,9 @@ function Groups(props: Asking) {
   ];
   const run = async ({ id }: Item) => {
     // The list may be a moment old, and the request replaces all groups.
-    const { groups: present } = await call(nodesApi.retrieve, { slug: own, id });
+    const { groups: present } = await call(nodesApi.retrieve, { slug, id });
     const groups = [...new Set([...present, ...added])].filter((group) => !removed.includes(group));
-    if (groups.join("\n") !== present.join("\n")) await call(nodesApi.update, { slug: own, id }, { groups });
+    if (groups.join("\n") !== present.join("\n")) await call(nodesApi.update, { slug, id }, { groups });
   };
   return (
     <Bulk {...shared(props, "Change the groups of")} run={run}>
@@ -85,7 +85,10 @@ type Plain = (typeof nodesApi)["renewCertificate" | "restore"];
 /** Actions without a form. */
 const plain =
   (words: string, verb: string, endpoint: Plain, effect: () => ComponentChildren) => (props: Asking) => (
-    <Bulk {...shared(props, words)} run={({ id }: Item) => call(endpoint, { slug: slug.value ?? "", id })}>
+    <Bulk
+      {...shared(props, words)}
+      run={({ id }: Item) => call(endpoint, { slug: currentSlug.value ?? "", id })}
+    >
       {effect()}
       <FromTerminal {...forEach(props.nodes, verb, endpoint)} />
     </Bulk>
@@ -93,7 +96,7 @@ const plain =
 
 function Revoke(props: Asking) {
   const { nodes } = props;
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const { data: all = [] } = useNodes();
   const lost = lossWith(nodes, all);
   const { field, query, given, flags } = useReason();
@@ -102,7 +105,7 @@ function Revoke(props: Asking) {
       {...shared(props, "Revoke")}
       isDanger={true}
       asksCount={true}
-      run={({ id }: Item) => call(nodesApi.revoke, { slug: own, id }, given)}
+      run={({ id }: Item) => call(nodesApi.revoke, { slug, id }, given)}
     >
       <p>
         {revoking(
@@ -136,7 +139,7 @@ export const dialogs = {
       </p>
       <p class="limited">
         If a stranger may have had it, do not restore it:{" "}
-        <a href={pathOf(slug.value ?? "", "nodes", "add")}>add it</a> anew, with new keys.
+        <a href={pathOf(currentSlug.value ?? "", "nodes", "add")}>add it</a> anew, with new keys.
       </p>
     </>
   )),

@@ -75,9 +75,9 @@ export const countShown = (
 export type NodeFilter = { show: string; group: string; owner: string; words: readonly string[] };
 
 /** The file name of an export. It contains the filter, but neither owner nor search, which may be private. */
-export function exportName(own: string, { show, group, owner, words }: NodeFilter): string {
+export function exportName(slug: string, { show, group, owner, words }: NodeFilter): string {
   const part = owner !== "" || words.length > 0 ? "filtered" : "";
-  const parts = [own, "nodes", show, group, part].filter(Boolean);
+  const parts = [slug, "nodes", show, group, part].filter(Boolean);
   return `${parts.join("-").replaceAll(/[^\w.-]+/g, "_")}.csv`;
 }
 

@@ -7,7 +7,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { aliasWords } from "../node/aliases.ts";
 import type { ListedNode } from "./listed-nodes.ts";
-import { mayAddOwn, mayAdminister, slug } from "../contact/me.ts";
+import { mayAddOwn, mayAdminister, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { useNodes } from "./node-list.ts";
 import { updateEngine, vulnerabilitiesOf } from "./states.ts";
@@ -64,12 +64,12 @@ export type Listed = {
 const restMs = 500;
 
 /** Nodes that wait for approval are in a file with other pages of joining. */
-const waitingList = (own: string): Listed => ({
+const waitingList = (slug: string): Listed => ({
   count: "",
   isFiltered: false,
   tools: <Search label="Search nodes" placeholder="Name, group, address…" />,
   body: <WaitingPart />,
-  terminal: { command: ["registration", "list", own], call: ["GET", registrationsPath(own)] },
+  terminal: { command: ["registration", "list", slug], call: ["GET", registrationsPath(slug)] },
 });
 
 function WaitingPart() {
@@ -79,10 +79,10 @@ function WaitingPart() {
 
 /** The nodes of the organization; a page of its own has each. */
 export function NodeList() {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const isWaiting = word("show") === "waiting";
-  const table = useTable(own);
-  const { count, isFiltered, tools, body, bar, terminal } = isWaiting ? waitingList(own) : table;
+  const table = useTable(slug);
+  const { count, isFiltered, tools, body, bar, terminal } = isWaiting ? waitingList(slug) : table;
   const opened = isWaiting ? undefined : table.opened;
   const [isRested, setRested] = useState(false);
   useEffect(() => {
@@ -92,7 +92,7 @@ export function NodeList() {
   // Before it is asked for, so that a node opens at once.
   const Aside = usePart(isRested || opened !== undefined ? parts.node : undefined)?.Aside;
   const add = (
-    <Button kind="primary" icon="plus" href={pathOf(own, "nodes", "add")}>
+    <Button kind="primary" icon="plus" href={pathOf(slug, "nodes", "add")}>
       <Words first="Add" rest="a node" />
     </Button>
   );
@@ -112,7 +112,7 @@ export function NodeList() {
         <div class="page">
           <div class="stackd">
             <div class="one-line">
-              <Chips own={own} paths={table.paths} ownerName={table.ownerName} />
+              <Chips slug={slug} paths={table.paths} ownerName={table.ownerName} />
               <div class="group">{tools}</div>
             </div>
             {body}
@@ -150,13 +150,13 @@ function useOpened(): number | undefined {
 }
 
 function useTable(
-  own: string,
+  slug: string,
 ): Listed & { opened: number | undefined; paths: CountsByNode; ownerName: string } {
   const isRevoked = word("show") === "revoked";
   const { data: nodes, total, isWhole, error } = useNodes(isRevoked);
   const opened = useOpened();
   const order = query.value.get("order") ?? "state";
-  const { names, paths, aliases, every, drawn } = useColumns(own, isRevoked, opened !== undefined);
+  const { names, paths, aliases, every, drawn } = useColumns(slug, isRevoked, opened !== undefined);
   // Typing in the search filters what is in order already.
   const all = useMemo(() => ordered(nodes ?? [], every, order), [nodes, every, order]);
   const [show, group, owner, search] = ["show", "group", "owner", "search"].map(word) as [
@@ -181,8 +181,8 @@ function useTable(
     count: `${shown.length} of ${total}`,
     isFiltered: [show, group, owner, search].some((each) => each !== ""),
     terminal: {
-      command: ["node", "list", own, ...(isRevoked ? ["--revoked"] : [])],
-      call: ["GET", apiPath(nodesApi.list, { slug: own }, ofRevoked)],
+      command: ["node", "list", slug, ...(isRevoked ? ["--revoked"] : [])],
+      call: ["GET", apiPath(nodesApi.list, { slug }, ofRevoked)],
     } satisfies Terminal,
   };
   const tools = (
@@ -193,7 +193,7 @@ function useTable(
         <>
           <ColumnChoice all={every} asked={word("columns")} />
           <Export
-            file={exportName(own, filter)}
+            file={exportName(slug, filter)}
             items={shown}
             isPart={!isWhole}
             columns={[...drawn, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
@@ -219,7 +219,7 @@ function useTable(
           items={shown}
           columns={drawn}
           keyOf={({ id }: ListedNode) => id}
-          linkOf={({ id }: ListedNode) => pathOf(own, "nodes", id)}
+          linkOf={({ id }: ListedNode) => pathOf(slug, "nodes", id)}
           height={32}
           open={isWide.value ? ({ id }) => open(id) : undefined}
           opened={opened}
@@ -246,12 +246,12 @@ function useTable(
 const seesPaths = ({ size }: CountsByNode) => mayAdminister.value || size > 0;
 
 /** The columns of the list, all and those that are shown, and what they are made of. */
-function useColumns(own: string, isRevoked: boolean, isBeside: boolean) {
-  const names = useMemberNames(own);
+function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
+  const names = useMemberNames(slug);
   const asked = word("columns");
-  const paths = usePathCounts(own);
+  const paths = usePathCounts(slug);
   const asksNames = word("search") !== "" || isChosen("aliases", asked);
-  const named = useList(asksNames ? apiPath(namesApi.list, { slug: own }, { page_size: "1000" }) : "", {
+  const named = useList(asksNames ? apiPath(namesApi.list, { slug }, { page_size: "1000" }) : "", {
     isCalm: true,
   });
   const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
@@ -276,13 +276,13 @@ const signs: Readonly<Record<string, SignName>> = {
   revoked: "gone",
 };
 
-type ChipsProps = { own: string; paths: CountsByNode; ownerName: string };
+type ChipsProps = { slug: string; paths: CountsByNode; ownerName: string };
 
 /** The usual filters with their counts, and what else the address filters by. */
-function Chips({ own, paths, ownerName }: ChipsProps) {
+function Chips({ slug, paths, ownerName }: ChipsProps) {
   const { data: nodes = none, total } = useNodes();
-  const waiting = useOpen(own)?.length;
-  const revoked = useTotal(apiPath(nodesApi.list, { slug: own }, { page_size: "1", revoked: "true" }));
+  const waiting = useOpen(slug)?.length;
+  const revoked = useTotal(apiPath(nodesApi.list, { slug }, { page_size: "1", revoked: "true" }));
   const counts = useMemo(
     () => new Map(shows.map(([key]) => [key as string, countShown(nodes, key, now.value, paths)])),
     [nodes, paths, now.value],
@@ -345,7 +345,7 @@ function Filters({ nodes, hasPaths }: FiltersProps) {
         set={(name) => setQuery({ group: name })}
       />
       {mayAdminister.value || mayAddOwn.value ? (
-        <a href={pathOf(slug.value ?? "", "phones")}>Phones, and how to import them</a>
+        <a href={pathOf(currentSlug.value ?? "", "phones")}>Phones, and how to import them</a>
       ) : null}
     </Menu>
   );

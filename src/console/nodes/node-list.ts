@@ -10,7 +10,7 @@ import type { Node } from "../../protocol/node.ts";
 import { ApiError, ask, awaySince, getAll } from "../contact/api.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { isLive, onEvent, onSeen } from "../contact/live.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { isGone } from "../contact/resource.ts";
 import { afterContacts, changedBy, listedOf, withoutSilent, type ListedNode } from "./listed-nodes.ts";
 
@@ -63,14 +63,14 @@ const emptyList: NodeList = {
 let aheadMs: number | undefined;
 export const lists = new Map<string, CachedList>();
 
-function listOf(own: string, isRevoked: boolean): CachedList {
-  const key = `${own} ${isRevoked}`;
+function listOf(slug: string, isRevoked: boolean): CachedList {
+  const key = `${slug} ${isRevoked}`;
   const known = lists.get(key);
   if (known !== undefined) return known;
   // Lists of other organizations are not kept.
-  for (const [other, list] of lists) if (list.slug !== own && list.users === 0) lists.delete(other);
+  for (const [other, list] of lists) if (list.slug !== slug && list.users === 0) lists.delete(other);
   const made: CachedList = {
-    slug: own,
+    slug: slug,
     isRevoked,
     state: signal<NodeList>(emptyList),
     users: 0,
@@ -88,8 +88,8 @@ function listOf(own: string, isRevoked: boolean): CachedList {
  * The nodes of an organization (by default that of the address), or its revoked ones. Kept current while the component is
  * mounted.
  */
-export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
-  const list = listOf(own, isRevoked);
+export function useNodes(isRevoked = false, slug = currentSlug.value ?? ""): NodeList {
+  const list = listOf(slug, isRevoked);
   // Before the browser draws: an effect after it would cost a frame.
   useLayoutEffect(() => {
     list.users++;
@@ -104,11 +104,11 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
 }
 
 /** The nodes of an organization as far as pages have read them; reads none. */
-export const knownNodes = (own: string): NodeList => lists.get(`${own} false`)?.state.value ?? emptyList;
+export const knownNodes = (slug: string): NodeList => lists.get(`${slug} false`)?.state.value ?? emptyList;
 
 /** Begins to read the nodes of an organization before a page needs them, if none were read. */
-export function readAhead(own: string): void {
-  const list = listOf(own, false);
+export function readAhead(slug: string): void {
+  const list = listOf(slug, false);
   if (list.state.peek().data === undefined) void read(list);
 }
 

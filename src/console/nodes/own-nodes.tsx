@@ -12,26 +12,26 @@ import { FormFailure, useAction } from "../ui/form.tsx";
 import { Panel } from "../ui/page.tsx";
 import { When } from "../ui/parts.tsx";
 
-const listPath = (own: string) => apiPath(reauthenticationsApi.list, { slug: own });
+const listPath = (slug: string) => apiPath(reauthenticationsApi.list, { slug });
 
 /** When the user of the node has to confirm it, for those who may see that. */
-export function useDueNode(own: string, { id, owner_id }: Pick<Node, "id" | "owner_id">) {
+export function useDueNode(slug: string, { id, owner_id }: Pick<Node, "id" | "owner_id">) {
   const isAsked = owner_id != null && organization.value?.role != null;
-  const { data = [] } = useResource(isAsked ? listPath(own) : "");
+  const { data = [] } = useResource(isAsked ? listPath(slug) : "");
   return data.find(({ node_id }) => node_id === id);
 }
 
 /** Staff who are no members have no nodes here. */
-export function OwnNodes({ own }: { own: string }) {
-  return organization.value?.role == null ? null : <Due key={own} own={own} />;
+export function OwnNodes({ slug }: { slug: string }) {
+  return organization.value?.role == null ? null : <Due key={slug} slug={slug} />;
 }
 
-function Due({ own }: { own: string }) {
-  const { data = [] } = useResource(listPath(own));
+function Due({ slug }: { slug: string }) {
+  const { data = [] } = useResource(listPath(slug));
   const mine = data.filter(({ owner_id }) => owner_id === me.value?.id);
   const { error, isRunning, run } = useAction(async () => {
-    for (const { node_id: id } of mine) await call(reauthenticationsApi.confirm, { slug: own, id });
-    await refresh(listPath(own));
+    for (const { node_id: id } of mine) await call(reauthenticationsApi.confirm, { slug, id });
+    await refresh(listPath(slug));
   });
   if (mine.length === 0) return null;
   return (
@@ -42,7 +42,7 @@ function Due({ own }: { own: string }) {
       <ul class="lines one-action">
         {mine.map(({ node_id: id, name, until }) => (
           <li key={id}>
-            <a class="name" href={pathOf(own, "nodes", id)}>
+            <a class="name" href={pathOf(slug, "nodes", id)}>
               <bdi>{name}</bdi>
             </a>
             <When at={until} />

@@ -7,11 +7,11 @@ import { useList } from "../contact/resource.ts";
 
 export type CountsByNode = ReadonlyMap<number, PathCounts>;
 
-const countsPath = (own: string) => apiPath(pathsApi.counts, { slug: own }, { page_size: "1000" });
+const countsPath = (slug: string) => apiPath(pathsApi.counts, { slug }, { page_size: "1000" });
 
 /** By node. Nothing is asked for the organization "". */
-export function usePathCounts(own: string): CountsByNode {
-  const { data } = useList(own === "" ? "" : countsPath(own), { isCalm: true });
+export function usePathCounts(slug: string): CountsByNode {
+  const { data } = useList(slug === "" ? "" : countsPath(slug), { isCalm: true });
   // The same map while nothing changed: columns are made of it.
   return useMemo(
     () =>

@@ -16,7 +16,7 @@ import { RuleForm } from "../access/rule-form.tsx";
 import { RuleList, rulesTerminal } from "../access/rule-list.tsx";
 import { PolicyTests } from "../access/tests.tsx";
 import { isLive, onEvent } from "../contact/live.ts";
-import { mayAdminister, slug } from "../contact/me.ts";
+import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
@@ -25,7 +25,7 @@ import { Page, Why } from "../ui/page.tsx";
 import { Failure, Loading, When } from "../ui/parts.tsx";
 
 export function Access() {
-  const draft = draftOf(slug.value ?? "");
+  const draft = draftOf(currentSlug.value ?? "");
   useSaved(draft);
   const saved = draft.saved.value;
   const error = draft.error.value;

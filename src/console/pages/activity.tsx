@@ -31,7 +31,7 @@ import { eventText } from "../activity/event-words.ts";
 import { eventsPath, readEvents, useLog } from "../activity/log.ts";
 import { OpenAlarms } from "../activity/open-alarms.tsx";
 import { isLive, onEvent } from "../contact/live.ts";
-import { me, organization, slug } from "../contact/me.ts";
+import { me, organization, currentSlug } from "../contact/me.ts";
 import { useMemberNames, useUserNames } from "../activity/member-names.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
@@ -91,9 +91,9 @@ const sayer = (names: Names, things: Things) => (event: AuditEvent) =>
   eventText(event, { names, things, words: new Map() });
 
 export function Activity() {
-  const own = slug.value ?? "";
-  const names = useMemberNames(own);
-  return own === "" ? null : <Log key={own} own={own} names={names} />;
+  const slug = currentSlug.value ?? "";
+  const names = useMemberNames(slug);
+  return slug === "" ? null : <Log key={slug} slug={slug} names={names} />;
 }
 
 /** Events that belong to no organization. Only staff get them. */
@@ -107,13 +107,13 @@ export function AuditLog() {
   );
 }
 
-const OfNone = () => <Log own="" names={useUserNames()} />;
+const OfNone = () => <Log slug="" names={useUserNames()} />;
 
 /** What the log contains, and what it does not. */
-const about = (own: string) => (
+const about = (slug: string) => (
   <p class="quiet">
-    {own === "" ? "What belongs to no organization, such as users. " : ""}Sign-ins that succeed are no events:
-    see Account, and <code>agent admin session list</code>.
+    {slug === "" ? "What belongs to no organization, such as users. " : ""}Sign-ins that succeed are no
+    events: see Account, and <code>agent admin session list</code>.
   </p>
 );
 
@@ -125,12 +125,12 @@ const LivePill = () => (
   </span>
 );
 
-/** `own`: the slug; "": of what belongs to no organization. */
-function Log({ own, names }: { own: string; names: Names }) {
+/** `slug`: of the organization; "": events that belong to none. */
+function Log({ slug, names }: { slug: string; names: Names }) {
   const filter = filterOf(query.value);
   const key = JSON.stringify(filter);
   const span = spanOf(filter);
-  const log = useLog(own, pageSize, span);
+  const log = useLog(slug, pageSize, span);
   /** A sentence about events that the last export leaves out. */
   const [cut, setCut] = useState("");
   const things = useMemo(() => thingsOf(log.events), [log.events]);
@@ -162,24 +162,24 @@ function Log({ own, names }: { own: string; names: Names }) {
   const busy = log.isReading && (isSearching || log.events.length === 0);
   return (
     <Page
-      title={own === "" ? "Audit log" : "Activity"}
-      pill={own === "" ? null : <LivePill />}
+      title={slug === "" ? "Audit log" : "Activity"}
+      pill={slug === "" ? null : <LivePill />}
       actions={
         <>
-          {own !== "" && organization.value?.role === "member" ? null : <Verification own={own} />}
+          {slug !== "" && organization.value?.role === "member" ? null : <Verification slug={slug} />}
           <ReadingExport
-            read={(read: (count: number) => void) => exported(own, filter, names, read, setCut)}
+            read={(read: (count: number) => void) => exported(slug, filter, names, read, setCut)}
           />
         </>
       }
       terminal={{
-        command: commandOf(own),
-        call: ["GET", eventsPath(own, { after: "0", limit: "1000" })],
+        command: commandOf(slug),
+        call: ["GET", eventsPath(slug, { after: "0", limit: "1000" })],
       }}
     >
-      {own === "" ? null : <OpenAlarms own={own} />}
-      {own === "" ? null : <Week own={own} filter={filter} />}
-      <Filters own={own} filter={filter} events={log.events} />
+      {slug === "" ? null : <OpenAlarms slug={slug} />}
+      {slug === "" ? null : <Week slug={slug} filter={filter} />}
+      <Filters slug={slug} filter={filter} events={log.events} />
       <div>
         <div role="status">
           {cut === "" ? null : (
@@ -188,7 +188,7 @@ function Log({ own, names }: { own: string; names: Names }) {
                 <bdi>{cut}</bdi>
               </p>
               <Line
-                text={`${commandText({ command: commandOf(own) })} --json --lines 100000 > events.json`}
+                text={`${commandText({ command: commandOf(slug) })} --json --lines 100000 > events.json`}
               />
             </>
           )}
@@ -216,19 +216,19 @@ function Log({ own, names }: { own: string; names: Names }) {
             {countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll: log.isAll })}
           </span>
         </span>
-        {about(own)}
+        {about(slug)}
       </div>
     </Page>
   );
 }
 
-const hoursPath = (own: string) => apiPath(eventsApi.hours, { slug: own });
+const hoursPath = (slug: string) => apiPath(eventsApi.hours, { slug });
 /** What happened meanwhile is read together. */
 const hoursMs = 10_000;
 
 /** The last days by hours: a press leaves the events of these. */
-function Week({ own, filter }: { own: string; filter: Filter }) {
-  const { data } = useHours(own);
+function Week({ slug, filter }: { slug: string; filter: Filter }) {
+  const { data } = useHours(slug);
   const { bars, days } = useMemo(() => weekOf(data ?? [], Date.now()), [data]);
   const words = new URLSearchParams(query.value);
   const hrefOf = (from?: string, to?: string) => {
@@ -238,7 +238,7 @@ function Week({ own, filter }: { own: string; filter: Filter }) {
     ] as const)
       if (value === undefined) words.delete(key);
       else words.set(key, value);
-    return `${pathOf(own, "activity")}?${words}`;
+    return `${pathOf(slug, "activity")}?${words}`;
   };
   return (
     <Bars
@@ -262,38 +262,38 @@ function Week({ own, filter }: { own: string; filter: Filter }) {
 }
 
 /** Read again some time after an event. */
-function useHours(own: string) {
+function useHours(slug: string) {
   useEffect(() => {
-    if (own === "") return undefined;
+    if (slug === "") return undefined;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const end = onEvent(() => {
       timer ??= setTimeout(() => {
         timer = undefined;
-        void refresh(hoursPath(own));
+        void refresh(hoursPath(slug));
       }, hoursMs);
     });
     return () => {
       end();
       clearTimeout(timer);
     };
-  }, [own]);
-  return useResource(own === "" ? "" : hoursPath(own), { isCalm: true });
+  }, [slug]);
+  return useResource(slug === "" ? "" : hoursPath(slug), { isCalm: true });
 }
 
-const commandOf = (own: string) => ["events", ...(own === "" ? [] : [own])];
+const commandOf = (slug: string) => ["events", ...(slug === "" ? [] : [slug])];
 
 /** Exports all that the filter covers, also events that the page has not read. */
 async function exported(
-  own: string,
+  slug: string,
   filter: Filter,
   names: Names,
   read: (count: number) => void,
   setCut: (sentence: string) => void,
 ) {
-  const { events, isAll } = await readEvents(own, spanOf(filter), read);
+  const { events, isAll } = await readEvents(slug, spanOf(filter), read);
   const things = thingsOf(events);
   const items = events.filter(makeMatch(filter, names, things, sayer(names, things)));
-  const file = exportName(own || "control-plane", filter, items, isAll);
+  const file = exportName(slug || "control-plane", filter, items, isAll);
   if (isAll)
     tell(`${file} has all ${items.length} events that match. Its times are UTC, its days this browser's.`);
   setCut(
@@ -339,13 +339,13 @@ const fields = [
   ["to", "To", "date"],
 ] as const;
 
-type FiltersProps = { own: string; filter: Filter; events: readonly AuditEvent[] };
+type FiltersProps = { slug: string; filter: Filter; events: readonly AuditEvent[] };
 
 /** Words and parts; who, what and when is asked for. */
-function Filters({ own, filter, events }: FiltersProps) {
+function Filters({ slug, filter, events }: FiltersProps) {
   const isOn = fields.some(([key]) => filter[key] !== "");
   const [isOpen, setOpen] = useState(isOn);
-  const { data = [] } = useHours(own);
+  const { data = [] } = useHours(slug);
   const failed = data
     .flatMap(({ types }) => Object.entries(types))
     .reduce((sum, [type, count]) => sum + (isFailure(type) ? count : 0), 0);
@@ -363,8 +363,8 @@ function Filters({ own, filter, events }: FiltersProps) {
       <div class="group scroll-x">
         <Search label="Search events" placeholder="Node, user, rule, hash…" />
         {chip("", "All")}
-        {own === "" ? null : Object.entries(parts).map(([part, [words]]) => chip(part, words))}
-        {chip(failures, "Failures", { sign: "need", ...(own === "" ? {} : { count: failed }) })}
+        {slug === "" ? null : Object.entries(parts).map(([part, [words]]) => chip(part, words))}
+        {chip(failures, "Failures", { sign: "need", ...(slug === "" ? {} : { count: failed }) })}
         <span class="spring" />
         <Button icon="filter" isPressed={isOpen} onClick={() => setOpen(!isOpen)}>
           Actor, days

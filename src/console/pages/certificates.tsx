@@ -23,7 +23,7 @@ import {
 import { DuePhones } from "../joining/due-phones.tsx";
 import { readEvents } from "../activity/log.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
-import { mayAdminister, slug } from "../contact/me.ts";
+import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { stateOf, type StateName } from "../nodes/states.ts";
@@ -43,7 +43,7 @@ import { Pill } from "../ui/tag.tsx";
 import { Export } from "../ui/lists/tools.tsx";
 import { useAttention } from "../needs/use-needs.ts";
 
-const pathOfCas = (own: string) => apiPath(authoritiesApi.retrieve, { slug: own });
+const pathOfCas = (slug: string) => apiPath(authoritiesApi.retrieve, { slug });
 
 type Action = "start" | "pause" | "resume" | "rollback" | "hurry";
 /** `isNow`: a key may be known to others. */
@@ -66,23 +66,23 @@ const columns = [
 ];
 
 export function Certificates() {
-  const own = slug.value ?? "";
-  const { data, error } = useResource(pathOfCas(own));
-  const attention = useAttention(own);
+  const slug = currentSlug.value ?? "";
+  const { data, error } = useResource(pathOfCas(slug));
+  const attention = useAttention(slug);
   const [asked, setAsked] = useState<Asked | undefined>(undefined);
   const isRotating = data !== undefined && data.rotation.phase !== "none";
   useEffect(() => {
     if (!isRotating) return undefined;
-    const timer = setInterval(() => document.hidden || void refresh(pathOfCas(own)), rotationReadMs);
+    const timer = setInterval(() => document.hidden || void refresh(pathOfCas(slug)), rotationReadMs);
     return () => clearInterval(timer);
-  }, [own, isRotating]);
+  }, [slug, isRotating]);
   // Reserve the space of the lists: the buttons beside them must not move under the pointer.
   const isRead = data !== undefined && (attention.data ?? attention.error) !== undefined;
   return (
     <Page
       title="Certificates"
       pill={attention.data === undefined ? null : <Renewing {...attention.data} />}
-      terminal={{ command: ["ca", "show", own], call: ["GET", pathOfCas(own)] }}
+      terminal={{ command: ["ca", "show", slug], call: ["GET", pathOfCas(slug)] }}
       actions={
         isRead && mayAdminister.value && !isRotating ? (
           <Button onClick={() => setAsked({ action: "start" })}>
@@ -93,13 +93,13 @@ export function Certificates() {
     >
       {isRead ? (
         <>
-          <CaPanel own={own} data={data} />
+          <CaPanel slug={slug} data={data} />
           <div class="two">
             <div class="stackd">
-              <OfNodes own={own} data={attention.data} />
+              <OfNodes slug={slug} data={attention.data} />
             </div>
             <div class="stackd">
-              <RotationPanel own={own} data={data} ask={setAsked} />
+              <RotationPanel slug={slug} data={data} ask={setAsked} />
               <Panel title="Blocklist" hasRoom={true}>
                 <Facts
                   facts={[
@@ -145,10 +145,10 @@ const kinds = [
 ] as const;
 const yearMs = 365 * 86_400_000;
 
-type CaPanelProps = { own: string; data: Authorities };
+type CaPanelProps = { slug: string; data: Authorities };
 
 /** Who signs, and until when: as bars, and as the facts of each. */
-function CaPanel({ own, data }: CaPanelProps) {
+function CaPanel({ slug, data }: CaPanelProps) {
   const { cas } = data;
   const at = now.value;
   const rows = kinds.map(([kind, title]) => ({
@@ -170,7 +170,7 @@ function CaPanel({ own, data }: CaPanelProps) {
       actions={
         <Export
           isSmall={true}
-          file={`${own}-cas.csv`}
+          file={`${slug}-cas.csv`}
           items={cas}
           columns={[{ title: "State", text: (ca: Authority) => caWord(ca, cas) }, ...columns]}
         />
@@ -222,7 +222,7 @@ function CaPanel({ own, data }: CaPanelProps) {
 const monthOf = (at: number) => timeFormat({ month: "long", year: "numeric" }).format(at);
 
 /** Nodes renew by themselves, so only when many end, and the first to end, are of interest. */
-function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
+function OfNodes({ slug, data }: { slug: string; data: Attention | undefined }) {
   const { data: nodes = [] } = useNodes();
   // Those of ephemeral nodes always end within the hour.
   const ends = nodes.flatMap(({ state, endsAt, isEphemeral }) =>
@@ -242,7 +242,7 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
           title="Certificates of nodes end"
           beside={<span class="quiet no-phone">{ends.length}, by week</span>}
           actions={
-            <a href={`${pathOf(own, "nodes")}?columns=state,groups,ends,seen&order=ends`}>
+            <a href={`${pathOf(slug, "nodes")}?columns=state,groups,ends,seen&order=ends`}>
               All in this order
             </a>
           }
@@ -284,7 +284,7 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
                   return (
                     <tr key={id}>
                       <td>
-                        <a class="name" href={pathOf(own, "nodes", id)}>
+                        <a class="name" href={pathOf(slug, "nodes", id)}>
                           <bdi>{name}</bdi>
                         </a>
                       </td>
@@ -312,7 +312,7 @@ function OfNodes({ own, data }: { own: string; data: Attention | undefined }) {
           </div>
         </Panel>
       )}
-      <DuePhones own={own} due={phones_due} />
+      <DuePhones slug={slug} due={phones_due} />
       {renewing === undefined || Renew === undefined ? null : (
         <Renew nodes={[renewing]} close={() => setRenewing(undefined)} />
       )}
@@ -326,12 +326,12 @@ function renewal({ phone, online, renewsAt }: ListedNode) {
   return (renewsAt ?? 0) < now.value ? "soon" : moment(renewsAt);
 }
 
-type RotationProps = { own: string; data: Authorities; ask(asked: Asked): void };
+type RotationProps = { slug: string; data: Authorities; ask(asked: Asked): void };
 
 const steps = ["All learn the next CA", "It signs, node by node", "The former is trusted no more"];
 
 /** Its three steps are also its progress. */
-function RotationPanel({ own, data: { cas, rotation }, ask }: RotationProps) {
+function RotationPanel({ slug, data: { cas, rotation }, ask }: RotationProps) {
   const { phase, paused, waiting_for: waiting, next_step_at, auto, rolling_back } = rotation;
   const awaited = waiting.length === 1 ? "one node" : `${waiting.length} nodes`;
   return (
@@ -363,7 +363,7 @@ function RotationPanel({ own, data: { cas, rotation }, ask }: RotationProps) {
               : "It is started by hand only; Settings can change that. Tunnels stay up."}
           </p>
         ) : (
-          <Started key={`${rolling_back}`} own={own} cas={cas} />
+          <Started key={`${rolling_back}`} slug={slug} cas={cas} />
         )}
       </div>
       {phase === "none" || !mayAdminister.value ? null : (
@@ -383,19 +383,19 @@ function RotationPanel({ own, data: { cas, rotation }, ask }: RotationProps) {
           )}
         </div>
       )}
-      <AwaitedNodes own={own} ids={waiting} title={`Nodes that it waits for: ${waiting.length}`} />
+      <AwaitedNodes slug={slug} ids={waiting} title={`Nodes that it waits for: ${waiting.length}`} />
     </Panel>
   );
 }
 
 /** The user who started the rotation, or rolled it back. The event is not older than its CAs. */
-function Started({ own, cas }: { own: string; cas: readonly Authority[] }) {
-  const names = useMemberNames(own);
+function Started({ slug, cas }: { slug: string; cas: readonly Authority[] }) {
+  const names = useMemberNames(slug);
   const [event, setEvent] = useState<AuditEvent | undefined>(undefined);
   useEffect(() => {
     const start = Math.max(...cas.map(({ not_before }) => Date.parse(not_before)));
     // Optional: without it, the page shows less.
-    readEvents(own, { start, end: undefined }, () => undefined).then(
+    readEvents(slug, { start, end: undefined }, () => undefined).then(
       ({ events }) => setEvent(lastSteering(events)),
       () => undefined,
     );
@@ -435,7 +435,7 @@ function KnownKey({ isRotating, ask }: KnownKeyProps) {
           have confirmed step 3, and one that is away until it is back. The same, also of a rotation that is
           running:
         </p>
-        <Line text={`agent admin ca rotate ${slug.value ?? ""} --now`} />
+        <Line text={`agent admin ca rotate ${currentSlug.value ?? ""} --now`} />
       </details>
     </Panel>
   );
@@ -479,7 +479,7 @@ const questions: Readonly<
 };
 
 function Steer({ action, isNow: isAskedNow = false, close }: Asked & { close(): void }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [isNow, setNow] = useState(isAskedNow);
   const question = questions[action];
   const body =
@@ -497,7 +497,7 @@ function Steer({ action, isNow: isAskedNow = false, close }: Asked & { close(): 
           {action === "rollback" ? (
             <>
               <p class="notice">{rollbackWarning}</p>
-              <Line text={`agent admin ca rotate ${own} --now`} />
+              <Line text={`agent admin ca rotate ${slug} --now`} />
             </>
           ) : null}
           {action === "start" ? (
@@ -508,14 +508,14 @@ function Steer({ action, isNow: isAskedNow = false, close }: Asked & { close(): 
             />
           ) : null}
           <FromTerminal
-            command={["ca", "rotate", own, ...question.flags, ...(isNow ? ["--now"] : [])]}
-            call={["POST", apiPath(authoritiesApi.rotate, { slug: own }), body]}
+            command={["ca", "rotate", slug, ...question.flags, ...(isNow ? ["--now"] : [])]}
+            call={["POST", apiPath(authoritiesApi.rotate, { slug }), body]}
           />
         </>
       }
       run={async () => {
-        await call(authoritiesApi.rotate, { slug: own }, body);
-        await refresh(pathOfCas(own));
+        await call(authoritiesApi.rotate, { slug }, body);
+        await refresh(pathOfCas(slug));
       }}
       close={close}
     />

@@ -3,7 +3,7 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import { partsOf } from "../words/field-parts.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { useList } from "../contact/resource.ts";
 import { Listed } from "../ui/form.tsx";
 
@@ -22,7 +22,7 @@ export function GroupsField({
   value,
   set,
 }: Props) {
-  const { data } = useList(apiPath(groupsApi.list, { slug: slug.value ?? "" }, { page_size: "1000" }));
+  const { data } = useList(apiPath(groupsApi.list, { slug: currentSlug.value ?? "" }, { page_size: "1000" }));
   const unknown =
     data === undefined ? [] : partsOf(value).filter((each) => !data.some(({ name }) => name === each));
   return (

@@ -35,7 +35,7 @@ import {
 import { perSquareOf } from "../map/squares.tsx";
 import { groupLink, PairsTable, PathsTable } from "../map/tables.tsx";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
-import { mayAdminister, slug } from "../contact/me.ts";
+import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { usePathCounts } from "../nodes/path-counts.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
@@ -56,34 +56,38 @@ const viewNames = { picture: "Picture", matrix: "Matrix", table: "Table" } as co
 
 /** Begins to read what the page shows before it is shown. */
 export function readMapAhead(): void {
-  const own = slug.peek();
-  if (own === undefined) return;
-  readAheadOf(apiPath(pathsApi.groups, { slug: own }));
+  const slug = currentSlug.peek();
+  if (slug === undefined) return;
+  readAheadOf(apiPath(pathsApi.groups, { slug }));
 }
 
 export function MapPage() {
-  const own = slug.value ?? "";
-  const { data: sums, error } = useResource(apiPath(pathsApi.groups, { slug: own }), { isCalm: true });
+  const slug = currentSlug.value ?? "";
+  const { data: sums, error } = useResource(apiPath(pathsApi.groups, { slug }), { isCalm: true });
   if (sums === undefined)
     return (
-      <Frame own={own}>
+      <Frame slug={slug}>
         <Loading rows={12} error={error} />
       </Frame>
     );
-  if (sums.totals.nodes <= maxNodes) return <FewNodes own={own} sums={sums} />;
+  if (sums.totals.nodes <= maxNodes) return <FewNodes slug={slug} sums={sums} />;
   const isMany = sums.totals.nodes > maxPictureNodes;
-  return isMany ? <GroupMap own={own} sums={sums} nodes={undefined} /> : <SomeNodes own={own} sums={sums} />;
+  return isMany ? (
+    <GroupMap slug={slug} sums={sums} nodes={undefined} />
+  ) : (
+    <SomeNodes slug={slug} sums={sums} />
+  );
 }
 
 type FrameProps = {
-  own: string;
+  slug: string;
   fact?: string;
   view?: View;
   views?: readonly View[];
   children: ComponentChildren;
 };
 
-function Frame({ own, fact, view, views = [], children }: FrameProps) {
+function Frame({ slug, fact, view, views = [], children }: FrameProps) {
   return (
     <Page
       title="Map"
@@ -98,7 +102,7 @@ function Frame({ own, fact, view, views = [], children }: FrameProps) {
           />
         )
       }
-      terminal={{ command: ["path", "list", own], call: ["GET", apiPath(pathsApi.list, { slug: own })] }}
+      terminal={{ command: ["path", "list", slug], call: ["GET", apiPath(pathsApi.list, { slug })] }}
     >
       {fact !== undefined && isNarrow.value ? (
         <p class="quiet" role="status">
@@ -131,9 +135,9 @@ const factOf = (nodes: number, { direct, relayed, broken }: Kinds, more = "") =>
   `${nodes.toLocaleString("en").replaceAll(",", " ")} nodes; paths${ofWhom()}: ${direct} direct, ${relayed} relayed, ${broken} broken${more}`;
 
 /** Each node is a box. Phones, which are not counted, may be too many. */
-function FewNodes({ own, sums }: { own: string; sums: GroupPaths }) {
+function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
   const { data, error } = useNodes();
-  const asked = { slug: own };
+  const asked = { slug };
   const { data: paths, error: failure } = useList(apiPath(pathsApi.list, asked, { page_size: "1000" }), {
     isCalm: true,
   });
@@ -141,15 +145,17 @@ function FewNodes({ own, sums }: { own: string; sums: GroupPaths }) {
   const edges = useMemo(() => edgesOf(paths ?? [], nodes ?? []), [paths, nodes]);
   if (nodes === undefined || paths === undefined) {
     const wrong = error ?? failure;
-    return <Frame own={own}>{wrong === undefined ? <Loading rows={12} /> : <Failure error={wrong} />}</Frame>;
+    return (
+      <Frame slug={slug}>{wrong === undefined ? <Loading rows={12} /> : <Failure error={wrong} />}</Frame>
+    );
   }
-  if (nodes.length > maxNodes) return <GroupMap own={own} sums={sums} nodes={nodes} />;
+  if (nodes.length > maxNodes) return <GroupMap slug={slug} sums={sums} nodes={nodes} />;
   if (nodes.length === 0)
     return (
-      <Frame own={own}>
+      <Frame slug={slug}>
         <Empty text="There is no node yet. The map shows nodes, and which paths between them carry traffic.">
           {mayAdminister.value ? (
-            <Button kind="primary" icon="plus" href={pathOf(own, "nodes", "add")}>
+            <Button kind="primary" icon="plus" href={pathOf(slug, "nodes", "add")}>
               Add a node
             </Button>
           ) : null}
@@ -170,14 +176,14 @@ function FewNodes({ own, sums }: { own: string; sums: GroupPaths }) {
     to: { id: to, name: nameOf(to) },
   }));
   return (
-    <Frame own={own} fact={factOf(nodes.length, kinds, more)} view={view} views={views}>
+    <Frame slug={slug} fact={factOf(nodes.length, kinds, more)} view={view} views={views}>
       {view === "table" ? (
-        <PathsTable own={own} nodes={nodes} edges={edges} />
+        <PathsTable slug={slug} nodes={nodes} edges={edges} />
       ) : (
         <div class="map-page">
           <section class="panel canvas">
             <NodesPicture
-              own={own}
+              own={slug}
               nodes={nodes}
               edges={edges.toSorted(worstFirst)}
               isNarrow={isNarrow.value}
@@ -188,7 +194,7 @@ function FewNodes({ own, sums }: { own: string; sums: GroupPaths }) {
           </section>
           <div class="stackd">
             <BrokenPaths
-              own={own}
+              slug={slug}
               broken={ends}
               count={ends.length}
               all={linkWith({ view: "table", search: "broken" })}
@@ -202,23 +208,23 @@ function FewNodes({ own, sums }: { own: string; sums: GroupPaths }) {
   );
 }
 
-function SomeNodes({ own, sums }: { own: string; sums: GroupPaths }) {
+function SomeNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
   const { data, error } = useNodes();
   const nodes = useMemo(() => data?.filter(({ state }) => state === "active"), [data]);
   if (nodes === undefined)
     return (
-      <Frame own={own}>
+      <Frame slug={slug}>
         <Loading rows={12} error={error} />
       </Frame>
     );
-  return <GroupMap own={own} sums={sums} nodes={nodes} />;
+  return <GroupMap slug={slug} sums={sums} nodes={nodes} />;
 }
 
-type GroupMapProps = { own: string; sums: GroupPaths; nodes: readonly ListedNode[] | undefined };
+type GroupMapProps = { slug: string; sums: GroupPaths; nodes: readonly ListedNode[] | undefined };
 
 /** `nodes`: undefined if they are too many to draw each. */
-function GroupMap({ own, sums, nodes }: GroupMapProps) {
-  const counts = usePathCounts(nodes === undefined ? "" : own);
+function GroupMap({ slug, sums, nodes }: GroupMapProps) {
+  const counts = usePathCounts(nodes === undefined ? "" : slug);
   const { totals, pairs, groups } = sums;
   const all = peopled(groups);
   const isMany = nodes === undefined || all.length > maxDrawn;
@@ -231,24 +237,24 @@ function GroupMap({ own, sums, nodes }: GroupMapProps) {
   const view = viewOf(views);
   const selected = pairOf(query.value.get("pair"), all);
   const linkTo = (pair: Pair) => linkWith({ pair: pairKey(pair.from, pair.to) });
-  const shown = { own, sums, nodes, counts, selected: selected?.key, linkTo };
+  const shown = { slug, sums, nodes, counts, selected: selected?.key, linkTo };
   const isPhone = isNarrow.value;
   return (
     <Frame
-      own={own}
+      slug={slug}
       fact={factOf(totals.nodes, totals)}
       view={view}
       views={inOrder.filter((each) => views.includes(each))}
     >
       {view === "table" && selected === undefined ? (
         <>
-          <PairsTable own={own} pairs={pairs} linkTo={linkTo} />
-          {nodes === undefined ? null : <AllPaths own={own} nodes={nodes} />}
+          <PairsTable slug={slug} pairs={pairs} linkTo={linkTo} />
+          {nodes === undefined ? null : <AllPaths slug={slug} nodes={nodes} />}
         </>
       ) : (
         <div class="map-page">
           {isPhone ? null : view === "table" ? (
-            <PairsTable own={own} pairs={pairs} linkTo={linkTo} />
+            <PairsTable slug={slug} pairs={pairs} linkTo={linkTo} />
           ) : (
             <Canvas {...shown} isMatrix={view === "matrix"} />
           )}
@@ -257,7 +263,7 @@ function GroupMap({ own, sums, nodes }: GroupMapProps) {
               <Side {...shown} isMany={isMany} hasMatrix={view === "matrix" && !isPhone} />
             ) : (
               <PairPanel
-                own={own}
+                slug={slug}
                 from={selected.from}
                 to={selected.to}
                 groups={all}
@@ -292,7 +298,7 @@ function linesOf(groups: readonly Group[], most?: number): Group[] {
   return hub === undefined ? ring : [hub, ...ring];
 }
 
-function Canvas({ own, sums, nodes, counts, selected, linkTo, isMatrix }: Shown & { isMatrix: boolean }) {
+function Canvas({ slug, sums, nodes, counts, selected, linkTo, isMatrix }: Shown & { isMatrix: boolean }) {
   const { groups, pairs, left_out, totals, broken } = sums;
   const all = peopled(groups);
   const lines = linesOf(groups, Math.max(groups.length, 1));
@@ -321,7 +327,7 @@ function Canvas({ own, sums, nodes, counts, selected, linkTo, isMatrix }: Shown 
         </div>
       ) : (
         <GroupPicture
-          own={own}
+          slug={slug}
           sums={sums}
           nodes={nodes}
           counts={counts}
@@ -339,7 +345,7 @@ function Canvas({ own, sums, nodes, counts, selected, linkTo, isMatrix }: Shown 
 
 type SideProps = Shown & { isMany: boolean; hasMatrix: boolean };
 
-function Side({ own, sums, nodes, selected, linkTo, isMany, hasMatrix }: SideProps) {
+function Side({ slug, sums, nodes, selected, linkTo, isMany, hasMatrix }: SideProps) {
   const { groups, pairs, broken, totals, left_out } = sums;
   const isPhone = isNarrow.value;
   const lines = linesOf(groups, maxNarrow);
@@ -350,7 +356,7 @@ function Side({ own, sums, nodes, selected, linkTo, isMany, hasMatrix }: SidePro
         <BrokenPairs pairs={pairs} linkTo={linkTo} all={linkWith({ view: "table" })} />
       ) : (
         <BrokenPaths
-          own={own}
+          slug={slug}
           broken={broken.map(endsOf)}
           count={totals.broken}
           all={linkWith({ view: "table", search: "broken" })}
@@ -362,11 +368,11 @@ function Side({ own, sums, nodes, selected, linkTo, isMany, hasMatrix }: SidePro
           {!isWhole ? <p class="quiet">The {lines.length} worst groups; the table has all.</p> : null}
         </Panel>
       )}
-      {isMany ? <WorstGroups own={own} groups={groups} leftOut={left_out.groups} /> : null}
+      {isMany ? <WorstGroups slug={slug} groups={groups} leftOut={left_out.groups} /> : null}
       <SlowestPairs pairs={pairs.filter((pair) => pathsIn(pair) > 0)} linkTo={linkTo} />
       {isPhone ? (
         <Panel title="Groups" hasRoom>
-          <Fleet groups={fleetOf(own, lines)} />
+          <Fleet groups={fleetOf(slug, lines)} />
         </Panel>
       ) : null}
     </>
@@ -374,20 +380,20 @@ function Side({ own, sums, nodes, selected, linkTo, isMany, hasMatrix }: SidePro
 }
 
 /** On a phone, the groups are squares without bands. */
-const fleetOf = (own: string, groups: readonly Group[]) =>
+const fleetOf = (slug: string, groups: readonly Group[]) =>
   groups.map((group) => ({
     name: groupWord(group.name),
-    href: groupLink(own, group.name),
+    href: groupLink(slug, group.name),
     online: onlineIn(group),
     ...kindsOf(group),
   }));
 
 /** The paths of nodes, at most 20,000. */
-function AllPaths({ own, nodes }: { own: string; nodes: readonly ListedNode[] }) {
-  const { data, error } = useList(apiPath(pathsApi.list, { slug: own }, { page_size: "1000" }), {
+function AllPaths({ slug, nodes }: { slug: string; nodes: readonly ListedNode[] }) {
+  const { data, error } = useList(apiPath(pathsApi.list, { slug }, { page_size: "1000" }), {
     isCalm: true,
   });
   const edges = useMemo(() => (data === undefined ? undefined : edgesOf(data, nodes)), [data, nodes]);
   if (edges === undefined) return <Loading rows={6} error={error} />;
-  return <PathsTable own={own} nodes={nodes} edges={edges} />;
+  return <PathsTable slug={slug} nodes={nodes} edges={edges} />;
 }

@@ -9,7 +9,7 @@ import { behindAll } from "../../api/values.ts";
 import { DuePhones } from "../joining/due-phones.tsx";
 import { onSeen } from "../contact/live.ts";
 import { groupKey, groupWord, kindsOf, onlineIn, peopled } from "../map/groups.ts";
-import { isAdmin, mayAdminister, organization, slug } from "../contact/me.ts";
+import { isAdmin, mayAdminister, organization, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { needRows, tilesOf, verdictOf, type Act, type Need, type TileText } from "../needs/needs.ts";
 import type { Answer } from "../joining/waiting-columns.tsx";
@@ -40,32 +40,32 @@ const spans = [
 ] as const;
 
 /** Reads again after nodes were in contact. */
-function useContacts(own: string): void {
+function useContacts(slug: string): void {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const end = onSeen(() => {
       timer ??= setTimeout(() => {
         timer = undefined;
-        void Promise.all([refresh(attentionPath(own)), refresh(serversPath)]);
+        void Promise.all([refresh(attentionPath(slug)), refresh(serversPath)]);
       }, settleMs);
     });
     return () => {
       end();
       clearTimeout(timer);
     };
-  }, [own]);
+  }, [slug]);
 }
 
 export function Overview() {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const needs = useNeeds();
-  useContacts(own);
-  const { data: network } = useResource(apiPath(pathsApi.groups, { slug: own }), { isCalm: true });
+  useContacts(slug);
+  const { data: network } = useResource(apiPath(pathsApi.groups, { slug }), { isCalm: true });
   const days = spans.find(([each]) => each === query.value.get("days"))?.[0] ?? "1";
   const { attention, error } = needs;
   const isEmpty = attention?.nodes === 0;
   const add = mayAdminister.value ? (
-    <Button kind={isEmpty ? undefined : "primary"} icon="plus" href={pathOf(own, "nodes", "add")}>
+    <Button kind={isEmpty ? undefined : "primary"} icon="plus" href={pathOf(slug, "nodes", "add")}>
       <Words first="Add" rest="a node" />
     </Button>
   ) : null;
@@ -79,7 +79,7 @@ export function Overview() {
       />
     </span>
   );
-  const command = ["org", "show", own];
+  const command = ["org", "show", slug];
   return (
     <Page
       title="Overview"
@@ -89,52 +89,52 @@ export function Overview() {
           {add}
         </>
       }
-      terminal={{ command, call: ["GET", attentionPath(own)] }}
+      terminal={{ command, call: ["GET", attentionPath(slug)] }}
     >
       {attention === undefined ? (
         <Loading rows={16} error={error} />
       ) : isEmpty ? (
-        <FirstNodes own={own} needs={needs} attention={attention} />
+        <FirstNodes slug={slug} needs={needs} attention={attention} />
       ) : (
-        <Whole own={own} days={days} needs={needs} attention={attention} network={network} />
+        <Whole slug={slug} days={days} needs={needs} attention={attention} network={network} />
       )}
     </Page>
   );
 }
 
 type WholeProps = {
-  own: string;
+  slug: string;
   days: (typeof spans)[number][0];
   needs: Needs;
   attention: Attention;
   network: GroupPaths | undefined;
 };
 
-function Whole({ own, days, needs, network, ...found }: WholeProps) {
+function Whole({ slug, days, needs, network, ...found }: WholeProps) {
   // One count of nodes on the page.
   const counted = network && { active: network.totals.nodes, online: network.totals.online };
   const attention = { ...found.attention, ...counted };
-  const rows = needRows(own, { ...needs, attention }, now.value, network?.totals);
-  const changed = <Changed own={own} />;
+  const rows = needRows(slug, { ...needs, attention }, now.value, network?.totals);
+  const changed = <Changed slug={slug} />;
   const isCalm = rows.length < 4;
   return (
     <>
-      <State attention={attention} network={network} count={needs.count} own={own} />
-      <Tiles own={own} days={days} attention={attention} network={network} />
+      <State attention={attention} network={network} count={needs.count} slug={slug} />
+      <Tiles slug={slug} days={days} attention={attention} network={network} />
       <div class="two">
         <div class="stackd">
-          <NeedsYou own={own} rows={rows} count={needs.count} isUrgent={needs.isUrgent} />
-          <OwnNodes own={own} />
-          <DuePhones own={own} due={attention.phones_due} />
+          <NeedsYou slug={slug} rows={rows} count={needs.count} isUrgent={needs.isUrgent} />
+          <OwnNodes slug={slug} />
+          <DuePhones slug={slug} due={attention.phones_due} />
           {isCalm ? changed : null}
         </div>
         <div class="stackd">
           {network === undefined || network.groups.length < 2 ? null : (
-            <Panel title="Network" actions={<a href={pathOf(own, "map")}>Map</a>} hasRoom={true}>
+            <Panel title="Network" actions={<a href={pathOf(slug, "map")}>Map</a>} hasRoom={true}>
               <Network groups={network.groups} pairs={network.pairs} />
             </Panel>
           )}
-          <Relays own={own} relays={needs.relays} />
+          <Relays slug={slug} relays={needs.relays} />
           {isCalm ? null : changed}
         </div>
       </div>
@@ -142,14 +142,14 @@ function Whole({ own, days, needs, network, ...found }: WholeProps) {
   );
 }
 
-type StateProps = { own: string; attention: Attention; network: GroupPaths | undefined; count: number };
+type StateProps = { slug: string; attention: Attention; network: GroupPaths | undefined; count: number };
 
 /** The verdict over the fleet. */
-function State({ own, attention, network, count }: StateProps) {
+function State({ slug, attention, network, count }: StateProps) {
   const { sign, words, alarm } = verdictOf(attention, network?.totals.broken ?? 0, count);
   const groups = peopled(network?.groups ?? []).map((group) => ({
     name: groupWord(group.name),
-    href: `${pathOf(own, "nodes")}?group=${encodeURIComponent(groupKey(group.name))}`,
+    href: `${pathOf(slug, "nodes")}?group=${encodeURIComponent(groupKey(group.name))}`,
     online: onlineIn(group),
     ...kindsOf(group),
   }));
@@ -187,13 +187,13 @@ function State({ own, attention, network, count }: StateProps) {
             <bdi>{alarm.facts}</bdi>
           </p>
           <div class="group mt8">
-            <Button kind="primary" href={pathOf(own, "nodes", alarm.id)}>
+            <Button kind="primary" href={pathOf(slug, "nodes", alarm.id)}>
               Open <bdi>{alarm.name}</bdi>
             </Button>
             <Copy text="sudo agent doctor" label="sudo agent doctor">
               sudo agent doctor
             </Copy>
-            <Button kind="ghost" href={`${pathOf(own, "nodes")}?show=broken`}>
+            <Button kind="ghost" href={`${pathOf(slug, "nodes")}?show=broken`}>
               What else is hit?
             </Button>
           </div>
@@ -212,8 +212,8 @@ function State({ own, attention, network, count }: StateProps) {
 
 type TilesProps = Omit<WholeProps, "needs">;
 
-function Tiles({ own, days, attention, network }: TilesProps) {
-  const { data: history } = useResource(apiPath(nodesApi.online, { slug: own }, { days }), { isCalm: true });
+function Tiles({ slug, days, attention, network }: TilesProps) {
+  const { data: history } = useResource(apiPath(nodesApi.online, { slug }, { days }), { isCalm: true });
   const [, words = ""] = spans.find(([each]) => each === days) ?? [];
   const { online, paths, trips, current } = tilesOf(attention, history, network, words);
   const tile = (label: string, text: TileText, href: string) => (
@@ -233,16 +233,16 @@ function Tiles({ own, days, attention, network }: TilesProps) {
   );
   return (
     <div class="tiles">
-      {tile("Online", online, `${pathOf(own, "nodes")}?show=away`)}
-      {paths === undefined ? null : tile("Direct paths", paths, `${pathOf(own, "map")}?view=table`)}
-      {trips === undefined ? null : tile("Median round trip", trips, `${pathOf(own, "map")}?view=matrix`)}
+      {tile("Online", online, `${pathOf(slug, "nodes")}?show=away`)}
+      {paths === undefined ? null : tile("Direct paths", paths, `${pathOf(slug, "map")}?view=table`)}
+      {trips === undefined ? null : tile("Median round trip", trips, `${pathOf(slug, "map")}?view=matrix`)}
       {current === undefined ? null : (
         <Tile
           label="Newest configuration"
           value={current.value}
           of={current.of}
           facts={current.facts}
-          href={`${pathOf(own, "nodes")}?show=late`}
+          href={`${pathOf(slug, "nodes")}?show=late`}
         >
           <Share share={current.share} />
         </Tile>
@@ -252,10 +252,16 @@ function Tiles({ own, days, attention, network }: TilesProps) {
 }
 
 /** `isEmpty`: there is no node that could be shown. */
-type NeedsProps = { own: string; rows: readonly Need[]; count: number; isUrgent: boolean; isEmpty?: boolean };
+type NeedsProps = {
+  slug: string;
+  rows: readonly Need[];
+  count: number;
+  isUrgent: boolean;
+  isEmpty?: boolean;
+};
 
-function NeedsYou({ own, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
-  const all = <a href={`${pathOf(own, "nodes")}?show=attention`}>Show in nodes</a>;
+function NeedsYou({ slug, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
+  const all = <a href={`${pathOf(slug, "nodes")}?show=attention`}>Show in nodes</a>;
   const [answer, setAnswer] = useState<Answer | undefined>(undefined);
   const AnswerDialog = usePart(answer === undefined ? undefined : parts.joining)?.AnswerDialog;
   return (
@@ -275,7 +281,9 @@ function NeedsYou({ own, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
             <span class="what quiet">What needs your attention will be listed here, with what to do.</span>
           </li>
         ) : (
-          rows.slice(0, maxRows).map((need) => <Row key={need.key} own={own} need={need} give={setAnswer} />)
+          rows
+            .slice(0, maxRows)
+            .map((need) => <Row key={need.key} slug={slug} need={need} give={setAnswer} />)
         )}
         {rows.length > maxRows ? (
           <li>
@@ -288,15 +296,15 @@ function NeedsYou({ own, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
   );
 }
 
-const hrefOf = (own: string, to: Need["to"]) => (to[0] === "-" ? pathOf(...to) : pathOf(own, ...to));
+const hrefOf = (slug: string, to: Need["to"]) => (to[0] === "-" ? pathOf(...to) : pathOf(slug, ...to));
 
-type RowProps = { own: string; need: Need; give(answer: Answer): void };
+type RowProps = { slug: string; need: Need; give(answer: Answer): void };
 
-function Row({ own, need: { sign, name, to, what, more, at, act }, give }: RowProps) {
+function Row({ slug, need: { sign, name, to, what, more, at, act }, give }: RowProps) {
   return (
     <li>
       <Sign name={sign} />
-      <a class="name cut" href={hrefOf(own, to)} title={name}>
+      <a class="name cut" href={hrefOf(slug, to)} title={name}>
         <bdi>{name}</bdi>
       </a>
       <span class="what quiet cut" title={more === undefined ? what : `${what}\n${more}`}>
@@ -304,13 +312,13 @@ function Row({ own, need: { sign, name, to, what, more, at, act }, give }: RowPr
       </span>
       {at == null ? <span /> : <When at={at} />}
       <span class="acts">
-        <ActButton own={own} act={act} give={give} />
+        <ActButton slug={slug} act={act} give={give} />
       </span>
     </li>
   );
 }
 
-const ActButton = ({ own, act, give }: Pick<RowProps, "own" | "give"> & { act: Act }) =>
+const ActButton = ({ slug, act, give }: Pick<RowProps, "slug" | "give"> & { act: Act }) =>
   "request" in act ? (
     <Answers name={act.request.name} give={(verb) => give({ verb, machine: act.request })} />
   ) : "copy" in act ? (
@@ -318,17 +326,17 @@ const ActButton = ({ own, act, give }: Pick<RowProps, "own" | "give"> & { act: A
       {act.words}
     </Copy>
   ) : (
-    <Button isSmall={true} href={`${hrefOf(own, act.to)}${act.query === undefined ? "" : `?${act.query}`}`}>
+    <Button isSmall={true} href={`${hrefOf(slug, act.to)}${act.query === undefined ? "" : `?${act.query}`}`}>
       {act.words}
     </Button>
   );
 
 /** Relayed traffic, because it costs money: shown from the first report on. */
-function Relays({ own, relays }: { own: string; relays: Needs["relays"] }) {
+function Relays({ slug, relays }: { slug: string; relays: Needs["relays"] }) {
   const counted = relays.filter(({ bytes }) => bytes !== null);
   if (counted.length === 0) return null;
   return (
-    <Panel title="Relays" actions={<a href={`${pathOf(own, "nodes")}?show=relay`}>Nodes</a>}>
+    <Panel title="Relays" actions={<a href={`${pathOf(slug, "nodes")}?show=relay`}>Nodes</a>}>
       <ul class="lines recent">
         {counted
           .toSorted((a, b) => Number(b.paused) - Number(a.paused) || (b.bytes ?? 0) - (a.bytes ?? 0))
@@ -337,7 +345,7 @@ function Relays({ own, relays }: { own: string; relays: Needs["relays"] }) {
             <li key={relay.node}>
               <Sign name={relay.paused ? "warn" : "on"} />
               <span class="cut" title={relayText(relay)}>
-                <a class="name" href={pathOf(own, "nodes", relay.node)}>
+                <a class="name" href={pathOf(slug, "nodes", relay.node)}>
                   <bdi>{relay.node_name}</bdi>
                 </a>{" "}
                 <span class="quiet">{relayText(relay)}</span>
@@ -352,31 +360,31 @@ function Relays({ own, relays }: { own: string; relays: Needs["relays"] }) {
 const shownEvents = 6;
 
 /** The newest events, as sentences. What the control plane noted for its history says nothing new. */
-function Changed({ own }: { own: string }) {
+function Changed({ slug }: { slug: string }) {
   const { data = [] } = useResource(
-    apiPath(eventsApi.list, { slug: own }, { before: `${behindAll}`, limit: `${2 * shownEvents}` }),
+    apiPath(eventsApi.list, { slug }, { before: `${behindAll}`, limit: `${2 * shownEvents}` }),
   );
   const events = useMemo(() => {
     const told = data.filter(({ type }) => type !== "policy.recorded");
     return told.toReversed().slice(0, shownEvents);
   }, [data]);
-  const names = useMemberNames(own);
+  const names = useMemberNames(slug);
   if (events.length === 0) return null;
   return (
-    <Panel title="Changed" actions={<a href={pathOf(own, "activity")}>Activity</a>}>
+    <Panel title="Changed" actions={<a href={pathOf(slug, "activity")}>Activity</a>}>
       <RecentEvents events={events} names={names} />
     </Panel>
   );
 }
 
 /** An organization without a node: the three steps to a network, and what can be done meanwhile. */
-function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" | "attention">) {
+function FirstNodes({ slug, needs, attention }: Pick<WholeProps, "slug" | "needs" | "attention">) {
   const shown = organization.value;
-  const rows = needRows(own, { ...needs, attention }, now.value);
+  const rows = needRows(slug, { ...needs, attention }, now.value);
   const meanwhile = [
-    ["people", "Invite somebody", pathOf(own, "people")],
+    ["people", "Invite somebody", pathOf(slug, "people")],
     ["passkey", "Add a passkey", pathOf("-", "account")],
-    ["access", "Look at the rules", pathOf(own, "access")],
+    ["access", "Look at the rules", pathOf(slug, "access")],
   ] as const;
   return (
     <div class="start">
@@ -395,7 +403,7 @@ function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" 
             <p class="quiet">The others find each other through it. It needs an open UDP port.</p>
             {isAdmin(shown) ? (
               <p class="group mt8">
-                <Button kind="primary" icon="plus" href={`${pathOf(own, "nodes", "add")}?kind=lighthouse`}>
+                <Button kind="primary" icon="plus" href={`${pathOf(slug, "nodes", "add")}?kind=lighthouse`}>
                   Add a lighthouse
                 </Button>
               </p>
@@ -416,7 +424,7 @@ function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" 
           </li>
         </ol>
         {rows.length === 0 ? null : (
-          <NeedsYou own={own} rows={rows} count={needs.count} isUrgent={needs.isUrgent} isEmpty={true} />
+          <NeedsYou slug={slug} rows={rows} count={needs.count} isUrgent={needs.isUrgent} isEmpty={true} />
         )}
       </div>
       <aside class="stackd">
@@ -427,7 +435,7 @@ function FirstNodes({ own, needs, attention }: Pick<WholeProps, "own" | "needs" 
               <bdi>{shown?.name}</bdi>
             </dd>
             <dt>Names end in</dt>
-            <dd>.{own}.internal</dd>
+            <dd>.{slug}.internal</dd>
             <dt>Addresses</dt>
             <dd class="mono">{shown?.network}</dd>
           </dl>

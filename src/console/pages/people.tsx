@@ -5,7 +5,7 @@ import { membersApi, type ListedMember as Member, type NewMember } from "../../a
 import { useState } from "preact/hooks";
 import { memberSessionsApi } from "../../api/sessions.ts";
 import { request, call } from "../contact/api.ts";
-import { mayAdminister, me, organization, slug } from "../contact/me.ts";
+import { mayAdminister, me, organization, currentSlug } from "../contact/me.ts";
 import { removedWords } from "./removed-words.ts";
 import { refresh, useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
@@ -30,7 +30,7 @@ type Asked =
 
 type Ask = (asked: Asked) => void;
 
-const membersPath = (own: string) => apiPath(membersApi.list, { slug: own });
+const membersPath = (slug: string) => apiPath(membersApi.list, { slug });
 
 const roles: readonly (readonly [Role, string])[] = [
   ["member", "Member: reads, and manages own nodes"],
@@ -44,10 +44,10 @@ const shortRoles = [
 ] as const;
 
 export function People() {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [asked, setAsked] = useState<Asked>(undefined);
   const close = () => setAsked(undefined);
-  const read = useList(apiPath(membersApi.list, { slug: own }, { page_size: "1000" }));
+  const read = useList(apiPath(membersApi.list, { slug }, { page_size: "1000" }));
   const { data = [] } = read;
   const active = data.filter(({ state }) => state === "active");
   const invited = data.length - active.length;
@@ -56,7 +56,7 @@ export function People() {
     <Page
       title="Members"
       fact={data.length === 0 ? undefined : invited === 0 ? many : `${many}, ${invited} invited`}
-      terminal={{ command: ["member", "list", own], call: ["GET", membersPath(own)] }}
+      terminal={{ command: ["member", "list", slug], call: ["GET", membersPath(slug)] }}
       actions={
         mayAdminister.value ? (
           <Button kind="primary" icon="plus" onClick={() => setAsked("invite")}>
@@ -67,14 +67,14 @@ export function People() {
     >
       <List
         label="Members"
-        path={membersPath(own)}
+        path={membersPath(slug)}
         read={read}
-        columns={isNarrow.value ? narrowColumns(own, setAsked) : columnsFor(own, setAsked)}
+        columns={isNarrow.value ? narrowColumns(slug, setAsked) : columnsFor(slug, setAsked)}
         isShort={true}
         keyOf={({ id }: Member) => id}
         empty="There are no members yet."
       >
-        <WithoutFactor own={own} active={active} />
+        <WithoutFactor slug={slug} active={active} />
       </List>
       <Panel title="Roles">
         <ul class="lines roles">
@@ -99,7 +99,7 @@ export function People() {
 }
 
 /** How many could be signed in by a password alone, unless the organization forbids that already. */
-function WithoutFactor({ own, active }: { own: string; active: readonly Member[] }) {
+function WithoutFactor({ slug, active }: { slug: string; active: readonly Member[] }) {
   const without = active.filter(({ second_factors }) => second_factors?.length === 0).length;
   if (without === 0 || organization.value?.second_factor_required === true) return null;
   return (
@@ -108,7 +108,7 @@ function WithoutFactor({ own, active }: { own: string; active: readonly Member[]
         <Sign name="warn" />
         {without} {without === 1 ? "has" : "have"} no second factor
       </span>{" "}
-      <a href={`${pathOf(own, "settings")}#sign-in`}>Require one</a>
+      <a href={`${pathOf(slug, "settings")}#sign-in`}>Require one</a>
     </small>
   );
 }
@@ -126,18 +126,18 @@ function stateOf({ state, is_disabled, last_seen_at: seen }: Member) {
 const factorsOf = ({ second_factors: all }: Member) =>
   all?.length === 0 ? "none" : (all?.map((each) => factorWords[each]).join(", ") ?? "");
 
-const columnsFor = (own: string, ask: Ask): Column<Member>[] => [
-  ...columns(own),
+const columnsFor = (slug: string, ask: Ask): Column<Member>[] => [
+  ...columns(slug),
   ...(mayAdminister.value ? [actions(ask)] : []),
 ];
 
 /** Name and state, then role and actions. */
-const narrowColumns = (own: string, ask: Ask) =>
+const narrowColumns = (slug: string, ask: Ask) =>
   ["email", "state", "role", "actions"].flatMap((key) =>
-    columnsFor(own, ask).filter((each) => each.key === key),
+    columnsFor(slug, ask).filter((each) => each.key === key),
   );
 
-const columns = (own: string): Column<Member>[] => [
+const columns = (slug: string): Column<Member>[] => [
   {
     ...textColumn("email", "Member", 3.5, ({ email }: Member) => email),
     cell: ({ email }) => (
@@ -200,7 +200,7 @@ const columns = (own: string): Column<Member>[] => [
       node_count === 0 ? (
         <span class="faint">0</span>
       ) : (
-        <a href={`${pathOf(own, "nodes")}?owner=${user_id}`}>
+        <a href={`${pathOf(slug, "nodes")}?owner=${user_id}`}>
           {node_count}
           <span class="unseen"> nodes of {email}</span>
         </a>
@@ -272,16 +272,16 @@ function actions(ask: Ask): Column<Member> {
 }
 
 const offered = () => roles.filter(([role]) => role !== "owner" || organization.value?.role === "owner");
-const changed = () => refresh(membersPath(slug.value ?? ""));
+const changed = () => refresh(membersPath(currentSlug.value ?? ""));
 
 /** `again`: the member whose link was lost, or did not arrive. */
 function Invite({ again, close }: { again?: Member; close(): void }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [email, setEmail] = useState(again?.email ?? "");
   const [role, setRole] = useState<Role>(again?.role ?? "member");
   const [made, setMade] = useState<NewMember | undefined>(undefined);
   const form = useAction(async () => {
-    setMade(await call(membersApi.create, { slug: own }, { email, role }));
+    setMade(await call(membersApi.create, { slug }, { email, role }));
     await changed();
   });
   if (made !== undefined)
@@ -319,8 +319,8 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
       form={form}
       shown={["email", "role"]}
       terminal={{
-        command: ["member", "create", own, email, "--role", role],
-        call: ["POST", membersPath(own), { email, role }],
+        command: ["member", "create", slug, email, "--role", role],
+        call: ["POST", membersPath(slug), { email, role }],
       }}
     >
       {again === undefined ? null : <p>The link that was made before stops working.</p>}
@@ -343,8 +343,8 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
 }
 
 function Change({ member, close }: { member: Member; close(): void }) {
-  const own = slug.value ?? "";
-  const params = { slug: own, id: member.id };
+  const slug = currentSlug.value ?? "";
+  const params = { slug, id: member.id };
   const [role, setRole] = useState<Role>(member.role);
   const [userId, setUserId] = useState("");
   const body = { role, ...(userId === "" ? {} : { owner_id: Number(userId) }) };
@@ -362,7 +362,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
       disabled={role === member.role}
       shown={["role"]}
       terminal={{
-        command: ["member", "update", own, member.email, "--role", role],
+        command: ["member", "update", slug, member.email, "--role", role],
         call: ["PATCH", apiPath(membersApi.update, params), body],
       }}
     >
@@ -384,8 +384,8 @@ function Change({ member, close }: { member: Member; close(): void }) {
 }
 
 function Sessions({ member, close }: { member: Member; close(): void }) {
-  const own = slug.value ?? "";
-  const params = { slug: own, id: member.id };
+  const slug = currentSlug.value ?? "";
+  const params = { slug, id: member.id };
   const list: SessionsPath = (...query) => apiPath(memberSessionsApi.list, params, ...query);
   return (
     <Dialog title={`Sessions of ${member.email}`} close={close}>
@@ -393,7 +393,7 @@ function Sessions({ member, close }: { member: Member; close(): void }) {
         list={list}
         endOne={(session: number) => call(memberSessionsApi.delete, { ...params, session })}
         endAll={() => call(memberSessionsApi.deleteAll, params)}
-        command={["session", "list", "--org", own, "--user", member.email]}
+        command={["session", "list", "--org", slug, "--user", member.email]}
       />
       <CloseEnd close={close} />
     </Dialog>
@@ -401,10 +401,10 @@ function Sessions({ member, close }: { member: Member; close(): void }) {
 }
 
 function Remove({ member, close }: { member: Member; close(): void }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const { fields, body, flags } = useEnding(member.node_count);
   const isInvited = member.state === "invited";
-  const params = { slug: own, id: member.id };
+  const params = { slug, id: member.id };
   const query = {
     revoke_nodes: `${body.revoke_nodes}`,
     revoke_tokens: `${body.revoke_tokens}`,
@@ -420,7 +420,7 @@ function Remove({ member, close }: { member: Member; close(): void }) {
           <p>
             {isInvited
               ? "The link stops working. You can invite the address again."
-              : `${self ? "This is you: you lose" : "The user loses"} all access to ${own} within seconds, and open invitations that ${self ? "you" : "they"} sent end. An invitation brings ${self ? "you" : "them"} back.`}
+              : `${self ? "This is you: you lose" : "The user loses"} all access to ${slug} within seconds, and open invitations that ${self ? "you" : "they"} sent end. An invitation brings ${self ? "you" : "them"} back.`}
           </p>
           {isInvited ? null : (
             <>
@@ -439,14 +439,14 @@ function Remove({ member, close }: { member: Member; close(): void }) {
           )}
         </>
       }
-      changes={membersPath(own)}
+      changes={membersPath(slug)}
       run={(report) => {
         // Of what stays, nothing on the page tells.
         if (!isInvited && report !== undefined)
           tell(removedWords(member.email, report, me.value?.is_staff === true));
       }}
       close={close}
-      command={["member", "delete", own, member.email, ...flags]}
+      command={["member", "delete", slug, member.email, ...flags]}
       sends={request(membersApi.delete, params, query)}
     />
   );

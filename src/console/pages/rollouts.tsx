@@ -6,7 +6,7 @@ import { rolloutsApi, type rolloutActions } from "../../api/rollouts.ts";
 import { countOf } from "../../base/quantities.ts";
 import { hoursText } from "../../protocol/updates/hours.ts";
 import { request } from "../contact/api.ts";
-import { mayAdminister, slug } from "../contact/me.ts";
+import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Begin } from "../rollouts/begin.tsx";
@@ -39,11 +39,11 @@ const maxMembers = "200";
 const readEveryMs = 5000;
 
 export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
-  const own = slug.value ?? "";
-  const path = apiPath(rolloutsApi.list, { slug: own });
-  const { data, error } = useResource(apiPath(rolloutsApi.list, { slug: own }, { page_size: listed }));
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(rolloutsApi.list, { slug });
+  const { data, error } = useResource(apiPath(rolloutsApi.list, { slug }, { page_size: listed }));
   const id = asked === undefined ? data?.[0]?.id : Number(asked);
-  const one = id === undefined ? "" : apiPath(rolloutsApi.retrieve, { slug: own, id });
+  const one = id === undefined ? "" : apiPath(rolloutsApi.retrieve, { slug, id });
   const { data: shown, error: failed } = useResource(one);
   const [action, setAction] = useState<Action | undefined>(undefined);
   const [isBeginning, setBeginning] = useState(false);
@@ -60,8 +60,8 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
       pill={shown === undefined ? null : <StatePill {...shown} />}
       terminal={
         id === undefined
-          ? { command: ["rollout", "list", own], call: ["GET", path] }
-          : { command: ["rollout", "show", own, id], call: ["GET", one] }
+          ? { command: ["rollout", "list", slug], call: ["GET", path] }
+          : { command: ["rollout", "show", slug, id], call: ["GET", one] }
       }
       actions={
         may && data !== undefined && !data.some(isOpen) ? (
@@ -76,12 +76,12 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
       ) : (
         <div class="stackd">
           {shown === undefined ? (
-            <Nothing own={own} may={may} />
+            <Nothing slug={slug} may={may} />
           ) : (
-            <Whole own={own} shown={shown} ask={may ? setAction : undefined} />
+            <Whole slug={slug} shown={shown} ask={may ? setAction : undefined} />
           )}
           {data.length > 1 || data[0]?.id !== id ? (
-            <All own={own} path={path} data={data} error={error} />
+            <All slug={slug} path={path} data={data} error={error} />
           ) : null}
         </div>
       )}
@@ -102,28 +102,26 @@ function StatePill(shown: Shown) {
   );
 }
 
-const Nothing = ({ own, may }: { own: string; may: boolean }) => (
+const Nothing = ({ slug, may }: { slug: string; may: boolean }) => (
   <Panel hasRoom={true}>
     <Empty text="Nothing was updated in rings yet: first one node, then 5 %, then 25 %, then all.">
       <p>
         On each machine, root permits it once:
-        <Line text={`sudo agent sync-config --org-slug ${own} --allow-updates agent,engine`} />
+        <Line text={`sudo agent sync-config --org-slug ${slug} --allow-updates agent,engine`} />
       </p>
       {may ? null : <p class="quiet">Administrators begin it.</p>}
     </Empty>
   </Panel>
 );
 
-type WholeProps = { own: string; shown: Shown; ask: ((action: Action) => void) | undefined };
+type WholeProps = { slug: string; shown: Shown; ask: ((action: Action) => void) | undefined };
 
-function Whole({ own, shown, ask }: WholeProps) {
-  const nodes = useResource(
-    apiPath(rolloutsApi.nodes, { slug: own, id: shown.id }, { page_size: maxMembers }),
-  );
+function Whole({ slug, shown, ask }: WholeProps) {
+  const nodes = useResource(apiPath(rolloutsApi.nodes, { slug, id: shown.id }, { page_size: maxMembers }));
   const { state, ring, rings, groups, hours, watch_s: watch, created_at, ended_at } = shown;
   return (
     <>
-      <Reason own={own} shown={shown} nodes={nodes.data ?? []} />
+      <Reason slug={slug} shown={shown} nodes={nodes.data ?? []} />
       <Panel
         title={versionsOf(shown)}
         beside={<span class="quiet">{nodesOf(shown)} nodes updated</span>}
@@ -173,13 +171,13 @@ function Whole({ own, shown, ask }: WholeProps) {
           />
         </div>
       </Panel>
-      <Members own={own} shown={shown} {...nodes} />
+      <Members slug={slug} shown={shown} {...nodes} />
     </>
   );
 }
 
 /** Why it stopped or pauses: the node, the probe, and the line of its log. */
-function Reason({ own, shown, nodes }: { own: string; shown: Shown; nodes: readonly Member[] }) {
+function Reason({ slug, shown, nodes }: { slug: string; shown: Shown; nodes: readonly Member[] }) {
   const { state, reason, failed_node: name, probe, log } = shown;
   if (reason === "") return null;
   const node = nodes.find((each) => each.node_name === name)?.node;
@@ -193,7 +191,7 @@ function Reason({ own, shown, nodes }: { own: string; shown: Shown; nodes: reado
         {name === null ? null : (
           <Facts
             facts={[
-              ["Node", node === undefined ? name : <a href={pathOf(own, "nodes", node)}>{name}</a>],
+              ["Node", node === undefined ? name : <a href={pathOf(slug, "nodes", node)}>{name}</a>],
               ...(probe === "" ? [] : ([["Probe", probe]] as const)),
               ...(log === "" ? [] : ([["Log", <code>{log}</code>]] as const)),
             ]}
@@ -213,14 +211,14 @@ function Reason({ own, shown, nodes }: { own: string; shown: Shown; nodes: reado
 
 type Read<T> = { data: readonly T[] | undefined; error: Parameters<typeof Loading>[0]["error"] };
 
-function Members({ own, shown: { id, rings }, data, error }: Read<Member> & { own: string; shown: Shown }) {
+function Members({ slug, shown: { id, rings }, data, error }: Read<Member> & { slug: string; shown: Shown }) {
   const all = rings.reduce((sum, ring) => sum + sizeOf(ring), 0);
   return (
     <List
       label="Nodes of the rollout"
       title={all > Number(maxMembers) ? `Nodes: ${maxMembers} of ${all}, those first that failed` : "Nodes"}
       part="nodes"
-      path={apiPath(rolloutsApi.nodes, { slug: own, id })}
+      path={apiPath(rolloutsApi.nodes, { slug, id })}
       read={{ data, error }}
       columns={[
         textColumn("ring", "Ring", 1, ({ ring }: Member) => `${ring}`),
@@ -229,7 +227,7 @@ function Members({ own, shown: { id, rings }, data, error }: Read<Member> & { ow
           "Node",
           2,
           ({ node_name }: Member) => node_name,
-          ({ node }: Member) => pathOf(own, "nodes", node),
+          ({ node }: Member) => pathOf(slug, "nodes", node),
         ),
         stateColumn(2, ({ state }: Member) => memberState(state)),
         timeColumn("since", "Since", ({ since }: Member) => since),
@@ -241,17 +239,17 @@ function Members({ own, shown: { id, rings }, data, error }: Read<Member> & { ow
   );
 }
 
-function All({ own, path, data, error }: Read<Shown> & { own: string; path: string }) {
+function All({ slug, path, data, error }: Read<Shown> & { slug: string; path: string }) {
   return (
     <List
       label="Rollouts"
       title="All rollouts"
       part="all"
       path={path}
-      command={["rollout", "list", own]}
+      command={["rollout", "list", slug]}
       read={{ data, error }}
       columns={[
-        linkColumn("versions", "Versions", 3, versionsOf, ({ id }: Shown) => pathOf(own, "rollouts", id)),
+        linkColumn("versions", "Versions", 3, versionsOf, ({ id }: Shown) => pathOf(slug, "rollouts", id)),
         stateColumn(2, (each: Shown) => stateOf(each)),
         textColumn("nodes", "Nodes", 1, nodesOf),
         timeColumn("started", "Started", ({ created_at }: Shown) => created_at),
@@ -275,7 +273,7 @@ const effects: Readonly<Record<Action, readonly [verb: string, effect: string]>>
 type SteerProps = { shown: Shown; action: Action; path: string; close(): void };
 
 function Steer({ shown: { id, reason }, action, path, close }: SteerProps) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [verb, effect] = effects[action];
   return (
     <Confirm
@@ -285,8 +283,8 @@ function Steer({ shown: { id, reason }, action, path, close }: SteerProps) {
         action === "resume" && reason !== "" ? "You say that this ring is well. The next one begins." : effect
       }
       isDanger={action === "abort"}
-      command={["rollout", action, own, id]}
-      sends={request(rolloutsApi.steer, { slug: own, id }, { action })}
+      command={["rollout", action, slug, id]}
+      sends={request(rolloutsApi.steer, { slug, id }, { action })}
       changes={path}
       close={close}
     />

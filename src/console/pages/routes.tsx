@@ -6,7 +6,7 @@ import { nodesApi } from "../../api/nodes.ts";
 import { routesApi } from "../../api/paths.ts";
 import type { Node } from "../../protocol/node.ts";
 import { call, request } from "../contact/api.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { refresh, useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { useNodes } from "../nodes/node-list.ts";
@@ -33,10 +33,10 @@ const actionOf = ({ approved, maintenance }: Row) =>
   approved ? (maintenance ? "Use again" : "Maintain") : "Approve";
 
 export function Routes() {
-  const own = slug.value ?? "";
-  const path = apiPath(routesApi.list, { slug: own });
-  const { data, error } = useList(apiPath(routesApi.list, { slug: own }, { page_size: "1000" }));
-  const exits = useList(apiPath(nodesApi.list, { slug: own }, { exits: "true" }));
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(routesApi.list, { slug });
+  const { data, error } = useList(apiPath(routesApi.list, { slug }, { page_size: "1000" }));
+  const exits = useList(apiPath(nodesApi.list, { slug }, { exits: "true" }));
   const [asked, setAsked] = useState<Row | undefined>(undefined);
   const [isAdding, setAdding] = useState(false);
   const rows = data
@@ -45,7 +45,7 @@ export function Routes() {
   return (
     <Page
       title="Routes"
-      terminal={{ command: ["route", "list", own], call: ["GET", path] }}
+      terminal={{ command: ["route", "list", slug], call: ["GET", path] }}
       actions={
         <Button kind="primary" icon="plus" onClick={() => setAdding(true)}>
           <Words first="Add" rest="a route" />
@@ -63,7 +63,7 @@ export function Routes() {
             "Router",
             2,
             ({ node_name }: Row) => node_name,
-            ({ node }: Row) => pathOf(own, "nodes", node),
+            ({ node }: Row) => pathOf(slug, "nodes", node),
           ),
           textColumn("metric", "Metric", 1, ({ metric }: Row) => `${metric}`),
           stateColumn(3, stateOf),
@@ -107,13 +107,13 @@ export function Routes() {
 }
 
 function Add({ path, close }: { path: string; close(): void }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const { data: nodes = [] } = useNodes();
   const [network, setNetwork] = useState("");
   const [router, setRouter] = useState("");
   const body = { network, via: nodes.flatMap(({ id, name }) => (name === router ? id : [])) };
   const form = useAction(async () => {
-    await call(routesApi.create, { slug: own }, body);
+    await call(routesApi.create, { slug }, body);
     await refresh(path);
     close();
   });
@@ -127,7 +127,7 @@ function Add({ path, close }: { path: string; close(): void }) {
       shown={["network"]}
       disabled={body.via.length === 0}
       terminal={{
-        command: ["route", "create", own, network, "--via", router],
+        command: ["route", "create", slug, network, "--via", router],
         call: ["POST", path, body],
       }}
     >
@@ -153,10 +153,10 @@ function Add({ path, close }: { path: string; close(): void }) {
 }
 
 function Change({ row, path, close }: { row: Row; path: string; close(): void }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const { network, node, node_name: name, approved, maintenance } = row;
   const on = { network, via: [node] };
-  const words = ["route", approved ? "update" : "create", own, network, "--via", name];
+  const words = ["route", approved ? "update" : "create", slug, network, "--via", name];
   const flag = maintenance ? "--no-maintenance" : "--maintenance";
   const effects = {
     Approve: `All other nodes route ${network} through ${name}. Rules that reach ${name} reach that network, too.`,
@@ -173,8 +173,8 @@ function Change({ row, path, close }: { row: Row; path: string; close(): void })
       command={approved ? [...words, flag] : words}
       sends={
         approved
-          ? request(routesApi.update, { slug: own }, { ...on, maintenance: !maintenance })
-          : request(routesApi.create, { slug: own }, on)
+          ? request(routesApi.update, { slug }, { ...on, maintenance: !maintenance })
+          : request(routesApi.create, { slug }, on)
       }
       changes={path}
     />

@@ -12,7 +12,7 @@ import { flagWords, type Setting } from "../../protocol/settings.ts";
 import { signal } from "@preact/signals";
 import { useRef, useState } from "preact/hooks";
 import { request, call } from "../contact/api.ts";
-import { factors, mayAdminister, organization, readMe, slug } from "../contact/me.ts";
+import { factors, mayAdminister, organization, readMe, currentSlug } from "../contact/me.ts";
 import { refresh, useList, useResource } from "../contact/resource.ts";
 import { go, pathOf, root } from "../frame/router.ts";
 import { Button } from "../ui/button.tsx";
@@ -28,15 +28,15 @@ import { differing } from "../ui/setting-values.ts";
 import { setUnsaved } from "../frame/unsaved.ts";
 import { OwnProviders } from "../providers/own-providers.tsx";
 
-const ownPath = (own: string) => apiPath(organizationsApi.retrieve, { slug: own });
+const ownPath = (slug: string) => apiPath(organizationsApi.retrieve, { slug });
 const fields = Object.entries<Setting>(organizationSettings).filter(([, { section }]) => section);
 /** In the order of the page. */
 const sections = ["Organization", "Names", "Sign-in", "Nodes", "Reports", "Certificates"];
 
 export function Settings() {
-  const own = slug.value ?? "";
-  const { data, error } = useResource(ownPath(own));
-  if (data !== undefined) return <Form key={own} present={data} />;
+  const slug = currentSlug.value ?? "";
+  const { data, error } = useResource(ownPath(slug));
+  if (data !== undefined) return <Form key={slug} present={data} />;
   return (
     <Page title="Settings">
       <Loading rows={14} error={error} />
@@ -49,24 +49,24 @@ type Edits = OrganizationPatch;
 /** What is not saved yet, by organization: it outlives the page, not the tab. */
 const drafts = signal<ReadonlyMap<string, Edits>>(new Map());
 
-function keep(own: string, edits: Edits): void {
-  drafts.value = new Map(drafts.peek()).set(own, edits);
-  setUnsaved(`${own}/settings`, Object.keys(edits).length > 0);
+function keep(slug: string, edits: Edits): void {
+  drafts.value = new Map(drafts.peek()).set(slug, edits);
+  setUnsaved(`${slug}/settings`, Object.keys(edits).length > 0);
 }
 
 const savedMs = 2000;
 
 function Form({ present }: { present: Organization }) {
-  const own = slug.value ?? "";
-  const changes = drafts.value.get(own) ?? {};
+  const slug = currentSlug.value ?? "";
+  const changes = drafts.value.get(slug) ?? {};
   const now = { ...present, ...changes };
-  const set = (more: object) => keep(own, differing({ ...drafts.peek().get(own), ...more }, present));
+  const set = (more: object) => keep(slug, differing({ ...drafts.peek().get(slug), ...more }, present));
   const [isSaved, setSaved] = useState(false);
   const { error, isRunning, submit } = useAction(async () => {
-    await call(organizationsApi.update, { slug: own }, changes);
-    await Promise.all([refresh(ownPath(own)), readMe()]);
+    await call(organizationsApi.update, { slug }, changes);
+    await Promise.all([refresh(ownPath(slug)), readMe()]);
     // What was typed meanwhile stays.
-    keep(own, differing(drafts.peek().get(own) ?? {}, changes));
+    keep(slug, differing(drafts.peek().get(slug) ?? {}, changes));
     setSaved(true);
     setTimeout(() => setSaved(false), savedMs);
   });
@@ -99,10 +99,10 @@ function Form({ present }: { present: Organization }) {
       }
       terminal={
         count === 0
-          ? { command: ["org", "show", own], call: ["GET", ownPath(own)] }
+          ? { command: ["org", "show", slug], call: ["GET", ownPath(slug)] }
           : {
-              command: ["org", "update", own, ...flagWords(organizationSettings, changes)],
-              call: ["PATCH", ownPath(own), changes],
+              command: ["org", "update", slug, ...flagWords(organizationSettings, changes)],
+              call: ["PATCH", ownPath(slug), changes],
             }
       }
     >
@@ -133,16 +133,16 @@ function Form({ present }: { present: Organization }) {
           ))}
           <FormFailure error={error} shown={fields.map(([field]) => field)} />
         </form>
-        {disabled ? null : <OwnProviders key={`providers ${own}`} />}
+        {disabled ? null : <OwnProviders key={`providers ${slug}`} />}
         {isOwner ? <Deletion present={present} /> : null}
       </Sections>
       {disabled || count === 0 ? null : (
         <DraftBar
           changes={count === 1 ? "1 setting changed" : `${count} settings changed`}
-          more={changes.second_factor_required ? <WithoutFactor own={own} /> : null}
+          more={changes.second_factor_required ? <WithoutFactor slug={slug} /> : null}
           isRunning={isRunning}
           save={() => form.current?.requestSubmit()}
-          discard={() => keep(own, {})}
+          discard={() => keep(slug, {})}
         />
       )}
     </Page>
@@ -150,8 +150,8 @@ function Form({ present }: { present: Organization }) {
 }
 
 /** Whom the change concerns. */
-function WithoutFactor({ own }: { own: string }) {
-  const { data = [] } = useList(apiPath(membersApi.list, { slug: own }, { page_size: "1000" }));
+function WithoutFactor({ slug }: { slug: string }) {
+  const { data = [] } = useList(apiPath(membersApi.list, { slug }, { page_size: "1000" }));
   const active = data.filter(({ state }) => state === "active");
   const without = active.filter(({ second_factors }) => second_factors?.length === 0).length;
   return without === 0 ? null : (

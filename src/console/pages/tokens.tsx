@@ -5,7 +5,7 @@ import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";
 import { request, call } from "../contact/api.ts";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import type { Names } from "../activity/actor.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { mayDo, nameOfKey, unused } from "../joining/token-words.ts";
@@ -29,7 +29,7 @@ type Token = RegistrationToken | ServiceToken;
 type Revoked = { kind: Kind; token: Token; name: string };
 
 /** Time and user. A user who is no member has no name here; the events of the token have the number. */
-function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Column<T>[] {
+function madeColumns<T extends Token>(slug: string, kind: Kind, names: Names): Column<T>[] {
   const by = ({ created_by }: T) => names.get(created_by ?? 0) ?? "see Activity";
   return [
     timeColumn("made", "Made", ({ created_at }) => created_at),
@@ -40,7 +40,7 @@ function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Co
       text: by,
       ...(names.size === 0 ? { isRestless: true as const } : {}),
       cell: (token) => (
-        <a href={`${pathOf(own, "activity")}?subject=${kind.slice(0, -1)}/${token.id}`} title={by(token)}>
+        <a href={`${pathOf(slug, "activity")}?subject=${kind.slice(0, -1)}/${token.id}`} title={by(token)}>
           <bdi>{by(token)}</bdi>
         </a>
       ),
@@ -49,10 +49,10 @@ function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Co
 }
 
 export function Tokens() {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [revoked, setRevoked] = useState<Revoked | undefined>(undefined);
   const [isMaking, setMaking] = useState(false);
-  const names = useMemberNames(own);
+  const names = useMemberNames(slug);
   const actions = <T extends Token>(kind: Kind, nameOf: (token: T) => string): Column<T> =>
     actionsColumn(1, (token) => (
       <Button
@@ -76,7 +76,7 @@ export function Tokens() {
       <List
         label="Registration tokens"
         title="Join keys for nodes"
-        path={apiPath(registrationTokensApi.list, { slug: own })}
+        path={apiPath(registrationTokensApi.list, { slug })}
         columns={[
           textColumn("name", "Name", 2, nameOfKey),
           groupsColumn,
@@ -86,15 +86,15 @@ export function Tokens() {
             1.5,
             ({ used, uses }: RegistrationToken) => `${used} of ${uses.toLocaleString()}`,
           ),
-          ...madeColumns<RegistrationToken>(own, "registration_tokens", names),
+          ...madeColumns<RegistrationToken>(slug, "registration_tokens", names),
           timeColumn<RegistrationToken>("expires", "Ends", ({ expires_at }) => expires_at),
           actions("registration_tokens", nameOfKey),
         ]}
         keyOf={({ id }: RegistrationToken) => id}
         empty="None. Adding a node makes one."
-        command={["token", "list", own]}
+        command={["token", "list", slug]}
       >
-        <Button isSmall={true} href={pathOf(own, "nodes", "add")}>
+        <Button isSmall={true} href={pathOf(slug, "nodes", "add")}>
           <Words first="Add" rest="a node" />
         </Button>
       </List>
@@ -102,12 +102,12 @@ export function Tokens() {
         label="Service tokens"
         title="Service tokens for programs"
         part="service-"
-        path={apiPath(serviceTokensApi.list, { slug: own })}
+        path={apiPath(serviceTokensApi.list, { slug })}
         columns={[
           textColumn("name", "Name", 2, ({ name }: ServiceToken) => name),
           textColumn<ServiceToken>("may", "It may", 3, mayDo),
           textColumn("networks", "From", 1.5, fromOf),
-          ...madeColumns<ServiceToken>(own, "service_tokens", names),
+          ...madeColumns<ServiceToken>(slug, "service_tokens", names),
           timeColumn<ServiceToken>("used", "Last used", ({ last_used_at }) => last_used_at, {
             width: 1.5,
             never: unused,
@@ -117,7 +117,7 @@ export function Tokens() {
         ]}
         keyOf={({ id }: ServiceToken) => id}
         empty="None. A program needs one to use the API."
-        command={["service-token", "list", own]}
+        command={["service-token", "list", slug]}
       />
       {isMaking ? <NewServiceToken close={() => setMaking(false)} /> : null}
       {revoked === undefined ? null : <Revoke {...revoked} close={() => setRevoked(undefined)} />}
@@ -140,7 +140,7 @@ const groupsColumn: Column<RegistrationToken> = {
 };
 
 function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [nodes, setNodes] = useState(false);
   const { id, created_at, expires_at } = token;
   const of = kind === "service_tokens" ? serviceTokensApi : registrationTokensApi;
@@ -176,12 +176,12 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
       command={[
         kind === "service_tokens" ? "service-token" : "token",
         "revoke",
-        own,
+        slug,
         id,
         ...(nodes ? ["--revoke-nodes"] : []),
       ]}
-      sends={request(of.revoke, { slug: own, id }, query)}
-      changes={apiPath(of.list, { slug: own })}
+      sends={request(of.revoke, { slug, id }, query)}
+      changes={apiPath(of.list, { slug })}
     />
   );
 }
@@ -199,7 +199,7 @@ const lifetimes = [
 ] as const;
 
 function NewServiceToken({ close }: { close(): void }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [name, setName] = useState("");
   const [role, setRole] = useState<"member" | "admin">("member");
   const [expires, setExpires] = useState("90d");
@@ -215,9 +215,9 @@ function NewServiceToken({ close }: { close(): void }) {
     ...(from.length === 0 ? {} : { networks: from }),
   };
   const form = useAction(async () => {
-    const { token } = await call(serviceTokensApi.create, { slug: own }, body);
+    const { token } = await call(serviceTokensApi.create, { slug }, body);
     setSecret(token);
-    await refresh(apiPath(serviceTokensApi.list, { slug: own }));
+    await refresh(apiPath(serviceTokensApi.list, { slug }));
   });
   const toggle = (scope: string) => (isOn: boolean) =>
     setChosen(new Set([...chosen, scope].filter((each) => isOn || each !== scope)));
@@ -240,7 +240,7 @@ function NewServiceToken({ close }: { close(): void }) {
         command: [
           "service-token",
           "create",
-          own,
+          slug,
           name || "NAME",
           "--role",
           role,
@@ -249,7 +249,7 @@ function NewServiceToken({ close }: { close(): void }) {
           ...body.scopes.flatMap((scope) => ["--scope", scope]),
           ...from.flatMap((network) => ["--network", network]),
         ],
-        call: ["POST", apiPath(serviceTokensApi.create, { slug: own }), body],
+        call: ["POST", apiPath(serviceTokensApi.create, { slug }), body],
       }}
     >
       <Text

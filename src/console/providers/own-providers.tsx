@@ -5,7 +5,7 @@ import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { domainsApi, organizationProvidersApi, type Provider } from "../../api/providers.ts";
 import { request, call } from "../contact/api.ts";
 import { leavingText } from "./leaving.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { Button } from "../ui/button.tsx";
 import { Text, useAction } from "../ui/form.tsx";
@@ -18,8 +18,8 @@ import { EditProvider, NewProvider } from "./provider-form.tsx";
 type Domain = SentOf<typeof domainsApi.list>[number];
 
 export function OwnProviders() {
-  const own = slug.value ?? "";
-  const path = apiPath(organizationProvidersApi.list, { slug: own });
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(organizationProvidersApi.list, { slug });
   const { data, error } = useResource(path);
   const [isAdding, setAdding] = useState(false);
   const [editing, setEditing] = useState<Provider | undefined>(undefined);
@@ -32,7 +32,7 @@ export function OwnProviders() {
         isSettings={true}
         actions={
           <>
-            <TerminalButton command={["oidc", "list", "--org", own]} call={["GET", path]} />
+            <TerminalButton command={["oidc", "list", "--org", slug]} call={["GET", path]} />
             <Button isSmall={true} onClick={() => setAdding(true)}>
               Add a provider
             </Button>
@@ -80,8 +80,8 @@ export function OwnProviders() {
           typeName={removing.name}
           effect="Its users are signed out, and cannot sign in any more. There is no way back."
           close={() => setRemoving(undefined)}
-          command={["oidc", "delete", removing.id, "--org", own]}
-          sends={request(organizationProvidersApi.delete, { slug: own, id: removing.id })}
+          command={["oidc", "delete", removing.id, "--org", slug]}
+          sends={request(organizationProvidersApi.delete, { slug, id: removing.id })}
           changes={path}
         />
       )}
@@ -114,8 +114,8 @@ function rolesOf({ roles, creates_users }: Provider): string {
 }
 
 function Domains() {
-  const own = slug.value ?? "";
-  const path = apiPath(domainsApi.list, { slug: own });
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(domainsApi.list, { slug });
   const { data, error } = useResource(path);
   const [isClaiming, setClaiming] = useState(false);
   return (
@@ -124,7 +124,7 @@ function Domains() {
       isSettings={true}
       actions={
         <>
-          <TerminalButton command={["domain", "list", own]} call={["GET", path]} />
+          <TerminalButton command={["domain", "list", slug]} call={["GET", path]} />
           <Button isSmall={true} onClick={() => setClaiming(true)}>
             Add a domain
           </Button>
@@ -144,10 +144,10 @@ function Domains() {
 }
 
 function Claim({ path, close }: { path: string; close(): void }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [domain, setDomain] = useState("");
   const form = useAction(async () => {
-    await call(domainsApi.create, { slug: own }, { domain });
+    await call(domainsApi.create, { slug }, { domain });
     await refresh(path);
     close();
   });
@@ -159,7 +159,7 @@ function Claim({ path, close }: { path: string; close(): void }) {
       action="Claim the domain"
       form={form}
       shown={["domain"]}
-      terminal={{ command: ["domain", "create", own, domain || "DOMAIN"], call: ["POST", path, { domain }] }}
+      terminal={{ command: ["domain", "create", slug, domain || "DOMAIN"], call: ["POST", path, { domain }] }}
     >
       <p>Addresses of your provider count in it once its TXT record is published. It is shown next.</p>
       <Text
@@ -175,7 +175,7 @@ function Claim({ path, close }: { path: string; close(): void }) {
 
 function OneDomain({ path, domain }: { path: string; domain: Domain }) {
   const [isAsked, setAsked] = useState(false);
-  const at = { slug: slug.value ?? "", id: domain.id };
+  const at = { slug: currentSlug.value ?? "", id: domain.id };
   const check = useAction(async () => {
     await call(domainsApi.check, at);
     await refresh(path);
@@ -235,7 +235,7 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
               </p>
             }
             close={() => setAsked(false)}
-            command={["domain", "delete", slug.value ?? "", domain.domain]}
+            command={["domain", "delete", currentSlug.value ?? "", domain.domain]}
             sends={request(domainsApi.delete, at)}
             changes={path}
           />

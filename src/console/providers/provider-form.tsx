@@ -11,7 +11,7 @@ import {
 import { flagWords, type Settings } from "../../protocol/settings.ts";
 import { call, type ApiError } from "../contact/api.ts";
 import { sentencesOf } from "../words/field-parts.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { refresh } from "../contact/resource.ts";
 import { differing, valuesOf } from "../ui/setting-values.ts";
 import { Text, useAction } from "../ui/form.tsx";
@@ -47,7 +47,7 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
     shut();
   };
   const sending = useAction(async () => {
-    const made = await call(organizationProvidersApi.create, { slug: slug.value ?? "" }, body);
+    const made = await call(organizationProvidersApi.create, { slug: currentSlug.value ?? "" }, body);
     await refresh(path);
     kept = { path: "", issuer: "", values: usual };
     shut();
@@ -68,7 +68,7 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
           name || "NAME",
           issuer || "ISSUER",
           "--org",
-          slug.value ?? "",
+          currentSlug.value ?? "",
           ...flagWords(organizationProviderSettings, changes),
         ],
         call: ["POST", path, shownOf(body)],
@@ -96,7 +96,7 @@ type Editing = { path: string; provider: Provider; close(): void };
 export function EditProvider({ path, provider, close }: Editing) {
   const form = useSettings<Values>(organizationProviderSettings, provider);
   const { changes } = form;
-  const at = { slug: slug.value ?? "", id: provider.id };
+  const at = { slug: currentSlug.value ?? "", id: provider.id };
   const sending = useAction(async () => {
     await call(organizationProvidersApi.update, at, changes);
     await refresh(path);
@@ -121,7 +121,7 @@ export function EditProvider({ path, provider, close }: Editing) {
                 "update",
                 provider.id,
                 "--org",
-                slug.value ?? "",
+                currentSlug.value ?? "",
                 ...flagWords(organizationProviderSettings, changes),
               ],
               call: ["PATCH", apiPath(organizationProvidersApi.update, at), shownOf(changes)],

@@ -6,14 +6,14 @@ import { apiPath, type ItemOf } from "../../api/endpoint.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { useList } from "../contact/resource.ts";
 
-export const providerGroupsPath = (own: string) => apiPath(rulesApi.providerGroups, { slug: own });
+export const providerGroupsPath = (slug: string) => apiPath(rulesApi.providerGroups, { slug });
 
 export const wordsOf = (
   groups: readonly ItemOf<typeof rulesApi.providerGroups>[],
 ): ReadonlyMap<string, string> => new Map(groups.map(({ group, word }) => [group, word]));
 
 /** `isNeeded` false: no request is sent, as of every list without a path. */
-export function useProviderWords(own: string, isNeeded = true): ReadonlyMap<string, string> {
-  const { data } = useList(isNeeded ? providerGroupsPath(own) : "");
+export function useProviderWords(slug: string, isNeeded = true): ReadonlyMap<string, string> {
+  const { data } = useList(isNeeded ? providerGroupsPath(slug) : "");
   return useMemo(() => wordsOf(data ?? []), [data]);
 }

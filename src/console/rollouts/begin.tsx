@@ -6,7 +6,7 @@ import { groupsApi } from "../../api/groups.ts";
 import { rolloutsApi, usualWatchS } from "../../api/rollouts.ts";
 import { hoursFrom } from "../../protocol/updates/hours.ts";
 import { call } from "../contact/api.ts";
-import { me, slug } from "../contact/me.ts";
+import { me, currentSlug } from "../contact/me.ts";
 import { refresh, useList } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
@@ -17,8 +17,8 @@ const usualMinutes = `${usualWatchS / 60}`;
 const empty = { agent: "", engine: "", groups: "", hours: "" };
 
 export function Begin({ path, close }: { path: string; close(): void }) {
-  const own = slug.value ?? "";
-  const { data: groups = [] } = useList(apiPath(groupsApi.list, { slug: own }, { page_size: "1000" }));
+  const slug = currentSlug.value ?? "";
+  const { data: groups = [] } = useList(apiPath(groupsApi.list, { slug }, { page_size: "1000" }));
   const [typed, setTyped] = useState(empty);
   const [watch, setWatch] = useState(usualMinutes);
   const put = (field: keyof typeof empty) => (text: string) => setTyped({ ...typed, [field]: text });
@@ -33,10 +33,10 @@ export function Begin({ path, close }: { path: string; close(): void }) {
     watch_s: Number(watch) * 60,
   };
   const form = useAction(async () => {
-    const { id } = await call(rolloutsApi.create, { slug: own }, body);
+    const { id } = await call(rolloutsApi.create, { slug }, body);
     await refresh(path);
     close();
-    go(pathOf(own, "rollouts", id));
+    go(pathOf(slug, "rollouts", id));
   });
   const fields = form.error?.fields;
   return (
@@ -52,7 +52,7 @@ export function Begin({ path, close }: { path: string; close(): void }) {
         command: [
           "rollout",
           "create",
-          own,
+          slug,
           ...(agent === "" ? [] : ["--agent", agent]),
           ...(engine === "" ? [] : ["--engine", engine]),
           ...body.groups.flatMap((group) => ["--group", group]),

@@ -17,10 +17,10 @@ async function sha256(text: string): Promise<string> {
 }
 
 /** Reads all events, the oldest first. `tell`: reports the progress. */
-async function verify(own: string, signal: AbortSignal, tell: (chain: Chain) => void) {
+async function verify(slug: string, signal: AbortSignal, tell: (chain: Chain) => void) {
   let chain = emptyChain;
   for (let after = 0; ;) {
-    const events = await get(eventsPath(own, { after: `${after}`, limit: "1000" }), signal);
+    const events = await get(eventsPath(slug, { after: `${after}`, limit: "1000" }), signal);
     const last = events.at(-1);
     if (last === undefined) return { chain: await verifyEnd(chain, sha256), last: after };
     chain = await verifyNext(chain, events, sha256);
@@ -36,9 +36,9 @@ type Verified = { last: number; at: number; isWhole: boolean };
 const verified = signal<ReadonlyMap<string, Verified>>(new Map());
 
 /** What is known of the chain, and the button that verifies it. */
-export function Verification({ own }: { own: string }) {
+export function Verification({ slug }: { slug: string }) {
   const [isShown, setShown] = useState(false);
-  const known = verified.value.get(own);
+  const known = verified.value.get(slug);
   return (
     <>
       {known === undefined ? null : (
@@ -53,22 +53,22 @@ export function Verification({ own }: { own: string }) {
       <Button label="Verify the chain" onClick={() => setShown(true)}>
         Verify
       </Button>
-      {isShown ? <VerifyDialog own={own} close={() => setShown(false)} /> : null}
+      {isShown ? <VerifyDialog slug={slug} close={() => setShown(false)} /> : null}
     </>
   );
 }
 
-function VerifyDialog({ own, close }: { own: string; close(): void }) {
+function VerifyDialog({ slug, close }: { slug: string; close(): void }) {
   const [progress, setProgress] = useState<Progress>({ chain: emptyChain, isDone: false });
   useEffect(() => {
     const over = new AbortController();
     const run = async () => {
-      const { chain, last } = await verify(own, over.signal, (part) =>
+      const { chain, last } = await verify(slug, over.signal, (part) =>
         setProgress({ chain: part, isDone: false }),
       );
       setProgress({ chain, isDone: true });
       const isWhole = chain.brokenAt === undefined;
-      verified.value = new Map([...verified.value, [own, { last, at: Date.now(), isWhole }]]);
+      verified.value = new Map([...verified.value, [slug, { last, at: Date.now(), isWhole }]]);
     };
     run().catch((error: unknown) => {
       if (over.signal.aborted) return;
@@ -76,7 +76,7 @@ function VerifyDialog({ own, close }: { own: string; close(): void }) {
       setProgress({ error });
     });
     return () => over.abort();
-  }, [own]);
+  }, [slug]);
   return (
     <Dialog title="Is the log whole?" close={close}>
       <p class="quiet">

@@ -164,9 +164,9 @@ export function Bars({ label, bars, places, columns }: BarsProps) {
         {bars.map(({ place, count }) => rect(place, count))}
         {bars.map(({ place, failures }) => (failures === 0 ? null : rect(place, failures, "f")))}
       </svg>
-      {columns.map(({ title, links: own }) => (
+      {columns.map(({ title, links: slug }) => (
         <div key={title}>
-          {own.map(({ href, words, isOn }) => {
+          {slug.map(({ href, words, isOn }) => {
             at++;
             return (
               <a
@@ -253,10 +253,10 @@ export function TimeLine({ label, rows, from, to, now }: TimeLineProps) {
         <div key={title} class="row">
           <b>{title}</b>
           {[false, true].map((below) => {
-            const own = spans.filter((span) => isBelow(span) === below);
-            return own.length === 0 ? null : (
+            const slug = spans.filter((span) => isBelow(span) === below);
+            return slug.length === 0 ? null : (
               <div key={`${below}`} class="lane">
-                {own.map((span) => (
+                {slug.map((span) => (
                   <span
                     key={span.key}
                     class={span.kind}

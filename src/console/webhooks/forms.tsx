@@ -5,7 +5,7 @@ import { webhooksApi, webhookSettings, type ListedWebhook as Webhook } from "../
 import { flagWords } from "../../protocol/settings.ts";
 import { useState } from "preact/hooks";
 import { request, call } from "../contact/api.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { refresh } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
 import { useAction } from "../ui/form.tsx";
@@ -13,11 +13,11 @@ import { parts, usePart } from "../ui/part.ts";
 import { Confirm, FormDialog, ShownOnce } from "../ui/dialog.tsx";
 import { SettingFields, useSettings } from "../ui/setting-fields.tsx";
 
-export const webhooksPath = (own: string) => apiPath(webhooksApi.list, { slug: own });
+export const webhooksPath = (slug: string) => apiPath(webhooksApi.list, { slug });
 
 /** Creates a webhook, or changes the given one. */
 export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   // As it was when the dialog opened, so that only what this user edits is sent.
   const [webhook] = useState(now);
   const offered = usePart(parts.activity)?.eventNames;
@@ -26,11 +26,11 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
   // What is not chosen follows from the URL.
   const given = { ...changes, url: typed.url };
   const [secret, setSecret] = useState<string | undefined>(undefined);
-  const params = { slug: own, id: webhook?.id ?? 0 };
+  const params = { slug, id: webhook?.id ?? 0 };
   const sending = useAction(async () => {
     const made = webhook === undefined ? await call(webhooksApi.create, params, given) : undefined;
     if (made === undefined) await call(webhooksApi.update, params, changes);
-    await refresh(webhooksPath(own));
+    await refresh(webhooksPath(slug));
     if (made?.format === "json") setSecret(made.secret);
     else close();
   });
@@ -52,11 +52,11 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
       terminal={{
         command:
           webhook === undefined
-            ? ["webhook", "create", own, typed.url, ...flagWords(webhookSettings, events)]
-            : ["webhook", "update", own, webhook.id, ...flagWords(webhookSettings, changes)],
+            ? ["webhook", "create", slug, typed.url, ...flagWords(webhookSettings, events)]
+            : ["webhook", "update", slug, webhook.id, ...flagWords(webhookSettings, changes)],
         call:
           webhook === undefined
-            ? ["POST", webhooksPath(own), given]
+            ? ["POST", webhooksPath(slug), given]
             : ["PATCH", apiPath(webhooksApi.update, params), changes],
       }}
     >
@@ -66,17 +66,17 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
 }
 
 export function Deletion({ webhook, close }: { webhook: Webhook; close(): void }) {
-  const own = slug.value ?? "";
-  const params = { slug: own, id: webhook.id };
+  const slug = currentSlug.value ?? "";
+  const params = { slug, id: webhook.id };
   return (
     <Confirm
       title={`Delete the webhook ${webhook.url}?`}
       action="Delete the webhook"
       typeName={new URL(webhook.url).host || webhook.url}
       effect="There is no way back: deliveries that wait are not sent, and a new webhook has another secret."
-      run={() => go(pathOf(own, "webhooks"))}
+      run={() => go(pathOf(slug, "webhooks"))}
       close={close}
-      command={["webhook", "delete", own, webhook.id]}
+      command={["webhook", "delete", slug, webhook.id]}
       sends={request(webhooksApi.delete, params)}
     />
   );

@@ -9,7 +9,7 @@ import {
 import { useState } from "preact/hooks";
 import type { Things } from "../activity/activity.ts";
 import { nodesIn, standingOf } from "./deliveries.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { useNamed } from "../activity/named-nodes.ts";
 import { useList } from "../contact/resource.ts";
 import { pathOf, useShownName } from "../frame/router.ts";
@@ -96,7 +96,7 @@ function Standing({ log, failing }: { log: Log; failing?: boolean }) {
 const lateMs = 3_600_000;
 
 /** The event's type and what it is about, with a link to these events on its day. */
-const eventColumn = (own: string, things: Things): Column<Delivery> => ({
+const eventColumn = (slug: string, things: Things): Column<Delivery> => ({
   key: "event",
   title: "Event",
   width: 3,
@@ -109,7 +109,7 @@ const eventColumn = (own: string, things: Things): Column<Delivery> => ({
     const words = new URLSearchParams({ type, subject, from: dayOf(made - lateMs), to: dayOf(made) });
     return (
       <a
-        href={`${pathOf(own, "activity")}?${words}`}
+        href={`${pathOf(slug, "activity")}?${words}`}
         title={`${type} ${subject}: event ${event_id}, which is what was sent`}
       >
         <code>{type}</code> <bdi>{things.get(subject) ?? subject}</bdi>
@@ -118,9 +118,9 @@ const eventColumn = (own: string, things: Things): Column<Delivery> => ({
   },
 });
 
-const columnsOf = (own: string, things: Things): readonly Column<Delivery>[] => [
+const columnsOf = (slug: string, things: Things): readonly Column<Delivery>[] => [
   timeColumn("at", "Made", ({ created_at }) => created_at),
-  eventColumn(own, things),
+  eventColumn(slug, things),
   {
     key: "state",
     title: "State",
@@ -152,8 +152,8 @@ const columnsOf = (own: string, things: Things): readonly Column<Delivery>[] => 
 const nothing: Things = new Map();
 
 export function WebhookById({ id }: { id: string }) {
-  const own = slug.value ?? "";
-  const { data: webhooks, error } = useList(apiPath(webhooksApi.list, { slug: own }, { page_size: "1000" }));
+  const slug = currentSlug.value ?? "";
+  const { data: webhooks, error } = useList(apiPath(webhooksApi.list, { slug }, { page_size: "1000" }));
   const webhook = webhooks?.find((each) => `${each.id}` === id);
   // Its path may hold a secret.
   useShownName(webhook === undefined ? "" : new URL(webhook.url).host);
@@ -161,14 +161,14 @@ export function WebhookById({ id }: { id: string }) {
   if (webhooks === undefined) return <Loading error={error} />;
   return (
     <Empty text="There is no such webhook. It may have been deleted.">
-      <a href={pathOf(own, "webhooks")}>All webhooks</a>
+      <a href={pathOf(slug, "webhooks")}>All webhooks</a>
     </Empty>
   );
 }
 
 function WebhookPage({ webhook }: { webhook: Webhook }) {
-  const own = slug.value ?? "";
-  const params = { slug: own, id: webhook.id };
+  const slug = currentSlug.value ?? "";
+  const params = { slug, id: webhook.id };
   const log = useDeliveries(params);
   const { items, isAll } = log;
   const older = useAction(log.older);
@@ -176,10 +176,10 @@ function WebhookPage({ webhook }: { webhook: Webhook }) {
   // It also names the file of an export.
   const label = isPart ? `Newest ${items.length} deliveries` : "Deliveries";
   const title = `${label} of the last 30 days`;
-  const things = useNamed(own, nodesIn(items), nothing);
+  const things = useNamed(slug, nodesIn(items), nothing);
   const [asked, setAsked] = useState<"edit" | "delete" | undefined>(undefined);
   const close = () => setAsked(undefined);
-  const all = pathOf(own, "webhooks");
+  const all = pathOf(slug, "webhooks");
   return (
     <Page
       title={new URL(webhook.url).host}
@@ -192,7 +192,7 @@ function WebhookPage({ webhook }: { webhook: Webhook }) {
         ) : null
       }
       terminal={{
-        command: ["webhook", "deliveries", own, webhook.id],
+        command: ["webhook", "deliveries", slug, webhook.id],
         call: ["GET", log.path],
       }}
       actions={
@@ -222,7 +222,7 @@ function WebhookPage({ webhook }: { webhook: Webhook }) {
         path={log.path}
         read={{ data: isPart || isAll ? items : undefined, error: log.error }}
         columns={[
-          ...columnsOf(own, things),
+          ...columnsOf(slug, things),
           actionsColumn(2, (delivery: Delivery) => <SendAgain delivery={delivery} log={log} />),
         ]}
         keyOf={(delivery: Delivery) => delivery.id}

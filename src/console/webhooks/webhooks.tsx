@@ -3,7 +3,7 @@
 import { alarmsApi, type ListedWebhook as Webhook } from "../../api/webhooks.ts";
 import { useState } from "preact/hooks";
 import { call } from "../contact/api.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
@@ -21,16 +21,16 @@ export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {
 }
 
 function WebhookList() {
-  const own = slug.value ?? "";
+  const slug = currentSlug.value ?? "";
   const [isMaking, setMaking] = useState(false);
   const test = useAction(async () => {
-    const { webhooks } = await call(alarmsApi.test, { slug: own }, {});
+    const { webhooks } = await call(alarmsApi.test, { slug }, {});
     tell(`A test alarm goes to ${webhooks} of the webhooks.`);
   });
   return (
     <Page
       title="Webhooks"
-      terminal={{ command: ["webhook", "list", own], call: ["GET", webhooksPath(own)] }}
+      terminal={{ command: ["webhook", "list", slug], call: ["GET", webhooksPath(slug)] }}
       actions={
         <>
           <Button disabled={test.isRunning} onClick={test.run}>
@@ -45,7 +45,7 @@ function WebhookList() {
       <FormFailure error={test.error} />
       <List
         label="Webhooks"
-        path={webhooksPath(own)}
+        path={webhooksPath(slug)}
         columns={[
           textColumn("url", "URL", 4, ({ url }: Webhook) => url),
           textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
@@ -60,7 +60,7 @@ function WebhookList() {
           timeColumn("created", "Created", ({ created_at }: Webhook) => created_at),
         ]}
         keyOf={({ id }: Webhook) => id}
-        linkOf={({ id }: Webhook) => pathOf(own, "webhooks", id)}
+        linkOf={({ id }: Webhook) => pathOf(slug, "webhooks", id)}
         empty="None. A webhook tells alarms by mail or in a chat, or sends events to your program."
       />
       {isMaking ? <EditWebhook close={() => setMaking(false)} /> : null}

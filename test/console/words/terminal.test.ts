@@ -81,7 +81,7 @@ test("a line that a page writes itself has no value but the slug of an organizat
       lines++;
       const values = [...line.matchAll(/\$\{([^}]*)\}/g)].map(([, value = ""]) => value);
       const others = values.filter(
-        (value) => !/^(own|slug|location\.origin|token\.join_key|slug\.value \?\? "")$/.test(value),
+        (value) => !/^(slug|location\.origin|token\.join_key|currentSlug\.value \?\? "")$/.test(value),
       );
       expect([file, others]).toEqual([file, []]);
     }

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import type { ApiError } from "../../contact/api.ts";
-import { slug } from "../../contact/me.ts";
+import { currentSlug } from "../../contact/me.ts";
 import { useList } from "../../contact/resource.ts";
 import { query, setQuery } from "../../frame/router.ts";
 import type { Words } from "../../words/terminal.ts";
@@ -53,7 +53,7 @@ export function List<T>(props: ListProps<T>) {
   const tools = (
     <>
       <Export
-        file={`${[slug.value, ...label.toLowerCase().split(" ")].filter(Boolean).join("-")}.csv`}
+        file={`${[currentSlug.value, ...label.toLowerCase().split(" ")].filter(Boolean).join("-")}.csv`}
         items={shown}
         columns={columns}
         isSmall={true}
