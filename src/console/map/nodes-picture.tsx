@@ -1,4 +1,7 @@
 // The picture of a few nodes: a box for each, lighthouses in the middle, and a line for each path.
+//
+// Orders, places and lines are kept by their keys (`keptFor`): a key must hold all that its value is computed from, but for the
+// order, which stays as it is while the nodes are the same, so that no box moves when a path changes.
 
 import { mapGroup } from "../../protocol/shown-groups.ts";
 import { ago } from "../words/ago.ts";

@@ -1,6 +1,9 @@
 // Root's programs obey the files of an organization's directory. Another user who can change them could open this machine:
 // a shell of the engine in overrides.yml, or other keys of the control plane. Other users than root are not protected from
 // themselves: what they run has only their own rights.
+//
+// Each file of the directory from which a program of root takes an instruction, a key or a permission must stand in `obeyed`, and
+// the program must call one of the functions below before it reads the file.
 
 import { dirname, join } from "node:path";
 import { AppError } from "../../base/errors.ts";

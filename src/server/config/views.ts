@@ -1,4 +1,7 @@
 // The part of the nodes' files that all nodes of an organization share. Read once per config_version and cached.
+//
+// Each change of what a view holds must raise the config_version of the organization in the same transaction: else nodes get
+// the former view. What ends with time alone (CAs, entries of the blocklist) stays in a view until the next change.
 
 import { AppError } from "../../base/errors.ts";
 import { mostTcpWays } from "../../protocol/stored.ts";

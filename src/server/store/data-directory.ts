@@ -1,5 +1,8 @@
 // Opens the control plane's data: the directory (0700), the database, and the key that encrypts its secrets. `serve`
 // and the admin commands share it.
+//
+// Each file that the control plane creates in the directory must match `ownNames` (own-data.ts): a directory that is open to
+// others and holds another file is refused. The key is written before the database, and the mark of a begun database after both.
 
 import { chmodSync, closeSync, existsSync, readdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
