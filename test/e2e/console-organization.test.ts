@@ -1,14 +1,15 @@
-// The console's pages for people, tokens, webhooks, certificates and settings, in a real browser.
+// The console's pages for people, tokens, certificates and settings, in a real browser. Webhooks: console-webhooks.test.ts.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { Database } from "bun:sqlite";
-import { join } from "node:path";
-import type { Page, Request } from "playwright-core";
+import type { Page } from "playwright-core";
 import {
   cutListsIn,
+  fromTerminal,
+  openPage,
   overflowOf,
   owner,
   password,
+  rowOf,
   signIn,
   startConsole,
   noViolations,
@@ -23,39 +24,12 @@ const guest = "guest@example.org";
 const limitMs = 120_000;
 
 describe("the organization in the console", () => {
-  const received: string[] = [];
-  const receiver = Bun.serve({
-    hostname: "127.0.0.1",
-    port: 0,
-    async fetch(request) {
-      received.push(await request.text());
-      return new Response("thanks");
-    },
-  });
+  const receiver = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response("thanks") });
   let scene: Console;
   let page: Page;
 
   const button = (name: string | RegExp) => page.getByRole("button", { name });
-  const open = async (title: string) => {
-    await page.getByRole("navigation").getByRole("link", { name: title }).click();
-    await page.getByRole("heading", { level: 1, name: title }).waitFor();
-  };
-  const remove = async () => {
-    await page.getByLabel("More", { exact: true }).click();
-    await button("Delete…").click();
-  };
-  const row = (text: string) => page.getByRole("row").filter({ hasText: text });
-  /** By the icon of the page's title, or of a panel. */
-  const fromTerminal = async (command: string, panel?: string) => {
-    const head = page.locator(panel === undefined ? "main > .top" : "main .panel > header");
-    await head
-      .filter({ hasText: panel ?? "" })
-      .getByRole("button", { name: "From the terminal" })
-      .click();
-    await page.getByRole("dialog").getByText(command, { exact: true }).waitFor();
-    await page.keyboard.press("Escape");
-    await page.getByRole("dialog").waitFor({ state: "detached" });
-  };
+  const row = (text: string) => rowOf(page, text);
   const shownOnce = () => page.locator("dialog > .cmd code").innerText();
 
   beforeAll(async () => {
@@ -73,7 +47,7 @@ describe("the organization in the console", () => {
   test(
     "an invitation's link makes a member, whose role changes, and who is removed",
     async () => {
-      await open("Members");
+      await openPage(page, "Members");
       await button("Invite").click();
       await page.getByLabel("E-mail").fill(guest);
       await page.keyboard.press("Escape");
@@ -127,7 +101,7 @@ describe("the organization in the console", () => {
     "a route is added; its router is put into maintenance, and used again",
     async () => {
       await scene.adminJson(["node", "create", "acme", "gateway"]);
-      await open("Routes");
+      await openPage(page, "Routes");
       await button("Add a route").click();
       const create = button("Add the route");
       expect(await create.isDisabled()).toBe(true);
@@ -164,7 +138,7 @@ describe("the organization in the console", () => {
   test(
     "a service token is shown once, works, and is refused after it was revoked",
     async () => {
-      await open("Keys and tokens");
+      await openPage(page, "Keys and tokens");
       await button("Create a service token").click();
       await page.getByLabel("Name").fill("ci");
       await page.getByLabel("Only from these networks").fill("192.0.2.0/24, nonsense");
@@ -204,126 +178,6 @@ describe("the organization in the console", () => {
       await revoke.click();
       await row("ci").waitFor({ state: "detached" });
       expect(await status()).toBe(401);
-    },
-    limitMs,
-  );
-
-  test(
-    "a webhook is created, its deliveries are listed, and it is deleted",
-    async () => {
-      await open("Webhooks");
-      await button("Create a webhook").click();
-      await page.getByLabel(/^URL/).fill(`http://127.0.0.1:${receiver.port}/hook`);
-      // Families and types are offered, behind what is typed already.
-      await page.getByLabel("Events").fill("node.*, ");
-      for (const offered of ["node.*, ca.*", "node.*, node.revoked"])
-        await page.locator(`option[value="${offered}"]`).waitFor({ state: "attached" });
-      await page.getByLabel("Events").fill("no.such.event");
-      await button("Create the webhook").click();
-      await page.getByText("This event type does not exist.").waitFor();
-      await page.getByLabel("Events").fill("node.created");
-      await button("Create the webhook").click();
-      await button("I have kept it").click();
-      await scene.admin(["node", "create", "acme", "beta"]);
-      while (received.length === 0) await Bun.sleep(20);
-      await page.getByRole("link", { name: /\/hook/ }).click();
-      await page.getByText("delivered").first().waitFor();
-      await page.getByText(/Last success: (now|\d+[sm] ago)\./).waitFor();
-      await page.getByRole("link", { name: /^node\.created beta$/ }).waitFor();
-      expect(received.join()).toContain("beta");
-      await button("Send again").click();
-      while (received.length === 1) await Bun.sleep(20);
-      expect(received[1]).toBe(received[0] ?? "");
-      await page.getByText("Delivered: the receiver answered 200.").waitFor();
-      await remove();
-      const host = `127.0.0.1:${receiver.port}`;
-      await page.getByRole("heading", { name: `Delete the webhook http://${host}/hook?` }).waitFor();
-      expect(await button("Delete the webhook").isDisabled()).toBe(true);
-      await page.getByLabel(`Type ${host} to go on`).fill(host);
-      await button("Delete the webhook").click();
-      await page.getByText("A webhook tells alarms").waitFor();
-      // One that fails needs a person.
-      const nowhere = "http://127.0.0.1:1/nowhere";
-      await scene.admin(["webhook", "create", "acme", nowhere, "--event", "group.*"]);
-      await scene.admin(["group", "create", "acme", "fails"]);
-      const listed = "fetch('/api/org/acme/webhooks/').then((answer) => answer.text())";
-      await until(async () => String(await page.evaluate(listed)).includes('"failing":true'));
-      await page.goto(`${scene.url()}/console/acme/`);
-      await page
-        .getByRole("listitem")
-        .filter({ hasText: "127.0.0.1:1" })
-        .getByRole("link", { name: "Deliveries" })
-        .click();
-      await page.getByText("The last attempt failed: The connection failed").waitFor();
-      await page.getByRole("heading", { name: "Deliveries are failing" }).waitFor();
-      await page.getByText(/Last success: none/).waitFor();
-      await button("Send all of them now").click();
-      await page.locator(".told.bad").getByText("Not delivered. The connection failed").waitFor();
-      await remove();
-      await page.getByLabel("Type 127.0.0.1:1 to go on").fill("127.0.0.1:1");
-      await button("Delete the webhook").click();
-      await page.getByText("A webhook tells alarms").waitFor();
-    },
-    limitMs,
-  );
-
-  test(
-    "the newest deliveries of a webhook are read, older ones on request, and each of them is sent again",
-    async () => {
-      const hook = `http://127.0.0.1:${receiver.port}/busy`;
-      const { id } = await scene.adminJson(["webhook", "create", "acme", hook, "--event", "ca.*"]);
-      using database = new Database(join(scene.data, "control.db"));
-      database.run("PRAGMA busy_timeout = 5000");
-      // The oldest failed, the next one waits. The others were delivered.
-      const now = Date.now();
-      database.run(
-        `INSERT INTO deliveries (webhook_id, event_id, attempts, next_at, status, message, delivered_at, created_at)
-         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 450)
-         SELECT ?1, (SELECT max(id) FROM events WHERE type = iif(i = 1, 'organization.created', 'webhook.created')), 1,
-           iif(i = 2, ?3, NULL), iif(i < 3, 500, 200), iif(i < 3, 'The receiver answered 500.', NULL),
-           iif(i < 3, NULL, ?2), ?2 FROM n`,
-        [Number(id), now, now + 3_600_000],
-      );
-      const asked: string[] = [];
-      const note = (request: Request) => {
-        if (request.url().includes("/deliveries/")) asked.push(`${request.method()} ${request.url()}`);
-      };
-      page.on("request", note);
-      await page.goto(`${scene.url()}/console/acme/webhooks/${String(id)}/`);
-      const heading = (text: string) => page.getByRole("heading", { name: text, exact: true }).waitFor();
-      const rows = () => page.getByRole("table").getAttribute("aria-rowcount");
-      await heading("Newest 200 deliveries of the last 30 days");
-      await page.getByText("Search and export cover these.").waitFor();
-      expect(await rows()).toBe("201");
-      expect(await page.getByText("Waiting for the next attempt").count()).toBe(0);
-      const [file] = await Promise.all([page.waitForEvent("download"), button("Export CSV").click()]);
-      expect(file.suggestedFilename()).toBe("acme-newest-200-deliveries.csv");
-      expect((await Bun.file(await file.path()).text()).trim().split("\r\n")).toHaveLength(201);
-      // Nothing is under way: at most the reading of each 20 seconds.
-      asked.splice(0);
-      await page.waitForTimeout(7000);
-      expect(asked.length).toBeLessThan(2);
-      await button("Older deliveries").click();
-      await heading("Newest 400 deliveries of the last 30 days");
-      await button("Older deliveries").click();
-      await heading("Deliveries of the last 30 days");
-      expect(await rows()).toBe("451");
-      expect(await button("Older deliveries").count()).toBe(0);
-      await page.getByText("Waiting for the next attempt: 1.").waitFor();
-      await button("Send all of them now").click();
-      await page.locator(".told.good").getByText("Delivered: the receiver answered 200.").waitFor();
-      await page.getByText("Waiting for the next attempt").waitFor({ state: "detached" });
-      await page.getByLabel("Search deliveries").fill("organization.created");
-      await page.getByText("The receiver answered 500.").waitFor();
-      const before = received.length;
-      await page.locator(".told.good").waitFor({ state: "detached" });
-      await button("Send again").click();
-      await page.getByText("Delivered: the receiver answered 200.").waitFor();
-      expect(received).toHaveLength(before + 1);
-      await page.getByText("The receiver answered 500.").waitFor({ state: "detached" });
-      for (const each of asked.filter((one) => one.startsWith("GET"))) expect(each).toContain("&limit=200");
-      page.off("request", note);
-      await scene.admin(["webhook", "delete", "acme", String(id)]);
     },
     limitMs,
   );
@@ -398,11 +252,11 @@ describe("the organization in the console", () => {
   test(
     "settings are saved, and deletion waits for the name",
     async () => {
-      await open("Settings");
+      await openPage(page, "Settings");
       const name = page.getByRole("textbox", { name: "Name" });
       await name.fill("Acme & <Sons>");
       // An edit outlives the page, and the navigation says so.
-      await open("Members");
+      await openPage(page, "Members");
       await page.getByRole("link", { name: "Settings draft" }).click();
       expect(await name.inputValue()).toBe("Acme & <Sons>");
       await page.getByRole("switch", { name: "Every node learns all names" }).check();
@@ -420,7 +274,7 @@ describe("the organization in the console", () => {
       await button("Save").click();
       await page.getByRole("link", { name: "Acme & <Sons>" }).waitFor();
       await page.unroute(path);
-      await fromTerminal("agent admin org update acme --name 'Acme & <Sons>, later'");
+      await fromTerminal(page, "agent admin org update acme --name 'Acme & <Sons>, later'");
       expect(await name.inputValue()).toBe("Acme & <Sons>, later");
       await button("Discard").click();
       await page.getByRole("link", { name: "Settings", exact: true }).waitFor();
@@ -441,7 +295,7 @@ describe("the organization in the console", () => {
       await version.selectOption("2");
       const network6 = page.getByLabel("IPv6 network");
       await network6.fill("10.0.0.0/8");
-      await fromTerminal("agent admin org update beta --certificate-version 2 --network6 10.0.0.0/8");
+      await fromTerminal(page, "agent admin org update beta --certificate-version 2 --network6 10.0.0.0/8");
       // Enter in a field saves, too.
       await network6.press("Enter");
       await page.locator(".row").filter({ has: network6 }).getByRole("alert").waitFor();
@@ -525,7 +379,7 @@ describe("the organization in the console", () => {
       await page.getByRole("dialog").getByRole("button", { name: "Remove Company" }).click();
       await page.getByText("None. Any provider").waitFor();
       await page.unroute(providers);
-      await fromTerminal("agent admin oidc list --org acme", "Providers of sign-in");
+      await fromTerminal(page, "agent admin oidc list --org acme", "Providers of sign-in");
     },
     limitMs,
   );
@@ -543,7 +397,7 @@ describe("the organization in the console", () => {
       await page.getByText("Users lose their addresses in it at the next sign-in.").waitFor();
       await page.getByRole("dialog").getByRole("button", { name: "Remove example.org" }).click();
       await button("Remove the claim example.org").waitFor({ state: "detached" });
-      await fromTerminal("agent admin domain list acme", "Verified domains");
+      await fromTerminal(page, "agent admin domain list acme", "Verified domains");
     },
     limitMs,
   );

@@ -169,6 +169,32 @@ export async function shownJoinKey(page: Page): Promise<string> {
   return ((await line.textContent()) ?? "").replace(/^.* up /, "").trim();
 }
 
+/** Opens the page with this title by the navigation. */
+export async function openPage(page: Page, title: string): Promise<void> {
+  await page.getByRole("navigation").getByRole("link", { name: title }).click();
+  await page.getByRole("heading", { level: 1, name: title }).waitFor();
+}
+
+/** Opens the question whether the thing that the page shows is deleted. */
+export async function askToDelete(page: Page): Promise<void> {
+  await page.getByLabel("More", { exact: true }).click();
+  await page.getByRole("button", { name: "Delete…" }).click();
+}
+
+export const rowOf = (page: Page, text: string) => page.getByRole("row").filter({ hasText: text });
+
+/** Expects the command behind the icon of the page's title, or of a panel. */
+export async function fromTerminal(page: Page, command: string, panel?: string): Promise<void> {
+  const head = page.locator(panel === undefined ? "main > .top" : "main .panel > header");
+  await head
+    .filter({ hasText: panel ?? "" })
+    .getByRole("button", { name: "From the terminal" })
+    .click();
+  await page.getByRole("dialog").getByText(command, { exact: true }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+}
+
 /** Opens the page of the account by its menu. */
 export async function openAccount(page: Page): Promise<void> {
   await page.getByLabel("Your account").click();

@@ -154,6 +154,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/console-past.test.ts": pages,
   "e2e/console-rollouts.test.ts": pages,
   "e2e/console-standing.test.ts": pages,
+  "e2e/console-webhooks.test.ts": pages,
   "e2e/daemon-disk.test.ts": [...files, "src/daemon/**"],
   "e2e/desired-state.test.ts": ["src/daemon/**", "src/node/{contact,engine,files}/**", "src/platform/**"],
   "e2e/doctor.test.ts": [...health, "src/{cli,platform}/**", "src/node/{doctor,files}/**"],
