@@ -106,6 +106,10 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     reason:
       "policy files and hand-made configurations, with lines and without duplicate keys; the rest has its own",
   },
+  ws: {
+    homes: /^node\/edge\/tcp-way\.ts$/,
+    reason: "a part of the runtime, loaded with the first way by TCP",
+  },
   bun: { homes: /./, reason: "the runtime" },
 };
 

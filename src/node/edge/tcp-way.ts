@@ -31,6 +31,8 @@ export type TcpWay = {
 };
 
 const loopback = "127.0.0.1";
+/** Loaded where a way is opened: it is megabytes. */
+const boundedWebSocket = () => (require("ws") as typeof import("ws")).WebSocket;
 /** Between attempts to connect. */
 const [firstPauseMs, longestPauseMs] = [500, 10_000];
 const openWithinMs = 8000;
@@ -132,8 +134,7 @@ function keepClient(url: string, proxy: string | undefined, take: (datagrams: Ui
       pauseMs = firstPauseMs;
     });
     own.addEventListener("message", ({ data }) => {
-      if (data instanceof ArrayBuffer && data.byteLength <= longestMessage)
-        take(datagramsIn(new Uint8Array(data)));
+      if (data instanceof ArrayBuffer) take(datagramsIn(new Uint8Array(data)));
     });
     const again = () => {
       clearTimeout(late);
@@ -163,7 +164,9 @@ function keepClient(url: string, proxy: string | undefined, take: (datagrams: Ui
  * engines encrypt them and prove who they are, and nothing of this node goes beside them.
  */
 function openClient(url: string, proxy: string | undefined): WebSocket {
-  const client = new WebSocket(url, {
+  const client = new (boundedWebSocket())(url, {
+    // Who answers in the server's place could send a message that fills the memory, also in parts.
+    maxPayload: longestMessage,
     tls: { rejectUnauthorized: false },
     // Encrypted packets do not get smaller, and who answers in the server's place could send a little that unpacks to much.
     perMessageDeflate: false,

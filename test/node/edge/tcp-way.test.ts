@@ -1,6 +1,7 @@
 // The node's side of TCP fallback: loopback, the connection, HTTP proxies, and what config.yml gets.
 
 import { afterEach, describe, expect, test } from "bun:test";
+import { createHash } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
@@ -129,6 +130,52 @@ test("a server is not offered compression: a few bytes of it could fill the memo
   const head = (await promise).toLowerCase();
   expect(head).toContain("upgrade: websocket");
   expect(head).not.toContain("sec-websocket-extensions");
+});
+
+/** Accepts a WebSocket, sends these bytes, and waits until the client ends the connection. */
+async function endedAfter(sent: readonly Uint8Array[]): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const server = createServer((socket) => {
+    socket.on("error", () => socket.destroy());
+    socket.on("close", () => resolve(true));
+    socket.once("data", (bytes) => {
+      const [, key = ""] = /sec-websocket-key: (\S+)/i.exec(bytes.toString()) ?? [];
+      const accepted = createHash("sha1")
+        .update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
+        .digest("base64");
+      socket.write(
+        `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accepted}\r\n\r\n`,
+      );
+      for (const each of sent) socket.write(each);
+    });
+  });
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  ends.push(() => server.close());
+  const address = server.address();
+  const way = await openWay(`ws://127.0.0.1:${typeof address === "object" ? address?.port : 0}/tcp/4242`);
+  const outcome = await Promise.race([promise, Bun.sleep(5000).then(() => false)]);
+  way.close();
+  return outcome;
+}
+
+test("a server cannot fill the memory of this machine with one message, whole or in parts", async () => {
+  const part = (code: number, length: number) =>
+    Uint8Array.of(
+      code,
+      127,
+      0,
+      0,
+      0,
+      0,
+      length >>> 24,
+      (length >>> 16) & 255,
+      (length >>> 8) & 255,
+      length & 255,
+    );
+  const filled = (code: number) => [part(code, 60_000), new Uint8Array(60_000)];
+  // The length alone is enough: nothing of it is read.
+  expect(await endedAfter([part(0x82, 120_000_000)])).toBe(true);
+  expect(await endedAfter([filled(0x02), filled(0x00), filled(0x00)].flat())).toBe(true);
 });
 
 describe("a way by TCP", () => {
