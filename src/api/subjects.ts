@@ -2,7 +2,9 @@
 
 import { paramPattern, type Endpoint } from "./endpoint.ts";
 import { drillsApi } from "./drills/drills.ts";
-import { authoritiesApi, rolloutsApi, sealsApi } from "./rollouts.ts";
+import { authoritiesApi } from "./certificates/authorities.ts";
+import { sealsApi } from "./certificates/seals.ts";
+import { rolloutsApi } from "./rollouts.ts";
 import { enrollmentsApi, reauthenticationsApi } from "./enrollments.ts";
 import { eventsApi } from "./events.ts";
 import { factorsApi, passkeyProofsApi, passkeysApi, signInRulesApi, totpApi } from "./factors.ts";

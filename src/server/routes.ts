@@ -21,7 +21,9 @@ import {
 } from "../api/providers.ts";
 import { attentionApi, flowsApi, pathsApi, routesApi } from "../api/paths.ts";
 import { drillsApi } from "../api/drills/drills.ts";
-import { authoritiesApi, rolloutsApi, sealsApi } from "../api/rollouts.ts";
+import { authoritiesApi } from "../api/certificates/authorities.ts";
+import { sealsApi } from "../api/certificates/seals.ts";
+import { rolloutsApi } from "../api/rollouts.ts";
 import { eventsApi } from "../api/events.ts";
 import { phonesApi } from "../api/phones.ts";
 import { alarmsApi, webhooksApi } from "../api/webhooks.ts";

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
-import { Authorities } from "../../src/api/rollouts.ts";
+import { Authorities } from "../../src/api/certificates/authorities.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { enginesOf, startDaemon } from "../support/daemon.ts";
 import { runSync } from "../support/debian.ts";

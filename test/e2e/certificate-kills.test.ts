@@ -9,7 +9,7 @@ import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
 import { paths } from "../support/paths.ts";
-import { Authorities } from "../../src/api/rollouts.ts";
+import { Authorities } from "../../src/api/certificates/authorities.ts";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { asRoot, engineNamed } from "../support/engines.ts";
 import { engineLog, makeMembers, nodesOf, pingAll, until, type Member } from "../support/members.ts";

@@ -9,7 +9,7 @@ import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { ErrorBody } from "../../src/protocol/error-body.ts";
 import { paths } from "../support/paths.ts";
-import { Authorities } from "../../src/api/rollouts.ts";
+import { Authorities } from "../../src/api/certificates/authorities.ts";
 import { buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";
 import { asRoot, engineNamed } from "../support/engines.ts";

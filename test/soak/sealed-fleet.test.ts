@@ -6,7 +6,7 @@ import { expect, test } from "bun:test";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { Authorities } from "../../src/api/rollouts.ts";
+import { Authorities } from "../../src/api/certificates/authorities.ts";
 import { isApplied, readSyncState } from "../../src/node/files/generations.ts";
 import { fingerprint, decodeCaBundle } from "../../src/pki/nebula.ts";
 import { SealedState, SignedSeal } from "../../src/protocol/seals/seal.ts";

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
 import { paths } from "./paths.ts";
-import { Authorities } from "../../src/api/rollouts.ts";
+import { Authorities } from "../../src/api/certificates/authorities.ts";
 import { startControlPlane } from "./agent.ts";
 import type { Engine } from "./engines.ts";
 import { makeMembers, pingAll, until, type Member } from "./members.ts";

@@ -1,6 +1,6 @@
 // `agent admin ca …` and `agent admin key rotate`: the CAs of an organization, and the key that encrypts them.
 
-import { authoritiesApi, rotationActions } from "../../api/rollouts.ts";
+import { authoritiesApi, rotationActions } from "../../api/certificates/authorities.ts";
 import type { AnswerOf } from "../../api/endpoint.ts";
 import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";

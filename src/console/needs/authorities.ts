@@ -1,6 +1,6 @@
 // The CAs of an organization and their rotation, as GET ca/ shows them.
 
-import type { Authorities } from "../../api/rollouts.ts";
+import type { Authorities } from "../../api/certificates/authorities.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { nodeLifetimeMs } from "../../api/values.ts";
 

@@ -3,7 +3,7 @@
 
 import { serversApi } from "../../api/servers.ts";
 import { type Relay, attentionApi, type Attention } from "../../api/paths.ts";
-import { authoritiesApi } from "../../api/rollouts.ts";
+import { authoritiesApi } from "../../api/certificates/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { webhooksApi } from "../../api/webhooks.ts";
 import type { ApiError } from "../contact/api.ts";

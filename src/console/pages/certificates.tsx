@@ -1,7 +1,7 @@
 // The certificate authorities of the organization, and their rotation.
 
 import { useEffect, useState } from "preact/hooks";
-import { authoritiesApi, type Authorities } from "../../api/rollouts.ts";
+import { authoritiesApi, type Authorities } from "../../api/certificates/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { nodeLifetimeMs } from "../../api/values.ts";

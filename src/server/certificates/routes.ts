@@ -1,6 +1,6 @@
-// Handlers of src/api/rollouts.ts.
+// Handlers of src/api/certificates/seals.ts.
 
-import type { sealsApi } from "../../api/rollouts.ts";
+import type { sealsApi } from "../../api/certificates/seals.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";

@@ -11,7 +11,7 @@ import { certificates } from "../store/tables/certificates.ts";
 import { nodeRecordOf } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
-import type { Sealable } from "../../api/rollouts.ts";
+import type { Sealable } from "../../api/certificates/seals.ts";
 import { isWhole, networksOf, readIssuingOrg, subnetsOf, versionsOf } from "./issue.ts";
 
 const offlinePick = certificates.pick("nodeId", "pem", "notAfter");

@@ -3,7 +3,7 @@
 import { given } from "../../base/given.ts";
 import { countOf } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
-import type { Sealable } from "../../api/rollouts.ts";
+import type { Sealable } from "../../api/certificates/seals.ts";
 import { can } from "../../engine/features.ts";
 import { encodePem } from "../../pki/bundle.ts";
 import { fingerprintOfHostKey, readHostPublicKey } from "../../pki/keys.ts";

@@ -28,10 +28,13 @@ const smaller: Bun.BunPlugin = {
       contents: (shared.get(path) ?? "") + contentsOf(path),
       loader: path.endsWith("x") ? "tsx" : "ts",
     }));
-    builder.onLoad({ filter: /[\\/]src[\\/]api[\\/](?!endpoint)[a-z-]+\.ts$/ }, async ({ path }) => ({
-      contents: withoutSchemas(await import(path)),
-      loader: "js",
-    }));
+    builder.onLoad(
+      { filter: /[\\/]src[\\/]api[\\/](?!endpoint)(?:[a-z-]+[\\/])?[a-z-]+\.ts$/ },
+      async ({ path }) => ({
+        contents: withoutSchemas(await import(path)),
+        loader: "js",
+      }),
+    );
   },
 };
 
@@ -71,7 +74,7 @@ const shownToUsers = (key: string, value: unknown) => {
 /** In place of `nodesApi.list`: a page has the endpoints, settings and words that it names, not all of their subject. */
 const contract: Record<string, Record<string, unknown>> = Object.assign(
   { brand },
-  ...(await Promise.all([...new Bun.Glob("*.ts").scanSync(api)].map((file) => import(join(api, file))))),
+  ...(await Promise.all([...new Bun.Glob("**/*.ts").scanSync(api)].map((file) => import(join(api, file))))),
 );
 const withContract = (source: string) =>
   source.replaceAll(

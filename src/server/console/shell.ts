@@ -2,7 +2,7 @@
 // no other host, and no text that becomes code.
 
 import { attentionApi } from "../../api/paths.ts";
-import { authoritiesApi } from "../../api/rollouts.ts";
+import { authoritiesApi } from "../../api/certificates/authorities.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { pathsApi } from "../../api/paths.ts";
 import { apiPath } from "../../api/endpoint.ts";

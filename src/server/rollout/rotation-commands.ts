@@ -1,7 +1,7 @@
 // Shows the CAs of an organization and executes an administrator's rotation commands. rotation-phases.ts does the steps in
 // between.
 
-import type { Authorities, RotationRequest } from "../../api/rollouts.ts";
+import type { Authorities, RotationRequest } from "../../api/certificates/authorities.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";

@@ -1,7 +1,8 @@
-// Handlers of src/api/rollouts.ts.
+// Handlers of src/api/rollouts.ts, drills/ and certificates/authorities.ts.
 
 import type { drillsApi } from "../../api/drills/drills.ts";
-import type { authoritiesApi, rolloutsApi } from "../../api/rollouts.ts";
+import type { authoritiesApi } from "../../api/certificates/authorities.ts";
+import type { rolloutsApi } from "../../api/rollouts.ts";
 import { learnsAddresses } from "../audit/read.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";

@@ -10,7 +10,7 @@ import { Node } from "../../../src/protocol/node.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import { countOnline } from "../../../src/server/metrics/online-history.ts";
 import { PhoneSite } from "../../../src/api/phones.ts";
-import { Authorities } from "../../../src/api/rollouts.ts";
+import { Authorities } from "../../../src/api/certificates/authorities.ts";
 import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
 import type { Organization } from "../../../src/api/organizations.ts";

@@ -5,7 +5,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import * as v from "valibot";
 import { decodeCaBundle } from "../../../src/pki/nebula.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
-import { Authorities, type RotationRequest } from "../../../src/api/rollouts.ts";
+import { Authorities, type RotationRequest } from "../../../src/api/certificates/authorities.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";

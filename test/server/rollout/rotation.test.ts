@@ -6,7 +6,7 @@ import { decodeCaBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { Authorities, type RotationRequest } from "../../../src/api/rollouts.ts";
+import { Authorities, type RotationRequest } from "../../../src/api/certificates/authorities.ts";
 import { advanceRotations, resetSilenceTimer } from "../../../src/server/rollout/rotation-phases.ts";
 import { makeRotations } from "../../../src/server/rollout/rotation-schedule.ts";
 import { raiseOwnVersion } from "../../../src/server/store/versions.ts";

@@ -1,7 +1,7 @@
 // `agent admin seal ca`: makes the offline CA of an organization on the machine of a signer.
 
 import { request } from "../../../api/request.ts";
-import { sealsApi } from "../../../api/rollouts.ts";
+import { sealsApi } from "../../../api/certificates/seals.ts";
 import { brand } from "../../../brand.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { AnswerOf } from "../../../api/endpoint.ts";
 import { policyApi } from "../../../api/policy.ts";
 import { request } from "../../../api/request.ts";
-import { sealsApi, type Sealable } from "../../../api/rollouts.ts";
+import { sealsApi, type Sealable } from "../../../api/certificates/seals.ts";
 import { brand } from "../../../brand.ts";
 import { buildInfo } from "../../../build-info.ts";
 import { AppError } from "../../../base/errors.ts";

@@ -1,0 +1,92 @@
+// Offline CAs: what signers certify for the nodes of an organization.
+
+import * as v from "valibot";
+import { foreignText } from "../../base/text.ts";
+import { NodeName, text } from "../../protocol/values.ts";
+import { endpoint } from "../endpoint.ts";
+import { since, Text, Time } from "../values.ts";
+
+const Pem = (max: number) => v.pipe(foreignText(max), v.regex(/^-----BEGIN NEBULA CERTIFICATE/));
+/** Two certificates of each of 500 nodes. */
+const maxPems = 2_097_152;
+
+/** A node that needs a certificate of an offline CA: all that a signer puts into it. */
+const Sealable = v.object({
+  name: NodeName,
+  host_public_key: foreignText(1024),
+  groups: v.array(text(255)),
+  addresses: v.array(text(45)),
+  versions: v.array(
+    v.object({
+      version: v.picklist([1, 2]),
+      networks: v.array(text(64)),
+      unsafe_networks: v.array(text(64)),
+    }),
+  ),
+  /** lighthouse, relay, router, exit, or a group. */
+  why: v.array(Text),
+  /** The end of its certificate by an offline CA; null: it has none. */
+  certified_until: v.nullable(Time),
+  /** The offline CA of that certificate. */
+  issuer: v.nullable(Text),
+  /** That certificate has all that the node has. */
+  is_whole: v.boolean(),
+  agent_version: v.nullable(Text),
+  engine_version: v.nullable(Text),
+});
+export type Sealable = v.InferOutput<typeof Sealable>;
+
+export const sealsApi = {
+  sealable: endpoint({
+    name: "seals_sealable_create",
+    method: "POST",
+    path: "/api/org/{slug}/seals/sealable/",
+    access: "admin",
+    scope: "policy",
+    reads: true,
+    summary:
+      "The nodes that need certificates of an offline CA: lighthouses, relays, routers, exits, and members of groups",
+    body: v.strictObject({ groups: v.pipe(v.array(text(255)), v.maxLength(1000)) }),
+    answers: {
+      200: {
+        description: "The nodes, and how many nodes run each version of the agent",
+        schema: v.object({
+          nodes: v.array(Sealable),
+          agents: v.array(v.object({ agent: Text, n: v.number() })),
+          /** How many nodes run each version of the engine. */
+          engines: since("0.2.0", v.array(v.object({ engine: Text, n: v.number() }))),
+        }),
+      },
+    },
+  }),
+  addAuthority: endpoint({
+    name: "seals_ca_create",
+    method: "POST",
+    path: "/api/org/{slug}/seals/ca/",
+    // Whoever has its key gives rights that no removal from the organization ends.
+    access: "owner",
+    summary: "Add an offline CA, which all nodes trust beside the CA of the control plane",
+    grows: true,
+    fresh: true,
+    body: v.strictObject({ certificate: Pem(8192) }),
+    answers: { 201: { description: "It is added", schema: v.object({ fingerprint: Text }) } },
+    errors: ["conflict", "bad_request"],
+  }),
+  addCertificates: endpoint({
+    name: "seals_certificates_create",
+    method: "POST",
+    path: "/api/org/{slug}/seals/certificates/",
+    access: "admin",
+    scope: "policy",
+    summary:
+      "Store certificates that an offline CA has signed. Their nodes get them in place of those of the control plane",
+    grows: true,
+    fresh: true,
+    maxBody: maxPems + 65_536,
+    body: v.strictObject({ certificates: Pem(maxPems) }),
+    answers: {
+      201: { description: "The nodes that get new ones", schema: v.object({ nodes: v.array(Text) }) },
+    },
+    errors: ["conflict", "bad_request"],
+  }),
+};
