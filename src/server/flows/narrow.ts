@@ -2,10 +2,9 @@
 // observed of it. Groups stay as they are, and no rule names a single node that the former one did not. Pure.
 
 import type { Peer, Rule, Target } from "../../api/rules.ts";
-import { portRange } from "../../api/rules.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { isUsersGroup, networkOfGroup } from "../../protocol/users-groups.ts";
-import type { Member } from "../policy/firewall.ts";
+import { applies, type Member } from "../policy/firewall.ts";
 import { identityOf } from "../policy/node-classes.ts";
 import { merged } from "../policy/packets.ts";
 import type { Use } from "./rule-uses.ts";
@@ -35,77 +34,79 @@ export type Evidence = {
 const keepMark = /^keep:\s*(.+)/i;
 
 export function* narrowRules(rules: readonly Rule[], evidence: Evidence): Generator<unknown, RuleChange[]> {
-  const taken = new Set(rules.map(identityOf));
-  const targets = makeTargets(evidence);
+  // By the first rule that permits it. The same rule twice in one file is refused.
+  const known = new Map(rules.toReversed().map((rule) => [identityOf(rule), rule.id]));
+  const doubtAbout = makeDoubts(evidence);
   const changes: RuleChange[] = [];
-  const first = new Map<string, number>();
   for (const rule of rules) {
     yield;
-    const same = first.get(identityOf(rule));
-    if (same === undefined) first.set(identityOf(rule), rule.id);
+    const first = known.get(identityOf(rule));
     const change =
-      same === undefined ? narrowRule(rule, evidence, targets) : removed(rule, `it is rule ${same} again`);
-    // The same rule twice in one file is refused. What another rule permits already needs no second one.
-    const into =
-      change.what === "kept" ? change.into : change.into.filter((each) => !taken.has(identityOf(each)));
-    for (const each of into) taken.add(identityOf(each));
-    changes.push({ ...change, into });
+      first === rule.id ? narrowRule(rule, evidence, doubtAbout) : removed(rule, `it is rule ${first} again`);
+    const { what, into } = change;
+    const own = what === "kept" ? into : into.filter((each) => !known.has(identityOf(each)));
+    for (const each of own) known.set(identityOf(each), rule.id);
+    changes.push({ ...change, into: own });
   }
   return changes;
 }
 
 const removed = (rule: Rule, reason: string): RuleChange => ({ rule, what: "removed", reason, into: [] });
 
-type Targets = (target: Target) => { size: number; whyNot: string | undefined };
+/** Why the nodes of a target do not prove that a rule was not used; undefined: they do. */
+type Doubts = (target: Target) => string | undefined;
 
-/** The nodes on the target side of a rule, and the first of them whose reports are not complete. */
-function makeTargets({ members, whyNot, begin, seenSince }: Evidence): Targets {
-  const known = new Map<string, { size: number; whyNot: string | undefined }>();
+function makeDoubts(evidence: Evidence): Doubts {
+  const known = new Map<string, string | undefined>();
   return (target) => {
     const key = JSON.stringify(target);
-    const found = known.get(key);
-    if (found !== undefined) return found;
-    const on = members.filter((each) => isOn(each, target));
-    const reasons = on.flatMap(({ id, name }) => {
-      const reason = whyNot(id);
-      return reason === undefined ? [] : [`${name} ${reason}`];
-    });
-    const more = reasons.length > 1 ? `, and ${reasons.length - 1} more nodes` : "";
-    const seen = on.reduce((first, { id }) => Math.min(first, seenSince(id)), Infinity);
-    const short =
-      seen > begin && seen < Infinity
-        ? `its nodes report flows only since ${formatTime(seen)}, a shorter time than was asked about`
-        : undefined;
-    const result = { size: on.length, whyNot: reasons[0] === undefined ? short : `${reasons[0]}${more}` };
-    known.set(key, result);
-    return result;
+    const found = known.has(key)
+      ? known.get(key)
+      : doubtOf(
+          evidence.members.filter((each) => applies(target, each)),
+          evidence,
+        );
+    known.set(key, found);
+    return found;
   };
 }
 
-function isOn({ id, groups }: Member, target: Target): boolean {
-  if ("any" in target) return true;
-  return "node" in target ? target.node === id : groups.includes(target.group);
+function doubtOf(
+  on: Evidence["members"],
+  { whyNot, begin, seenSince }: Omit<Evidence, "members">,
+): string | undefined {
+  if (on.length === 0) return "it has no node as its target now";
+  const [first, ...more] = on.flatMap(({ id, name }) => {
+    const reason = whyNot(id);
+    return reason === undefined ? [] : [`${name} ${reason}`];
+  });
+  if (first !== undefined) return more.length === 0 ? first : `${first}, and ${more.length} more nodes`;
+  const seen = Math.min(...on.map(({ id }) => seenSince(id)));
+  return seen > begin
+    ? `its nodes report flows only since ${formatTime(seen)}, a shorter time than was asked about`
+    : undefined;
 }
 
-function narrowRule(rule: Rule, evidence: Evidence, targets: Targets): RuleChange {
+function narrowRule(rule: Rule, evidence: Evidence, doubtAbout: Doubts): RuleChange {
   const kept = (reason: string): RuleChange => ({ rule, what: "kept", reason, into: [rule] });
   const [, mark] = keepMark.exec(rule.description) ?? [];
   if (mark !== undefined) return kept(`marked keep: ${mark}`);
   if (rule.direction === "outbound") return kept("flows say nothing of rules for outgoing traffic");
   if ("group" in rule.target && networkOfGroup(rule.target.group) !== undefined)
     return kept("a router does not tell its own flows from those of the network behind it");
-  const { size, whyNot } = targets(rule.target);
-  if (size === 0) return kept("it has no node as its target now");
-  if (whyNot !== undefined) return kept(whyNot);
+  const doubt = doubtAbout(rule.target);
+  if (doubt !== undefined) return kept(doubt);
   const made = evidence.madeAt(rule.id);
   if (made > evidence.begin)
     return kept(`it is as it is only since ${formatTime(made)}, a shorter time than was asked about`);
   const use = evidence.uses.get(rule.id);
   if (use === undefined) return removed(rule, "nothing used it");
-  if (use.other) return kept("other protocols than TCP, UDP and ICMP used it");
+  if (use.ports.has("other")) return kept("other protocols than TCP, UDP and ICMP used it");
   const parts = partsOf(rule, use);
-  const peers = peersOf(rule.peer, use, evidence);
-  const receivers = targetsOf(rule.target, use, evidence);
+  // What goes through a router reaches networks behind it.
+  const isRouted = evidence.members.some(({ id, isRouter }) => isRouter && use.receivers.has(id));
+  const peers = (use.hasUnknown ? undefined : coverOf(rule.peer, use.senders, evidence)) ?? [rule.peer];
+  const receivers = (isRouted ? undefined : coverOf(rule.target, use.receivers, evidence)) ?? [rule.target];
   const whole = [rule.target];
   const narrow = [
     { peers, receivers },
@@ -121,52 +122,32 @@ function narrowRule(rule: Rule, evidence: Evidence, targets: Targets): RuleChang
 
 type Part = Pick<Rule, "protocol" | "ports">;
 
-function partsOf({ ports }: Rule, use: Use): Part[] {
-  const isAll = portRange(ports) === "any" || portRange(ports) === undefined;
-  const ofPorts = (name: "tcp" | "udp", used: ReadonlySet<number>): Part[] =>
-    // A packet without a port, which a range cannot name.
-    isAll && used.has(0)
-      ? [{ protocol: name, ports }]
-      : rangesOf([...used]).map(([first, last]) => ({
-          protocol: name,
-          ports: first === last ? String(first) : `${first}-${last}`,
-        }));
-  return [
-    ...ofPorts("tcp", use.tcp),
-    ...ofPorts("udp", use.udp),
-    ...(use.icmp ? [{ protocol: "icmp" as const, ports: "any" }] : []),
-  ];
+function partsOf({ ports }: Rule, { ports: used }: Use): Part[] {
+  return (["tcp", "udp", "icmp"] as const).flatMap((protocol): Part[] => {
+    const own = [...(used.get(protocol) ?? [])];
+    // A range cannot name packets without a port. Only a rule for all ports lets them in.
+    if (own.includes(0) || (protocol === "icmp" && own.length > 0)) return [{ protocol, ports }];
+    return rangesOf(own).map(([first, last]) => ({
+      protocol,
+      ports: first === last ? String(first) : `${first}-${last}`,
+    }));
+  });
 }
 
 /** At most so many ranges: the smallest gaps between used ports are closed. */
-function rangesOf(used: readonly number[]): [number, number][] {
+function rangesOf(used: readonly number[]) {
   const ranges = merged(used.map((port) => [port, port]));
-  const gapBefore = (at: number) => (ranges[at]?.[0] ?? 0) - (ranges[at - 1]?.[1] ?? 0);
-  const gaps = [...ranges.keys()].slice(1).sort((a, b) => gapBefore(b) - gapBefore(a) || b - a);
-  const closed = new Set(gaps.slice(mostRanges - 1));
-  const joined: [number, number][] = [];
-  for (const [at, [first, last]] of ranges.entries()) {
-    const end = joined.at(-1);
-    if (end !== undefined && closed.has(at)) end[1] = last;
-    else joined.push([first, last]);
-  }
-  return joined;
+  const steps = ranges.slice(1).map(([first], at) => first - (ranges[at]?.[1] ?? 0));
+  return merged(ranges, steps.toSorted((a, b) => b - a)[mostRanges - 1]);
 }
 
-function peersOf(peer: Peer, use: Use, evidence: Evidence): Peer[] {
-  if (!("any" in peer) || use.hasUnknown) return [peer];
-  return coverOf(use.senders, evidence) ?? [peer];
-}
-
-function targetsOf(target: Target, use: Use, evidence: Evidence): Target[] {
-  // What goes through a router reaches networks behind it.
-  const isRouted = evidence.members.some(({ id, isRouter }) => isRouter && use.receivers.has(id));
-  if (!("any" in target) || isRouted) return [target];
-  return coverOf(use.receivers, evidence) ?? [target];
-}
-
-/** A few present groups that hold all of these nodes, and not every node. Undefined: there are none. */
-function coverOf(ids: ReadonlySet<number>, { members }: Evidence): { group: string }[] | undefined {
+/** A few present groups in the place of `any`, that hold all of these nodes, and not every node. Undefined: there are none. */
+function coverOf(
+  side: Peer,
+  ids: ReadonlySet<number>,
+  { members }: Evidence,
+): { group: string }[] | undefined {
+  if (!("any" in side)) return undefined;
   const used = members.filter(({ id }) => ids.has(id));
   if (used.length < ids.size || used.length === 0) return undefined;
   const cover: string[] = [];

@@ -16,10 +16,8 @@ export type Use = {
   receivers: Set<number>;
   /** A sender whose address was no node's for the whole interval, or a host behind a router. */
   hasUnknown: boolean;
-  tcp: Set<number>;
-  udp: Set<number>;
-  icmp: boolean;
-  other: boolean;
+  /** By protocol; 0 where it has none. */
+  ports: Map<string, Set<number>>;
 };
 
 /**
@@ -84,25 +82,13 @@ function covers({ protocol, ports }: Rule, flow: Observed): boolean {
 
 function noteUse(uses: Map<number, Use>, ruleId: number, flow: Observed, isKnown: boolean): void {
   const { from, to, protocol, port, lastAt } = flow;
-  const use = uses.get(ruleId) ?? {
-    flows: 0,
-    lastAt: 0,
-    senders: new Set(),
-    receivers: new Set(),
-    hasUnknown: false,
-    tcp: new Set(),
-    udp: new Set(),
-    icmp: false,
-    other: false,
-  };
+  const none = { flows: 0, lastAt: 0, senders: new Set<number>(), receivers: new Set<number>() };
+  const use: Use = uses.get(ruleId) ?? { ...none, hasUnknown: false, ports: new Map() };
   uses.set(ruleId, use);
   use.flows += flowsIn(flow);
   use.lastAt = Math.max(use.lastAt, lastAt);
   use.receivers.add(to);
   if (isKnown) use.senders.add(from);
   else use.hasUnknown = true;
-  if (protocol === "tcp") use.tcp.add(port);
-  else if (protocol === "udp") use.udp.add(port);
-  else if (protocol === "icmp") use.icmp = true;
-  else use.other = true;
+  use.ports.set(protocol, (use.ports.get(protocol) ?? new Set()).add(port));
 }

@@ -83,7 +83,7 @@ function canNarrow(network: string, { subnets = [] }: Self, engine: EngineVersio
   return subnets.includes(network) && isKnown;
 }
 
-function applies(target: Target, self: Self): boolean {
+export function applies(target: Target, self: Self): boolean {
   if ("node" in target) return target.node === self.id;
   if ("group" in target) return self.groups.includes(target.group);
   return true;

@@ -10,11 +10,12 @@ export type Access = { tcp: Ranges; udp: Ranges; icmp: boolean };
 const allPorts: Ranges = [[1, 65_535]];
 export const nothing: Access = { tcp: [], udp: [], icmp: false };
 
-export function merged(ranges: readonly (readonly [number, number])[]): Ranges {
+/** `step`: from the end of a range to the beginning of the next one, which is no gap. */
+export function merged(ranges: readonly (readonly [number, number])[], step = 1): Ranges {
   const result: [number, number][] = [];
   for (const [first, last] of ranges.toSorted((a, b) => a[0] - b[0])) {
     const end = result.at(-1);
-    if (end !== undefined && first <= end[1] + 1) end[1] = Math.max(end[1], last);
+    if (end !== undefined && first <= end[1] + step) end[1] = Math.max(end[1], last);
     else result.push([first, last]);
   }
   return result;
