@@ -1,9 +1,9 @@
 // Counts in the kernel (Linux, nftables, connection tracking) the flows on an overlay's interface: by peer, protocol and
 // destination port. The table only counts: it accepts and drops nothing, and no packet leaves the kernel.
 //
-// Sets come in generations, `in4-7-1234`: the 7th, which began 1234 s after boot. To collect, one transaction points the rules
-// at the sets of a new generation. The former ones stay until the caller has stored what is in them, so a process that is
-// killed in between loses nothing and counts nothing twice.
+// Sets come in generations, `in4-7`: the 7th. To collect, one transaction points the rules at the sets of a new generation. The
+// former ones stay until the caller has stored what is in them, so a process that is killed in between loses nothing and counts
+// nothing twice. The counter of a generation, `rest-7-1234-` and a digest of its rules, says that it began 1234 s after boot.
 
 import * as v from "valibot";
 import { discardPort, type System } from "../../base/system.ts";
@@ -27,7 +27,7 @@ export type Generation = { number: number; from: number };
 export type Present = Generation & { version: string };
 
 /** Elements of one set. What finds no room is counted without peer and port. */
-const setSize = 4096;
+const setSize = 8192;
 const families = [
   { family: 4, type: "ipv4_addr", header: "ip" },
   { family: 6, type: "ipv6_addr", header: "ip6" },
@@ -37,9 +37,8 @@ const sides = ["in", "out"] as const;
 /** What the rules depend on. `networks`: of the overlay; other destinations are not counted by their addresses. */
 export type FlowPlace = { slug: string; device: string; networks: readonly string[] };
 
-const suffix = ({ number, from }: Generation) => `${number}-${Math.floor(from)}`;
-const setName = (side: string, family: number, generation: Generation) =>
-  `${side}${family}-${suffix(generation)}`;
+const setName = (side: string, family: number, { number }: Generation) => `${side}${family}-${number}`;
+const counterName = ({ number, from, version }: Present) => `rest-${number}-${Math.floor(from)}-${version}`;
 
 /**
  * A connection is counted once and answered once, however often its first packets are repeated: two bits of its label say so.
@@ -50,24 +49,20 @@ function labelsOf(slug: string): { counted: number; answered: number } {
   return { counted, answered: counted + 1 };
 }
 
-function setsOf(generation: Generation): string[] {
-  return sides.flatMap((side) => [
-    `counter rest-${side}-${suffix(generation)} { }`,
-    ...families.flatMap(({ family, type }) => {
-      const key = `type ${type} . inet_proto . inet_service`;
-      const room = `size ${setSize}; flags dynamic;`;
-      return [
-        `set ${setName(side, family, generation)} { ${key} . ct_dir; ${room} counter; }`,
-        `set ${setName(`live-${side}`, family, generation)} { ${key}; ${room} }`,
-      ];
-    }),
-  ]);
-}
+/** Elements have the state of their packets: new flows, answers, and flows that go on. */
+const setsOf = (generation: Generation): string[] =>
+  sides.flatMap((side) =>
+    families.map(
+      ({ family, type }) =>
+        `set ${setName(side, family, generation)} { type ${type} . inet_proto . inet_service . ct_dir . ct_state; ` +
+        `size ${setSize}; flags dynamic; counter; }`,
+    ),
+  );
 
 /** The rules of each chain. `peer`: whether the peer's address is the packet's source or destination. */
-function rulesOf({ slug, device, networks }: FlowPlace, generation: Generation): Record<string, string[]> {
+function rulesOf({ slug, device, networks }: FlowPlace, generation: Present): Record<string, string[]> {
   const { counted, answered } = labelsOf(slug);
-  const update = (set: "" | "live-", side: string, peer: "saddr" | "daddr", port: "sport" | "dport") =>
+  const update = (side: string, peer: "saddr" | "daddr", port: "sport" | "dport") =>
     families.flatMap(({ family, header }) =>
       // In an ICMP packet type and code have the place of the source port. They are no port: the reader drops them.
       [
@@ -75,8 +70,8 @@ function rulesOf({ slug, device, networks }: FlowPlace, generation: Generation):
         { match: "meta l4proto != { 1, 58 }", place: port },
       ].map(
         ({ match, place }) =>
-          `${match} update @${setName(`${set}${side}`, family, generation)} ` +
-          `{ ${header} ${peer} . meta l4proto . th ${place}${set === "" ? " . ct direction" : ""} } return`,
+          `${match} update @${setName(side, family, generation)} ` +
+          `{ ${header} ${peer} . meta l4proto . th ${place} . ct direction . ct state } return`,
       ),
     );
   const once = (label: number) => [`ct label ${label} return`, `ct label set ${label}`];
@@ -84,14 +79,14 @@ function rulesOf({ slug, device, networks }: FlowPlace, generation: Generation):
     // The agent itself wakes the engine by empty packets (lighthouse-packets.ts): a header of 8 bytes and nothing else.
     `udp dport ${discardPort} udp length 8 return`,
     ...once(counted),
-    ...update("", side, peer, "dport"),
-    `counter name rest-${side}-${suffix(generation)}`,
+    ...update(side, peer, "dport"),
+    `counter name ${counterName(generation)}`,
   ];
   const reply = (side: "in" | "out", peer: "saddr" | "daddr") => [
     // A refusal is no answer.
     "tcp flags & rst == rst return",
     ...once(answered),
-    ...update("", side, peer, "sport"),
+    ...update(side, peer, "sport"),
   ];
   const inside = families.flatMap(({ family, header }) => {
     const own = networks.filter((each) => each.includes(":") === (family === 6));
@@ -110,8 +105,8 @@ function rulesOf({ slug, device, networks }: FlowPlace, generation: Generation):
     "outside-in": ["ct state new jump new-out", "ct state established jump live-out"],
     "new-in": fresh("in", "saddr"),
     "new-out": fresh("out", "daddr"),
-    "live-in": update("live-", "in", "saddr", "dport"),
-    "live-out": update("live-", "out", "daddr", "dport"),
+    "live-in": update("in", "saddr", "dport"),
+    "live-out": update("out", "daddr", "dport"),
     "reply-in": reply("in", "daddr"),
     "reply-out": reply("out", "saddr"),
   };
@@ -126,7 +121,7 @@ const hooks: Record<string, string> = {
 /** Of everything but the generation. */
 const versionOf = (place: FlowPlace): string =>
   new Bun.CryptoHasher("sha256")
-    .update(JSON.stringify(rulesOf(place, { number: 0, from: 0 })))
+    .update(JSON.stringify(rulesOf(place, { number: 0, from: 0, version: "" })))
     .digest("hex")
     .slice(0, 12);
 
@@ -144,16 +139,16 @@ export function beginGeneration(
   system: UsedSystem,
 ): Promise<string | undefined> {
   const table = `table inet ${tableOf("flows", place.slug)}`;
-  const chains = Object.entries(rulesOf(place, generation)).flatMap(([name, rules]) => [
+  const begun = { ...generation, version: versionOf(place) };
+  const chains = Object.entries(rulesOf(place, begun)).flatMap(([name, rules]) => [
     `chain ${name} {`,
     hooks[name] ?? "",
     ...rules,
     "}",
   ]);
-  const version = `counter version-${suffix(generation)}-${versionOf(place)} { }`;
   // A flush takes the rules of the former generation, and leaves its sets.
-  const script = [`${table} { }`, `flush ${table}`, `${table} {`, version, ...setsOf(generation), ...chains];
-  return runScript([...script, "}", ""].join("\n"), system);
+  const script = [`${table} { }`, `flush ${table}`, `${table} {`, `counter ${counterName(begun)} { }`];
+  return runScript([...script, ...setsOf(begun), ...chains, "}", ""].join("\n"), system);
 }
 
 /** Removes what former generations counted. Does not reject. */
@@ -164,25 +159,20 @@ export function dropGenerations(
 ): Promise<string | undefined> {
   const table = `inet ${tableOf("flows", slug)}`;
   const lines = generations.flatMap((each) => [
-    `delete counter ${table} version-${suffix(each)}-${each.version}`,
-    ...sides.flatMap((side) => [
-      `delete counter ${table} rest-${side}-${suffix(each)}`,
-      ...families.flatMap(({ family }) =>
-        ["", "live-"].map((kind) => `delete set ${table} ${setName(`${kind}${side}`, family, each)}`),
-      ),
-    ]),
+    `delete counter ${table} ${counterName(each)}`,
+    ...sides.flatMap((side) =>
+      families.map(({ family }) => `delete set ${table} ${setName(side, family, each)}`),
+    ),
   ]);
   return runScript(`${lines.join("\n")}\n`, system);
 }
 
 const text = v.pipe(v.string(), v.maxLength(64));
-const word = v.union([text, v.number()]);
-const Key = v.object({ concat: v.pipe(v.array(word), v.maxLength(4)) });
 const packets = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
-const Element = v.union([
-  v.object({ elem: v.object({ val: Key, counter: v.optional(v.object({ packets })) }) }),
-  Key,
-]);
+const concat = v.pipe(v.array(v.union([text, v.number()])), v.maxLength(5));
+const Element = v.object({
+  elem: v.object({ val: v.object({ concat }), counter: v.object({ packets }) }),
+});
 const Listed = v.object({
   nftables: v.pipe(
     v.array(
@@ -210,12 +200,13 @@ export async function readGenerations(slug: string, system: UsedSystem): Promise
   const listed = (await list(slug, "names", system)) ?? [];
   return listed
     .flatMap(({ counter }) => {
-      const [, number, from, version] =
-        /^version-(\d+)-(\d+)-([0-9a-f]{12})$/.exec(counter?.name ?? "") ?? [];
+      const [, number, from, version] = counterForm.exec(counter?.name ?? "") ?? [];
       return version === undefined ? [] : [{ number: Number(number), from: Number(from), version }];
     })
     .sort((a, b) => a.number - b.number);
 }
+
+const counterForm = /^rest-(\d+)-(\d+)-([0-9a-f]{12})$/;
 
 /** What these generations counted; `rest`: new flows that found no room. Undefined if nft does not tell. Does not reject. */
 export async function readFlows(
@@ -228,24 +219,26 @@ export async function readFlows(
   const found = new Map<string, CountedFlows>();
   let rest = 0;
   for (const { counter, set } of listed) {
-    const [, kind, number] =
-      /^(rest|live|in|out)\D*[46]?-(\d+)-\d+$/.exec(counter?.name ?? set?.name ?? "") ?? [];
-    if (kind === undefined || Number(number) <= after || Number(number) > upTo) continue;
-    if (counter !== undefined) rest += counter.packets;
-    for (const element of set?.elem ?? []) addElement(found, set?.name ?? "", element);
+    const [, side, number] = /^(rest|in|out)[46]?-(\d+)/.exec(counter?.name ?? set?.name ?? "") ?? [];
+    if (side === undefined || Number(number) <= after || Number(number) > upTo) continue;
+    rest += counter?.packets ?? 0;
+    for (const { elem } of set?.elem ?? []) addElement(found, side === "in", elem);
   }
   return { flows: [...found.values()], rest };
 }
 
-function addElement(found: Map<string, CountedFlows>, set: string, element: v.InferOutput<typeof Element>) {
-  const { val, counter } = "elem" in element ? element.elem : { val: element, counter: undefined };
-  const [peer = "", named = "", at = 0, direction] = val.concat;
+function addElement(
+  found: Map<string, CountedFlows>,
+  incoming: boolean,
+  { val, counter }: v.InferOutput<typeof Element>["elem"],
+): void {
+  const [peer = "", named = "", at = 0, direction, state = ""] = val.concat;
   const protocol = protocolOf(named);
   const port = protocol === "tcp" || protocol === "udp" ? Number(at) : 0;
-  const incoming = /^(live-)?in/.test(set);
   const key = `${peer} ${incoming} ${protocol} ${port}`;
   const flows = found.get(key) ?? { peer: String(peer), incoming, protocol, port, flows: 0, answered: 0 };
-  flows[direction === "reply" ? "answered" : "flows"] += counter?.packets ?? 0;
+  if (direction === "reply") flows.answered += counter.packets;
+  else if (["new", 8].includes(state)) flows.flows += counter.packets;
   found.set(key, flows);
 }
 
