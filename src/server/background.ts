@@ -17,7 +17,6 @@ import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/gone-at-provider.ts";
 import { endUnproven } from "./oidc/unproven.ts";
-import { deleteUnwantedFlows } from "./flows/reports.ts";
 import { deleteEndedPaths } from "./paths/reports.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
@@ -120,20 +119,17 @@ function partsOf(services: Services, leases: Leases): Part[] {
   /** `make` gets such services, and returns the work of a turn. */
   const leasedLoop = (name: string, everyMs: number, make: (own: Services) => Turn): Part =>
     leased(name, (own, lease) => makeLoop(name, everyMs, make(own), { ...own, lease }));
+  /** Writes what waits in memory when the server stops. */
+  const writerOf = (name: string, { stop }: Pick<Part, "stop">): Part => ({
+    name,
+    runs: "each replica",
+    start: () => undefined,
+    stop,
+  });
   return [
-    { name: "check-in reports", runs: "each replica", start: () => undefined, stop: services.reports.stop },
-    {
-      name: "reports of paths",
-      runs: "each replica",
-      start: () => undefined,
-      stop: services.pathReports.stop,
-    },
-    {
-      name: "reports of flows",
-      runs: "each replica",
-      start: () => undefined,
-      stop: services.flowReports.stop,
-    },
+    writerOf("check-in reports", services.reports),
+    writerOf("reports of paths", services.pathReports),
+    writerOf("reports of flows", services.flowReports),
     loopOfEach(services, "watch of the clock", clockMs, makeClockWatch(services)),
     pageWatch(services),
     planeFallbackOf(services),
@@ -165,12 +161,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
     leasedLoop("CA rotations", rotationMs, makeRotations),
     leasedLoop("updates in rings", rolloutMs, makeRollouts),
     ...acmeOf(services, leasedLoop),
-    leasedLoop("upkeep of paths", pathsMs, (own) => async () => {
-      await inTurn(
-        () => deleteEndedPaths(own),
-        () => deleteUnwantedFlows(own),
-      );
-    }),
+    leasedLoop("upkeep of paths", pathsMs, (own) => () => deleteEndedPaths(own)),
     leasedLoop("people at their providers", leaversMs, (own) => (closing) => checkLeavers(own, closing)),
     leasedLoop("people without a proof", leaversMs, (own) => () => endUnproven(own)),
     leasedLoop("online counts", onlineCountsMs, (own) => () => countOnline(own)),

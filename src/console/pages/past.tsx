@@ -12,7 +12,6 @@ import { useNodes } from "../nodes/node-list.ts";
 import { Button } from "../ui/button.tsx";
 import { FormFailure, Listed, Text, useAction } from "../ui/form.tsx";
 import { download } from "../ui/lists/tools.tsx";
-import { List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { Table } from "../ui/lists/table.tsx";
 import { Page, Panel, Why } from "../ui/page.tsx";
 import { Facts, Line } from "../ui/parts.tsx";
@@ -21,12 +20,12 @@ import { commandText } from "../words/terminal.ts";
 import { exact } from "../words/times.ts";
 
 type Signed = AnswerOf<typeof policyApi.past>;
-type Access = PastReport["access"][number];
 type Found = { signed: Signed; report: PastReport };
 
 const dayMs = 86_400_000;
 /** As a field of a time has it, in the browser's zone. */
 const fieldOf = (at: number) => `${dayOf(at)}T${clockOf(at)}`;
+const accessHeads = { From: 2, To: 2, State: 2, On: 2, Reason: 5, "Groups of its certificate": 3 };
 const ruleHeads = { Rule: 1, Direction: 1, On: 2, Peer: 2, Target: 2, Description: 3 };
 const flowHeads = { From: 2, On: 1, Flows: 1, First: 2, Last: 2 };
 const packetText = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/;
@@ -53,14 +52,9 @@ export function PastPage() {
     }),
   };
   const path = apiPath(policyApi.past, { slug: own }, query);
-  const question = [
-    "test",
-    own,
-    asked.from || "any",
-    asked.to,
-    ...(asked.packet === "" ? [] : [asked.packet]),
-  ];
-  const command = ["policy", ...(asked.to === "" ? ["get", own] : question), "--at", at];
+  const packet = asked.packet === "" ? [] : [asked.packet];
+  const question = asked.to === "" ? ["get", own] : ["test", own, asked.from || "any", asked.to, ...packet];
+  const command = ["policy", ...question, "--at", at];
   // The command takes no protocol alone.
   const isForTerminal = port !== undefined || protocol === undefined || protocol === "icmp";
   const form = useAction(async () => {
@@ -129,9 +123,8 @@ export function PastPage() {
 }
 
 function Report({ own, signed, report }: Found & { own: string }) {
-  const { at, access, policy, asked, refused, chain, doubts } = report;
+  const { at, policy, chain, doubts } = report;
   const file = `${own}-${at.replaceAll(/[:.]/g, "-")}.report`;
-  const could = access.filter(({ allowed }) => allowed).length;
   return (
     <>
       <div role="status">
@@ -168,7 +161,7 @@ function Report({ own, signed, report }: Found & { own: string }) {
         </Why>
       </div>
       {policy === null ? (
-        <Reached own={own} report={report} could={could} />
+        <Reached own={own} report={report} />
       ) : (
         <Panel title="The policy">
           <pre class="diff" tabindex={0}>
@@ -180,11 +173,6 @@ function Report({ own, signed, report }: Found & { own: string }) {
         <Facts
           facts={[
             ["Moment", exact(Date.parse(at))],
-            ...(policy === null && asked.from === null
-              ? ([
-                  ["Nodes", `${could} could reach ${asked.to}, ${refused + access.length - could} could not`],
-                ] as const)
-              : []),
             ["Events", `${chain.events.toLocaleString()}, each verified`],
             ["Head of the log", <code>{chain.head}</code>],
             ...(chain.archives.length === 0 ? [] : ([["Archives", chain.archives.join(", ")]] as const)),
@@ -199,28 +187,26 @@ function Report({ own, signed, report }: Found & { own: string }) {
   );
 }
 
-function Reached({ own, report, could }: { own: string; report: PastReport; could: number }) {
-  const { access, asked, rules, did } = report;
-  const rows = access.map((each, at) => ({ ...each, at }));
-  type Row = Access & { at: number };
+function Reached({ own, report }: { own: string; report: PastReport }) {
+  const { access, asked, refused, rules, did } = report;
   return (
     <>
-      <List
+      <Table
         label="Who could reach it"
-        title={asked.from === null ? `${could} could reach ${asked.to}` : `${asked.from} to ${asked.to}`}
-        path=""
-        read={{ data: rows, error: undefined }}
-        columns={[
-          textColumn("from", "From", 2, ({ from }: Row) => from.name),
-          textColumn("to", "To", 2, ({ to }: Row) => to.name),
-          stateColumn(2, ({ allowed }: Row) => (allowed ? ["online", "permitted"] : ["revoked", "refused"])),
-          textColumn("on", "On", 2, ({ permitted }: Row) => (permitted ?? []).join(", ")),
-          textColumn("reason", "Reason", 5, ({ reason }: Row) => reason),
-          textColumn("groups", "Groups of its certificate", 3, ({ certificates }: Row) =>
-            [...new Set(certificates.flatMap(({ groups }) => groups))].join(", "),
-          ),
-        ]}
-        keyOf={({ at }: Row) => at}
+        title={
+          asked.from === null
+            ? `${access.length} could reach ${asked.to}, ${refused} could not`
+            : `${asked.from} to ${asked.to}`
+        }
+        heads={accessHeads}
+        rows={access.map(({ from, to, allowed, permitted = [], reason, certificates }) => [
+          from.name,
+          to.name,
+          allowed ? "permitted" : "refused",
+          permitted.join(", "),
+          reason,
+          [...new Set(certificates.flatMap(({ groups }) => groups))].join(", "),
+        ])}
         empty="No node could."
       />
       {rules.length === 0 ? null : (

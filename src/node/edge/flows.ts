@@ -35,29 +35,19 @@ const intervalS = 300;
 const lookEveryMs = 10_000;
 
 export function startFlows(context: EdgeContext): RunningPart {
-  const { slug, directory, system } = context;
   return runPart(
     (signal) => countFlows(context, signal),
-    async () => {
-      // While the engine is only stopped, the table stays: then no time counts as unseen.
-      if (!isStillWanted(context)) await forgetFlows({ slug, directory }, system);
-    },
+    () => forgetFlows(context),
   );
 }
 
-function isStillWanted({ open }: EdgeContext): boolean {
+/** While the engine is only stopped, the table stays: then no time counts as unseen. Does not reject. */
+async function forgetFlows({ slug, directory, open, system }: EdgeContext): Promise<void> {
   try {
-    return areFlowsReported(open());
+    if (areFlowsReported(open())) return;
   } catch {
-    return false;
+    // The organization is gone.
   }
-}
-
-/** Also if there is nothing. Does not reject. */
-async function forgetFlows(
-  { slug, directory }: Pick<Context, "slug" | "directory">,
-  system: Context["system"],
-) {
   try {
     await applyChanges(await tableRemoval("flows", slug, system), system);
     removeFlowsState(directory);

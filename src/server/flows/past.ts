@@ -35,7 +35,7 @@ import { renderPolicy, showRule, sideWriter } from "../policy-files/render.ts";
 import { providerWords } from "../policy/provider-words.ts";
 import { openMemory } from "../store/sqlite/memory.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, queryAll, text, textOrNull } from "../store/table.ts";
+import { computed, joined, queryAll, textOrNull } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { flows, flowSides } from "../store/tables/paths.ts";
 import { noteTime } from "../store/tables/policy-changes.ts";
@@ -64,7 +64,7 @@ export async function reportPast(
   if (org === undefined) throw new AppError("not_found", "There is no such organization.");
   await recordNotes(deps, orgId);
   const past = await readPast(deps, org, at, head);
-  const { rows, chain, archives, last = null, doubts } = past;
+  const { rows, chain, doubts } = past;
   if (rows === undefined) throw unknown(org, past, at);
   const memory = await inSlices(openMemory(orgId, rows)).catch((error: unknown) => {
     throw unreadable(error);
@@ -79,13 +79,7 @@ export async function reportPast(
       made_at: formatTime(system.now()),
       asked: { from, to: to ?? null, protocol: packetOf(asked)?.protocol ?? protocol, port },
       ...answer,
-      chain: {
-        events: chain.events,
-        head: chain.head,
-        last,
-        noted: head === undefined ? null : { hash: head, event: past.noted ?? null },
-        archives,
-      },
+      chain,
       doubts,
     };
     const text = JSON.stringify(report);
@@ -156,19 +150,15 @@ function named(members: readonly Member[], name: string): Member {
   throw new AppError("bad_request", `No node was active with the name ${name} then.`);
 }
 
-const flowPick = computed({
-  from: integer(),
-  name: textOrNull(),
-  address: text(),
-  protocol: text(),
-  port: integer(),
-  flows: integer(),
-  firstAt: integer(),
-  lastAt: integer(),
-});
+const flowPick = joined(
+  "f",
+  flows.pick("peer", "address", "protocol", "port", "flows", "firstAt", "lastAt"),
+  "n",
+  computed({ name: textOrNull() }),
+);
 const mostFlows = 1000;
-const flowSql = `SELECT f.peer AS "from", n.name, f.address, f.protocol, f.port, f.flows, f.first_at, f.last_at
-  FROM flows f LEFT JOIN nodes n ON n.id = f.peer WHERE f.node_id = $1 AND f.day = $2 AND f.side = $3
+const flowSql = `SELECT ${flowPick.select()} FROM flows f LEFT JOIN nodes n ON n.id = f.peer
+  WHERE f.node_id = $1 AND f.day = $2 AND f.side = $3
     AND ($4 = '' OR f.protocol = $4) AND ($5 = 0 OR f.port = $5) AND ($6 = 0 OR f.peer = $6) ORDER BY f.last_at DESC LIMIT ${mostFlows}`;
 
 /** What the machine of the node reported of that day. Names are those of today. */
@@ -182,20 +172,15 @@ async function whoDid(
   const protocol = packetOf(asked)?.protocol ?? asked.protocol ?? "";
   const day = Math.floor(at / 86_400_000);
   if ((await flows.find(db, { nodeId, day, side: flowSides.summary })) === undefined) return null;
-  const rows = await queryAll(db, flowPick, flowSql, [
-    nodeId,
-    day,
-    flowSides.in,
-    protocol,
-    port,
-    senderId ?? 0,
-  ]);
-  return rows.map(({ from: id, name, firstAt, lastAt, ...row }) => ({
-    from: name === null ? null : { id, name },
-    ...row,
-    first_at: formatTime(firstAt),
-    last_at: formatTime(lastAt),
-  }));
+  const params = [nodeId, day, flowSides.in, protocol, port, senderId ?? 0];
+  return (await queryAll(db, flowPick, flowSql, params)).map(
+    ({ peer: id, name, firstAt, lastAt, ...row }) => ({
+      from: name === null ? null : { id, name },
+      ...row,
+      first_at: formatTime(firstAt),
+      last_at: formatTime(lastAt),
+    }),
+  );
 }
 
 type Certificates = PastReport["access"][number]["certificates"];
@@ -222,19 +207,19 @@ const packetOf = ({ protocol = "tcp", port }: PastQuery) =>
   port === undefined && protocol !== "icmp" ? undefined : { protocol, port };
 
 type Pair = { from: Member; to: Member; asked: PastQuery; own: Certificates; others: Certificates };
-type Verdict = Omit<PastReport["access"][number], "from" | "to" | "certificates">;
+type Access = PastReport["access"][number];
 /** `ruleIds`: the rules by which it was permitted. */
-type Decided = { verdict: Verdict; ruleIds: readonly (number | null)[] };
-type Found = { access: PastReport["access"][number]; ruleIds: Decided["ruleIds"] };
+type Decided = Omit<Access, "from" | "to" | "certificates"> & { ruleIds: readonly (number | null)[] };
+type Found = { access: Access; ruleIds: Decided["ruleIds"] };
 /** The sender as peers know it. `former`: the beginning of a sentence about a certificate with groups that the node had left. */
 type Sender = { member: Member; former: string | undefined };
 
 function accessOf(rules: TestableRules, { from, to, asked, own, others }: Pair): Found {
   const without = own.length === 0 ? from : others.length === 0 ? to : undefined;
   const packet = packetOf(asked);
-  const { verdict, ruleIds }: Decided =
+  const { ruleIds, ...verdict } =
     without !== undefined
-      ? { verdict: nothingBy(`${without.name} had no valid certificate.`), ruleIds: [] }
+      ? nothingBy(`${without.name} had no valid certificate.`)
       : packet === undefined
         ? everything(rules, sendersOf(from, own), to, asked.protocol ?? "any")
         : onePacket(rules, sendersOf(from, own), to, packet);
@@ -242,11 +227,12 @@ function accessOf(rules: TestableRules, { from, to, asked, own, others }: Pair):
   return { access: { ...pair, certificates: own, ...verdict }, ruleIds };
 }
 
-const nothingBy = (reason: string): Verdict => ({
+const nothingBy = (reason: string): Decided => ({
   allowed: false,
   rule_id: null,
   outbound_rule_id: null,
   reason,
+  ruleIds: [],
 });
 
 /**
@@ -279,7 +265,7 @@ function onePacket(
     return { ...verdict, reason: `${verdict.reason}${left}` };
   });
   const verdict = verdicts.find(({ allowed }) => allowed) ?? decide(rules, senders[0].member, to, packet);
-  return { verdict, ruleIds: [verdict.rule_id, verdict.outbound_rule_id] };
+  return { ...verdict, ruleIds: [verdict.rule_id, verdict.outbound_rule_id] };
 }
 
 /** All that was permitted, and what only certificates from before the node left a group still permitted. */
@@ -312,10 +298,10 @@ function everything(
     ruleIds.push(...[...out, ...into].map(({ id }) => id));
   }
   const none = `The rules permit nothing from ${senders[0].member.name} to ${to.name}.`;
-  const verdict = {
+  return {
     ...nothingBy(reasons.join(" ") || none),
     allowed: permitted.size > 0,
     permitted: [...permitted],
+    ruleIds,
   };
-  return { verdict, ruleIds };
 }

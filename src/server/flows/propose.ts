@@ -77,18 +77,17 @@ export async function proposePolicy(
   const side = await sideWriter(reader, orgId, snapshot, sides);
   const shown = changes.map((each) => shownChange(each, uses.get(each.rule.id), side));
   const text = await renderPolicy(reader, orgId, { ...snapshot, rules });
-  const [first] = [...coverage.values()].map(({ firstAt }) => firstAt).sort((a, b) => a - b);
-  const observed_since = first === undefined ? null : formatTime(Math.max(from, first));
+  const first = Math.min(...[...coverage.values()].map(({ firstAt }) => firstAt));
   const count = (kind: RuleChange["what"]) => changes.filter(({ what }) => what === kind).length;
-  return {
+  const made = {
     since: formatTime(from),
-    observed_since,
-    policy: headOf(shown, { asked: formatTime(from), observed_since, now }) + text,
+    observed_since: first === Infinity ? null : formatTime(Math.max(from, first)),
     changes: shown,
     narrowed: count("narrowed"),
     removed: count("removed"),
     kept: count("kept"),
   };
+  return { ...made, policy: headOf(made, formatTime(now)) + text };
 }
 
 /** Why a node's reports do not prove that something was not used. */
@@ -153,10 +152,7 @@ function shownChange(
 }
 
 /** The evidence, as comments: a removed rule stands there as it was. */
-function headOf(
-  changes: readonly Shown[],
-  times: { asked: string; observed_since: string | null; now: number },
-): string {
+function headOf({ since, observed_since: observed, changes }: Omit<Proposal, "policy">, now: string): string {
   const word = (rule: Shown["rule"]) =>
     JSON.stringify({ ...rule, description: rule.description || undefined });
   const lines = changes.flatMap((each) => {
@@ -168,11 +164,10 @@ function headOf(
       ...each.into.map((part) => `  now ${word(part)}`),
     ];
   });
-  const { asked, observed_since: since, now } = times;
   return [
-    since === null
-      ? `No node reported flows since ${asked}.`
-      : `Proposed from the flows that nodes reported between ${since} and ${formatTime(now)}; asked about since ${asked}.`,
+    observed === null
+      ? `No node reported flows since ${since}.`
+      : `Proposed from the flows that nodes reported between ${observed} and ${now}; asked about since ${since}.`,
     "It permits nothing that the present policy does not. A rule that is younger, or whose nodes were observed for a shorter time",
     "than was asked about, stays as it is.",
     "What these days cannot know: a job that runs once a year, a restore, a node that was away. Mark such a rule by a description",

@@ -119,23 +119,12 @@ function addKind(kinds: Map<string, Observed>, each: Row): boolean {
   const key = `${from} ${to} ${each.peer === 0 ? each.address : ""} ${each.protocol} ${each.port}`;
   const known = kinds.get(key);
   if (known === undefined && kinds.size >= mostKinds) return false;
-  const { address, protocol, port, firstAt, lastAt } = each;
-  const kind = known ?? {
-    from,
-    to,
-    address,
-    protocol,
-    port,
-    firstAt,
-    lastAt,
-    sent: undefined,
-    received: undefined,
-  };
+  const kind: Observed = known ?? { ...each, from, to, sent: undefined, received: undefined };
   const side = isIn ? "received" : "sent";
   const { flows: before = 0, answered = 0 } = kind[side] ?? {};
   kind[side] = { flows: before + each.flows, answered: answered + each.answered };
-  kind.firstAt = Math.min(kind.firstAt, firstAt);
-  kind.lastAt = Math.max(kind.lastAt, lastAt);
+  kind.firstAt = Math.min(kind.firstAt, each.firstAt);
+  kind.lastAt = Math.max(kind.lastAt, each.lastAt);
   kinds.set(key, kind);
   return true;
 }

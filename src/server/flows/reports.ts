@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { canonicalAddress, hostOf, parseAddress, parseNetwork } from "../../base/ip.ts";
-import { FlowsReport, maxFlowRows, type FlowRow } from "../../protocol/traffic-reports.ts";
+import { FlowsReport, type FlowRow } from "../../protocol/traffic-reports.ts";
 import type { ServerOptions } from "../options.ts";
 import { makeBatches, makeWishes } from "../paths/batches.ts";
 import type { Budget } from "../retention/budget.ts";
@@ -146,13 +146,4 @@ async function ownersIn(
     const owner = byHost.get(hostIn(address) ?? -1);
     return owner?.nodeId == null || owner.takenAt > since ? 0 : owner.nodeId;
   };
-}
-
-/** Deletes the flows of organizations that want none any more. In short transactions. */
-export async function deleteUnwantedFlows({ db }: Pick<ServerOptions, "db">): Promise<void> {
-  const unwanted = `SELECT ${key} FROM flows WHERE org_id IN (SELECT id FROM organizations WHERE flows = 0) LIMIT`;
-  while ((await db.get(`${unwanted} 1`)) !== undefined)
-    await db.writeFor("rows", (tx) =>
-      tx.run(`DELETE FROM flows WHERE (${key}) IN (${unwanted} ${2 * maxFlowRows})`),
-    );
 }

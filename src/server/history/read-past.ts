@@ -4,6 +4,8 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import type { PastReport } from "../../api/policy.ts";
+import { messageOf } from "../../base/errors.ts";
 import { foreignText } from "../../base/text.ts";
 import { Moment } from "../../api/values.ts";
 import { readArchiveKey } from "../audit/archive-key.ts";
@@ -33,13 +35,8 @@ export type Past = {
   rows: Rows | undefined;
   /** From when on the log tells; undefined: it never does. */
   since: number | undefined;
-  chain: Chain;
-  /** Files of archives that were read. */
-  archives: string[];
-  /** The last event that counts for the moment. */
-  last: Pick<Seen, "id" | "hash"> | undefined;
-  /** Which event of the chain has the hash that the caller noted earlier. */
-  noted: number | undefined;
+  /** As a report has it. */
+  chain: PastReport["chain"];
   /** Sentences: what is not proved. */
   doubts: string[];
 };
@@ -54,11 +51,15 @@ function changesIn({ type, after }: Seen): Noted | undefined {
   return parsed.success ? parsed.output.noted_rows : undefined;
 }
 
-/** The rows at a moment, ms. */
+/** The rows at a moment, ms, and those at the end. `head`: a hash that the caller noted. */
 class Fold {
   readonly rows: Rows = new Map();
+  readonly present: Rows = new Map();
   readonly until: number;
-  last: Past["last"];
+  readonly head: string;
+  last: PastReport["chain"]["last"] = null;
+  /** Which event has the hash. */
+  noted: number | null = null;
   since: number | undefined;
   first: number | undefined;
   /** The changes nearest to the moment, and how far the clock had got. */
@@ -68,8 +69,9 @@ class Fold {
   isTurned = false;
   isUnreadable = false;
 
-  constructor(until: number) {
+  constructor(until: number, head: string) {
     this.until = until;
+    this.head = head;
   }
 
   /** Whether every row is known. */
@@ -77,32 +79,39 @@ class Fold {
     return this.since !== undefined && this.since <= this.until;
   }
 
-  see({ id, hash }: Pick<Seen, "id" | "hash">, changes: Noted | undefined): void {
+  /** Whether the event has changes. */
+  see(event: Seen): boolean {
+    const { id, hash } = event;
+    if (hash === this.head) this.noted = id;
+    const changes = changesIn(event);
     if (changes === undefined) this.isUnreadable = true;
     for (const change of changes ?? []) if (this.#add(change)) this.last = { id, hash };
+    return changes?.length !== 0;
   }
 
   /** Whether it counts for the moment. */
-  #add([at, part, id, content]: v.InferOutput<typeof Change>): boolean {
+  #add(change: Noted[number]): boolean {
+    const [at, part] = change;
     if (at < this.#latest - tickMs && this.until >= at && this.until <= this.#latest) this.isTurned = true;
     this.#latest = Math.max(this.#latest, at);
     this.first ??= at;
     if (part === "*") this.since = Math.min(this.since ?? at, at);
-    if (at > this.until) {
-      this.after = Math.min(this.after, at);
-      return false;
+    applyTo(this.present, change);
+    if (at > this.until) this.after = Math.min(this.after, at);
+    else {
+      this.before = Math.max(this.before, at);
+      applyTo(this.rows, change);
     }
-    this.before = Math.max(this.before, at);
-    if (part === "*") {
-      this.rows.clear();
-      return true;
-    }
-    const known = this.rows.get(part) ?? new Map<number, Values>();
-    this.rows.set(part, known);
-    if (content === null) known.delete(id);
-    else known.set(id, content);
-    return true;
+    return at <= this.until;
   }
+}
+
+function applyTo(rows: Rows, [, part, id, content]: Noted[number]): void {
+  if (part === "*") return rows.clear();
+  const known = rows.get(part) ?? new Map<number, Values>();
+  rows.set(part, known);
+  if (content === null) known.delete(id);
+  else known.set(id, content);
 }
 
 /** Events tell it in whole seconds. */
@@ -115,63 +124,55 @@ type Deps = Pick<ServerOptions, "db" | "secretKey" | "dataDirectory">;
 type Org = { id: number; slug: string };
 
 /** `until`: the moment, ms. `head`: a hash that the caller noted. Record all notes before. */
-export async function readPast({ db, secretKey, dataDirectory }: Deps, org: Org, until: number, head = "") {
+export async function readPast(
+  { db, secretKey, dataDirectory }: Deps,
+  org: Org,
+  until: number,
+  head = "",
+): Promise<Past> {
   const key = await readArchiveKey(db, secretKey);
-  const doubts: string[] = [];
-  let noted: number | undefined;
-  const pass = async (then: Fold) => {
-    const now = new Fold(Number.POSITIVE_INFINITY);
-    const chain = await verifyChain(db, org.id, org.slug, key, async (event) => {
-      if (event.hash === head) noted = event.id;
-      if (event.type !== "policy.recorded") return;
-      const changes = changesIn(event);
-      then.see(event, changes);
-      now.see(event, changes);
-      await nextRound();
-    });
-    return { chain, now };
-  };
-  let then = new Fold(until);
-  let { chain, now } = await pass(then);
-  const archives: string[] = [];
-  /** Since the first event, if no archive begins later. */
-  let isWhole = chain.archived === null;
-  if (!then.isBegun && chain.archived !== null) {
-    then = new Fold(until);
-    const read = await readArchives(dataDirectory, org.id, chain.archived, until, key);
-    for (const { file, seen, breaks } of read.files.toReversed()) {
-      archives.push(file);
-      doubts.push(...breaks.map((each) => sentenceOf(`The archive ${file}`, each)));
-      for (const event of seen) {
-        if (event.hash === head) noted = event.id;
-        then.see(event, changesIn(event));
-      }
+  let fold = new Fold(until, head);
+  const readChain = () =>
+    verifyChain(db, org.id, org.slug, key, (event) => (fold.see(event) ? nextRound() : undefined));
+  let chain = await readChain();
+  let older: Archives = { files: [], missing: [], isWhole: chain.archived === null };
+  if (!fold.isBegun && chain.archived !== null) {
+    older = await readArchives(dataDirectory, org.id, chain.archived, until, key);
+    fold = new Fold(until, head);
+    for (const { seen } of older.files) {
+      for (const event of seen) fold.see(event);
       await nextRound();
     }
-    if (read.missing !== undefined) doubts.push(read.missing);
-    isWhole = read.isWhole;
-    ({ chain, now } = await pass(then));
+    chain = await readChain();
   }
-  for (const each of chain.breaks) doubts.push(sentenceOf("The audit log", each));
-  if (then.isUnreadable) doubts.push("An event of the audit log was changed so that it cannot be read.");
-  if (then.isTurned || (await isOfWrongClock(db, until)))
+  const doubts = [
+    ...older.files.flatMap(({ file, breaks }) =>
+      breaks.map((each) => sentenceOf(`The archive ${file}`, each)),
+    ),
+    ...older.missing,
+    ...chain.breaks.map((each) => sentenceOf("The audit log", each)),
+  ];
+  if (fold.isUnreadable) doubts.push("An event of the audit log was changed so that it cannot be read.");
+  if (fold.isTurned || (await isOfWrongClock(db, until)))
     doubts.push(
       "The clock of the database was set back or forward around this moment: what counts then is uncertain.",
     );
-  if (then.after - then.before < tickMs)
+  if (fold.after - fold.before < tickMs)
     doubts.push("Something was being changed at this moment: a change may count in part.");
-  const differing = await differencesNow(db, org.id, now.rows);
+  const differing = await differencesNow(db, org.id, fold.present);
   // Otherwise something was recorded meanwhile.
   if ((await chainEnd(db, org.id)).hash === chain.head) doubts.push(...differing);
-  const isKnown = then.isBegun || (isWhole && then.rows.has("organizations"));
-  const { last } = then;
+  const isKnown = fold.isBegun || (older.isWhole && fold.rows.has("organizations"));
   return {
-    rows: isKnown ? then.rows : undefined,
-    since: now.since ?? then.since ?? (isWhole ? now.first : undefined),
-    chain,
-    archives,
-    last,
-    noted,
+    rows: isKnown ? fold.rows : undefined,
+    since: fold.since ?? (older.isWhole ? fold.first : undefined),
+    chain: {
+      events: chain.events,
+      head: chain.head,
+      last: fold.last,
+      noted: head === "" ? null : { hash: head, event: fold.noted },
+      archives: older.files.map(({ file }) => file),
+    },
     doubts,
   };
 }
@@ -199,37 +200,39 @@ async function isOfWrongClock(db: Database, until: number): Promise<boolean> {
   });
 }
 
-type Read = { file: string; seen: Seen[]; breaks: Chain["breaks"] };
+type Archive = { file: string; seen: Seen[]; breaks: Chain["breaks"] };
+/** `missing`: a sentence about what was not found. `isWhole`: since the first event. */
+type Archives = { files: Archive[]; missing: string[]; isWhole: boolean };
 
-/** The archives that the chain continues, newest first, back to one with a beginning. */
+/** The archives that the chain continues, oldest first, from one with a beginning on. */
 async function readArchives(
   dataDirectory: string | undefined,
   orgId: number,
   newest: { last_hash: string },
   until: number,
   key: string | undefined,
-): Promise<{ files: Read[]; missing: string | undefined; isWhole: boolean }> {
+): Promise<Archives> {
   const directory = join(dataDirectory ?? "", archiveName);
-  const files: Read[] = [];
+  const files: Archive[] = [];
   let wanted = newest.last_hash;
   let isBegun = false;
-  for (const name of dataDirectory === undefined ? [] : namesIn(directory, orgId)) {
+  for (const file of dataDirectory === undefined ? [] : namesIn(directory, orgId)) {
     if (isBegun || wanted === "") break;
     await nextRound();
     const seen: Seen[] = [];
     try {
-      const { header, breaks } = verifyArchive(join(directory, name), key, (event) => void seen.push(event));
+      const { header, breaks } = verifyArchive(join(directory, file), key, (event) => void seen.push(event));
       if (header.last_hash !== wanted) continue;
-      files.push({ file: name, seen, breaks });
+      files.unshift({ file, seen, breaks });
       wanted = header.previous_hash;
     } catch (error) {
-      return { files, missing: error instanceof Error ? error.message : name, isWhole: false };
+      return { files, missing: [messageOf(error)], isWhole: false };
     }
     isBegun = seen.some((event) => changesIn(event)?.some(([at, part]) => part === "*" && at <= until));
   }
   const isWhole = wanted === "";
   const absent = `The archive that ends with the hash ${wanted.slice(0, 16)}… is not in ${directory}: put it there to know more.`;
-  return { files, missing: isWhole || isBegun ? undefined : absent, isWhole };
+  return { files, missing: isWhole || isBegun ? [] : [absent], isWhole };
 }
 
 /** Newest first. */

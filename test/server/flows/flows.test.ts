@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { Flows } from "../../../src/api/paths.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { makeLog } from "../../../src/base/log.ts";
-import { deleteUnwantedFlows, makeFlowReports } from "../../../src/server/flows/reports.ts";
+import { makeFlowReports } from "../../../src/server/flows/reports.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
 import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
@@ -62,7 +62,7 @@ test("an organization that wants no flows gets none, and its nodes are not told 
   // Off deletes them.
   await want(false);
   expect((await list()).flows).toEqual([]);
-  await deleteUnwantedFlows(server.app.services);
+  await deleteEnded(server.app.services, 400 * 86_400_000, () => false);
   expect(await rows()).toBe(0);
 });
 

@@ -3,6 +3,7 @@
 import { Database as Sqlite } from "bun:sqlite";
 import type { Reader, Value } from "../database.ts";
 import { newestVersion, schemaStatements } from "../migrations.ts";
+import { places } from "../table.ts";
 import { parts } from "../tables/policy-changes.ts";
 import { makeConnection, readerOf } from "./connection.ts";
 
@@ -24,11 +25,10 @@ export function* openMemory(
       const noted = values.map((value, at): [string, Value] => [columns[at] ?? "", value]);
       const row = new Map<string, Value>([[key, id], [org, orgId], ...noted]);
       const names = [...row.keys()];
-      const places = names.map((_, at) => `$${at + 1}`).join(", ");
       const sql =
         name === table
-          ? `INSERT OR REPLACE INTO ${table} (${names.join(", ")}) VALUES (${places})`
-          : `UPDATE ${table} SET (${names.join(", ")}) = (${places}) WHERE ${key} = $1`;
+          ? `INSERT OR REPLACE INTO ${table} (${names.join(", ")}) VALUES (${places(names, 1)})`
+          : `UPDATE ${table} SET (${names.join(", ")}) = (${places(names, 1)}) WHERE ${key} = $1`;
       connection.prepare(sql).run(...row.values());
       if (++count % 100 === 0) yield;
     }
