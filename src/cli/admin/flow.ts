@@ -45,19 +45,14 @@ whole days (UTC). A flow that an engine refuses is seen by its sender alone. Eac
     const { values, words, output, system } = context;
     const [slug = ""] = words;
     const since = momentOf(values, "since", system);
-    const limit = values.integer("limit", 1, maxFlows);
+    const limit = values.integer("limit", 1, maxFlows)?.toString();
+    const unanswered = values.on("unanswered") ? "true" : "false";
     const found = await read(context, async (api) => {
       const idOf = async (flag: "from" | "to") => {
         const name = values.text(flag);
         return name === undefined ? undefined : String((await nodeByName(api, slug, name)).id);
       };
-      const query = given({
-        from: await idOf("from"),
-        to: await idOf("to"),
-        since,
-        limit: limit === undefined ? undefined : String(limit),
-      });
-      const unanswered = values.on("unanswered") ? "true" : "false";
+      const query = given({ from: await idOf("from"), to: await idOf("to"), since, limit });
       return api.call(flowsApi.list, { slug }, { ...query, unanswered });
     });
     output.list(found, {

@@ -6,7 +6,7 @@ import { flowProtocols } from "../../protocol/traffic-reports.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
-import { flowsIn as count, sendersOf, usesOf } from "./rule-uses.ts";
+import { flowsIn as count, shownUse, usesOf } from "./rule-uses.ts";
 import { readFlows, readReporters, type Observed, type Reporter } from "./read.ts";
 
 const hourMs = 3_600_000;
@@ -63,15 +63,7 @@ async function ruleUses(
 ): Promise<Flows["rules"]> {
   const rules = (await listRules(reader, { id: orgId })).filter(({ direction }) => direction === "inbound");
   const uses = await inSlices(usesOf(rules, members, observed));
-  return rules.map(({ id }) => {
-    const use = uses.get(id);
-    return {
-      id,
-      last_at: use === undefined ? null : formatTime(use.lastAt),
-      flows: use?.flows ?? 0,
-      nodes: use === undefined ? 0 : sendersOf(use),
-    };
-  });
+  return rules.map(({ id }) => ({ id, ...shownUse(uses.get(id)) }));
 }
 
 const answered = ({ sent, received }: Observed) => Math.max(sent?.answered ?? 0, received?.answered ?? 0);

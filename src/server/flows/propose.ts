@@ -17,7 +17,7 @@ import { events } from "../store/tables/events.ts";
 import { firewallRules } from "../store/tables/policies.ts";
 import { narrowRules, type Evidence, type RuleChange } from "./narrow.ts";
 import { readFlows, readReporters, type Coverage, type Reporter } from "./read.ts";
-import { sendersOf, usesOf, type Use } from "./rule-uses.ts";
+import { shownUse, usesOf, type Use } from "./rule-uses.ts";
 
 const hourMs = 3_600_000;
 const agePick = firewallRules.pick("id", "createdAt");
@@ -144,9 +144,7 @@ function shownChange(
     id: rule.id,
     what,
     reason,
-    flows: use?.flows ?? 0,
-    nodes: use === undefined ? 0 : sendersOf(use),
-    last_at: use === undefined ? null : formatTime(use.lastAt),
+    ...shownUse(use),
     into: what === "kept" ? [] : into.map((each) => showRule(each, side)),
   };
 }

@@ -2,6 +2,7 @@
 // bits of nodes (policy/node-classes.ts), so that 10,000 nodes with 2,000 rules take a second.
 
 import { portRange, isSelf, type Rule } from "../../api/rules.ts";
+import { formatTime } from "../../base/quantities.ts";
 import { ownerGroupIn } from "../../protocol/users-groups.ts";
 import type { Member } from "../policy/firewall.ts";
 import { classify, laneOf, type Bits } from "../policy/node-classes.ts";
@@ -35,8 +36,12 @@ export function isAccepted({ protocol, sent, received }: Observed): boolean {
 export const flowsIn = ({ sent, received }: Observed): number =>
   Math.max(sent?.flows ?? 0, received?.flows ?? 0);
 
-/** All senders whose address was not one node's count as one. */
-export const sendersOf = ({ senders, hasUnknown }: Use): number => senders.size + (hasUnknown ? 1 : 0);
+/** As answers show it. All senders whose address was not one node's count as one. */
+export const shownUse = (use: Use | undefined) => ({
+  flows: use?.flows ?? 0,
+  nodes: use === undefined ? 0 : use.senders.size + (use.hasUnknown ? 1 : 0),
+  last_at: use === undefined ? null : formatTime(use.lastAt),
+});
 
 /** The uses of inbound rules, by the id of the rule. `members`: also the nodes of the past that flows name. */
 export function* usesOf(

@@ -51,15 +51,12 @@ function changesIn({ type, after }: Seen): Noted | undefined {
   return parsed.success ? parsed.output.noted_rows : undefined;
 }
 
-/** The rows at a moment, ms, and those at the end. `head`: a hash that the caller noted. */
+/** The rows at a moment, ms, and those at the end. */
 class Fold {
   readonly rows: Rows = new Map();
   readonly present: Rows = new Map();
   readonly until: number;
-  readonly head: string;
   last: PastReport["chain"]["last"] = null;
-  /** Which event has the hash. */
-  noted: number | null = null;
   since: number | undefined;
   first: number | undefined;
   /** The changes nearest to the moment, and how far the clock had got. */
@@ -69,9 +66,8 @@ class Fold {
   isTurned = false;
   isUnreadable = false;
 
-  constructor(until: number, head: string) {
+  constructor(until: number) {
     this.until = until;
-    this.head = head;
   }
 
   /** Whether every row is known. */
@@ -81,11 +77,9 @@ class Fold {
 
   /** Whether the event has changes. */
   see(event: Seen): boolean {
-    const { id, hash } = event;
-    if (hash === this.head) this.noted = id;
     const changes = changesIn(event);
     if (changes === undefined) this.isUnreadable = true;
-    for (const change of changes ?? []) if (this.#add(change)) this.last = { id, hash };
+    for (const change of changes ?? []) if (this.#add(change)) this.last = { id: event.id, hash: event.hash };
     return changes?.length !== 0;
   }
 
@@ -131,16 +125,21 @@ export async function readPast(
   head = "",
 ): Promise<Past> {
   const key = await readArchiveKey(db, secretKey);
-  let fold = new Fold(until, head);
+  let fold = new Fold(until);
+  let noted: number | null = null;
+  const see = (event: Seen) => {
+    if (event.hash === head) noted = event.id;
+    return fold.see(event);
+  };
   const readChain = () =>
-    verifyChain(db, org.id, org.slug, key, (event) => (fold.see(event) ? nextRound() : undefined));
+    verifyChain(db, org.id, org.slug, key, (event) => (see(event) ? nextRound() : undefined));
   let chain = await readChain();
   let older: Archives = { files: [], missing: [], isWhole: chain.archived === null };
   if (!fold.isBegun && chain.archived !== null) {
     older = await readArchives(dataDirectory, org.id, chain.archived, until, key);
-    fold = new Fold(until, head);
+    fold = new Fold(until);
     for (const { seen } of older.files) {
-      for (const event of seen) fold.see(event);
+      for (const event of seen) see(event);
       await nextRound();
     }
     chain = await readChain();
@@ -170,7 +169,7 @@ export async function readPast(
       events: chain.events,
       head: chain.head,
       last: fold.last,
-      noted: head === "" ? null : { hash: head, event: fold.noted },
+      noted: head === "" ? null : { hash: head, event: noted },
       archives: older.files.map(({ file }) => file),
     },
     doubts,
