@@ -29,12 +29,16 @@ type Org = { id: number; slug: string };
 /** As many as a seal may name. */
 const maxOffline = 4;
 
-/** All nodes trust it from now on. The same one again changes nothing. */
+/**
+ * All nodes trust it from now on. The same one again changes nothing. `requireOwner` runs in the transaction: whoever has the
+ * key of the CA keeps rights in the organization, so the request of an owner who was removed meanwhile must not complete.
+ */
 export async function addOfflineAuthority(
   { db, system, clock }: Store,
   org: Org,
   pem: string,
   actor: Actor,
+  requireOwner: (tx: Transaction) => Promise<void>,
 ): Promise<{ fingerprint: string }> {
   clock.requireBelieved();
   const now = system.now();
@@ -44,6 +48,7 @@ export async function addOfflineAuthority(
   if (ca.notBefore * 1000 > now || ca.notAfter * 1000 <= now)
     throw refused(`The CA "${ca.name}" is not valid now: compare the clocks.`);
   await db.writeFor({ org: org.id }, async (tx) => {
+    await requireOwner(tx);
     const known = await authorities.all(tx, { orgId: org.id, offline: true, retiredAt: null });
     if (known.some((each) => each.fingerprint === print)) return;
     if (known.length >= maxOffline) throw refused(`${org.slug} has ${maxOffline} offline CAs already.`);

@@ -4,6 +4,8 @@ import type { sealsApi } from "../../api/certificates/seals.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
+import type { Transaction } from "../store/database.ts";
+import { requireRole } from "../users/late-rights.ts";
 import { addOfflineAuthority, storeOffline } from "./offline.ts";
 import { countVersions, listSealable } from "./waiting.ts";
 
@@ -14,10 +16,14 @@ export const sealHandlers = (services: Services): Handlers<typeof sealsApi> => (
       ...(await countVersions(services.db, org.id)),
     },
   }),
-  addAuthority: async (call, { certificate }) => ({
-    status: 201,
-    body: await addOfflineAuthority(services, call.org, certificate, actorOf(call)),
-  }),
+  addAuthority: async (call, { certificate }) => {
+    const actor = actorOf(call);
+    const requireOwner = (tx: Transaction) => requireRole(tx, call.org.id, actor, "owner");
+    return {
+      status: 201,
+      body: await addOfflineAuthority(services, call.org, certificate, actor, requireOwner),
+    };
+  },
   addCertificates: async (call, { certificates }) => ({
     status: 201,
     body: await storeOffline(services, call.org, certificates, actorOf(call)),

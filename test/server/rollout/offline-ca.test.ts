@@ -7,6 +7,7 @@ import { decodeCaBundle, fingerprint, makeCa, signCertificate } from "../../../s
 import type { Organization } from "../../../src/api/organizations.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
+import { memberships } from "../../../src/server/store/tables/organizations.ts";
 import { makeClock } from "../../support/clock.ts";
 import { blocklistOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
@@ -94,6 +95,28 @@ test("a node gets the certificate of the offline CA, and no renewal replaces it 
   await confirm(node);
   const other = await registerNode(server, org, "other");
   expect((await read(other)).blocked).toContain(former);
+});
+
+test("an owner who is removed while the request waits adds no offline CA", async () => {
+  await addCa(makeOffline());
+  const { clock } = server.app.services;
+  const { requireBelieved } = clock;
+  let removal: Promise<unknown> = Promise.resolve();
+  // Called after the request was admitted, and before its transaction.
+  clock.requireBelieved = () => {
+    removal = server.db.writeFor({ org: org.id }, (tx) =>
+      memberships.delete(tx, { orgId: org.id, role: "owner" }),
+    );
+  };
+  try {
+    const body = { certificate: encodePem(makeOffline().certificate) };
+    const token = owners.get(org.slug) ?? "";
+    const answer = await server.send("POST", `/api/org/${org.slug}/seals/ca/`, { token, body });
+    expect(answer.json).toMatchObject({ code: "permission_denied" });
+  } finally {
+    clock.requireBelieved = requireBelieved;
+    await removal;
+  }
 });
 
 test("its end makes the node unprivileged, not unreachable", async () => {
