@@ -126,7 +126,7 @@ export async function insertPending(
   await checkSubnets(tx, issuing, request.subnets ?? []);
   checkPublicAddress(issuing, request.public_ip);
   const address = await chooseAddress(tx, issuing, request.ip_address);
-  await ensureGroups(tx, org.id, [...(request.groups ?? []), ...exitGroupsOf(request)], now);
+  await ensureGroups(tx, org.id, groupsIn(request), now);
   const node = await nodes.insertReturning(tx, {
     orgId: org.id,
     name: request.name,
@@ -217,9 +217,14 @@ export function asEdit<T>(
   return isPolicy ? editWithoutTests(tx, orgId, now, change) : change();
 }
 
-/** "any" is no group. */
-const exitGroupsOf = ({ exit_groups: groups = [] }: Pick<NodePatch, "exit_groups">) =>
-  groups.filter((each) => each !== "any");
+/** The groups that a request names. "any" is none. */
+export const groupsIn = ({
+  groups = [],
+  exit_groups: exitGroups = [],
+}: Pick<NodePatch, "groups" | "exit_groups">): string[] => [
+  ...groups,
+  ...exitGroups.filter((each) => each !== "any"),
+];
 
 /** Before it, an engine opens what is behind a node to every rule of the node. */
 function refuseOldExit({ name, overlayVersion }: NodeRow, patch: NodePatch): void {
@@ -261,7 +266,7 @@ export async function changeNode(
     ...(await changeAddress(tx, issuing, before, patch.ip_address, now)),
   };
   const after = { ...before, ...change };
-  await ensureGroups(tx, org.id, [...(patch.groups ?? []), ...exitGroupsOf(patch)], now);
+  await ensureGroups(tx, org.id, groupsIn(patch), now);
   await Promise.all([
     nodes.update(tx, { id }, change),
     before.name === after.name ? undefined : releaseOwnName(tx, after),

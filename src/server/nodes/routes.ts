@@ -21,6 +21,7 @@ import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply } from "../http/lists.ts";
 import { onlineHistory } from "../metrics/online-history.ts";
+import { namesNewGroup } from "../policy/groups.ts";
 import { adds } from "../retention/budget.ts";
 import { inTurnOf, testingOf } from "../pipeline.ts";
 import { currentFiles, hasAlready, headersOf, jsonReply } from "./call-routes.ts";
@@ -29,7 +30,7 @@ import { findNode, isOnline, type NodeRecord } from "../store/nodes.ts";
 import { nextChanges } from "./contact/next-changes.ts";
 import { ownerRequiredOf, requireMe } from "./node-owner.ts";
 import { createRoute, deleteRoute, listRoutes, updateRoute } from "./network-routes.ts";
-import { createNode, listNodes, patchNode, renewNode } from "./nodes.ts";
+import { createNode, groupsIn, listNodes, patchNode, renewNode } from "./nodes.ts";
 import { revokeNode } from "./lifecycle/revoke.ts";
 import { listRevocations } from "./lifecycle/revocations.ts";
 import { restoreNode } from "./lifecycle/restore.ts";
@@ -59,8 +60,14 @@ export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => (
     body: await showOne(services, call.org, await findNode(services.db, call.org.id, call.id())),
   }),
   update: {
-    grows: async ({ name, config_overrides: configOverrides }, call) =>
-      adds(await findNode(services.db, call.org.id, call.id()), { name, configOverrides }),
+    grows: async (input, call) => {
+      const { name, config_overrides: configOverrides, subnets } = input;
+      const stored = await findNode(services.db, call.org.id, call.id());
+      return (
+        adds(stored, { name, configOverrides, subnets }) ||
+        (await namesNewGroup(services.db, call.org.id, groupsIn(input)))
+      );
+    },
     handle: async (call, input) => ({
       body: await patchNode(
         { ...services, testing: testingOf(services, call) },

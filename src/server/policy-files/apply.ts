@@ -98,6 +98,8 @@ function growsBy({ changes, snapshot }: Planned, { policy, keep_file }: ApplyReq
   const described = [...rules.describe, ...groups.describe];
   if (described.some(({ before, description }) => adds(before, description))) return true;
   const size = (value: unknown) => Buffer.byteLength(JSON.stringify(value));
+  const routes = (which: "add" | "remove") => changes.nodes.flatMap(({ subnets }) => subnets[which]);
+  if (size(routes("add")) > size(routes("remove"))) return true;
   const added =
     (keep_file === true ? 0 : size(policy) - size(row?.text ?? "")) +
     (tests === undefined ? 0 : size(tests) - size(storedTests(row)));

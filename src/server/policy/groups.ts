@@ -9,7 +9,7 @@ import { reservedSentence } from "./firewall.ts";
 import { isReservedGroup } from "../../api/values.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { NotUnique, type Row, type Transaction } from "../store/database.ts";
+import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
 import { nodeGroups } from "../store/tables/nodes.ts";
 
@@ -30,6 +30,17 @@ export async function ensureGroups(
   for (const name of names.filter(isReservedGroup))
     if ((await nodeGroups.find(tx, { orgId, name })) === undefined) throw reserved(name, "groups");
   await insertGroups(tx, orgId, names, now);
+}
+
+/** Whether one of these groups does not exist yet: a request that names it creates it. */
+export async function namesNewGroup(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  names: readonly string[],
+): Promise<boolean> {
+  for (const name of new Set(names))
+    if ((await nodeGroups.find(reader, { orgId, name })) === undefined) return true;
+  return false;
 }
 
 function reserved(name: string, field: string): AppError {

@@ -10,7 +10,8 @@ import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
 import { listRows, type Listed } from "../store/list-rows.ts";
 import { namedProviderGroups } from "./provider-words.ts";
-import { createRule, deleteRule, findRule, patchRule, testRules } from "./rules.ts";
+import { namesNewGroup } from "./groups.ts";
+import { createRule, deleteRule, findRule, groupsIn, patchRule, testRules } from "./rules.ts";
 import { ruleColumns, ruleOf } from "./stored-rules.ts";
 
 const listed: Listed<Rule> = {
@@ -34,8 +35,9 @@ export const ruleHandlers = (services: Services): Handlers<typeof rulesApi> => (
   },
   retrieve: async (call) => ({ body: await findRule(services.db, call.org, call.id()) }),
   update: {
-    grows: async ({ description }, call) =>
-      adds(await findRule(services.db, call.org, call.id()), { description }),
+    grows: async (input, call) =>
+      adds(await findRule(services.db, call.org, call.id()), { description: input.description }) ||
+      (await namesNewGroup(services.db, call.org.id, groupsIn(input))),
     handle: async (call, input) => ({
       body: await patchRule(tested(services, call), call.org, call.id(), input, actorOf(call)),
     }),

@@ -26,6 +26,7 @@ import type { Reader, Transaction } from "../store/database.ts";
 import {
   networkOfGroup,
   certifiedGroups,
+  isUsersGroup,
   userOfGroup,
   providerOfGroup,
 } from "../../protocol/users-groups.ts";
@@ -196,6 +197,12 @@ function noSuchNode(id: number, field: string): AppError {
     errors: { [field]: [`There is no node ${id}.`] },
   });
 }
+
+/** The groups of nodes that a request names, which it creates if there are none. */
+export const groupsIn = ({ peer, target }: AskedPatch): string[] =>
+  [peer, target].flatMap((side) =>
+    side !== undefined && "group" in side && !isUsersGroup(side.group) ? [side.group] : [],
+  );
 
 /** Creates the groups of the rule. Its nodes must exist, and its users must be members. */
 async function checkReferences(tx: Transaction, org: Org, rule: CheckedRule, now: number): Promise<void> {

@@ -148,6 +148,7 @@ test("at the maximum a PATCH that only removes or shortens works, and one that c
   const made = await send("POST", "firewall_rules/", { ...rule, description: "a long text" });
   const rulePath = `firewall_rules/${v.parse(Made, made.json).id}/`;
   await send("POST", "groups/", { name: "web", description: "a long text" });
+  expect((await send("PATCH", `nodes/${node.id}/`, { subnets: ["192.168.7.0/24"] })).status).toBe(200);
   const overrides = {
     handshakes: { try_interval: "1s" },
     listen: { port: 5000 },
@@ -167,7 +168,21 @@ test("at the maximum a PATCH that only removes or shortens works, and one that c
     ["groups/web/", { description: "a lean text" }],
   ] as const;
   for (const [path, body] of refused) expect(await send("PATCH", path, body)).toMatchObject(full);
+  // Groups and routes come by several ways: each asks.
+  const others = [
+    [`nodes/${node.id}/`, { groups: ["web", "new"] }],
+    [`nodes/${node.id}/`, { exit_groups: ["new"] }],
+    [`nodes/${node.id}/`, { subnets: ["192.168.7.0/24", "192.168.8.0/24"] }],
+    [rulePath, { peer: { group: "new" } }],
+  ] as const;
+  for (const [path, body] of others) expect(await send("PATCH", path, body)).toMatchObject(full);
+  const routes = `routes:\n  - {network: 192.168.8.0/24, via: "node:laptop"}\n`;
+  const applied = { policy: routes, prune: false, keep_file: true };
+  expect(await send("POST", "policy/apply/", applied)).toMatchObject(full);
   const allowed = [
+    [`nodes/${node.id}/`, { groups: ["web"], subnets: ["192.168.7.0/24"] }],
+    [`nodes/${node.id}/`, { groups: [], subnets: [] }],
+    [rulePath, { peer: { group: "web" } }],
     ["", { config_overrides: overrides, name: "acme" }],
     ["", { config_overrides: { listen: { port: 5000 }, preferred_ranges: ["10.1.0.0/16"] } }],
     ["", { config_overrides: {}, name: "a" }],
