@@ -234,6 +234,26 @@ test("deliveries of webhooks count: each event has one for each webhook", async 
   expect(await send("POST", "alarms/test/", {})).toMatchObject(full);
 });
 
+test("rollouts count: each has a row for each node, and none is deleted", async () => {
+  await registerNode(server, org, "laptop");
+  await registerNode(server, org, "other");
+  await server.db.write(async (tx) => {
+    await tx.run(
+      `INSERT INTO rollouts (org_id, agent, groups, hours, watch_s, state, ring, rings, since, created_at, ended_at)
+       WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+       SELECT $1, '0.3.0', '[]', '[]', 1800, 'stopped', 1, 1, 0, i, 1 FROM n`,
+      [org.id],
+    );
+    await tx.run(
+      `INSERT INTO rollout_nodes (rollout_id, node_id, ring, state, at)
+       SELECT r.id, n.id, 1, 'waiting', 0 FROM rollouts r, nodes n WHERE r.org_id = $1 AND n.org_id = $1`,
+      [org.id],
+    );
+  });
+  server.clock.ms += 600_000;
+  expect(await send("POST", "rollouts/", { agent: "0.3.0" })).toMatchObject(full);
+});
+
 test("archives in the data directory count until they are moved away", async () => {
   expect((await send("POST", "groups/", { name: "a" })).status).toBe(201);
   const archive = join(directory.path, "archive");
@@ -255,7 +275,7 @@ test("every request that changes an organization is refused at the maximum, or n
     firewall_rules_test: "stores nothing",
     members_partial_update: "takes rights away too; the row has a fixed size",
     nodes_checkin: "nodes go on",
-    nodes_drill_report: "a row for each node of a drill, of which 20 are kept, with a maximum of peers",
+    nodes_drill_report: "a row for each node of a drill, of which 60 are kept, with a maximum of peers",
     nodes_reauthenticate: "one time; the row has a fixed size",
     nodes_register: "checks after the credential, see above",
     nodes_renew_cert: "nodes go on",
