@@ -46,8 +46,10 @@ export async function makeFleet(
 
 const updates = (order: number) => ({ may: ["agent", "engine"], order, zone: 0 });
 
-async function checkIn(server: TestServer, bot: Bot): Promise<void> {
+/** `more`: what it says besides. */
+export async function checkIn(server: TestServer, bot: Bot, more: object = {}): Promise<void> {
   const answer = await bot.node.checkin({
+    ...more,
     overlay_version: bot.engine,
     overlay_state: "running",
     ...(bot.isClosed === true ? {} : { updates: updates(bot.order?.order ?? 0) }),

@@ -10,7 +10,7 @@ import { readTextIfThere } from "../../base/files.ts";
 import { buildInfo } from "../../build-info.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import type { System } from "../../base/system.ts";
-import type { UpdateReport } from "../../protocol/updates/order.ts";
+import { programProbes, type UpdateReport } from "../../protocol/updates/order.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
 import { readFacts } from "../health/configured-facts.ts";
@@ -342,7 +342,7 @@ function makeEngineWatch(deps: CarryOutDeps, before?: number) {
     const now = readEngine(deps);
     if (first === undefined) return undefined;
     if (now?.pid !== first.pid)
-      return { probe: "process of the engine", reason: "The engine ended by itself, or was started again" };
+      return { probe: programProbes.engine, reason: "The engine ended by itself, or was started again" };
     return compareMemory(usual, now.kilobytes);
   };
 }
@@ -364,7 +364,7 @@ async function makeAgentWatch(
   return async () => {
     const now = await updater.agentRestarts();
     if (restarts !== undefined && now !== undefined && now > restarts)
-      return { probe: "process of the agent", reason: "The agent ended by itself since the change" };
+      return { probe: programProbes.agent, reason: "The agent ended by itself since the change" };
     const seen = lastSeen(directory);
     if (seen !== undefined && seen.at !== seenAt) [seenAt, heard] = [seen.at, system.monotonic()];
     const patience = seen?.agent === agent ? heard + seenAgainMs : began + firstSeenMs;
@@ -373,7 +373,7 @@ async function makeAgentWatch(
       patientUntil = system.monotonic() + seenAgainMs;
       return undefined;
     }
-    return { probe: "check-in of the agent", reason: "The agent does not check in since the change" };
+    return { probe: programProbes.checkin, reason: "The agent does not check in since the change" };
   };
 }
 

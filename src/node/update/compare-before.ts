@@ -1,6 +1,7 @@
 // What a node compares with the time before its change, beside echoes: how it reaches its peers, and which handshakes fail. Pure.
 // One peer may have a fault of its own: only what concerns most of them is the node's.
 
+import { programProbes } from "../../protocol/updates/order.ts";
 import { failedHandshakes, timedOutSince } from "../health/handshakes.ts";
 import type { Verdict } from "./watch-peers.ts";
 
@@ -67,5 +68,5 @@ const [mostGrownPart, mostGrown] = [0.25, 40 * 1024];
 export function compareMemory(before: number, now: number): Verdict {
   if (now - before <= Math.max(mostGrown, before * mostGrownPart)) return undefined;
   const [from, to] = [before, now].map((kilobytes) => Math.round(kilobytes / 1024));
-  return { probe: "memory of the engine", reason: `The engine's memory grew from ${from} to ${to} MB` };
+  return { probe: programProbes.memory, reason: `The engine's memory grew from ${from} to ${to} MB` };
 }

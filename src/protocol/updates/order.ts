@@ -56,3 +56,15 @@ export const UpdateReport = v.object({
   lost: v.optional(v.pipe(v.array(foreignText(45)), v.maxLength(32))),
 });
 export type UpdateReport = v.InferOutput<typeof UpdateReport>;
+
+/** The probes that look at a program of the node alone. What every other probe finds may be a fault of the network. */
+export const programProbes = {
+  engine: "process of the engine",
+  memory: "memory of the engine",
+  agent: "process of the agent",
+  checkin: "check-in of the agent",
+} as const;
+
+/** `probe`: of a report; empty: the change itself failed. */
+export const isOfNetwork = (probe: string): boolean =>
+  probe !== "" && !Object.values<string>(programProbes).includes(probe);

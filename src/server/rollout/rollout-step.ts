@@ -2,7 +2,9 @@
 // between any two writes, and the next turn does what was left undone; a turn that is done twice changes nothing.
 
 import { days, type RolloutHours } from "../../api/rollouts.ts";
+import { isOfNetwork } from "../../protocol/updates/order.ts";
 import type { RolloutNodeRow, RolloutRow } from "../store/tables/rollouts.ts";
+import type { Rises } from "./compare-unchanged.ts";
 
 export type Progress = Pick<
   RolloutRow,
@@ -34,6 +36,10 @@ export type Ring = {
   members: readonly Member[];
   /** How many nodes the rollout has. */
   size: number;
+  /** How long ago the last of its nodes passed, ms. */
+  passedMs: number;
+  /** What got worse since the ring began. Undefined: nothing can be compared, or the step does not depend on it. */
+  rises?: (Rises & { worst: number | null }) | undefined;
 };
 
 export type Told = Pick<Member, "nodeId"> & {
@@ -43,7 +49,7 @@ export type Told = Pick<Member, "nodeId"> & {
 export type Step = {
   progress: Progress;
   told: readonly Told[];
-  event?: "stopped" | "ring_passed" | "passed";
+  event?: "stopped" | "ring_passed" | "passed" | "changed";
 };
 
 /** A node that was told has this time to run what it should. */
@@ -56,6 +62,10 @@ export const lateMs = 120_000;
 export const backWithinMs = 60_000;
 /** A node that others depend on is left to itself for this time, before the next one of its kind. */
 export const settleMs = 15_000;
+/** Nodes that have not changed report what they lose with one of their next check-ins. */
+const othersSayWithinMs = 45_000;
+/** A path that got worse for a moment is reported as well again within this time. */
+const saidAgainWithinMs = 120_000;
 
 export function nextStep(
   progress: Progress,
@@ -69,21 +79,64 @@ export function nextStep(
   const leaving = ring.members.flatMap(leaves);
   if (leaving.length > 0) return { progress, told: leaving };
   if (progress.state === "returning") return goBack(progress, ring, now);
-  const failed = ring.members.flatMap((each) => whyFailed(each, watchS) ?? [])[0];
-  if (failed !== undefined) {
-    const { member, reason } = failed;
-    const told = member.state === "failed" ? [] : [{ nodeId: member.nodeId, state: "failed" as const }];
-    const { nodeId: failedNode, probe, logLine } = member;
-    return {
-      progress: { ...progress, state: "returning", since: now, reason, failedNode, probe, logLine },
-      told,
-      event: "stopped",
-    };
-  }
+  const failures = ring.members.flatMap((each) => whyFailed(each, watchS) ?? []);
+  const failed = failures.find((each) => !each.mayBeNetwork) ?? failures[0];
+  if (failed !== undefined) return whenFailed(progress, ring, failed, now);
   if (progress.state === "paused") return undefined;
   const told = nodesToTell(ring, hours, now);
   if (told.length > 0) return { progress, told };
-  return isOver(ring) ? leaveRing(progress, ring, now) : undefined;
+  if (!isOver(ring)) return undefined;
+  // A shorter watch ends before a path that lost packets at the change is reported as well again.
+  const isLong = watchS * 1000 >= saidAgainWithinMs;
+  const worse = isLong && ring.isProven ? ring.rises?.changing : undefined;
+  if (worse === undefined) return leaveRing(progress, ring, now);
+  if (ring.passedMs < saidAgainWithinMs) return undefined;
+  const reason = `The nodes of this ring work worse than those that have not changed: ${worse}`;
+  const found = { reason, failedNode: ring.rises?.worst ?? null, probe: "paths of the ring", logLine: "" };
+  return { progress: { ...progress, ...found, state: "returning", since: now }, told: [], event: "stopped" };
+}
+
+/** Whether the step depends on how nodes work that have not changed. */
+export const isCompared = (ring: Ring, { state, watchS }: Pick<RolloutRow, "state" | "watchS">): boolean =>
+  state !== "returning" &&
+  ((state === "running" && isOver(ring)) ||
+    ring.members.some((each) => whyFailed(each, watchS)?.mayBeNetwork === true));
+
+/** What nodes that have not changed have, too, is no fault of the update: it pauses. */
+function whenFailed(
+  progress: Progress,
+  ring: Ring,
+  { member, reason, mayBeNetwork }: Failure,
+  now: number,
+): Step | undefined {
+  const { nodeId, state, stateMs, probe, logLine } = member;
+  const isPaused = progress.state === "paused";
+  const found = { since: now, reason, failedNode: nodeId, probe, logLine };
+  const told = state === "failed" ? [] : [{ nodeId, state: "failed" as const }];
+  const stop: Step = { progress: { ...progress, ...found, state: "returning" }, told, event: "stopped" };
+  if (!mayBeNetwork || ring.rises === undefined) return stop;
+  const { unchanged: alike, areHeard } = ring.rises;
+  if (alike === undefined) {
+    // A silent node has the time that the others had to be heard again.
+    const isEarly =
+      state === "failed"
+        ? areHeard && stateMs < othersSayWithinMs
+        : isPaused && now - progress.since < silentMs;
+    return isEarly ? undefined : stop;
+  }
+  // A node that is silent goes back by itself, if it does not work.
+  const back = state === "failed" ? [{ nodeId, state: "returning" as const }] : [];
+  const why = `${reason}. Nodes that have not changed work worse, too: ${alike}`;
+  if (!isPaused)
+    return {
+      progress: { ...progress, ...found, reason: why, state: "paused" },
+      told: back,
+      event: "changed",
+    };
+  if (back.length > 0) return { progress, told: back };
+  return now - progress.since < silentMs / 2
+    ? undefined
+    : { progress: { ...progress, since: now }, told: [] };
 }
 
 /** Without permission, a node takes no order: one that was told has not begun, or ends its watch by itself. */
@@ -93,10 +146,13 @@ function leaves({ nodeId, isEnded, isPermitted, state }: Member): Told[] {
   return [{ nodeId, state: "skipped", reason: "Root of this machine no longer permits the update" }];
 }
 
-function whyFailed(member: Member, watchS: number): { member: Member; reason: string } | undefined {
+type Failure = { member: Member; reason: string; mayBeNetwork: boolean };
+
+function whyFailed(member: Member, watchS: number): Failure | undefined {
   const { name, state, stateMs, reason } = member;
-  const because = (text: string) => ({ member, reason: text });
   const isSilent = member.silentMs > silentMs;
+  const mayBeNetwork = state === "failed" ? isOfNetwork(member.probe) : isSilent;
+  const because = (text: string) => ({ member, reason: text, mayBeNetwork });
   if (state === "failed") return because(reason === "" ? `${name} does not work with it` : reason);
   if (state === "told" && stateMs > applyWithinMs)
     return because(

@@ -20,11 +20,13 @@ import {
   truth,
 } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
+import { rolloutNodes, rollouts, type Compared, type RolloutRow } from "../store/tables/rollouts.ts";
 import { notifyNode } from "../store/versions.ts";
 import { permissionOf } from "../nodes/contact/update-permission.ts";
+import { findWorst, readCompared, risesSince } from "./compare-unchanged.ts";
 import { writeMissing } from "./rollout-members.ts";
 import {
+  isCompared,
   lateMs,
   nextStep,
   settleMs,
@@ -69,10 +71,26 @@ export async function advanceRollouts(services: Services): Promise<void> {
   const silence: Silence = (last) => Math.max(0, countedSilence(last, now, watch?.gaps ?? []));
   await forAll(open, orgOf, async (row) => {
     if (row.ring === 0 && row.state === "running") return writeMissing(services, row);
-    const step = nextStep(row, await readRing(db, row, now, silence), row, now);
-    if (step !== undefined) await takeStep(services, row, step, now);
+    const ring = await readRing(db, row, now, silence);
+    const looked = { row, now, silentBefore: silentBefore(silence, now) };
+    const { compared: before } = row;
+    const isKnown = before?.ring === row.ring;
+    if (isKnown && isCompared(ring, row)) {
+      const rises = risesSince(before, await readCompared(db, looked, "passed"));
+      ring.rises = { ...rises, worst: rises.changing === undefined ? null : await findWorst(db, row, now) };
+    }
+    const step = nextStep(row, ring, row, now);
+    if (step === undefined) return;
+    const isFirst = !isKnown && step.told.some(({ state }) => state === "told");
+    const compared = isFirst ? await readCompared(db, looked, "waiting") : undefined;
+    await takeStep(services, row, { ...step, compared }, now);
   });
 }
+
+const minuteMs = 60_000;
+/** The time in which no server worked is no silence. */
+const silentBefore = (silence: Silence, now: number): number =>
+  now - silentMs - (10 * minuteMs - silence(now - 10 * minuteMs));
 
 const counted = computed({ state: text(), n: integer() });
 const memberPick = joined(
@@ -119,11 +137,13 @@ async function readRing(reader: Reader, row: RolloutRow, now: number, silence: S
   const waits = row.state === "running" ? await queryAll(reader, memberPick, waiting, next) : [];
   const proven = `SELECT node_id FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2 AND state = 'passed' AND answered > 0 LIMIT 1`;
   const size = "SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1";
+  const passedLast = `SELECT coalesce(max(at), 0) AS n FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2 AND state = 'passed'`;
   return {
     counts: Object.fromEntries(counts.map(({ state, n }) => [state, n])),
     isProven: (await reader.get(proven, key)) !== undefined,
     members: [...some, ...waits].map((each) => memberOf(each, row, silence)),
     size: await queryNumber(reader, size, [id]),
+    passedMs: silence(await queryNumber(reader, passedLast, key)),
   };
 }
 
@@ -160,7 +180,7 @@ function memberOf(
 async function takeStep(
   { db }: Services,
   row: RolloutRow,
-  { progress, told, event }: Step,
+  { progress, told, event, compared }: Step & { compared: Compared | undefined },
   now: number,
 ): Promise<void> {
   const { id, orgId } = row;
@@ -168,11 +188,12 @@ async function takeStep(
   await db.writeFor({ org: orgId }, async (tx) => {
     const endedAt = state === "stopped" || state === "passed" ? now : null;
     const before = { id, state: row.state, ring: row.ring, since: row.since };
-    const after = { state, ring, since, reason, failedNode, probe, logLine, endedAt };
+    const after = { state, ring, since, reason, failedNode, probe, logLine, endedAt, ...given({ compared }) };
     if ((await rollouts.update(tx, before, after)) === 0) return;
     for (const each of told) await tell(tx, row, each, now);
     if (event === undefined) return;
     const shown = { ring: row.ring, agent: row.agent, engine: row.engine };
+    const pause = { action: "pause", reason, node: failedNode, probe };
     const why = { reason, node: failedNode, probe, log: logLine };
     await record(tx, {
       orgId,
@@ -180,7 +201,7 @@ async function takeStep(
       type: `rollout.${event}`,
       actor: ourselves,
       subject: `rollout/${id}`,
-      after: event === "stopped" ? { ...shown, ...why } : shown,
+      after: { ...shown, ...(event === "stopped" ? why : {}), ...(event === "changed" ? pause : {}) },
     });
   });
 }

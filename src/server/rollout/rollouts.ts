@@ -196,6 +196,9 @@ function nothingToUpdate(isPermitted: boolean): AppError {
   );
 }
 
+const countOpen = `SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2
+  AND state IN ('waiting', 'told', 'applied')`;
+
 /** Throws conflict with the reason. */
 export async function steerRollout(
   store: Store,
@@ -208,7 +211,8 @@ export async function steerRollout(
   await db.writeFor({ org: org.id }, async (tx) => {
     const row = await requireRollout(tx, org, id);
     const now = system.now();
-    const change = { since: now, ...changeFor(row, action, now) };
+    const open = await queryNumber(tx, countOpen, [id, row.ring]);
+    const change = { since: now, ...changeFor(row, action, { now, isOpen: open > 0 }) };
     await rollouts.update(tx, { id }, change);
     const event = { orgId: org.id, at: now, actor, subject: `rollout/${id}` };
     await record(tx, { ...event, type: "rollout.changed", after: { action } });
@@ -223,7 +227,7 @@ export async function steerRollout(
 function changeFor(
   row: RolloutRow,
   action: (typeof rolloutActions)[number],
-  now: number,
+  { now, isOpen }: { now: number; /** Nodes of the present ring have not passed yet. */ isOpen: boolean },
 ): Partial<RolloutRow> {
   const { state, ring, rings, reason } = row;
   const refuse = (why: string) => new AppError("conflict", `Rollout ${row.id} ${why}.`);
@@ -233,10 +237,11 @@ function changeFor(
   }
   if (action === "resume") {
     if (state !== "paused") throw refuse("is not paused");
+    const known = { reason: "", failedNode: null, probe: "", logLine: "" };
+    if (reason === "" || isOpen) return { state: "running", ...known };
     // It paused because the ring proved nothing: the administrator says that it is well.
-    if (reason === "") return { state: "running" };
-    if (ring >= rings) return { state: "passed", reason: "", endedAt: now };
-    return { state: "running", reason: "", ring: ring + 1 };
+    if (ring >= rings) return { state: "passed", ...known, endedAt: now };
+    return { state: "running", ...known, ring: ring + 1 };
   }
   if (state !== "running" && state !== "paused") throw refuse("has ended, or is being taken back");
   return { state: "returning", reason: "An administrator ended it" };

@@ -2,7 +2,7 @@
 // speak too.
 
 import { AppError } from "../../base/errors.ts";
-import type { UpdateReport } from "../../protocol/updates/order.ts";
+import { programProbes, type UpdateReport } from "../../protocol/updates/order.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, places, queryAll, queryNumber, text } from "../store/table.ts";
@@ -72,7 +72,7 @@ async function whyDoubted(
   const { member, report, now } = told;
   const heard = await sightings.find(reader, { nodeId: member.nodeId });
   if (now - (heard?.lastCheckinAt ?? 0) > silentMs)
-    return { reason: "Its agent does not check in", probe: "check-in of the agent" };
+    return { reason: "Its agent does not check in", probe: programProbes.checkin };
   const lost = await lostPeers(reader, told, report.lost ?? []);
   if (lost.length > 0)
     return {

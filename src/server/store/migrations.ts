@@ -341,6 +341,8 @@ const steps: readonly (readonly Statement[])[] = [
   [...drills.create, ...drillNodes.create],
   // 70
   [drills.add("abortedAt")],
+  // 71
+  [rollouts.add("compared")],
 ];
 
 /**

@@ -6,7 +6,9 @@ import {
   integerOrNull,
   integerWithDefault,
   json,
+  jsonWithDefault,
   serial,
+  since,
   table,
   textOrNull,
   textWithDefault,
@@ -14,6 +16,18 @@ import {
   type TableRow,
 } from "../table.ts";
 import { RolloutHours, rolloutNodeStates, rolloutStates } from "../../../api/rollouts.ts";
+
+/** How paths and nodes were, by number. lossy: it loses a fifth of the probes, or all. silent: not in contact any more. */
+const Figures = v.object({
+  paths: v.number(),
+  lossy: v.number(),
+  relayed: v.number(),
+  nodes: v.number(),
+  silent: v.number(),
+});
+export type Figures = v.InferOutput<typeof Figures>;
+const Compared = v.object({ ring: v.number(), changing: Figures, unchanged: Figures });
+export type Compared = v.InferOutput<typeof Compared>;
 
 export const rollouts = table(
   "rollouts",
@@ -41,6 +55,8 @@ export const rollouts = table(
     since: integer(),
     createdAt: integer(),
     endedAt: integerOrNull(),
+    /** Before the first node of a ring changed: of its nodes, and of those that have not changed. */
+    compared: since(71, jsonWithDefault(v.nullable(Compared), "null")),
   },
   { indexes: ["CREATE INDEX rollouts_open ON rollouts (org_id) WHERE ended_at IS NULL"] },
 );
