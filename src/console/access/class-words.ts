@@ -50,6 +50,7 @@ function combinationsOf(nodes: readonly Named[]): readonly Combination[] {
 /** A class in words around its groups. `isExact`: it has all nodes of these groups and no others. */
 type ClassParts = { before: string; groups: readonly string[]; after: string; isExact: boolean };
 
+/** A class in words. `all`: all nodes of the organization, to find groups that have exactly these nodes. */
 export function classParts({ groups, nodes, count, are }: Class, all: readonly Named[]): ClassParts {
   const names = nodes.join(", ");
   const plain = (before: string): ClassParts => ({ before, groups: [], after: "", isExact: false });

@@ -20,6 +20,7 @@ import { Description, Sentence } from "./sentence.tsx";
 type Props = { draft: Draft; saved: Saved; theirs: Saved };
 type Author = { name: string; at: string };
 
+/** Both versions of each rule that was changed here and by others; the user chooses one. */
 export function Conflict({ draft, saved, theirs }: Props) {
   const [choices, setChoices] = useState<ReadonlyMap<string, Choice>>(new Map());
   const mine = draft.rules.value ?? saved.rules;

@@ -41,6 +41,7 @@ type Done = { terminal: Terminal; plan: Plan; edits: Edits; tests: readonly [Tes
 
 const drafts = new Map<string, Draft>();
 
+/** The draft of an organization. It lives as long as the tab, so that edits survive other pages. */
 export function draftOf(slug: string): Draft {
   const known = drafts.get(slug);
   if (known !== undefined) return known;
@@ -88,6 +89,7 @@ export const testsOf = ({ tests, saved }: Draft): Tests =>
 export const testsLeft = (draft: Draft): Tests =>
   draft.tests.value?.filter((test) => !isTestAboutGone(test)) ?? testsOf(draft);
 
+/** Drops all edits. What is saved stays. */
 export function discard(draft: Draft): void {
   draft.rules.value = undefined;
   draft.tests.value = undefined;

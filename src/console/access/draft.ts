@@ -13,6 +13,7 @@ import { areEqual, type Edits, type Rule } from "./rules.ts";
 import { inWords, listOf, read, type Saved } from "./saved.ts";
 import type { Tests } from "./test-text.ts";
 
+/** Reads what is saved, and fits the edits to it. An error is kept in the draft. */
 export function load(draft: Draft): Promise<void> {
   return keepingError(draft, async () => {
     const newest = await read(draft.slug);
@@ -105,6 +106,7 @@ function renameInDraft({ saved, rules }: Draft, { words }: Saved): boolean {
 /** Requests a plan of the edits, once the user pauses. */
 export const planEdits = (draft: Draft): void => requestPlan(draft, () => load(draft));
 
+/** Applies a change to the rules, and tests in place of those of the draft. Edits that change nothing are dropped. */
 export function edit(
   draft: Draft,
   change: (rules: readonly Rule[]) => readonly Rule[],

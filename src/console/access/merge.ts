@@ -49,6 +49,7 @@ function likeness(one: Rule, other: Rule): number {
   return parts.filter((part) => one[part] === other[part]).length;
 }
 
+/** The rules that differ. `before` is undefined for a new rule, `after` for a deleted one. */
 export function ruleChanges(base: readonly Rule[], next: readonly Rule[]): readonly Change[] {
   const pairs = pairsOf(base, next);
   const known = new Set(pairs.values());

@@ -54,6 +54,7 @@ export const isAboutGone = ({ peer, target }: Rule): boolean =>
 export const endsOf = ({ direction, peer, target }: Rule): { from: string; to: string } =>
   direction === "inbound" ? { from: peer, to: target } : { from: target, to: peer };
 
+/** The rule with other ends: the reverse of `endsOf`. */
 export function withEnds(rule: Rule, { from, to }: { from: string; to: string }): Rule {
   return rule.direction === "inbound"
     ? { ...rule, peer: from, target: to }
@@ -101,6 +102,7 @@ export function sideWords(word: string): { before: string; name: string } {
 
 export const sideText = (word: string): string => sideWords(word).before + sideWords(word).name;
 
+/** "web may reach db on tcp 5432". */
 export function sentenceOf(rule: Rule): string {
   const { from, to } = endsOf(rule);
   return `${sideText(from)} may ${verbOf(rule)} ${sideText(to)} on ${trafficWords(rule)}`;
@@ -117,6 +119,7 @@ export const contentOf = (rule: Rule): string => identityOf(rule) + rule.descrip
 
 export type Edits = { added: readonly Rule[]; removed: readonly Rule[] };
 
+/** The rules that only one of the lists has, by content. A changed rule is in both. */
 export function editsOf(base: readonly Rule[], draft: readonly Rule[]): Edits {
   const [before, after] = [new Set(base.map(contentOf)), new Set(draft.map(contentOf))];
   return {
@@ -128,6 +131,7 @@ export function editsOf(base: readonly Rule[], draft: readonly Rule[]): Edits {
 /** A rule of the list, with what the draft does to it. `before`: as it is saved. */
 export type Row = { rule: Rule; before?: Rule; state: "same" | "new" | "changed" | "deleted" };
 
+/** The rules that are saved, in their order, then the new ones. */
 export function rowsOf(base: readonly Rule[], draft: readonly Rule[]): readonly Row[] {
   const byId = new Map(draft.map((rule) => [rule.id, rule]));
   const known = new Set(base.map(({ id }) => id));

@@ -21,6 +21,7 @@ export type Saved = {
 
 export const listOf = ({ policy }: Saved): Tests => policy.tests.list;
 
+/** Reads rules, version and tests. Throws an ApiError. */
 export async function read(slug: string): Promise<Saved> {
   // Read the version first: if the rules change in between, saving is refused. The other order could overwrite
   // changes.
@@ -47,6 +48,7 @@ async function readNames(slug: string, ids: readonly number[]): Promise<Readonly
   return new Map([...names, ...revoked.map(({ id, name }) => [id, `#${id} ${name}`] as const)]);
 }
 
+/** The rules with names in place of the ids of nodes, members and groups of providers. Throws an ApiError. */
 export async function inWords(slug: string, stored: readonly StoredRule[]): Promise<Rule[]> {
   const sides = stored.flatMap(({ peer, target }) => [peer, target]);
   const [names, members, groups] = await Promise.all([

@@ -6,6 +6,7 @@ import { isObject } from "../../base/is-object.ts";
 /** E-mail addresses by user. */
 export type Names = ReadonlyMap<number, string>;
 
+/** "ada@example.org from 192.0.2.7", "node 7", "operator". */
 export function actorOf({ actor }: Pick<AuditEvent, "actor">, names: Names): string {
   const email = actor.kind === "person" && actor.id !== null ? names.get(actor.id) : undefined;
   // Of an operator, the number is that of the user on the control plane's machine: 0 is root.

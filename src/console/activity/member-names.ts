@@ -21,6 +21,7 @@ export function useUserNames(): Names {
   return useMemo(() => new Map((data ?? []).map(({ id, email }) => [id, email])), [data]);
 }
 
+/** The e-mail addresses of the members of an organization. */
 export function useMemberNames(slug: string): Names {
   const { data } = useList(membersPath(slug));
   // The same map while nothing changed: columns and filters are made of it.

@@ -132,6 +132,7 @@ export type Sending<T = unknown> = {
   send(): Promise<T>;
 };
 
+/** Makes the request of an endpoint, without sending it. */
 export function request<const E extends Endpoint>(
   of: E,
   params: Params<E>,
@@ -155,6 +156,7 @@ export const call = <const E extends Endpoint>(
 /** Errors of a wrong password or code. They do not end the session. */
 const guesses = new Set(["invalid_credentials", "invalid_code", "second_factor_required"]);
 
+/** The answer to a GET. Throws an ApiError, or the reason of the signal when it is aborted. */
 export async function get<T>(path: Path<T> | string, signal?: AbortSignal): Promise<T> {
   return (await ask<T>("GET", path, { signal })).data;
 }

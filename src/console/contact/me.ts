@@ -122,6 +122,7 @@ export async function signIn(email: string, password: string, otp?: string): Pro
   await signedIn();
 }
 
+/** Throws an ApiError; also if the user cancels. */
 export async function signInByPasskey(): Promise<void> {
   await provePasskey(passkeyProofsApi.signInOptions, passkeyProofsApi.signIn);
   await signedIn();
@@ -138,6 +139,7 @@ async function signedIn(): Promise<void> {
   isSignedOut.value = false;
 }
 
+/** Ends the session, and loads the page that follows. Throws an ApiError. */
 export async function signOut(): Promise<void> {
   const { headers } = await ask("DELETE", apiPath(browserSessionApi.delete, {}));
   tabs.postMessage(0);

@@ -27,6 +27,7 @@ import { Page, Panel } from "../ui/page.tsx";
 import { Empty, Loading } from "../ui/parts.tsx";
 import { tell, Told } from "../ui/told.tsx";
 
+/** The page that the address names, within the frame; the sign-in form over it without a session. */
 export function App() {
   if (isOver.value) return null;
   if (me.value === undefined) {

@@ -43,6 +43,7 @@ function withQuery(path: string, words: URLSearchParams): string {
 /** Segments below /console/: `["acme", "nodes", "7"]`. */
 export const segments = computed(() => segmentsOf(address.value.path));
 
+/** The parts of a path below /console/, decoded. One that is not valid stays as it is. */
 export function segmentsOf(path: string): string[] {
   return path
     .slice(root.length)
@@ -64,6 +65,7 @@ export const query = computed(() => address.value.query);
 /** The name of the object that the page shows, for the title of the window. */
 export const shownName = signal("");
 
+/** Puts a name into the title of the window while the component is mounted. */
 export function useShownName(name: string): void {
   useEffect(() => {
     shownName.value = name;

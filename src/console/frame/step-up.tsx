@@ -28,6 +28,7 @@ export function startStepUp(): void {
   });
 }
 
+/** Asks for a fresh second factor while a request waits for it. */
 export function StepUp() {
   const present = asked.value;
   return present === undefined ? null : <Proof {...present} />;

@@ -4,6 +4,7 @@ import { effect, signal } from "@preact/signals";
 
 export const unsaved = signal<readonly string[]>([]);
 
+/** `page`: a name for the edits, such as acme/access. */
 export function setUnsaved(page: string, isUnsaved: boolean): void {
   const others = unsaved.peek().filter((each) => each !== page);
   unsaved.value = isUnsaved ? [...others, page] : others;

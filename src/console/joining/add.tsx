@@ -48,6 +48,7 @@ function bodyOf({ groups, uses, expires, name, isApproved }: Draft, kind: Kind) 
   };
 }
 
+/** The command that makes the same key. */
 function wordsOf(
   slug: string,
   { name, uses, expires_in, groups, is_lighthouse, approved }: ReturnType<typeof bodyOf>,
@@ -77,6 +78,10 @@ export function AddNode() {
   });
   const [token, setToken] = useState<Token | undefined>(undefined);
   const [joined, setJoined] = useState<Joined | undefined>(undefined);
+  const again = () => {
+    setToken(undefined);
+    setJoined(undefined);
+  };
   const offered: Kind[] = [
     ...(mayAdminister.value ? (["server", "lighthouse"] as const) : []),
     ...(mayAddOwn.value ? (["own", "phone"] as const) : []),
@@ -108,30 +113,12 @@ export function AddNode() {
             </Step>
           ) : (
             <Step at={1} title="What" state="done">
-              <Made token={token} again={() => (setToken(undefined), setJoined(undefined))} />
+              <Made token={token} again={again} />
             </Step>
           )}
-          {isOwn ? (
-            <Step at={2} title={kind === "own" ? "Type a line on it" : "Make its file"} state="here">
-              {kind === "own" ? <OwnLine /> : <PhoneLink />}
-            </Step>
-          ) : token === undefined ? (
-            <>
-              <Step at={2} title="Paste a line on it" state="later">
-                <p class="faint">Linux, macOS, Windows; or a QR code.</p>
-              </Step>
-              <Step at={3} title="See it arrive" state="later">
-                <p class="faint">Here, as it happens.</p>
-              </Step>
-            </>
-          ) : (
-            <Arrival
-              token={token}
-              joined={joined}
-              setJoined={setJoined}
-              again={() => (setToken(undefined), setJoined(undefined))}
-            />
-          )}
+          {isOwn ? <OwnStep kind={kind} /> : null}
+          {!isOwn && token === undefined ? <LaterSteps /> : null}
+          {isOwn || token === undefined ? null : <Arrival {...{ token, joined, setJoined, again }} />}
         </ol>
         <aside class="stackd">
           <Gets
@@ -167,6 +154,23 @@ const Kinds = ({ offered, kind }: { offered: readonly Kind[]; kind: Kind }) => (
       );
     })}
   </fieldset>
+);
+
+const OwnStep = ({ kind }: { kind: "own" | "phone" }) => (
+  <Step at={2} title={kind === "own" ? "Type a line on it" : "Make its file"} state="here">
+    {kind === "own" ? <OwnLine /> : <PhoneLink />}
+  </Step>
+);
+
+const LaterSteps = () => (
+  <>
+    <Step at={2} title="Paste a line on it" state="later">
+      <p class="faint">Linux, macOS, Windows; or a QR code.</p>
+    </Step>
+    <Step at={3} title="See it arrive" state="later">
+      <p class="faint">Here, as it happens.</p>
+    </Step>
+  </>
 );
 
 /** Without a key: the user confirms the machine on the page `join`. */

@@ -15,6 +15,7 @@ export async function whyNoKey(): Promise<string | undefined> {
   }
 }
 
+/** A new pair of X25519 keys, as Nebula writes them (PEM). Throws where the browser cannot make one. */
 export async function makePhoneKey(): Promise<PhoneKey> {
   const pair = await crypto.subtle.generateKey("X25519", true, ["deriveBits"]);
   if (!("privateKey" in pair)) throw new Error("The browser made no pair of keys");

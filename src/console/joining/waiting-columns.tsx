@@ -43,6 +43,7 @@ type Beside = {
   give(answer: Answer): void;
 };
 
+/** The columns of machines that wait for approval. `twins`: names that several of them have. */
 export function columnsOf({ twins, tokens, owners, readAt, give }: Beside): readonly Column<Registration>[] {
   const slug = currentSlug.value ?? "";
   const keyName = ({ registration_token_id: id }: Registration) =>

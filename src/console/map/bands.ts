@@ -17,6 +17,7 @@ const bends = [0, 0.08, 0.16, 0.26, 0.38, 0.52, 0.7];
 /** A band keeps off the boxes of others. */
 const clearance = 8;
 
+/** A point of a quadratic Bézier curve. `t`: 0 at its start, 1 at its end. */
 export function pointAt({ from, control, to }: Curve, t: number): Point {
   const [a, b, c] = [(1 - t) ** 2, 2 * t * (1 - t), t ** 2];
   return { x: a * from.x + b * control.x + c * to.x, y: a * from.y + b * control.y + c * to.y };

@@ -70,6 +70,7 @@ export const roleOf = (node: Pick<ListedNode, "is_lighthouse" | "is_relay" | "su
 const rankOf = (node: ListedNode) =>
   node.is_lighthouse ? 0 : node.is_relay ? 1 : node.subnets.length > 0 ? 2 : 3;
 
+/** A square for each node, by kind: one path a kind, so that a large group costs few elements. */
 export function Squares({ x, y, squares, pitch }: Point & { squares: readonly Square[]; pitch: number }) {
   const at = (wanted: SquareKind) =>
     squares.flatMap(({ kind }, each) => {
@@ -97,6 +98,7 @@ export function Squares({ x, y, squares, pitch }: Point & { squares: readonly Sq
 
 const classes = { need: "need", part: "part", on: "on", off: "away" } as const;
 
+/** A line for each node: state, name and role. Those that do not fit are counted. */
 export function Names({ x, y, width, squares }: Point & { width: number; squares: readonly Square[] }) {
   const shown = squares.slice(0, squares.length > maxNames + 1 ? maxNames : maxNames + 1);
   return (

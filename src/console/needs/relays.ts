@@ -6,6 +6,7 @@ import { formatSize } from "../../base/quantities.ts";
 
 export const relaysPath = (slug: string) => apiPath(pathsApi.relays, { slug });
 
+/** What a relay forwarded in this month, and its limit, as sentences. */
 export function relayText({ bytes, limit_bytes, paused }: Relay): string {
   if (bytes === null)
     return "No count yet of what it forwards for others: only Linux with nftables sends one.";

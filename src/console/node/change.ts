@@ -14,6 +14,7 @@ export type Changes = Partial<Pick<Node, Exclude<Key, "is_name_server">> & { is_
 const parts = { groups: partsOf, subnets: networksIn };
 const isList = (key: string): key is keyof typeof parts => key in parts;
 
+/** The texts that the fields show for a node. */
 export function typedOf(node: Editable): Typed {
   return {
     name: node.name,

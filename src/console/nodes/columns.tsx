@@ -31,6 +31,7 @@ const usual = (isBeside: boolean) =>
 /** What needs you comes first, what is away or over comes last. */
 const ranks: readonly StateName[] = ["attention", "limited", "waiting", "online", "away", "revoked"];
 
+/** The roles of a node, as lists and search name them. */
 export function rolesOf({
   is_lighthouse,
   is_relay,

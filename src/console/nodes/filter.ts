@@ -81,6 +81,7 @@ export function exportName(slug: string, { show, group, owner, words }: NodeFilt
   return `${parts.join("-").replaceAll(/[^\w.-]+/g, "_")}.csv`;
 }
 
+/** The nodes that fit all parts of the filter. `now`: ms since 1970. `aliases`: searchable words by node. */
 export function filtered(
   nodes: readonly ListedNode[],
   { show, group, owner, words }: NodeFilter,

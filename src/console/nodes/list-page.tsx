@@ -29,7 +29,7 @@ import { ordered } from "../ui/lists/order.ts";
 import { Page } from "../ui/page.tsx";
 import { parts, usePart } from "../ui/part.ts";
 import { CopyCommand, Empty, Failure, Loading } from "../ui/parts.tsx";
-import { Rows } from "../ui/lists/rows.tsx";
+import { Rows, type Column } from "../ui/lists/rows.tsx";
 import { Chip } from "../ui/tag.tsx";
 import { Export, Search } from "../ui/lists/tools.tsx";
 import { allColumns, chosenColumns, ColumnChoice, isChosen } from "./columns.tsx";
@@ -41,11 +41,13 @@ import {
   groupsOf,
   selectedIn,
   shows,
+  type NodeFilter,
   type Selection,
 } from "./filter.ts";
 import { lastShown } from "../node/neighbours.ts";
 import { Selected } from "./selected.tsx";
 
+/** A word of the address, such as `?show=away`; "" if it has none. */
 const word = (name: string) => query.value.get(name) ?? "";
 
 /** What a list shows within the frame that all lists of nodes have. */
@@ -149,6 +151,7 @@ function useOpened(): number | undefined {
   return opened;
 }
 
+/** The list of nodes, active or revoked, as the address filters and orders it. */
 function useTable(
   slug: string,
 ): Listed & { opened: number | undefined; paths: CountsByNode; ownerName: string } {
@@ -159,50 +162,33 @@ function useTable(
   const { names, paths, aliases, every, drawn } = useColumns(slug, isRevoked, opened !== undefined);
   // Typing in the search filters what is in order already.
   const all = useMemo(() => ordered(nodes ?? [], every, order), [nodes, every, order]);
-  const [show, group, owner, search] = ["show", "group", "owner", "search"].map(word) as [
-    string,
-    string,
-    string,
-    string,
-  ];
+  const [show, group, owner, search] = [word("show"), word("group"), word("owner"), word("search")];
   const filter = { show, group, owner, words: searchWords(search) };
   const shown = useMemo(
     () => filtered(all, filter, Date.now(), paths, aliases),
     [all, show, group, owner, search, paths, aliases],
   );
   lastShown.ids = useMemo(() => shown.map(({ id }) => id), [shown]);
-  const selection = useSelection(nodes ?? none, shown, [show, group, owner, search].join("\n"));
-  const { selected, chosen, dropped, select } = selection;
+  const words = [show, group, owner, search];
+  const { selected, chosen, dropped, select } = useSelection(nodes ?? none, shown, words.join("\n"));
   const ofRevoked = isRevoked ? { revoked: "true" as const } : {};
   const parts = {
     opened,
     paths,
     ownerName: names.get(Number(owner)) ?? `user ${owner}`,
     count: `${shown.length} of ${total}`,
-    isFiltered: [show, group, owner, search].some((each) => each !== ""),
+    isFiltered: words.some((each) => each !== ""),
     terminal: {
       command: ["node", "list", slug, ...(isRevoked ? ["--revoked"] : [])],
       call: ["GET", apiPath(nodesApi.list, { slug }, ofRevoked)],
     } satisfies Terminal,
   };
-  const tools = (
-    <>
-      <Search label="Search nodes" placeholder="Name, address, group…" />
-      <Filters nodes={nodes ?? none} hasPaths={seesPaths(paths)} />
-      {isNarrow.value ? null : (
-        <>
-          <ColumnChoice all={every} asked={word("columns")} />
-          <Export
-            file={exportName(slug, filter)}
-            items={shown}
-            isPart={!isWhole}
-            columns={[...drawn, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
-          />
-        </>
-      )}
-    </>
-  );
+  const columns = { all: every, shown: drawn, hasPaths: seesPaths(paths) };
+  const tools = <Tools {...{ slug, nodes: nodes ?? none, shown, filter, isWhole, columns }} />;
   if (nodes === undefined) return { ...parts, tools, body: <Loading rows={16} error={error} /> };
+  // Rows keep their places until the address changes, or more data came.
+  const asked = ["show", "group", "owner", "search", "order", "columns"].map(word).join("\n");
+  const held = [asked, isWhole, ...[paths, names, aliases].map(({ size }) => size > 0)].join();
   const body = (
     <>
       {isWhole || error === undefined ? null : <Failure error={error} />}
@@ -224,11 +210,7 @@ function useTable(
           open={isWide.value ? ({ id }) => open(id) : undefined}
           opened={opened}
           order={order}
-          held={[
-            ["show", "group", "owner", "search", "order", "columns"].map(word).join("\n"),
-            isWhole,
-            ...[paths, names, aliases].map(({ size }) => size > 0),
-          ].join()}
+          held={held}
           isPart={!isWhole}
           setOrder={(next: string) => setQuery({ order: next === "state" ? undefined : next })}
           {...(mayAdminister.value ? { selected, select } : {})}
@@ -240,6 +222,35 @@ function useTable(
     <Selected nodes={chosen} dropped={dropped} clear={() => select(new Set())} />
   ) : null;
   return { ...parts, tools, body, bar };
+}
+
+type ToolsProps = {
+  slug: string;
+  nodes: readonly ListedNode[];
+  shown: readonly ListedNode[];
+  filter: NodeFilter;
+  isWhole: boolean;
+  columns: { all: readonly Column<ListedNode>[]; shown: readonly Column<ListedNode>[]; hasPaths: boolean };
+};
+
+function Tools({ slug, nodes, shown, filter, isWhole, columns }: ToolsProps) {
+  return (
+    <>
+      <Search label="Search nodes" placeholder="Name, address, group…" />
+      <Filters nodes={nodes} hasPaths={columns.hasPaths} />
+      {isNarrow.value ? null : (
+        <>
+          <ColumnChoice all={columns.all} asked={word("columns")} />
+          <Export
+            file={exportName(slug, filter)}
+            items={shown}
+            isPart={!isWhole}
+            columns={[...columns.shown, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
+          />
+        </>
+      )}
+    </>
+  );
 }
 
 /** Members are told of the paths of their own nodes. */

@@ -50,6 +50,7 @@ export type ListedNode = Pick<
   words: string;
 };
 
+/** A node as lists keep it: 10,000 of them fit in memory. */
 export function listedOf(node: Node): ListedNode {
   const { name, ip_address } = node;
   const groups = shared(shownGroups(node));

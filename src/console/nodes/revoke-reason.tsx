@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { Text } from "../ui/form.tsx";
 
+/** The field, and the reason for each way to send it: `given` in a body, `query` in an address, `flags` in a command. */
 export function useReason() {
   const [reason, setReason] = useState("");
   const why = reason.trim();

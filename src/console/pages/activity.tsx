@@ -28,7 +28,7 @@ import { webhookSettings } from "../../api/webhooks.ts";
 import type { Settings } from "../../protocol/settings.ts";
 import { organizationSettings } from "../../api/organizations.ts";
 import { eventText } from "../activity/event-words.ts";
-import { eventsPath, readEvents, useLog } from "../activity/log.ts";
+import { eventsPath, readEvents, useLog, type Log } from "../activity/log.ts";
 import { OpenAlarms } from "../activity/open-alarms.tsx";
 import { isLive, onEvent } from "../contact/live.ts";
 import { me, organization, currentSlug } from "../contact/me.ts";
@@ -65,6 +65,7 @@ const settings: Readonly<Record<string, Settings>> = {
 
 const textOf = (details: AuditEvent["after"]) => (details === null ? "" : JSON.stringify(details));
 
+/** Of the exported file. */
 const columnsFor = (names: Names, things: Things) => [
   { title: "at", text: ({ at }: AuditEvent) => at },
   { title: "type", text: ({ type }: AuditEvent) => type },
@@ -93,13 +94,13 @@ const sayer = (names: Names, things: Things) => (event: AuditEvent) =>
 export function Activity() {
   const slug = currentSlug.value ?? "";
   const names = useMemberNames(slug);
-  return slug === "" ? null : <Log key={slug} slug={slug} names={names} />;
+  return slug === "" ? null : <LogPage key={slug} slug={slug} names={names} />;
 }
 
 /** Events that belong to no organization. Only staff get them. */
 export function AuditLog() {
   return me.value?.is_staff === true ? (
-    <OfNone />
+    <LogOfNone />
   ) : (
     <Page title="Audit log">
       <Empty text="The audit log is for staff." />
@@ -107,7 +108,7 @@ export function AuditLog() {
   );
 }
 
-const OfNone = () => <Log slug="" names={useUserNames()} />;
+const LogOfNone = () => <LogPage slug="" names={useUserNames()} />;
 
 /** What the log contains, and what it does not. */
 const about = (slug: string) => (
@@ -126,7 +127,7 @@ const LivePill = () => (
 );
 
 /** `slug`: of the organization; "": events that belong to none. */
-function Log({ slug, names }: { slug: string; names: Names }) {
+function LogPage({ slug, names }: { slug: string; names: Names }) {
   const filter = filterOf(query.value);
   const key = JSON.stringify(filter);
   const span = spanOf(filter);
@@ -139,27 +140,9 @@ function Log({ slug, names }: { slug: string; names: Names }) {
     [log.events, names, things, key],
   );
   const { shown, newer, release } = useHeld(found, key);
-  // Reads further back by itself until there is something to show.
-  const [wanted, setWanted] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
-  const goal = wanted.key === key ? wanted : { key, events: readAtOnce, found: enough, rows: shownAtOnce };
   const isFiltered = filterKeys.some((each) => filter[each] !== "");
-  const oldest = log.events.at(-1);
-  const isOver = log.isAll || log.isFull;
-  const isSearching = isFiltered && !isOver && shown.length < goal.found && log.events.length < goal.events;
-  useEffect(() => {
-    if (isSearching && !log.isReading) log.older();
-  }, [isSearching, log.isReading, oldest?.id]);
-  const more = () => {
-    setWanted({
-      key,
-      events: log.events.length + readAtOnce,
-      found: shown.length + enough,
-      rows: goal.rows + shownAtOnce,
-    });
-    if (!isOver) log.older();
-  };
-  const hasMore = shown.length > goal.rows || !isOver;
-  const busy = log.isReading && (isSearching || log.events.length === 0);
+  const { rows, isSearching, isOver, more } = useSearchBack(log, key, isFiltered, shown.length);
+  const isFirstRead = log.isReading && (isSearching || log.events.length === 0);
   return (
     <Page
       title={slug === "" ? "Audit log" : "Activity"}
@@ -168,7 +151,7 @@ function Log({ slug, names }: { slug: string; names: Names }) {
         <>
           {slug !== "" && organization.value?.role === "member" ? null : <Verification slug={slug} />}
           <ReadingExport
-            read={(read: (count: number) => void) => exported(slug, filter, names, read, setCut)}
+            read={(read: (count: number) => void) => exportMatching(slug, filter, names, read, setCut)}
           />
         </>
       }
@@ -181,33 +164,20 @@ function Log({ slug, names }: { slug: string; names: Names }) {
       {slug === "" ? null : <Week slug={slug} filter={filter} />}
       <Filters slug={slug} filter={filter} events={log.events} />
       <div>
-        <div role="status">
-          {cut === "" ? null : (
-            <>
-              <p class="limited">
-                <bdi>{cut}</bdi>
-              </p>
-              <Line
-                text={`${commandText({ command: commandOf(slug) })} --json --lines 100000 > events.json`}
-              />
-            </>
-          )}
-        </div>
+        <div role="status">{cut === "" ? null : <Cut slug={slug} sentence={cut} />}</div>
         <p class="newer" role="status">
           {newer === 0 ? null : <Button onClick={release}>{newer} newer</Button>}
         </p>
         <Failure error={log.error} />
-        {shown.length > 0 ? (
-          <Events events={shown.slice(0, goal.rows)} {...{ names, things, settings }} />
-        ) : busy ? (
-          <Loading rows={20} />
-        ) : (
+        {shown.length > 0 ? <Events events={shown.slice(0, rows)} {...{ names, things, settings }} /> : null}
+        {shown.length === 0 && isFirstRead ? <Loading rows={20} /> : null}
+        {shown.length === 0 && !isFirstRead ? (
           <Empty text={isOver ? "No event matches." : "None of the events that were read matches."} />
-        )}
+        ) : null}
       </div>
       <div class="stackd">
         <span class="group">
-          {hasMore ? (
+          {shown.length > rows || !isOver ? (
             <Button disabled={log.isReading} onClick={more}>
               {isFiltered ? "Look further back" : "Older events"}
             </Button>
@@ -220,6 +190,38 @@ function Log({ slug, names }: { slug: string; names: Names }) {
       </div>
     </Page>
   );
+}
+
+/** What an export leaves out, and the command that reads all. */
+const Cut = ({ slug, sentence }: { slug: string; sentence: string }) => (
+  <>
+    <p class="limited">
+      <bdi>{sentence}</bdi>
+    </p>
+    <Line text={`${commandText({ command: commandOf(slug) })} --json --lines 100000 > events.json`} />
+  </>
+);
+
+const firstGoal = { events: readAtOnce, found: enough, rows: shownAtOnce };
+
+/**
+ * Reads further back by itself until so many events are found, or read, as the goal says. `key`: of the filters; another
+ * one begins anew. `found`: how many are found. `rows`: as many are shown. `isOver`: there is nothing more to read.
+ */
+function useSearchBack(log: Log, key: string, isFiltered: boolean, found: number) {
+  const [wanted, setWanted] = useState({ key, ...firstGoal });
+  const goal = wanted.key === key ? wanted : firstGoal;
+  const isOver = log.isAll || log.isFull;
+  const isSearching = isFiltered && !isOver && found < goal.found && log.events.length < goal.events;
+  useEffect(() => {
+    if (isSearching && !log.isReading) log.older();
+  }, [isSearching, log.isReading, log.events.at(-1)?.id]);
+  const more = () => {
+    const events = log.events.length + readAtOnce;
+    setWanted({ key, events, found: found + enough, rows: goal.rows + shownAtOnce });
+    if (!isOver) log.older();
+  };
+  return { rows: goal.rows, isSearching, isOver, more };
 }
 
 const hoursPath = (slug: string) => apiPath(eventsApi.hours, { slug });
@@ -283,7 +285,7 @@ function useHours(slug: string) {
 const commandOf = (slug: string) => ["events", ...(slug === "" ? [] : [slug])];
 
 /** Exports all that the filter covers, also events that the page has not read. */
-async function exported(
+async function exportMatching(
   slug: string,
   filter: Filter,
   names: Names,

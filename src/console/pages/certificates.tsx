@@ -96,7 +96,7 @@ export function Certificates() {
           <CaPanel slug={slug} data={data} />
           <div class="two">
             <div class="stackd">
-              <OfNodes slug={slug} data={attention.data} />
+              <NodeCertificates slug={slug} data={attention.data} />
             </div>
             <div class="stackd">
               <RotationPanel slug={slug} data={data} ask={setAsked} />
@@ -118,7 +118,7 @@ export function Certificates() {
       ) : (
         <Loading rows={16} error={error} />
       )}
-      {asked === undefined ? null : <Steer {...asked} close={() => setAsked(undefined)} />}
+      {asked === undefined ? null : <RotationDialog {...asked} close={() => setAsked(undefined)} />}
     </Page>
   );
 }
@@ -179,50 +179,56 @@ function CaPanel({ slug, data }: CaPanelProps) {
       <div class="in">
         <TimeLine label="The CAs over time; the table below has the same" {...{ rows, from, to, now: at }} />
       </div>
-      <div class="sideways" tabindex={0} role="region" aria-label="Table of the CAs">
-        <table class="t">
-          <thead>
-            <tr>
-              <th>State</th>
-              <th>For</th>
-              <th>Fingerprint</th>
-              <th>Nodes trust it</th>
-              <th class="num">Valid from</th>
-              <th class="num">Ends</th>
-            </tr>
-          </thead>
-          <tbody>
-            {cas.map((ca) => (
-              <tr key={ca.fingerprint}>
-                <td>
-                  <State name={states[ca.state]} word={caWord(ca, cas)} />
-                </td>
-                <td>{kinds.find(([kind]) => kind === ca.kind)?.[2]}</td>
-                <td>
-                  <code title={ca.fingerprint}>{ca.fingerprint.slice(0, 16)}…</code>
-                  <Copy text={ca.fingerprint} label="Copy the fingerprint" />
-                </td>
-                <td>{trustOf(ca, data.rotation)}</td>
-                <td class="num">
-                  <When at={ca.not_before} />
-                </td>
-                <td class="num">
-                  <When at={ca.not_after} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <CaTable cas={cas} rotation={data.rotation} />
       <p class="in quiet">New CAs are valid from some minutes before, as clocks differ.</p>
     </Panel>
+  );
+}
+
+function CaTable({ cas, rotation }: Pick<Authorities, "cas" | "rotation">) {
+  return (
+    <div class="sideways" tabindex={0} role="region" aria-label="Table of the CAs">
+      <table class="t">
+        <thead>
+          <tr>
+            <th>State</th>
+            <th>For</th>
+            <th>Fingerprint</th>
+            <th>Nodes trust it</th>
+            <th class="num">Valid from</th>
+            <th class="num">Ends</th>
+          </tr>
+        </thead>
+        <tbody>
+          {cas.map((ca) => (
+            <tr key={ca.fingerprint}>
+              <td>
+                <State name={states[ca.state]} word={caWord(ca, cas)} />
+              </td>
+              <td>{kinds.find(([kind]) => kind === ca.kind)?.[2]}</td>
+              <td>
+                <code title={ca.fingerprint}>{ca.fingerprint.slice(0, 16)}…</code>
+                <Copy text={ca.fingerprint} label="Copy the fingerprint" />
+              </td>
+              <td>{trustOf(ca, rotation)}</td>
+              <td class="num">
+                <When at={ca.not_before} />
+              </td>
+              <td class="num">
+                <When at={ca.not_after} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 
 const monthOf = (at: number) => timeFormat({ month: "long", year: "numeric" }).format(at);
 
 /** Nodes renew by themselves, so only when many end, and the first to end, are of interest. */
-function OfNodes({ slug, data }: { slug: string; data: Attention | undefined }) {
+function NodeCertificates({ slug, data }: { slug: string; data: Attention | undefined }) {
   const { data: nodes = [] } = useNodes();
   // Those of ephemeral nodes always end within the hour.
   const ends = nodes.flatMap(({ state, endsAt, isEphemeral }) =>
@@ -233,7 +239,6 @@ function OfNodes({ slug, data }: { slug: string; data: Attention | undefined }) 
   const { counts, ended } = endsByWeek(ends, now.value);
   if (data === undefined) return null;
   const { ending_first: ending, phones_due } = data;
-  const of = new Map(nodes.map((node) => [node.id, node]));
   const soon = counts.slice(0, 4).reduce((sum, count) => sum + count, 0);
   return (
     <>
@@ -262,54 +267,7 @@ function OfNodes({ slug, data }: { slug: string; data: Attention | undefined }) 
               {ended === 0 ? "" : ` ${ended} ended while their nodes were away.`} These end first:
             </p>
           </div>
-          <div class="sideways" tabindex={0} role="region" aria-label="Certificates that end first">
-            <table class="t">
-              <thead>
-                <tr>
-                  <th>Ends first</th>
-                  <th>State</th>
-                  <th class="num">Ends</th>
-                  <th class="num">Renews</th>
-                  {mayAdminister.value ? (
-                    <th class="act num">
-                      <span class="unseen">Renew now</span>
-                    </th>
-                  ) : null}
-                </tr>
-              </thead>
-              <tbody>
-                {ending.map(({ id, name, not_after }) => {
-                  const node = of.get(id);
-                  const [state, word] = node === undefined ? (["away", "–"] as const) : stateOf(node);
-                  return (
-                    <tr key={id}>
-                      <td>
-                        <a class="name" href={pathOf(slug, "nodes", id)}>
-                          <bdi>{name}</bdi>
-                        </a>
-                      </td>
-                      <td>
-                        <State name={state} word={word.replace(/^certificate /, "")} />
-                      </td>
-                      <td class="num">
-                        <When at={not_after} />
-                      </td>
-                      <td class="num quiet">{node === undefined ? "" : renewal(node)}</td>
-                      {mayAdminister.value ? (
-                        <td class="act num">
-                          {node === undefined ? null : (
-                            <Button kind="ghost" isSmall={true} onClick={() => setRenewing(node)}>
-                              Renew<span class="unseen"> {name}</span>
-                            </Button>
-                          )}
-                        </td>
-                      ) : null}
-                    </tr>
-                  );
-                })}
-              </tbody>
-            </table>
-          </div>
+          <EndingTable slug={slug} ending={ending} nodes={nodes} renew={setRenewing} />
         </Panel>
       )}
       <DuePhones slug={slug} due={phones_due} />
@@ -317,6 +275,67 @@ function OfNodes({ slug, data }: { slug: string; data: Attention | undefined }) 
         <Renew nodes={[renewing]} close={() => setRenewing(undefined)} />
       )}
     </>
+  );
+}
+
+type EndingTableProps = {
+  slug: string;
+  ending: Attention["ending_first"];
+  nodes: readonly ListedNode[];
+  renew(node: ListedNode): void;
+};
+
+function EndingTable({ slug, ending, nodes, renew }: EndingTableProps) {
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  return (
+    <div class="sideways" tabindex={0} role="region" aria-label="Certificates that end first">
+      <table class="t">
+        <thead>
+          <tr>
+            <th>Ends first</th>
+            <th>State</th>
+            <th class="num">Ends</th>
+            <th class="num">Renews</th>
+            {mayAdminister.value ? (
+              <th class="act num">
+                <span class="unseen">Renew now</span>
+              </th>
+            ) : null}
+          </tr>
+        </thead>
+        <tbody>
+          {ending.map(({ id, name, not_after }) => {
+            const node = byId.get(id);
+            const [state, word] = node === undefined ? (["away", "–"] as const) : stateOf(node);
+            return (
+              <tr key={id}>
+                <td>
+                  <a class="name" href={pathOf(slug, "nodes", id)}>
+                    <bdi>{name}</bdi>
+                  </a>
+                </td>
+                <td>
+                  <State name={state} word={word.replace(/^certificate /, "")} />
+                </td>
+                <td class="num">
+                  <When at={not_after} />
+                </td>
+                <td class="num quiet">{node === undefined ? "" : renewal(node)}</td>
+                {mayAdminister.value ? (
+                  <td class="act num">
+                    {node === undefined ? null : (
+                      <Button kind="ghost" isSmall={true} onClick={() => renew(node)}>
+                        Renew<span class="unseen"> {name}</span>
+                      </Button>
+                    )}
+                  </td>
+                ) : null}
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
   );
 }
 
@@ -478,7 +497,8 @@ const questions: Readonly<
   },
 };
 
-function Steer({ action, isNow: isAskedNow = false, close }: Asked & { close(): void }) {
+/** Asks before a step of a rotation is started, paused or undone. */
+function RotationDialog({ action, isNow: isAskedNow = false, close }: Asked & { close(): void }) {
   const slug = currentSlug.value ?? "";
   const [isNow, setNow] = useState(isAskedNow);
   const question = questions[action];

@@ -23,7 +23,7 @@ import { RecentEvents } from "../activity/recent-events.tsx";
 import { Fleet, perSquare, Share, Spark, Tile } from "../ui/figures.tsx";
 import { Icon, Sign } from "../ui/icon.tsx";
 import { Network } from "../ui/network.tsx";
-import { Page, Panel } from "../ui/page.tsx";
+import { Page, Panel, Step } from "../ui/page.tsx";
 import { parts, usePart } from "../ui/part.ts";
 import { Copy, Loading, When } from "../ui/parts.tsx";
 import { Count } from "../ui/tag.tsx";
@@ -80,6 +80,10 @@ export function Overview() {
     </span>
   );
   const command = ["org", "show", slug];
+  let content = <Loading rows={16} error={error} />;
+  if (isEmpty) content = <FirstNodes slug={slug} needs={needs} attention={attention} />;
+  else if (attention !== undefined)
+    content = <Whole slug={slug} days={days} needs={needs} attention={attention} network={network} />;
   return (
     <Page
       title="Overview"
@@ -91,13 +95,7 @@ export function Overview() {
       }
       terminal={{ command, call: ["GET", attentionPath(slug)] }}
     >
-      {attention === undefined ? (
-        <Loading rows={16} error={error} />
-      ) : isEmpty ? (
-        <FirstNodes slug={slug} needs={needs} attention={attention} />
-      ) : (
-        <Whole slug={slug} days={days} needs={needs} attention={attention} network={network} />
-      )}
+      {content}
     </Page>
   );
 }
@@ -144,6 +142,13 @@ function Whole({ slug, days, needs, network, ...found }: WholeProps) {
 
 type StateProps = { slug: string; attention: Attention; network: GroupPaths | undefined; count: number };
 
+const legend = [
+  ["on", "online"],
+  ["part", "relayed"],
+  ["off", "away"],
+  ["need", "needs you"],
+] as const;
+
 /** The verdict over the fleet. */
 function State({ slug, attention, network, count }: StateProps) {
   const { sign, words, alarm } = verdictOf(attention, network?.totals.broken ?? 0, count);
@@ -163,22 +168,12 @@ function State({ slug, attention, network, count }: StateProps) {
           <bdi>{words}</bdi>
         </p>
         <div class="legend no-phone">
-          <span>
-            <Sign name="on" />
-            online
-          </span>
-          <span>
-            <Sign name="part" />
-            relayed
-          </span>
-          <span>
-            <Sign name="off" />
-            away
-          </span>
-          <span>
-            <Sign name="need" />
-            needs you
-          </span>
+          {legend.map(([sign, words]) => (
+            <span key={sign}>
+              <Sign name={sign} />
+              {words}
+            </span>
+          ))}
         </div>
       </div>
       {alarm === undefined ? null : (
@@ -318,18 +313,23 @@ function Row({ slug, need: { sign, name, to, what, more, at, act }, give }: RowP
   );
 }
 
-const ActButton = ({ slug, act, give }: Pick<RowProps, "slug" | "give"> & { act: Act }) =>
-  "request" in act ? (
-    <Answers name={act.request.name} give={(verb) => give({ verb, machine: act.request })} />
-  ) : "copy" in act ? (
-    <Copy text={act.copy} label={act.copy}>
-      {act.words}
-    </Copy>
-  ) : (
-    <Button isSmall={true} href={`${hrefOf(slug, act.to)}${act.query === undefined ? "" : `?${act.query}`}`}>
+/** What can be done about a need: an answer to a request, a command to copy, or a page to open. */
+function ActButton({ slug, act, give }: Pick<RowProps, "slug" | "give"> & { act: Act }) {
+  if ("request" in act)
+    return <Answers name={act.request.name} give={(verb) => give({ verb, machine: act.request })} />;
+  if ("copy" in act)
+    return (
+      <Copy text={act.copy} label={act.copy}>
+        {act.words}
+      </Copy>
+    );
+  const search = act.query === undefined ? "" : `?${act.query}`;
+  return (
+    <Button isSmall={true} href={hrefOf(slug, act.to) + search}>
       {act.words}
     </Button>
   );
+}
 
 /** Relayed traffic, because it costs money: shown from the first report on. */
 function Relays({ slug, relays }: { slug: string; relays: Needs["relays"] }) {
@@ -397,9 +397,7 @@ function FirstNodes({ slug, needs, attention }: Pick<WholeProps, "slug" | "needs
           </p>
         </div>
         <ol class="steps mt12">
-          <li class="here">
-            <span class="n">1</span>
-            <h2>A lighthouse: a machine with a public address</h2>
+          <Step at={1} title="A lighthouse: a machine with a public address" state="here">
             <p class="quiet">The others find each other through it. It needs an open UDP port.</p>
             {isAdmin(shown) ? (
               <p class="group mt8">
@@ -408,20 +406,16 @@ function FirstNodes({ slug, needs, attention }: Pick<WholeProps, "slug" | "needs
                 </Button>
               </p>
             ) : null}
-          </li>
-          <li class="later">
-            <span class="n">2</span>
-            <h2>A second node</h2>
+          </Step>
+          <Step at={2} title="A second node" state="later">
             <p class="quiet">The same way, with a key of its own. No open port is needed.</p>
-          </li>
-          <li class="later">
-            <span class="n">3</span>
-            <h2>Let them talk</h2>
+          </Step>
+          <Step at={3} title="Let them talk" state="later">
             <p class="quiet">
               Two rules are there from the start: all may send, all answer pings. You add what else may be
               reached.
             </p>
-          </li>
+          </Step>
         </ol>
         {rows.length === 0 ? null : (
           <NeedsYou slug={slug} rows={rows} count={needs.count} isUrgent={needs.isUrgent} isEmpty={true} />

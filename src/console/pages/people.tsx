@@ -4,7 +4,8 @@ import { apiPath, type Role } from "../../api/endpoint.ts";
 import { membersApi, type ListedMember as Member, type NewMember } from "../../api/members.ts";
 import { useState } from "preact/hooks";
 import { memberSessionsApi } from "../../api/sessions.ts";
-import { request, call } from "../contact/api.ts";
+import { countOf } from "../../base/quantities.ts";
+import { request, call, type ApiError } from "../contact/api.ts";
 import { mayAdminister, me, organization, currentSlug } from "../contact/me.ts";
 import { removedWords } from "./removed-words.ts";
 import { refresh, useList } from "../contact/resource.ts";
@@ -25,8 +26,9 @@ import { timeColumn } from "../ui/lists/time-column.ts";
 import { SessionList, type SessionsPath } from "../account/session-list.tsx";
 import { OwnerNumber, useEnding } from "./user-fields.tsx";
 
+/** The open dialog. `member`: the one it is about; of an invitation, the one who gets a new link. */
 type Asked =
-  "invite" | { invite: Member } | { change: Member } | { remove: Member } | { sessions: Member } | undefined;
+  { dialog: "invite"; member?: Member } | { dialog: "change" | "remove" | "sessions"; member: Member };
 
 type Ask = (asked: Asked) => void;
 
@@ -45,21 +47,22 @@ const shortRoles = [
 
 export function People() {
   const slug = currentSlug.value ?? "";
-  const [asked, setAsked] = useState<Asked>(undefined);
+  const [asked, setAsked] = useState<Asked | undefined>(undefined);
   const close = () => setAsked(undefined);
   const read = useList(apiPath(membersApi.list, { slug }, { page_size: "1000" }));
   const { data = [] } = read;
   const active = data.filter(({ state }) => state === "active");
   const invited = data.length - active.length;
-  const many = `${active.length} ${active.length === 1 ? "member" : "members"}`;
+  const many = countOf(active.length, "member");
+  const fact = invited === 0 ? many : `${many}, ${invited} invited`;
   return (
     <Page
       title="Members"
-      fact={data.length === 0 ? undefined : invited === 0 ? many : `${many}, ${invited} invited`}
+      fact={data.length === 0 ? undefined : fact}
       terminal={{ command: ["member", "list", slug], call: ["GET", membersPath(slug)] }}
       actions={
         mayAdminister.value ? (
-          <Button kind="primary" icon="plus" onClick={() => setAsked("invite")}>
+          <Button kind="primary" icon="plus" onClick={() => setAsked({ dialog: "invite" })}>
             Invite
           </Button>
         ) : null
@@ -87,15 +90,15 @@ export function People() {
           ))}
         </ul>
       </Panel>
-      {asked === "invite" ? <Invite close={close} /> : null}
-      {typeof asked === "object" && "invite" in asked ? <Invite again={asked.invite} close={close} /> : null}
-      {typeof asked === "object" && "change" in asked ? <Change member={asked.change} close={close} /> : null}
-      {typeof asked === "object" && "sessions" in asked ? (
-        <Sessions member={asked.sessions} close={close} />
-      ) : null}
-      {typeof asked === "object" && "remove" in asked ? <Remove member={asked.remove} close={close} /> : null}
+      {asked === undefined ? null : <OpenDialog {...asked} close={close} />}
     </Page>
   );
+}
+
+function OpenDialog({ dialog, member, close }: Asked & { close(): void }) {
+  if (dialog === "invite") return <Invite again={member} close={close} />;
+  const Dialog = memberDialogs[dialog];
+  return <Dialog member={member} close={close} />;
 }
 
 /** How many could be signed in by a password alone, unless the organization forbids that already. */
@@ -127,8 +130,13 @@ const factorsOf = ({ second_factors: all }: Member) =>
   all?.length === 0 ? "none" : (all?.map((each) => factorWords[each]).join(", ") ?? "");
 
 const columnsFor = (slug: string, ask: Ask): Column<Member>[] => [
-  ...columns(slug),
-  ...(mayAdminister.value ? [actions(ask)] : []),
+  emailColumn,
+  textColumn("role", "Role", 1, ({ role }) => role),
+  // Other members are not told.
+  ...(mayAdminister.value ? [factorColumn] : []),
+  stateColumn,
+  nodesColumn(slug),
+  ...(mayAdminister.value ? [seenColumn, actionsColumn(ask)] : [sinceColumn]),
 ];
 
 /** Name and state, then role and actions. */
@@ -137,179 +145,142 @@ const narrowColumns = (slug: string, ask: Ask) =>
     columnsFor(slug, ask).filter((each) => each.key === key),
   );
 
-const columns = (slug: string): Column<Member>[] => [
-  {
-    ...textColumn("email", "Member", 3.5, ({ email }: Member) => email),
-    cell: ({ email }) => (
-      <span class="st" title={email}>
-        <Avatar name={email} />
-        <bdi class="name cut">{email}</bdi>
-      </span>
-    ),
-  },
-  textColumn("role", "Role", 1, ({ role }) => role),
-  // Other members are not told.
-  ...(mayAdminister.value
-    ? [
-        {
-          key: "factor",
-          title: "Second factor",
-          width: 1.5,
-          text: factorsOf,
-          isNatural: true as const,
-          cell: (member: Member) =>
-            member.second_factors?.length ? (
-              <span class="st">
-                <Icon name={member.second_factors.includes("passkey") ? "passkey" : "phone"} />
-                {factorsOf(member)}
-              </span>
-            ) : (
-              <span class="faint">{factorsOf(member) || "–"}</span>
-            ),
-        },
-      ]
-    : []),
-  {
-    key: "state",
-    title: "State",
-    width: 2,
-    text: (member) => stateOf(member)[1],
-    cell: (member) => {
-      const [name, word] = stateOf(member);
-      return member.state === "active" ? (
-        <State name={name} word={word} />
-      ) : (
-        <State
-          name={name}
-          word={
-            <>
-              invited, ends <When at={member.expires_at} />
-            </>
-          }
-        />
-      );
-    },
-  },
-  {
-    key: "nodes",
-    title: "Nodes",
-    width: 0.75,
-    isNumber: true,
-    text: ({ node_count }) => `${node_count}`,
-    cell: ({ user_id, email, node_count }) =>
-      node_count === 0 ? (
-        <span class="faint">0</span>
-      ) : (
-        <a href={`${pathOf(slug, "nodes")}?owner=${user_id}`}>
-          {node_count}
-          <span class="unseen"> nodes of {email}</span>
-        </a>
-      ),
-    compare: (a, b) => a.node_count - b.node_count,
-  },
-  mayAdminister.value
-    ? {
-        ...timeColumn<Member>("seen", "Last seen", ({ last_seen_at }) => last_seen_at ?? null, {
-          never: () => "–",
-        }),
-        isNumber: true,
-      }
-    : timeColumn("since", "Since", ({ created_at }) => created_at),
-];
+const emailColumn: Column<Member> = {
+  ...textColumn("email", "Member", 3.5, ({ email }: Member) => email),
+  cell: ({ email }) => (
+    <span class="st" title={email}>
+      <Avatar name={email} />
+      <bdi class="name cut">{email}</bdi>
+    </span>
+  ),
+};
 
-function actions(ask: Ask): Column<Member> {
-  return {
-    key: "actions",
-    title: "Actions",
-    width: 2.5,
-    isNumber: true,
-    text: () => "",
-    cell: (member) =>
-      // Owners are changed by owners.
-      member.role === "owner" && organization.value?.role !== "owner" ? (
-        ""
-      ) : member.state === "active" ? (
-        <Menu label={`Actions for ${member.email}`} isSmall={true}>
-          <button type="button" onClick={() => ask({ change: member })}>
-            Role…
-          </button>
-          <button type="button" onClick={() => ask({ sessions: member })}>
-            Sessions
-          </button>
-          <button type="button" class="danger" onClick={() => ask({ remove: member })}>
-            Remove…
-          </button>
-        </Menu>
-      ) : isNarrow.value ? (
-        <Menu label={`Actions for ${member.email}`} isSmall={true}>
-          <button type="button" onClick={() => ask({ invite: member })}>
-            New link or role…
-          </button>
-          <button type="button" class="danger" onClick={() => ask({ remove: member })}>
-            Withdraw…
-          </button>
-        </Menu>
-      ) : (
-        <span class="group tight">
-          <Button
-            isSmall={true}
-            label={`New link or role for ${member.email}`}
-            onClick={() => ask({ invite: member })}
-          >
-            New link
-          </Button>
-          <Button
-            isSmall={true}
-            kind="ghost"
-            label={`Withdraw ${member.email}`}
-            onClick={() => ask({ remove: member })}
-          >
-            Withdraw
-          </Button>
-        </span>
-      ),
-  };
+const factorColumn: Column<Member> = {
+  key: "factor",
+  title: "Second factor",
+  width: 1.5,
+  text: factorsOf,
+  isNatural: true,
+  cell: (member) =>
+    member.second_factors?.length ? (
+      <span class="st">
+        <Icon name={member.second_factors.includes("passkey") ? "passkey" : "phone"} />
+        {factorsOf(member)}
+      </span>
+    ) : (
+      <span class="faint">{factorsOf(member) || "–"}</span>
+    ),
+};
+
+const stateColumn: Column<Member> = {
+  key: "state",
+  title: "State",
+  width: 2,
+  text: (member) => stateOf(member)[1],
+  cell: (member) => {
+    const [name, word] = stateOf(member);
+    if (member.state === "active") return <State name={name} word={word} />;
+    const invited = (
+      <>
+        invited, ends <When at={member.expires_at} />
+      </>
+    );
+    return <State name={name} word={invited} />;
+  },
+};
+
+const nodesColumn = (slug: string): Column<Member> => ({
+  key: "nodes",
+  title: "Nodes",
+  width: 0.75,
+  isNumber: true,
+  text: ({ node_count }) => `${node_count}`,
+  cell: ({ user_id, email, node_count }) =>
+    node_count === 0 ? (
+      <span class="faint">0</span>
+    ) : (
+      <a href={`${pathOf(slug, "nodes")}?owner=${user_id}`}>
+        {node_count}
+        <span class="unseen"> nodes of {email}</span>
+      </a>
+    ),
+  compare: (a, b) => a.node_count - b.node_count,
+});
+
+const never = () => "–";
+const seenColumn: Column<Member> = {
+  ...timeColumn<Member>("seen", "Last seen", ({ last_seen_at }) => last_seen_at ?? null, { never }),
+  isNumber: true,
+};
+const sinceColumn = timeColumn<Member>("since", "Since", ({ created_at }) => created_at);
+
+const actionsColumn = (ask: Ask): Column<Member> => ({
+  key: "actions",
+  title: "Actions",
+  width: 2.5,
+  isNumber: true,
+  text: () => "",
+  cell: (member) => {
+    // Owners are changed by owners.
+    if (member.role === "owner" && organization.value?.role !== "owner") return "";
+    return member.state === "active" ? actionsOnMember(member, ask) : actionsOnInvited(member, ask);
+  },
+});
+
+const actionsOnMember = (member: Member, ask: Ask) => (
+  <Menu label={`Actions for ${member.email}`} isSmall={true}>
+    <button type="button" onClick={() => ask({ dialog: "change", member })}>
+      Role…
+    </button>
+    <button type="button" onClick={() => ask({ dialog: "sessions", member })}>
+      Sessions
+    </button>
+    <button type="button" class="danger" onClick={() => ask({ dialog: "remove", member })}>
+      Remove…
+    </button>
+  </Menu>
+);
+
+/** A menu on a phone; else two buttons. */
+function actionsOnInvited(member: Member, ask: Ask) {
+  const invite = () => ask({ dialog: "invite", member });
+  const withdraw = () => ask({ dialog: "remove", member });
+  return isNarrow.value ? (
+    <Menu label={`Actions for ${member.email}`} isSmall={true}>
+      <button type="button" onClick={invite}>
+        New link or role…
+      </button>
+      <button type="button" class="danger" onClick={withdraw}>
+        Withdraw…
+      </button>
+    </Menu>
+  ) : (
+    <span class="group tight">
+      <Button isSmall={true} label={`New link or role for ${member.email}`} onClick={invite}>
+        New link
+      </Button>
+      <Button isSmall={true} kind="ghost" label={`Withdraw ${member.email}`} onClick={withdraw}>
+        Withdraw
+      </Button>
+    </span>
+  );
 }
 
-const offered = () => roles.filter(([role]) => role !== "owner" || organization.value?.role === "owner");
-const changed = () => refresh(membersPath(currentSlug.value ?? ""));
+/** Owners are named by owners. */
+const offeredRoles = () => roles.filter(([role]) => role !== "owner" || organization.value?.role === "owner");
+const refreshMembers = () => refresh(membersPath(currentSlug.value ?? ""));
 
 /** `again`: the member whose link was lost, or did not arrive. */
-function Invite({ again, close }: { again?: Member; close(): void }) {
+function Invite({ again, close }: { again: Member | undefined; close(): void }) {
   const slug = currentSlug.value ?? "";
   const [email, setEmail] = useState(again?.email ?? "");
   const [role, setRole] = useState<Role>(again?.role ?? "member");
   const [made, setMade] = useState<NewMember | undefined>(undefined);
   const form = useAction(async () => {
     setMade(await call(membersApi.create, { slug }, { email, role }));
-    await changed();
+    await refreshMembers();
   });
-  if (made !== undefined)
-    return (
-      <Dialog
-        title={made.state === "active" ? "Added" : "Invited"}
-        close={made.link === undefined ? close : () => undefined}
-      >
-        {made.link === undefined ? (
-          <p>
-            <bdi>{made.email}</bdi>
-            {made.state === "active" ? "is a member now." : "gets the link by e-mail."}
-          </p>
-        ) : (
-          <>
-            <p>
-              No e-mail was sent. Hand this link to <bdi>{made.email}</bdi> over a channel that you trust. It
-              is shown only now, works once, replaces any link that you made for this address before, and ends{" "}
-              <When at={made.expires_at} />.
-            </p>
-            <Line text={made.link} isText />
-          </>
-        )}
-        <CloseEnd close={close} kind="primary">
-          Done
-        </CloseEnd>
-      </Dialog>
-    );
+  if (made !== undefined) return <Invited made={made} close={close} />;
   return (
     <FormDialog
       title={again === undefined ? "Invite a member" : `New link for ${again.email}`}
@@ -331,16 +302,42 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
         set={setEmail}
         control={{ type: "email", required: true, autocomplete: "off", readonly: again !== undefined }}
       />
-      <Choice
-        label="Role"
-        value={role}
-        set={setRole}
-        choices={offered()}
-        errors={form.error?.fields["role"]}
-      />
+      <RoleChoice error={form.error} value={role} set={setRole} />
     </FormDialog>
   );
 }
+
+/** The link is shown once: only the button closes the dialog then. */
+function Invited({ made, close }: { made: NewMember; close(): void }) {
+  const isActive = made.state === "active";
+  return (
+    <Dialog title={isActive ? "Added" : "Invited"} close={made.link === undefined ? close : () => undefined}>
+      {made.link === undefined ? (
+        <p>
+          <bdi>{made.email}</bdi> {isActive ? "is a member now." : "gets the link by e-mail."}
+        </p>
+      ) : (
+        <>
+          <p>
+            No e-mail was sent. Hand this link to <bdi>{made.email}</bdi> over a channel that you trust. It is
+            shown only now, works once, replaces any link that you made for this address before, and ends{" "}
+            <When at={made.expires_at} />.
+          </p>
+          <Line text={made.link} isText />
+        </>
+      )}
+      <CloseEnd close={close} kind="primary">
+        Done
+      </CloseEnd>
+    </Dialog>
+  );
+}
+
+type RoleChoiceProps = { error: ApiError | undefined; value: Role; set(role: Role): void };
+
+const RoleChoice = ({ error, ...role }: RoleChoiceProps) => (
+  <Choice {...role} label="Role" choices={offeredRoles()} errors={error?.fields["role"]} />
+);
 
 function Change({ member, close }: { member: Member; close(): void }) {
   const slug = currentSlug.value ?? "";
@@ -350,7 +347,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
   const body = { role, ...(userId === "" ? {} : { owner_id: Number(userId) }) };
   const form = useAction(async () => {
     await call(membersApi.update, params, body);
-    await changed();
+    await refreshMembers();
     close();
   });
   return (
@@ -366,13 +363,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
         call: ["PATCH", apiPath(membersApi.update, params), body],
       }}
     >
-      <Choice
-        label="Role"
-        value={role}
-        set={setRole}
-        choices={offered()}
-        errors={form.error?.fields["role"]}
-      />
+      <RoleChoice error={form.error} value={role} set={setRole} />
       <OwnerNumber error={form.error} value={userId} set={setUserId} />
       {member.role === "member" ? null : (
         <p class="quiet">
@@ -451,3 +442,5 @@ function Remove({ member, close }: { member: Member; close(): void }) {
     />
   );
 }
+
+const memberDialogs = { change: Change, sessions: Sessions, remove: Remove };

@@ -6,6 +6,7 @@ type Items = readonly { kind: string }[];
 /** What the user could use: nodes, tokens, webhooks. */
 type AccessReport = { access_left: Items; access_revoked: Items };
 
+/** "2 nodes, 1 token". */
 export function counted(items: Items): string {
   return [...Map.groupBy(items, ({ kind }) => kind.replaceAll("_", " "))]
     .map(([kind, { length }]) => countOf(length, kind))

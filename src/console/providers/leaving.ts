@@ -3,6 +3,7 @@ import type { Provider } from "../../api/providers.ts";
 
 type Leaving = Provider["leaving"];
 
+/** One or two sentences. null: not known before the first sign-in. */
 export function leavingText(leaving: Leaving): string {
   if (leaving === null)
     return "How soon users who leave there are signed out here is known after the first sign-in.";

@@ -47,6 +47,7 @@ const refusals: Readonly<Record<string, string>> = {
   untrusted_answer: "The provider's answer was not accepted. The control plane's log has the reason.",
 };
 
+/** Why a sign-in at a provider was refused, by the query that the control plane adds to the page's address. */
 export function refusalOf(query: URLSearchParams): string | undefined {
   const code = query.get("refused");
   if (code === null) return undefined;

@@ -68,6 +68,7 @@ type BulkProps<T extends Item> = {
   children: ComponentChildren;
 };
 
+/** Sends one request for each item, one after the other, and shows how far it is and what failed. */
 export function Bulk<T extends Item>(props: BulkProps<T>) {
   const { isDanger = false, hasNames = true, run, after, close, children } = props;
   // Keeps the items of the question, although the list changes meanwhile.

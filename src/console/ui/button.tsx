@@ -23,6 +23,7 @@ type ButtonProps = {
   children?: ComponentChildren;
 };
 
+/** A button; with `href`, a link that looks like one. */
 export function Button({
   kind,
   isSmall,

@@ -156,6 +156,7 @@ type ConfirmProps<T> = {
   close: () => void;
 };
 
+/** Asks before a change. The button sends it, and shows its error; `typeName` must be typed first. */
 export function Confirm<T>({ title, action, effect, isDanger = true, close, ...props }: ConfirmProps<T>) {
   const { typeName, command, sends, changes } = props;
   const [typed, setTyped] = useState("");

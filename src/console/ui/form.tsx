@@ -40,6 +40,7 @@ export function useAttempts(): Attempts {
   return { error, isRunning, attempt };
 }
 
+/** One piece of work, such as the sending of a form, with its state. `work` may throw an ApiError. */
 export function useAction(work: () => Promise<unknown>): Action {
   const { error, isRunning, attempt } = useAttempts();
   const run = () => attempt(work);
@@ -79,6 +80,7 @@ type TextProps = Omit<FieldProps, "children"> & {
   control?: Readonly<Record<string, unknown>>;
 };
 
+/** A field of one line. */
 export function Text({ frame: Around = Field, value, set, control = {}, ...field }: TextProps): VNode {
   return (
     <Around {...field}>
@@ -129,6 +131,7 @@ type ChoiceProps<W extends string> = Omit<TextProps, "control" | "value" | "set"
   disabled?: boolean;
 };
 
+/** A choice of one of a few. */
 export function Choice<W extends string>({
   frame: Around = Field,
   choices,
@@ -180,6 +183,7 @@ export function Switch({ frame: Around = Field, value, set, disabled, ...field }
   );
 }
 
+/** A check box before its label. */
 export function Check({ label, checked, disabled = false, set }: CheckProps): VNode {
   const change = (event: Event) => set(isChecked(event));
   return (

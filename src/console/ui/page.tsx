@@ -26,6 +26,7 @@ type PageProps = {
   children: ComponentChildren;
 };
 
+/** The frame of a page: title, actions, its command, and the content. */
 export function Page({ title, above, pill, fact, actions, terminal, isWhole, children }: PageProps): VNode {
   return (
     <>

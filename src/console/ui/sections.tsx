@@ -17,6 +17,7 @@ type SectionsProps = {
   children: ComponentChildren;
 };
 
+/** Links to the sections of a page; the one in sight is marked. */
 export function Sections({ all, changed, children }: SectionsProps) {
   const [current, setCurrent] = useState(all[0]);
   useEffect(() => {

@@ -172,6 +172,7 @@ export function useSettings<T extends object>(settings: Settings, of?: object, k
 
 type FieldsProps<T> = Pick<SettingProps, "error" | "offered"> & { settings: Settings; form: SettingsForm<T> };
 
+/** The fields of declared settings, in the order of their declaration. */
 export function SettingFields<T extends object>({ settings, form, ...given }: FieldsProps<T>): VNode {
   return (
     <>

@@ -7,6 +7,7 @@ const shownMs = 6000;
 const told = signal<{ sentence: string; isFailure: boolean } | undefined>(undefined);
 let timer: ReturnType<typeof setTimeout> | undefined;
 
+/** Shows a sentence in place of the last one. */
 export function tell(sentence: string, isFailure = false): void {
   told.value = { sentence: unturned(sentence), isFailure };
   clearTimeout(timer);

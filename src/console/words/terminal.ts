@@ -22,6 +22,7 @@ const quoted = (word: string | number): string => (word === item ? item : quoteW
 const lineOf = (words: Words): string => `agent admin ${words.map(quoted).join(" ")}`;
 const isOne = (command: Terminal["command"]): command is Words => !Array.isArray(command[0]);
 
+/** The lines of a command for a POSIX shell, every word quoted. */
 export function commandText({ command, each }: Terminal): string {
   const text = (isOne(command) ? [command] : command).map(lineOf).join(" && ");
   return each === undefined ? text : `for each in ${each.map(quoted).join(" ")}; do ${text}; done`;

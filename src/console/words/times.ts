@@ -31,6 +31,7 @@ function storedLanguage(): string {
   return dateLanguages.some(([tag]) => tag === stored) ? stored : "";
 }
 
+/** `tag`: a language (BCP 47), or "" for that of the browser. It is kept in this browser. */
 export function chooseDateLanguage(tag: string): void {
   localStorage.setItem(languageKey, tag);
   dateLanguage.value = tag;
@@ -45,6 +46,7 @@ const exactFormat = computed(() =>
   timeFormat({ dateStyle: language() === iso ? "short" : "medium", timeStyle: "long" }),
 );
 
+/** Date and time to the second, in the chosen language. `at`: ms since 1970. */
 export function exact(at: number): string {
   return exactFormat.value.format(at);
 }

@@ -36,6 +36,7 @@ type ListProps<T> = {
   children?: ComponentChildren;
 };
 
+/** A list with search, export and rows, of one resource. */
 export function List<T>(props: ListProps<T>) {
   const { label, title, path, columns, keyOf, linkOf, empty, command, read, part = "", children } = props;
   const { isShort = false } = props;

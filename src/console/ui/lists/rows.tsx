@@ -73,6 +73,7 @@ type RowsProps<T> = {
 /** A row that is in the page, so that scrolling makes only those that come into sight. `epoch`: what all rows depend on. */
 type Drawn<T> = { item: T; place: number; epoch: { columns: readonly Column<T>[] }; view: VNode };
 
+/** Items as rows, or as cards on a phone. `select` adds check boxes, `open` makes rows open beside the list. */
 export function Rows<T>(props: RowsProps<T>) {
   const { label, columns, order, setOrder, select, isTitled = false, height = lineHeight } = props;
   const { rows: items, moved, sort } = useHeld(props);
@@ -80,7 +81,8 @@ export function Rows<T>(props: RowsProps<T>) {
   const isCards = isNarrow.value;
   const [tallest, setTallest] = useState(cardHeight.titled);
   const brief = height === lineHeight ? cardHeight.tall : cardHeight.brief;
-  const rowHeight = isCards ? (isTitled ? tallest : brief) : height;
+  const cardRow = isTitled ? tallest : brief;
+  const rowHeight = isCards ? cardRow : height;
   const [from, to] = useVisible(body, items.length, rowHeight);
   const measure = () => {
     const cards = isCards && isTitled ? [...(body.current?.children ?? [])] : [];
@@ -101,31 +103,12 @@ export function Rows<T>(props: RowsProps<T>) {
     [columns, canSelect, rowHeight],
   );
   const inSight = useDrawn({ ...props, items }, { from, to, rowHeight });
-  const itemOf = (target: EventTarget | null) => {
-    const row = target instanceof Element ? target.closest("[aria-rowindex]") : null;
-    return items[Number(row?.getAttribute("aria-rowindex")) - 2];
-  };
-  const click = (event: MouseEvent) => {
-    const { target } = event;
-    // A key that presses the link opens its page, and so does a click for a new tab.
-    const isPlain = event.detail > 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
-    const isOther = !(target instanceof Element) || target.closest("button, input, label") !== null;
-    const item = itemOf(target);
-    if (!isPlain || isOther || item === undefined || getSelection()?.isCollapsed === false) return;
-    event.preventDefault();
-    target.closest("[role=row]")?.querySelector<HTMLElement>(".first a")?.focus({ preventScroll: true });
-    props.open?.(item);
-  };
-  const follow = ({ target }: FocusEvent) => {
-    const item = itemOf(target);
-    const isLink = target instanceof Element && target.matches(".first a");
-    if (item !== undefined && isLink && props.opened !== undefined) props.open?.(item);
-  };
+  const { click, follow } = openers(props, items);
   return (
     <>
       <div
         role="table"
-        class={`rows${isCards ? (isTitled ? " cards titled" : " cards brief") : ""}`}
+        class={isCards ? `rows cards ${isTitled ? "titled" : "brief"}` : "rows"}
         style={template}
         aria-label={label}
         aria-rowcount={items.length + 1}
@@ -156,6 +139,31 @@ export function Rows<T>(props: RowsProps<T>) {
       )}
     </>
   );
+}
+
+/** Opens rows beside the list: by a click, and by the focus while another one is open. `items`: in the order of the rows. */
+function openers<T>({ open, opened }: RowsProps<T>, items: readonly T[]) {
+  const itemOf = (target: EventTarget | null) => {
+    const row = target instanceof Element ? target.closest("[aria-rowindex]") : null;
+    return items[Number(row?.getAttribute("aria-rowindex")) - 2];
+  };
+  const click = (event: MouseEvent) => {
+    const { target } = event;
+    // A key that presses the link opens its page, and so does a click for a new tab.
+    const isPlain = event.detail > 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+    const isOther = !(target instanceof Element) || target.closest("button, input, label") !== null;
+    const item = itemOf(target);
+    if (!isPlain || isOther || item === undefined || getSelection()?.isCollapsed === false) return;
+    event.preventDefault();
+    target.closest("[role=row]")?.querySelector<HTMLElement>(".first a")?.focus({ preventScroll: true });
+    open?.(item);
+  };
+  const follow = ({ target }: FocusEvent) => {
+    const item = itemOf(target);
+    const isLink = target instanceof Element && target.matches(".first a");
+    if (item !== undefined && isLink && opened !== undefined) open?.(item);
+  };
+  return { click, follow };
 }
 
 function SelectAll<T>({ items, keyOf, isPart, selected, select }: RowsProps<T>) {
@@ -319,7 +327,9 @@ type HeadProps = { column: Column<never>; order: string; setOrder(order: string)
 function Head({ column: { key, title, compare, isNatural, isNumber }, order, setOrder }: HeadProps) {
   const isUp = order === key;
   const isDown = order === `-${key}`;
-  const direction = isUp ? "ascending" : isDown ? "descending" : "none";
+  let [direction, arrow]: ["ascending" | "descending" | "none", string] = ["none", ""];
+  if (isUp) [direction, arrow] = ["ascending", " ↑"];
+  if (isDown) [direction, arrow] = ["descending", " ↓"];
   const place = isNumber === true ? "num" : undefined;
   if (compare === undefined && isNatural !== true)
     return (
@@ -331,7 +341,7 @@ function Head({ column: { key, title, compare, isNatural, isNumber }, order, set
     <div role="columnheader" aria-sort={direction} class={place}>
       <button type="button" class="plain" onClick={() => setOrder(isUp ? `-${key}` : key)}>
         {title}
-        <span aria-hidden="true">{isUp ? " ↑" : isDown ? " ↓" : ""}</span>
+        <span aria-hidden="true">{arrow}</span>
       </button>
     </div>
   );

@@ -18,6 +18,7 @@ type SearchProps = {
   isFolded?: boolean;
 };
 
+/** The search of a list, kept in the address as `?search=`. */
 export function Search({ label, name = "search", placeholder = "Search", isFolded = false }: SearchProps) {
   return (
     <label class={isFolded ? "search folded" : "search w240"}>
@@ -67,6 +68,7 @@ export function Export<T>({
 /** For a page that has only a part of the export: `read` reads all of it. `tell`: reports how many were read. */
 type ReadingProps<T> = { read(tell: (count: number) => void): Promise<ExportProps<T>> };
 
+/** A CSV file of items that are read when it is asked for. */
 export function ReadingExport<T>({ read }: ReadingProps<T>) {
   const [count, setCount] = useState(0);
   const { error, isRunning, run } = useAction(async () => {
