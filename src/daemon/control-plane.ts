@@ -20,8 +20,7 @@ import {
   makeStartUpdate,
   type UpdateSettings,
 } from "../node/contact/requests/update-orders.ts";
-import type { Confirmation } from "../protocol/confirmation.ts";
-import { confirmationIn } from "../protocol/confirmation.ts";
+import { type Confirmation, confirmationIn } from "../protocol/confirmation.ts";
 import type { Healing } from "../protocol/path-report.ts";
 import type { System } from "../base/system.ts";
 import { within } from "../base/within.ts";

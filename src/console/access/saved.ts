@@ -1,9 +1,8 @@
 // The rules and tests as they are saved: what the page reads, with words in place of numbers.
 
-import type { Rule as StoredRule } from "../../api/rules.ts";
+import { type Rule as StoredRule, rulesApi } from "../../api/rules.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { policyApi, type Policy } from "../../api/policy.ts";
-import { rulesApi } from "../../api/rules.ts";
 import { call, getAll } from "../contact/api.ts";
 import { emailsOf, membersPath } from "../activity/member-names.ts";
 import { readNamed } from "../activity/named-nodes.ts";

@@ -1,12 +1,11 @@
 // The events of an organization, from the newest back, current as they happen.
 
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
-import { eventsApi } from "../../api/events.ts";
+import { eventsApi, type Event as AuditEvent } from "../../api/events.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { behindAll } from "../../api/values.ts";
 import { readBack, type Span } from "./read-back.ts";
 import { ApiError, get } from "../contact/api.ts";
-import type { Event as AuditEvent } from "../../api/events.ts";
 import { isLive, onEvent } from "../contact/live.ts";
 import { utc } from "../words/times.ts";
 

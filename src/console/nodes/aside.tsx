@@ -1,8 +1,7 @@
 // A node beside the list: what is wrong, its paths, its facts and its last changes.
 
-import { currentSlug } from "../contact/me.ts";
+import { currentSlug, mayAdminister } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
-import { mayAdminister } from "../contact/me.ts";
 import { Button } from "../ui/button.tsx";
 import { Empty, Failure, Loading } from "../ui/parts.tsx";
 import { Changed, NodeFacts } from "../node/facts.tsx";

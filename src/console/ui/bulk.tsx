@@ -68,7 +68,7 @@ type BulkProps<T extends Item> = {
   children: ComponentChildren;
 };
 
-/** Sends one request for each item, one after the other, and shows how far it is and what failed. */
+/** Sends a request for each item, the first one alone, and shows how many are done and which failed. */
 export function Bulk<T extends Item>(props: BulkProps<T>) {
   const { isDanger = false, hasNames = true, run, after, close, children } = props;
   // Keeps the items of the question, although the list changes meanwhile.

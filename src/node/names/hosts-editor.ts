@@ -1,8 +1,7 @@
 // Puts the block of names into a hosts file, which belongs to the administrator and to other programs too. The file is
 // replaced by one rename, so a kill or a full disk leaves the old or the new file, never a part.
 
-import { closeSync, fstatSync, lstatSync, readdirSync, readSync, rmSync } from "node:fs";
-import type { BigIntStats } from "node:fs";
+import { closeSync, fstatSync, lstatSync, readdirSync, readSync, rmSync, type BigIntStats } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";

@@ -1,13 +1,12 @@
 // Puts a newly installed engine into use: restarts the engines that run another one, and finds those that still do not
 // run it. If one does not start, the former engine is restored and all are restarted.
 
-import type { Step } from "../../base/plan.ts";
+import { type Step, quoteWord } from "../../base/plan.ts";
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import { quoteWord } from "../../base/plan.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
 import { engineUnit } from "../../platform/systemd/systemd.ts";
 import { testConfig, type EngineRunner } from "../engine/engine.ts";
