@@ -183,12 +183,11 @@ const drawRow = (
 
 /** Letters that all titles of columns may have on a phone. */
 const maxLetters = 27;
-const shapeOf = (lines: readonly Line[]): string =>
-  lines.length > maxBeside
-    ? "mx long"
-    : isNarrow.value && lines.some(({ title }) => title.length * lines.length > maxLetters)
-      ? "mx upright"
-      : "mx";
+function shapeOf(lines: readonly Line[]): string {
+  if (lines.length > maxBeside) return "mx long";
+  const isTight = lines.some(({ title }) => title.length * lines.length > maxLetters);
+  return isNarrow.value && isTight ? "mx upright" : "mx";
+}
 
 const Table = ({ lines, rows }: { lines: readonly Line[]; rows: readonly VNode[] }) => (
   <table class={shapeOf(lines)}>
@@ -233,18 +232,20 @@ function drawCell({ cell, from, to, isChosen, isMany, open }: CellProps): VNode 
       </td>
     );
   const kept = traffic.filter((each) => !added.includes(each));
-  const isPing = kept.length + added.length + removed.length === 1 && kept[0] === "icmp";
-  const kind = added.length > 0 ? "add" : removed.length > 0 ? "del" : isPing ? "" : "yes";
+  const isSame = added.length + removed.length === 0;
+  const isOnlyPing = kept.length === 1 && kept[0] === "icmp";
+  const isPing = isOnlyPing && isSame;
+  let kind = isPing ? "" : "yes";
+  if (removed.length > 0) kind = "del";
+  if (added.length > 0) kind = "add";
   const shown = [
-    ...(kept.length > 1 || kept[0] !== "icmp" || added.length + removed.length === 0
-      ? shortTraffic(kept)
-      : []),
+    // Beside a change, ping says nothing.
+    ...(isOnlyPing && !isSame ? [] : shortTraffic(kept)),
     ...shortTraffic(added).map((each) => `+${each}`),
     ...shortTraffic(removed).map((each) => `−${each}`),
   ];
-  const words = [...kept, ...added.map((each) => `+ ${each}`), ...removed.map((each) => `− ${each}`)].join(
-    ", ",
-  );
+  const marked = [...kept, ...added.map((each) => `+ ${each}`), ...removed.map((each) => `− ${each}`)];
+  const words = marked.join(", ");
   const about = `${from.title} to ${to.title}: ${isPing ? "ping only" : words}`;
   // Of very many cells, most are of this kind, and each button costs.
   if (isPing && isMany)

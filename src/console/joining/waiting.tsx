@@ -38,14 +38,14 @@ import {
   type Answer,
 } from "./waiting-columns.tsx";
 
-/** Keep the request on the page if another answer may still work. */
-type Said = { say(isRefused: boolean): void };
+/** Makes the page say that the join keys of refused machines may still work. */
+type Warns = { warnOfKeys(isRefused: boolean): void };
 
 /** Those that wait, below the search that all lists of nodes have. */
 export function Waiting() {
   const slug = currentSlug.value ?? "";
   const { data, error, readAt = 0 } = useList(mayAdminister.value ? registrationsPath(slug) : "");
-  const { twins, tokens } = useBeside();
+  const { twins, tokens } = useTwinsAndTokens();
   const owners = useMemberNames(slug);
   const order = query.value.get("order") ?? "name";
   const isFound = searched();
@@ -129,10 +129,10 @@ export function Waiting() {
       )}
       <Approved give={setAnswer} />
       {answer === undefined ? null : (
-        <AnswerDialog {...answer} say={setRefused} close={() => setAnswer(undefined)} />
+        <AnswerDialog {...answer} warnOfKeys={setRefused} close={() => setAnswer(undefined)} />
       )}
       {together === undefined ? null : (
-        <Together {...together} say={setRefused} close={() => setTogether(undefined)} />
+        <AnswerTogether {...together} warnOfKeys={setRefused} close={() => setTogether(undefined)} />
       )}
     </>
   );
@@ -156,7 +156,7 @@ function WhichWait({ slug }: { slug: string }) {
 }
 
 /** The names that are there twice, also among nodes; and the names of join keys. */
-function useBeside() {
+function useTwinsAndTokens() {
   const slug = currentSlug.value ?? "";
   const isAsked = mayAdminister.value;
   const open = useOpen(slug);
@@ -182,12 +182,12 @@ const exported = [
 ];
 
 /** The same answer to several. */
-function Together({
+function AnswerTogether({
   verb,
   machines,
-  say,
+  warnOfKeys,
   close,
-}: { verb: Verb; machines: readonly Registration[]; close(): void } & Said) {
+}: { verb: Verb; machines: readonly Registration[]; close(): void } & Warns) {
   const slug = currentSlug.value ?? "";
   const isApproval = verb === "approve";
   return (
@@ -199,7 +199,7 @@ function Together({
       hasNames={!isApproval}
       run={({ id }: Registration) => call(registrationsApi[verb], { slug, id })}
       after={() => {
-        if (!isApproval) say(true);
+        if (!isApproval) warnOfKeys(true);
         return refresh(apiPath(organizationsApi.retrieve, { slug }));
       }}
       close={close}
@@ -231,15 +231,15 @@ function Together({
 const tokenPathOf = (slug: string, id: number) =>
   id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug, id });
 
-/** The question before an answer. */
 type AnswerProps = Answer &
-  Partial<Said> & {
+  Partial<Warns> & {
     /** The page shows the key, so it is not revoked unless the user wants that. */
     keepsKey?: boolean;
     close(): void;
   };
 
-export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: AnswerProps) {
+/** Asks before a machine is approved or refused. */
+export function AnswerDialog({ verb, machine, warnOfKeys, keepsKey = false, close }: AnswerProps) {
   const slug = currentSlug.value ?? "";
   const endpoint = verb === "approve" ? registrationsApi.approve : registrationsApi.refuse;
   const params = { slug, id: machine.id };
@@ -249,11 +249,11 @@ export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: An
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const id = isApproval ? null : machine.registration_token_id;
   const { data: token, error } = useResource(tokenPathOf(slug, id ?? 0));
-  const { twins, open = [] } = useBeside();
-  const [chosen, setChosen] = useState<boolean | undefined>(undefined);
+  const { twins, open = [] } = useTwinsAndTokens();
+  const [endsToken, setEndsToken] = useState<boolean | undefined>(undefined);
   // Its default depends on the token.
   if (id !== null && token === undefined && error === undefined) return null;
-  const isTokenOver = token !== undefined && (chosen ?? (!keepsKey && isOnlyFor(machine, token, open)));
+  const isTokenOver = token !== undefined && (endsToken ?? (!keepsKey && isOnlyFor(machine, token, open)));
   const command = ["registration", verb, slug, machine.id, ...(body === undefined ? [] : ["--approved"])];
   return (
     <Confirm
@@ -291,14 +291,14 @@ export function AnswerDialog({ verb, machine, say, keepsKey = false, close }: An
             <Check
               label={`Also revoke ${nameOfKey(token)}: no machine registers with it any more, not even one that waits`}
               checked={isTokenOver}
-              set={setChosen}
+              set={setEndsToken}
             />
           )}
         </>
       }
       run={async () => {
         if (isTokenOver) await call(registrationTokensApi.revoke, { slug, id: id ?? 0 });
-        else if (id !== null) say?.(true);
+        else if (id !== null) warnOfKeys?.(true);
         await refresh(apiPath(organizationsApi.retrieve, { slug }));
         tell(
           `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? " Its join key is revoked." : ""}`,

@@ -38,8 +38,11 @@ export function hubOf(groups: readonly Group[]): Group | undefined {
   return all.toSorted((a, b) => b.hubs - a.hubs || byName(a, b))[0];
 }
 
-const byName = (a: Group, b: Group) =>
-  a.name === null ? 1 : b.name === null ? -1 : a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
+/** Nodes without a group come last. */
+function byName(a: Group, b: Group): number {
+  if (a.name === null || b.name === null) return a.name === null ? 1 : -1;
+  return Number(a.name > b.name) - Number(a.name < b.name);
+}
 
 /** The groups that a picture has, by name: the hub, and of the others the worst, as the control plane sorts them. */
 export function drawnOf(

@@ -5,6 +5,7 @@ import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { pathOf } from "../frame/router.ts";
 import { now } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
+import type { SignName } from "../ui/drawings.ts";
 import { Sign } from "../ui/icon.tsx";
 import { Panel } from "../ui/page.tsx";
 import { Count } from "../ui/tag.tsx";
@@ -33,18 +34,10 @@ type Ends = { from: { id: number; name: string }; to: { id: number; name: string
 const whyLink = (slug: string, { from, to }: Ends) =>
   `${pathOf(slug, "access")}?${new URLSearchParams({ from: from.name, to: to.name })}`;
 
-/** `count`: of all; `all`: where the others are. */
-export function BrokenPaths({
-  slug,
-  broken,
-  count,
-  all,
-}: {
-  slug: string;
-  broken: readonly Ends[];
-  count: number;
-  all: string;
-}) {
+/** `broken`: the first of `count` paths. `all`: the address of the page that has all. */
+type BrokenProps = { slug: string; broken: readonly Ends[]; count: number; all: string };
+
+export function BrokenPaths({ slug, broken, count, all }: BrokenProps) {
   if (count === 0) return null;
   const shown = broken.slice(0, maxRows);
   return (
@@ -73,14 +66,20 @@ export const endsOf = ({ node, node_name, peer, peer_name }: NamedPath): Ends =>
   to: { id: peer, name: peer_name },
 });
 
+function pairSign({ broken, relayed }: Pair): SignName {
+  if (broken > 0) return "need";
+  return relayed > 0 ? "part" : "on";
+}
+
 type PairsProps = { pairs: readonly Pair[]; linkTo(pair: Pair): string };
 
 type PairRowsProps = { pairs: readonly Pair[]; linkTo(pair: Pair): string; at(pair: Pair): string };
 
+/** `at`: what stands at the end of a row. */
 const PairRows = ({ pairs, linkTo, at }: PairRowsProps) =>
   pairs.map((pair) => (
     <li key={pairName(pair)}>
-      <Sign name={pair.broken > 0 ? "need" : pair.relayed > 0 ? "part" : "on"} />
+      <Sign name={pairSign(pair)} />
       <span class="name cut">
         <a href={linkTo(pair)}>
           <bdi>{pairName(pair)}</bdi>
@@ -110,7 +109,7 @@ export function SlowestPairs({ pairs, linkTo }: PairsProps) {
   );
 }
 
-/** Of many groups, pairs have broken paths. */
+/** Pairs of groups with broken paths: of many nodes, single paths would be too many. */
 export function BrokenPairs({ pairs, linkTo, all }: PairsProps & { all: string }) {
   const broken = pairs.filter((pair) => pair.broken > 0).toSorted((a, b) => b.broken - a.broken);
   if (broken.length === 0) return null;
@@ -145,68 +144,51 @@ const More = ({ count, href }: { count: number; href: string }) =>
     </li>
   ) : null;
 
-export function WorstGroups({
-  slug,
-  groups,
-  leftOut,
-}: {
-  slug: string;
-  groups: readonly Group[];
-  leftOut: number;
-}) {
-  return (
-    <Panel title="Groups, worst first">
-      <ul class="lines recent">
-        {peopled(groups)
-          .slice(0, maxRows)
-          .map((group) => (
-            <li key={groupWord(group.name)}>
-              <Sign
-                name={
-                  group.broken + group.hubs_away > 0
-                    ? "need"
-                    : 4 * group.away > group.nodes
-                      ? "off"
-                      : group.relayed > 0
-                        ? "part"
-                        : "on"
-                }
-              />
-              <span class="name cut">
-                <a href={groupLink(slug, group.name)}>
-                  <bdi>{groupWord(group.name)}</bdi>
-                </a>
-              </span>
-              <time>
-                {group.paths.broken > 0
-                  ? `${group.paths.broken} broken`
-                  : group.away > 0 || group.relayed === 0
-                    ? `${onlineIn(group)} of ${group.nodes}`
-                    : `${group.relayed} relayed`}
-              </time>
-            </li>
-          ))}
-        {leftOut === 0 ? null : (
-          <li>
-            <span />
-            <span class="quiet">{countWords(leftOut, "group")} with less to say are not shown</span>
-          </li>
-        )}
-      </ul>
-    </Panel>
-  );
+function groupSign(group: Group): SignName {
+  if (group.broken + group.hubs_away > 0) return "need";
+  if (4 * group.away > group.nodes) return "off";
+  return group.relayed > 0 ? "part" : "on";
 }
 
-/** The paths of a few nodes, the worst first. */
-export function FewPaths({
-  nodes,
-  edges,
-  all,
-}: {
-  nodes: readonly ListedNode[];
-  edges: readonly Edge[];
-  all: string;
-}) {
+function groupFact(group: Group): string {
+  if (group.paths.broken > 0) return `${group.paths.broken} broken`;
+  if (group.away === 0 && group.relayed > 0) return `${group.relayed} relayed`;
+  return `${onlineIn(group)} of ${group.nodes}`;
+}
+
+type WorstProps = { slug: string; groups: readonly Group[]; leftOut: number };
+
+/** `groups`: the worst first, as the control plane sorts them. `leftOut`: how many it did not send. */
+export const WorstGroups = ({ slug, groups, leftOut }: WorstProps) => (
+  <Panel title="Groups, worst first">
+    <ul class="lines recent">
+      {peopled(groups)
+        .slice(0, maxRows)
+        .map((group) => (
+          <li key={groupWord(group.name)}>
+            <Sign name={groupSign(group)} />
+            <span class="name cut">
+              <a href={groupLink(slug, group.name)}>
+                <bdi>{groupWord(group.name)}</bdi>
+              </a>
+            </span>
+            <time>{groupFact(group)}</time>
+          </li>
+        ))}
+      {leftOut === 0 ? null : (
+        <li>
+          <span />
+          <span class="quiet">{countWords(leftOut, "group")} with less to say are not shown</span>
+        </li>
+      )}
+    </ul>
+  </Panel>
+);
+
+type FewProps = { nodes: readonly ListedNode[]; edges: readonly Edge[]; all: string };
+
+/** The paths of a few nodes, the worst first. `all`: the address of the page that has all. */
+export function FewPaths({ nodes, edges, all }: FewProps) {
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const current = edges.filter(isCurrent).toSorted(worstFirst);
   const shown = current.slice(0, 2 * maxRows);

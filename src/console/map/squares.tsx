@@ -59,16 +59,20 @@ export const kindOfAway = (node: Pick<ListedNode, "is_lighthouse" | "is_relay">)
 
 function kindOf(node: ListedNode, counts: CountsByNode): SquareKind {
   if (!node.online) return kindOfAway(node);
-  const counted = counts.get(node.id);
-  return (counted?.broken ?? 0) > 0 ? "need" : (counted?.relayed ?? 0) > 0 ? "part" : "on";
+  const { broken, relayed } = counts.get(node.id) ?? { broken: 0, relayed: 0 };
+  if (broken > 0) return "need";
+  return relayed > 0 ? "part" : "on";
 }
 
-export const roleOf = (node: Pick<ListedNode, "is_lighthouse" | "is_relay" | "subnets">): string =>
-  node.is_lighthouse ? "lighthouse" : node.is_relay ? "relay" : node.subnets.length > 0 ? "router" : "";
+/** The role that others need most; "" for a node without one. */
+export function roleOf(node: Pick<ListedNode, "is_lighthouse" | "is_relay" | "subnets">): string {
+  if (node.is_lighthouse) return "lighthouse";
+  if (node.is_relay) return "relay";
+  return node.subnets.length > 0 ? "router" : "";
+}
 
 /** Those that the others need stand first. */
-const rankOf = (node: ListedNode) =>
-  node.is_lighthouse ? 0 : node.is_relay ? 1 : node.subnets.length > 0 ? 2 : 3;
+const rankOf = (node: ListedNode) => ["lighthouse", "relay", "router", ""].indexOf(roleOf(node));
 
 /** A square for each node, by kind: one path a kind, so that a large group costs few elements. */
 export function Squares({ x, y, squares, pitch }: Point & { squares: readonly Square[]; pitch: number }) {

@@ -96,12 +96,12 @@ function leftWords(attention: Attention): string {
   return left <= 0 ? ": no new tunnel is found" : `: new tunnels need the other ${left === 1 ? "one" : left}`;
 }
 
-const cutWords = (totals: Totals | undefined) =>
-  totals === undefined
-    ? ""
-    : totals.cut === 0
-      ? ", no path is cut"
-      : `: ${totals.cut === 1 ? "1 path has" : `${totals.cut} paths have`} no other way`;
+/** What a relay that is away means for paths, as the end of a sentence. */
+function cutWords(totals: Totals | undefined): string {
+  if (totals === undefined) return "";
+  if (totals.cut === 0) return ", no path is cut";
+  return `: ${totals.cut === 1 ? "1 path has" : `${totals.cut} paths have`} no other way`;
+}
 
 /** In the order of the page. */
 const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?: Totals) => Need[]>> = {
@@ -223,21 +223,20 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
         act: { words: "Deliveries", to: ["webhooks", id] },
       }),
     ),
-  rotation: ({ rotation }) =>
-    rotation === undefined
-      ? []
-      : [
-          later({
-            key: "rotation",
-            name: "CAs",
-            to: ["certificates"],
-            what: `${stepOf(rotation)}${rotation.paused ? " It is paused." : ""}`,
-            act: {
-              words: rotation.paused ? (rotation.rolling_back ? "Resume" : "Resume or roll back") : "Show",
-              to: ["certificates"],
-            },
-          }),
-        ],
+  rotation: ({ rotation }) => {
+    if (rotation === undefined) return [];
+    const { paused, rolling_back } = rotation;
+    const resume = rolling_back ? "Resume" : "Resume or roll back";
+    return [
+      later({
+        key: "rotation",
+        name: "CAs",
+        to: ["certificates"],
+        what: `${stepOf(rotation)}${paused ? " It is paused." : ""}`,
+        act: { words: paused ? resume : "Show", to: ["certificates"] },
+      }),
+    ];
+  },
   backup: ({ lastBackupAt = null }) => [
     later({
       key: "backup",
@@ -324,77 +323,77 @@ export type TileText = { value: string; of?: string; facts: string; bad: string;
 /** For so long a value is compared with what it was. */
 const hourMs = 3_600_000;
 
+type Counted = Pick<Attention, "active" | "online">;
+type Network = Pick<GroupPaths, "totals" | "relayed">;
+
 /** The tiles of Overview from what was counted: numbers without lines where history is missing. */
-export function tilesOf(
-  { active, online }: Pick<Attention, "active" | "online">,
+export const tilesOf = (
+  counted: Counted,
   history: History | undefined,
-  network: Pick<GroupPaths, "totals" | "relayed"> | undefined,
+  network: Network | undefined,
   span: string,
-): {
-  online: TileText;
-  paths: TileText | undefined;
-  trips: TileText | undefined;
-  current: { value: string; of: string; facts: string; share: number } | undefined;
-} {
-  const { totals, relayed = [] } = network ?? {};
-  const points = history?.points ?? [];
-  const lineOf = (value: (point: Point) => number | null | undefined) =>
-    points.map((each) => value(each) ?? null);
-  const last = history?.last ?? undefined;
-  const before = points.findLast(
-    ({ at }) => last !== undefined && Date.parse(at) <= Date.parse(last.at) - hourMs,
-  );
+) => ({
+  online: onlineTile(counted, history, span),
+  paths: network && pathsTile(network, history),
+  trips: network && tripsTile(network, history),
+  current: network && currentTile(network, counted),
+});
+
+const lineOf = (history: History | undefined, value: (point: Point) => number | null | undefined) =>
+  (history?.points ?? []).map((each) => value(each) ?? null);
+
+function onlineTile({ active, online }: Counted, history: History | undefined, span: string): TileText {
+  const { points = [], last, least, most } = history ?? {};
+  const before = points.findLast(({ at }) => last != null && Date.parse(at) <= Date.parse(last.at) - hourMs);
   const fewer = before === undefined ? 0 : Math.round(before.online) - online;
   const isFewer = fewer > Math.max(3, active / 50);
-  const { least, most } = history ?? {};
   // What is counted now belongs to the range, too.
   const [low, high] = [Math.min(least?.online ?? online, online), Math.max(most?.online ?? online, online)];
-  const range = !least || !most ? "" : low === high ? `${high} all the time` : `${low} to ${high} in ${span}`;
-  const direct = totals === undefined ? 0 : totals.direct + totals.relayed + totals.broken;
+  const range = low === high ? `${high} all the time` : `${low} to ${high} in ${span}`;
   return {
-    online: {
-      value: `${online}`,
-      of: `of ${active}`,
-      facts: isFewer ? "" : range,
-      bad: isFewer ? `${fewer} fewer than an hour ago` : "",
-      line: lineOf((each) => each.online),
-    },
-    paths:
-      totals === undefined || direct === 0
-        ? undefined
-        : {
-            value: shareWords(totals.direct, direct),
-            of: `% of ${direct}`,
-            facts: `${relayedWords(totals.relayed, relayed)}${totals.broken === 0 ? ", none broken" : ""}`,
-            bad: totals.broken === 0 ? "" : `${totals.broken} broken`,
-            line: lineOf(({ direct: ok, relayed, broken }) =>
-              ok == null || ok + (relayed ?? 0) + (broken ?? 0) === 0
-                ? null
-                : (100 * ok) / (ok + (relayed ?? 0) + (broken ?? 0)),
-            ),
-          },
-    trips:
-      totals?.rtt_ms_median == null
-        ? undefined
-        : {
-            value: msWords(totals.rtt_ms_median),
-            of: "ms",
-            facts: totals.rtt_ms_95 === null ? "" : `95 of 100 within ${msWords(totals.rtt_ms_95)} ms`,
-            bad: "",
-            line: lineOf((each) => each.rtt_ms_median),
-          },
-    current:
-      totals === undefined
-        ? undefined
-        : {
-            value: `${totals.current}`,
-            of: `of ${active}`,
-            facts:
-              totals.current === active
-                ? "all have the newest"
-                : `${active - totals.current} behind${totals.online === active ? "" : ", or away"}`,
-            share: active === 0 ? 0 : totals.current / active,
-          },
+    value: `${online}`,
+    of: `of ${active}`,
+    facts: isFewer || !least || !most ? "" : range,
+    bad: isFewer ? `${fewer} fewer than an hour ago` : "",
+    line: lineOf(history, (each) => each.online),
+  };
+}
+
+function pathsTile({ totals, relayed }: Network, history: History | undefined): TileText | undefined {
+  const all = totals.direct + totals.relayed + totals.broken;
+  if (all === 0) return undefined;
+  const isNoneBroken = totals.broken === 0;
+  return {
+    value: shareWords(totals.direct, all),
+    of: `% of ${all}`,
+    facts: `${relayedWords(totals.relayed, relayed)}${isNoneBroken ? ", none broken" : ""}`,
+    bad: isNoneBroken ? "" : `${totals.broken} broken`,
+    line: lineOf(history, (point) => {
+      const known = (point.direct ?? 0) + (point.relayed ?? 0) + (point.broken ?? 0);
+      return point.direct == null || known === 0 ? null : (100 * point.direct) / known;
+    }),
+  };
+}
+
+function tripsTile({ totals }: Network, history: History | undefined): TileText | undefined {
+  if (totals.rtt_ms_median === null) return undefined;
+  return {
+    value: msWords(totals.rtt_ms_median),
+    of: "ms",
+    facts: totals.rtt_ms_95 === null ? "" : `95 of 100 within ${msWords(totals.rtt_ms_95)} ms`,
+    bad: "",
+    line: lineOf(history, (each) => each.rtt_ms_median),
+  };
+}
+
+/** How many have the newest configuration. `share`: from 0 to 1. */
+function currentTile({ totals: { current, online } }: Network, { active }: Counted) {
+  const behind = `${active - current} behind${online === active ? "" : ", or away"}`;
+  return {
+    value: `${current}`,
+    of: `of ${active}`,
+    facts: current === active ? "all have the newest" : behind,
+    share: active === 0 ? 0 : current / active,
   };
 }
 
