@@ -1,6 +1,7 @@
 // The bar of the draft: the nodes that gain and lose access, and the tests, before it is saved. Then what was saved.
 
 import type { Plan } from "../../api/policy.ts";
+import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { ApiError } from "../contact/api.ts";
 import { useNodes } from "../nodes/node-list.ts";
@@ -46,18 +47,17 @@ import {
 
 type Props = { draft: Draft; saved: Saved };
 
+/** The bar under the rules: the edits and their effect; after saving, what the save did. */
 export function DraftPanel({ draft, saved }: Props) {
   const done = draft.done.value;
+  let bar = done && <JustSaved draft={draft} done={done} />;
+  if (draft.rules.value !== undefined) bar = <Unsaved draft={draft} saved={saved} />;
   return (
     <>
       <p class="unseen" role="status">
         {done === undefined ? "" : "Saved."}
       </p>
-      {draft.rules.value !== undefined ? (
-        <Unsaved draft={draft} saved={saved} />
-      ) : done === undefined ? null : (
-        <JustSaved draft={draft} done={done} />
-      )}
+      {bar}
     </>
   );
 }
@@ -112,8 +112,9 @@ function Unsaved({ draft, saved }: Props) {
   const { theirs, error, isSaving, tests } = draft;
   const rules = shownRules(draft, saved);
   const change = changeOf(draft, saved, rules);
-  // Of edits on rules that are not the saved ones any more, nobody knows the effect.
+  // The plan of edits on rules that were replaced meanwhile says nothing about what saving would do.
   const plan = theirs.value === undefined ? draft.plan.value : undefined;
+  const isPlanning = plan === undefined && error.value === undefined && theirs.value === undefined;
   const close = () => setOpen(undefined);
   return (
     <>
@@ -142,11 +143,8 @@ function Unsaved({ draft, saved }: Props) {
           error.value === undefined ? undefined : <Refusal draft={draft} rules={rules} error={error.value} />
         }
       >
-        {plan !== undefined ? (
-          <Columns plan={plan} added={change.added} />
-        ) : (error.value ?? theirs.value) === undefined ? (
-          <p class="quiet">Working out what changes.</p>
-        ) : undefined}
+        {plan === undefined ? null : <Columns plan={plan} added={change.added} />}
+        {isPlanning ? <p class="quiet">Working out what changes.</p> : null}
       </DraftBar>
       {open === "discard" ? (
         <Confirm
@@ -171,11 +169,8 @@ function refusalOf(draft: Draft): string | undefined {
   if (theirs.value !== undefined) return "Save is off: rules were saved since these edits began";
   if (isRefused(draft)) return "Save is off: there is a fault";
   const { failing = [], after = 0 } = plan.value?.tests ?? {};
-  return failing.length === 0
-    ? undefined
-    : after === 1
-      ? "Save is off while the test fails"
-      : "Save is off while a test fails";
+  if (failing.length === 0) return undefined;
+  return `Save is off while ${after === 1 ? "the" : "a"} test fails`;
 }
 
 /** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */
@@ -210,60 +205,74 @@ function Columns({ plan: { access, tests }, added }: { plan: Plan; added: readon
     added.map((rule) => endsOf(rule).to),
     data,
   );
-  const half = (kind: "gain" | "lose") => {
-    const head = shortPairs(access, kind);
-    const rows = access.classes.filter((each) => each[`${kind}s`].length > 0);
-    const more = rows.length - maxRows + access.classes_left_out;
+  if (access.pairs_changed === 0 && behind.length === 0)
     return (
-      <div>
-        <h3 title={head && pairsWords(access)}>
-          {head === undefined ? null : <Sign name={kind === "gain" ? "on" : "need"} />}
-          {head ?? (kind === "gain" ? "No node gains access" : "No node loses access")}
-        </h3>
-        <ul>
-          {rows.slice(0, maxRows).map((row, at) => (
-            <EffectRow key={at} row={row} kind={kind} nodes={nodes} />
-          ))}
-          {more > 0 ? <li class="quiet">and {numberText(more)} more kinds of nodes</li> : null}
-          {kind === "lose" || behind.length === 0 ? null : (
-            <li class="wraps">
-              <span>
-                The new rules also open the networks behind <bdi>{behind.join("; ")}</bdi>.
-              </span>
-            </li>
-          )}
-        </ul>
-      </div>
-    );
-  };
-  return (
-    <>
-      {access.pairs_changed === 0 && behind.length === 0 ? (
+      <>
         <div>
           <h3>{nothingWords}</h3>
         </div>
-      ) : (
-        <>
-          {half("gain")}
-          {half("lose")}
-        </>
-      )}
+        <TestColumn tests={tests} />
+      </>
+    );
+  return (
+    <>
+      <EffectColumn access={access} kind="gain" nodes={nodes}>
+        {behind.length === 0 ? null : (
+          <li class="wraps">
+            <span>
+              The new rules also open the networks behind <bdi>{behind.join("; ")}</bdi>.
+            </span>
+          </li>
+        )}
+      </EffectColumn>
+      <EffectColumn access={access} kind="lose" nodes={nodes} />
       <TestColumn tests={tests} />
     </>
   );
 }
 
+type EffectColumnProps = {
+  access: Plan["access"];
+  kind: "gain" | "lose";
+  nodes: readonly Named[];
+  children?: VNode | null;
+};
+
+/** The nodes that gain access, or those that lose it. `children`: rows after them. */
+function EffectColumn({ access, kind, nodes, children }: EffectColumnProps) {
+  const head = shortPairs(access, kind);
+  const rows = access.classes.filter((each) => each[`${kind}s`].length > 0);
+  const more = rows.length - maxRows + access.classes_left_out;
+  return (
+    <div>
+      <h3 title={head && pairsWords(access)}>
+        {head === undefined ? null : <Sign name={kind === "gain" ? "on" : "need"} />}
+        {head ?? `No node ${kind}s access`}
+      </h3>
+      <ul>
+        {rows.slice(0, maxRows).map((row, at) => (
+          <EffectRow key={at} row={row} kind={kind} nodes={nodes} />
+        ))}
+        {more > 0 ? <li class="quiet">and {numberText(more)} more kinds of nodes</li> : null}
+        {children}
+      </ul>
+    </div>
+  );
+}
+
 function TestColumn({ tests: { after, failing } }: Pick<Plan, "tests">) {
+  if (after === 0)
+    return (
+      <div>
+        <h3>There are no tests to check.</h3>
+      </div>
+    );
   if (failing.length === 0)
     return (
       <div>
         <h3>
-          {after === 0 ? null : <Sign name="on" />}
-          {after === 0
-            ? "There are no tests to check."
-            : after === 1
-              ? "The test passes."
-              : `All ${after} tests pass.`}
+          <Sign name="on" />
+          {after === 1 ? "The test passes." : `All ${after} tests pass.`}
         </h3>
       </div>
     );
@@ -292,7 +301,8 @@ type EffectProps = { row: Effect; kind: "gain" | "lose"; nodes: readonly Named[]
 /** "web → db tcp 5432", and how many pairs: "60 × 12". */
 function EffectRow({ row: { from, to, owners = "any", pairs, ...row }, kind, nodes }: EffectProps) {
   const isNamed = [from, to].every(({ count, nodes: names }) => count <= names.length);
-  const product = from.count * to.count === pairs;
+  const isProduct = from.count * to.count === pairs;
+  const size = isProduct ? `${numberText(from.count)} × ${numberText(to.count)}` : numberText(pairs);
   const owned =
     owners === "any" ? "" : ` (with ${owners === "same" ? "the same owner" : "different owners"})`;
   return (
@@ -301,23 +311,15 @@ function EffectRow({ row: { from, to, owners = "any", pairs, ...row }, kind, nod
         <ClassName of={from} nodes={nodes} /> → <ClassName of={to} nodes={nodes} />
         {owned} <Traffic count={from.count} kind={kind} what={row[`${kind}s`]} />
       </span>
-      <span class="num">
-        {isNamed ? "" : product ? `${numberText(from.count)} × ${numberText(to.count)}` : numberText(pairs)}
-      </span>
+      <span class="num">{isNamed ? "" : size}</span>
     </li>
   );
 }
 
-/** The head of the column says it to the eye. */
-const Traffic = ({
-  count,
-  kind,
-  what,
-}: {
-  count: number;
-  kind: "gain" | "lose";
-  what: readonly string[];
-}) => (
+type TrafficProps = { count: number; kind: "gain" | "lose"; what: readonly string[] };
+
+/** The head of the column shows the verb; screen readers get it in each row. */
+const Traffic = ({ count, kind, what }: TrafficProps) => (
   <>
     <span class="unseen">{verbFor(count, kind)} </span>
     {what.map((each) => (
@@ -339,6 +341,23 @@ function ClassName({ of, nodes }: { of: Class; nodes: readonly Named[] }) {
   );
 }
 
+const Edit = ({ isNew, of }: { isNew: boolean; of: VNode }) => (
+  <li class="wraps">{isNew ? <ins>+ {of}</ins> : <del>− {of}</del>}</li>
+);
+
+const RuleWords = ({ rule }: { rule: Rule }) => (
+  <>
+    {rule.id > 0 ? `Rule ${rule.id}: ` : ""}
+    <Sentence rule={rule} />
+  </>
+);
+
+const TestWords = ({ test }: { test: Tests[number] }) => (
+  <>
+    Test: <TestSentence test={test} />
+  </>
+);
+
 type DetailsProps = { plan: Plan; change: Change; close(): void };
 
 /** All of it, in words. */
@@ -350,34 +369,16 @@ function Details({ plan: { access }, change: { added, removed, fresh, gone }, cl
     <>
       <ul class="effects">
         {removed.map((rule) => (
-          <li class="wraps">
-            <del>
-              − {rule.id > 0 ? `Rule ${rule.id}: ` : ""}
-              <Sentence rule={rule} />
-            </del>
-          </li>
+          <Edit isNew={false} of={<RuleWords rule={rule} />} />
         ))}
         {added.map((rule) => (
-          <li class="wraps">
-            <ins>
-              + {rule.id > 0 ? `Rule ${rule.id}: ` : ""}
-              <Sentence rule={rule} />
-            </ins>
-          </li>
+          <Edit isNew={true} of={<RuleWords rule={rule} />} />
         ))}
         {gone.map((test) => (
-          <li class="wraps">
-            <del>
-              − Test: <TestSentence test={test} />
-            </del>
-          </li>
+          <Edit isNew={false} of={<TestWords test={test} />} />
         ))}
         {fresh.map((test) => (
-          <li class="wraps">
-            <ins>
-              + Test: <TestSentence test={test} />
-            </ins>
-          </li>
+          <Edit isNew={true} of={<TestWords test={test} />} />
         ))}
       </ul>
       {access.pairs_changed === 0 ? (

@@ -6,7 +6,15 @@ import { apiPath } from "../../api/endpoint.ts";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, get } from "../contact/api.ts";
-import { isAdmin, mayAddOwn, me, organizations, shownOrganization } from "../contact/me.ts";
+import {
+  isAdmin,
+  mayAddOwn,
+  me,
+  organizations,
+  shownOrganization,
+  type Organization,
+} from "../contact/me.ts";
+import type { Node } from "../../protocol/node.ts";
 import { stateOf } from "../nodes/states.ts";
 import type { PaletteProps, Tables } from "../pages.ts";
 import { go, pathOf } from "./router.ts";
@@ -20,54 +28,58 @@ import { signOf } from "../ui/parts.tsx";
 type Command = { title: string; path: string; icon: IconName; sign?: SignName; what?: string; hint?: string };
 type Group = { name: string; commands: readonly Command[] };
 
+/** The pages of an organization that the user may open. */
+function pagesIn(shown: Organization, { organizationPages }: Tables): Command[] {
+  return Object.entries(organizationPages)
+    .filter(([, { isForAdmins }]) => isForAdmins !== true || isAdmin(shown))
+    .map(([segment, { title, icon = "right", letter }]) => ({
+      title,
+      icon,
+      path: segment === "" ? pathOf(shown.slug) : pathOf(shown.slug, segment),
+      ...(letter === undefined ? {} : { hint: `g ${letter}` }),
+    }));
+}
+
+function actionsIn(shown: Organization): Command[] {
+  const { slug } = shown;
+  const ofAdmins: Command[] = [
+    { title: "Add a node", icon: "plus", path: pathOf(slug, "nodes", "add") },
+    { title: "Approve nodes", icon: "check", path: pathOf(slug, "nodes", "waiting") },
+    { title: "Access at a moment", icon: "access", path: pathOf(slug, "past") },
+  ];
+  const phones: Command = { title: "Phones", icon: "phone", path: pathOf(slug, "phones") };
+  return [...(isAdmin(shown) ? ofAdmins : []), ...(mayAddOwn.value ? [phones] : [])];
+}
+
 /** The pages that the user may open, what can be done, and what lies outside the organization. */
-function groupsOfPages({ organizationPages, otherPages, staffPages }: Tables): Group[] {
+function groupsOfPages(tables: Tables): Group[] {
   const shown = shownOrganization.value;
-  const slug = shown?.slug;
-  const pages =
-    slug === undefined
-      ? []
-      : Object.entries(organizationPages)
-          .filter(([, { isForAdmins }]) => isForAdmins !== true || isAdmin(shown))
-          .map(([segment, { title, icon = "right", letter }]) => ({
-            title,
-            icon,
-            path: segment === "" ? pathOf(slug) : pathOf(slug, segment),
-            ...(letter === undefined ? {} : { hint: `g ${letter}` }),
-          }));
-  const actions: Command[] =
-    slug === undefined
-      ? []
-      : [
-          ...(isAdmin(shown)
-            ? ([
-                { title: "Add a node", icon: "plus", path: pathOf(slug, "nodes", "add") },
-                { title: "Approve nodes", icon: "check", path: pathOf(slug, "nodes", "waiting") },
-                { title: "Access at a moment", icon: "access", path: pathOf(slug, "past") },
-              ] as const)
-            : []),
-          ...(mayAddOwn.value
-            ? ([{ title: "Phones", icon: "phone", path: pathOf(slug, "phones") }] as const)
-            : []),
-        ];
   const others = organizations.value
-    .filter((each) => each.slug !== slug)
-    .map(({ name, slug: other }) => ({
+    .filter((each) => each.slug !== shown?.slug)
+    .map(({ name, slug }) => ({
       title: name,
       icon: "organizations" as const,
-      path: pathOf(other),
-      what: other,
+      path: pathOf(slug),
+      what: slug,
     }));
-  const staff = Object.entries(me.value?.is_staff === true ? staffPages : {}).map(
+  const staff = Object.entries(me.value?.is_staff === true ? tables.staffPages : {}).map(
     ([segment, { title, icon = "right" }]) => ({ title, icon, path: pathOf("-", segment) }),
   );
-  const account = { title: otherPages.account.title, icon: "users" as const, path: pathOf("-", "account") };
+  const { title } = tables.otherPages.account;
+  const account = { title, icon: "users" as const, path: pathOf("-", "account") };
   return [
-    { name: "Pages", commands: pages },
-    { name: "Do", commands: actions },
+    { name: "Pages", commands: shown === undefined ? [] : pagesIn(shown, tables) },
+    { name: "Do", commands: shown === undefined ? [] : actionsIn(shown) },
     { name: "Organizations", commands: others },
     { name: "Control plane", commands: [...staff, account] },
   ];
+}
+
+/** Opens the page of a node. */
+function commandOf({ id, name, ip_address, ...node }: Node, slug: string): Command {
+  const [state, hint] = stateOf(node);
+  const path = pathOf(slug, "nodes", id);
+  return { title: name, icon: "machines", sign: signOf[state], path, what: ip_address, hint };
 }
 
 /** Nodes whose name, alias or address has the text, read a moment after the last key. Until then, the former results. */
@@ -81,20 +93,7 @@ function useNodesOf(text: string): { nodes: readonly Command[]; isSearching: boo
     const timer = setTimeout(() => {
       const path = apiPath(nodesApi.list, { slug }, { page_size: "8", search: text });
       get(path, over.signal).then(
-        (nodes) =>
-          found(
-            nodes.map((node) => {
-              const [state, hint] = stateOf(node);
-              return {
-                title: node.name,
-                icon: "machines",
-                sign: signOf[state],
-                path: pathOf(slug, "nodes", node.id),
-                what: node.ip_address,
-                hint,
-              };
-            }),
-          ),
+        (nodes) => found(nodes.map((node) => commandOf(node, slug))),
         (error: unknown) => {
           // The bar says that the control plane is away; pages are found without it.
           if (over.signal.aborted) return;
@@ -181,6 +180,8 @@ function Search({ pages: tables, close }: Omit<PaletteProps, "kind">) {
     setAt(0);
     isAwaiting.current = false;
   };
+  const none = "No page or node has this in its name, alias or address.";
+  const foundWords = shown.length === 0 ? none : `${shown.length} found`;
   return (
     <Dialog title="Find" isPalette={true} close={close}>
       <label>
@@ -206,39 +207,35 @@ function Search({ pages: tables, close }: Omit<PaletteProps, "kind">) {
             </h3>
             {commands.map((command) => {
               const place = shown.indexOf(command);
-              return (
-                <div
-                  key={command.path}
-                  id={`command-${place}`}
-                  class="option"
-                  role="option"
-                  aria-selected={place === chosen}
-                  onClick={() => open(command)}
-                >
-                  {command.sign === undefined ? <Icon name={command.icon} /> : <Sign name={command.sign} />}
-                  <bdi class={command.sign === undefined ? "cut" : "name cut"}>{command.title}</bdi>{" "}
-                  <span class="quiet cut">{command.what}</span>{" "}
-                  {place === chosen ? (
-                    <kbd aria-hidden="true">Enter</kbd>
-                  ) : (
-                    <span class="faint">{command.hint}</span>
-                  )}
-                </div>
-              );
+              const isChosen = place === chosen;
+              return <Option key={command.path} {...{ command, place, isChosen, open }} />;
             })}
           </div>
         ))}
       </div>
       <p class={shown.length === 0 ? "quiet none" : "unseen"} role="status">
-        {isSearching
-          ? "Searching"
-          : shown.length === 0
-            ? "No page or node has this in its name, alias or address."
-            : `${shown.length} found`}
+        {isSearching ? "Searching" : foundWords}
       </p>
     </Dialog>
   );
 }
+
+type OptionProps = { command: Command; place: number; isChosen: boolean; open(command: Command): void };
+
+const Option = ({ command, place, isChosen, open }: OptionProps) => (
+  <div
+    id={`command-${place}`}
+    class="option"
+    role="option"
+    aria-selected={isChosen}
+    onClick={() => open(command)}
+  >
+    {command.sign === undefined ? <Icon name={command.icon} /> : <Sign name={command.sign} />}
+    <bdi class={command.sign === undefined ? "cut" : "name cut"}>{command.title}</bdi>{" "}
+    <span class="quiet cut">{command.what}</span>{" "}
+    {isChosen ? <kbd aria-hidden="true">Enter</kbd> : <span class="faint">{command.hint}</span>}
+  </div>
+);
 
 function Keys({ pages: { organizationPages }, close }: Omit<PaletteProps, "kind">) {
   const pages = Object.values(organizationPages).flatMap(({ title, letter }) =>

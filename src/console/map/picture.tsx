@@ -43,6 +43,7 @@ const ground = {
 };
 const labelHeight = 20;
 
+/** The hub in the middle, the others in a ring, and the paths between them as bands. */
 export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Props) {
   const { hub, ring } = drawnOf(sums.groups);
   const find = useMemo(() => pairFinder(sums.pairs), [sums]);
@@ -81,18 +82,15 @@ export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Pr
       role="group"
       aria-label="Groups and the paths between them"
     >
-      {spokes.map((pair) => {
-        const [a, b] = [boxes.get(pair.from), boxes.get(pair.to)];
-        if (a === undefined || b === undefined) return null;
-        const line = `M${point(centreOf(a))}L${point(centreOf(b))}`;
-        return (
-          <a key={pairKey(pair.from, pair.to)} href={linkTo(pair)}>
-            <title>{pairWords(pair)}</title>
-            <path class="hit" d={line} />
-            <path class={dimmed("spoke", isPairDim(pair))} stroke-width="3" d={line} />
-          </a>
-        );
-      })}
+      {spokes.map((pair) => (
+        <Spoke
+          key={pairKey(pair.from, pair.to)}
+          pair={pair}
+          ends={[boxes.get(pair.from), boxes.get(pair.to)]}
+          isDim={isPairDim(pair)}
+          href={linkTo(pair)}
+        />
+      ))}
       {bands.map((pair) => (
         <Band
           key={pairKey(pair.from, pair.to)}
@@ -208,6 +206,21 @@ function waysOfBands(
     return from === undefined || to === undefined ? [] : [[centreOf(from), centreOf(to)] as const];
   });
   return waysOf(wanted, { boxes: [...boxes.values()], size: { width, height }, spokes: lines });
+}
+
+type SpokeProps = { pair: Pair; ends: (Box | undefined)[]; isDim: boolean; href: string };
+
+/** A line between the hub and a group of the ring. */
+function Spoke({ pair, ends: [a, b], isDim, href }: SpokeProps) {
+  if (a === undefined || b === undefined) return null;
+  const line = `M${point(centreOf(a))}L${point(centreOf(b))}`;
+  return (
+    <a href={href}>
+      <title>{pairWords(pair)}</title>
+      <path class="hit" d={line} />
+      <path class={dimmed("spoke", isDim)} stroke-width="3" d={line} />
+    </a>
+  );
 }
 
 type BandProps = { pair: Pair; way: Way | undefined; isDim: boolean; href: string };
