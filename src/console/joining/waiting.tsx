@@ -39,7 +39,7 @@ import {
 } from "./waiting-columns.tsx";
 
 /** Makes the page say that the join keys of refused machines may still work. */
-type Warns = { warnOfKeys(isRefused: boolean): void };
+type Warns = { warn(isRefused: boolean): void };
 
 /** Those that wait, below the search that all lists of nodes have. */
 export function Waiting() {
@@ -129,10 +129,10 @@ export function Waiting() {
       )}
       <Approved give={setAnswer} />
       {answer === undefined ? null : (
-        <AnswerDialog {...answer} warnOfKeys={setRefused} close={() => setAnswer(undefined)} />
+        <AnswerDialog {...answer} warn={setRefused} close={() => setAnswer(undefined)} />
       )}
       {together === undefined ? null : (
-        <AnswerTogether {...together} warnOfKeys={setRefused} close={() => setTogether(undefined)} />
+        <AnswerTogether {...together} warn={setRefused} close={() => setTogether(undefined)} />
       )}
     </>
   );
@@ -185,7 +185,7 @@ const exported = [
 function AnswerTogether({
   verb,
   machines,
-  warnOfKeys,
+  warn,
   close,
 }: { verb: Verb; machines: readonly Registration[]; close(): void } & Warns) {
   const slug = currentSlug.value ?? "";
@@ -199,7 +199,7 @@ function AnswerTogether({
       hasNames={!isApproval}
       run={({ id }: Registration) => call(registrationsApi[verb], { slug, id })}
       after={() => {
-        if (!isApproval) warnOfKeys(true);
+        if (!isApproval) warn(true);
         return refresh(apiPath(organizationsApi.retrieve, { slug }));
       }}
       close={close}
@@ -239,7 +239,7 @@ type AnswerProps = Answer &
   };
 
 /** Asks before a machine is approved or refused. */
-export function AnswerDialog({ verb, machine, warnOfKeys, keepsKey = false, close }: AnswerProps) {
+export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: AnswerProps) {
   const slug = currentSlug.value ?? "";
   const endpoint = verb === "approve" ? registrationsApi.approve : registrationsApi.refuse;
   const params = { slug, id: machine.id };
@@ -298,7 +298,7 @@ export function AnswerDialog({ verb, machine, warnOfKeys, keepsKey = false, clos
       }
       run={async () => {
         if (isTokenOver) await call(registrationTokensApi.revoke, { slug, id: id ?? 0 });
-        else if (id !== null) warnOfKeys?.(true);
+        else if (id !== null) warn?.(true);
         await refresh(apiPath(organizationsApi.retrieve, { slug }));
         tell(
           `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? " Its join key is revoked." : ""}`,
