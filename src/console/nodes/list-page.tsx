@@ -29,7 +29,7 @@ import { ordered } from "../ui/lists/order.ts";
 import { Page } from "../ui/page.tsx";
 import { parts, usePart } from "../ui/part.ts";
 import { CopyCommand, Empty, Failure, Loading } from "../ui/parts.tsx";
-import { Rows, type Column } from "../ui/lists/rows.tsx";
+import { Rows } from "../ui/lists/rows.tsx";
 import { Chip } from "../ui/tag.tsx";
 import { Export, Search } from "../ui/lists/tools.tsx";
 import { allColumns, chosenColumns, ColumnChoice, isChosen } from "./columns.tsx";
@@ -41,7 +41,6 @@ import {
   groupsOf,
   selectedIn,
   shows,
-  type NodeFilter,
   type Selection,
 } from "./filter.ts";
 import { lastShown } from "../node/neighbours.ts";
@@ -183,8 +182,23 @@ function useTable(
       call: ["GET", apiPath(nodesApi.list, { slug }, ofRevoked)],
     } satisfies Terminal,
   };
-  const columns = { all: every, shown: drawn, hasPaths: seesPaths(paths) };
-  const tools = <Tools {...{ slug, nodes: nodes ?? none, shown, filter, isWhole, columns }} />;
+  const tools = (
+    <>
+      <Search label="Search nodes" placeholder="Name, address, group…" />
+      <Filters nodes={nodes ?? none} hasPaths={seesPaths(paths)} />
+      {isNarrow.value ? null : (
+        <>
+          <ColumnChoice all={every} asked={word("columns")} />
+          <Export
+            file={exportName(slug, filter)}
+            items={shown}
+            isPart={!isWhole}
+            columns={[...drawn, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
+          />
+        </>
+      )}
+    </>
+  );
   if (nodes === undefined) return { ...parts, tools, body: <Loading rows={16} error={error} /> };
   // Rows keep their places until the address changes, or more data came.
   const asked = ["show", "group", "owner", "search", "order", "columns"].map(word).join("\n");
@@ -222,35 +236,6 @@ function useTable(
     <Selected nodes={chosen} dropped={dropped} clear={() => select(new Set())} />
   ) : null;
   return { ...parts, tools, body, bar };
-}
-
-type ToolsProps = {
-  slug: string;
-  nodes: readonly ListedNode[];
-  shown: readonly ListedNode[];
-  filter: NodeFilter;
-  isWhole: boolean;
-  columns: { all: readonly Column<ListedNode>[]; shown: readonly Column<ListedNode>[]; hasPaths: boolean };
-};
-
-function Tools({ slug, nodes, shown, filter, isWhole, columns }: ToolsProps) {
-  return (
-    <>
-      <Search label="Search nodes" placeholder="Name, address, group…" />
-      <Filters nodes={nodes} hasPaths={columns.hasPaths} />
-      {isNarrow.value ? null : (
-        <>
-          <ColumnChoice all={columns.all} asked={word("columns")} />
-          <Export
-            file={exportName(slug, filter)}
-            items={shown}
-            isPart={!isWhole}
-            columns={[...columns.shown, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
-          />
-        </>
-      )}
-    </>
-  );
 }
 
 /** Members are told of the paths of their own nodes. */
