@@ -10,8 +10,10 @@ import { operator } from "../../../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../../../src/server/organizations/organizations.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
 import { flowTimes, longestFlowMs } from "../../../../src/server/config/flow-timeout.ts";
+import { restoreNode } from "../../../../src/server/nodes/lifecycle/restore.ts";
 import { blockAfterMs, runDueUpkeep } from "../../../../src/server/nodes/lifecycle/upkeep.ts";
 import { raiseConfigVersion } from "../../../../src/server/store/versions.ts";
+import { failureOf } from "../../store/cases.ts";
 import { useNumbered } from "../../../support/numbered.ts";
 import type { TestServer } from "../../../support/server.ts";
 import {
@@ -235,6 +237,15 @@ test("revocations are paged, and name at most a hundred nodes that they wait for
 });
 
 describe("a restored node", () => {
+  test("stays revoked for an administrator who was removed while the request waited", async () => {
+    const node = await registerNode(server, org, "ours");
+    await revoke(node);
+    const removed = { kind: "person", id: 0, ip: null } as const;
+    const restoring = restoreNode(server.app.services, org, node.id, removed);
+    expect(await failureOf(restoring)).toMatchObject({ code: "permission_denied" });
+    expect((await node.checkin()).status).toBe(403);
+  });
+
   test("routes its subnet again, beside another router", async () => {
     const node = await registerNode(server, org, "router");
     const other = await registerNode(server, org, "other");
