@@ -21,6 +21,7 @@ import { authorities, certificates } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";
 import { isWhole, outdatePhones, readIssuingOrg, setRenewal } from "./issue.ts";
+import { otherHolder } from "./other-holder.ts";
 import { isLimited } from "./ca-limits.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "clock">;
@@ -51,6 +52,12 @@ export async function addOfflineAuthority(
     await requireOwner(tx);
     const known = await authorities.all(tx, { orgId: org.id, offline: true, retiredAt: null });
     if (known.some((each) => each.fingerprint === print)) return;
+    if ((await authorities.find(tx, { orgId: org.id, fingerprint: print, offline: false })) !== undefined)
+      throw refused(`The CA "${ca.name}" is one of the control plane, which has its key: it is not offline.`);
+    if ((await otherHolder(tx, org.id, print)) !== undefined)
+      throw new AppError("conflict", `The CA "${ca.name}" belongs to another organization here.`, {
+        hint: `Nodes of both would trust each other. Make a CA for ${org.slug} alone: \`${brand.executable} admin seal ca ${org.slug} FILE\` with another file.`,
+      });
     if (known.length >= maxOffline) throw refused(`${org.slug} has ${maxOffline} offline CAs already.`);
     await authorities.insert(tx, {
       orgId: org.id,

@@ -16,6 +16,7 @@ import { isOn, requestOf, type PlannedHost } from "./import-hosts.ts";
 import { planImport, type ImportPlan } from "./import-plan.ts";
 import { renewalTime } from "../certificates/issue.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
+import { otherHolder } from "../certificates/other-holder.ts";
 import { authorityContext, insertAuthority, type Authority } from "../certificates/make-authorities.ts";
 import { createOrganization } from "../organizations/organizations.ts";
 import { OrganizationRequest, type Organization } from "../../api/organizations.ts";
@@ -27,7 +28,6 @@ import type { ServerOptions } from "../options.ts";
 import { hostNumber, secondHost, takeAddress } from "../allocation/address-pool.ts";
 import { holdName } from "../allocation/held-names.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { queryOne } from "../store/table.ts";
 import { authorities, certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
@@ -126,21 +126,9 @@ async function requireUnknown(reader: Pick<Reader, "get">, slug: string, plan: I
     throw new AppError("conflict", `There is an organization ${slug} already.`);
 }
 
-const holderPick = organizations.pick("slug", "deletedAt");
-
-/**
- * Two organizations with one CA would trust each other's nodes. A deleted one counts too: nodes that it revoked would be
- * valid again.
- */
 async function requireOwnCas(reader: Pick<Reader, "get">, orgId: number, plan: ImportPlan): Promise<void> {
   for (const ca of [plan.ca, ...plan.otherCas]) {
-    const holder = await queryOne(
-      reader,
-      holderPick,
-      `SELECT ${holderPick.select()} FROM organizations WHERE id <> $1 AND id IN
-         (SELECT org_id FROM authorities WHERE kind = 'overlay' AND fingerprint = $2) LIMIT 1`,
-      [orgId, fingerprint(ca)],
-    );
+    const holder = await otherHolder(reader, orgId, fingerprint(ca));
     if (holder === undefined) continue;
     const which = `${holder.slug}${holder.deletedAt === null ? "" : ", which was deleted"}`;
     throw new AppError(

@@ -7,6 +7,7 @@ import { decodeCaBundle, fingerprint, makeCa, signCertificate } from "../../../s
 import type { Organization } from "../../../src/api/organizations.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
+import { authorities } from "../../../src/server/store/tables/certificates.ts";
 import { memberships } from "../../../src/server/store/tables/organizations.ts";
 import { makeClock } from "../../support/clock.ts";
 import { blocklistOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
@@ -117,6 +118,25 @@ test("an owner who is removed while the request waits adds no offline CA", async
     clock.requireBelieved = requireBelieved;
     await removal;
   }
+});
+
+test("a CA of the control plane or of another organization is refused", async () => {
+  const other = await server.organization("other", "10.99.0.0/16");
+  const caOf = async (orgId: number) => {
+    const found = await authorities.find(server.db, { orgId, kind: "overlay", state: "active" });
+    return { certificate: found?.certificate ?? "" };
+  };
+  await addCa(makeOffline());
+  const token = owners.get(org.slug) ?? "";
+  const own = { token, body: await caOf(org.id) };
+  const ownAnswer = await server.send("POST", `/api/org/${org.slug}/seals/ca/`, own);
+  expect([ownAnswer.status, ownAnswer.text]).toEqual([409, expect.stringContaining("is not offline")]);
+  const body = await caOf(other.id);
+  const answer = await server.send("POST", `/api/org/${org.slug}/seals/ca/`, { token, body });
+  expect([answer.status, answer.text]).toEqual([
+    409,
+    expect.stringContaining("belongs to another organization"),
+  ]);
 });
 
 test("its end makes the node unprivileged, not unreachable", async () => {
