@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import * as v from "valibot";
-import { oldBackupDays } from "../../../src/api/values.ts";
+import { alarmRules } from "../../../src/api/webhooks.ts";
 import { runSync } from "../../support/debian.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
 import { makeClock } from "../../support/clock.ts";
@@ -86,11 +86,11 @@ test("the dashboard is what Grafana imports: each panel has a place of its own a
   expect(Math.max(...panels.map(({ gridPos: { x, w } }) => x + w))).toBeLessThanOrEqual(24);
 });
 
-test("Prometheus tells of an old backup at the same age as the control plane's own alarm", () => {
-  const [, days] =
-    /last_backup_age_seconds > (\d+) \* 86400 /.exec(readFileSync("docs/prometheus-alerts.yml", "utf8")) ??
-    [];
-  expect(Number(days)).toBe(oldBackupDays);
+test("Prometheus tells of an old backup and of the end of a CA at the same age as the control plane's own alarms", () => {
+  const rules = readFileSync("docs/prometheus-alerts.yml", "utf8");
+  const numberIn = (pattern: RegExp) => Number(pattern.exec(rules)?.[1]);
+  expect(numberIn(/last_backup_age_seconds > (\d+) \* 86400 /)).toBe(alarmRules.backup.initial);
+  expect(numberIn(/ca_days_left < (\d+)$/m)).toBe(alarmRules.ca.initial);
 });
 
 const promtool = "/usr/bin/promtool";
