@@ -6,10 +6,13 @@ import type { ListenAddress } from "./http/edge.ts";
 
 const withinMs = 8000;
 
+/** Where a server is called that listens on all addresses. */
+const callable: Readonly<Record<string, string>> = { "0.0.0.0": "127.0.0.1", "::": "::1" };
+
 /** Throws control_plane_unreachable. `listen`: as the server has it. */
 export async function askHealth({ listen, tls }: { listen: ListenAddress; tls?: unknown }): Promise<void> {
   const { hostname, port } = listen;
-  const host = hostname === "0.0.0.0" ? "127.0.0.1" : hostname === "::" ? "::1" : hostname;
+  const host = callable[hostname] ?? hostname;
   const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
   let reason: string;
   try {

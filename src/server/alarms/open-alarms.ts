@@ -78,7 +78,8 @@ export async function follow(db: Database, alarm: AlarmRow, left: Left, now: num
     return;
   }
   const wellFrom = Math.min(alarm.wellFrom ?? now, now);
-  const waitMs = isFlapping ? steadyMs : left.rest.length > 0 ? togetherMs : 0;
+  const waitForRestMs = left.rest.length > 0 ? togetherMs : 0;
+  const waitMs = isFlapping ? steadyMs : waitForRestMs;
   if (now - wellFrom < waitMs) {
     if (wellFrom === alarm.wellFrom) return;
     await db.writeFor({ org: orgId }, (tx) => alarms.update(tx, { id, endedAt: null }, { wellFrom }));

@@ -18,7 +18,8 @@ export function valueOf({ alarmRules: own }: Ruled, kind: AlarmKind): number | u
 function numberOf(own: readonly string[], name: string): number | undefined {
   const value = own.findLast((each) => each.startsWith(`${name}=`))?.slice(name.length + 1);
   if (value === undefined) return undefined;
-  return value === "on" ? 1 : value === "off" ? Number.POSITIVE_INFINITY : Number(value);
+  if (value === "on") return 1;
+  return value === "off" ? Number.POSITIVE_INFINITY : Number(value);
 }
 
 export type Role = "lighthouse" | "relay" | "router" | "node" | "desktop";

@@ -28,6 +28,15 @@ export type AuditEvent = {
   after?: Record<string, unknown>;
 };
 
+/** The event of a certificate that was signed. None without a fingerprint. */
+export function issuedEvents(
+  event: Pick<AuditEvent, "orgId" | "at" | "actor" | "subject">,
+  fingerprint: string | undefined,
+): AuditEvent[] {
+  if (fingerprint === undefined) return [];
+  return [{ ...event, type: "certificate.issued", after: { fingerprint } }];
+}
+
 /** The operator, through `agent admin` on the server's machine. `id`: the user's number there; null on Windows. */
 export const operator: Actor = { kind: "operator", id: process.getuid?.() ?? null, ip: null };
 

@@ -76,7 +76,8 @@ export async function verifyChain(
   if (newest !== undefined && !(cut !== undefined && isOwn && isOurs(cut, archiveKey)))
     broken(breakAt(newest.id, "does not name an archive that this server signed", newest.after ?? ""));
   let head = isOwn ? cut.archive.last_hash : "";
-  const count = countBytes(newest === undefined ? 0 : isOwn ? cut.archived_bytes : undefined);
+  const archivedBytes = isOwn ? cut.archived_bytes : undefined;
+  const count = countBytes(newest === undefined ? 0 : archivedBytes);
   let events = 0;
   for (let last = 0; ;) {
     const page = await eventsAfter(db, orgId, last, pageSize);

@@ -241,12 +241,11 @@ function jsonSchema(schema: v.GenericSchema, self?: string, typeMode: "input" | 
       ...conversion,
       typeMode,
       definitions,
-      overrideSchema: ({ valibotSchema, jsonSchema: made }) =>
-        "sent" in valibotSchema
-          ? plain(toJsonSchema(Object(valibotSchema.sent), { ...conversion, typeMode }))
-          : "entries" in valibotSchema
-            ? { ...made, ...requiredOf(valibotSchema.entries) }
-            : undefined,
+      overrideSchema({ valibotSchema, jsonSchema: made }) {
+        if ("sent" in valibotSchema)
+          return plain(toJsonSchema(Object(valibotSchema.sent), { ...conversion, typeMode }));
+        return "entries" in valibotSchema ? { ...made, ...requiredOf(valibotSchema.entries) } : undefined;
+      },
       overrideRef: ({ referenceId }) => `#/components/schemas/${referenceId}`,
     }),
   );

@@ -198,42 +198,41 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
   const since = Math.max(org.namesSince, org.namesVersion - keptVersions);
   const book = isUsable ? known.book : makeBook(rules.visibility, since);
   book.visibility = rules.visibility;
-  const from = isUsable ? [book.version, book.version] : [0, since];
-  const changed = await queryAll(
-    reader,
-    nodePick,
-    `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND names_version > $2
-       AND (state = 'active' OR names_version > $3)`,
-    [orgId, ...from],
-  );
-  const aliases = await queryAll(
-    reader,
-    aliasPick,
-    `SELECT ${aliasPick.select()} FROM name_aliases WHERE org_id = $1 AND names_version > $2
-       AND (deleted_at IS NULL OR names_version > $3)`,
-    [orgId, ...from],
-  );
-  addChanges(
-    book,
-    org.namesVersion,
-    changed.map(({ state, namesVersion, ownerId, ownerGroups, ...row }) => ({
-      ...row,
-      groups: certifiedGroups({ ...row, ownerId, ownerGroups }),
-      isGone: state !== "active",
-      version: namesVersion,
-    })),
-    aliases.map((row) => ({
-      id: row.id,
-      name: row.name,
-      node_id: row.nodeId,
-      ...(row.address === null ? {} : { address: row.address }),
-      isGone: row.deletedAt !== null || row.isShadowed,
-      version: row.namesVersion,
-    })),
-  );
+  const from = isUsable ? { all: book.version, gone: book.version } : { all: 0, gone: since };
+  const changedNodes = await readNodes(reader, orgId, from);
+  addChanges(book, org.namesVersion, changedNodes, await readAliases(reader, orgId, from));
   await inSlices(prepareTable(book));
   const suffix = org.nameSuffix ?? "";
   return { ...rules, toAll: org.namesToAll, suffix, book, isOutdated: false, hasNewRules: false };
+}
+
+/** `all`: only rows of a later version. `gone`: of nodes and aliases that are gone, only those of a later version. */
+type From = { all: number; gone: number };
+
+async function readNodes(reader: Reader, orgId: number, from: From) {
+  const sql = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND names_version > $2
+    AND (state = 'active' OR names_version > $3)`;
+  const rows = await queryAll(reader, nodePick, sql, [orgId, from.all, from.gone]);
+  return rows.map(({ state, namesVersion, ownerId, ownerGroups, ...row }) => ({
+    ...row,
+    groups: certifiedGroups({ ...row, ownerId, ownerGroups }),
+    isGone: state !== "active",
+    version: namesVersion,
+  }));
+}
+
+async function readAliases(reader: Reader, orgId: number, from: From) {
+  const sql = `SELECT ${aliasPick.select()} FROM name_aliases WHERE org_id = $1 AND names_version > $2
+    AND (deleted_at IS NULL OR names_version > $3)`;
+  const rows = await queryAll(reader, aliasPick, sql, [orgId, from.all, from.gone]);
+  return rows.map((row) => ({
+    id: row.id,
+    name: row.name,
+    node_id: row.nodeId,
+    ...(row.address === null ? {} : { address: row.address }),
+    isGone: row.deletedAt !== null || row.isShadowed,
+    version: row.namesVersion,
+  }));
 }
 
 async function rulesOf(

@@ -5,7 +5,7 @@ import { hash } from "node:crypto";
 import { parseAddress } from "../../base/ip.ts";
 import { ownerGroupIn, selfGroup } from "../../protocol/users-groups.ts";
 import { overlap, permits, type Member, type TestableRules } from "../policy/firewall.ts";
-import { isSelf } from "../../api/rules.ts";
+import { isSelf, type Peer } from "../../api/rules.ts";
 
 type Direction = keyof TestableRules;
 type Places = Record<Direction, readonly number[]>;
@@ -127,8 +127,7 @@ function placesIn(
   /** Networks, `self`, and every node: compared one by one. */
   const others: number[] = [];
   for (const [at, rule] of list.entries()) {
-    const of = rule[side];
-    const key = "group" in of && of.group !== selfGroup ? of.group : "node" in of ? of.node : undefined;
+    const key = keyOf(rule[side]);
     if (key === undefined) others.push(at);
     else {
       const places = known.get(key) ?? [];
@@ -144,6 +143,12 @@ function placesIn(
     });
     return [...own, ...more].sort((a, b) => a - b);
   };
+}
+
+/** The group or the node that a side of a rule names. Undefined: the side is found by comparison. */
+function keyOf(side: Peer): string | number | undefined {
+  if ("node" in side) return side.node;
+  return "group" in side && side.group !== selfGroup ? side.group : undefined;
 }
 
 /** Whether an outbound and an inbound rule, by their places, have a packet in common. */

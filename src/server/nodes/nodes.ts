@@ -8,7 +8,7 @@ import { can } from "../../engine/features.ts";
 import { AppError } from "../../base/errors.ts";
 import type { RouteOptions } from "../../protocol/routing/advertised.ts";
 import type { Node } from "../../protocol/node.ts";
-import { record, type Actor, type AuditEvent } from "../audit/record.ts";
+import { issuedEvents, record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { editWithoutTests, editReach, type Testing } from "../policy/edit-policy.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import {
@@ -279,10 +279,9 @@ export async function changeNode(
   await publishNames(tx, org.id, [id]);
   if (before.isNameServer !== after.isNameServer) await publishNameServer(tx, after);
   const event = { orgId: org.id, at: now, actor, subject: `node/${id}` };
-  const issued = { ...event, type: "certificate.issued", after: { fingerprint } } as const;
   return {
     updated: { ...event, type: "node.updated", before: audited(before), after: audited(after) },
-    issued: fingerprint === undefined ? [] : [issued],
+    issued: issuedEvents(event, fingerprint),
   };
 }
 

@@ -279,9 +279,15 @@ function providerOf(
     }),
     redirect_uri: redirectUri(publicUrl, id),
     created_at: formatTime(createdAt),
-    leaving: row.proof === null ? null : row.proof === "refresh" ? "hourly" : "daily",
+    leaving: leavingOf(row.proof),
     ...given({ organization: own }),
   };
+}
+
+/** How often the provider is asked whether its users left, by the proof that it gives. */
+function leavingOf(proof: IdentityProviderRow["proof"]): Provider["leaving"] {
+  if (proof === null) return null;
+  return proof === "refresh" ? "hourly" : "daily";
 }
 
 /** Without the secret. */

@@ -23,9 +23,14 @@ import { sent } from "../../protocol/settings.ts";
 /** The fields that a request may change: none but these are compared, written and recorded. */
 const Changeable = v.object(sent(organizationSettings));
 type Changeable = v.InferOutput<typeof Changeable>;
+type IsChanged = (field: keyof Changeable) => boolean;
 /** Of a higher floor (users/factors/step-up.ts). */
 type RequireOwnFactor = (tx: Transaction, actor: Actor) => Promise<void>;
 
+/**
+ * Changes settings, with what follows from each, in one transaction. Returns the organization afterwards. Throws
+ * validation_failed, conflict, or what `migrate` and `requireOwnFactor` throw.
+ */
 export async function patchOrganization(
   { db, system, publicUrl }: Pick<ServerOptions, "db" | "system" | "publicUrl">,
   org: Pick<OrganizationAccess, "id" | "slug"> & { role: Organization["role"] },
@@ -37,7 +42,7 @@ export async function patchOrganization(
     const shown = await findOrganization(tx, org, org.role);
     const before = v.parse(Changeable, shown);
     const after = v.parse(Changeable, { ...before, ...patch });
-    const isChanged = (field: keyof Changeable) => after[field] !== before[field];
+    const isChanged: IsChanged = (field) => JSON.stringify(after[field]) !== JSON.stringify(before[field]);
     const present = { id: org.id, network: shown.network, ...versionsOf(before) };
     await migrate(tx, present, versionsOf(after), system.now());
     if (isChanged("second_factor_required") && after.second_factor_required)
@@ -58,16 +63,7 @@ export async function patchOrganization(
         ...(isChanged("revoke_unproven_nodes") ? { revokeUnprovenFrom: system.now() } : {}),
       },
     );
-    // Name and rotation are not in the nodes' configurations.
-    const inConfig = ({ alive_interval, config_overrides }: Changeable) =>
-      JSON.stringify([alive_interval, config_overrides]);
-    const isInFiles = isChanged("flows") || isChanged("port_mapping");
-    if (inConfig(after) !== inConfig(before) || isInFiles) await raiseConfigVersion(tx, org.id);
-    // The version: a replica that has not heard of it yet must not tell a node the former suffix again.
-    if (isChanged("name_suffix")) await raiseNamesVersion(tx, org.id);
-    else if (isChanged("names_to_all")) await tx.notify("names", String(org.id));
-    if (isChanged("path_reports") || isChanged("flows")) await tx.notify("organization", String(org.id));
-    if (isChanged("reauthenticate_days")) await notifyNodesWithDeadline(tx, org.id);
+    await publishSettings(tx, org.id, isChanged);
     if (!after.path_reports) await paths.delete(tx, { orgId: org.id });
     if (after.notify_away_minutes === null && isChanged("notify_away_minutes")) await forgetAway(tx, org.id);
     const subject = `organization/${org.slug}`;
@@ -75,6 +71,17 @@ export async function patchOrganization(
     await record(tx, { orgId: org.id, at, type: "organization.updated", actor, subject, before, after });
     return findOrganization(tx, org, org.role);
   });
+}
+
+/** Sends changed settings to nodes and replicas. Other settings are not in the nodes' configurations. */
+async function publishSettings(tx: Transaction, orgId: number, isChanged: IsChanged): Promise<void> {
+  const inFiles = ["alive_interval", "config_overrides", "flows", "port_mapping"] as const;
+  if (inFiles.some(isChanged)) await raiseConfigVersion(tx, orgId);
+  // The version: a replica that has not heard of the change yet must not send a node the former suffix again.
+  if (isChanged("name_suffix")) await raiseNamesVersion(tx, orgId);
+  else if (isChanged("names_to_all")) await tx.notify("names", String(orgId));
+  if (isChanged("path_reports") || isChanged("flows")) await tx.notify("organization", String(orgId));
+  if (isChanged("reauthenticate_days")) await notifyNodesWithDeadline(tx, orgId);
 }
 
 /** A rule of alarms for a group that does not exist would watch nothing, without a word. */

@@ -224,6 +224,12 @@ function emptyPack(length: number): Packed {
 /** The upper bounds by which round trips are counted, in ms; null: none. */
 const roundTripBounds = [1, 2, 5, 10, 20, 40, 80, 160, 320, 1000, null];
 
+/** Broken paths are worst, then those with long round trips; paths without a measured one come last. */
+function badness({ kind, rtt }: Edge): number {
+  if (kind === broken) return Number.MAX_VALUE;
+  return Number.isNaN(rtt) ? -1 : rtt;
+}
+
 function sumsBetween(
   { all, worst: reported, packed }: { all: readonly SummedNode[]; worst: Uint8Array; packed: Packed },
   one: string | null,
@@ -239,8 +245,7 @@ function sumsBetween(
     addToPair(pair, edge);
     edges.push(edge);
   }
-  const weight = ({ kind, rtt }: Edge) => (kind === broken ? Number.MAX_VALUE : Number.isNaN(rtt) ? -1 : rtt);
-  const worst = edges.sort((a, b) => weight(b) - weight(a)).slice(0, maxNamedPaths);
+  const worst = edges.sort((a, b) => badness(b) - badness(a)).slice(0, maxNamedPaths);
   const round_trips = roundTripBounds.map((up_to_ms, at) => {
     const [above, upTo] = [roundTripBounds[at - 1] ?? -1, up_to_ms ?? Number.POSITIVE_INFINITY];
     return { up_to_ms, paths: pair.rtts.filter((rtt) => rtt > above && rtt <= upTo).length };

@@ -24,23 +24,7 @@ export async function listPaths(
   query: PathQuery,
   { nodeId, ownerId, isOnline }: Shown,
 ): Promise<Page<Path>> {
-  const filters = {
-    "x.node_id": nodeId,
-    "n.owner_id": ownerId,
-    "x.path": query.path,
-    "x.probe": query.probe,
-  };
-  const params: (string | number)[] = [orgId];
-  let where = from;
-  if (query.search !== "") {
-    params.push(searchPattern(query));
-    where += ` AND lower(n.name) LIKE $${params.length} ESCAPE '!'`;
-  }
-  for (const [column, value] of Object.entries(filters)) {
-    if (value === undefined) continue;
-    params.push(value);
-    where += ` AND ${column} = $${params.length}`;
-  }
+  const { where, params } = filtered(orgId, query, nodeId, ownerId);
   const total = await queryNumber(reader, `SELECT count(*) AS n ${where}`, params);
   const { limit, offset } = pageOf(query);
   const rows = await queryAll(
@@ -73,6 +57,23 @@ export async function listPaths(
     };
   });
   return { items, total, query };
+}
+
+/** The conditions of a list of paths, with the values of their parameters. */
+function filtered(orgId: number, query: PathQuery, nodeId?: number, ownerId?: number) {
+  const params: (string | number)[] = [orgId];
+  let where = from;
+  const add = (condition: string, value: string | number | undefined, end = "") => {
+    if (value === undefined) return;
+    params.push(value);
+    where += ` AND ${condition} $${params.length}${end}`;
+  };
+  add("lower(n.name) LIKE", query.search === "" ? undefined : searchPattern(query), " ESCAPE '!'");
+  add("x.node_id =", nodeId);
+  add("n.owner_id =", ownerId);
+  add("x.path =", query.path);
+  add("x.probe =", query.probe);
+  return { where, params };
 }
 
 const countedRow = computed({ node: integer(), direct: integer(), relayed: integer(), broken: integer() });

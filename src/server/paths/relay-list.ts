@@ -48,11 +48,13 @@ export async function listRelays(
     nodeId === undefined ? [orgId] : [orgId, nodeId],
   );
   const month = monthOf(now);
+  /** A relay that has not reported in this month forwarded nothing in it. */
+  const bytesOf = (row: (typeof rows)[number]) => (row.month === month ? (row.bytes ?? 0) : 0);
   return rows.map((row) => ({
     node: row.id,
     node_name: row.name,
     month,
-    bytes: row.reportedAt === null ? null : row.month === month ? (row.bytes ?? 0) : 0,
+    bytes: row.reportedAt === null ? null : bytesOf(row),
     limit_bytes: row.limitBytes,
     paused: row.isPaused === true,
     reported_at: row.reportedAt === null ? null : formatTime(row.reportedAt),

@@ -55,20 +55,12 @@ export async function execute(
       groups: {
         create: deleted,
         delete: changes.groups.create,
-        describe: changes.groups.describe.map(({ name, description, before }) => ({
-          name,
-          description: before,
-          before: description,
-        })),
+        describe: describedBack(changes.groups.describe),
       },
       rules: {
         create: changes.rules.delete,
         delete: created,
-        describe: changes.rules.describe.map(({ before, description, ...each }) => ({
-          ...each,
-          description: before,
-          before: description,
-        })),
+        describe: describedBack(changes.rules.describe),
       },
       nodes: done.map(inverseOf),
       people,
@@ -79,6 +71,10 @@ export async function execute(
     },
     issued,
   };
+}
+
+function describedBack<Each extends { description: string; before: string }>(list: readonly Each[]): Each[] {
+  return list.map((each) => ({ ...each, description: each.before, before: each.description }));
 }
 
 /** Returns the inverse changes. */

@@ -34,8 +34,11 @@ function endOfString(text: string, start: number): number {
 /** Replaces a comment by spaces and keeps its line ends. Returns the index of its last character. */
 function blank(out: string[], text: string, start: number): number {
   const isLine = text.startsWith("//", start);
-  const found = text.indexOf(isLine ? "\n" : "*/", start + 2);
-  const end = found === -1 ? text.length : isLine ? found : found + 2;
+  const closing = isLine ? "\n" : "*/";
+  const found = text.indexOf(closing, start + 2);
+  // The end of a line stays, and the closing mark of a block is part of the comment.
+  const after = isLine ? found : found + closing.length;
+  const end = found === -1 ? text.length : after;
   for (let at = start; at < end; at++) if (text[at] !== "\n") out[at] = " ";
   return end - 1;
 }

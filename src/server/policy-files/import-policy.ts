@@ -22,23 +22,9 @@ export type Imported = { policy: string; rules: number; tests: number; notes: No
  * that needs what was left out.
  */
 export function* importPolicy(text: string, overlay?: readonly string[]): Generator<unknown, Imported> {
-  requireShort(text);
-  const { value, faults, placeOf } = yield* readDocument(plainJson(text));
-  if (faults.length > 0) throw faulty(faults);
-  // Both read the names of keys in any case.
-  const keys = new Map<string, string>();
-  for (const key of typeof value === "object" ? Object.keys(value ?? {}) : []) {
-    const lower = key.toLowerCase();
-    if (keys.has(lower)) throw faulty([{ ...placeOf(key), message: `${key}: The key is here twice.` }]);
-    keys.set(lower, key);
-  }
-  const given = Object.fromEntries([...keys].map(([lower, key]) => [lower, Object(value)[key]]));
-  const parsed = v.safeParse(Original, given, { abortEarly: true });
-  if (!parsed.success || typeof value !== "object" || Array.isArray(value)) {
-    const issue = parsed.issues?.[0];
-    const path = (issue === undefined ? undefined : v.getDotPath(issue)) ?? "";
-    throw faulty([{ ...placeOf(path), message: `${path}: this is no policy of Tailscale or headscale.` }]);
-  }
+  const read = yield* readOriginal(text);
+  refuseUnsafe(read);
+  const { original, keys, placeOf } = read;
   const notes: Note[] = [];
   let isComplete = true;
   const note: Noter = (path, what, reason) => {
@@ -47,28 +33,10 @@ export function* importPolicy(text: string, overlay?: readonly string[]): Genera
     if (["acls", "grants", "groups"].includes(first)) isComplete = false;
     notes.push({ line: placeOf([keys.get(first) ?? first, ...rest].join(".")).line, what, reason });
   };
-  const importing = new Importing(
-    parsed.output,
-    overlay?.flatMap((each) => parseNetwork(each) ?? []),
-    note,
-  );
-  for (const key of keys.keys()) {
-    if (!known.has(key)) note(key, keys.get(key) ?? key, sections.get(key) ?? "it has no equal");
-  }
-  const { acls, grants } = parsed.output;
-  const { defaultsrcposture: posture } = given;
-  const strange = [...keys.keys()].find((key) => !known.has(key) && !sections.has(key));
-  // Without rules everything is permitted there: a mistyped key must not become that.
-  if (acls === undefined && grants === undefined && strange !== undefined) {
-    const message = `${strange} is no key of Tailscale or headscale, and there are neither acls nor grants.`;
-    throw faulty([{ ...placeOf(keys.get(strange) ?? ""), message }]);
-  }
-  const isPostured = posture !== undefined && posture !== null && JSON.stringify(posture) !== "[]";
-  if (isPostured && [...(acls ?? []), ...(grants ?? [])].length > 0) {
-    const message =
-      "defaultSrcPosture: device posture is not known here, so each rule would permit more than the original. If that is right, remove this key and import again.";
-    throw faulty([{ ...placeOf(keys.get("defaultsrcposture") ?? ""), message }]);
-  }
+  const networks = overlay?.flatMap((each) => parseNetwork(each) ?? []);
+  const importing = new Importing(original, networks, note);
+  for (const [lower, key] of keys)
+    if (!known.has(lower)) note(lower, key, sections.get(lower) ?? "it has no equal");
   const rules = importing.rules();
   const found = importing.tests();
   const groups = importing.groups();
@@ -84,6 +52,51 @@ export function* importPolicy(text: string, overlay?: readonly string[]): Genera
   const tests = found.filter((each) => !unkept.includes(each));
   notes.sort((a, b) => a.line - b.line);
   return { policy: render(tests), rules: rules.length + 1, tests: tests.length, notes };
+}
+
+type Read = {
+  original: v.InferOutput<typeof Original>;
+  /** The keys of the file as they are written there, by their name in lower case. */
+  keys: ReadonlyMap<string, string>;
+  posture: unknown;
+  placeOf: ParsedPolicy["placeOf"];
+};
+
+/** Tailscale and headscale read the names of keys in any case. */
+function* readOriginal(text: string): Generator<unknown, Read> {
+  requireShort(text);
+  const { value, faults, placeOf } = yield* readDocument(plainJson(text));
+  if (faults.length > 0) throw faulty(faults);
+  const keys = new Map<string, string>();
+  for (const key of typeof value === "object" ? Object.keys(value ?? {}) : []) {
+    const lower = key.toLowerCase();
+    if (keys.has(lower)) throw faulty([{ ...placeOf(key), message: `${key}: The key is here twice.` }]);
+    keys.set(lower, key);
+  }
+  const given = Object.fromEntries([...keys].map(([lower, key]) => [lower, Object(value)[key]]));
+  const parsed = v.safeParse(Original, given, { abortEarly: true });
+  if (!parsed.success || typeof value !== "object" || Array.isArray(value)) {
+    const issue = parsed.issues?.[0];
+    const path = (issue === undefined ? undefined : v.getDotPath(issue)) ?? "";
+    throw faulty([{ ...placeOf(path), message: `${path}: this is no policy of Tailscale or headscale.` }]);
+  }
+  return { original: parsed.output, keys, posture: given["defaultsrcposture"], placeOf };
+}
+
+/** Refuses files whose rules would permit more here than in the original. */
+function refuseUnsafe({ original: { acls, grants }, keys, posture, placeOf }: Read): void {
+  const strange = [...keys.keys()].find((key) => !known.has(key) && !sections.has(key));
+  // Without rules everything is permitted there: a mistyped key must not become that.
+  if (acls === undefined && grants === undefined && strange !== undefined) {
+    const message = `${strange} is no key of Tailscale or headscale, and there are neither acls nor grants.`;
+    throw faulty([{ ...placeOf(keys.get(strange) ?? ""), message }]);
+  }
+  const isPostured = posture !== undefined && posture !== null && JSON.stringify(posture) !== "[]";
+  if (isPostured && [...(acls ?? []), ...(grants ?? [])].length > 0) {
+    const message =
+      "defaultSrcPosture: device posture is not known here, so each rule would permit more than the original. If that is right, remove this key and import again.";
+    throw faulty([{ ...placeOf(keys.get("defaultsrcposture") ?? ""), message }]);
+  }
 }
 
 const known = new Set(["groups", "hosts", "tagowners", "acls", "grants", "tests"]);

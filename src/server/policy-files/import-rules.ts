@@ -175,13 +175,8 @@ export class Importing {
   #words(path: string, key: string, value: unknown): string[] | undefined {
     const parsed = v.safeParse(Words, value, { abortEarly: true });
     if (parsed.success) return parsed.output;
-    const reason =
-      value === undefined
-        ? `it has no ${key}`
-        : typeof value === "string"
-          ? `${key} is a text: write a list`
-          : `${key} holds something else than texts`;
-    this.#note(`${path}.${key}`, "the rule", reason);
+    const what = typeof value === "string" ? "is a text: write a list" : "holds something else than texts";
+    this.#note(`${path}.${key}`, "the rule", value === undefined ? `it has no ${key}` : `${key} ${what}`);
     return undefined;
   }
 

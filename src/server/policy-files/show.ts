@@ -45,9 +45,9 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
 function listTests({ tests, nodes, users }: Snapshot, failures: readonly TestFailure[]) {
   const side = sideNames(nodes, users);
   const failed = new Set(failures.map(({ test }) => test));
-  const isDecided = !failed.has(tests.length);
+  const ofOthers = failed.has(tests.length) ? null : true;
   return tests.map(({ expect, from, to, protocol, ports }, at) => {
-    const passes = failed.has(at) ? false : isDecided ? true : null;
+    const passes = failed.has(at) ? false : ofOthers;
     return { expect, from: side(from), to: side(to), protocol, ports, passes };
   });
 }

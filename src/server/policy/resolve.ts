@@ -45,64 +45,20 @@ export type Known = {
   providers: readonly NamedProvider[];
 };
 
+/** Notes a fault of the value at a path such as `rules.3.peer`. */
+type Faulting = (path: string, message: string) => void;
+
 /** Throws validation_failed with the line of each name that does not exist. */
 export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): Generator<unknown, Desired> {
   const faults: Fault[] = [];
-  const fault = (path: string, message: string) => {
+  const fault: Faulting = (path, message) => {
     if (faults.length < maxFaults) faults.push({ ...placeOf(path), message: `${path}: ${message}` });
   };
-  const groups = file.groups === undefined ? undefined : Object.entries(file.groups);
-  const names = groups === undefined ? known.groups : new Set(groups.map(([name]) => name));
-  for (const [name] of groups ?? [])
+  for (const name of Object.keys(file.groups ?? {}))
     if (isReservedGroup(name) && !known.groups.has(name)) fault(`groups.${name}`, reservedSentence(name));
-  const node = (word: string, path: string): number => {
-    const name = nodeNameOf(word);
-    const id = known.nodes.get(name);
-    if (id === undefined) fault(path, `There is no node ${name}. Correct the name, or remove what names it.`);
-    return id ?? 0;
-  };
-  const member = (email: string, path: string): number => {
-    const id = known.users.get(emailKey(email)) ?? known.users.get(formerEmailKey(email));
-    if (id === undefined)
-      fault(
-        path,
-        `There is no member ${email}. Correct the address, or invite the user, who has to accept first.`,
-      );
-    return id ?? 0;
-  };
-  const ofProviders = new Map<string, ProviderGroup>();
-  const idp = (text: string, path: string): string => {
-    const found = providerGroupOf(known.providers, text);
-    if (found === undefined) fault(path, providerFault(known.providers));
-    else ofProviders.set(found.people, found);
-    return found?.people ?? "";
-  };
-  /** The group of the nodes of a user or of a provider's group. */
-  const usersGroupOf = (word: string, path: string): string | undefined => {
-    if (word.startsWith("user:")) return ownerGroup(member(word.slice("user:".length), path));
-    return word.startsWith("idp:") ? idp(word.slice("idp:".length), path) : undefined;
-  };
-  const target = (word: string, path: string): Target => {
-    if (word === "any") return { any: true };
-    if (word.startsWith("node:")) return { node: node(word, path) };
-    if (word.startsWith("network:")) return { group: networkGroup(word.slice("network:".length)) };
-    const owned = usersGroupOf(word, path);
-    if (owned !== undefined) return { group: owned };
-    const group = word.slice("group:".length);
-    if (!names.has(group)) {
-      const where = groups === undefined ? "" : " in this file: add it below `groups`, or correct the name";
-      fault(path, `There is no group ${group}${where}.`);
-    }
-    return { group };
-  };
-  const peer = (word: string, path: string): Peer =>
-    word === "self"
-      ? { group: selfGroup }
-      : isNetworkWord(word)
-        ? { cidr: parseNetwork(word)?.text ?? word }
-        : target(word, path);
-
-  const desiredGroups = yield* groupsOf(groups ?? [], node, usersGroupOf);
+  const words = makeWords(known, file.groups, fault);
+  const { node, peer, target } = words;
+  const groups = yield* groupsOf(file.groups ?? {}, words);
   const rules = yield* mapInPieces(
     file.rules ?? [],
     ({ direction, protocol, ports, description, ...sides }, at) => ({
@@ -115,13 +71,13 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     }),
   );
   const desired: Desired = {
-    groups: groups && desiredGroups,
+    groups: file.groups && groups,
     rules: file.rules && rules,
     routes: yield* routesOf(file, node, fault),
     relays: file.relays && new Set(yield* mapInPieces(file.relays, (word, at) => node(word, `relays.${at}`))),
     aliases: aliasesOf(file, node, fault),
     tests: testsOf(file, target),
-    providerGroups: [...ofProviders.values()],
+    providerGroups: words.providerGroups(),
   };
   yield;
   yield* findRepeatedRules(desired.rules ?? [], fault);
@@ -129,18 +85,81 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
   return desired;
 }
 
+type FileGroups = ParsedPolicy["file"]["groups"];
+type Words = ReturnType<typeof makeWords>;
+
+/**
+ * The meaning of the words of a file. Each takes the word and its path. A name that does not exist is a fault, and gets a
+ * placeholder, so that all faults are found.
+ */
+function makeWords(known: Known, fileGroups: FileGroups, fault: Faulting) {
+  const groups = fileGroups === undefined ? known.groups : new Set(Object.keys(fileGroups));
+  const providerGroups = new Map<string, ProviderGroup>();
+
+  function node(word: string, path: string): number {
+    const name = nodeNameOf(word);
+    const id = known.nodes.get(name);
+    if (id === undefined) fault(path, `There is no node ${name}. Correct the name, or remove what names it.`);
+    return id ?? 0;
+  }
+
+  function member(email: string, path: string): number {
+    const id = known.users.get(emailKey(email)) ?? known.users.get(formerEmailKey(email));
+    if (id === undefined)
+      fault(
+        path,
+        `There is no member ${email}. Correct the address, or invite the user, who has to accept first.`,
+      );
+    return id ?? 0;
+  }
+
+  function groupOfProvider(text: string, path: string): string {
+    const found = providerGroupOf(known.providers, text);
+    if (found === undefined) fault(path, providerFault(known.providers));
+    else providerGroups.set(found.people, found);
+    return found?.people ?? "";
+  }
+
+  /** The group of the nodes of a user or of a provider's group. Undefined for other words. */
+  function usersGroup(word: string, path: string): string | undefined {
+    if (word.startsWith("user:")) return ownerGroup(member(word.slice("user:".length), path));
+    return word.startsWith("idp:") ? groupOfProvider(word.slice("idp:".length), path) : undefined;
+  }
+
+  function target(word: string, path: string): Target {
+    if (word === "any") return { any: true };
+    if (word.startsWith("node:")) return { node: node(word, path) };
+    if (word.startsWith("network:")) return { group: networkGroup(word.slice("network:".length)) };
+    const owned = usersGroup(word, path);
+    if (owned !== undefined) return { group: owned };
+    const group = word.slice("group:".length);
+    if (!groups.has(group)) {
+      const where =
+        fileGroups === undefined ? "" : " in this file: add it below `groups`, or correct the name";
+      fault(path, `There is no group ${group}${where}.`);
+    }
+    return { group };
+  }
+
+  function peer(word: string, path: string): Peer {
+    if (word === "self") return { group: selfGroup };
+    return isNetworkWord(word) ? { cidr: parseNetwork(word)?.text ?? word } : target(word, path);
+  }
+
+  return { node, usersGroup, target, peer, providerGroups: () => [...providerGroups.values()] };
+}
+
 function* groupsOf(
-  groups: readonly (readonly [string, NonNullable<ParsedPolicy["file"]["groups"]>[string]])[],
-  node: (word: string, path: string) => number,
-  usersGroupOf: (word: string, path: string) => string | undefined,
+  groups: NonNullable<FileGroups>,
+  { node, usersGroup }: Words,
 ): Generator<unknown, DesiredGroup[]> {
   const desired: DesiredGroup[] = [];
-  for (const [name, entry] of groups) {
+  for (const [name, entry] of Object.entries(groups)) {
     const members = new Set<number>();
     const people = new Set<string>();
     yield* mapInPieces(entry?.members ?? [], (word, at) => {
       const path = `groups.${name}.members.${at}`;
-      const owned = usersGroupOf(word, path);
+      const owned = usersGroup(word, path);
       if (owned === undefined) members.add(node(word, path));
       else people.add(owned);
     });
@@ -150,10 +169,7 @@ function* groupsOf(
   return desired;
 }
 
-function testsOf(
-  { tests }: ParsedPolicy["file"],
-  target: (word: string, path: string) => Target,
-): Desired["tests"] {
+function testsOf({ tests }: ParsedPolicy["file"], target: Words["target"]): Desired["tests"] {
   return tests?.flatMap(({ accept, deny }, at): PolicyTest[] => {
     const [expect, flow] = accept === undefined ? (["deny", deny] as const) : (["accept", accept] as const);
     if (flow === undefined) return [];
@@ -172,10 +188,7 @@ export function providerFault(providers: readonly NamedProvider[]): string {
   return `There are several providers of identities (${names}): write idp:PROVIDER/GROUP.`;
 }
 
-function* findRepeatedRules(
-  rules: NonNullable<Desired["rules"]>,
-  fault: (path: string, message: string) => void,
-): Generator<unknown, void> {
+function* findRepeatedRules(rules: NonNullable<Desired["rules"]>, fault: Faulting): Generator<unknown, void> {
   const firstAt = new Map<string, number>();
   for (const [at, rule] of rules.entries()) {
     const identity = identityOf(rule);
@@ -188,8 +201,8 @@ function* findRepeatedRules(
 
 function aliasesOf(
   { aliases }: ParsedPolicy["file"],
-  node: (word: string, path: string) => number,
-  fault: (path: string, message: string) => void,
+  node: Words["node"],
+  fault: Faulting,
 ): Desired["aliases"] {
   const names = new Set<string>();
   return aliases?.map(({ name, node: word, address }, at) => {
@@ -204,8 +217,8 @@ function aliasesOf(
 
 function* routesOf(
   { routes }: ParsedPolicy["file"],
-  node: (word: string, path: string) => number,
-  fault: (path: string, message: string) => void,
+  node: Words["node"],
+  fault: Faulting,
 ): Generator<unknown, Desired["routes"]> {
   if (routes === undefined) return undefined;
   const found = new Map<number, string[]>();

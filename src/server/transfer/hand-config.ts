@@ -229,8 +229,8 @@ class Reading {
 
   /** An address, or a list of gateways with weights. */
   #gateways(via: Placed | undefined): string[] {
-    const items = via?.kind === "list" ? via.items : via === undefined ? [] : [via];
-    return items.flatMap((item) => {
+    if (via === undefined) return [];
+    return (via.kind === "list" ? via.items : [via]).flatMap((item) => {
       const gateway = item.kind === "map" ? item.entries.get("gateway") : item;
       return gateway?.kind === "leaf" && gateway.text !== "" ? [gateway.text] : [];
     });

@@ -54,11 +54,16 @@ const configLike = /^[ \t{]*"?(pki|static_host_map|lighthouse|tun)"?[ \t]*:/m;
 
 type Found = Pick<HandMade, "cas" | "caKeys" | "hosts" | "notes">;
 
+/** By the byte order mark, in hexadecimal. */
+const encodings = new Map<string, "utf-16le" | "utf-16be">([
+  ["fffe", "utf-16le"],
+  ["feff", "utf-16be"],
+]);
+
 /** Windows programs write a byte order mark, and PowerShell UTF-16. */
 function decode(bytes: Buffer): string {
   const mark = bytes.subarray(0, 2).toString("hex");
-  const encoding = mark === "fffe" ? "utf-16le" : mark === "feff" ? "utf-16be" : "utf-8";
-  return new TextDecoder(encoding).decode(bytes);
+  return new TextDecoder(encodings.get(mark) ?? "utf-8").decode(bytes);
 }
 
 function contentOf(path: string): Buffer {

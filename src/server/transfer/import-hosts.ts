@@ -89,16 +89,21 @@ function refuseHiddenGroups(live: readonly HostFile[], blocklist: ReadonlySet<st
   for (const { file, value } of live) {
     if (isOn(blocklist, value)) continue;
     const people = value.groups.find(isUsersGroup);
-    const reason =
-      people === undefined
-        ? usableGroups(value.groups).length > maxGroups
-          ? `has over ${maxGroups} groups, the maximum of a node: rules for the others would admit this host, too`
-          : undefined
-        : `is in the group ${people}, which stands for users here: rules for them would admit this host`;
-    if (reason === undefined) continue;
-    throw new AppError("bad_configuration", `${file}: the certificate of ${quoted(value.name)} ${reason}`, {
-      hint: `Sign the host's key again without ${people === undefined ? "them" : "this group"}, or add the certificate's fingerprint to pki.blocklist in a configuration of the directory.`,
-    });
+    const refuse = (reason: string, without: string) => {
+      throw new AppError("bad_configuration", `${file}: the certificate of ${quoted(value.name)} ${reason}`, {
+        hint: `Sign the host's key again without ${without}, or add the certificate's fingerprint to pki.blocklist in a configuration of the directory.`,
+      });
+    };
+    if (people !== undefined)
+      refuse(
+        `is in the group ${people}, which stands for users here: rules for them would admit this host`,
+        "this group",
+      );
+    if (usableGroups(value.groups).length > maxGroups)
+      refuse(
+        `has over ${maxGroups} groups, the maximum of a node: rules for the others would admit this host, too`,
+        "them",
+      );
   }
 }
 

@@ -16,14 +16,19 @@ const facility = 16;
 /** Without an end from the server, the message counts as delivered after this time. */
 const closeMs = 2000;
 
+/** RFC 5424, table 2: critical, warning or notice. */
+function severityOf(event: Event): number {
+  if (event.type !== "alarm.raised") return 5;
+  return isUrgentEvent(event) ? 2 : 4;
+}
+
 /** `host`: of the control plane. `n`: of the delivery. */
 export function syslogFrame(
   event: Event,
   { text }: Told,
   { host, n, at }: { host: string; n: number; at: number },
 ): Buffer {
-  const severity = event.type === "alarm.raised" ? (isUrgentEvent(event) ? 2 : 4) : 5;
-  const head = `<${facility * 8 + severity}>1 ${new Date(at).toISOString()} ${host} ${brand.id} - ${event.type.slice(0, 32)}`;
+  const head = `<${facility * 8 + severityOf(event)}>1 ${new Date(at).toISOString()} ${host} ${brand.id} - ${event.type.slice(0, 32)}`;
   // The BOM says that the text is UTF-8.
   const message = Buffer.from(
     `${head} [meta sequenceId="${(n % 2_147_483_647) + 1}"] \uFEFF${text.replaceAll("\n", " ")}`,

@@ -64,13 +64,20 @@ function deliveryOf(row: Row): Delivery {
     id,
     event_id: eventId,
     attempts,
-    state: deliveredAt !== null ? "delivered" : nextAt !== null ? "waiting" : "failed",
+    state: stateOf({ deliveredAt, nextAt }),
     status,
     message,
     next_attempt_at: nextAt === null ? null : formatTime(timeOfNext(nextAt)),
     delivered_at: deliveredAt === null ? null : formatTime(deliveredAt),
     created_at: formatTime(createdAt),
   };
+}
+
+type Listed = ReturnType<typeof deliveries.parse>;
+
+function stateOf({ deliveredAt, nextAt }: Pick<Listed, "deliveredAt" | "nextAt">): Delivery["state"] {
+  if (deliveredAt !== null) return "delivered";
+  return nextAt === null ? "failed" : "waiting";
 }
 
 /** `row`: of `deliveryColumns`. */

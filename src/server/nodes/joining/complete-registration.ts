@@ -2,7 +2,7 @@
 
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import type { RegisterAnswer } from "../../../protocol/registration.ts";
-import { record } from "../../audit/record.ts";
+import { issuedEvents, record } from "../../audit/record.ts";
 import {
   issueOverlay,
   mayIssue,
@@ -40,6 +40,10 @@ export type Services = NodeStore & {
 /** `resumed`: the same machine repeats a registration that was interrupted. */
 export type Registering = { node: NodeRow; resumed: boolean; grant: Grant };
 
+/**
+ * Signs the certificates that the node lacks, stores them with a new API token, and returns the node's first configuration.
+ * Throws if the credential has ended meanwhile.
+ */
 export async function completeRegistration(
   services: Services,
   org: IssuingOrg,
@@ -72,9 +76,7 @@ export async function completeRegistration(
     await record(tx, [
       ...(grant.tokenId === null ? [] : [{ ...event, type: "token.used" as const, ...used }]),
       { ...event, type: "node.registered", after: { name: node.name, ip_address: node.ip, resumed } },
-      ...(fingerprint === undefined
-        ? []
-        : [{ ...event, type: "certificate.issued" as const, after: { fingerprint } }]),
+      ...issuedEvents(event, fingerprint),
     ]);
   });
   const { view, node: active } = await readTogether(db, views, org.id, node.id);

@@ -53,6 +53,10 @@ function showToken(token: RegistrationTokenRow): RegistrationToken {
   };
 }
 
+/**
+ * Creates the token, and a pending node where it is bound to a new name. The answer alone has the token, with the line and
+ * the join key to use it. Throws validation_failed for a node that is registered.
+ */
 export async function createRegistrationToken(
   services: Pick<ServerOptions, "db" | "system" | "publicUrl" | "caFingerprint">,
   org: Org,
@@ -66,22 +70,9 @@ export async function createRegistrationToken(
     await requireRole(tx, org.id, by.actor);
     const nodeId = await boundNode(tx, org, request, by.actor, now);
     await ensureGroups(tx, org.id, request.groups, now);
-    const row = await registrationTokens.insertReturning(tx, {
-      orgId: org.id,
-      name: request.name ?? null,
-      tokenHash: hashToken(token),
-      uses: nodeId === undefined ? request.uses : 1,
-      groups: request.groups,
-      isLighthouse: request.is_lighthouse,
-      nodeId: nodeId ?? null,
-      expiresAt: now + request.expires_in * 1000,
-      createdBy: by.userId,
-      createdAt: now,
-      ephemeralSilenceS: request.ephemeral === true ? (request.silence ?? usualSilenceS) : null,
-      isNamed: request.ephemeral !== true || request.names === true,
-      isApproved: request.approved === true,
-    });
-    const created = showToken(row);
+    const columns = columnsOf(request, nodeId, now);
+    const own = { orgId: org.id, tokenHash: hashToken(token), createdBy: by.userId };
+    const created = showToken(await registrationTokens.insertReturning(tx, { ...own, ...columns }));
     await record(tx, {
       orgId: org.id,
       at: now,
@@ -111,6 +102,22 @@ export async function createRegistrationToken(
     ...given({ seal }),
   });
   return { ...made, token, command: registerLine(services, org.slug, made, token, seal), join_key };
+}
+
+/** A token that is bound to a node is for one use. */
+function columnsOf(request: RegistrationTokenRequest, nodeId: number | undefined, now: number) {
+  return {
+    name: request.name ?? null,
+    uses: nodeId === undefined ? request.uses : 1,
+    groups: request.groups,
+    isLighthouse: request.is_lighthouse,
+    nodeId: nodeId ?? null,
+    expiresAt: now + request.expires_in * 1000,
+    createdAt: now,
+    ephemeralSilenceS: request.ephemeral === true ? (request.silence ?? usualSilenceS) : null,
+    isNamed: request.ephemeral !== true || request.names === true,
+    isApproved: request.approved === true,
+  };
 }
 
 /** The command line for a new machine. */

@@ -1,7 +1,7 @@
 // Restore of a revoked node, with new certificates and a signed order.
 
 import { AppError } from "../../../base/errors.ts";
-import { type Actor, record } from "../../audit/record.ts";
+import { issuedEvents, record, type Actor } from "../../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, setRenewal } from "../../certificates/issue.ts";
 import { findNode, requireNameStillFree, type NodeRecord } from "../../store/nodes.ts";
 import type { NodeStore } from "../node-store.ts";
@@ -26,14 +26,7 @@ export async function restoreNode(
 ): Promise<NodeRecord> {
   const { db, system } = services;
   const node = await findNode(db, org.id, id);
-  if (node.state !== "revoked") throw new AppError("conflict", `The node ${node.name} is not revoked.`);
-  if (node.endedAt !== null)
-    throw new AppError(
-      "conflict",
-      `The node ${node.name} is ephemeral and has ended: its machine brings it back.`,
-    );
-  // The placeholder node of an import, which holds blocked fingerprints of unknown nodes.
-  if (node.ip === "") throw new AppError("conflict", `${node.name} is not a machine: it cannot be restored.`);
+  requireRestorable(node);
   const issuing = await readIssuingOrg(db, org.id);
   const order = await makeOrder(services, db, org, node, "restore", "restored by an administrator");
   const wasRegistered = node.hostPublicKey !== null && node.registeredAt !== null;
@@ -45,20 +38,21 @@ export async function restoreNode(
     await checkSubnets(tx, issuing, node.subnets, node);
     await checkHub(tx, org.id, node);
     await takeAddresses(tx, issuing, node, system.now());
-    const notRevoked = {
-      revokedAt: null,
-      revokeReason: null,
-      revokedBy: null,
-      orderSeq: order.seq,
-      orderJws: order.jws,
-      watchedFrom: system.now(),
-      awaySince: null,
-    };
-    const state = wasRegistered
-      ? { state: "active" as const }
-      : { state: "pending" as const, ...claimable(node) };
-    const restored = await nodes.update(tx, { id, state: "revoked" }, { ...state, ...notRevoked });
-    if (restored === 0) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+    const restored = await nodes.update(
+      tx,
+      { id, state: "revoked" },
+      {
+        ...(wasRegistered ? { state: "active" } : { state: "pending", ...claimable(node) }),
+        revokedAt: null,
+        revokeReason: null,
+        revokedBy: null,
+        orderSeq: order.seq,
+        orderJws: order.jws,
+        watchedFrom: system.now(),
+        awaySince: null,
+      },
+    );
+    if (restored === 0) throw notRevoked(node);
     await beginPeriod(tx, id, system.now(), "given");
     await releaseOwnName(tx, node);
     await makeX509Due(tx, id);
@@ -72,16 +66,25 @@ export async function restoreNode(
     await raiseOwnVersion(tx, org.id, id);
     await publishNames(tx, org.id, [id]);
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
-    const signed = { type: "certificate.issued", after: { fingerprint } } as const;
-    await record(tx, [
-      { ...event, type: "node.restored" },
-      ...(fingerprint === undefined ? [] : [{ ...event, ...signed }]),
-    ]);
+    await record(tx, [{ ...event, type: "node.restored" }, ...issuedEvents(event, fingerprint)]);
   });
   return renewCertificates(services, org.id, id, actor, { overlay: false, x509: wasRegistered });
 }
 
-/** Throws conflict if another node has one of them. The IPv6 address of an imported node may have a row of its own. */
+function requireRestorable(node: NodeRecord): void {
+  if (node.state !== "revoked") throw notRevoked(node);
+  if (node.endedAt !== null)
+    throw new AppError(
+      "conflict",
+      `The node ${node.name} is ephemeral and has ended: its machine brings it back.`,
+    );
+  // The placeholder node of an import, which holds blocked fingerprints of unknown nodes.
+  if (node.ip === "") throw new AppError("conflict", `${node.name} is not a machine: it cannot be restored.`);
+}
+
+const notRevoked = ({ name }: NodeRecord) => new AppError("conflict", `The node ${name} is not revoked.`);
+
+/** Throws conflict if another node has one of the node's addresses. The IPv6 address of an imported node may have a row of its own. */
 async function takeAddresses(tx: Transaction, org: Networks, node: NodeRecord, now: number): Promise<void> {
   const first = { host: hostNumber(org, node.ip), ip: node.ip };
   const second = { host: secondHost(org, node.ip6) ?? first.host, ip: node.ip6 ?? "" };

@@ -5,7 +5,7 @@ import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Transfer } from "../../../api/nodes.ts";
 import type { Node } from "../../../protocol/node.ts";
-import { record, type Actor } from "../../audit/record.ts";
+import { issuedEvents, record, type Actor } from "../../audit/record.ts";
 import { requireRole } from "../../users/late-rights.ts";
 import { groupsThatProvidersDecide, ownerGroupsOf } from "../../policy/group-users.ts";
 import type { Transaction } from "../../store/database.ts";
@@ -57,9 +57,7 @@ export async function transferNode(
         before: { owner_id: node.ownerId, ...(isLess ? { groups: node.groups } : {}) },
         after: { owner_id: ownerId, ...(isLess ? { groups: owned.groups } : {}) },
       },
-      ...(fingerprint === undefined
-        ? []
-        : [{ ...event, type: "certificate.issued", after: { fingerprint } } as const]),
+      ...issuedEvents(event, fingerprint),
     ]);
     return findNode(tx, org.id, id);
   });
