@@ -116,6 +116,15 @@ export class AppError extends Error {
   }
 }
 
+/** A field of a request that is refused. The sentence is also that of the whole error. */
+export function invalidField(
+  field: string,
+  sentence: string,
+  details: Pick<ErrorDetails, "hint"> = {},
+): AppError {
+  return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] }, ...details });
+}
+
 export function isErrorCode(code: string): code is ErrorCode {
   return Object.hasOwn(errorTable, code);
 }

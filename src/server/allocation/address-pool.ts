@@ -1,7 +1,7 @@
 // Assigns overlay addresses. An address is one row: its primary key prevents two nodes from sharing it. The next free
 // address is found in constant time, among the freed addresses or by a counter.
 
-import { AppError } from "../../base/errors.ts";
+import { AppError, invalidField } from "../../base/errors.ts";
 import {
   addressInOther,
   addressOf,
@@ -81,8 +81,7 @@ async function requestedHost(
   nodeId: number | undefined,
 ): Promise<number> {
   const address = parseAddress(requested);
-  const wrong = (sentence: string) =>
-    new AppError("validation_failed", sentence, { errors: { ip_address: [sentence] } });
+  const wrong = (sentence: string) => invalidField("ip_address", sentence);
   if (address === undefined) throw wrong("Enter an address without a prefix length, such as 10.77.0.5.");
   const host = hostOf(network, address);
   if (host === undefined) throw wrong(`Enter an address in ${network.text}, except its first and its last.`);

@@ -3,7 +3,7 @@
 
 import type { Alias, AliasRequest } from "../../api/names.ts";
 import { formatTime } from "../../base/quantities.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, invalidField } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../base/ip.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";
 import { record, type Actor } from "../audit/record.ts";
@@ -144,13 +144,9 @@ async function checkTarget(tx: Transaction, org: Org, request: AliasRequest): Pr
     return undefined;
   });
   if (node === undefined || node.state === "revoked")
-    throw refuse("node", `There is no node ${request.node}.`);
-  if (node.ephemeralSilenceS !== null) throw refuse("node", `The node ${node.name} is ephemeral.`);
+    throw invalidField("node", `There is no node ${request.node}.`);
+  if (node.ephemeralSilenceS !== null) throw invalidField("node", `The node ${node.name} is ephemeral.`);
   return requireRouted(node, request.address ?? null);
-}
-
-function refuse(field: string, sentence: string): AppError {
-  return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
 }
 
 /** Returns the address in its canonical form. Throws validation_failed if it is not behind the node. */
@@ -160,13 +156,13 @@ export function requireRouted(
 ): string | null {
   if (address === null) return null;
   const parsed = parseAddress(address);
-  if (parsed === undefined) throw refuse("address", `${address} is no IP address.`);
+  if (parsed === undefined) throw invalidField("address", `${address} is no IP address.`);
   const isRouted = node.subnets.some((subnet) => {
     const network = parseNetwork(subnet);
     return network !== undefined && networkContains(network, parsed);
   });
   if (isRouted) return formatAddress(parsed);
-  throw refuse("address", `${address} is in no subnet that the node ${node.name} routes.`);
+  throw invalidField("address", `${address} is in no subnet that the node ${node.name} routes.`);
 }
 
 async function findAlias(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Alias> {

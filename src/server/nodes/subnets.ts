@@ -1,6 +1,6 @@
 // Checks the subnets that a node may route. A wrong one would divert traffic of every node of the organization.
 
-import { AppError } from "../../base/errors.ts";
+import { AppError, invalidField } from "../../base/errors.ts";
 import {
   networkContains,
   networksOverlap,
@@ -92,9 +92,7 @@ function requireForm(org: Overlay, subnets: readonly string[], present: readonly
   });
 }
 
-function refused(sentence: string): AppError {
-  return new AppError("validation_failed", sentence, { errors: { subnets: [sentence] } });
-}
+const refused = (sentence: string) => invalidField("subnets", sentence);
 
 export async function readObstacles(
   reader: Pick<Reader, "all" | "get">,
@@ -177,7 +175,7 @@ export function checkPublicAddress(org: Networks, publicIp: string | null | unde
   const why = unreachable(org, publicIp ?? "");
   if (why === undefined) return;
   const sentence = `${publicIp} ${why}. Enter the address that other nodes reach without the overlay.`;
-  throw new AppError("validation_failed", sentence, { errors: { public_ip: [sentence] } });
+  throw invalidField("public_ip", sentence);
 }
 
 /**

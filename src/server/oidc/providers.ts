@@ -10,7 +10,7 @@ import {
 } from "../../api/providers.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { columnOf } from "../../protocol/settings.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, invalidField } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { record, type Actor } from "../audit/record.ts";
@@ -201,7 +201,7 @@ async function requireOwnDomains(tx: Transaction, { orgId }: Scope, domains: rea
   const own = (await verifiedDomains.all(tx, { orgId })).filter(({ verifiedAt }) => verifiedAt !== null);
   for (const domain of domains) {
     if (!own.some((each) => each.domain === domain))
-      throw invalid("domains", `The organization has not verified the domain ${domain}.`);
+      throw invalidField("domains", `The organization has not verified the domain ${domain}.`);
   }
 }
 
@@ -220,7 +220,7 @@ async function storedMappings(
   const idOf = (organization: string, field: string) => {
     const orgId = known.get(organization);
     if (orgId === undefined || orgId !== (scope.orgId ?? orgId))
-      throw invalid(field, `There is no organization ${organization}.`);
+      throw invalidField(field, `There is no organization ${organization}.`);
     return orgId;
   };
   return {
@@ -314,14 +314,13 @@ function requireOneTenant(given: {
 }) {
   const { hostname, pathname } = new URL(given.issuer);
   if (/^\/(common|organizations|consumers)(\/|$)/.test(pathname))
-    throw invalid("issuer", "This issuer stands for all tenants. Enter that of your own tenant.");
+    throw invalidField("issuer", "This issuer stands for all tenants. Enter that of your own tenant.");
   if (hostname === "accounts.google.com" && given.tenant?.startsWith("hd=") !== true)
-    throw invalid("tenant", "Everybody can have an identity there. Enter hd=DOMAIN of your organization.");
+    throw invalidField(
+      "tenant",
+      "Everybody can have an identity there. Enter hd=DOMAIN of your organization.",
+    );
   const isOpen = given.tenant === null && given.required_groups.length === 0;
   if (hostname === "gitlab.com" && isOpen)
-    throw invalid("required_groups", "Everybody can have an identity there. Enter a group of yours.");
-}
-
-function invalid(field: string, sentence: string): AppError {
-  return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+    throw invalidField("required_groups", "Everybody can have an identity there. Enter a group of yours.");
 }

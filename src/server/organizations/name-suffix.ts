@@ -1,6 +1,6 @@
 // The domain, beside `.internal`, that an organization's names may end in. Each machine needs root's permission for it, too.
 
-import { AppError } from "../../base/errors.ts";
+import { AppError, invalidField } from "../../base/errors.ts";
 import { parseAddress } from "../../base/ip.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
@@ -45,5 +45,5 @@ export async function checkNameSuffix(
 const hostOf = (url: string) => (URL.canParse(url) ? new URL(url).hostname : "");
 
 function refused(sentence: string, hint = "Choose a domain of your own, such as corp.example."): AppError {
-  return new AppError("validation_failed", sentence, { errors: { name_suffix: [sentence] }, hint });
+  return invalidField("name_suffix", sentence, { hint });
 }

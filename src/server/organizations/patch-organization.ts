@@ -1,7 +1,7 @@
 // Changes of an organization's settings, each with what must follow from it.
 
 import * as v from "valibot";
-import { AppError } from "../../base/errors.ts";
+import { invalidField } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
@@ -87,8 +87,7 @@ async function publishSettings(tx: Transaction, orgId: number, isChanged: IsChan
 /** A rule of alarms for a group that does not exist would watch nothing, without a word. */
 async function requireGroup(tx: Transaction, orgId: number, name: string): Promise<void> {
   if ((await nodeGroups.find(tx, { orgId, name })) !== undefined) return;
-  const sentence = `There is no group ${name}: create it first, or name another one.`;
-  throw new AppError("validation_failed", sentence, { errors: { alarm_rules: [sentence] } });
+  throw invalidField("alarm_rules", `There is no group ${name}: create it first, or name another one.`);
 }
 
 /** Drops the note of absences: no event says later that these nodes are back. */

@@ -2,7 +2,7 @@
 // membership.
 
 import type { Group, GroupRequest } from "../../api/groups.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, invalidField } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { editWithoutTests } from "./edit-policy.ts";
 import { reservedSentence } from "./firewall.ts";
@@ -43,10 +43,7 @@ export async function namesNewGroup(
   return false;
 }
 
-function reserved(name: string, field: string): AppError {
-  const sentence = reservedSentence(name);
-  return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
-}
+const reserved = (name: string, field: string) => invalidField(field, reservedSentence(name));
 
 /** Makes those that are not there yet, whatever their names: also reserved ones, which existed before. */
 export async function insertGroups(

@@ -1,7 +1,7 @@
 // Changes and tests the firewall rules of an organization. firewall.ts defines their meaning.
 
 import * as v from "valibot";
-import { AppError } from "../../base/errors.ts";
+import { AppError, invalidField } from "../../base/errors.ts";
 import { parseNetwork } from "../../base/ip.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { decide, type Member, type TestableRules } from "./firewall.ts";
@@ -192,11 +192,7 @@ async function memberOf(
   return { ...node, groups: certifiedGroups(node) };
 }
 
-function noSuchNode(id: number, field: string): AppError {
-  return new AppError("validation_failed", `There is no node ${id}.`, {
-    errors: { [field]: [`There is no node ${id}.`] },
-  });
-}
+const noSuchNode = (id: number, field: string) => invalidField(field, `There is no node ${id}.`);
 
 /** The groups of nodes that a request names, which it creates if there are none. */
 export const groupsIn = ({ peer, target }: AskedPatch): string[] =>
@@ -222,33 +218,30 @@ async function checkReferences(tx: Transaction, org: Org, rule: CheckedRule, now
     if (!("node" in side)) continue;
     const node = await nodes.find(tx, { orgId: org.id, id: side.node });
     if (node === undefined || node.state === "revoked") throw noSuchNode(side.node, field);
-    if (node.ephemeralSilenceS !== null) {
-      const sentence = `The node ${node.name} is ephemeral: name a group instead, which its token gives.`;
-      throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
-    }
+    if (node.ephemeralSilenceS !== null)
+      throw invalidField(
+        field,
+        `The node ${node.name} is ephemeral: name a group instead, which its token gives.`,
+      );
   }
 }
 
 /** As a peer, the network itself says the same: `{"cidr": …}`. */
 function requireTarget(field: string, network: string): void {
-  const sentence =
-    field === "peer"
-      ? `As a peer, enter the network itself: ${network}.`
-      : `${network} is not a network such as 192.168.7.0/24.`;
-  if (field === "target" && parseNetwork(network)?.text === network) return;
-  throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+  if (field === "peer") throw invalidField(field, `As a peer, enter the network itself: ${network}.`);
+  if (parseNetwork(network)?.text === network) return;
+  throw invalidField(field, `${network} is not a network such as 192.168.7.0/24.`);
 }
 
 async function requireMember(tx: Transaction, org: Org, userId: number, field: string): Promise<void> {
   if ((await memberships.find(tx, { orgId: org.id, userId })) !== undefined) return;
-  const sentence = `User ${userId} is not a member of the organization.`;
-  throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+  throw invalidField(field, `User ${userId} is not a member of the organization.`);
 }
 
 async function requireProviderGroup(tx: Transaction, org: Org, people: string, field: string): Promise<void> {
   if ((await providerGroups.find(tx, { orgId: org.id, people })) !== undefined) return;
   const sentence = `The policy names no group ${people} of a provider. Enter its name: {"idp": "GROUP"}.`;
-  throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+  throw invalidField(field, sentence);
 }
 
 function valuesOf({ description = "", ...rule }: CheckedRule) {

@@ -3,7 +3,7 @@
 // sends.
 
 import ipaddr from "ipaddr.js";
-import { AppError } from "../../base/errors.ts";
+import { AppError, invalidField } from "../../base/errors.ts";
 import type { System } from "../../base/system.ts";
 import { networkContains, parseAddress, parseNetwork, type Network } from "../../base/ip.ts";
 import { within } from "../../base/within.ts";
@@ -69,5 +69,5 @@ function isWithin(text: string, networks: readonly Network[]): boolean {
 }
 
 function refused(sentence: string): AppError {
-  return new AppError("validation_failed", sentence, { errors: { url: [sentence] } });
+  return invalidField("url", sentence);
 }

@@ -13,7 +13,7 @@ import type {
 } from "../../api/webhooks.ts";
 import { eventsFor, formatFor } from "../../api/webhooks.ts";
 import { formatTime } from "../../base/quantities.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, invalidField } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../users/late-rights.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
@@ -134,19 +134,19 @@ function requireFormat(url: string, given: WebhookFormat | undefined): WebhookFo
   if (format !== undefined) return format;
   const sentence =
     "The format mail needs a URL with mailto:, and syslog one with syslogs:; these have no other.";
-  throw new AppError("validation_failed", sentence, { errors: { format: [sentence] } });
+  throw invalidField("format", sentence);
 }
 
 /** Mail goes by the operator's server, and only for what is bounded: no member can make it send thousands. */
 function requireAlarms(format: WebhookFormat, events: string[]): string[] {
   if (format !== "mail" || events.every((each) => each.startsWith("alarm."))) return events;
   const sentence = "E-mail takes alarms alone: alarm.*, or a type such as alarm.raised.";
-  throw new AppError("validation_failed", sentence, { errors: { events: [sentence] } });
+  throw invalidField("events", sentence);
 }
 
 export const noMail = () => {
   const sentence = "This control plane sends no e-mail: its operator starts it with `serve --smtp-url`.";
-  return new AppError("validation_failed", sentence, { errors: { url: [sentence] } });
+  return invalidField("url", sentence);
 };
 
 /** A URL that every delivery would fail on is refused now, where the caller sees it. */

@@ -1,6 +1,6 @@
 // Checks the keys and the engine version of a registration request. Without the database.
 
-import { AppError } from "../../../base/errors.ts";
+import { AppError, invalidField } from "../../../base/errors.ts";
 import { formatHostPublicKey, readHostPublicKey } from "../../../pki/keys.ts";
 import type { RegisterRequest } from "../../../protocol/registration.ts";
 import type { IssuingOrg } from "../../certificates/issue.ts";
@@ -25,7 +25,7 @@ export function refusePrivateKeys(request: Partial<RegisterRequest>): void {
 export function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingOrg, caVersion: 1 | 2): void {
   const sentence = whyEngineRefused(overlay_version, org, caVersion);
   if (sentence === undefined) return;
-  throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
+  throw invalidField("overlay_version", sentence);
 }
 
 export async function readKeys(request: Asked): Promise<Keys> {

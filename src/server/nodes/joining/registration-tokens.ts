@@ -12,7 +12,7 @@ import { brand } from "../../../brand.ts";
 import { formatJoinKey, parseJoinKey } from "../../../protocol/join-key.ts";
 import { quoteWord } from "../../../base/plan.ts";
 import { formatTime } from "../../../base/quantities.ts";
-import { AppError } from "../../../base/errors.ts";
+import { AppError, invalidField } from "../../../base/errors.ts";
 import { isLoopback } from "../../../base/loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { sealHash } from "../../../pki/seal.ts";
@@ -156,8 +156,7 @@ async function boundNode(
 /** Only an administrator lets a machine take the place of another one: by revoking that one, or with --replace. */
 function registeredAlready(field: "node_name" | "node_id", name: string): AppError {
   const sentence = `The node ${name} is registered already, so no token can be made for it.`;
-  return new AppError("validation_failed", sentence, {
-    errors: { [field]: [sentence] },
+  return invalidField(field, sentence, {
     hint: `If its machine was reinstalled, revoke the node, then make the token; or run \`${brand.executable} register --replace\` on the machine, as an administrator. For another machine, choose another name.`,
   });
 }
