@@ -194,18 +194,11 @@ async function cutLines(db: Reader, { org, silent }: Away, heads: readonly Silen
         "There is no other lighthouse: nodes that have no tunnel yet do not find each other.",
       ),
     );
-  for (const { name, ip, isRelay } of heads.filter((head) => head.isRelay)) {
-    const pairs = await queryNumber(
-      db,
-      `SELECT count(*) AS n FROM (SELECT 1 AS one FROM paths WHERE org_id = $1 AND path = 'relayed'
-         AND (relays LIKE $2 OR relays LIKE $3) LIMIT 10000) x`,
-      [org.id, `%"${name}"%`, `%"${ip}"%`],
-    );
-    const relays = online.filter((each) => each.isRelay);
-    if (isRelay && pairs > 0)
-      lines.push(
-        `${pairs} ${pairs === 1 ? "path" : "paths"} went through ${name}. ${others(relays, "There is no other relay.")}`,
-      );
+  const relays = online.filter(({ isRelay }) => isRelay);
+  for (const relay of heads.filter(({ isRelay }) => isRelay)) {
+    const count = await countPathsThrough(db, org.id, relay);
+    const paths = `${count} ${count === 1 ? "path" : "paths"} went through ${relay.name}.`;
+    if (count > 0) lines.push(`${paths} ${others(relays, "There is no other relay.")}`);
   }
   for (const network of new Set(heads.flatMap(({ subnets }) => subnets))) {
     const by = online.filter(({ subnets }) => subnets.includes(network));
@@ -224,4 +217,11 @@ async function cutLines(db: Reader, { org, silent }: Away, heads: readonly Silen
   );
   if (aliases.length > 0) lines.push(`These names lead to it: ${namesOf(aliases.map(({ name }) => name))}.`);
   return lines;
+}
+
+/** At most 10,000. Nodes report their relays by name or by address. */
+function countPathsThrough(db: Reader, orgId: number, { name, ip }: SilentNode): Promise<number> {
+  const sql = `SELECT count(*) AS n FROM (SELECT 1 AS one FROM paths WHERE org_id = $1 AND path = 'relayed'
+    AND (relays LIKE $2 OR relays LIKE $3) LIMIT 10000) x`;
+  return queryNumber(db, sql, [orgId, `%"${name}"%`, `%"${ip}"%`]);
 }

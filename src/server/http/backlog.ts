@@ -1,6 +1,5 @@
 // Entries that wait until several of them are written together. Owners (organizations) take turns. Knows no route.
 
-/** Entries that wait until several of them are written together. */
 export type Backlog<T> = {
   readonly count: number;
   /** False if too much of this owner waits already. */

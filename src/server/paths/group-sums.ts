@@ -51,32 +51,14 @@ type Kinds = { direct: number; relayed: number; broken: number };
 const noKinds = (): Kinds => ({ direct: 0, relayed: 0, broken: 0 });
 const nameOf = (kind: number) => kindNames[kind] ?? "broken";
 
+/** Works in slices. `now`: the time of the answer, ms. */
 export function* sumsOf(
   { all }: FoundNodes,
   { edges, worst, cut }: FoundEdges,
   now: number,
 ): Generator<undefined, Sums> {
   const groups = yield* groupsOf(all, worst);
-  const [pairs, totals] = [new Map<string, Pair>(), newPair(null, null)];
-  const packed = emptyPack(edges.size);
-  const first = new Map<number, Edge[]>([
-    [relayed, []],
-    [broken, []],
-  ]);
-  let at = 0;
-  for (const edge of edges.values()) {
-    const [one, other] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
-    addToPair(pairOf(pairs, one, other), edge);
-    addToPair(totals, edge);
-    for (const name of one === other ? [one] : [one, other]) {
-      const group = groups.get(name);
-      if (group !== undefined) group.paths[nameOf(edge.kind)] += 1;
-    }
-    const ofKind = first.get(edge.kind);
-    if (ofKind !== undefined && ofKind.length < maxNamedPaths) ofKind.push(edge);
-    packed.put(at, edge);
-    if (at++ % 200 === 0) yield;
-  }
+  const { pairs, totals, first, packed } = yield* sumEdges(all, edges, groups);
   const sorted = [...groups.values()].sort(worseGroup);
   const shown = sorted.slice(0, maxMapGroups);
   const names = new Set(shown.map(({ name }) => name));
@@ -87,7 +69,7 @@ export function* sumsOf(
   }
   const { from: _, to: __, ...sums } = answerOf(totals);
   yield;
-  const named = (kind: number) => (first.get(kind) ?? []).map((edge) => namedPath(all, worst, edge));
+  const named = (some: readonly Edge[]) => some.map((edge) => namedPath(all, worst, edge));
   const nodesOf = (some: readonly Group[]) => some.reduce((sum, group) => sum + group.nodes, 0);
   const away = sorted.reduce((sum, group) => sum + group.away, 0);
   const counted = nodesOf(sorted);
@@ -104,14 +86,40 @@ export function* sumsOf(
       groups: shown,
       left_out: { groups: sorted.length - shown.length, nodes: counted - nodesOf(shown) },
       pairs: answers.sort((a, b) => byName(a.from, b.from) || byName(a.to, b.to)),
-      broken: named(broken),
-      relayed: named(relayed),
+      broken: named(first.broken),
+      relayed: named(first.relayed),
     },
     between: (from, to) => sumsBetween({ all, worst, packed }, from, to),
   };
 }
 
 type Group = GroupPaths["groups"][number];
+
+/** Adds each path to its groups, to the pair of its groups, and to the totals. `first`: the first paths of a kind. */
+function* sumEdges(
+  all: readonly SummedNode[],
+  edges: FoundEdges["edges"],
+  groups: ReadonlyMap<string | null, Group>,
+) {
+  const [pairs, totals] = [new Map<string, Pair>(), newPair(null, null)];
+  const packed = emptyPack(edges.size);
+  const first: Record<(typeof kindNames)[number], Edge[]> = { direct: [], relayed: [], broken: [] };
+  let at = 0;
+  for (const edge of edges.values()) {
+    const [one, other] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
+    addToPair(pairOf(pairs, one, other), edge);
+    addToPair(totals, edge);
+    for (const name of one === other ? [one] : [one, other]) {
+      const group = groups.get(name);
+      if (group !== undefined) group.paths[nameOf(edge.kind)] += 1;
+    }
+    const ofKind = first[nameOf(edge.kind)];
+    if (ofKind.length < maxNamedPaths) ofKind.push(edge);
+    packed.put(at, edge);
+    if (at++ % 200 === 0) yield;
+  }
+  return { pairs, totals, first, packed };
+}
 
 function* groupsOf(
   all: readonly SummedNode[],

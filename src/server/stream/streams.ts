@@ -59,27 +59,27 @@ export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inA
       const stream: Stream = { owner, orgId: call.org.id, end };
       open.add(stream);
       const encoder = new TextEncoder();
-      const start = (controller: ReadableStreamDefaultController<Uint8Array>) => {
-        const send = (text: string) => {
-          if (signal.aborted || (controller.desiredSize ?? 0) <= 0) return false;
-          controller.enqueue(encoder.encode(text));
-          return true;
-        };
-        let isCancelled = false;
-        cancel = () => {
-          isCancelled = true;
-          end();
-        };
-        // Rights that ended, or a database that is away: the client asks again and is told.
-        const ended = () => {
-          open.delete(stream);
-          if (!isCancelled) controller.close();
-        };
-        void pump({ db, system, tail }, call, from, { signal, send }).then(ended, ended);
-      };
-      let cancel: () => void = end;
+      let isCancelled = false;
       return new ReadableStream<Uint8Array>(
-        { start, cancel: () => cancel() },
+        {
+          start(controller) {
+            const send = (text: string) => {
+              if (signal.aborted || (controller.desiredSize ?? 0) <= 0) return false;
+              controller.enqueue(encoder.encode(text));
+              return true;
+            };
+            // Rights that ended, or a database that is away: the client asks again and gets the reason.
+            const ended = () => {
+              open.delete(stream);
+              if (!isCancelled) controller.close();
+            };
+            void pump({ db, system, tail }, call, from, { signal, send }).then(ended, ended);
+          },
+          cancel() {
+            isCancelled = true;
+            end();
+          },
+        },
         { highWaterMark: maxUnsentBytes, size: (chunk) => chunk?.byteLength ?? 0 },
       );
     },

@@ -78,23 +78,12 @@ export async function addPasskey(
   actor: Actor,
 ): Promise<{ passkey: Passkey; recovery_codes: string[] }> {
   const { db, system, publicUrl } = services;
-  const { verifyRegistrationResponse } = await import("@simplewebauthn/server");
   const rpId = rpIdOf(publicUrl);
-  refuseFramed(response);
-  let used = "";
-  const { registrationInfo } = await verifyRegistrationResponse({
-    response: { ...response, clientExtensionResults: {} },
-    expectedChallenge: async (given) => isChallenge(services, (used = textOf(given)), purposeOfAdding(user)),
-    expectedOrigin: new URL(publicUrl).origin,
-    expectedRPID: rpId,
-    requireUserVerification: true,
-  }).catch(refused);
-  if (registrationInfo === undefined) throw notAccepted();
-  const { id, publicKey, counter } = registrationInfo.credential;
-  await requireUsableKey(publicKey);
+  const { challenge, credential } = await verifiedRegistration(services, user, response, rpId);
+  const { id, publicKey, counter } = credential;
   const made = db.write(async (tx) => {
     const now = system.now();
-    await useChallenge(tx, used, now);
+    await useChallenge(tx, challenge, now);
     const isFirst = (await methodsOf(tx, user.userId)).length === 0;
     const row = await passkeys.insertReturning(tx, {
       userId: user.userId,
@@ -120,6 +109,30 @@ export async function addPasskey(
       throw new AppError("conflict", "This passkey is registered already.", { cause: error });
     throw error;
   });
+}
+
+/** The new credential, and the challenge that its use must count for. Throws if the browser's answer does not verify. */
+async function verifiedRegistration(
+  services: PasskeyServices,
+  user: UserCaller,
+  response: Registration,
+  expectedRPID: string,
+) {
+  const { verifyRegistrationResponse } = await import("@simplewebauthn/server");
+  refuseFramed(response);
+  let challenge = "";
+  const { registrationInfo } = await verifyRegistrationResponse({
+    response: { ...response, clientExtensionResults: {} },
+    expectedChallenge: async (given) =>
+      isChallenge(services, (challenge = textOf(given)), purposeOfAdding(user)),
+    expectedOrigin: new URL(services.publicUrl).origin,
+    expectedRPID,
+    requireUserVerification: true,
+  }).catch(refused);
+  if (registrationInfo === undefined) throw notAccepted();
+  const { credential } = registrationInfo;
+  await requireUsableKey(credential.publicKey);
+  return { challenge, credential };
 }
 
 /**
