@@ -102,7 +102,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "oxc-minify": { homes: /^server\/console\/bundler\.ts$/, reason: "loaded by the build alone" },
   uqr: { homes: /^cli\/admin\/users\/factor\.ts$/, reason: "QR codes in terminals" },
   yaml: {
-    homes: /^server\/(policy|transfer)/,
+    homes: /^server\/(policy|import-export)/,
     reason:
       "policy files and hand-made configurations, with lines and without duplicate keys; the rest has its own",
   },
@@ -205,7 +205,7 @@ describe("floors", () => {
       { name: "tls", holds: "listeners and their certificates" },
       { name: "admin.ts", holds: "what admin commands work with" },
       { name: "setup.ts", holds: "what agent setup makes in the data" },
-      { name: "transfer", holds: "export and import of plain Nebula files" },
+      { name: "import-export", holds: "export and import of plain Nebula files" },
       { name: "console", holds: "the files of the console, embedded" },
       { name: "docs", holds: "the OpenAPI document and its pages" },
       { name: "services.ts", holds: "the composition of all parts" },

@@ -10,7 +10,7 @@ import type { InTurn } from "./http/fair-queue.ts";
 import { makeHeavyWork } from "./http/heavy-work.ts";
 import { makeMeters, type Meters } from "./http/meters.ts";
 import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
-import { makeNames } from "./names/names.ts";
+import { makeNames } from "./names/names-cache.ts";
 import { makeCheckins, type Checkins } from "./nodes/contact/checkins.ts";
 import { makeNodeClocks, type NodeClocks } from "./nodes/contact/node-clocks.ts";
 import { makeClones, type Clones } from "./nodes/contact/clones.ts";

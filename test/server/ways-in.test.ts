@@ -14,7 +14,7 @@ import { OrderKey } from "../../src/protocol/values.ts";
 import { Email, GroupName } from "../../src/api/values.ts";
 import { ClientData } from "../../src/server/users/factors/passkeys.ts";
 import * as archive from "../../src/server/retention/archive-file.ts";
-import { ArchiveHeader } from "../../src/server/audit/cut.ts";
+import { ArchiveHeader } from "../../src/server/audit/archive-cut.ts";
 import { allRoutes } from "../../src/server/routes.ts";
 import * as acme from "../../src/server/tls/acme/messages.ts";
 import { Cidr } from "../../src/engine/allowed-settings.ts";
@@ -55,12 +55,12 @@ const outside: Record<string, readonly unknown[]> = {
   "server/history/verify-report.ts": [PastReport, OrderKey],
   "server/retention/archive-file.ts": [ArchiveHeader, archive.EventLine],
   "server/tls/acme/client.ts": schemasOf(acme).map(([, schema]) => schema),
-  "server/transfer/import-hosts.ts": [GroupName, protocol.NodeName],
-  "server/transfer/import-roles.ts": [protocol.PublicAddress, Cidr],
+  "server/import-export/import-hosts.ts": [GroupName, protocol.NodeName],
+  "server/import-export/import-roles.ts": [protocol.PublicAddress, Cidr],
 };
 /** Files that parse only what this server wrote: its rows, its sealed values, what a schema has seen already. */
 const own = [
-  "server/audit/cut.ts",
+  "server/audit/archive-cut.ts",
   "server/audit/read.ts",
   "server/backup/carry-rules.ts",
   "server/config/flow-timeout.ts",

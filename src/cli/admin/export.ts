@@ -5,7 +5,7 @@ import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/plan.ts";
 import { leastPassphrase, passphraseFlag, readPassphrase, requireLong } from "./passphrase.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
-import type { KeyReport } from "../../server/transfer/hand-config.ts";
+import type { KeyReport } from "../../server/import-export/hand-config.ts";
 import type { Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
 import { orgArg } from "../server/server-flags.ts";
@@ -26,10 +26,10 @@ export const exporting: Implementation = {
   async run(context) {
     const { values, words, output, settings } = context;
     const [slug = "", directory = ""] = words;
-    const { planTree, writeTree } = await import("../../server/transfer/plain-files.ts");
+    const { planTree, writeTree } = await import("../../server/import-export/plain-files.ts");
     const { requireFreePlace } = await import("../../base/files.ts");
     requireFreePlace(directory, "empty directory");
-    const { exportOrganization } = await import("../../server/transfer/export.ts");
+    const { exportOrganization } = await import("../../server/import-export/export.ts");
     // A plan holds no key, so it needs no passphrase.
     const isPlain = values.on("plain") || settings.dryRun;
     const passphrase = isPlain ? undefined : await readPassphrase(context, true);
@@ -89,7 +89,7 @@ export const importing: Implementation = {
   async run(context) {
     const { values, words, output, settings } = context;
     const [slug = "", directory = ""] = words;
-    const { importNetwork } = await import("../../server/transfer/import.ts");
+    const { importNetwork } = await import("../../server/import-export/import.ts");
     const options = {
       network: values.text("network"),
       owner: ownerChoice(values),

@@ -9,7 +9,7 @@ import { computed, inParts, integer, places, queryAll, queryNumber, text } from 
 import { nodes } from "../store/tables/nodes.ts";
 import type { AlarmRow } from "../store/tables/webhooks.ts";
 import type { Cause, Left } from "./open-alarms.ts";
-import { awayAfterMs, roleOf, roles, type Role, type Ruled } from "./rules.ts";
+import { awayAfterMs, roleOf, roles, type Role, type Ruled } from "./alarm-rules.ts";
 
 /** Nodes whose silence began within this time are taken for one cause: each is heard of about once a minute. */
 const togetherMs = 75_000;

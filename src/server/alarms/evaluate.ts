@@ -13,7 +13,7 @@ import { follow, raise } from "./open-alarms.ts";
 import { finders } from "./other-causes.ts";
 import { headsOf, pathCauses, pathsTitle, readBroken, type Broken, type BrokenSince } from "./path-causes.ts";
 import { namedNode, namesOfNodes, titleOf } from "./present-title.ts";
-import { ruledPick, valueOf, type Ruled } from "./rules.ts";
+import { ruledPick, valueOf, type Ruled } from "./alarm-rules.ts";
 
 type Services = Pick<ServerOptions, "db" | "log">;
 

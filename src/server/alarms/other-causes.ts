@@ -13,7 +13,7 @@ import { policies } from "../store/tables/policies.ts";
 import { rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { namesOf } from "./away-causes.ts";
 import type { Cause } from "./open-alarms.ts";
-import type { Ruled } from "./rules.ts";
+import type { Ruled } from "./alarm-rules.ts";
 
 export type Finding = Omit<Cause, "kind" | "rest">;
 /** What is wrong now: the keys, and how those that are news are told. `isOpen`: an alarm of this kind is open. */

@@ -10,7 +10,7 @@ import { queryAll } from "../store/table.ts";
 import { eventsAfter, lastArchived, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { readArchiveKey } from "./archive-key.ts";
-import { cutOf, isOurs, type Cut } from "./cut.ts";
+import { cutOf, isOurs, type Cut } from "./archive-cut.ts";
 import { continues, eventText } from "./record.ts";
 
 /** A place where a chain does not continue. */

@@ -2,7 +2,7 @@
 
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { brand } from "../../brand.ts";
-import { maxEntries } from "../policy/document.ts";
+import { maxEntries } from "../policy/yaml-document.ts";
 import { PolicyFile } from "../policy/policy-file.ts";
 import { maxPolicyBytes } from "../../api/policy.ts";
 

@@ -52,7 +52,7 @@ import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { atLeisure, blockFormerLater } from "./lifecycle/upkeep.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
-import { readBeside, show, showAll, showOne, type Beside } from "./shown.ts";
+import { readBeside, show, showAll, showOne, type Beside } from "./show-nodes.ts";
 
 type Org = { id: number; slug: string };
 

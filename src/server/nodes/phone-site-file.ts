@@ -9,7 +9,7 @@ import { certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import type { NodeStore } from "./node-store.ts";
-import { showOne } from "./shown.ts";
+import { showOne } from "./show-nodes.ts";
 
 type Services = NodeStore & { views: Views };
 

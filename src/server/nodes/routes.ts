@@ -29,13 +29,13 @@ import type { Services } from "../services.ts";
 import { findNode, isOnline, type NodeRecord } from "../store/nodes.ts";
 import { nextChanges } from "./contact/next-changes.ts";
 import { ownerRequiredOf, requireMe } from "./node-owner.ts";
-import { createRoute, deleteRoute, listRoutes, updateRoute } from "./network-routes.ts";
+import { createRoute, deleteRoute, listRoutes, updateRoute } from "./networks-behind.ts";
 import { createNode, groupsIn, listNodes, patchNode, renewNode } from "./nodes.ts";
 import { revokeNode } from "./lifecycle/revoke.ts";
 import { listRevocations } from "./lifecycle/revocations.ts";
 import { restoreNode } from "./lifecycle/restore.ts";
-import { showOne } from "./shown.ts";
-import { transferNode } from "./lifecycle/transfer.ts";
+import { showOne } from "./show-nodes.ts";
+import { transferNode } from "./lifecycle/transfer-node.ts";
 
 export const nodeHandlers = (services: Services): Handlers<typeof nodesApi> => ({
   async list(call, { revoked, owner, exits, ids, ...input }) {

@@ -5,7 +5,7 @@
 import { defaultOverlayPort } from "../../api/values.ts";
 import { joinHostPort, parseUnderlay } from "../../base/ip.ts";
 import { maxKeptPeers, maxRemotes, type PathState, type PeerAddresses } from "../../protocol/path-report.ts";
-import type { Names } from "../names/names.ts";
+import type { Names } from "../names/names-cache.ts";
 import type { ServerOptions } from "../options.ts";
 import { places, queryAll } from "../store/table.ts";
 import { nodes, hubIs } from "../store/tables/nodes.ts";

@@ -5,7 +5,7 @@ import { stringify } from "yaml";
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import { parseNetwork } from "../../base/ip.ts";
-import { readDocument } from "../policy/document.ts";
+import { readDocument } from "../policy/yaml-document.ts";
 import { faulty, parsePolicy, requireShort, type ParsedPolicy } from "../policy/read-policy.ts";
 import { runTests, type TestFailure } from "../policy/policy-tests.ts";
 import { resolvePolicy } from "../policy/resolve.ts";

@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { maxPolicyBytes } from "../../api/policy.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { maxFaults, readDocument, type Fault, type PlainDocument } from "./document.ts";
+import { maxFaults, readDocument, type Fault, type PlainDocument } from "./yaml-document.ts";
 import { most, PolicyFile } from "./policy-file.ts";
 
 export type ParsedPolicy = { file: PolicyFile; placeOf: PlainDocument["placeOf"] };

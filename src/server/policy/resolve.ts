@@ -2,7 +2,7 @@
 
 import { formatAddress, parseAddress, parseNetwork } from "../../base/ip.ts";
 import { mapInPieces } from "../http/heavy-work.ts";
-import { maxFaults, type Fault } from "./document.ts";
+import { maxFaults, type Fault } from "./yaml-document.ts";
 import type { NamedProvider, ProviderGroup } from "./group-users.ts";
 import { providerGroupOf } from "./provider-words.ts";
 import { reservedSentence } from "./firewall.ts";

@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import { makeDirectory, readTextIfThere, syncDirectory } from "../../base/files.ts";
-import { ArchiveHeader, headerLine } from "../audit/cut.ts";
+import { ArchiveHeader, headerLine } from "../audit/archive-cut.ts";
 import { isSignedBy, type ArchiveKey } from "../audit/archive-key.ts";
 import { continues, eventText, eventTime } from "../audit/record.ts";
 import { breakAt, changed, type Break, type Seen } from "../audit/verify.ts";

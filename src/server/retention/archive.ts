@@ -4,7 +4,7 @@
 
 import { join } from "node:path";
 import { openArchiveKey } from "../audit/archive-key.ts";
-import { lastCut, type Cut, type LastCut } from "../audit/cut.ts";
+import { lastCut, type Cut, type LastCut } from "../audit/archive-cut.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { Retention, ServerOptions } from "../options.ts";
 import { AppError } from "../../base/errors.ts";

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { isObject } from "../../base/is-object.ts";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
-import { lastCut } from "../audit/cut.ts";
+import { lastCut } from "../audit/archive-cut.ts";
 import { defaultRetention, type ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";

@@ -9,7 +9,7 @@ import { readMeta, setMeta } from "../store/meta.ts";
 import { queryAll } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { archiveBatch, type ChainName } from "./archive.ts";
-import { deleteEnded } from "./ended.ts";
+import { deleteEnded } from "./ended-records.ts";
 
 type Deps = Pick<
   ServerOptions,

@@ -6,7 +6,7 @@ import { Flows } from "../../../src/api/paths.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { makeLog } from "../../../src/base/log.ts";
 import { makeFlowReports } from "../../../src/server/flows/reports.ts";
-import { deleteEnded } from "../../../src/server/retention/ended.ts";
+import { deleteEnded } from "../../../src/server/retention/ended-records.ts";
 import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import { makeNumbered } from "../../support/people.ts";

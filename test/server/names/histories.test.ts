@@ -5,7 +5,7 @@
 import { expect, test } from "bun:test";
 import { operator } from "../../../src/server/audit/record.ts";
 import { createAlias, deleteAlias } from "../../../src/server/names/aliases.ts";
-import { makeNames } from "../../../src/server/names/names.ts";
+import { makeNames } from "../../../src/server/names/names-cache.ts";
 import { publishLateNames } from "../../../src/server/names/publish.ts";
 import { createRule, deleteRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";

@@ -6,7 +6,7 @@ import { runDueUpkeep } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
-import { exportOrganization } from "../../../src/server/transfer/export.ts";
+import { exportOrganization } from "../../../src/server/import-export/export.ts";
 import {
   blocklistOf,
   certificateOf,

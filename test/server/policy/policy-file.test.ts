@@ -8,7 +8,7 @@ import { Lexer, stringify } from "yaml";
 import { AppError } from "../../../src/base/errors.ts";
 import { policySchema } from "../../../src/server/docs/policy-schema.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
-import { readDocument } from "../../../src/server/policy/document.ts";
+import { readDocument } from "../../../src/server/policy/yaml-document.ts";
 import { PolicyFile } from "../../../src/server/policy/policy-file.ts";
 import { parsePolicy } from "../../../src/server/policy/read-policy.ts";
 import { root } from "../../support/agent.ts";

@@ -4,7 +4,7 @@ import { afterEach, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { readArchiveKey } from "../../../src/server/audit/archive-key.ts";
-import { Cut } from "../../../src/server/audit/cut.ts";
+import { Cut } from "../../../src/server/audit/archive-cut.ts";
 import { listEvents } from "../../../src/server/audit/read.ts";
 import { verifyChains } from "../../../src/server/audit/verify.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";

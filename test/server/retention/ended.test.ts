@@ -9,7 +9,7 @@ import type { Organization } from "../../../src/api/organizations.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { archiveBatch } from "../../../src/server/retention/archive.ts";
 import { storedEventBytes } from "../../../src/server/retention/budget.ts";
-import { deleteEnded } from "../../../src/server/retention/ended.ts";
+import { deleteEnded } from "../../../src/server/retention/ended-records.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";
 import { deliveries, webhooks } from "../../../src/server/store/tables/webhooks.ts";

@@ -9,7 +9,7 @@ import type { DrillOrder } from "../../../protocol/updates/drill.ts";
 import type { Changes } from "../../config/changes.ts";
 import type { InTurn } from "../../http/fair-queue.ts";
 import type { NamesNews } from "../../names/organization-names.ts";
-import type { Names } from "../../names/names.ts";
+import type { Names } from "../../names/names-cache.ts";
 import { confirmationPage } from "../lifecycle/confirmations-due.ts";
 import type { Live, LiveNode } from "./live-nodes.ts";
 import { onlineMs } from "../../../api/values.ts";

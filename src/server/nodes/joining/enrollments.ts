@@ -29,7 +29,7 @@ import { computed, integer, queryOne, text } from "../../store/table.ts";
 import { enrollments, type EnrollmentRow, registrationTokens } from "../../store/tables/joining.ts";
 import { isKnownNetwork } from "../../store/tables/organizations.ts";
 import { nodes } from "../../store/tables/nodes.ts";
-import { refuseHeldName } from "../lifecycle/held-names.ts";
+import { refuseHeldName } from "../lifecycle/refuse-held-names.ts";
 import { readKeys, refusePrivateKeys, type Keys } from "./register-request.ts";
 import type { Grant } from "./registration-credential.ts";
 import { digestOf } from "./registration-requests.ts";

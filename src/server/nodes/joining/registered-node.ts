@@ -13,7 +13,7 @@ import type { Transaction } from "../../store/database.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { ownerGroupsOf } from "../../policy/group-users.ts";
 import { unreachable } from "../subnets.ts";
-import { refuseHeldName } from "../lifecycle/held-names.ts";
+import { refuseHeldName } from "../lifecycle/refuse-held-names.ts";
 import { raiseConfigVersion } from "../../store/versions.ts";
 
 /** `seenFrom`: the caller's address. */

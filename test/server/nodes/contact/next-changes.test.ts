@@ -3,7 +3,7 @@
 import { NextChanges } from "../../../../src/api/nodes.ts";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { deleteEnded } from "../../../../src/server/retention/ended.ts";
+import { deleteEnded } from "../../../../src/server/retention/ended-records.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
 import { checkinOf, codeOf, downloadOf, registerNode, type RegisteredNode } from "../../../support/nodes.ts";
 import { useNumbered } from "../../../support/numbered.ts";

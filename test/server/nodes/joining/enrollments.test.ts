@@ -9,7 +9,7 @@ import { RegisterAnswer } from "../../../../src/protocol/registration.ts";
 import { operator } from "../../../../src/server/audit/record.ts";
 import { setActive } from "../../../../src/server/offboarding/user-status.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
-import { deleteEnded } from "../../../../src/server/retention/ended.ts";
+import { deleteEnded } from "../../../../src/server/retention/ended-records.ts";
 import { signInBrowser, type Browser } from "../../../support/browser-session.ts";
 import { addApp } from "../../../support/factors.ts";
 import { codeOf, countOf, makeKeys, registerNode, sendRegistration } from "../../../support/nodes.ts";

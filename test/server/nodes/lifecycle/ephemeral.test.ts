@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { RegisterAnswer } from "../../../../src/protocol/registration.ts";
 import { runDueUpkeep } from "../../../../src/server/nodes/lifecycle/upkeep.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
-import { deleteEnded } from "../../../../src/server/retention/ended.ts";
+import { deleteEnded } from "../../../../src/server/retention/ended-records.ts";
 import { hour, minute, useEphemeral } from "../../../support/ephemeral.ts";
 import {
   blocklistOf,

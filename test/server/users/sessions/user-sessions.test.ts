@@ -4,7 +4,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { sessionProof } from "../../../../src/pki/session-proof.ts";
-import { deleteEnded } from "../../../../src/server/retention/ended.ts";
+import { deleteEnded } from "../../../../src/server/retention/ended-records.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
 import { signInBrowser } from "../../../support/browser-session.ts";
 import { registerNode } from "../../../support/nodes.ts";

@@ -13,7 +13,7 @@ import { formatPem } from "../../../src/pki/pem.ts";
 import { signBytes } from "../../../src/pki/signature.ts";
 import { parseAddressInNetwork } from "../../../src/base/ip.ts";
 import { Node } from "../../../src/protocol/node.ts";
-import { importNetwork } from "../../../src/server/transfer/import.ts";
+import { importNetwork } from "../../../src/server/import-export/import.ts";
 import { handMade } from "../../support/hand-made.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";

@@ -3,9 +3,9 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { engineSettings } from "../../../src/engine/allowed-settings.ts";
-import { fateOf } from "../../../src/server/transfer/engine-keys.ts";
-import { readConfigs } from "../../../src/server/transfer/hand-config.ts";
-import { readPlacedYaml } from "../../../src/server/transfer/placed-yaml.ts";
+import { fateOf } from "../../../src/server/import-export/engine-keys.ts";
+import { readConfigs } from "../../../src/server/import-export/hand-config.ts";
+import { readPlacedYaml } from "../../../src/server/import-export/placed-yaml.ts";
 
 /** Of the engines' examples and source from 1.6 to 1.12, also former names. */
 const ofEngines =

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { Node } from "../../../src/protocol/node.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import { importNetwork } from "../../../src/server/transfer/import.ts";
+import { importNetwork } from "../../../src/server/import-export/import.ts";
 import { handMade } from "../../support/hand-made.ts";
 import { makeKeys, registrationToken, sendRegistration } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";

@@ -18,7 +18,7 @@ import { nodes } from "../../store/tables/nodes.ts";
 import type { NodeStore } from "../node-store.ts";
 import { beginPeriod } from "./owner-period.ts";
 import { publishChange } from "../nodes.ts";
-import { showOne } from "../shown.ts";
+import { showOne } from "../show-nodes.ts";
 import { emailKey } from "../../../base/text.ts";
 
 type Org = { id: number; slug: string };

@@ -2,7 +2,7 @@
 // takes seconds, and other requests must not wait for it. Long lists and maps are composed in parts, at every depth.
 
 import { Composer, isAlias, isMap, isScalar, isSeq, LineCounter, Lexer, Parser, type CST } from "yaml";
-import { blanks, isLong, maxPart, tooManyEntries, weigh, type Weights } from "./document-weights.ts";
+import { blanks, isLong, maxPart, tooManyEntries, weigh, type Weights } from "./yaml-weights.ts";
 
 /** A fault at a place of the text. */
 export type Fault = { line: number; column: number; message: string };

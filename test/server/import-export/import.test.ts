@@ -14,7 +14,7 @@ import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import { addMember } from "../../../src/server/users/members.ts";
 import type { OwnerChoice } from "../../../src/server/users/ownership.ts";
-import { importNetwork } from "../../../src/server/transfer/import.ts";
+import { importNetwork } from "../../../src/server/import-export/import.ts";
 import { showAuthorities, startRotation } from "../../../src/server/rollout/rotation-commands.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
 import { operator } from "../../../src/server/audit/record.ts";
