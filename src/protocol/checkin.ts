@@ -62,7 +62,7 @@ export const CheckinRequest = v.object({
   updates: v.fallback(v.optional(MayUpdate), undefined),
   /** What the seal of the node speaks against; absent: nothing. Former servers ignore it. */
   seal_refused: v.fallback(v.optional(SealRefused), undefined),
-  /** The number of the last drill that the node took; 0: none. Older nodes do not send it, and are told of none. */
+  /** The number of the last drill that the node took; 0: none. Older nodes do not send it, and get no drill. */
   drill: v.fallback(v.optional(wholeNumber), undefined),
   /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
   leaving: v.optional(v.boolean()),
@@ -90,7 +90,7 @@ export const CheckinAnswer = v.object({
   relayed: v.optional(v.unknown()),
   /** PeerAddresses, if the node asked for them. Unknown here like `relayed`. */
   addresses: v.optional(v.unknown()),
-  /** A ConfirmationAnswer, once its user was told to confirm the node. Unknown here like `relayed`. */
+  /** A ConfirmationAnswer, once its user was asked to confirm the node. Unknown here like `relayed`. */
   confirm: v.optional(v.unknown()),
   /** Whether another node is online, for a lighthouse that asked. */
   others_online: v.optional(v.boolean()),

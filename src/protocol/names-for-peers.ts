@@ -17,7 +17,7 @@ export const NamesForPeers = v.object({
   digest: foreignText(64),
   /** Every node sees all names. */
   all: v.optional(v.boolean()),
-  /** The rules make more classes than the maximum, so no names are told. */
+  /** The rules make more classes than the maximum: no names are sent. */
   too_many: v.optional(v.boolean()),
   classes: several(ClassName),
   /** For each class a number in hexadecimal digits: bit n is set if it sees class n of the list. */

@@ -44,9 +44,8 @@ export type NamesPosition = v.InferOutput<typeof NamesPosition>;
 const suffix = v.optional(received(255));
 
 /**
- * `part`: the node has begun to read the whole list, and stands in the middle of it. `suffix`: what the node knows; without
- * it, it is not told of another one. `peers`: the digest of the `NamesForPeers` that it has, "" for none; without it, it is
- * told of none, even if it is a name server. Former servers ignore both.
+ * `part`: the node has read only a part of the whole list. `suffix`: what the node knows; absent: send none. `peers`: the digest
+ * of its `NamesForPeers`, "" for none; absent: send none, even to a name server. Former servers ignore both.
  */
 const asked = { part: v.optional(v.boolean()), suffix, peers: v.optional(received(64)) };
 
@@ -62,7 +61,7 @@ const several = <T>(schema: v.GenericSchema<unknown, T>) =>
 /** Changes of the names since the position in the request. */
 export const NamesAnswer = v.object({
   ...NamesPosition.entries,
-  /** The list starts anew: the node's present list is outdated as a whole. */
+  /** The answer replaces the node's whole list. */
   whole: v.optional(v.boolean(), false),
   /** There are further changes: ask again with this position. */
   more: v.optional(v.boolean(), false),

@@ -51,7 +51,7 @@ export type Setting = {
   /** The console's words for `words`. */
   choices?: readonly string[];
   offered?: readonly number[];
-  /** It describes only, so that nobody has to prove a second factor for it. */
+  /** It only describes: a change needs no second factor. */
   describes?: true;
   /** Once set, it stays. */
   stays?: true;

@@ -1,9 +1,9 @@
-// Work for many organizations, or in several steps. One that fails keeps none of the others from its turn.
+// Work for many organizations, or in several steps. A failure of one does not stop the others.
 
 import { AppError, messageOf } from "../base/errors.ts";
 import { LeaseLost } from "./store/leases.ts";
 
-/** A database that is away fails for each of them, and may take its time. The rest waits for the next turn. */
+/** If the database is away, every organization fails, and slowly. After this number the rest waits for the next turn. */
 const maxStorageFailures = 3;
 
 /** Does the work for each, and throws at the end what failed. `orgOf`: the organization that a failure names. */

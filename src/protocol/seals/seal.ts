@@ -1,4 +1,4 @@
-// The seal of an organization: what its nodes may be told, as its signers signed it (docs/design/sealed.md). Strict: a
+// The seal of an organization: what a control plane may send its nodes, as its signers signed it (docs/design/sealed.md). Strict: a
 // node must not half follow a seal that has more than it knows.
 
 import * as v from "valibot";
@@ -23,7 +23,7 @@ const named = (max: number) =>
     text(max),
     v.check((name) => name !== "any", "It would be everything."),
   );
-/** As the control plane stores them, and as nodes are told: they are compared letter by letter. */
+/** As the control plane stores and sends them: they are compared letter by letter. */
 const Network = named(64);
 const Address = text(45);
 const Group = named(255);
@@ -57,7 +57,7 @@ export const SealedIdentity = v.strictObject({
 });
 export type SealedIdentity = v.InferOutput<typeof SealedIdentity>;
 
-/** A node that others are told about: a lighthouse, a relay, a router or an exit. Or one with an identity. */
+/** A node in the configurations of others (a lighthouse, a relay, a router or an exit), or one with an identity. */
 export const SealedNode = v.strictObject({
   name: NodeName,
   addresses: v.pipe(listOf(Address, 2), v.minLength(1)),

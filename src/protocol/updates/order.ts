@@ -35,7 +35,7 @@ export type UpdateOrder = v.InferOutput<typeof UpdateOrder>;
 
 /**
  * `state`: taken: it begins. applied: it runs the versions, and watches itself. passed: it has watched for long enough.
- * failed: it does not work, and the former versions are back. returned: it went back because it was told to. refused: it
+ * failed: it does not work, and the former versions are back. returned: it went back by an order. refused: it
  * changes nothing, for example because root withdrew the permission. A newer node may say another word.
  */
 export const UpdateReport = v.object({

@@ -11,11 +11,11 @@ import type { AlarmRow } from "../store/tables/webhooks.ts";
 import type { Cause, Left } from "./open-alarms.ts";
 import { awayAfterMs, roleOf, roles, type Role, type Ruled } from "./alarm-rules.ts";
 
-/** Nodes whose silence began within this time are taken for one cause: each is heard of about once a minute. */
+/** Nodes whose silence began within this time count as one cause: a node checks in about once a minute. */
 const togetherMs = 75_000;
-/** Nodes that were away for longer than that before they would be told were away before there was this rule. */
+/** Nodes that are over their limit for longer than this were away before the rule existed: they raise no alarm. */
 const staleMs = 3_600_000;
-/** After a server has returned, nodes have this long to be heard. */
+/** After a restart of the server, nodes have this long to check in. */
 const settleMs = onlineMs + lateMs;
 export const maxNamed = 5;
 

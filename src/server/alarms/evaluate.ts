@@ -50,7 +50,7 @@ export function makeAlarms({ db, log }: Services): (silence: Silence | undefined
       const silent = silentBy.get(org.id) ?? [];
       const isBusy = silent.length > 0 || own.length > 0 || brokenIn.has(org.id);
       if (!isBusy && !isSlow) continue;
-      // One organization must not keep the others from being told.
+      // A failure of one organization must not stop the alarms of the others.
       await evaluate(
         { db, org, silence, open: own, isSlow, isDrill: inDrill.has(org.id), before, after },
         silent,
@@ -87,7 +87,8 @@ async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
   for (const [at, alarm] of turn.open.entries()) turn.open[at] = await withoutRevoked(db, alarm, silentIds);
   const words = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
   const broken = await readBroken(db, org.id, silence, words, turn);
-  // Until nodes had time to be heard again, none is away and none is well. What a drill breaks is the drill's report.
+  // Nodes need time to check in again after a stop of the server: before that, neither raise nor end alarms about them. During
+  // a drill its own report says what broke.
   if (isSettled(silence) && !turn.isDrill) {
     const away = await readAway(db, org, silence, silent);
     await lookAtAway(turn, away);
@@ -113,11 +114,11 @@ async function lookAtAway(turn: Turn, away: Away): Promise<void> {
 }
 
 type FollowedAlarm = AlarmRow & {
-  /** A sentence, if none of its nodes is left to be well again. */
+  /** Why the alarm ends, if all of its nodes were revoked. */
   revoked?: string;
 };
 
-/** Revoked nodes leave an alarm and its title: they are not away, and will not be well again. `silent`: none of these is revoked. */
+/** Removes revoked nodes from an alarm and its title. `silent`: nodes that are silent and not revoked. */
 async function withoutRevoked(
   db: ServerOptions["db"],
   alarm: AlarmRow,

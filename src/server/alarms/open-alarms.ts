@@ -1,5 +1,5 @@
-// Raises alarms, follows what is left of their causes, and ends them. Each change is one transaction with its event, so an
-// alarm is told once, whenever the server dies.
+// Raises alarms, follows what is left of their causes, and ends them. Each change is one transaction with its event, so each
+// alarm is notified once, whenever the server dies.
 
 import type { AlarmKind } from "../../api/webhooks.ts";
 import { formatTime } from "../../base/quantities.ts";
@@ -23,7 +23,7 @@ export type Cause = {
 /** What is left of an alarm's cause. `why`: instead of "Well again". */
 export type Left = { heads: readonly string[]; rest: readonly string[]; why?: string | undefined };
 
-/** A cause that comes back so often within this time is told as flapping. */
+/** A cause that comes back so often within this time is reported as flapping. */
 const [flapsMs, flaps] = [3 * 3_600_000, 3];
 /** Such an alarm ends only after so long. */
 const steadyMs = 15 * 60_000;
@@ -41,7 +41,7 @@ export async function raise(db: Database, orgId: number, cause: Cause, now: numb
     const same = recent.filter(
       ({ kind, heads }) => kind === cause.kind && heads.some((key) => cause.heads.includes(key)),
     );
-    // Another replica, whose lease is about to end, may have told it since this turn read what is open.
+    // Another replica, whose lease is about to end, may have raised it since this turn read the open alarms.
     if (same.some(({ endedAt }) => endedAt === null)) return;
     const isFlapping = same.length + 1 >= flaps;
     const flapping = `Flapping, time ${same.length + 1} within 3 hours. This is told again only after 15 minutes without it.`;

@@ -16,7 +16,7 @@ import type { Cause } from "./open-alarms.ts";
 import type { Ruled } from "./alarm-rules.ts";
 
 export type Finding = Omit<Cause, "kind" | "rest">;
-/** What is wrong now: the keys, and how those that are news are told. `isOpen`: an alarm of this kind is open. */
+/** What is wrong now: the keys of the causes, and the words for an alarm about new ones. `isOpen`: an alarm of this kind is open. */
 type Found = {
   keys: readonly string[];
   tell(news: readonly string[]): Omit<Finding, "heads">;
@@ -77,7 +77,7 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
     };
   },
   async backup({ db, org, now, value }) {
-    // The control plane belongs to its operator: only the organizations of staff are told.
+    // The control plane belongs to its operator: only organizations that staff own get this alarm.
     if ((await queryNumber(db, ownedByStaff, [org.id])) === 0) return none;
     const made = await lastBackupAt(db);
     const last = made ?? (await queryNumber(db, firstUse));
@@ -128,7 +128,7 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
   async sign_ins({ db, org, now, value, isOpen }) {
     const hour = Math.floor(now / 3_600_000);
     const refused = await queryNumber(db, refusals, [org.id, hour - 1, hour, now - 600_000]);
-    // Once it is told, it is over when they nearly cease.
+    // An open alarm ends at a quarter of the value, so that it does not flap.
     if (refused < (isOpen ? Math.ceil(value / 4) : value)) return none;
     return once({
       title: `${refused} sign-ins to ${org.slug} were refused within 10 minutes`,
@@ -139,7 +139,7 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
   },
 };
 
-/** Nodes of the ring that have not gone back, or are not heard since. */
+/** Nodes of the ring that have not gone back, or have not checked in since. */
 const notBack = `SELECT count(*) AS n FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
     LEFT JOIN sightings s ON s.node_id = m.node_id
   WHERE m.rollout_id = $1 AND m.ring = $2 AND n.state = 'active'
@@ -147,7 +147,7 @@ const notBack = `SELECT count(*) AS n FROM rollout_nodes m JOIN nodes n ON n.id 
       OR (m.state = 'returned' AND coalesce(s.last_checkin_at, 0) <= $3))`;
 const raisedBefore = "SELECT count(*) AS n FROM alarms WHERE org_id = $1 AND kind = 'update' AND heads = $2";
 
-/** One that stopped is told in any case, though its nodes are back already, and once. */
+/** A rollout that stopped raises one alarm in any case, also if its nodes have gone back already. */
 async function isRolloutOver(
   db: Reader,
   org: Pick<Ruled, "id">,

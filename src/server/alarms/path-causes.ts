@@ -35,8 +35,8 @@ export type BrokenPair = { a: number; aName: string; b: number; bName: string; s
 export type Broken = { pairs: BrokenPair[]; isWhole: boolean };
 
 /**
- * Since when pairs are broken while both ends are online: a report from before one of them came back says nothing. In memory:
- * a server that starts counts anew.
+ * Since when pairs are broken while both ends are online: a report from before one of them came back does not count. In memory:
+ * after a restart, the time begins again.
  */
 export type BrokenSince = Map<string, number>;
 

@@ -1,5 +1,5 @@
-// Titles of alarms about nodes. The stored title is what was told; as long as an alarm is open, it is shown with the nodes
-// that are left of it.
+// Titles of alarms about nodes. The stored title is that of the notification; an open alarm is shown with the nodes that
+// are left of it.
 
 import type { Reader } from "../store/database.ts";
 import { inParts, places, queryAll } from "../store/table.ts";

@@ -1,4 +1,4 @@
-// The nodes that need certificates of an offline CA, as signers get them. Signers believe none of it: what they sign is shown
+// The nodes that need certificates of an offline CA, as signers get them. Signers do not trust it: what they sign is shown
 // to them, and the words of a host key come from its machine.
 
 import { formatTime } from "../../base/quantities.ts";
@@ -21,8 +21,8 @@ const allOffline = `SELECT ${offlinePick.select("c")} FROM certificates c JOIN a
 const allActive = `SELECT * FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' ORDER BY id`;
 
 /**
- * Members of these groups, and all nodes that others are told about. Not phones and ephemeral nodes: signers sign no
- * certificate and no seal for them.
+ * Members of these groups, and all nodes in the configurations of others. Without phones and ephemeral nodes: signers sign
+ * no certificate and no seal for them.
  */
 export async function listSealable(
   reader: Reader,

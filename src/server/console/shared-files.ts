@@ -31,7 +31,7 @@ const groups: readonly (readonly string[])[] = [
   ],
   // Drawings.
   ["console/map/groups.ts", "console/map/ring.ts", "console/ui/figures.tsx"],
-  // Nodes and CAs that need somebody, and the log of events as it grows.
+  // Nodes and CAs that need attention, and the live log of events.
   [
     "console/activity/log.ts",
     "console/activity/read-back.ts",

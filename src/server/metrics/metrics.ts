@@ -88,7 +88,7 @@ const isSeen = "CASE WHEN s.last_checkin_at > $1 THEN 1 ELSE 0 END";
 const seenNodes = `FROM nodes n JOIN organizations o ON o.id = n.org_id LEFT JOIN sightings s ON s.node_id = n.id
   WHERE o.deleted_at IS NULL AND n.state = 'active' AND n.phone IS NULL`;
 
-/** Which nodes were heard lately: all, by group, and each one that others need. */
+/** Which nodes are online: in all, by group, and each node that others need. */
 async function onlineSamples({ db, system }: Deps): Promise<Sample[]> {
   const since = [system.now() - onlineMs];
   const byGroups = await db.all(

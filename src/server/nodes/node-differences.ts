@@ -34,7 +34,7 @@ export function gainsGroup(from: Grouped, to: Grouped): boolean {
 export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
   const shown = (node: NodeRecord) => {
     const { ip, isLighthouse, isRelay, publicIp, externalPort, tcp } = node;
-    // Others are told the engine's own port with the way by TCP.
+    // The addresses for TCP fallback, which other nodes get, contain the engine's own port.
     const port = tcp === null ? undefined : valueAt(node.configOverrides, "listen.port");
     const routed = [node.subnets, node.routeOptions, node.exitGroups, isExit(node) && node.name];
     return JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, port, routed]);

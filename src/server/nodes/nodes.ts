@@ -202,7 +202,7 @@ export async function changeAndRecord(
   return { node, beside };
 }
 
-/** A change of groups changes which nodes reach each other: it goes through editReach, so it is none of these. */
+/** Not for changes of groups: these change which nodes reach each other, and go through editReach. */
 type UngroupedPatch = NodePatch & { groups?: never };
 
 /** Routes and relays are parts of the policy: changes of these are an edit of it, others are not. */

@@ -129,7 +129,7 @@ const relaysAway =
     relays.length > 0 &&
     relays.every((relay) => known.get(relay)?.isOnline === false);
 
-/** More peers that are away are not told from broken paths. */
+/** Above this number of nodes that are away, paths to the others of them count as broken. */
 const maxAway = 1000;
 
 /**

@@ -12,7 +12,7 @@ import {
 } from "../../base/ip.ts";
 import type { Routers } from "./import-routers.ts";
 
-/** A side of a rule here, or why there is none. */
+/** A side of a rule here, or the reason why there is none. */
 export type Side = { side: string } | { reason: string };
 
 export type Names = {

@@ -24,7 +24,7 @@ export function requireShort(text: string): void {
 
 /** Throws validation_failed. */
 export function requireText(text: string): void {
-  // UTF-8 is decoded with U+FFFD in place of what is none.
+  // The decoder replaces invalid UTF-8 by U+FFFD.
   const at = text.search(/[\0\uFFFD]/);
   if (at < 0) return;
   const line = text.slice(0, at).split("\n").length;

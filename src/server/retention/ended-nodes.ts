@@ -1,5 +1,5 @@
 // Deletes ended ephemeral nodes whose name and address are free again. If peers knew the name, the node stays until the end
-// is so old that a peer that missed it would get all names anew.
+// is so old that a peer that missed it would get all names again.
 
 import { keptVersions } from "../allocation/held-names.ts";
 import type { Database } from "../store/database.ts";

@@ -3,7 +3,7 @@
 import { eventKinds, eventNouns, type Event } from "../../api/events.ts";
 import { quietSpan, type WebhookFormat } from "../../api/webhooks.ts";
 
-/** What a receiver that reads texts is told. `id`: the same in retries. */
+/** A notification for receivers that show text. `id`: the same in retries. */
 export type Told = { title: string; text: string; id: string };
 
 /** Characters of one message: Discord takes 2000, and ntfy 4096 bytes. */
@@ -74,7 +74,7 @@ export const chatRequests: Readonly<
             version: "1.4",
             body: [
               { type: "TextBlock", text: withoutLinks(title), weight: "Bolder", wrap: true },
-              // Its lines are Markdown, where one line break is none.
+              // Teams reads lines as Markdown, which needs an empty line for a line break.
               { type: "TextBlock", text: withoutLinks(text).split("\n").slice(1).join("\n\n"), wrap: true },
             ],
           },
@@ -101,7 +101,7 @@ export const chatRequests: Readonly<
 
 export const isUrgentEvent = ({ after }: Pick<Event, "after">): boolean => after?.["urgent"] === true;
 
-/** When the quiet hours end in which this moment lies, ms; undefined: it lies in none. */
+/** The end of the quiet hours, ms; undefined outside of them. */
 export function quietUntil(hours: string | null, now: number): number | undefined {
   const span = hours === null ? undefined : quietSpan(hours);
   if (span === undefined) return undefined;

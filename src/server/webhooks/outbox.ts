@@ -44,7 +44,7 @@ const maxClaims = 32;
 
 /**
  * `next_at` of a delivery that is sent at once because a user asked: below zero, so due, and it keeps the time of its
- * next own attempt. The attempt that was asked for is none of the delivery's own, so their schedule stays.
+ * next own attempt. The extra attempt does not change the schedule of its own attempts.
  */
 export const askedFor = (ownAt: number): number => -ownAt;
 export const timeOfNext = (nextAt: number): number => Math.abs(nextAt);
@@ -78,7 +78,7 @@ async function queueFor(tx: Transaction, webhookId: number, now: number): Promis
 
 const heldBack = "Not sent: the alarm ended in the quiet hours, and the next message tells both";
 
-/** When an alarm is sent. What was not urgent in the quiet hours and is over is told once, by its end. */
+/** When an alarm is sent. An alarm of the quiet hours that was not urgent and has ended is sent once, with its end. */
 async function timeOfAlarm(
   tx: Transaction,
   { id: webhookId, quietHours }: Pick<WebhookRow, "id" | "quietHours">,

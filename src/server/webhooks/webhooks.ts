@@ -1,4 +1,4 @@
-// Creates, changes and deletes the webhooks of an organization. audit/outbox.ts selects their events; deliveries.ts sends
+// Creates, changes and deletes the webhooks of an organization. outbox.ts selects their events; deliveries.ts sends
 // them.
 
 import type {
@@ -137,7 +137,7 @@ function requireFormat(url: string, given: WebhookFormat | undefined): WebhookFo
   throw invalidField("format", sentence);
 }
 
-/** Mail goes by the operator's server, and only for what is bounded: no member can make it send thousands. */
+/** Mail goes through the operator's server, so only alarms are sent: their number is bounded. */
 function requireAlarms(format: WebhookFormat, events: string[]): string[] {
   if (format !== "mail" || events.every((each) => each.startsWith("alarm."))) return events;
   const sentence = "E-mail takes alarms alone: alarm.*, or a type such as alarm.raised.";
@@ -209,7 +209,7 @@ export async function sendAgain(
     const now = system.now();
     // If it is due sooner, a server whose clock is ahead may have claimed it.
     const claimedUntil = now + leaseMs + maxClockGapMs;
-    // As askedFor() in audit/outbox.ts. Without a status and a message, it has no answer yet.
+    // As askedFor() in outbox.ts. Without a status and a message, it has no answer yet.
     const row = await tx.get(
       `UPDATE deliveries SET next_at = CASE WHEN next_at IS NULL THEN $3 ELSE -next_at END,
          delivered_at = NULL, status = NULL, message = NULL

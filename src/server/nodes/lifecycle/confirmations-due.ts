@@ -39,7 +39,7 @@ const periods = `SELECT n.id, n.org_id, o.slug, n.name, n.owner_id, u.email,
   FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.owner_id IS NOT NULL AND n.state = 'active'
   JOIN users u ON u.id = n.owner_id LEFT JOIN owner_proofs p ON p.node_id = n.id
   WHERE o.reauthenticate_days IS NOT NULL AND o.deleted_at IS NULL`;
-/** $1: now. Nodes whose user has to be told, or was told. `until`: never less than 7 days after that. */
+/** $1: now. Nodes whose user has to be notified, or was. `until`: never less than 7 days after that. */
 const dueNodes = `SELECT d.id, d.org_id, d.slug, d.name, d.owner_id, d.email, d.told_at,
     ${later("d.ends", `coalesce(d.told_at, $1) + ${toldMs}`)} AS until
   FROM (${periods}) d WHERE d.ends - ${toldMs} <= $1`;
@@ -70,7 +70,7 @@ export async function findStillDue(
   return queryAll(tx, due, `${dueNodes} AND d.id IN (${places(ids, 2)}) ORDER BY d.id`, [now, ...ids]);
 }
 
-/** Until when the user of the node has to confirm it, once the user was told. */
+/** Until when the user of the node has to confirm it, once the user was notified. */
 export async function confirmBy(reader: Pick<Reader, "get">, nodeId: number): Promise<string | undefined> {
   const sql = `SELECT ${later("d.ends", `d.told_at + ${toldMs}`)} AS until FROM (${periods}) d
     WHERE d.id = $1 AND d.told_at IS NOT NULL`;

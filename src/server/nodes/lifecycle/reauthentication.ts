@@ -1,6 +1,6 @@
 // If an organization requires it, users confirm every N days in a browser that their nodes are still theirs. They are
-// told 7 days before. A node whose user does not confirm it is revoked, never less than 7 days after the user was
-// told. A confirmation changes no certificate and no configuration, so no packet is lost.
+// notified 7 days before. A node whose user does not confirm it is revoked, never less than 7 days after the
+// notification. A confirmation changes no certificate and no configuration, so no packet is lost.
 
 import type { NodeDue } from "../../../api/enrollments.ts";
 import { brand } from "../../../brand.ts";
@@ -59,7 +59,7 @@ export async function proveOwner(
   });
 }
 
-/** Tells users whose time ends, and revokes nodes whose time has ended. */
+/** Notifies users whose time ends, and revokes nodes whose time has ended. */
 export async function reauthenticate(services: Mailing): Promise<void> {
   const { db, system } = services;
   const now = system.now();
@@ -119,7 +119,7 @@ async function tellBatch(services: Mailing, found: readonly Due[]): Promise<void
   for (const own of Map.groupBy(told, ({ ownerId }) => ownerId).values()) await mailTo(services, own);
 }
 
-/** One e-mail for all nodes of a user that were told together. Without an SMTP server, the console and events tell. */
+/** One e-mail for all nodes of a user whose time ends. Without an SMTP server, the console and events show it. */
 async function mailTo({ mail, log, publicUrl }: Mailing, own: readonly Due[]): Promise<void> {
   const [first] = own;
   if (mail === undefined || first === undefined) return;
