@@ -10,7 +10,7 @@ import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../users/late-rights.ts";
 import { organizationBySlug } from "../organizations/organizations.ts";
-import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
+import { ifNotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/organizations.ts";
 import { within } from "../../base/within.ts";
 
@@ -58,10 +58,8 @@ export async function addDomain(
     await requireRole(tx, org.id, actor);
     return show(await insertDomain(tx, system, org, { domain, actor }));
   });
-  return made.catch((error: unknown) => {
-    if (!(error instanceof NotUnique)) throw error;
-    throw new AppError("conflict", `The organization has claimed ${domain} already.`, { cause: error });
-  });
+  const sentence = `The organization has claimed ${domain} already.`;
+  return made.catch(ifNotUnique((cause) => new AppError("conflict", sentence, { cause })));
 }
 
 async function insertDomain(

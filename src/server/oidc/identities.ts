@@ -6,7 +6,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { insertUser, userEvent } from "../users/users.ts";
-import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
+import { ifNotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { computed, queryAll, text } from "../store/table.ts";
 import {
   identities,
@@ -73,12 +73,9 @@ export async function userOf(
     if (user === undefined) throw new AppError("sign_in_refused", "This user is disabled.");
     return user;
   });
-  return found.catch((error: unknown) => {
-    // A concurrent sign-in created the user, or the address was taken since the lookup. The next attempt finds it.
-    if (error instanceof NotUnique)
-      throw new AppError("sign_in_expired", "Begin the sign-in again.", { cause: error });
-    throw error;
-  });
+  // A concurrent sign-in created the user, or the address was taken since the lookup. The next attempt finds it.
+  const again = (cause: unknown) => new AppError("sign_in_expired", "Begin the sign-in again.", { cause });
+  return found.catch(ifNotUnique(again));
 }
 
 async function createUser(
@@ -148,10 +145,7 @@ export async function linkIdentity(
       after: { provider: name },
     });
   });
-  await linked.catch((error: unknown) => {
-    if (error instanceof NotUnique) throw taken(name);
-    throw error;
-  });
+  await linked.catch(ifNotUnique(() => taken(name)));
 }
 
 export function sessionEnded(): AppError {

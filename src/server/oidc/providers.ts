@@ -19,7 +19,7 @@ import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../users/late-rights.ts";
 import { endSessions } from "../users/sessions/sessions.ts";
 import { allOrganizations } from "../organizations/organizations.ts";
-import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
+import { ifNotUnique, type Reader, type Transaction } from "../store/database.ts";
 import {
   groupUsers,
   identities,
@@ -114,7 +114,7 @@ export async function createProvider(
     });
     return created.id;
   });
-  return showProvider(services, { orgId }, await made.catch((error: unknown) => nameTaken(error, name)));
+  return showProvider(services, { orgId }, await made.catch(ifNotUnique(nameTaken(name))));
 }
 
 export async function changeProvider(
@@ -146,7 +146,7 @@ export async function changeProvider(
       after: { ...auditOf(after), ...(client_secret === undefined ? {} : { client_secret: "changed" }) },
     });
   });
-  await changed.catch((error: unknown) => nameTaken(error, name ?? ""));
+  await changed.catch(ifNotUnique(nameTaken(name ?? "")));
   return showProvider(services, { orgId }, id);
 }
 
@@ -299,12 +299,8 @@ function providerEvent({ now }: Services["system"], { orgId }: Scope, actor: Act
   return { orgId, at: now(), actor, subject: `provider/${name}` };
 }
 
-function nameTaken(error: unknown, name: string): never {
-  if (!(error instanceof NotUnique)) throw error;
-  throw new AppError("conflict", `There is already a provider of identities named ${name}.`, {
-    cause: error,
-  });
-}
+const nameTaken = (name: string) => (cause: unknown) =>
+  new AppError("conflict", `There is already a provider of identities named ${name}.`, { cause });
 
 /** Issuers that serve many tenants: without a tenant, a user of any of them could sign in. */
 function requireOneTenant(given: {

@@ -9,7 +9,7 @@ import { reservedSentence } from "./firewall.ts";
 import { isReservedGroup } from "../../api/values.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
+import { ifNotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
 import { nodeGroups } from "../store/tables/nodes.ts";
 
@@ -70,10 +70,8 @@ export async function createGroup(
     await record(tx, { ...event(org, system, actor, name), type: "group.created" });
     return { id, name, description };
   });
-  return created.catch((error: unknown) => {
-    if (!(error instanceof NotUnique)) throw error;
-    throw new AppError("name_taken", `A group ${name} already exists.`, { cause: error });
-  });
+  const taken = (cause: unknown) => new AppError("name_taken", `A group ${name} already exists.`, { cause });
+  return created.catch(ifNotUnique(taken));
 }
 
 export async function findGroup(reader: Pick<Transaction, "get">, org: Org, name: string): Promise<Group> {

@@ -99,6 +99,13 @@ export function requireLockOf({ concerns }: Pick<Transaction, "concerns">, orgId
   throw new AppError("internal", `A write of ${asked} runs under the lock of ${JSON.stringify(concerns)}`);
 }
 
+/** For `catch`: throws what `make` returns if a unique index refused a row, and other errors as they are. */
+export const ifNotUnique =
+  (make: (cause: NotUnique) => Error) =>
+  (error: unknown): never => {
+    throw error instanceof NotUnique ? make(error) : error;
+  };
+
 /** A unique index refused a row. `constraint` names the table and columns. */
 export class NotUnique extends Error {
   readonly constraint: string;

@@ -36,6 +36,10 @@ import { countTokenGuess } from "../../http/throttle.ts";
 import { claimNode, findClaimed, insertNode, type Request } from "./registered-node.ts";
 import { completeRegistration, type Registering, type Services } from "./complete-registration.ts";
 
+/**
+ * Registers the machine of the call, or leaves its request waiting for approval. Throws not_authenticated, token_not_valid,
+ * validation_failed, name_taken, name_held, address_taken, network_full, conflict, throttled or organization_full.
+ */
 export async function register(
   services: Services,
   call: OrganizationCall,
@@ -101,6 +105,7 @@ type Reserved = Registering | Held | { unknownToken: UnknownToken };
 const newestWithKey = `SELECT ${nodes.select()} FROM nodes
   WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1`;
 
+/** The first transaction. Refusals roll it back, with the use of the token. */
 async function reserveNode(
   tx: Transaction,
   org: IssuingOrg,
@@ -135,8 +140,8 @@ async function reserveNode(
   if (waiting !== undefined) return waiting;
   const node =
     claimed === undefined
-      ? await insertNode(tx, org, request, keys, grant, now)
-      : await claimNode(tx, org, claimed, request, keys, grant);
+      ? await insertNode(tx, org, { request, keys, grant }, now)
+      : await claimNode(tx, org, claimed, { request, keys, grant });
   await checkHub(tx, org.id, node);
   // A refusal here rolls back the consumed use of the token.
   await limitCertificates(tx, org, node, now);

@@ -18,6 +18,8 @@ import { raiseConfigVersion } from "../../store/versions.ts";
 
 /** `seenFrom`: the caller's address. */
 export type Request = RegisterRequest & { seenFrom: string };
+/** What a machine asks for, the keys that it proved, and what its credential permits. */
+export type Registration = { request: Request; keys: Keys; grant: Grant };
 
 /**
  * The pending node or node of an imported network that the registration claims: by a token that is bound to it, or by its
@@ -42,14 +44,14 @@ export async function findClaimed(
   return undefined;
 }
 
+/** Creates a pending node. Throws network_full, address_taken, validation_failed, or NotUnique if the name is taken. */
 export async function insertNode(
   tx: Transaction,
   org: IssuingOrg,
-  request: Request,
-  keys: Keys,
-  grant: Grant,
+  registration: Registration,
   now: number,
 ): Promise<NodeRow> {
+  const { request, grant } = registration;
   const address = await chooseAddress(tx, org, request.ip_address);
   const node = await nodes.insertReturning(tx, {
     orgId: org.id,
@@ -59,7 +61,7 @@ export async function insertNode(
     state: "pending",
     groups: grant.groups,
     createdAt: now,
-    ...nodeColumns(org, request, keys, grant),
+    ...nodeColumns(org, registration),
     ephemeralSilenceS: grant.ephemeralSilenceS,
     watchedFrom: grant.ephemeralSilenceS === null ? null : now,
     isNamed: grant.isNamed,
@@ -74,7 +76,7 @@ function isClaimable(node: NodeRow): boolean {
 }
 
 /** The columns that a registration sets. A claimed node keeps values that the request omits. */
-function nodeColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Grant, claimed?: NodeRow) {
+function nodeColumns(org: IssuingOrg, { request, keys, grant }: Registration, claimed?: NodeRow) {
   return {
     mode: request.mode ?? "desktop",
     isLighthouse: request.is_lighthouse === true || claimed?.isLighthouse === true,
@@ -107,14 +109,14 @@ function seenAddress(org: IssuingOrg, { is_lighthouse, seenFrom }: Request): str
   return unreachable(org, seenFrom) === undefined ? seenFrom : null;
 }
 
+/** Gives an existing node the keys of the machine. Throws conflict if it has others, validation_failed for another address. */
 export async function claimNode(
   tx: Transaction,
   org: IssuingOrg,
   node: NodeRow,
-  request: Request,
-  keys: Keys,
-  grant: Grant,
+  registration: Registration,
 ): Promise<NodeRow> {
+  const { request, grant } = registration;
   if (!isClaimable(node)) throw new AppError("conflict", `The node ${node.name} is registered already.`);
   if (request.ip_address !== undefined && request.ip_address !== node.ip) {
     throw new AppError("validation_failed", "The node was created with another address.", {
@@ -122,7 +124,7 @@ export async function claimNode(
     });
   }
   const groups = [...new Set([...node.groups, ...grant.groups])];
-  const columns = { groups, ...nodeColumns(org, request, keys, grant, node) };
+  const columns = { groups, ...nodeColumns(org, registration, node) };
   await nodes.update(tx, { id: node.id }, columns);
   // The other configurations already contain a node of an imported network.
   if (node.state === "active") await raiseConfigVersion(tx, node.orgId);

@@ -11,7 +11,7 @@ import { formatTime } from "../../../base/quantities.ts";
 import { parseAddress } from "../../../base/ip.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import type { ServerOptions } from "../../options.ts";
-import { NotUnique, type Reader, type Transaction } from "../../store/database.ts";
+import { ifNotUnique, type Reader, type Transaction } from "../../store/database.ts";
 import { queryAll } from "../../store/table.ts";
 import { passkeys, type PasskeyRow } from "../../store/tables/users.ts";
 import { requireRemainingFactor } from "./own-factors.ts";
@@ -104,11 +104,9 @@ export async function addPasskey(
     const recovery_codes = isFirst ? await replaceRecoveryCodes(tx, system, user.userId) : [];
     return { passkey: showPasskey(row, rpId), recovery_codes };
   });
-  return made.catch((error: unknown) => {
-    if (error instanceof NotUnique)
-      throw new AppError("conflict", "This passkey is registered already.", { cause: error });
-    throw error;
-  });
+  const known = (cause: unknown) =>
+    new AppError("conflict", "This passkey is registered already.", { cause });
+  return made.catch(ifNotUnique(known));
 }
 
 /** The new credential, and the challenge that its use must count for. Throws if the browser's answer does not verify. */
