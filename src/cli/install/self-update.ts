@@ -4,7 +4,8 @@ import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../base/errors.ts";
-import type { Implementation } from "../command.ts";
+import type { UpdateRequest } from "../../release/published-release.ts";
+import type { Context, Implementation } from "../command.ts";
 
 export const command: Implementation = {
   notes:
@@ -28,7 +29,8 @@ export const command: Implementation = {
     `${brand.executable} self-update --check`,
     `${brand.executable} self-update --release-url https://control.example/releases/`,
   ],
-  async run({ settings, system, values, output, log }) {
+  async run(context) {
+    const { settings, system, values, output, log } = context;
     const update = await import("../../node/update/self-update.ts");
     const { isVersion } = await import("../../protocol/updates/version.ts");
     const version = values.text("version");
@@ -49,27 +51,7 @@ export const command: Implementation = {
       const { guardUpdate } = await import("../../node/update/update-guard.ts");
       return guardUpdate({ stateDb: settings.stateDb, system, log });
     }
-    if (values.on("check")) {
-      const { available, latest, returned } = await update.checkForUpdate(request, settings, { system, log });
-      const { version: from } = buildInfo;
-      output.result(
-        {
-          from,
-          to: latest,
-          source: "release",
-          changed: false,
-          available,
-          ...given({ returned }),
-        },
-        available
-          ? `${latest} is available, this is ${from}\n` +
-              (returned === undefined
-                ? ""
-                : `${latest} was tried here and rolled back: ${returned}. Wait for a newer release\n`)
-          : `${from} is the latest release\n`,
-      );
-      return available ? 10 : 0;
-    }
+    if (values.on("check")) return check(request, context);
     if (settings.dryRun) {
       const { planRollBackSelf, planSelfUpdate } = update;
       return output.plan(
@@ -89,3 +71,19 @@ export const command: Implementation = {
     );
   },
 };
+
+/** Status 10: an update is available. */
+async function check(request: UpdateRequest, { settings, system, output, log }: Context): Promise<number> {
+  const { checkForUpdate } = await import("../../node/update/self-update.ts");
+  const { available, latest, returned } = await checkForUpdate(request, settings, { system, log });
+  const { version: from } = buildInfo;
+  const wasReturned =
+    returned === undefined
+      ? ""
+      : `${latest} was tried here and rolled back: ${returned}. Wait for a newer release\n`;
+  output.result(
+    { from, to: latest, source: "release", changed: false, available, ...given({ returned }) },
+    available ? `${latest} is available, this is ${from}\n${wasReturned}` : `${from} is the latest release\n`,
+  );
+  return available ? 10 : 0;
+}

@@ -78,8 +78,26 @@ async function agentLine({ system }: Context): Promise<string | undefined> {
 
 const Failure = v.pipe(v.string(), v.parseJson(), v.object({ error: v.object({ message: v.string() }) }));
 
-async function makeUpdater({ settings, system }: Context, directory: string) {
+/** Runs `agent overlay update`, as a program of its own. Throws its error. */
+async function updateOverlay(
+  words: readonly string[],
+  { settings, system }: Pick<Context, "settings" | "system">,
+) {
   const { AppError } = await import("../../base/errors.ts");
+  const places = ["--config-root", settings.configRoot, "--state-db-path", settings.stateDb];
+  const engine = settings.overlayBinaryGiven ? ["--overlay-binary", settings.overlayBinary] : [];
+  const argv = [system.executable, "overlay", "update", ...words, "--json", ...places, ...engine];
+  const result = await system.run([...argv, "--socket-path", settings.socketPath], { timeoutMs: 300_000 });
+  if (result.status === 0) return;
+  const parsed = v.safeParse(Failure, result.stdout);
+  throw new AppError(
+    "engine_failed",
+    parsed.success ? parsed.output.error.message : `agent overlay update ended with status ${result.status}`,
+  );
+}
+
+/** What an update in rings does on this machine (carry-out.ts). */
+async function makeUpdater({ settings, system }: Context, directory: string) {
   const { findEngine } = await import("../../node/engine/overlay.ts");
   const { engineVersion } = await import("../../node/engine/engine.ts");
   const { engineMirror } = await import("../../node/files/update-order.ts");
@@ -90,20 +108,7 @@ async function makeUpdater({ settings, system }: Context, directory: string) {
   const { hasSystemd } = await import("../../platform/service-manager.ts");
   const { daemonUnit } = await import("../../platform/systemd/systemd.ts");
   const { unitProperties } = await import("../../platform/systemd/unit-properties.ts");
-  const places = ["--config-root", settings.configRoot, "--state-db-path", settings.stateDb];
-  const engine = settings.overlayBinaryGiven ? ["--overlay-binary", settings.overlayBinary] : [];
-  const overlay = async (...words: string[]) => {
-    const argv = [system.executable, "overlay", "update", ...words, "--json", ...places, ...engine];
-    const result = await system.run([...argv, "--socket-path", settings.socketPath], { timeoutMs: 300_000 });
-    if (result.status === 0) return;
-    const parsed = v.safeParse(Failure, result.stdout);
-    throw new AppError(
-      "engine_failed",
-      parsed.success
-        ? parsed.output.error.message
-        : `agent overlay update ended with status ${result.status}`,
-    );
-  };
+  const overlay = (...words: string[]) => updateOverlay(words, { settings, system });
   const installed = async () => {
     const found = findEngine(settings, system);
     return found === undefined ? null : engineVersion(found.path, system).catch(() => null);

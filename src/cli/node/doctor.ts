@@ -30,7 +30,7 @@ export const command: Implementation = {
     `${brand.executable} doctor --bundle report.tar.gz`,
   ],
   async run(context) {
-    const { settings, values, output, log } = context;
+    const { settings, values, output } = context;
     const { recordRequests } = await import("../../base/plan-requests.ts");
     const { system, requests } = recordRequests(context.system);
     const bundle = values.text("bundle");
@@ -40,35 +40,12 @@ export const command: Implementation = {
     }
     const { listOrganizations } = await import("../../node/files/list-organizations.ts");
     const { renderChecks } = await import("../../node/doctor/check.ts");
-    const { examineMachine } = await import("../../node/doctor/machine.ts");
-    const { examineOrganization } = await import("../../node/doctor/organization.ts");
     if (values.on("fix")) {
       if (settings.dryRun) return planFix(context);
       await fix(context);
     }
     const slugs = listOrganizations(settings.configRoot);
-    const { observe, examineDaemon } = await import("../../daemon/asking/doctor-checks.ts");
-    const places = { ...settings, address: daemonAddress(settings) };
-    const report = slugs.length === 0 ? undefined : await observe(places, system);
-    const { followLog } = await import("../../daemon/asking/read-logs.ts");
-    const engineLog = async ({ slug, directory, config: { mode } }: Organization) => {
-      const lines: string[] = [];
-      const request = { slug, directory, mode, lines: logLines, follow: false };
-      return followLog(request, places.address, system, (line) => lines.push(line)).then(
-        () => lines,
-        () => undefined,
-      );
-    };
-    const statusOf = (slug: string) => report?.teams.find(({ team }) => team === slug);
-    const groups = await Promise.all([
-      examineMachine(settings, await planeData(), system),
-      examineDaemon(slugs, report, system),
-      ...slugs.map((slug) =>
-        examineOrganization(slug, { settings, system, log, engineLog, seen: statusOf(slug) }),
-      ),
-      examineCollisions(slugs, context),
-    ]);
-    const checks = groups.flat();
+    const checks = await examine(slugs, { ...context, system });
     const ok = checks.every(({ verdict }) => verdict !== "fail");
     if (bundle !== undefined && settings.dryRun) {
       const { planReplaced } = await import("../../base/plan-file.ts");
@@ -80,6 +57,35 @@ export const command: Implementation = {
     return ok ? 0 : 1;
   },
 };
+
+/** All checks: of the machine, of the daemon, of each organization, and of what organizations share. */
+async function examine(slugs: readonly string[], context: Context) {
+  const { settings, system, log } = context;
+  const { examineMachine } = await import("../../node/doctor/machine.ts");
+  const { examineOrganization } = await import("../../node/doctor/organization.ts");
+  const { observe, examineDaemon } = await import("../../daemon/asking/doctor-checks.ts");
+  const places = { ...settings, address: daemonAddress(settings) };
+  const report = slugs.length === 0 ? undefined : await observe(places, system);
+  const { followLog } = await import("../../daemon/asking/read-logs.ts");
+  const engineLog = async ({ slug, directory, config: { mode } }: Organization) => {
+    const lines: string[] = [];
+    const request = { slug, directory, mode, lines: logLines, follow: false };
+    return followLog(request, places.address, system, (line) => lines.push(line)).then(
+      () => lines,
+      () => undefined,
+    );
+  };
+  const statusOf = (slug: string) => report?.teams.find(({ team }) => team === slug);
+  const groups = await Promise.all([
+    examineMachine(settings, await planeData(), system),
+    examineDaemon(slugs, report, system),
+    ...slugs.map((slug) =>
+      examineOrganization(slug, { settings, system, log, engineLog, seen: statusOf(slug) }),
+    ),
+    examineCollisions(slugs, context),
+  ]);
+  return groups.flat();
+}
 
 /** Where a control plane of this machine has its data, by the settings of its service. */
 async function planeData(): Promise<string> {

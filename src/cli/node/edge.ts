@@ -28,7 +28,9 @@ export const command: Implementation = {
 /** How often it looks whether an update has replaced its program. */
 const programMs = 10_000;
 
-async function run({ settings, system, values, log, output }: Context): Promise<void> {
+async function run(context: Context): Promise<void> {
+  const { settings, system, values, log, output } = context;
+  if (values.on("undo")) return undo(context);
   const { requireRoot } = await import("../../node/enroll/services.ts");
   const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
   const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
@@ -37,24 +39,6 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   const { isStopped } = await import("../../node/files/stopped.ts");
   const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
-  if (values.on("undo")) {
-    // The kernel shows its tables to root alone.
-    requireRoot(system);
-    const { applyPossible, endAllMappings, planAllMappingEnds, undoAllChanges } =
-      await import("../../node/edge/undo-edge.ts");
-    const { planChanges } = await import("../../platform/apply.ts");
-    // The services of the organizations have stopped. What root permitted stays, for a later installation.
-    const list = () => undoAllChanges(settings.configRoot, system);
-    if (settings.dryRun)
-      return output.plan([...planAllMappingEnds(settings.configRoot), ...planChanges(await list())]);
-    await endAllMappings(settings.configRoot);
-    const [left, ...others] = await applyPossible(list, system);
-    if (left === undefined) return;
-    const more = others.length === 0 ? "" : `, and ${others.length} more`;
-    throw new AppError("failed", `Not taken back: ${left.path} (${left.reason})${more}`, {
-      hint: `Run \`${brand.executable} edge --undo\` again; \`--dry-run\` shows what is left.`,
-    });
-  }
   const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
   const open = () => openOrganization(settings.configRoot, slug);
   const organization = open();
@@ -67,10 +51,8 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   const over = new AbortController();
   for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => over.abort(new Error(signal)));
   const programOf = () => statSync(system.executable, { throwIfNoEntry: false })?.ino;
-  const [program, replaced] = [
-    programOf(),
-    new AppError("failed", "An update has replaced this program: it starts again"),
-  ];
+  const program = programOf();
+  const replaced = new AppError("failed", "An update has replaced this program: it starts again");
   const watch = setInterval(() => {
     if (programOf() !== program) over.abort(replaced);
   }, programMs);
@@ -84,4 +66,24 @@ async function run({ settings, system, values, log, output }: Context): Promise<
   clearInterval(watch);
   // systemd starts it again after a failure.
   if (over.signal.reason === replaced) throw replaced;
+}
+
+/** For the uninstaller: the services of the organizations have stopped. What root permitted stays, for a later installation. */
+async function undo({ settings, system, output }: Context): Promise<void> {
+  const { requireRoot } = await import("../../node/enroll/services.ts");
+  // The kernel shows its tables to root alone.
+  requireRoot(system);
+  const { applyPossible, endAllMappings, planAllMappingEnds, undoAllChanges } =
+    await import("../../node/edge/undo-edge.ts");
+  const { planChanges } = await import("../../platform/apply.ts");
+  const list = () => undoAllChanges(settings.configRoot, system);
+  if (settings.dryRun)
+    return output.plan([...planAllMappingEnds(settings.configRoot), ...planChanges(await list())]);
+  await endAllMappings(settings.configRoot);
+  const [left, ...others] = await applyPossible(list, system);
+  if (left === undefined) return;
+  const more = others.length === 0 ? "" : `, and ${others.length} more`;
+  throw new AppError("failed", `Not taken back: ${left.path} (${left.reason})${more}`, {
+    hint: `Run \`${brand.executable} edge --undo\` again; \`--dry-run\` shows what is left.`,
+  });
 }

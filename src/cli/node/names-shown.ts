@@ -91,6 +91,7 @@ const sources = {
   none: "none: programs do not find this name",
 };
 
+/** `agent names show NAME`: what programs get for a name, and from where. Status 1: they get another address, or none. */
 export async function showName(text: string, context: Context): Promise<number> {
   const { system, output } = context;
   const { agrees, askSystem, findNames } = await import("../../node/names/find-names.ts");
@@ -109,10 +110,8 @@ export async function showName(text: string, context: Context): Promise<number> 
   }
   const { wayText } = await import("../../node/names/describe-serving.ts");
   const serving = state.service?.serving;
-  const resolver =
-    serving === undefined || serving.way === "resolved"
-      ? sources.resolver
-      : `the resolver of ${brand.id}, by ${wayText(serving)}`;
+  const isByResolved = serving === undefined || serving.way === "resolved";
+  const resolver = isByResolved ? sources.resolver : `the resolver of ${brand.id}, by ${wayText(serving)}`;
   const rows = shown.map(({ each, name, answer }): [string, string][] => [
     ["name", [name, ...each.names.slice(1)].join(", ")],
     ["organization", each.slug],

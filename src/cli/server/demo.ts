@@ -23,23 +23,7 @@ async function runDemo({ system, settings, values, output, log }: Context): Prom
   const deps = { system, log, say };
   const inside = demo.insideDirectory(system);
   if (inside !== undefined) {
-    const timeline = await demo.playInside(inside, settings, deps);
-    const { engineVersion, nodes, firstHandshakeMs, firstPingMs, revocationToLastPingMs } = timeline;
-    output.result(
-      {
-        register_ms: Math.max(...nodes.map((node) => node.registerMs)),
-        first_handshake_ms: firstHandshakeMs,
-        first_ping_ms: firstPingMs,
-        revocation_to_last_ping_ms: revocationToLastPingMs,
-        engine_version: engineVersion,
-        nodes: nodes.map(({ name, address, registerMs }) => ({
-          name,
-          ip_address: address,
-          register_ms: registerMs,
-        })),
-      },
-      timelineText(timeline),
-    );
+    showTimeline(await demo.playInside(inside, settings, deps), output);
     return 0;
   }
   const isRenewed = values.on("yes") && system.isRoot;
@@ -66,13 +50,35 @@ async function runDemo({ system, settings, values, output, log }: Context): Prom
   return demo.enterNamespaces(settings, flags, deps);
 }
 
-function timelineText(timeline: {
+/** Durations in ms. */
+type Timeline = {
   engineVersion: string;
   nodes: { name: string; address: string; registerMs: number }[];
   firstHandshakeMs: number;
   firstPingMs: number;
   revocationToLastPingMs: number;
-}): string {
+};
+
+function showTimeline(timeline: Timeline, output: Context["output"]): void {
+  const { engineVersion, nodes, firstHandshakeMs, firstPingMs, revocationToLastPingMs } = timeline;
+  output.result(
+    {
+      register_ms: Math.max(...nodes.map((node) => node.registerMs)),
+      first_handshake_ms: firstHandshakeMs,
+      first_ping_ms: firstPingMs,
+      revocation_to_last_ping_ms: revocationToLastPingMs,
+      engine_version: engineVersion,
+      nodes: nodes.map(({ name, address, registerMs }) => ({
+        name,
+        ip_address: address,
+        register_ms: registerMs,
+      })),
+    },
+    timelineText(timeline),
+  );
+}
+
+function timelineText(timeline: Timeline): string {
   const ms = (value: number) => `${String(value).padStart(6)} ms`;
   return [
     "",

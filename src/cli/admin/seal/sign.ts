@@ -17,7 +17,7 @@ import type { Flags } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { passphraseFlag, readPassphrase } from "../passphrase.ts";
 import { targetFlags } from "../target.ts";
-import { openRecords, recordsFlag, type Records } from "./records.ts";
+import { openRecords, recordsFlag, type Kept, type Records } from "./records.ts";
 import { readKnown } from "./seals.ts";
 import { changeLines, changesIn } from "./shown-changes.ts";
 
@@ -160,8 +160,20 @@ machine of a signer. What you sign is noted there, and a second seal with the sa
 };
 
 type Body = { text: string; signatures: string[] };
+/** `effect`: what the request does, for the question before it and for --dry-run. */
 type Prepared = { body: Body; effect: string };
 
+/** Undefined: every seal that was signed here is published. A failure after signing leaves one that is not. */
+function unpublished(kept: Kept | undefined, newest: number, slug: string): Prepared | undefined {
+  if (kept === undefined || kept.number <= newest) return undefined;
+  const effect = `publish seal ${kept.number} of ${slug}, which was signed here before`;
+  return { body: { text: kept.text, signatures: [kept.signature] }, effect };
+}
+
+/**
+ * Shows what would be signed, asks, and signs. Seal and certificates are in the records before they are sent. With
+ * --dry-run, or if nothing waits for a signature, `body` has the newest published seal again.
+ */
 async function prepare(context: Context, api: Api, records: Records): Promise<Prepared> {
   const { words, output, settings, system } = context;
   const [slug = ""] = words;
@@ -170,10 +182,8 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   const shown = await api.call(policyApi.seals, { slug });
   const kept = records.newest();
   const published = next.newestOf(shown.seals);
-  if (kept !== undefined && kept.number > (published?.seal.number ?? 0)) {
-    const effect = `publish seal ${kept.number} of ${slug}, which was signed here before`;
-    return { body: { text: kept.text, signatures: [kept.signature] }, effect };
-  }
+  const left = unpublished(kept, published?.seal.number ?? 0, slug);
+  if (left !== undefined) return left;
   const known = kept === undefined ? await knownOf(context, shown) : next.knownFile(kept.text);
   const newest = known === undefined ? undefined : next.newestAfter(shown.seals, known);
   const plan = await plannedSeal(context, api, shown, newest, records);
@@ -188,25 +198,22 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   const number = made?.number ?? newest?.seal.number ?? 1;
   const after = { state, signers, mode };
   const compared = { slug, known, newest, after, number, authorities: shown.authorities };
-  const lines = await changeLines(compared, await changesIn(compared));
-  for (const line of lines) output.say(line);
+  const warnings = [
+    ...signing.withoutAddress(state),
+    ...(replaced.length === 0 ? [] : [endCaWarning]),
+    ...signing.unrecorded(newest?.seal.state, state, plan.issued).map(unrecordedWarning),
+  ];
+  for (const line of await changeLines(compared, await changesIn(compared))) output.say(line);
   for (const { name, why } of due) output.say(next.shownText(`certificate for ${name} (${why.join(", ")})`));
-  for (const each of signing.withoutAddress(state)) output.say(`! ${each}`);
-  if (replaced.length > 0)
-    output.say(
-      "! Repeat the command with --end-ca a minute after the nodes have their new certificates. Until then they trust that CA.",
-    );
-  for (const name of signing.unrecorded(newest?.seal.state, state, plan.issued))
-    output.say(
-      `! ${name} loses rights, and your records have no certificate of it to revoke: let the signer who made it sign this, or use their records`,
-    );
+  for (const each of warnings) output.say(`! ${each}`);
   const effect = `sign ${countOf(due.length, "node")} and seal ${number} of ${slug}`;
   const again = shown.seals.at(-1) ?? { text: "", signatures: [] };
   if (settings.dryRun || (made === undefined && due.length === 0)) {
     if (!settings.dryRun) output.say("Nothing waits for your signature.");
     return { body: again, effect };
   }
-  // Of all, not of those that get a certificate now: the seal says each key, and what is due is the control plane's word.
+  // Ask for all nodes, not only for those that get a certificate now: the seal names each key, and which certificates are
+  // due is what the control plane says.
   await requireWords(context, signing.unknownIn(asked.nodes, known?.seal.state));
   await confirm(context);
   const certified = await certify(context, due, plan);
@@ -227,6 +234,11 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   }
   return { body, effect };
 }
+
+const endCaWarning =
+  "Repeat the command with --end-ca a minute after the nodes have their new certificates. Until then they trust that CA.";
+const unrecordedWarning = (name: string) =>
+  `${name} loses rights, and your records have no certificate of it to revoke: let the signer who made it sign this, or use their records`;
 
 /** Undefined: the organization has no seal yet. */
 async function knownOf(context: Context, shown: Shown): Promise<OpenedSeal | undefined> {
