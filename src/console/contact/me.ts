@@ -34,7 +34,6 @@ export const currentSlug = computed(() => {
   const [first] = segments.value;
   return first === undefined || first === "-" ? undefined : first;
 });
-export { currentSlug as slug };
 let lastSlug: string | undefined;
 /** The organization of the navigation: that of the address, or the last one, or the only one. */
 export const shownOrganization = computed(() => {

@@ -20,7 +20,7 @@ export const maxNodes = 24;
 /** More of them stand on the ring. */
 const maxInMiddle = 4;
 
-type Props = { own: string; nodes: readonly ListedNode[]; edges: readonly Edge[]; isNarrow: boolean };
+type Props = { slug: string; nodes: readonly ListedNode[]; edges: readonly Edge[]; isNarrow: boolean };
 
 const margin = 16;
 const labelHeight = 18;
@@ -43,9 +43,9 @@ function groundOf(count: number, isNarrow: boolean) {
       };
 }
 
-export function NodesPicture({ own, nodes, edges, isNarrow }: Props) {
+export function NodesPicture({ slug, nodes, edges, isNarrow }: Props) {
   const ids = nodes.map(({ id, is_lighthouse }) => `${id}${is_lighthouse ? "!" : ""}`).join();
-  const { order, middle } = keptFor(`nodes ${own} ${ids}`, () => orderOf(nodes, edges));
+  const { order, middle } = keptFor(`nodes ${slug} ${ids}`, () => orderOf(nodes, edges));
   // Many boxes are small ones.
   const size = { width: isNarrow ? 142 : nodes.length > 10 ? 144 : 164, height: 60 };
   const shape = `${order.join()}/${middle.join()} ${size.width} ${isNarrow}`;
@@ -85,7 +85,7 @@ export function NodesPicture({ own, nodes, edges, isNarrow }: Props) {
         return (
           <NodeBox
             key={id}
-            own={own}
+            slug={slug}
             node={node}
             box={box}
             kind={kindOf(node, edges)}
@@ -172,20 +172,20 @@ function waysOfEdges(edges: readonly Edge[], boxes: ReadonlyMap<number, Box>, { 
 function kindOf(node: ListedNode, edges: readonly Edge[]) {
   if (!node.online) return kindOfAway(node);
   const { id } = node;
-  const own = edges.filter((edge) => isCurrent(edge) && (edge.from === id || edge.to === id));
+  const edgesOfNode = edges.filter((edge) => isCurrent(edge) && (edge.from === id || edge.to === id));
   // Only the node that reports a broken path has the mark.
-  if (own.some(({ kind, from }) => kind === "broken" && from === id)) return "need";
-  return own.some(({ kind }) => kind === "relayed") ? "part" : "on";
+  if (edgesOfNode.some(({ kind, from }) => kind === "broken" && from === id)) return "need";
+  return edgesOfNode.some(({ kind }) => kind === "relayed") ? "part" : "on";
 }
 
-type BoxProps = { own: string; node: ListedNode; box: Box; kind: ReturnType<typeof kindOf>; isHub: boolean };
+type BoxProps = { slug: string; node: ListedNode; box: Box; kind: ReturnType<typeof kindOf>; isHub: boolean };
 
-function NodeBox({ own, node, box: { x, y, width, height }, kind, isHub }: BoxProps) {
+function NodeBox({ slug, node, box: { x, y, width, height }, kind, isHub }: BoxProps) {
   const about = roleOf(node) || (mapGroup(node) ?? "");
   const state = node.phone !== null ? "phone" : node.online ? "" : sinceOf(node);
   const words = `${node.name}: ${node.phone !== null ? "phone" : node.online ? "online" : "away"}`;
   return (
-    <a href={pathOf(own, "nodes", node.id)}>
+    <a href={pathOf(slug, "nodes", node.id)}>
       <title>{words}</title>
       <rect class={isHub ? "box hub" : "box"} x={x} y={y} width={width} height={height} rx="8" />
       <Mark kind={kind} x={x + 17} y={y + 21} />

@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { apiPath, type AnswerOf } from "../../api/endpoint.ts";
 import { flowsApi } from "../../api/paths.ts";
 import { get } from "../contact/api.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { Button } from "../ui/button.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { Table } from "../ui/lists/table.tsx";
@@ -18,14 +18,14 @@ const flowHeads = { From: 2, To: 2, On: 1, New: 1, Unanswered: 1, "Seen by": 1, 
 const useHeads = { Rule: 1, "Last use": 2, Flows: 1, "By nodes": 1 };
 
 export function FlowsPage() {
-  const own = slug.value ?? "";
-  const path = apiPath(flowsApi.list, { slug: own });
-  const [found, keep] = useState<Flows | undefined>(undefined);
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(flowsApi.list, { slug });
+  const [found, setFound] = useState<Flows | undefined>(undefined);
   const read = useAction(async () =>
-    keep(await get(apiPath(flowsApi.list, { slug: own }, { limit: "1000" }))),
+    setFound(await get(apiPath(flowsApi.list, { slug }, { limit: "1000" }))),
   );
   return (
-    <Page title="Flows" terminal={{ command: ["flow", "list", own], call: ["GET", path] }}>
+    <Page title="Flows" terminal={{ command: ["flow", "list", slug], call: ["GET", path] }}>
       <FormFailure error={read.error} />
       {found === undefined ? (
         <Empty text="Who talks to whom. Each reading is an event of the audit log.">

@@ -183,7 +183,7 @@ function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
         <div class="map-page">
           <section class="panel canvas">
             <NodesPicture
-              own={slug}
+              slug={slug}
               nodes={nodes}
               edges={edges.toSorted(worstFirst)}
               isNarrow={isNarrow.value}

@@ -6,7 +6,7 @@ import { apiPath, type AnswerOf } from "../../api/endpoint.ts";
 import { policyApi, type PastReport } from "../../api/policy.ts";
 import { given } from "../../base/given.ts";
 import { get } from "../contact/api.ts";
-import { slug } from "../contact/me.ts";
+import { currentSlug } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { Button } from "../ui/button.tsx";
@@ -31,11 +31,11 @@ const flowHeads = { From: 2, On: 1, Flows: 1, First: 2, Last: 2 };
 const packetText = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/;
 
 export function PastPage() {
-  const own = slug.value ?? "";
-  const [asked, put] = useState({ at: fieldOf(Date.now() - dayMs), from: "", to: "", packet: "" });
-  const [found, keep] = useState<Found | undefined>(undefined);
+  const slug = currentSlug.value ?? "";
+  const [asked, setAsked] = useState({ at: fieldOf(Date.now() - dayMs), from: "", to: "", packet: "" });
+  const [found, setFound] = useState<Found | undefined>(undefined);
   const { data: nodes = [] } = useNodes();
-  const set = (field: keyof typeof asked) => (text: string) => put({ ...asked, [field]: text.trim() });
+  const set = (field: keyof typeof asked) => (text: string) => setAsked({ ...asked, [field]: text.trim() });
   const ms = Date.parse(asked.at);
   const [, protocol, port] = packetText.exec(asked.packet) ?? [];
   const isOdd = asked.packet !== "" && protocol === undefined && port === undefined;
@@ -51,24 +51,24 @@ export function PastPage() {
       port,
     }),
   };
-  const path = apiPath(policyApi.past, { slug: own }, query);
+  const path = apiPath(policyApi.past, { slug }, query);
   const packet = asked.packet === "" ? [] : [asked.packet];
-  const question = asked.to === "" ? ["get", own] : ["test", own, asked.from || "any", asked.to, ...packet];
+  const question = asked.to === "" ? ["get", slug] : ["test", slug, asked.from || "any", asked.to, ...packet];
   const command = ["policy", ...question, "--at", at];
   // The command takes no protocol alone.
   const isForTerminal = port !== undefined || protocol === undefined || protocol === "icmp";
   const form = useAction(async () => {
     // The former report must not stand below a refusal.
-    keep(undefined);
+    setFound(undefined);
     const signed = await get(path);
-    keep({ signed, report: JSON.parse(signed.report) as PastReport });
+    setFound({ signed, report: JSON.parse(signed.report) as PastReport });
   });
   const namesLike = (text: string) =>
     nodes.flatMap(({ name }) => (name.includes(text) ? [name] : [])).slice(0, 50);
   return (
     <Page
       title="At a moment"
-      above={<a href={pathOf(own, "access")}>Access</a>}
+      above={<a href={pathOf(slug, "access")}>Access</a>}
       terminal={isWhole && isForTerminal ? { command, call: ["GET", path] } : undefined}
     >
       <div class="stackd">
@@ -116,15 +116,15 @@ export function PastPage() {
             </p>
           </form>
         </Panel>
-        {found === undefined ? null : <Report own={own} {...found} />}
+        {found === undefined ? null : <Report slug={slug} {...found} />}
       </div>
     </Page>
   );
 }
 
-function Report({ own, signed, report }: Found & { own: string }) {
+function Report({ slug, signed, report }: Found & { slug: string }) {
   const { at, policy, chain, doubts } = report;
-  const file = `${own}-${at.replaceAll(/[:.]/g, "-")}.report`;
+  const file = `${slug}-${at.replaceAll(/[:.]/g, "-")}.report`;
   return (
     <>
       <div role="status">
@@ -161,7 +161,7 @@ function Report({ own, signed, report }: Found & { own: string }) {
         </Why>
       </div>
       {policy === null ? (
-        <Reached own={own} report={report} />
+        <Reached slug={slug} report={report} />
       ) : (
         <Panel title="The policy">
           <pre class="diff" tabindex={0}>
@@ -187,7 +187,7 @@ function Report({ own, signed, report }: Found & { own: string }) {
   );
 }
 
-function Reached({ own, report }: { own: string; report: PastReport }) {
+function Reached({ slug, report }: { slug: string; report: PastReport }) {
   const { access, asked, refused, rules, did } = report;
   return (
     <>
@@ -214,7 +214,7 @@ function Reached({ own, report }: { own: string; report: PastReport }) {
           label="Rules"
           title="By these rules"
           part="rules"
-          path={pathOf(own, "access")}
+          path={pathOf(slug, "access")}
           heads={ruleHeads}
           rows={rules.map(({ id, direction, protocol, ports, peer, target, description }) => [
             id,
