@@ -22,6 +22,7 @@ export type Request<T> = {
   schema: v.GenericSchema<unknown, T>;
 };
 
+/** The request of an endpoint, for the sides that send it. Nothing is sent here. */
 export function request<const E extends Endpoint>(
   of: E,
   params: Params<E>,

@@ -1,7 +1,7 @@
 // Widths of the columns of tables, for the command line and for `status`. Keep this file light: `status` loads it.
 
 export const gap = "  ";
-/** A column is not made narrower, but for its last character, which says that text is missing. */
+/** Columns are not made narrower than this many characters. The last one may be "…": text is missing. */
 export const narrowest = 8;
 
 /** Takes from the widest column until the table fits. */

@@ -1,5 +1,5 @@
-// Why a connection failed, and through which proxy it goes. Bun calls each failure to connect to a host name "refused", also that of a machine without a
-// network. Only a connection to an address tells.
+// Why a connection failed, and through which proxy it goes. Bun calls each failure to connect to a host name "refused",
+// also on a machine without a network. Only a connection to an address has the true reason.
 
 import { isIP } from "node:net";
 import { systemErrorCode } from "./errors.ts";
@@ -13,17 +13,16 @@ const offline = ["ENETUNREACH", "EHOSTUNREACH", "ENETDOWN", "EHOSTDOWN", "EADDRN
 
 export const isOffline = (error: unknown): boolean => offline.includes(systemErrorCode(error) ?? "");
 
+type Surroundings = {
+  lookup: (host: string) => Promise<readonly string[]>;
+  env: Record<string, string | undefined>;
+};
+
 /** The error itself, or a better one: why this machine cannot reach the addresses of the host. */
 export async function trueFailure(
   error: unknown,
   url: string,
-  {
-    lookup,
-    env,
-  }: {
-    lookup: (host: string) => Promise<readonly string[]>;
-    env: Record<string, string | undefined>;
-  },
+  { lookup, env }: Surroundings,
 ): Promise<unknown> {
   // The proxy refused. This machine need not reach the host itself.
   if (proxyFor(url, env) !== undefined) return error;

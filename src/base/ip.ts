@@ -73,6 +73,7 @@ export function canonicalAddress(text: string): string {
   return address === undefined ? text : formatAddress(address);
 }
 
+/** A network with its canonical text. Host bits of the address are kept. */
 export function makeNetwork({ family, value }: Address, prefix: number): Network {
   return { family, value, prefix, text: `${formatAddress({ family, value })}/${prefix}` };
 }
@@ -99,6 +100,7 @@ export function maskNetwork(text: string): string | undefined {
   return makeNetwork({ family, value: value - (value & hostMask(network)) }, prefix).text;
 }
 
+/** Whether the address is in the network. Host bits of the network do not count. */
 export function networkContains({ family, value, prefix }: Network, address: Address): boolean {
   const hostBits = BigInt(bits(family) - prefix);
   return family === address.family && value >> hostBits === address.value >> hostBits;
@@ -109,6 +111,7 @@ export function holdsNetwork(outer: Network, inner: Network): boolean {
   return outer.prefix <= inner.prefix && networkContains(outer, inner);
 }
 
+/** Whether an address is in both. */
 export function networksOverlap(a: Network, b: Network): boolean {
   return networkContains(a, b) || networkContains(b, a);
 }
@@ -208,6 +211,7 @@ export function addressInOther(network: Network, host: number): string | undefin
   return host > lastHost(network) ? undefined : addressOf(network, host);
 }
 
+/** The length of an address. */
 export function bits(family: 4 | 6): number {
   return family === 4 ? 32 : 128;
 }

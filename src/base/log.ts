@@ -25,6 +25,7 @@ export type LogOptions = {
 export const maxTextLength = 4096;
 const maxLineLength = 16_384;
 
+/** A log that cleans and cuts what it writes. Throws where its file cannot be opened. */
 export function makeLog(options: LogOptions): Log {
   const { file, format = "text", stamped, verbose } = options;
   const write = file === undefined ? options.write : writeToFile(file, options.write);

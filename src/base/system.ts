@@ -104,6 +104,7 @@ async function throwTrueFailure(error: unknown, url: string): Promise<never> {
   throw await trueFailure(error, url, { lookup: (host) => lookup(host, "system"), env: process.env });
 }
 
+/** The system of this process. Tests replace members of it. */
 export function realSystem(): System {
   const env = process.env;
   return {

@@ -71,7 +71,7 @@ export function emailKey(given: string): string {
   return `${text.slice(0, at + 1)}${host.replace(/\.$/, "")}`;
 }
 
-/** The form of earlier versions. */
+/** The key that earlier versions stored: the domain is not in ASCII. Rows of theirs are found by it. */
 export function formerEmailKey(given: string): string {
   return given.trim().normalize("NFC").toLowerCase();
 }

@@ -1,5 +1,4 @@
-// Characters that no printed line may hold. In a file of its own, because logs and schemas, browsers included, use
-// it.
+// Characters that no printed line may hold. Logs, schemas and browsers share this file, so it imports nothing.
 
 /**
  * Control characters, which steer a terminal, and those that change the direction of writing: they can show a text in

@@ -7,6 +7,7 @@ export const yamlLimits = { bytes: 8 * 1024 * 1024, nodes: 200_000, depth: 32 };
 export type YamlMap = { [key: string]: YamlValue };
 export type YamlValue = string | number | boolean | null | YamlValue[] | YamlMap;
 
+/** Whether a value is a map: neither a list nor a scalar. */
 export function isMap(value: YamlValue | undefined): value is YamlMap {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -7,6 +7,7 @@ import type { Context } from "./command.ts";
 import { request } from "../api/request.ts";
 import { ownUserApi } from "../api/users.ts";
 
+/** Signs in with the browser of this machine, or with a code typed on another one (`isDevice`). */
 export async function signInByBrowser(
   context: Context,
   client: Client,

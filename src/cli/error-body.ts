@@ -12,6 +12,7 @@ export type ErrorBody = {
   errors?: Record<string, string[]>;
 };
 
+/** The error of a command as `--json` prints it, safe for a terminal. */
 export function errorBody({ code, message, details: { hint, errors } }: AppError): ErrorBody {
   return {
     code,

@@ -140,12 +140,14 @@ const advisories: readonly {
   { id: "CVE-2026-25793", severity: "medium", first: [1, 7, 0], fixed: [1, 10, 3] },
 ];
 
+/** The published vulnerabilities of an engine. A text without a version counts as the oldest engine. */
 export function advisoriesFor(version: string): Advisory[] {
   return advisories
     .filter((each) => isAffected(parseEngineVersion(version), each))
     .map(({ id, severity, fixed }) => ({ id, severity, fixed_in: fixed.join(".") }));
 }
 
+/** Whether this engine must not run, because no configuration makes it safe. */
 export function isRefusedEngine(engine: EngineVersion): boolean {
   return advisories.some((each) => each.isRefused === true && isAffected(engine, each));
 }

@@ -48,6 +48,7 @@ export async function fetchFile(
   return download(new URL(name, withSlash(base)).href, options, system);
 }
 
+/** In lower-case hex. */
 export function sha256(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
 }

@@ -7,6 +7,7 @@ const maxLength = 200;
 
 type Change = Pick<Request<unknown>, "method" | "path" | "body">;
 
+/** The request in one line. Secrets are not shown, and long values are cut. */
 export function effectOf({ method, path, body = {} }: Change): string {
   const [, slug, inside] = /^\/api\/org\/([^/]+)\/([^?]*)/.exec(path) ?? [];
   const words = (inside ?? path.replace(/^\/api\/|\?.*$/g, "").replace(/^org\/$/, "organizations/"))

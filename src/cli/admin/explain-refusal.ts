@@ -18,6 +18,7 @@ const listings: Record<string, string> = {
   domains: "domain list",
 };
 
+/** The error with a sentence that names what the command named. Other errors come back as they are. */
 export function explainRefusal(error: unknown, path: string, target: Target): unknown {
   if (!(error instanceof AppError)) return error;
   const { code, details } = error;

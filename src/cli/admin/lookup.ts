@@ -24,6 +24,7 @@ export const isNumber = (word: string): boolean => /^[1-9]\d{0,14}$/.test(word);
 /** A search of the API takes at most 100 characters; the comparison below is exact in any case. */
 const searchFor = (text: string) => ({ search: text.slice(0, 100) });
 
+/** Throws not_found with what to do next, such as restoring a revoked node. */
 export async function nodeByName(api: Api, slug: string, name: string): Promise<Node> {
   const found = await api.all(nodesApi.list, { slug }, searchFor(name));
   const node = found.find((each) => each.name === name);
@@ -67,6 +68,7 @@ function noNode(slug: string, name: string, kind: "" | "revoked "): AppError {
   });
 }
 
+/** Throws not_found. */
 export async function userByEmail(api: Api, email: string): Promise<User> {
   const wanted = email.trim().toLowerCase();
   const user = (await api.all(usersApi.list, {}, searchFor(wanted))).find((each) => each.email === wanted);
@@ -76,6 +78,7 @@ export async function userByEmail(api: Api, email: string): Promise<User> {
   });
 }
 
+/** Throws not_found. */
 export async function memberByEmail(
   api: Api,
   slug: string,

@@ -27,6 +27,7 @@ export async function readPassphrase({ values, system }: Context, isNew: boolean
   return askSecret("Passphrase of the CA key: ", isNew, system);
 }
 
+/** Throws usage if the passphrase is too short. */
 export function requireLong(passphrase: string): void {
   if (passphrase.length >= leastPassphrase) return;
   throw new AppError("usage", `The passphrase has fewer than ${leastPassphrase} characters`, {

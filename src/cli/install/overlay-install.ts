@@ -54,6 +54,7 @@ const unusedBy = {
   file: ["release-url"],
 } as const;
 
+/** Which engine the flags ask for. Throws usage for flags that do not go together. */
 export async function engineRequest(values: Context["values"]): Promise<EngineRequest> {
   const { isVersion } = await import("../../protocol/updates/version.ts");
   const version = values.text("version");

@@ -23,6 +23,7 @@ export type Enrolled = {
   left: readonly string[];
 };
 
+/** The plan of enroll, for --dry-run. Changes nothing. */
 export async function planEnrollment(enrollment: Enrollment, context: Context): Promise<Step[]> {
   const { registration, isStarted } = enrollment;
   const { settings, system } = context;
@@ -39,6 +40,7 @@ export async function planEnrollment(enrollment: Enrollment, context: Context): 
   return [...planRegistration(registration, settings), ...planChanges(removal), ...services];
 }
 
+/** Registers the machine, and installs and starts its services if that is asked for. */
 export async function enroll(enrollment: Enrollment, context: Context): Promise<Enrolled> {
   const { registration, former, isStarted } = enrollment;
   const { settings, system, log } = context;

@@ -32,6 +32,7 @@ export async function planRequestIfThere(
   return (await daemonListens(settings, system)) ? [requestStep(request, settings)] : [];
 }
 
+/** Whether a daemon answers at the address. Throws if another program does. */
 export async function daemonListens(settings: DaemonPlace, system: Pick<System, "sleep">): Promise<boolean> {
   const { connectDaemon } = await import("../../daemon/ipc/client.ts");
   try {

@@ -16,6 +16,7 @@ async function readState({ settings, system }: Context) {
   return readNamesState(settings.configRoot, hostsFile, readServiceState(statePath));
 }
 
+/** `agent names`: the names that this node may see, and whether programs find them. */
 export async function listNames(context: Context): Promise<void> {
   const { settings, system, output } = context;
   const state = await readState(context);

@@ -8,6 +8,7 @@ const run = brand.executable;
 /** Maximum of the file. */
 const maxSuffixes = 100;
 
+/** Lets an organization use a suffix for names on this machine, or takes that back. Only root may. */
 export async function changeSuffix(
   verb: "allow" | "disallow",
   suffix: string,

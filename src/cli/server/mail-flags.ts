@@ -22,6 +22,7 @@ export const mailFlags: Flags = {
   "mail-from": { type: "string", valueHint: "ADDRESS", description: "Sender address of the e-mail" },
 };
 
+/** Undefined: no flag of e-mail is given. Throws usage for flags that do not go together. */
 export async function readMail(values: Values): Promise<MailOptions | undefined> {
   const [text, from, file] = [values.text("smtp-url"), values.text("mail-from"), values.text("smtp-ca")];
   const password = await values.secret("smtp-password");

@@ -100,6 +100,7 @@ export function ownerOf({ owner_id: id }: Node, owners: ReadonlyMap<number, stri
   return id === undefined || id === null ? "" : (owners.get(id) ?? `user ${id}`);
 }
 
+/** The state of a node as a cell of a table. `now`: ms since 1970. */
 export function stateOf(
   { state, online, certificate, config_version, applied_config_version, phone }: Node,
   now: number,
@@ -117,6 +118,7 @@ export function stateOf(
   return isCurrent ? { text: "online", mark: "good" } : { text: "online, updating", mark: "wait" };
 }
 
+/** "lighthouse, relay"; "" for a node without a role. */
 export function roleOf(node: Node): string {
   const { is_lighthouse: lighthouse, is_relay: relay, is_name_server } = node;
   const roles = { lighthouse, relay, "name server": is_name_server, exit: isExit(node) };

@@ -48,6 +48,7 @@ function yesOrNo(value: boolean | null): string | null {
   return value ? "yes" : "no";
 }
 
+/** The state of a router, the first reason why it forwards nothing before the others. */
 export function stateOf({ approved, maintenance, online, offered, state, why }: Router): string {
   if (!approved) return "waits for approval";
   if (maintenance) return "maintenance";

@@ -27,6 +27,7 @@ export type Records = {
   keepIssued(text: string): void;
 };
 
+/** The records of an organization. Makes their directory at the first write. Throws usage if no place is known. */
 export async function openRecords({ values, system }: Context, slug: string): Promise<Records> {
   const profiles = profilesDirectory(system.platform, system.env);
   const base = values.text("records") ?? (profiles === undefined ? undefined : join(profiles, "..", "seals"));

@@ -165,6 +165,7 @@ export const show: Implementation = {
   },
 };
 
+/** The seal that the user knows: by the beginning of its hash, or by its file. Throws where it is not found. */
 export async function readKnown({ values }: Context, { seals }: Shown): Promise<OpenedSeal> {
   const known = values.required("known");
   const hash = known.toLowerCase();

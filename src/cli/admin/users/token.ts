@@ -168,6 +168,7 @@ export function makerOf(
   return id == null ? "-" : (emails.get(id) ?? `user ${id}`);
 }
 
+/** When a token ends, as a cell of a table. `now`: ms since 1970. */
 export function endOf(at: string | null, now: number): Cell {
   if (at === null) return "does not expire";
   return Date.parse(at) <= now ? { text: `expired ${at}`, mark: "bad" } : `until ${at}`;
@@ -175,6 +176,7 @@ export function endOf(at: string | null, now: number): Cell {
 
 export const tokenArg = { ID: { type: "positional", description: "The token's number or name" } } as const;
 
+/** Revokes a token by its number or name, and says what it leaves. */
 export async function revokeToken(context: Context, isService: boolean): Promise<void> {
   const [slug = "", word = ""] = context.words;
   const of = isService ? serviceTokensApi : registrationTokensApi;
