@@ -62,11 +62,8 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   const { access, policy } = report;
   output.result(report, textOf(report));
   for (const sentence of report.doubts) output.say(sentence);
-  const { noted } = report.chain;
-  const { notHeld } = await import("../../server/history/verify-report.ts");
-  if (noted?.event === null) output.say(notHeld(noted.hash));
-  const isDoubtful = report.doubts.length > 0 || noted?.event === null;
-  return isDoubtful || (policy === null && !access.some(({ allowed }) => allowed)) ? 1 : 0;
+  const isRefused = policy === null && !access.some(({ allowed }) => allowed);
+  return report.doubts.length > 0 || isRefused ? 1 : 0;
 }
 
 const byHand = "A change that somebody made by hand in the database counts as any other.";

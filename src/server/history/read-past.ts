@@ -17,6 +17,7 @@ import type { Database } from "../store/database.ts";
 import { computed, integer, queryAll, queryNumber, text } from "../store/table.ts";
 import { chainEnd, events } from "../store/tables/events.ts";
 import { parts, presentRows } from "../store/tables/policy-changes.ts";
+import { notHeld } from "./verify-report.ts";
 
 /** Megabytes of them are read: valibot alone would take most of the time. */
 const Content = v.custom<readonly (string | number | null)[]>(
@@ -161,6 +162,7 @@ export async function readPast(
   const differing = await differencesNow(db, org.id, fold.present);
   // Otherwise something was recorded meanwhile.
   if ((await chainEnd(db, org.id)).hash === chain.head) doubts.push(...differing);
+  if (head !== "" && noted === null) doubts.push(notHeld(head));
   const isKnown = fold.isBegun || (older.isWhole && fold.rows.has("organizations"));
   return {
     rows: isKnown ? fold.rows : undefined,

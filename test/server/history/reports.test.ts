@@ -203,8 +203,9 @@ test("a changed event, a missing one, and rows that were changed past the log ar
   const { access } = await reportAt(allowed, packet);
   expect(access[0]?.allowed).toBe(false);
 
-  const { noted } = (await reportAt(allowed, `&head=${"0".repeat(64)}`)).chain;
-  expect(noted).toEqual({ hash: "0".repeat(64), event: null });
+  const unknown = await reportAt(allowed, `&head=${"0".repeat(64)}`);
+  expect(unknown.chain.noted).toEqual({ hash: "0".repeat(64), event: null });
+  expect(unknown.doubts.join("\n")).toContain("holds no event with the hash 0000");
   const rows = await server.db.all("SELECT id FROM events WHERE org_id = $1 AND type = 'policy.recorded'", [
     org.id,
   ]);
