@@ -63,7 +63,10 @@ async function ruleUses(
 ): Promise<Flows["rules"]> {
   const rules = (await listRules(reader, { id: orgId })).filter(({ direction }) => direction === "inbound");
   const uses = await inSlices(usesOf(rules, members, observed));
-  return rules.map(({ id }) => ({ id, ...shownUse(uses.get(id)) }));
+  return rules.map(({ id }) => {
+    const { last_at, ...counts } = shownUse(uses.get(id));
+    return { id, last_at, ...counts };
+  });
 }
 
 const answered = ({ sent, received }: Observed) => Math.max(sent?.answered ?? 0, received?.answered ?? 0);

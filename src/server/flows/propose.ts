@@ -76,18 +76,18 @@ export async function proposePolicy(
   const sides = snapshot.rules.flatMap(({ peer, target }) => [peer, target]);
   const side = await sideWriter(reader, orgId, snapshot, sides);
   const shown = changes.map((each) => shownChange(each, uses.get(each.rule.id), side));
-  const text = await renderPolicy(reader, orgId, { ...snapshot, rules });
   const first = Math.min(...[...coverage.values()].map(({ firstAt }) => firstAt));
   const count = (kind: RuleChange["what"]) => changes.filter(({ what }) => what === kind).length;
   const made = {
     since: formatTime(from),
     observed_since: first === Infinity ? null : formatTime(Math.max(from, first)),
+    policy: await renderPolicy(reader, orgId, { ...snapshot, rules }),
     changes: shown,
     narrowed: count("narrowed"),
     removed: count("removed"),
     kept: count("kept"),
   };
-  return { ...made, policy: headOf(made, formatTime(now)) + text };
+  return { ...made, policy: headOf(made, formatTime(now)) + made.policy };
 }
 
 /** Why a node's reports do not prove that something was not used. */
