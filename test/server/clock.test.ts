@@ -171,6 +171,24 @@ test("a confirmed clock is believed by all processes, which is an event", async 
   expect(doubt()).toBeDefined();
 });
 
+test("the time since the boot is asked once in a second at most, and at once when the clock jumps", async () => {
+  await watch()();
+  let asked = 0;
+  const bootTime = () => {
+    asked++;
+    return server.machine.bootTime();
+  };
+  const clock = await openClock(server.db, { ...server.machine, bootTime });
+  const opened = asked;
+  for (let at = 0; at < 1000; at++) {
+    server.clock.ms++;
+    expect(clock.now()).toBe(server.clock.ms);
+  }
+  expect(asked - opened).toBeLessThanOrEqual(2);
+  server.clock.steppedMs = 5 * day;
+  expect(clock.now()).toBe(server.clock.ms);
+});
+
 test("only staff confirm the clock", async () => {
   const body = { time: new Date(server.clock.ms).toISOString() };
   expect((await server.send("POST", "/api/servers/clock/", { token: await owner(), body })).status).toBe(403);

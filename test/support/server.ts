@@ -48,7 +48,7 @@ export type TestServer = AsyncDisposable & {
   log: string[];
   clock: TestClock;
   /** The clock of the machine. */
-  machine: Pick<System, "now" | "bootTime">;
+  machine: Pick<System, "now" | "bootTime" | "monotonic">;
   send(method: string, path: string, options?: RequestOptions): Promise<Answer>;
   /** Creates a user with this password and returns an access token. */
   person(email: string, options?: { isStaff?: boolean }): Promise<string>;

@@ -28,7 +28,7 @@ export type DataOptions = {
 
 export type Data = { db: Database; secretKey: SecretKeys; clock: ServerClock };
 
-type Edge = Pick<System, "now" | "bootTime" | "random" | "env">;
+type Edge = Pick<System, "now" | "bootTime" | "monotonic" | "random" | "env">;
 
 export function databasePath({ dataDirectory }: Pick<DataOptions, "dataDirectory">): string {
   return join(dataDirectory, "control.db");
