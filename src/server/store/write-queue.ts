@@ -26,13 +26,15 @@ export type QueueLimits = {
   maxBatch: number;
   /** Transactions that run side by side, each of another concern. 1: all works share one line. */
   width: number;
+  /** How long a transaction waits while each turn of the event loop brings further works, ms. */
+  gatherMs: number;
 };
 
 /** `commit` runs a batch of works of one concern in one transaction. If it throws, all of them fail. */
 export function makeWriteQueue(
   commit: (batch: readonly Work[]) => Promise<Committed>,
   tell: (notices: readonly Notice[]) => void,
-  { maxBatch, width }: QueueLimits,
+  { maxBatch, width, gatherMs }: QueueLimits,
 ): WriteQueue {
   /** The lines with waiting writes, in the order of their turns. A line whose transaction runs is in `busy`. */
   const lines = new Map<string, Work[]>();
@@ -41,9 +43,15 @@ export function makeWriteQueue(
   let isClosed = false;
 
   const commitNext = async (line: string) => {
-    // Wait for one turn of the event loop: its writes share the transaction.
-    await new Promise(setImmediate);
+    // Wait for one turn of the event loop: its writes share the transaction. After a change all nodes write at once, but a
+    // turn begins one of their requests: wait while there are more.
     const waiting = lines.get(line) ?? [];
+    const end = performance.now() + gatherMs;
+    for (let known = 0; waiting.length > known && waiting.length < maxBatch;) {
+      known = waiting.length;
+      await new Promise(setImmediate);
+      if (performance.now() >= end) break;
+    }
     const batch = waiting.splice(0, maxBatch);
     // Moves the line to the end.
     lines.delete(line);

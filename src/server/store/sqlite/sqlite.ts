@@ -61,7 +61,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
     }
   };
   // The file allows one transaction at a time, so all writes share one line.
-  const queue = makeWriteQueue(commit, tell, { maxBatch: Infinity, width: 1 });
+  const queue = makeWriteQueue(commit, tell, { maxBatch: Infinity, width: 1, gatherMs: 10 });
   let watch: Watch | undefined;
   const database: Database = {
     ...readerOf(() => reads, noteError),
