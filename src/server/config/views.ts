@@ -14,7 +14,7 @@ import { demandedIn } from "../certificates/demanded-ca.ts";
 import { makeConfigView, type ConfigView } from "./config.ts";
 import { testable, type TestableRules } from "../policy/firewall.ts";
 import type { Rule } from "../../api/rules.ts";
-import { findNode, type NodeRecord } from "../store/nodes.ts";
+import { findWithVersion, type NodeRecord } from "../store/nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
@@ -57,6 +57,8 @@ export type Trust = { caPem: string; x509Cas: readonly { id: number; pem: string
 
 export type Views = {
   of(reader: Reader, orgId: number): Promise<OrgView>;
+  /** The one that was read last, perhaps of an earlier version. */
+  last(orgId: number): OrgView | undefined;
 };
 
 const maxKept = 1000;
@@ -72,6 +74,7 @@ export function makeViews(now: () => number): Views {
     return view;
   };
   return {
+    last: (orgId) => kept.get(orgId),
     async of(reader, orgId) {
       const version = await readConfigVersion(reader, orgId);
       const known = kept.get(orgId);
@@ -220,10 +223,8 @@ export async function readTogether(
   orgId: number,
   nodeId: number,
 ): Promise<{ view: OrgView; node: NodeRecord }> {
-  for (;;) {
-    const view = await views.of(reader, orgId);
-    const node = await findNode(reader, orgId, nodeId);
-    const { configVersion } = await views.of(reader, orgId);
-    if (configVersion === view.configVersion) return { view, node };
+  for (let view = views.last(orgId); ; view = await views.of(reader, orgId)) {
+    const { node, configVersion } = await findWithVersion(reader, orgId, nodeId);
+    if (view?.configVersion === configVersion) return { view, node };
   }
 }

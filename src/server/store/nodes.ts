@@ -59,6 +59,21 @@ export async function findNode(reader: Pick<Reader, "get">, orgId: number, id: n
   return node;
 }
 
+const oneWithVersion = oneNode.replace(
+  " FROM ",
+  ", (SELECT config_version FROM organizations WHERE id = $1) AS shared_version FROM ",
+);
+const withVersion = {
+  parse: (row: Row) => ({ node: nodeRecordOf(row), configVersion: Number(row["shared_version"]) }),
+};
+
+/** The node, and the configuration version of its organization at the same moment. Throws not_found. */
+export async function findWithVersion(reader: Pick<Reader, "get">, orgId: number, id: number) {
+  const found = await queryOne(reader, withVersion, oneWithVersion, [orgId, id]);
+  if (found === undefined) throw new AppError("not_found", "There is no such node.");
+  return found;
+}
+
 /** For a change of a node that was revoked meanwhile: callers see that in the list. */
 export function revokedNode({ name }: Pick<NodeRow, "name">): AppError {
   return new AppError("not_found", `The node ${name} is revoked.`);
