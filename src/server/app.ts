@@ -150,8 +150,9 @@ const pollsInMs = 10;
 function listenForChanges(db: Database, changes: Changes): void {
   db.listen("organization", (payload) => changes.wakeOrganization(Number(payload)));
   db.listen("node", (payload) => {
-    const [organization, node] = payload.split("/");
-    changes.wakeNode(Number(organization), Number(node));
+    const [organization, node, confirmedBy] = payload.split("/");
+    // What a node has confirmed is no news for it.
+    if (confirmedBy === undefined) changes.wakeNode(Number(organization), Number(node));
   });
   const wakeForNames = makePace({
     wake: (orgId) => changes.wakeOrganization(orgId),

@@ -37,7 +37,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "nodes/contact/plane-fallback.ts": { engines: "row" },
   "nodes/contact/clones.ts": { machines: "max", changed: "max" },
   "nodes/contact/node-clocks.ts": { known: "max" },
-  "nodes/contact/live-nodes.ts": { nodes: "row", versions: "row", reading: "row" },
+  "nodes/contact/live-nodes.ts": { nodes: "row", versions: "row", reading: "row", confirming: "waiting" },
   "nodes/owner-groups.ts": { nothing: "program" },
   "nodes/contact/refused-by-seal.ts": { noted: "max" },
   "nodes/contact/refused-engine.ts": { noted: "max" },

@@ -1,7 +1,7 @@
 // What becomes due when nodes confirm a version is looked for once for many confirmations.
 
 import { expect, test } from "bun:test";
-import { shareUpkeepRuns } from "../../../src/server/nodes/lifecycle/upkeep.ts";
+import { runDueUpkeep, shareRuns } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import { makeTestServer } from "../../support/server.ts";
 
 test("a thousand confirmations at once are settled by two runs, and each caller waits for one that began after it", async () => {
@@ -14,7 +14,7 @@ test("a thousand confirmations at once are settled by two runs, and each caller 
     await Bun.sleep(1);
     return db.all(sql, params);
   };
-  const runUpkeep = shareUpkeepRuns({ db: { ...db, all }, system });
+  const runUpkeep = shareRuns((orgId) => runDueUpkeep({ db: { ...db, all }, system }, orgId));
   await Promise.all(Array.from({ length: 1000 }, () => runUpkeep(org.id)));
   expect(runs).toBe(2);
   const first = runUpkeep(org.id);
@@ -32,7 +32,7 @@ test("a run that fails is told to its callers, and the next one works", async ()
     if (isBroken) throw new Error("broken");
     return db.all(sql, params);
   };
-  const runUpkeep = shareUpkeepRuns({ db: { ...db, all }, system });
+  const runUpkeep = shareRuns((orgId) => runDueUpkeep({ db: { ...db, all }, system }, orgId));
   expect(await Promise.allSettled([runUpkeep(org.id), runUpkeep(org.id)])).toMatchObject([
     { status: "rejected" },
     { status: "rejected" },

@@ -19,7 +19,7 @@ import { revokedError } from "./orders.ts";
 import { makeSealNotes } from "./refused-by-seal.ts";
 import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../../options.ts";
-import { shareUpkeepRuns } from "../lifecycle/upkeep.ts";
+import { runDueUpkeep, shareRuns } from "../lifecycle/upkeep.ts";
 import { readLastVersion } from "../../store/versions.ts";
 import {
   applyConsequences,
@@ -64,10 +64,14 @@ const readAgainMs = 1000;
 /** A node and the version that it should have. */
 type Current = { node: LiveNode; version: number };
 
-export function makeCheckins(made: Omit<Deps, "runDueUpkeep" | "nodeChanges" | "sealNotes">): Checkins {
+export function makeCheckins(made: Omit<Deps, "nodeChanges" | "sealNotes">): Checkins {
   const nodeChanges = makeNodeChanges(made.system.monotonic);
   const sealNotes = makeSealNotes(made.system);
-  const deps: Deps = { ...made, runDueUpkeep: shareUpkeepRuns(made), nodeChanges, sealNotes };
+  const afterConfirmation = shareRuns(async (orgId) => {
+    await runDueUpkeep(made, orgId);
+    await made.afterConfirmation(orgId);
+  });
+  const deps: Deps = { ...made, afterConfirmation, nodeChanges, sealNotes };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);

@@ -7,7 +7,7 @@ import { atPlane } from "../../../protocol/stored.ts";
 import type { Advertised } from "../../../protocol/routing/advertised.ts";
 import { record } from "../../audit/record.ts";
 import { engineClass } from "../../../engine/features.ts";
-import type { LiveNode } from "./live-nodes.ts";
+import type { Live, LiveNode } from "./live-nodes.ts";
 import { otherRefusal, takeRefusal, type SealNotes } from "./refused-by-seal.ts";
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import { nodes } from "../../store/tables/nodes.ts";
@@ -23,9 +23,8 @@ export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
   refusals: RefusalNotes;
   nodeChanges: NodeChanges;
   sealNotes: SealNotes;
-  /** Does what is due when a node has confirmed a version. */
-  runDueUpkeep(orgId: number): Promise<void>;
-  /** Continues work that waits until nodes of the organization confirm a version. */
+  live: Pick<Live, "confirm">;
+  /** Does what is due when a node has confirmed a version, and continues work that waits for it. */
   afterConfirmation(orgId: number): Promise<void>;
 };
 type Org = { id: number };
@@ -152,10 +151,7 @@ function confirmedVersion(request: CheckinRequest): number | undefined {
     : undefined;
 }
 
-/**
- * Written before an answer without news, together with the work that waits for it: other nodes may depend on it. Other
- * replicas forget what they cached: they would take a later report of the version that they know for no change.
- */
+/** Written before an answer without news, together with the work that waits for it: other nodes may depend on it. */
 export async function takeConfirmation(
   deps: ConsequenceDeps,
   org: Org,
@@ -164,11 +160,7 @@ export async function takeConfirmation(
 ): Promise<void> {
   if (version === undefined) return;
   await unlessStorageRefuses(async () => {
-    await deps.db.writeFor({ org: org.id }, async (tx) => {
-      await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
-      await notifyNode(tx, org.id, node.id);
-    });
-    await deps.runDueUpkeep(org.id);
+    await deps.live.confirm(node, version);
     await deps.afterConfirmation(org.id);
   });
 }

@@ -12,6 +12,7 @@ import { makeOrKnown } from "../../store/stale-reads.ts";
 import type { Database } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
+import { nodes as nodesTable } from "../../store/tables/nodes.ts";
 import { readVersions } from "../../store/versions.ts";
 import type { VersionAges } from "./version-ages.ts";
 import { isHub } from "../../../protocol/routing/roles.ts";
@@ -83,15 +84,20 @@ export type Live = {
   /** The organization's version, if it is cached. */
   knownVersion(orgId: number): number | undefined;
   version(orgId: number): Promise<number>;
+  /** Stores the version that the node confirmed. Nothing else of the node changes: this server does not read it again. */
+  confirm(node: LiveNode, version: number): Promise<void>;
 };
 
 const maxNodes = 200_000;
+/** Nodes confirm a change one after another: what comes in this time shares a commit. A held poll waits meanwhile anyway. */
+const gatheredMs = 50;
 
 export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   const nodes = new Map<number, LiveNode>();
   const versions = new Map<number, { version: number; isOutdated: boolean }>();
   const orKnown = makeOrKnown();
   const engines = makeInterner();
+  const ourselves = crypto.randomUUID();
   /** Rises with each notification: a read that began before it is not cached. */
   let generation = 0;
 
@@ -105,9 +111,10 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   });
   db.listen("node", (payload) => {
     generation++;
-    const [orgId, nodeId] = payload.split("/").map(Number);
-    outdate(orgId ?? 0);
-    const known = nodes.get(nodeId ?? 0);
+    const [orgId, nodeId, confirmedBy] = payload.split("/");
+    if (confirmedBy === ourselves) return;
+    outdate(Number(orgId));
+    const known = nodes.get(Number(nodeId));
     if (known !== undefined) known.isOutdated = true;
   });
   // The nodes of a deleted organization are revoked without a notification for each.
@@ -153,6 +160,24 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
     return known?.isOutdated === false ? known.version : undefined;
   };
 
+  /** What nodes confirm at once, by organization, until it is written. */
+  const confirming = new Map<number, { versions: Map<number, number>; written: Promise<void> }>();
+  const writeConfirmed = async (orgId: number, versions: ReadonlyMap<number, number>) => {
+    confirming.delete(orgId);
+    await db.writeFor({ org: orgId }, async (tx) => {
+      for (const [at, [id, version]] of [...versions].entries()) {
+        if (at % 100 === 99) await tx.pause();
+        await nodesTable.update(tx, { id }, { confirmedConfigVersion: version });
+        // Other replicas forget the node: they would take a later report of the version that they know for no change.
+        await tx.notify("node", `${orgId}/${id}/${ourselves}`);
+      }
+    });
+    for (const [id, version] of versions) {
+      const known = nodes.get(id);
+      if (known !== undefined) known.confirmed = version;
+    }
+  };
+
   const knownNode = (orgId: number, nodeId: number) => {
     const known = nodes.get(nodeId);
     return known?.orgId === orgId && !known.isOutdated ? known : undefined;
@@ -170,6 +195,17 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
     knownVersion,
     version: async (orgId) =>
       knownVersion(orgId) ?? orKnown(() => readVersion(orgId), versions.get(orgId)?.version),
+    confirm({ id, orgId }, version) {
+      const present = confirming.get(orgId);
+      if (present !== undefined) {
+        present.versions.set(id, version);
+        return present.written;
+      }
+      const versions = new Map([[id, version]]);
+      const written = Bun.sleep(gatheredMs).then(() => writeConfirmed(orgId, versions));
+      confirming.set(orgId, { versions, written });
+      return written;
+    },
   };
 }
 

@@ -57,15 +57,15 @@ export async function runDueUpkeep({ db, system }: Store, orgId?: number): Promi
 }
 
 /**
- * Runs it for one organization. Callers at the same time share one run, which begins after their own writes: when a thousand
+ * Runs the work for one organization. Callers at the same time share one run, which begins after their own writes: when a thousand
  * nodes confirm a version, two or three runs find what that makes due.
  */
-export function shareUpkeepRuns(store: Store): (orgId: number) => Promise<void> {
+export function shareRuns(work: (orgId: number) => Promise<void>): (orgId: number) => Promise<void> {
   const running = new Map<number, Promise<void>>();
   const waiting = new Map<number, Promise<void>>();
   const run = (orgId: number) => {
     waiting.delete(orgId);
-    const done = runDueUpkeep(store, orgId).finally(() => running.delete(orgId));
+    const done = work(orgId).finally(() => running.delete(orgId));
     running.set(orgId, done);
     return done;
   };
