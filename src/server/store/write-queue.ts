@@ -26,7 +26,7 @@ export type QueueLimits = {
   maxBatch: number;
   /** Transactions that run side by side, each of another concern. 1: all works share one line. */
   width: number;
-  /** How long a transaction waits while each turn of the event loop brings further works, ms. */
+  /** How long a transaction waits while each turn of the event loop brings further works, ms. 0: works gather while others run. */
   gatherMs: number;
 };
 

@@ -95,7 +95,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     if (committed.notices.length > 0) bell.ring();
     return committed;
   };
-  const queue = makeWriteQueue(commit, tell, { maxBatch, width: writeConnections, gatherMs: 10 });
+  const queue = makeWriteQueue(commit, tell, { maxBatch, width: writeConnections, gatherMs: 0 });
   let watch: Awaited<ReturnType<typeof watchNotices>> | undefined;
   const rewound = Promise.withResolvers<void>();
   const database: Database = {
