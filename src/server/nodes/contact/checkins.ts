@@ -67,11 +67,7 @@ type Current = { node: LiveNode; version: number };
 export function makeCheckins(made: Omit<Deps, "nodeChanges" | "sealNotes">): Checkins {
   const nodeChanges = makeNodeChanges(made.system.monotonic);
   const sealNotes = makeSealNotes(made.system);
-  const afterConfirmation = shareRuns(async (orgId) => {
-    await runDueUpkeep(made, orgId);
-    await made.afterConfirmation(orgId);
-  });
-  const deps: Deps = { ...made, afterConfirmation, nodeChanges, sealNotes };
+  const deps: Deps = { ...made, afterConfirmation: workAfter(made), nodeChanges, sealNotes };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);
@@ -156,6 +152,12 @@ export function makeCheckins(made: Omit<Deps, "nodeChanges" | "sealNotes">): Che
     },
   };
 }
+
+const workAfter = (made: Pick<Deps, "db" | "system" | "afterConfirmation">) =>
+  shareRuns(async (orgId) => {
+    await runDueUpkeep(made, orgId);
+    await made.afterConfirmation(orgId);
+  });
 
 /** `isOther`: the node should have another version than the one that it has or refused, or an update or a drill that it has not taken. */
 async function readNews(deps: Deps, org: Org, nodeId: number, request: CheckinRequest, reported: number) {

@@ -6,13 +6,13 @@ import { UpdateOrder } from "../../../protocol/updates/order.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { findNode, type NodeRecord } from "../../store/nodes.ts";
 import { confirmBy } from "../lifecycle/confirmations-due.ts";
+import { makeConfirmations } from "./confirmations.ts";
 import { actionOf } from "./orders.ts";
 import { makeInterner } from "../../store/intern.ts";
 import { makeOrKnown } from "../../store/stale-reads.ts";
 import type { Database } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
-import { nodes as nodesTable } from "../../store/tables/nodes.ts";
 import { readVersions } from "../../store/versions.ts";
 import type { VersionAges } from "./version-ages.ts";
 import { isHub } from "../../../protocol/routing/roles.ts";
@@ -89,8 +89,6 @@ export type Live = {
 };
 
 const maxNodes = 200_000;
-/** Nodes confirm a change one after another: what comes in this time shares a commit. A held poll waits meanwhile anyway. */
-const gatheredMs = 50;
 
 export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   const nodes = new Map<number, LiveNode>();
@@ -160,24 +158,6 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
     return known?.isOutdated === false ? known.version : undefined;
   };
 
-  /** What nodes confirm at once, by organization, until it is written. */
-  const confirming = new Map<number, { versions: Map<number, number>; written: Promise<void> }>();
-  const writeConfirmed = async (orgId: number, versions: ReadonlyMap<number, number>) => {
-    confirming.delete(orgId);
-    await db.writeFor({ org: orgId }, async (tx) => {
-      for (const [at, [id, version]] of [...versions].entries()) {
-        if (at % 100 === 99) await tx.pause();
-        await nodesTable.update(tx, { id }, { confirmedConfigVersion: version });
-        // Other replicas forget the node: they would take a later report of the version that they know for no change.
-        await tx.notify("node", `${orgId}/${id}/${ourselves}`);
-      }
-    });
-    for (const [id, version] of versions) {
-      const known = nodes.get(id);
-      if (known !== undefined) known.confirmed = version;
-    }
-  };
-
   const knownNode = (orgId: number, nodeId: number) => {
     const known = nodes.get(nodeId);
     return known?.orgId === orgId && !known.isOutdated ? known : undefined;
@@ -195,17 +175,7 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
     knownVersion,
     version: async (orgId) =>
       knownVersion(orgId) ?? orKnown(() => readVersion(orgId), versions.get(orgId)?.version),
-    confirm({ id, orgId }, version) {
-      const present = confirming.get(orgId);
-      if (present !== undefined) {
-        present.versions.set(id, version);
-        return present.written;
-      }
-      const versions = new Map([[id, version]]);
-      const written = Bun.sleep(gatheredMs).then(() => writeConfirmed(orgId, versions));
-      confirming.set(orgId, { versions, written });
-      return written;
-    },
+    confirm: makeConfirmations(db, ourselves, nodes),
   };
 }
 
