@@ -97,8 +97,10 @@ export const trafficText = ({ protocol, port }: Traffic): string =>
   protocol === "any" ? "" : [protocol, port].filter(Boolean).join(" ");
 
 /** The traffic in question, as commands write it: "tcp/443", "icmp"; empty: all of a protocol, or everything. */
-export const packetOf = ({ protocol, port }: Traffic): string =>
-  protocol === "icmp" ? "icmp" : port === "" ? "" : `${protocol}/${port}`;
+export function packetOf({ protocol, port }: Traffic): string {
+  if (protocol === "icmp") return protocol;
+  return port === "" ? "" : `${protocol}/${port}`;
+}
 
 /** `permitted`: all that the rules permit between the two. Without a port, the question is about all of its protocol. */
 export function ruledOn(

@@ -94,8 +94,9 @@ export function matrixOf(
 /** What a cell has room for: "5432", "udp 53"; a port alone is one of tcp. Ping is left out beside others. */
 export function shortTraffic(traffic: readonly string[]): readonly string[] {
   const others = traffic.filter((each) => each !== "icmp");
-  return (others.length > 0 ? others : traffic).map((each) =>
-    each === "icmp" ? "·" : each === "anything" ? "all" : each.replace(/^tcp /, "").replace(/^port /, "any "),
+  if (others.length === 0) return traffic.map(() => "·");
+  return others.map((each) =>
+    each === "anything" ? "all" : each.replace(/^tcp /, "").replace(/^port /, "any "),
   );
 }
 

@@ -106,5 +106,8 @@ const phaseOrder: readonly Rotation["phase"][] = ["trust", "issue", "retire"];
 /** The three steps of a rotation, which are also its progress. */
 export function progressOf({ phase }: Pick<Rotation, "phase">): readonly ("done" | "here" | "later")[] {
   const at = phaseOrder.indexOf(phase);
-  return phaseOrder.map((_, step) => (at === -1 || step > at ? "later" : step < at ? "done" : "here"));
+  return phaseOrder.map((_, step) => {
+    if (step === at) return "here";
+    return step < at ? "done" : "later";
+  });
 }

@@ -31,13 +31,9 @@ export function Aside({ id, close }: { id: number; close(): void }) {
       <aside class="aside" aria-label="Node">
         <header>{buttons}</header>
         <section>
-          {error === undefined ? (
-            <Loading rows={8} />
-          ) : error.status === 404 ? (
-            <Empty text="There is no such node. It may have been deleted." />
-          ) : (
-            <Failure error={error} />
-          )}
+          {error === undefined ? <Loading rows={8} /> : null}
+          {error?.status === 404 ? <Empty text="There is no such node. It may have been deleted." /> : null}
+          {error === undefined || error.status === 404 ? null : <Failure error={error} />}
         </section>
       </aside>
     );

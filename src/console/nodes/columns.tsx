@@ -25,8 +25,11 @@ const byDefaultBeside = byDefault.filter((key) => key !== "engine");
 /** For phones: a card has place for four. */
 const byDefaultNarrow = ["state", "address", "paths"];
 
-const usual = (isBeside: boolean) =>
-  isNarrow.value ? byDefaultNarrow : isBeside ? byDefaultBeside : byDefault;
+/** `isBeside`: a node is open beside the list. */
+function usual(isBeside: boolean): readonly string[] {
+  if (isNarrow.value) return byDefaultNarrow;
+  return isBeside ? byDefaultBeside : byDefault;
+}
 
 /** What needs you comes first, what is away or over comes last. */
 const ranks: readonly StateName[] = ["attention", "limited", "waiting", "online", "away", "revoked"];

@@ -73,11 +73,8 @@ export function configurationOf({
   if (node.phone != null) return { words: "as of its import", isBehind: false };
   const since = node.online ? "" : " when it was last here";
   if (applied === newest) return { words: `${newest}, applied${since}`, isBehind: false };
-  const words = node.online
-    ? applied === null
-      ? `has applied none; the newest is ${newest}`
-      : `has applied configuration ${applied}; the newest is ${newest}`
-    : `had applied ${applied === null ? "none" : `configuration ${applied}`}${since}; the newest is ${newest}`;
+  const which = applied === null ? "none" : `configuration ${applied}`;
+  const words = `${node.online ? "has" : "had"} applied ${which}${since}; the newest is ${newest}`;
   return { words, isBehind: true };
 }
 

@@ -118,14 +118,9 @@ const maxInSight = 20;
 /** "6 rules · 13 tests pass". */
 function factOf({ rules, policy: { tests } }: Saved): string {
   const { failing, count } = tests;
-  const said =
-    count === 0
-      ? "no tests"
-      : failing.length > 0
-        ? failText(failing.length, count).toLowerCase()
-        : count === 1
-          ? "1 test passes"
-          : `${count} tests pass`;
+  let said = count === 1 ? "1 test passes" : `${count} tests pass`;
+  if (failing.length > 0) said = failText(failing.length, count).toLowerCase();
+  if (count === 0) said = "no tests";
   return `${rules.length} ${rules.length === 1 ? "rule" : "rules"} · ${said}`;
 }
 

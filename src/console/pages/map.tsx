@@ -228,12 +228,10 @@ function GroupMap({ slug, sums, nodes }: GroupMapProps) {
   const { totals, pairs, groups } = sums;
   const all = peopled(groups);
   const isMany = nodes === undefined || all.length > maxDrawn;
-  const views: readonly View[] = isNarrow.value
-    ? ["matrix", "table"]
-    : isMany
-      ? ["matrix", "picture", "table"]
-      : ["picture", "matrix", "table"];
   const inOrder: readonly View[] = ["picture", "matrix", "table"];
+  // The first one is shown unless the address names another.
+  let views = isMany ? (["matrix", "picture", "table"] as const) : inOrder;
+  if (isNarrow.value) views = ["matrix", "table"];
   const view = viewOf(views);
   const selected = pairOf(query.value.get("pair"), all);
   const linkTo = (pair: Pair) => linkWith({ pair: pairKey(pair.from, pair.to) });
