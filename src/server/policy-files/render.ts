@@ -83,7 +83,7 @@ export async function renderPolicy(
   orgId: number,
   snapshot: Snapshot,
 ): Promise<string> {
-  const { rules, tests, nodes: present, users, groups, aliases, people, words } = snapshot;
+  const { rules, tests, nodes: present, users, aliases, people, words } = snapshot;
   const side = sideNames(present, users, words);
   const names = new Map(present.map(({ id, name }) => [id, name]));
   const isGone = (each: Peer) => /^(node|user|idp):#/.test(side(each));
@@ -100,19 +100,12 @@ export async function renderPolicy(
     return !("group" in each) || !isUsersGroup(each.group) || certified.has(each.group);
   };
   const comments = leftOut(old, await sideWriter(reader, orgId, snapshot, sides), hasNodes);
-  const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
-  for (const each of people)
-    if (!isGone({ group: each.people })) byGroup.get(each.name)?.push(side({ group: each.people }));
-  for (const { name, given } of present) for (const group of given) byGroup.get(group)?.push(`node:${name}`);
   const shown = {
-    groups: Object.fromEntries(
-      groups.map(({ name, description }) => {
-        const members = byGroup.get(name) ?? [];
-        return [
-          name,
-          { ...(description === "" ? {} : { description }), ...(members.length === 0 ? {} : { members }) },
-        ];
-      }),
+    groups: shownGroups(
+      snapshot,
+      people.flatMap(({ name, people: group }) =>
+        isGone({ group }) ? [] : [{ name, word: side({ group }) }],
+      ),
     ),
     rules: rules.filter((rule) => !isGoneRule(rule)).map((rule) => shortRule(showRule(rule, side))),
     routes: present.flatMap(({ name, subnets }) =>
@@ -127,6 +120,25 @@ export async function renderPolicy(
     tests: tests.filter((test) => !isGoneTest(test)).map((test) => showTest(test, side)),
   };
   return head + comments + stringify(shown, { lineWidth: 0 });
+}
+
+/** The groups with their members: first users and groups of providers, each as a word of the file, then nodes. */
+function shownGroups(
+  { groups, nodes: present }: Snapshot,
+  users: readonly { name: string; word: string }[],
+): Record<string, { description?: string; members?: string[] }> {
+  const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
+  for (const { name, word } of users) byGroup.get(name)?.push(word);
+  for (const { name, given } of present) for (const group of given) byGroup.get(group)?.push(`node:${name}`);
+  return Object.fromEntries(
+    groups.map(({ name, description }) => {
+      const members = byGroup.get(name) ?? [];
+      return [
+        name,
+        { ...(description === "" ? {} : { description }), ...(members.length === 0 ? {} : { members }) },
+      ];
+    }),
+  );
 }
 
 /** One comment for each rule and test that the file cannot hold. */
