@@ -407,6 +407,19 @@ describe("files", () => {
     expect(files.filter((file) => !text(file).startsWith("// "))).toEqual([]);
   });
 
+  test("name in their comments only files that exist", () => {
+    const all = files.map((file) => `src/${file}`);
+    const named = all.flatMap((file) =>
+      [...readFileSync(join(sourceRoot, "..", file), "utf8").matchAll(/^ *(?:\/?\*|\/\/).*$/gm)].flatMap(
+        ([comment]) => [...comment.matchAll(/[\w./-]*[\w-]\.tsx?\b/g)].map(([name]) => ({ file, name })),
+      ),
+    );
+    const isThere = ({ name }: { name: string }) =>
+      existsSync(join(sourceRoot, "..", name)) || all.some((file) => file.endsWith(`/${name}`));
+    expect(named.length).toBeGreaterThan(50);
+    expect(named.filter((each) => !isThere(each))).toEqual([]);
+  });
+
   test("are few enough in a folder to be seen at once: at most 25", () => {
     const folders = new Map<string, number>();
     for (const file of files) folders.set(dirname(file), (folders.get(dirname(file)) ?? 0) + 1);

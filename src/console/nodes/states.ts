@@ -5,7 +5,7 @@ import type { Node } from "../../protocol/node.ts";
 import { findingOf, findingWords } from "../../protocol/finding-kinds.ts";
 import { ago } from "../words/ago.ts";
 
-/** The states that are drawn, see `State` in ui/parts.ts. */
+/** The states that are drawn, see `State` in ui/parts.tsx. */
 export type StateName = "waiting" | "online" | "relayed" | "limited" | "attention" | "away" | "revoked";
 
 /** `isLate`: it has lacked a configuration for longer than is usual. `broken`: so many of its peers do not answer it. */

@@ -1,4 +1,4 @@
-// Handlers of src/api/flows.ts.
+// Handlers of src/api/paths.ts.
 
 import type { flowsApi } from "../../api/paths.ts";
 import type { Handlers } from "../http/attach.ts";

@@ -26,7 +26,7 @@ export const leases = table("leases", {
   expiresAt: integer(),
 });
 
-/** What commits changed, for the memory of other processes: see ../notices.ts. */
+/** What commits changed, for the memory of other processes: see store/notices.ts. */
 export const notices = table("notices", {
   id: serial,
   channel: text(),
