@@ -64,7 +64,7 @@ export async function joinMember(
     await registerDesktop(organization, places, token, name, flags);
     stack.use(await bridgePort(host, join(directory, name), Number(new URL(organization.plane.url).port)));
     const daemon = await startDaemon(host, places);
-    const node = (await nodesOf(organization)).find((each) => each.name === name);
+    const node = (await nodesOf(organization, name)).find((each) => each.name === name);
     const member: Member = { name, host, places, id: node?.id ?? 0, ip: node?.ip_address ?? "", daemon };
     stack.defer(async () => {
       member.daemon.signal("SIGTERM");
@@ -78,8 +78,10 @@ export async function joinMember(
   }
 }
 
-export async function nodesOf({ api, slug }: Organization): Promise<Node[]> {
-  return v.parse(v.array(Node), await (await api("GET", paths.nodes(slug))).json());
+/** The first hundred nodes, or those of a search. */
+export async function nodesOf({ api, slug }: Organization, search = ""): Promise<Node[]> {
+  const query = new URLSearchParams({ search });
+  return v.parse(v.array(Node), await (await api("GET", `${paths.nodes(slug)}?${query}`)).json());
 }
 
 /**
