@@ -312,12 +312,12 @@ describeMachine("bad updates of a fleet", () => {
     }, 900_000);
 });
 
-/** Writes what nodes download. A node refuses a list with a lower number than one that it has seen: engines come first. */
+/** Writes what nodes download. A node refuses a list with a lower number than one that it has seen: the good agent comes first, then engines. */
 async function publish(place: (path: string) => string, directory: string): Promise<void> {
   const engines = [];
   if (isGoodChosen) {
     const executables = { [hostTarget()]: readFileSync(buildVersion(directory, good.version)) };
-    const release = { version: good.version, sequence: 2, executables };
+    const release = { version: good.version, sequence: 1, executables };
     await makeRelease(dirname(place(`srv/download/v${good.version}/x`)), release, releaseKey);
   }
   for (const [at, [, fault]] of chosen.entries()) {
@@ -336,6 +336,6 @@ async function publish(place: (path: string) => string, directory: string): Prom
     await makeRelease(dirname(place(`srv/download/v${version}/x`)), release, key);
   }
   // The list has its place where the address names no version.
-  const list = { version: former, sequence: 1, executables: {}, engines };
+  const list = { version: former, sequence: 2, executables: {}, engines };
   await makeRelease(dirname(place("srv/engines/v/x")), list, releaseKey);
 }
