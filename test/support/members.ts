@@ -81,7 +81,7 @@ export async function joinMember(
 /** The first hundred nodes, or those of a search. */
 export async function nodesOf({ api, slug }: Organization, search = ""): Promise<Node[]> {
   const query = new URLSearchParams({ search });
-  return v.parse(v.array(Node), await (await api("GET", `${paths.nodes(slug)}?${query}`)).json());
+  return v.parse(v.array(Node), await (await api("GET", `${paths.nodes(slug)}?${query.toString()}`)).json());
 }
 
 /**
