@@ -19,6 +19,9 @@ const AliasRequest = v.strictObject({
 });
 export type AliasRequest = v.InferOutput<typeof AliasRequest>;
 
+/** Of an organization, by each way to them: one answer to a node can hold the changes of all. */
+export const maxAliases = 1000;
+
 export const Alias = v.object({
   id: v.number(),
   name: Text,

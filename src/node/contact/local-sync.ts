@@ -2,11 +2,13 @@
 
 import { dirname } from "node:path";
 import { messageOf } from "../../base/errors.ts";
+import { fileStamp, readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { isChecked, readSyncState, type SyncState } from "../files/generations.ts";
+import { isReadable } from "../files/config/read-yaml.ts";
+import { generationFile, isChecked, readSyncState, type SyncState } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import type { Organization } from "../files/organizations.ts";
 
@@ -19,8 +21,8 @@ type LocalSyncDeps = {
 };
 
 /**
- * Returns a function that checks it when an earlier version of this program checked it, or when the networks of this
- * machine have changed: a laptop that joins the network behind a route must not lose it, and needs the route again
+ * Returns a function that checks it when another version of this program checked it, when it is damaged, or when the networks
+ * of this machine have changed: a laptop that joins the network behind a route must not lose it, and needs the route again
  * elsewhere. After a failure it waits for the next change. The function returns the content of sync.json, or undefined if
  * that may have changed.
  */
@@ -30,6 +32,7 @@ export function makeLocalSync(
 ): () => Promise<SyncState | undefined> {
   const { control, command, log, system } = deps;
   const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
+  const isWhole = makeDamageWatch(organization);
   let failedWith: string[] | undefined;
   return async () => {
     const state = readSyncState(organization.directory);
@@ -51,7 +54,7 @@ export function makeLocalSync(
       });
       return state.surroundings;
     });
-    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return state;
+    if (isChecked(state) && isWhole() && Bun.deepEquals(surroundings, state.surroundings)) return state;
     if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {
       const { syncOrganization } = await import("./sync.ts");
@@ -64,6 +67,17 @@ export function makeLocalSync(
       log.warn("The present configuration cannot be checked", { team: organization.slug, reason });
     }
     return undefined;
+  };
+}
+
+/** Whether config.yml can be read. A file is read once, and again after it was written. */
+function makeDamageWatch({ directory }: Organization): () => boolean {
+  let known = { stamp: "", isWhole: false };
+  return () => {
+    const path = generationFile(directory, "config.yml");
+    const stamp = fileStamp(path);
+    if (stamp !== known.stamp) known = { stamp, isWhole: isReadable(readTextIfThere(path)) };
+    return known.isWhole;
   };
 }
 

@@ -1,4 +1,4 @@
-// Checks the configuration in force again if an earlier version of this program checked it by other rules or not at all.
+// Checks the configuration in force again if another version of this program checked it, or if it is damaged.
 // This comes before any other change, so that a roll back never leads to an unchecked configuration. Needs no network.
 
 import { AppError, messageOf } from "../../base/errors.ts";
@@ -17,6 +17,7 @@ import {
 } from "../files/generations.ts";
 import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import type { EnforcedState } from "../files/granted/sealed-node.ts";
+import { isReadable } from "../files/config/read-yaml.ts";
 import { readMachine } from "../files/granted/machine.ts";
 import { keepFormerRoutes } from "../files/permissions.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/config/sent-config.ts";
@@ -102,9 +103,10 @@ export async function recheckPresent(
   { engine, log, system }: Pick<SyncDeps, "engine" | "log" | "system">,
 ): Promise<void> {
   const state = readSyncState(directory);
-  if (state === undefined || isChecked(state)) return;
   const path = generationFile(directory, "config.yml");
   const present = readTextIfThere(path);
+  const isWhole = isReadable(present);
+  if (state === undefined || (isChecked(state) && isWhole)) return;
   const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (source === undefined || hostCrt === undefined) return;
@@ -117,7 +119,7 @@ export async function recheckPresent(
   });
   if (decided === undefined) return;
   const { isTrusted, ...sent } = decided;
-  const checked = finishAgain(sent.config, directory, { present: present ?? "", state });
+  const checked = finishAgain(sent.config, directory, { present: isWhole ? (present ?? "") : "", state });
   if (checked === undefined) return;
   if (checked !== present || !isTrusted) {
     const refusal = await testAgain(directory, checked, engine, system);

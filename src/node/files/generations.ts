@@ -16,6 +16,7 @@ import {
   writeNewFile,
 } from "../../base/files.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
+import { buildInfo } from "../../build-info.ts";
 import { maxEtagLength, type ConfigFiles } from "../../protocol/download.ts";
 import { DataPlane } from "./config/data-plane.ts";
 import { readValidJson, type Organization } from "./organizations.ts";
@@ -62,6 +63,8 @@ export const SyncState = v.object({
   data_plane: v.optional(DataPlane),
   /** The version of the rules that checked config.yml (sent-config.ts), and the settings they left out. */
   rules: v.optional(v.number()),
+  /** The version of this program that wrote config.yml last, or would write the same; unset by earlier programs. */
+  checked_by: v.optional(v.pipe(v.string(), v.maxLength(64))),
   left_out: v.optional(LeftOutList),
   /** The seal that was held when the configuration was examined, and what it would refuse; unset if there is none. */
   seal: v.optional(
@@ -80,8 +83,12 @@ export type SyncState = v.InferOutput<typeof SyncState>;
 /** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
 export const rulesVersion = 10;
 
-export function isChecked({ rules }: SyncState): boolean {
-  return rules === rulesVersion;
+/**
+ * Whether config.yml is what this program would write. It is not if another version has run since: that may have followed
+ * other rules or damaged the file, and after a return to this version nothing else would find it.
+ */
+export function isChecked({ rules, checked_by: by }: SyncState): boolean {
+  return rules === rulesVersion && by === buildInfo.version;
 }
 
 /** The files of a generation, in the order of writing. All are public: 0644. */

@@ -54,6 +54,8 @@ export async function addOfflineAuthority(
     if (known.some((each) => each.fingerprint === print)) return;
     if ((await authorities.find(tx, { orgId: org.id, fingerprint: print, offline: false })) !== undefined)
       throw refused(`The CA "${ca.name}" is one of the control plane, which has its key: it is not offline.`);
+    if ((await authorities.find(tx, { orgId: org.id, fingerprint: print, offline: true })) !== undefined)
+      throw refused(`Signers have ended the CA "${ca.name}": make another one.`);
     if ((await otherHolder(tx, org.id, print)) !== undefined)
       throw new AppError("conflict", `The CA "${ca.name}" belongs to another organization here.`, {
         hint: `Nodes of both would trust each other. Make a CA for ${org.slug} alone: \`${brand.executable} admin seal ca ${org.slug} FILE\` with another file.`,

@@ -1,7 +1,7 @@
 // Aliases: further names of a node, and names of addresses behind a router. An alias never gets the name of a node, and
 // gives way to a node that gets its name later.
 
-import type { Alias, AliasRequest } from "../../api/names.ts";
+import { maxAliases, type Alias, type AliasRequest } from "../../api/names.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError, invalidField } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../base/ip.ts";
@@ -19,9 +19,6 @@ import { keptVersions } from "../allocation/held-names.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
-
-/** One answer to a node can hold the changes of all aliases. */
-export const maxAliases = 1000;
 
 const shown = joined(
   "a",

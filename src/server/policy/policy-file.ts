@@ -1,6 +1,7 @@
 // The schema of policy files. resolve.ts turns names into ids.
 
 import { maxEmailLength } from "../../api/values.ts";
+import { maxAliases } from "../../api/names.ts";
 import * as v from "valibot";
 import { maxFileRules } from "../../api/policy.ts";
 import { strictRecord, withoutList } from "../../base/strict-record.ts";
@@ -129,7 +130,7 @@ export const most = {
   rules: maxFileRules,
   routes: 2000,
   relays: 1000,
-  aliases: 1000,
+  aliases: maxAliases,
   tests: 500,
 };
 const Route = v.strictObject({ network: PeerSide, via: NodeWord });

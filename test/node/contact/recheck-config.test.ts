@@ -2,7 +2,7 @@
 // again, and the engine tests the result before it replaces anything.
 
 import { expect, test } from "bun:test";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   generationFile,
@@ -10,6 +10,9 @@ import {
   readSyncState,
   writeSyncState,
 } from "../../../src/node/files/generations.ts";
+import { buildInfo } from "../../../src/build-info.ts";
+import { makeLocalSync } from "../../../src/node/contact/local-sync.ts";
+import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { makeControl, syncNow } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
@@ -66,4 +69,37 @@ test("an engine that accepts the rechecked configuration gets it", async () => {
   expect(await syncNow(here.world, organization(), control, engine)).toMatchObject({ result: "same" });
   expect(here.read("config.yml")).not.toContain("stats:");
   expect(control.asked).toEqual(["restart"]);
+});
+
+/** What the loop of the daemon does before each check-in, with a control plane that is away. */
+async function lookLocally(): Promise<readonly unknown[]> {
+  const control = makeControl();
+  const { log, system } = here.world;
+  const engine = async () => noneInUse;
+  await makeLocalSync(here.organization, { control, engine, command: "test", log, system })();
+  return control.asked;
+}
+
+test.each<[string, (directory: string) => void]>([
+  ["damaged", (directory) => writeFileSync(generationFile(directory, "config.yml"), "broken: [\n")],
+  ["empty", (directory) => writeFileSync(generationFile(directory, "config.yml"), "")],
+  ["gone", (directory) => rmSync(generationFile(directory, "config.yml"))],
+  [
+    "changed by another version of this program",
+    (directory) => {
+      const path = generationFile(directory, "config.yml");
+      writeFileSync(path, `${readFileSync(path, "utf8")}${forbidden}`);
+      const state = readSyncState(directory);
+      if (state !== undefined) writeSyncState(directory, { ...state, checked_by: "0.3.6" });
+    },
+  ],
+])("a configuration in force that is %s is written anew, without the control plane", async (_, harm) => {
+  await here.sync();
+  const good = here.read("config.yml");
+  const { directory } = here.organization;
+  harm(directory);
+  expect(await lookLocally()).toEqual(["restart"]);
+  expect(here.read("config.yml")).toBe(good);
+  expect(readSyncState(directory)?.checked_by).toBe(buildInfo.version);
+  expect(await lookLocally()).toEqual([]);
 });

@@ -3,7 +3,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { maxAliases } from "../../../src/server/names/aliases.ts";
+import { maxAliases } from "../../../src/api/names.ts";
 import { Alias } from "../../../src/api/names.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { fetchNames } from "../../support/names.ts";

@@ -139,6 +139,17 @@ test("a CA of the control plane or of another organization is refused", async ()
   ]);
 });
 
+test("a CA that signers have ended is not added again", async () => {
+  const ca = makeOffline();
+  await addCa(ca);
+  const fingerprintOf = { orgId: org.id, fingerprint: fingerprint(ca.certificate) };
+  await server.db.writeFor({ org: org.id }, (tx) =>
+    authorities.update(tx, fingerprintOf, { retiredAt: server.clock.ms }),
+  );
+  const answer = await addCa(ca);
+  expect([answer.status, answer.text]).toEqual([409, expect.stringContaining("Signers have ended the CA")]);
+});
+
 test("its end makes the node unprivileged, not unreachable", async () => {
   const node = await registerNode(server, org, "late");
   const ca = makeOffline();

@@ -31,6 +31,15 @@ export function readOwnYaml(text: string, what: string): YamlMap {
   return parse(text, { nodes: characters, characters, depth: Infinity, what });
 }
 
+/** Whether the engine could read it at all: not after a disk, a hand or another program has damaged the file. */
+export function isReadable(text: string | undefined): boolean {
+  try {
+    return text !== undefined && Object.keys(readOwnYaml(text, "")).length > 0;
+  } catch {
+    return false;
+  }
+}
+
 function parse(text: string, budget: Budget): YamlMap {
   try {
     const tree = copyTree(Bun.YAML.parse(text) ?? {}, budget);

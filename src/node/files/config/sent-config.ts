@@ -4,6 +4,7 @@
 import { given } from "../../../base/given.ts";
 import { dirname, join } from "node:path";
 import { brand } from "../../../brand.ts";
+import { buildInfo } from "../../../build-info.ts";
 import { AppError } from "../../../base/errors.ts";
 import { allowedConfig } from "../../../engine/allowed-settings.ts";
 import { readTextIfThere } from "../../../base/files.ts";
@@ -143,10 +144,14 @@ export function checkedState({
   unresolved?: string[];
   dataPlane?: DataPlane;
   seal?: SyncState["seal"];
-}): Pick<SyncState, "rules" | "left_out" | "surroundings" | "unresolved" | "data_plane" | "seal"> {
+}): Pick<
+  SyncState,
+  "rules" | "checked_by" | "left_out" | "surroundings" | "unresolved" | "data_plane" | "seal"
+> {
   const kept = unresolved.length === 0 ? undefined : unresolved;
   const decided = given({ data_plane: dataPlane, seal });
-  return { rules: rulesVersion, left_out: leftOut, surroundings, unresolved: kept, ...decided };
+  const by = { rules: rulesVersion, checked_by: buildInfo.version };
+  return { ...by, left_out: leftOut, surroundings, unresolved: kept, ...decided };
 }
 
 /** Warns only when the settings change, not with every configuration. */
