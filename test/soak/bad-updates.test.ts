@@ -160,6 +160,7 @@ describeMachine("bad updates of a fleet", () => {
 
   beforeAll(async () => {
     const began = performance.now();
+    stack.defer(allowInotify(16 * size));
     const { path: directory } = stack.use(temporaryDirectory());
     const layer = join(directory, "layer");
     const place = (path: string) => {
@@ -311,6 +312,14 @@ describeMachine("bad updates of a fleet", () => {
       );
     }, 900_000);
 });
+
+/** Each systemd of a machine has several, and all machines share the limit of this one. Returns what sets the limit back. */
+function allowInotify(instances: number): () => void {
+  const path = "/proc/sys/fs/inotify/max_user_instances";
+  const before = readFileSync(path, "utf8");
+  writeFileSync(path, String(Math.max(instances, Number(before))));
+  return () => writeFileSync(path, before);
+}
 
 /** Writes what nodes download. A node refuses a list with a lower number than one that it has seen: the good agent comes first, then engines. */
 async function publish(place: (path: string) => string, directory: string): Promise<void> {
