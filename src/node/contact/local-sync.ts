@@ -2,12 +2,12 @@
 
 import { dirname } from "node:path";
 import { messageOf } from "../../base/errors.ts";
-import { fileStamp, readTextIfThere } from "../../base/files.ts";
+import { fileStamp } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { isReadable } from "../files/config/read-yaml.ts";
+import { readWhole } from "../files/config/read-yaml.ts";
 import { generationFile, isChecked, readSyncState, type SyncState } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import type { Organization } from "../files/organizations.ts";
@@ -70,14 +70,18 @@ export function makeLocalSync(
   };
 }
 
-/** Whether config.yml can be read. A file is read once, and again after it was written. */
+/** Whether config.yml can be read. A file is read once, and again after it was written. Does not throw. */
 function makeDamageWatch({ directory }: Organization): () => boolean {
   let known = { stamp: "", isWhole: false };
   return () => {
     const path = generationFile(directory, "config.yml");
-    const stamp = fileStamp(path);
-    if (stamp !== known.stamp) known = { stamp, isWhole: isReadable(readTextIfThere(path)) };
-    return known.isWhole;
+    try {
+      const stamp = fileStamp(path);
+      if (stamp !== known.stamp) known = { stamp, isWhole: readWhole(path) !== undefined };
+      return known.isWhole;
+    } catch {
+      return false;
+    }
   };
 }
 

@@ -1,6 +1,7 @@
 // Checks the configuration in force again if another version of this program checked it, or if it is damaged.
 // This comes before any other change, so that a roll back never leads to an unchecked configuration. Needs no network.
 
+import { given } from "../../base/given.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
 import type { YamlMap } from "../../base/yaml.ts";
@@ -8,6 +9,7 @@ import { generationPointer } from "../../platform/generation-pointer.ts";
 import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
 import {
   generationFile,
+  isApplied,
   isChecked,
   presentFiles,
   readSyncState,
@@ -17,9 +19,10 @@ import {
 } from "../files/generations.ts";
 import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import type { EnforcedState } from "../files/granted/sealed-node.ts";
-import { isReadable } from "../files/config/read-yaml.ts";
+import { readWhole } from "../files/config/read-yaml.ts";
 import { readMachine } from "../files/granted/machine.ts";
 import { keepFormerRoutes } from "../files/permissions.ts";
+import { withoutNames } from "../files/granted/unresolved-names.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/config/sent-config.ts";
 import { testText } from "./engine-switch.ts";
 import type { SyncDeps } from "./next-config.ts";
@@ -96,31 +99,40 @@ async function decide<T>(work: () => Promise<T>): Promise<T | undefined> {
 
 /**
  * Rewrites config.yml if the rules change it. The caller must then reload the engine. A text that the engine refuses is not
- * written: the caller tries the same as a new configuration and reports the refusal.
+ * written: the caller tries the same as a new configuration and reports the refusal. Returns the text that it replaced, if the
+ * engine runs with that: then the caller can tell whether the engine needs a restart.
  */
 export async function recheckPresent(
   { directory, slug }: { directory: string; slug: string },
   { engine, log, system }: Pick<SyncDeps, "engine" | "log" | "system">,
-): Promise<void> {
+): Promise<string | undefined> {
   const state = readSyncState(directory);
   const path = generationFile(directory, "config.yml");
-  const present = readTextIfThere(path);
-  const isWhole = isReadable(present);
-  if (state === undefined || (isChecked(state) && isWhole)) return;
+  const present = readWhole(path);
+  if (state === undefined || (isChecked(state) && present !== undefined)) return undefined;
   const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
-  if (source === undefined || hostCrt === undefined) return;
+  if (source === undefined || hostCrt === undefined) return undefined;
   if ((state.rules ?? 0) < publicRoutesRules) permitFormerRoutes({ directory, slug }, present ?? "", log);
   const machine = await readMachine(directory, system);
   const decided = await decide(async () => {
     const seal = await sealInForce(directory, slug);
     const isTrusted = await recheckTrust(directory, seal);
-    return { isTrusted, ...readSent(source, { directory, slug, hostCrt, machine, seal }) };
+    const sent = readSent(source, { directory, slug, hostCrt, machine, seal });
+    const { config, leftOut } = withoutNames(sent.config, state.unresolved);
+    return {
+      isTrusted,
+      ...sent,
+      config,
+      leftOut: [...sent.leftOut, ...leftOut],
+      ...given({ unresolved: state.unresolved }),
+    };
   });
-  if (decided === undefined) return;
+  if (decided === undefined) return undefined;
   const { isTrusted, ...sent } = decided;
-  const checked = finishAgain(sent.config, directory, { present: isWhole ? (present ?? "") : "", state });
-  if (checked === undefined) return;
+  const checked = finishAgain(sent.config, directory, { present: present ?? "", state });
+  if (checked === undefined) return undefined;
+  let former: string | undefined;
   if (checked !== present || !isTrusted) {
     const refusal = await testAgain(directory, checked, engine, system);
     if (refusal !== undefined) {
@@ -128,11 +140,13 @@ export async function recheckPresent(
         team: slug,
         reason: refusal,
       });
-      return;
+      return undefined;
     }
+    if (isTrusted && isApplied(directory)) former = present;
     removeTree(generationFile(directory, appliedMark));
     writeFileAtomic(path, checked, 0o644);
   }
   warnOfLeftOut(slug, state.left_out ?? [], sent.leftOut, log);
   writeSyncState(directory, { ...state, ...checkedState(sent) });
+  return former;
 }

@@ -75,19 +75,21 @@ export async function syncOrganization(organization: Organization, deps: SyncDep
     finishSwitch(directory);
     // Written whatever engine runs: the unit of the next one gets this directory at its start.
     makeSocketDirectory(directory);
-    await recheckPresent({ directory, slug }, deps);
+    const former = await recheckPresent({ directory, slug }, deps);
     // Another run applied a newer version meanwhile. Download only once more: a restored server may have lost versions.
     const download = isOlder(fetched, directory) ? await fetchConfig(organization, deps) : fetched;
     const present = {
       organization: openOrganization(join(directory, ".."), slug),
-      text: configText(directory),
+      text: former ?? configText(directory),
     };
     const next = await prepareOrRevoke(present.organization, download, deps);
     const before = (readSyncState(directory)?.left_out ?? []).filter(({ key }) => key !== wholeConfiguration);
     const leftOut = next?.leftOut ?? before;
     warnOfLeftOut(slug, before, leftOut, deps.log);
     if (next === undefined || isPresent(next, directory)) {
-      const failed = isApplied(directory) ? undefined : await applyPresent(slug, directory, next, deps);
+      const failed = isApplied(directory)
+        ? undefined
+        : await applyPresent({ slug, directory }, next, former, deps);
       if (failed !== undefined) return failed;
       const configVersion = noteState(directory, download, next);
       return { result: "same", configVersion, restartPending: [], leftOut };
@@ -138,16 +140,23 @@ async function prepareOrRevoke(
   }
 }
 
-/** A kill came between switch and reload. A refused configuration is rolled back as if there had been no kill. */
+/**
+ * config.yml was rechecked, or a kill came between switch and reload. A refused configuration is rolled back as if there had
+ * been no kill. `former`: the text that the engine runs with.
+ */
 async function applyPresent(
-  slug: string,
-  directory: string,
+  { slug, directory }: { slug: string; directory: string },
   next: Next | undefined,
-  { control, log }: SyncDeps,
+  former: string | undefined,
+  { control, log, engine }: SyncDeps,
 ): Promise<SyncResult | undefined> {
   try {
-    // A restart, because the changes since the engine's last reload are unknown.
-    await reloadOrRestart(control, { restart: true });
+    // Without that text the changes since the engine's last reload are unknown. A restart drops all tunnels.
+    const isReload =
+      former !== undefined &&
+      next !== undefined &&
+      !changeNeeds(directory, { text: former, version: engine.running }, next).restart;
+    await reloadOrRestart(control, { restart: !isReload });
     markApplied(directory);
     return undefined;
   } catch (error) {

@@ -2,7 +2,7 @@
 // again, and the engine tests the result before it replaces anything.
 
 import { expect, test } from "bun:test";
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   generationFile,
@@ -14,6 +14,7 @@ import { buildInfo } from "../../../src/build-info.ts";
 import { makeLocalSync } from "../../../src/node/contact/local-sync.ts";
 import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
+import { writePermissions } from "../../../src/node/files/permissions.ts";
 import { makeControl, syncNow } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 
@@ -71,6 +72,15 @@ test("an engine that accepts the rechecked configuration gets it", async () => {
   expect(control.asked).toEqual(["restart"]);
 });
 
+/** As another version of this program left it. */
+function leaveToOther(change: (config: string) => string): void {
+  const { directory } = here.organization;
+  const path = generationFile(directory, "config.yml");
+  writeFileSync(path, change(readFileSync(path, "utf8")));
+  const state = readSyncState(directory);
+  if (state !== undefined) writeSyncState(directory, { ...state, checked_by: "0.3.6" });
+}
+
 /** What the loop of the daemon does before each check-in, with a control plane that is away. */
 async function lookLocally(): Promise<readonly unknown[]> {
   const control = makeControl();
@@ -84,15 +94,7 @@ test.each<[string, (directory: string) => void]>([
   ["damaged", (directory) => writeFileSync(generationFile(directory, "config.yml"), "broken: [\n")],
   ["empty", (directory) => writeFileSync(generationFile(directory, "config.yml"), "")],
   ["gone", (directory) => rmSync(generationFile(directory, "config.yml"))],
-  [
-    "changed by another version of this program",
-    (directory) => {
-      const path = generationFile(directory, "config.yml");
-      writeFileSync(path, `${readFileSync(path, "utf8")}${forbidden}`);
-      const state = readSyncState(directory);
-      if (state !== undefined) writeSyncState(directory, { ...state, checked_by: "0.3.6" });
-    },
-  ],
+  ["changed by another version of this program", () => leaveToOther((config) => `${config}${forbidden}`)],
 ])("a configuration in force that is %s is written anew, without the control plane", async (_, harm) => {
   await here.sync();
   const good = here.read("config.yml");
@@ -101,5 +103,43 @@ test.each<[string, (directory: string) => void]>([
   expect(await lookLocally()).toEqual(["restart"]);
   expect(here.read("config.yml")).toBe(good);
   expect(readSyncState(directory)?.checked_by).toBe(buildInfo.version);
+  expect(await lookLocally()).toEqual([]);
+});
+
+test("a change that the running engine takes by a reload drops no tunnel", async () => {
+  await here.sync();
+  const good = here.read("config.yml");
+  leaveToOther((config) => `# written by another version\n${config}`);
+  expect(await lookLocally()).toEqual(["reload"]);
+  expect(here.read("config.yml")).toBe(good);
+  expect(await lookLocally()).toEqual([]);
+});
+
+test("names without an address stay left out", async () => {
+  const stats = {
+    type: "graphite",
+    host: "gone.example:2003",
+    interval: "10s",
+    protocol: "tcp",
+    prefix: "x",
+  };
+  writePermissions(here.organization.directory, { listeners: [stats.host] });
+  here.tamper((config) => ({ ...config, stats }));
+  here.world.system.lookup = () => Promise.resolve([]);
+  await here.sync();
+  const { directory } = here.organization;
+  const [good, before] = [here.read("config.yml"), readSyncState(directory)];
+  expect(before?.unresolved).toEqual(["gone.example"]);
+  leaveToOther((config) => config);
+  expect(await lookLocally()).toEqual([]);
+  expect(here.read("config.yml")).toBe(good);
+  expect(readSyncState(directory)).toEqual(before);
+});
+
+test("a file that cannot even be read keeps no check-in from coming", async () => {
+  await here.sync();
+  const path = generationFile(here.organization.directory, "config.yml");
+  rmSync(path);
+  mkdirSync(path);
   expect(await lookLocally()).toEqual([]);
 });

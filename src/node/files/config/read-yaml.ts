@@ -2,6 +2,7 @@
 // can expand to a large tree.
 
 import { AppError } from "../../../base/errors.ts";
+import { readTextIfThere } from "../../../base/files.ts";
 import { isMap, yamlLimits, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 
 /** Remaining limits of the tree: nodes, characters and levels. `what` names the text in errors. */
@@ -31,12 +32,16 @@ export function readOwnYaml(text: string, what: string): YamlMap {
   return parse(text, { nodes: characters, characters, depth: Infinity, what });
 }
 
-/** Whether the engine could read it at all: not after a disk, a hand or another program has damaged the file. */
-export function isReadable(text: string | undefined): boolean {
+/**
+ * The text of a config.yml, if the engine could read it at all. Undefined: it is gone, or a disk, a hand or another program has
+ * damaged it.
+ */
+export function readWhole(path: string): string | undefined {
   try {
-    return text !== undefined && Object.keys(readOwnYaml(text, "")).length > 0;
+    const text = readTextIfThere(path);
+    return text !== undefined && Object.keys(readOwnYaml(text, path)).length > 0 ? text : undefined;
   } catch {
-    return false;
+    return undefined;
   }
 }
 
