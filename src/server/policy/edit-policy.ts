@@ -45,11 +45,12 @@ async function begin(tx: Transaction, orgId: number, now: number): Promise<Guard
   return row;
 }
 
-/** How tests of the policy are run: they may take seconds, in slices. */
+/** How tests of the policy are run: they may take seconds, in slices. The other two throw if the caller's rights have ended. */
 export type Testing = {
   inTurn<T>(work: () => Promise<T>): Promise<T>;
-  /** Throws if the caller's rights have ended. */
   admitAgain(): Promise<void>;
+  /** In the transaction of the edit, which may have waited for the lock. */
+  admitIn(tx: Transaction): Promise<void>;
 };
 
 export type Editing = { db: Database; orgId: number; now: number; testing: Testing };
@@ -85,6 +86,7 @@ function writeUntested<T>(
   edit: (tx: Transaction) => Promise<T>,
 ): Promise<{ result: T } | undefined> {
   return writeOrRollBack<{ result: T }, undefined>(editing, async (tx, rollBack) => {
+    await editing.testing.admitIn(tx);
     if (storedTests(await begin(tx, editing.orgId, editing.now)).length > 0) return rollBack(undefined);
     return { result: await edit(tx) };
   });
@@ -110,12 +112,13 @@ async function writeOrRollBack<T, U>(
 
 /** Undefined if the organization has changed since `stamp`. */
 function write<T>(
-  { db, orgId, now }: Editing,
+  { db, orgId, now, testing }: Editing,
   stamp: string,
   edit: (tx: Transaction) => Promise<T>,
 ): Promise<{ result: T } | undefined> {
   return db.writeFor({ org: orgId }, async (tx) => {
     if ((await stateStamp(tx, orgId)) !== stamp) return undefined;
+    await testing.admitIn(tx);
     await begin(tx, orgId, now);
     return { result: await edit(tx) };
   });

@@ -18,12 +18,11 @@ import { expectedNames, noHosts, shownNames } from "../../support/names.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { untested } from "../../support/untested.ts";
 import { nameAliases } from "../../../src/server/store/tables/nodes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 
 /** No organization of this test has tests of its policy. */
-const untested = { inTurn: <T>(work: () => Promise<T>) => work(), admitAgain: () => Promise.resolve() };
-
 const groups = ["web", "db", "ops"];
 const words = ["alpha", "beta", "gamma", "delta", "10", "n-10", "db", "printer", "7up", "www"];
 

@@ -10,6 +10,7 @@ import type { Database, Transaction } from "../../../src/server/store/database.t
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
+import { untested } from "../../support/untested.ts";
 
 let server: TestServer;
 let org: Organization;
@@ -18,8 +19,6 @@ useNumbered((made) => ({ server, org } = made));
 beforeEach(async () => {
   node = await registerNode(server, org, "web1");
 });
-
-const untested = { inTurn: <T>(work: () => Promise<T>) => work(), admitAgain: () => Promise.resolve() };
 
 /** A database whose answers come a turn later. Statements that are sent before an answer comes share a round trip. */
 function farAway(db: Database) {

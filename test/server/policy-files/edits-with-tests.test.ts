@@ -6,18 +6,21 @@ import { operator, type Actor } from "../../../src/server/audit/record.ts";
 import { applyPolicy } from "../../../src/server/policy-files/apply.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import type { CheckedRule } from "../../../src/api/rules.ts";
+import type { Testing } from "../../../src/server/policy/edit-policy.ts";
 import { createRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";
 import { memberships } from "../../../src/server/store/tables/organizations.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { untested } from "../../support/untested.ts";
 
 let server: TestServer;
 let org: Organization;
+let token: string;
 let count = 0;
 
 beforeAll(async () => {
   server = await makeTestServer();
-  await server.person("ada@example.org");
+  token = await server.person("ada@example.org");
 });
 afterAll(() => server[Symbol.asyncDispose]());
 beforeEach(async () => {
@@ -37,8 +40,6 @@ const rule = (ports: string): CheckedRule => ({
   peer: { any: true },
   target: { any: true },
 });
-const inTurn = <T>(work: () => Promise<T>) => work();
-const admitted = () => Promise.resolve();
 const ports = async () => (await listRules(server.db, org)).map((each) => each.ports);
 const codeOf = (work: Promise<unknown>) =>
   work.then(
@@ -52,10 +53,15 @@ test("while tests run, the same organization is changed, and the tests run again
   const admitAgain = async () => {
     runs++;
     if (runs > 1) return;
-    const other = { ...server.app.services, testing: { inTurn, admitAgain: admitted } };
+    const other = { ...server.app.services, testing: untested };
     await createRule(other, org, rule("1"), operator);
   };
-  await createRule({ ...server.app.services, testing: { inTurn, admitAgain } }, org, rule("2"), operator);
+  await createRule(
+    { ...server.app.services, testing: { ...untested, admitAgain } },
+    org,
+    rule("2"),
+    operator,
+  );
   expect(runs).toBe(2);
   expect((await ports()).slice(-2)).toEqual(["1", "2"]);
 });
@@ -63,12 +69,7 @@ test("while tests run, the same organization is changed, and the tests run again
 test("tests that come while an edit begins are run", async () => {
   // Between the look at the tests and the transaction.
   const breaking = { ...rule("any"), protocol: "tcp" as const };
-  const edit = createRule(
-    { ...server.app.services, testing: { inTurn, admitAgain: admitted } },
-    org,
-    breaking,
-    operator,
-  );
+  const edit = createRule({ ...server.app.services, testing: untested }, org, breaking, operator);
   const added = withTests();
   const [code] = await Promise.all([codeOf(edit), added.catch(() => undefined)]);
   // One of them came first; both together would break a test.
@@ -83,11 +84,36 @@ test("rights that end while tests run leave everything as it was", async () => {
   await withTests();
   const before = await ports();
   const ended = () => Promise.reject(new AppError("permission_denied", "removed"));
-  const testing = { inTurn, admitAgain: ended };
-  expect(await codeOf(createRule({ ...server.app.services, testing }, org, rule("3"), operator))).toBe(
-    "permission_denied",
-  );
+  let begun = 0;
+  const endedAfter: Testing = { ...untested, admitIn: () => (++begun > 1 ? ended() : Promise.resolve()) };
+  for (const testing of [{ ...untested, admitAgain: ended }, endedAfter])
+    expect(await codeOf(createRule({ ...server.app.services, testing }, org, rule("3"), operator))).toBe(
+      "permission_denied",
+    );
   expect(await ports()).toEqual(before);
+});
+
+test("rights that end while an edit waits for the lock leave everything as it was", async () => {
+  const member = await memberships.find(server.db, { orgId: org.id, email: "ada@example.org" });
+  const before = await ports();
+  const { db } = server.app.services;
+  const { writeFor } = db;
+  let removal: Promise<unknown> = Promise.resolve();
+  // The edit was admitted, and waits behind the removal.
+  db.writeFor = (concern, work) => {
+    db.writeFor = writeFor;
+    removal = writeFor({ org: org.id }, (tx) => memberships.delete(tx, { id: member?.id ?? 0 }));
+    return writeFor(concern, work);
+  };
+  try {
+    const body = rule("4");
+    const answer = await server.send("POST", `/api/org/${org.slug}/firewall_rules/`, { token, body });
+    expect(answer.json).toMatchObject({ code: "permission_denied" });
+    expect(await ports()).toEqual(before);
+  } finally {
+    db.writeFor = writeFor;
+    await removal;
+  }
 });
 
 test("rights that end while a file is planned leave everything as it was", async () => {
