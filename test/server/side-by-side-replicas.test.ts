@@ -8,6 +8,9 @@ import { AppError } from "../../src/base/errors.ts";
 import { wordsOfKey } from "../../src/protocol/key-words.ts";
 import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
+import { encodePem } from "../../src/pki/bundle.ts";
+import { fingerprint, makeCa } from "../../src/pki/nebula.ts";
+import { addOfflineAuthority } from "../../src/server/certificates/offline.ts";
 import { verifyChains } from "../../src/server/audit/verify.ts";
 import { claimDue, queueEvents } from "../../src/server/webhooks/outbox.ts";
 import { operator, record } from "../../src/server/audit/record.ts";
@@ -19,6 +22,7 @@ import { createUser } from "../../src/server/users/users.ts";
 import { reauthenticate } from "../../src/server/nodes/lifecycle/reauthentication.ts";
 import { startRotation } from "../../src/server/rollout/rotation-commands.ts";
 import { openPostgres } from "../../src/server/store/postgres/postgres.ts";
+import { authorities } from "../../src/server/store/tables/certificates.ts";
 import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { raiseConfigVersion } from "../../src/server/store/versions.ts";
 import type { Organization } from "../../src/api/organizations.ts";
@@ -27,6 +31,7 @@ import { makeKeys, registerNode, registrationToken, sendRegistration } from "../
 import { pair, signInTo } from "../support/people.ts";
 import { describePostgres, openedAt, useMigrated } from "../support/postgres.ts";
 import { makeTestServer, type Answer, type TestServer } from "../support/server.ts";
+import { until } from "../support/until.ts";
 
 describePostgres("two replicas with conflicting requests", () => {
   const createDatabase = useMigrated();
@@ -408,5 +413,43 @@ describePostgres("two replicas with conflicting requests", () => {
     const chains = await verifyChains(first.db, secretKey);
     expect(chains.map(({ organization }) => organization)).toEqual(expect.arrayContaining([null, ...slugs]));
     expect(chains.filter(({ breaks }) => breaks.length > 0)).toEqual([]);
+  });
+
+  test("a CA that another organization gets at this moment does not become an offline CA", async () => {
+    const [, second = first] = replicas;
+    const other = await first.organization("other-ca", "10.98.0.0/16");
+    const now = first.clock.ms;
+    const [notBefore, notAfter] = [Math.floor(now / 1000) - 600, Math.floor(now / 1000) + 86_400];
+    const { certificate } = makeCa({ version: 1, name: "both", notBefore, notAfter });
+    const pem = encodePem(certificate);
+    const inside = Promise.withResolvers<void>();
+    let isOver = false;
+    const waiting = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    const held = first.db.writeFor({ org: other.id }, async (tx) => {
+      await authorities.insert(tx, {
+        orgId: other.id,
+        kind: "overlay",
+        version: 1,
+        fingerprint: fingerprint(certificate),
+        certificate: pem,
+        privateKeySealed: "",
+        state: "former",
+        notBefore: notBefore * 1000,
+        notAfter: notAfter * 1000,
+        createdAt: now,
+        offline: true,
+      });
+      inside.resolve();
+      await until(async () => isOver || Number((await first.db.get(waiting))?.["n"]) > 0);
+    });
+    await inside.promise;
+    const admitted = () => Promise.resolve();
+    const added = addOfflineAuthority(second.app.services, acme, pem, operator, admitted).finally(
+      () => (isOver = true),
+    );
+    expect(await Promise.all([added.catch((error: unknown) => String(error)), held])).toEqual([
+      expect.stringContaining("belongs to another organization"),
+      undefined,
+    ]);
   });
 });

@@ -48,7 +48,8 @@ export async function addOfflineAuthority(
   const print = fingerprint(ca);
   if (ca.notBefore * 1000 > now || ca.notAfter * 1000 <= now)
     throw refused(`The CA "${ca.name}" is not valid now: compare the clocks.`);
-  await db.writeFor({ org: org.id }, async (tx) => {
+  // Of everything: it is compared with the CAs of other organizations.
+  await db.write(async (tx) => {
     await requireOwner(tx);
     const known = await authorities.all(tx, { orgId: org.id, offline: true, retiredAt: null });
     if (known.some((each) => each.fingerprint === print)) return;
