@@ -24,6 +24,7 @@ import { countOnline } from "./metrics/online-history.ts";
 import { makeSampler, sampleMs } from "./metrics/server-history.ts";
 import { makeRollouts } from "./rollout/rollout-turn.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
+import { deleteUnwantedFlows } from "./retention/ended-records.ts";
 import { retain } from "./retention/retention.ts";
 import { inTurn } from "./for-all.ts";
 import type { Services } from "./services.ts";
@@ -161,7 +162,15 @@ function partsOf(services: Services, leases: Leases): Part[] {
     leasedLoop("CA rotations", rotationMs, makeRotations),
     leasedLoop("updates in rings", rolloutMs, makeRollouts),
     ...acmeOf(services, leasedLoop),
-    leasedLoop("upkeep of paths", pathsMs, (own) => () => deleteEndedPaths(own)),
+    leasedLoop(
+      "upkeep of paths",
+      pathsMs,
+      (own) => (closing) =>
+        inTurn(
+          () => deleteEndedPaths(own),
+          () => deleteUnwantedFlows(own, () => closing.aborted),
+        ),
+    ),
     leasedLoop("people at their providers", leaversMs, (own) => (closing) => checkLeavers(own, closing)),
     leasedLoop("people without a proof", leaversMs, (own) => () => endUnproven(own)),
     leasedLoop("online counts", onlineCountsMs, (own) => () => countOnline(own)),

@@ -27,15 +27,25 @@ const batchSize = 500;
 export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => boolean): Promise<void> {
   const { db } = deps;
   const now = deps.system.now();
-  for (const { table, key, where, params } of endedRows(deps, now, keptMs)) {
-    const first = `SELECT ${key} FROM ${table} WHERE ${where} LIMIT`;
-    const deletion = `DELETE FROM ${table} WHERE (${key}) IN (${first} ${batchSize})`;
-    while (!isEnding() && (await db.get(`${first} 1`, params)) !== undefined)
-      await db.write((tx) => tx.run(deletion, params));
-  }
+  for (const each of endedRows(deps, now, keptMs)) await deleteRows(db, each, isEnding);
   await deleteEndedCertificates(db, now - certificatesMs, isEnding);
   await deleteEndedNodes(db, now - certificatesMs, isEnding);
 }
+
+async function deleteRows(
+  db: Deps["db"],
+  { table, key, where, params }: Ended,
+  isEnding: () => boolean,
+): Promise<void> {
+  const first = `SELECT ${key} FROM ${table} WHERE ${where} LIMIT`;
+  const deletion = `DELETE FROM ${table} WHERE (${key}) IN (${first} ${batchSize})`;
+  while (!isEnding() && (await db.get(`${first} 1`, params)) !== undefined)
+    await db.write((tx) => tx.run(deletion, params));
+}
+
+/** Deletes the flows of organizations that want none any more: within a minute (docs/policy.md), apart from what ends with time. */
+export const deleteUnwantedFlows = ({ db }: Pick<Deps, "db">, isEnding: () => boolean): Promise<void> =>
+  deleteRows(db, { table: "flows", key: flowsKey, where: unwantedFlows, params: [] }, isEnding);
 
 /** In this order: sessions without tokens are found after the tokens were deleted. */
 function endedRows({ accessLifetimeS }: Deps, now: number, keptMs: number): Ended[] {
@@ -80,8 +90,6 @@ function endedRows({ accessLifetimeS }: Deps, now: number, keptMs: number): Ende
     { table: "retired_tokens", key: "token_hash", where: "retired_at < $1", params: [now - keptMs] },
     { table: "registration_tokens", key: "id", where: unusedToken, params: [now - keptMs] },
     { table: "flows", key: flowsKey, where: "day < $1", params: [Math.floor((now - flowsKeptMs) / day)] },
-    // Apart: PostgreSQL would read the whole table for either of both.
-    { table: "flows", key: flowsKey, where: unwantedFlows, params: [] },
     { table: "sent_configs", key: "org_id, digest", where: unusedConfig, params: [now - day] },
   ];
 }

@@ -5,12 +5,16 @@ import * as v from "valibot";
 import { Flows } from "../../../src/api/paths.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { makeLog } from "../../../src/base/log.ts";
+import { realSystem } from "../../../src/base/system.ts";
 import { makeFlowReports } from "../../../src/server/flows/reports.ts";
-import { deleteEnded } from "../../../src/server/retention/ended-records.ts";
+import { deleteEnded, deleteUnwantedFlows } from "../../../src/server/retention/ended-records.ts";
+import { readMeta } from "../../../src/server/store/meta.ts";
+import { flows } from "../../../src/server/store/tables/paths.ts";
 import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { until } from "../../support/until.ts";
 
 let server: TestServer;
 let org: Organization;
@@ -62,8 +66,30 @@ test("an organization that wants no flows gets none, and its nodes are not told 
   // Off deletes them.
   await want(false);
   expect((await list()).flows).toEqual([]);
-  await deleteEnded(server.app.services, 400 * 86_400_000, () => false);
+  await deleteUnwantedFlows(server.app.services, () => false);
   expect(await rows()).toBe(0);
+});
+
+test("flows that an organization wants no more are deleted by a loop that runs each minute", async () => {
+  const sleep = (ms: number, signal?: AbortSignal) => realSystem().sleep(Math.min(ms, 100), signal);
+  await using own = await makeTestServer({ network: { sleep } });
+  const acme = await own.organization("acme", "10.77.0.0/16");
+  const { id: nodeId } = await registerNode(own, acme, "alpha");
+  // It runs once an hour, and the clock of the test stands.
+  await until(() => readMeta(own.db, "retention_at"));
+  const place = { nodeId, orgId: acme.id, day: Math.floor(own.clock.ms / 86_400_000), side: 0, peer: 0 };
+  const counts = {
+    flows: 1,
+    answered: 1,
+    firstAt: own.clock.ms,
+    lastAt: own.clock.ms,
+    unseenS: 0,
+    report: "",
+  };
+  const kind = { address: "10.77.0.9", protocol: "tcp", port: 5432 };
+  await own.db.write((tx) => flows.insert(tx, { ...place, ...counts, ...kind }));
+  const left = () => countOf(own, "SELECT count(*) AS n FROM flows WHERE org_id = $1", acme.id);
+  await until(async () => (await left()) === 0, { ms: 20_000 });
 });
 
 test("what sender and receiver report of the same flows is one line, and a repeated report adds nothing", async () => {
