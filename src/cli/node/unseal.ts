@@ -36,7 +36,7 @@ async function run(context: Context): Promise<number> {
     return 0;
   }
   const { requireRoot } = await import("../../node/enroll/services.ts");
-  requireRoot(system);
+  requireRoot(system, "end a seal");
   if (!values.on("yes")) await confirm(slug, context);
   const { removeSeal } = await import("../../node/files/held-seal.ts");
   const { withLock } = await import("../../node/files/lock.ts");

@@ -29,6 +29,7 @@ import { withoutNames } from "../files/granted/unresolved-names.ts";
 import { overlayNetworks } from "../files/granted/networks.ts";
 import { generationFile, readSyncState } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
+import { readSealSeen } from "../files/organization-facts.ts";
 import { foreignFiles } from "../files/own-files.ts";
 import { leaveDeleted, readRevokedNote } from "../files/revoked-notes.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
@@ -231,8 +232,8 @@ async function configuration(
     if (finishConfig(config, directory, { names, localApi, dataPlane: state?.data_plane }) !== present)
       return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
     if (leftOut.length > 0) return leftOutFinding({ directory, slug }, leftOut, place);
-    if (state?.seal !== undefined && state.seal.objections.length > 0)
-      return warn(describeSeal(state.seal), askSigner);
+    const seal = readSealSeen(directory, state);
+    if (seal !== undefined && seal.objections.length > 0) return warn(describeSeal(seal), askSigner);
   }
   const unknown = unresolved(names);
   if (unknown.length > 0) {

@@ -172,9 +172,9 @@ export function requireSystemd(system: Pick<System, "platform" | "isRoot">): voi
   requireRoot(system);
 }
 
-export function requireRoot(system: Pick<System, "platform" | "isRoot">): void {
+export function requireRoot(system: Pick<System, "platform" | "isRoot">, what = "install services"): void {
   if (system.isRoot) return;
-  throw new AppError("os_permission", "Only root can install services", {
+  throw new AppError("os_permission", `Only root can ${what}`, {
     hint: privilegeHint(system),
   });
 }

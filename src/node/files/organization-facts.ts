@@ -6,6 +6,7 @@ import type { LeftOut, SealSeen } from "../../engine/left-out.ts";
 import type { DataPlane } from "./config/data-plane.ts";
 import { flowsShown, type FlowsShown } from "./flows-state.ts";
 import type { SyncState } from "./generations.ts";
+import { sealFilesIn } from "./granted/seal-files.ts";
 import type { Organization } from "./organizations.ts";
 import { readRevokedNote } from "./revoked-notes.ts";
 
@@ -28,6 +29,13 @@ export type OrganizationFacts = {
   seal?: SealSeen;
 };
 
+/** As the last synchronization saw it. Undefined after `unseal`: the configuration may stay the same for days. */
+export function readSealSeen(directory: string, state: SyncState | undefined): SealSeen | undefined {
+  const seen = state?.seal;
+  const isEnded = seen !== undefined && seen.number > 0 && sealFilesIn(directory).length === 0;
+  return isEnded ? undefined : seen;
+}
+
 export function readOrganizationFacts(
   { config, directory }: Organization,
   state: SyncState | undefined,
@@ -36,6 +44,7 @@ export function readOrganizationFacts(
   const note = readRevokedNote(directory);
   const flows = flowsShown({ config, directory });
   const leftOut = state?.left_out ?? [];
+  const seal = readSealSeen(directory, state);
   return {
     name: config.name,
     ip_address: config.ip_address,
@@ -45,7 +54,7 @@ export function readOrganizationFacts(
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
     ...(flows === undefined ? {} : { flows }),
     ...(state?.data_plane === undefined ? {} : { dataPlane: state.data_plane }),
-    ...(state?.seal === undefined ? {} : { seal: state.seal }),
+    ...(seal === undefined ? {} : { seal }),
   };
 }
 
