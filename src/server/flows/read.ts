@@ -8,7 +8,7 @@ import type { OrganizationCall } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { computed, integer, integerOrNull, joined, queryAll, text } from "../store/table.ts";
+import { computed, integer, integerOrNull, joined, places, queryAll, text } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { flows, flowSides } from "../store/tables/paths.ts";
 import { requireScope } from "../users/token-scopes.ts";
@@ -93,15 +93,15 @@ export async function readFlows(
   const coverage = new Map<number, Coverage>();
   let leftOut = 0;
   for (let first = 0; first < nodeIds.length; first += nodesAtOnce) {
-    const list = nodeIds.slice(first, first + nodesAtOnce).join(", ");
+    const some = nodeIds.slice(first, first + nodesAtOnce);
     const rows = await queryAll(
       reader,
       row,
       `SELECT node_id, side, peer, address, protocol, port, CAST(sum(flows) AS BIGINT) AS flows, CAST(sum(answered) AS BIGINT) AS answered,
          CAST(sum(unseen_s) AS BIGINT) AS unseen_s, min(first_at) AS first_at, max(last_at) AS last_at
-       FROM ${flows.name} WHERE node_id IN (${list}) AND day >= $1 AND last_at >= $2
+       FROM ${flows.name} WHERE node_id IN (${places(some, 3)}) AND day >= $1 AND last_at >= $2
        GROUP BY node_id, side, peer, address, protocol, port`,
-      [Math.floor(since / dayMs), since],
+      [Math.floor(since / dayMs), since, ...some],
     );
     for (const each of rows) {
       if (each.side === flowSides.summary) coverage.set(each.nodeId, { ...each, rest: each.flows });

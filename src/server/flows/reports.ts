@@ -9,7 +9,7 @@ import { makeBatches, makeWishes } from "../paths/batches.ts";
 import type { Budget } from "../retention/budget.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
-import { later, queryAll, queryOne } from "../store/table.ts";
+import { inParts, later, places, queryAll, queryOne } from "../store/table.ts";
 import { addresses } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { flows, flowSides } from "../store/tables/paths.ts";
@@ -138,10 +138,15 @@ async function ownersIn(
     const hosts = networks.map((network) => network && address && hostOf(network, address));
     return hosts.find((host) => host !== undefined);
   };
-  const hosts = reports.flatMap(({ report }) => report.rows.flatMap(({ peer }) => hostIn(peer) ?? []));
-  const sql = `SELECT ${ownerPick.select()} FROM addresses WHERE org_id = $1 AND host IN (${[...new Set(hosts)].join(", ")})`;
-  const owners = hosts.length === 0 ? [] : await queryAll(reader, ownerPick, sql, [orgId]);
-  const byHost = new Map(owners.map((owner) => [owner.host, owner]));
+  const hosts = new Set(
+    reports.flatMap(({ report }) => report.rows.flatMap(({ peer }) => hostIn(peer) ?? [])),
+  );
+  const byHost = new Map<number, ReturnType<typeof ownerPick.parse>>();
+  await inParts([...hosts], async (some) => {
+    const sql = `SELECT ${ownerPick.select()} FROM addresses WHERE org_id = $1 AND host IN (${places(some, 2)})`;
+    for (const owner of await queryAll(reader, ownerPick, sql, [orgId, ...some]))
+      byHost.set(owner.host, owner);
+  });
   return (address, since) => {
     const owner = byHost.get(hostIn(address) ?? -1);
     return owner?.nodeId == null || owner.takenAt > since ? 0 : owner.nodeId;

@@ -6,8 +6,10 @@ import { Flows } from "../../../src/api/paths.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { makeLog } from "../../../src/base/log.ts";
 import { realSystem } from "../../../src/base/system.ts";
+import { readFlows } from "../../../src/server/flows/read.ts";
 import { makeFlowReports } from "../../../src/server/flows/reports.ts";
 import { deleteEnded, deleteUnwantedFlows } from "../../../src/server/retention/ended-records.ts";
+import type { Concern, Params, Reader, Transaction } from "../../../src/server/store/database.ts";
 import { readMeta } from "../../../src/server/store/meta.ts";
 import { flows } from "../../../src/server/store/tables/paths.ts";
 import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
@@ -186,6 +188,32 @@ test("a report that arrives while others are written slowly is written after the
   disk.resolve();
   expect([await first, await second]).toEqual(["taken", "taken"]);
   await reports.stop();
+});
+
+test("other addresses and other nodes need no other statements: the store keeps each one that it has seen", async () => {
+  await want(true);
+  const web = await registerNode(server, org, "web");
+  const texts = new Set<string>();
+  const noting = <R extends Reader>(reader: R): R =>
+    Object.assign(Object.create(reader), {
+      all(sql: string, params?: Params) {
+        texts.add(sql);
+        return reader.all(sql, params);
+      },
+    });
+  const db: typeof server.db = Object.assign(Object.create(server.db), {
+    writeFor: (concern: Concern, work: (tx: Transaction) => Promise<unknown>) =>
+      server.db.writeFor(concern, (tx) => work(noting(tx))),
+  });
+  const log = makeLog({ verbose: false, write: () => undefined, now: Date.now, stamped: false });
+  const reports = makeFlowReports({ ...server.app.services, log, db });
+  for (const peer of ["10.77.0.3", "10.77.0.4", "10.77.0.5"])
+    expect(await reports.take(org, web.id, flowsOf([row(peer)]))).toBe("taken");
+  await reports.stop();
+  expect([...texts].filter((sql) => sql.includes("FROM addresses"))).toHaveLength(1);
+  texts.clear();
+  for (const id of [web.id, web.id + 1, web.id + 2]) await readFlows(noting(server.db), [id], 0);
+  expect([...texts]).toHaveLength(1);
 });
 
 test("a report that is not valid fails no check-in, and times come from the server's clock", async () => {
