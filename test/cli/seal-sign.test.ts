@@ -118,8 +118,9 @@ const Hash = v.object({ hash: v.string() });
 const wordsFlag = (name: string) =>
   `${name}=${wordsOfKey(fingerprintOfHostKey(keys.get(name)?.host_public_key ?? ""), sealedKeyWords).join(" ")}`;
 const sign = (more: string[] = [], records = "records") => {
-  const ca = ["--ca", at(existsSync(at("second.key")) ? "second.key" : "offline.key")];
-  const always = [...ca, "--key", ann.file, "--records", at(records), "--passphrase-file", "-"];
+  const ca = at(existsSync(at("second.key")) ? "second.key" : "offline.key");
+  const files = Object.entries({ "--ca": ca, "--key": ann.file }).filter(([flag]) => !more.includes(flag));
+  const always = [...files.flat(), "--records", at(records), "--passphrase-file", "-"];
   return runAdmin(data, ["seal", "sign", "acme", ...always, ...more], passphrase);
 };
 const node = (words: string[]) => runAdmin(data, ["node", ...words]);
@@ -419,5 +420,30 @@ test("a seal that was signed and not published is sent again, and no second one 
   for (const name of [`${number + 1}.seal`, `${number + 1}.seal.sig`]) rmSync(at(`records/acme/${name}`));
   // A signer without records says which seal is known.
   expect((await sign(["--yes"], "others")).err).toContain("give the last one that you know with --known");
-  expect((await sign(["--yes", "--known", hash], "others")).err).toContain("Nothing waits");
+  const nothing = await sign(["--yes", "--known", hash], "others");
+  expect(nothing.err).toContain("Nothing waits");
+  expect(nothing.err).not.toContain("Your records are in");
+  // As after the restore of an old backup: the control plane would refuse the newest seal for another reason.
+  for (const name of [`${number + 2}.seal`, `${number + 2}.seal.sig`])
+    writeFileSync(
+      at(`records/acme/${name}`),
+      readFileSync(at(`records/acme/${name.replace(/^\d+/, String(number))}`)),
+    );
+  const old = await sign(["--yes"]);
+  expect([old.status, old.err]).toEqual([
+    1,
+    expect.stringContaining(`lacks the seals ${number + 1} to ${number + 2} of acme`),
+  ]);
+  for (const name of [`${number + 2}.seal`, `${number + 2}.seal.sig`]) rmSync(at(`records/acme/${name}`));
+});
+
+test("a wrong key and a missing CA are told before any question", async () => {
+  const stranger = makeSshKey(at("stranger"));
+  const other = await sign(["--key", stranger.file]);
+  expect([other.status, other.err]).toEqual([
+    2,
+    expect.stringContaining("--key is not the key of a signer of seal "),
+  ]);
+  const none = await sign(["--ca", at("nothing.key")]);
+  expect([none.status, none.err]).toEqual([2, expect.stringContaining(`there is no ${at("nothing.key")}`)]);
 });

@@ -153,9 +153,9 @@ machine of a signer. What you sign is noted there, and a second seal with the sa
     });
     if (done === undefined) return;
     output.result(done, `Published seal ${done.number}: ${done.hash}\n`);
-    output.say(
-      `Your records are in ${records.directory}: keep a copy. Compare the beginning of the hash with \`${brand.executable} status\` of some machines.`,
-    );
+    if (records.newest() !== undefined || records.issued() !== undefined)
+      output.say(`Your records are in ${records.directory}: keep a copy.`);
+    output.say(`Compare the beginning of the hash with \`${brand.executable} status\` of some machines.`);
   },
 };
 
@@ -163,9 +163,26 @@ type Body = { text: string; signatures: string[] };
 /** `effect`: what the request does, for the question before it and for --dry-run. */
 type Prepared = { body: Body; effect: string };
 
-/** Undefined: every seal that was signed here is published. A failure after signing leaves one that is not. */
-function unpublished(kept: Kept | undefined, newest: number, slug: string): Prepared | undefined {
+/**
+ * Undefined: every seal that was signed here is published. A failure after signing leaves one that is not. Throws conflict if
+ * the control plane lacks others before it, as after the restore of an old backup.
+ */
+function unpublished(
+  kept: Kept | undefined,
+  newest: number,
+  slug: string,
+  { directory }: Records,
+): Prepared | undefined {
   if (kept === undefined || kept.number <= newest) return undefined;
+  const next = newest + 1;
+  if (kept.number > next)
+    throw new AppError(
+      "conflict",
+      `The control plane lacks the seals ${next} to ${kept.number} of ${slug}: you have signed seal ${kept.number}`,
+      {
+        hint: `It was restored from an older backup, or a thief withholds them. Publish them again in their order, also those of other signers: \`${brand.executable} admin seal publish ${slug} ${join(directory, `${next}.seal`)}\``,
+      },
+    );
   const effect = `publish seal ${kept.number} of ${slug}, which was signed here before`;
   return { body: { text: kept.text, signatures: [kept.signature] }, effect };
 }
@@ -182,10 +199,11 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   const shown = await api.call(policyApi.seals, { slug });
   const kept = records.newest();
   const published = next.newestOf(shown.seals);
-  const left = unpublished(kept, published?.seal.number ?? 0, slug);
+  const left = unpublished(kept, published?.seal.number ?? 0, slug, records);
   if (left !== undefined) return left;
   const known = kept === undefined ? await knownOf(context, shown) : next.knownFile(kept.text);
   const newest = known === undefined ? undefined : next.newestAfter(shown.seals, known);
+  if (newest !== undefined) await requireSigner(context, newest.seal);
   const plan = await plannedSeal(context, api, shown, newest, records);
   const { state, asked, mode } = plan;
   const signers = newest?.seal.signers ?? [next.readSigner(await publicHalf(context))];
@@ -253,6 +271,19 @@ async function knownOf(context: Context, shown: Shown): Promise<OpenedSeal | und
   );
 }
 
+/** Before any question: `ssh-keygen` signs with any key, and no node takes what a stranger signed. It needs no public half. */
+async function requireSigner({ values }: Context, { number, signers }: OpenedSeal["seal"]): Promise<void> {
+  const { readSigner, signerWords } = await import("../../../server/config/next-seal.ts");
+  const { readTextIfThere } = await import("../../../base/files.ts");
+  const line = readTextIfThere(publicFile(values.required("key")));
+  if (line === undefined) return;
+  const own = readSigner(line);
+  if (signers.some(({ key }) => key === own.key)) return;
+  throw new AppError("usage", `--key is not the key of a signer of seal ${number}: ${signerWords(own)}`, {
+    hint: `Its signers: ${signers.map(signerWords).join("; ")}. One of them signs a seal with other signers: \`${brand.executable} admin seal review --signer\``,
+  });
+}
+
 type Plan = { state: State; asked: Asked; issued: Issued; mode: "observe" | "enforce" };
 
 async function plannedSeal(
@@ -265,14 +296,20 @@ async function plannedSeal(
   const [slug = ""] = words;
   const { carriedOn } = await import("../../../server/config/next-seal.ts");
   const { Issued, issuedBy, readsNetwork, sealedBy } = await import("../../../server/config/sign-seal.ts");
-  const { readText } = await import("../../../base/open-file.ts");
+  const { readTextIfThere } = await import("../../../base/files.ts");
   const { printOfCa } = await import("../../../server/config/offline-key.ts");
   const held = newest?.seal.state.sealing;
   const removed = values.list("not-privileged");
   const privileged = [...(held?.privileged ?? []), ...values.list("privileged")].filter(
     (each) => !removed.includes(each),
   );
-  const own = printOfCa(readText(`${values.required("ca")}.crt`));
+  const file = values.required("ca");
+  const [caKey, caCertificate] = [file, `${file}.crt`].map((each) => readTextIfThere(each));
+  if (caKey === undefined || caCertificate === undefined)
+    throw new AppError("usage", `--ca ${file}: there is no ${caKey === undefined ? file : `${file}.crt`}`, {
+      hint: `\`${brand.executable} admin seal ca\` wrote the key and its .crt: give the key, with the .crt beside it.`,
+    });
+  const own = printOfCa(caCertificate);
   const asked = await api.call(sealsApi.sealable, { slug }, { groups: privileged });
   const ending = values.list("end-ca");
   const strange = ending.find((print) => print === own || held?.offline.includes(print) !== true);
@@ -325,28 +362,31 @@ async function requireWords({ values, system, output }: Context, nodes: readonly
   );
   const howTo = `On the machine, as root: \`${brand.executable} key-words\``;
   for (const node of nodes) {
-    let typed = given.get(node.name);
-    if (typed === undefined && system.stdinIsTerminal) {
-      const { ask } = await import("../../ask.ts");
-      output.say(howTo);
-      [typed] = await ask([{ text: `Words of the host key of ${node.name}: `, isSecret: false }], system);
-    }
-    if (typed === undefined)
+    const flag = given.get(node.name);
+    const wrong = `These are not the words of the key that the control plane says ${node.name} has`;
+    const hint =
+      "Compare them with the machine again. If they are right, the control plane asks for a certificate for another key: do not sign.";
+    if (flag === undefined && !system.stdinIsTerminal)
       throw new AppError(
         "usage",
         `Give the words of the host key of ${node.name} with --words '${node.name}=WORDS'`,
         { hint: howTo },
       );
-    if (!hasWords(node, typed))
-      throw new AppError(
-        "untrusted_answer",
-        `These are not the words of the key that the control plane says ${node.name} has`,
-        {
-          hint: "Compare them with the machine again. If they are right, the control plane asks for a certificate for another key: do not sign.",
-        },
-      );
+    const { ask } = await import("../../ask.ts");
+    // A slip in one word must not cost the words of the nodes before.
+    for (let left = flag === undefined ? maxTries : 1; ; left--) {
+      const question = { text: `Words of the host key of ${node.name}: `, isSecret: false };
+      if (flag === undefined) output.say(howTo);
+      const [typed = ""] = flag === undefined ? await ask([question], system) : [flag];
+      if (hasWords(node, typed)) break;
+      if (left <= 1) throw new AppError("untrusted_answer", wrong, { hint });
+      output.say(`${wrong}. ${hint}`);
+    }
   }
 }
+
+/** For the words of one node on a terminal. */
+const maxTries = 3;
 
 async function confirm({ values, system }: Context): Promise<void> {
   if (values.on("yes")) return;
@@ -373,9 +413,10 @@ async function certify(context: Context, due: readonly Sealable[], { state }: Pl
 
 async function publicHalf({ values }: Context): Promise<string> {
   const { readText } = await import("../../../base/open-file.ts");
-  const key = values.required("key");
-  return readText(key.endsWith(".pub") ? key : `${key}.pub`);
+  return readText(publicFile(values.required("key")));
 }
+
+const publicFile = (key: string) => (key.endsWith(".pub") ? key : `${key}.pub`);
 
 /** `ssh-keygen` asks for a passphrase on the terminal, and for a touch. */
 async function sshSign({ values, output, system }: Context, text: string): Promise<string> {
