@@ -341,6 +341,8 @@ test("enforcement waits until each sealed node has its certificate", async () =>
   await node(["update", "acme", "late", "--add-group", "db"]);
   expect(decodeBundle((await filesOf("late"))["host.crt"] ?? "")[0]?.groups).toEqual([]);
   await node(["update", "acme", "late", "--remove-group", "db"]);
+  const wider = await runAdmin(data, ["org", "update", "acme", "--network6", "fd77::/48"]);
+  expect([wider.status, wider.err]).toEqual([1, expect.stringContaining("cannot enforce its seal")]);
 });
 
 test("a CA that a thief puts in the place of the limited one is not signed", async () => {

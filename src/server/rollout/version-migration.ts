@@ -4,6 +4,7 @@
 
 import { AppError } from "../../base/errors.ts";
 import { limitCertificatesOfAll } from "../certificates/blocklist.ts";
+import { demandedIn } from "../certificates/demanded-ca.ts";
 import { isNarrower, narrowNetwork6 } from "../organizations/networks.ts";
 import { can } from "../../engine/features.ts";
 import { versionsOf } from "../certificates/issue.ts";
@@ -15,6 +16,7 @@ import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import { readSeals } from "../store/tables/policies.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 const order = [1, "both", 2] as const;
@@ -27,6 +29,7 @@ async function checkMigration(
   now: number,
 ): Promise<void> {
   checkNetwork6(org, desired);
+  if (desired.network6 !== org.network6) await refuseUnderSeal(reader, org.id);
   await refuseDuringRotation(reader, org.id);
   const steps = order.indexOf(desired.certificateVersion) - order.indexOf(org.certificateVersion);
   if (steps === 0) return;
@@ -47,6 +50,14 @@ async function checkMigration(
       hint: "Try again when these nodes have confirmed it.",
     });
   }
+}
+
+/** Limited CAs certify IPv4 addresses alone, so no signer could sign the next one. No command removes an IPv6 network. */
+async function refuseUnderSeal(reader: Reader, orgId: number): Promise<void> {
+  if (demandedIn(await readSeals(reader, orgId)) === undefined) return;
+  throw new AppError("conflict", "Nodes of an organization with an IPv6 network cannot enforce its seal.", {
+    hint: "To add one nevertheless, end the enforcement for ever: `agent admin seal sign --observe`. To keep it, create another organization.",
+  });
 }
 
 /** A CA rotation issues to many nodes at once, so it would ignore the order of a rolling update. */
