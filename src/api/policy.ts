@@ -229,6 +229,8 @@ export const PastReport = v.object({
         protocol: Word,
         port: v.number(),
         flows: v.number(),
+        /** How many of them the machine answered. Reports of earlier builds do not say it. */
+        answered: v.optional(v.number()),
         first_at: Word,
         last_at: Word,
       }),

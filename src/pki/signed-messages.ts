@@ -81,9 +81,13 @@ async function verifyText(jws: string, typ: string, key: OrderKey): Promise<stri
       alg === "EdDSA" && kid === key.kid && signedType === typ && Object.keys(more).length === 0;
     if (isExpected) return new TextDecoder("utf-8", { fatal: true }).decode(payload);
   } catch (error) {
-    throw new AppError("untrusted_answer", "The order is not signed by the order key of this organization", {
-      cause: error,
-    });
+    throw new AppError(
+      "untrusted_answer",
+      "This message is not signed by the order key of the organization",
+      {
+        cause: error,
+      },
+    );
   }
   throw new AppError("untrusted_answer", "The signature is valid, but for another kind of message");
 }

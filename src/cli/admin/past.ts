@@ -8,6 +8,7 @@ import { NotedHash, PastReport, policyApi } from "../../api/policy.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
+import { countOf } from "../../base/quantities.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { Flags } from "../values.ts";
 import { read } from "./api.ts";
@@ -78,17 +79,27 @@ function textOf({ at, policy, access, refused, did, rules, asked }: PastReport):
     ),
   ]);
   const reached = (did ?? []).map(
-    ({ from, address, protocol, port, flows, first_at: first, last_at: last }) =>
-      `  ${from?.name ?? address} did, as ${asked.to} reported: ${protocol}/${port}, ${flows} flows, ${first} to ${last}`,
+    ({ from, address, protocol, port, flows, answered, first_at: first, last_at: last }) => {
+      const sender = from === null ? address : `${from.name} (${address})`;
+      const packets = protocol === "icmp" ? protocol : `${protocol}/${port}`;
+      const of = answered === undefined ? "" : ` (${answered} answered)`;
+      return `  ${sender} did, as ${asked.to} reported: ${packets}, ${countOf(flows, "flow")}${of}, ${first} to ${last}`;
+    },
   );
-  const isKnown = did === null ? ["  Who did reach it on that day is not known."] : reached;
+  if (did === null) reached.push("  Who did reach it on that day is not known.");
+  else if (reached.length === 0)
+    reached.push(
+      `  ${asked.from === null ? "Nobody did" : `${asked.from} did not`} on that day, as ${asked.to} reported.`,
+    );
   const named = rules.map(
     ({ id, direction, protocol, ports, peer, target, description }) =>
       `  rule ${id}: ${direction} ${protocol}/${ports}, peer ${peer}, target ${target}${description === "" ? "" : ` (${description})`}`,
   );
   const count =
-    asked.from === null ? [`${access.length} nodes could reach ${asked.to}, ${refused} could not.`] : [];
-  return `${[`At ${at}:`, ...lines, ...named, ...isKnown, ...count, byHand].join("\n")}\n`;
+    asked.from === null
+      ? [`${countOf(access.length, "node")} could reach ${asked.to}, ${refused} could not.`]
+      : [];
+  return `${[`At ${at}:`, ...lines, ...named, ...reached, ...count, byHand].join("\n")}\n`;
 }
 
 export const verifyReport: Implementation = {
@@ -123,7 +134,8 @@ export const verifyReport: Implementation = {
       readText(file),
       given({ head, key: key === undefined ? undefined : readText(key) }),
     );
-    output.result({ report, proved, unproved }, [...proved, textOf(report)].join("\n"));
+    const about = `A report about the organization ${report.organization}, made at ${report.made_at}`;
+    output.result({ report, proved, unproved }, [about, ...proved, textOf(report)].join("\n"));
     for (const sentence of unproved) output.say(sentence);
     return unproved.length > 0 ? 1 : 0;
   },

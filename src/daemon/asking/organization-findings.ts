@@ -186,7 +186,7 @@ function brokenWatch(
       "not_checked",
       slug,
       `The daemon does not run: ${nothingArrives}`,
-      `${brand.executable} --ipc-mode socket, as root`,
+      `sudo ${brand.executable} --ipc-mode socket`,
     );
   if (unit?.lacks !== undefined)
     return makeFinding(

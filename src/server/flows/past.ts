@@ -152,7 +152,7 @@ function named(members: readonly Member[], name: string): Member {
 
 const flowPick = joined(
   "f",
-  flows.pick("peer", "address", "protocol", "port", "flows", "firstAt", "lastAt"),
+  flows.pick("peer", "address", "protocol", "port", "flows", "answered", "firstAt", "lastAt"),
   "n",
   computed({ name: textOrNull() }),
 );

@@ -15,16 +15,25 @@ export const notHeld = (hash: string): string =>
 
 /** `text`: the report's line, and its signature. Throws failed if the report is forged. */
 export async function verifyReport(text: string, { key, head }: Known): Promise<Verified> {
-  const [line = "", signature = ""] = text.split("\n");
+  const [line = "", signature = "", ...more] = text.split("\n");
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), PastReport), line, { abortEarly: true });
-  if (!parsed.success) throw new AppError("failed", "This file is not a report");
+  if (!parsed.success || more.some((each) => each.trim() !== ""))
+    throw new AppError("failed", "This file is not a report", {
+      hint: "A report is two lines, as `policy test --report` wrote them. Copy it once more, if it was cut or edited.",
+    });
   const report = parsed.output;
+  const pinned = key === undefined ? report.order_key : keyIn(key);
+  if (pinned.x !== report.order_key.x)
+    throw new AppError(
+      "failed",
+      `The report is forged, or --key is of another organization: the report says that it is about ${report.organization}, and names another order key`,
+    );
   try {
-    await verifySignature(signature, line, key === undefined ? report.order_key : keyIn(key));
+    await verifySignature(signature, line, pinned);
   } catch (error) {
-    if (error instanceof AppError && error.code === "usage") throw error;
-    const reason = messageOf(error);
-    throw new AppError("failed", `The report is forged, or was changed: ${reason}`, { cause: error });
+    throw new AppError("failed", `The report is forged, or was changed: ${messageOf(error)}`, {
+      cause: error,
+    });
   }
   const proved = [`Signed by the order key ${report.order_key.x}`];
   const unproved = [...report.doubts];

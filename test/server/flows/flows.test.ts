@@ -289,7 +289,7 @@ test("whoever sees flows needs their scope, and is recorded, whichever way they 
   const path = (rest: string) => `/api/org/${own.slug}/${rest}`;
   await present.send("PATCH", path(""), { token: admin, body: { flows: true } });
   const web = await registerNode(present, own, "web");
-  const received = flowsOf([row("10.77.9.9", { incoming: true })]);
+  const received = flowsOf([row("10.77.9.9", { incoming: true, answered: 1 })]);
   expect(checkinOf(await web.checkin({ flows: received })).flows).toBe("taken");
   const Made = v.looseObject({ token: v.string() });
   const tokenOf = async (...scopes: string[]) => {
@@ -313,6 +313,11 @@ test("whoever sees flows needs their scope, and is recorded, whichever way they 
       counts.push([way.split("?")[0], status, await countOf(present, events, own.id)]);
       if (token === few) expect(json).toMatchObject({ code: "token_scope" });
     }
+  const { report } = v.parse(
+    v.looseObject({ report: v.string() }),
+    (await present.send("GET", path(ways[2][1]), { token: enough[0] ?? "" })).json,
+  );
+  expect(JSON.parse(report).did).toMatchObject([{ address: "10.77.9.9", flows: 3, answered: 1 }]);
   expect(counts).toEqual([
     ["flows/", 403, 0],
     ["flows/", 200, 1],
