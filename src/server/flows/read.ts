@@ -113,19 +113,23 @@ export async function readFlows(
 }
 
 function addKind(kinds: Map<string, Observed>, each: Row): boolean {
+  const { nodeId, peer, address, protocol, port, firstAt, lastAt } = each;
   const isIn = each.side === flowSides.in;
-  const [from, to] = isIn ? [each.peer, each.nodeId] : [each.nodeId, each.peer];
+  const from = isIn ? peer : nodeId;
+  const to = isIn ? nodeId : peer;
   // Of a peer that is a node, both addresses are the same peer.
-  const key = `${from} ${to} ${each.peer === 0 ? each.address : ""} ${each.protocol} ${each.port}`;
-  const known = kinds.get(key);
-  if (known === undefined && kinds.size >= mostKinds) return false;
-  const kind: Observed = known ?? { ...each, from, to, sent: undefined, received: undefined };
+  const key = `${from} ${to} ${peer === 0 ? address : ""} ${protocol} ${port}`;
+  let kind = kinds.get(key);
+  if (kind === undefined) {
+    if (kinds.size >= mostKinds) return false;
+    kind = { from, to, address, protocol, port, sent: undefined, received: undefined, firstAt, lastAt };
+    kinds.set(key, kind);
+  }
   const side = isIn ? "received" : "sent";
   const { flows: before = 0, answered = 0 } = kind[side] ?? {};
   kind[side] = { flows: before + each.flows, answered: answered + each.answered };
-  kind.firstAt = Math.min(kind.firstAt, each.firstAt);
-  kind.lastAt = Math.max(kind.lastAt, each.lastAt);
-  kinds.set(key, kind);
+  kind.firstAt = Math.min(kind.firstAt, firstAt);
+  kind.lastAt = Math.max(kind.lastAt, lastAt);
   return true;
 }
 

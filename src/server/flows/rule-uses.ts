@@ -64,7 +64,8 @@ export function* usesOf(
   let done = 0;
   for (const each of observed) {
     if (++done % 500 === 0) yield;
-    const [to, from] = [bitsOf.get(each.to)?.inTarget, bitsOf.get(each.from)?.inPeer];
+    const to = bitsOf.get(each.to)?.inTarget;
+    const from = bitsOf.get(each.from)?.inPeer;
     if (to === undefined || !isAccepted(each)) continue;
     for (const [place, word] of to.entries())
       for (let rest = word & (from?.[place] ?? -1); rest !== 0; rest &= rest - 1) {
