@@ -11,7 +11,7 @@ import {
   type SignedSeal,
   type Signer,
 } from "../protocol/seals/seal.ts";
-import { parseSshKey, verifySshSignature, type SshKey } from "./ssh-signature.ts";
+import { parseSshKey, sshFingerprint, verifySshSignature, type SshKey } from "./ssh-signature.ts";
 
 export type OpenedSeal = { seal: Seal; hash: string };
 
@@ -87,7 +87,10 @@ function requireOwn(signed: SignedSeal, { signers }: Seal): Set<string> {
 
 function requireAll(proved: ReadonlySet<string>, signers: readonly Signer[]): void {
   const silent = signers.find(({ key }) => !proved.has(blobOf(key)));
-  if (silent !== undefined) throw refused(`its new signer "${silent.name}" has not signed it`);
+  if (silent === undefined) return;
+  // Several signers may have the same comment. A whole fingerprint looks like a token in an error, which is left out.
+  const print = sshFingerprint(parseSshKey(silent.key)).slice(0, 23);
+  throw refused(`its new signer "${silent.name}" (${print}) has not signed it`);
 }
 
 /** The keys among these that signed. */

@@ -446,6 +446,7 @@ test("a wrong key and a missing CA are told before any question", async () => {
     2,
     expect.stringContaining("--key is not the key of a signer of seal "),
   ]);
+  expect(other.err.match(/^signer .*, SHA256:[\w+/]{43}$/gm)).toHaveLength(1);
   const none = await sign(["--ca", at("nothing.key")]);
   expect([none.status, none.err]).toEqual([2, expect.stringContaining(`there is no ${at("nothing.key")}`)]);
 });

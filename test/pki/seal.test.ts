@@ -47,7 +47,9 @@ describe("a seal", () => {
   test("with new signers needs their signatures and one of before; the former ones then count no more", () => {
     const change = after(held, { signers: [signer("bob", bob)] });
     expect(() => openSeal(signedBy(change, [bob]), held)).toThrow("no signer of the seal before");
-    expect(() => openSeal(signedBy(change, [ann]), held)).toThrow('new signer "bob" has not signed');
+    expect(() => openSeal(signedBy(change, [ann]), held)).toThrow(
+      /new signer "bob" \(SHA256:[\w+/]{16}\) has not signed/,
+    );
     const exchanged = openSeal(signedBy(change, [bob, ann]), held);
     expect(() => openSeal(signedBy(after(exchanged), [ann]), exchanged)).toThrow(
       "no signer of the seal before",

@@ -272,15 +272,22 @@ async function knownOf(context: Context, shown: Shown): Promise<OpenedSeal | und
 }
 
 /** Before any question: `ssh-keygen` signs with any key, and no node takes what a stranger signed. It needs no public half. */
-async function requireSigner({ values }: Context, { number, signers }: OpenedSeal["seal"]): Promise<void> {
+async function requireSigner(
+  { values, output }: Context,
+  { number, signers }: OpenedSeal["seal"],
+): Promise<void> {
   const { readSigner, signerWords } = await import("../../../server/config/next-seal.ts");
   const { readTextIfThere } = await import("../../../base/files.ts");
-  const line = readTextIfThere(publicFile(values.required("key")));
+  const file = publicFile(values.required("key"));
+  const line = readTextIfThere(file);
   if (line === undefined) return;
   const own = readSigner(line);
   if (signers.some(({ key }) => key === own.key)) return;
-  throw new AppError("usage", `--key is not the key of a signer of seal ${number}: ${signerWords(own)}`, {
-    hint: `Its signers: ${signers.map(signerWords).join("; ")}. One of them signs a seal with other signers: \`${brand.executable} admin seal review --signer\``,
+  // Not in the error: a fingerprint looks like a token there, which is left out.
+  for (const each of signers) output.say(`signer ${signerWords(each)}`);
+  output.say(`${file}: ${signerWords(own)}`);
+  throw new AppError("usage", `--key is not the key of a signer of seal ${number}`, {
+    hint: `Ask one of them to sign a seal with you among its signers: \`${brand.executable} admin seal review --signer\``,
   });
 }
 
