@@ -3,8 +3,10 @@
 
 import { keptVersions } from "../allocation/held-names.ts";
 import type { Database } from "../store/database.ts";
+import { places } from "../store/table.ts";
 
-const batchSize = 500;
+/** The store keeps a prepared statement for each number of nodes. */
+const batchSize = 100;
 
 const goneNodes = (limit: number) => `SELECT n.id FROM nodes n WHERE n.ended_at < $1
   AND (n.is_named = 0 OR n.names_version <
@@ -35,13 +37,14 @@ export async function deleteEndedNodes(db: Database, before: number, isEnding: (
       const ids = (await tx.all(goneNodes(batchSize), [before])).map((row) => Number(row["id"]));
       // One that came back since the first look is kept.
       if (ids.length === 0) return;
-      const list = ids.join(", ");
+      const list = places(ids, 1);
       await tx.run(
         `INSERT INTO retired_tokens (token_hash, retired_at) SELECT token_hash, ended_at FROM nodes
          WHERE token_hash IS NOT NULL AND id IN (${list}) ON CONFLICT (token_hash) DO NOTHING`,
+        ids,
       );
-      for (const table of referring) await tx.run(`DELETE FROM ${table} WHERE node_id IN (${list})`);
-      await tx.run(`DELETE FROM nodes WHERE id IN (${list})`);
+      for (const table of referring) await tx.run(`DELETE FROM ${table} WHERE node_id IN (${list})`, ids);
+      await tx.run(`DELETE FROM nodes WHERE id IN (${list})`, ids);
       await tx.notify("auth", "ephemeral nodes");
     });
   }

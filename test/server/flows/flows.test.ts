@@ -9,10 +9,10 @@ import { realSystem } from "../../../src/base/system.ts";
 import { readFlows } from "../../../src/server/flows/read.ts";
 import { makeFlowReports } from "../../../src/server/flows/reports.ts";
 import { deleteEnded, deleteUnwantedFlows } from "../../../src/server/retention/ended-records.ts";
-import type { Concern, Params, Reader, Transaction } from "../../../src/server/store/database.ts";
 import { readMeta } from "../../../src/server/store/meta.ts";
 import { flows } from "../../../src/server/store/tables/paths.ts";
 import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { noteStatements } from "../../support/noted-statements.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
@@ -193,18 +193,7 @@ test("a report that arrives while others are written slowly is written after the
 test("other addresses and other nodes need no other statements: the store keeps each one that it has seen", async () => {
   await want(true);
   const web = await registerNode(server, org, "web");
-  const texts = new Set<string>();
-  const noting = <R extends Reader>(reader: R): R =>
-    Object.assign(Object.create(reader), {
-      all(sql: string, params?: Params) {
-        texts.add(sql);
-        return reader.all(sql, params);
-      },
-    });
-  const db: typeof server.db = Object.assign(Object.create(server.db), {
-    writeFor: (concern: Concern, work: (tx: Transaction) => Promise<unknown>) =>
-      server.db.writeFor(concern, (tx) => work(noting(tx))),
-  });
+  const { db, texts } = noteStatements(server.db);
   const log = makeLog({ verbose: false, write: () => undefined, now: Date.now, stamped: false });
   const reports = makeFlowReports({ ...server.app.services, log, db });
   for (const peer of ["10.77.0.3", "10.77.0.4", "10.77.0.5"])
@@ -212,7 +201,7 @@ test("other addresses and other nodes need no other statements: the store keeps 
   await reports.stop();
   expect([...texts].filter((sql) => sql.includes("FROM addresses"))).toHaveLength(1);
   texts.clear();
-  for (const id of [web.id, web.id + 1, web.id + 2]) await readFlows(noting(server.db), [id], 0);
+  for (const id of [web.id, web.id + 1, web.id + 2]) await readFlows(db, [id], 0);
   expect([...texts]).toHaveLength(1);
 });
 

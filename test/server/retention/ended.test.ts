@@ -9,6 +9,7 @@ import type { Organization } from "../../../src/api/organizations.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { archiveBatch } from "../../../src/server/retention/archive.ts";
 import { storedEventBytes } from "../../../src/server/retention/budget.ts";
+import { deleteEndedNodes } from "../../../src/server/retention/ended-nodes.ts";
 import { deleteEnded } from "../../../src/server/retention/ended-records.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";
@@ -16,6 +17,7 @@ import { deliveries, webhooks } from "../../../src/server/store/tables/webhooks.
 import { refreshTokens, retiredTokens } from "../../../src/server/store/tables/sessions.ts";
 import { fixture, writeFixture } from "../../support/fixture.ts";
 import { makeKeys, registerNode, sendRegistration } from "../../support/nodes.ts";
+import { noteStatements } from "../../support/noted-statements.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -100,6 +102,25 @@ test("expired certificates go, but the newest of each node and kind and all that
   expect((await send("POST", `nodes/${gone.id}/restore/`, {})).status).toBe(200);
   clock.ms = start;
   await pass(0);
+});
+
+test("ended nodes are deleted by the same statements, whichever they are", async () => {
+  const { db, texts } = noteStatements(server.db);
+  const counts: number[] = [];
+  for (const round of [1, 2, 3]) {
+    await server.db.write(async (tx) => {
+      for (const name of [`job-${round}-a`, `job-${round}-b`])
+        await tx.run(
+          `INSERT INTO nodes (org_id, name, ip, state, is_named, created_at, ended_at)
+           VALUES ($1, $2, '', 'revoked', 0, 0, 1)`,
+          [org.id, name],
+        );
+    });
+    await deleteEndedNodes(db, 2, () => false);
+    counts.push(texts.size);
+  }
+  expect(await count("nodes", "name LIKE 'job-%'")).toBe(0);
+  expect(counts).toEqual(counts.map(() => counts[0] ?? 0));
 });
 
 test("an ended registration token goes after 400 days, unless a node registered with it", async () => {
