@@ -72,9 +72,13 @@ async function ruleUses(
 const answered = ({ sent, received }: Observed) => Math.max(sent?.answered ?? 0, received?.answered ?? 0);
 const unanswered = (each: Observed) => Math.max(0, count(each) - answered(each));
 
+function seenBy({ sent, received }: Observed): Flow["seen_by"] {
+  if (sent === undefined) return "receiver";
+  return received === undefined ? "sender" : "both";
+}
+
 function shownFlow(each: Observed, names: ReadonlyMap<number, Reporter>): Flow {
-  const { from, to, address, protocol, port, sent, received, firstAt, lastAt } = each;
-  const side = sent === undefined ? "receiver" : received === undefined ? "sender" : "both";
+  const { from, to, address, protocol, port, firstAt, lastAt } = each;
   return {
     from: from === 0 ? null : from,
     from_name: names.get(from)?.name ?? null,
@@ -85,7 +89,7 @@ function shownFlow(each: Observed, names: ReadonlyMap<number, Reporter>): Flow {
     port: port === 0 ? null : port,
     flows: count(each),
     unanswered: unanswered(each),
-    seen_by: side,
+    seen_by: seenBy(each),
     first_at: formatTime(firstAt),
     last_at: formatTime(lastAt),
   };

@@ -214,17 +214,20 @@ type Found = { access: Access; ruleIds: Decided["ruleIds"] };
 /** The sender as peers know it. `former`: the beginning of a sentence about a certificate with groups that the node had left. */
 type Sender = { member: Member; former: string | undefined };
 
-function accessOf(rules: TestableRules, { from, to, asked, own, others }: Pair): Found {
-  const without = own.length === 0 ? from : others.length === 0 ? to : undefined;
+function accessOf(rules: TestableRules, pair: Pair): Found {
+  const { from, to, own } = pair;
+  const { ruleIds, ...verdict } = decidePair(rules, pair);
+  const nodes = { from: { id: from.id, name: from.name }, to: { id: to.id, name: to.name } };
+  return { access: { ...nodes, certificates: own, ...verdict }, ruleIds };
+}
+
+function decidePair(rules: TestableRules, { from, to, asked, own, others }: Pair): Decided {
+  if (own.length === 0) return nothingBy(`${from.name} had no valid certificate.`);
+  if (others.length === 0) return nothingBy(`${to.name} had no valid certificate.`);
   const packet = packetOf(asked);
-  const { ruleIds, ...verdict } =
-    without !== undefined
-      ? nothingBy(`${without.name} had no valid certificate.`)
-      : packet === undefined
-        ? everything(rules, sendersOf(from, own), to, asked.protocol ?? "any")
-        : onePacket(rules, sendersOf(from, own), to, packet);
-  const pair = { from: { id: from.id, name: from.name }, to: { id: to.id, name: to.name } };
-  return { access: { ...pair, certificates: own, ...verdict }, ruleIds };
+  return packet === undefined
+    ? everything(rules, sendersOf(from, own), to, asked.protocol ?? "any")
+    : onePacket(rules, sendersOf(from, own), to, packet);
 }
 
 const nothingBy = (reason: string): Decided => ({
