@@ -9,6 +9,7 @@ import { sealsApi, type Sealable } from "../../../api/certificates/seals.ts";
 import { brand } from "../../../brand.ts";
 import { buildInfo } from "../../../build-info.ts";
 import { AppError } from "../../../base/errors.ts";
+import { quoteWord } from "../../../base/plan.ts";
 import { countOf } from "../../../base/quantities.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
@@ -180,7 +181,7 @@ function unpublished(
       "conflict",
       `The control plane lacks the seals ${next} to ${kept.number} of ${slug}: you have signed seal ${kept.number}`,
       {
-        hint: `It was restored from an older backup, or a thief withholds them. Publish them again in their order, also those of other signers: \`${brand.executable} admin seal publish ${slug} ${join(directory, `${next}.seal`)}\``,
+        hint: `It was restored from an older backup, or a thief withholds them. Publish them again in their order, also those of other signers: \`${brand.executable} admin seal publish ${quoteWord(slug)} ${quoteWord(join(directory, `${next}.seal`))}\``,
       },
     );
   const effect = `publish seal ${kept.number} of ${slug}, which was signed here before`;
