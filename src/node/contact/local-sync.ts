@@ -2,13 +2,19 @@
 
 import { dirname } from "node:path";
 import { messageOf } from "../../base/errors.ts";
-import { fileStamp } from "../../base/files.ts";
+import { fileStamp, removeTree } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { readWhole } from "../files/config/read-yaml.ts";
-import { generationFile, isChecked, readSyncState, type SyncState } from "../files/generations.ts";
+import {
+  appliedMark,
+  generationFile,
+  isChecked,
+  readSyncState,
+  type SyncState,
+} from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import type { Organization } from "../files/organizations.ts";
 
@@ -66,6 +72,8 @@ export function makeLocalSync(
       const reason = messageOf(error);
       log.warn("The present configuration cannot be checked", { team: organization.slug, reason });
     }
+    // Its source is damaged, too: the next check-in has to fetch both.
+    if (!isWhole()) removeTree(generationFile(organization.directory, appliedMark));
     return undefined;
   };
 }

@@ -30,6 +30,7 @@ import { withoutUnresolved } from "../files/granted/unresolved-names.ts";
 import { readMachine } from "../files/granted/machine.ts";
 import { maskedNetworks } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
+import { readWhole } from "../files/config/read-yaml.ts";
 import { readSent, refuseNetworks, type Place } from "../files/config/sent-config.ts";
 import type { Client, Download } from "./requests/client.ts";
 import { checkAnswer } from "./verify-download.ts";
@@ -51,7 +52,8 @@ export async function fetchConfig(
   { slug, directory, config }: Organization,
   { client, isAsked = false }: Pick<SyncDeps, "client" | "isAsked">,
 ): Promise<Download> {
-  // The ETag covers the whole set of files. If one is missing, or a user asks because one may be damaged, download all.
+  // The ETag covers the whole set of files. If one is missing or cannot be read, or a user asks because one may be damaged,
+  // download all.
   // Download all as well if the seal is not the one that was compared last: root deleted it, or it is damaged.
   const [state, seal] = [readSyncState(directory), heldSealHash(directory)];
   const isKnown = !isAsked && isComplete(directory) && seal === (state?.seal?.hash ?? "");
@@ -65,7 +67,11 @@ function isComplete(directory: string): boolean {
   const wanted = generationFiles.filter(
     (name) => name !== "node.crt" || existsSync(join(directory, "node.key")),
   );
-  return wanted.every((name) => readTextIfThere(join(directory, name)) !== undefined);
+  const isThere = wanted.every((name) => readTextIfThere(join(directory, name)) !== undefined);
+  return (
+    isThere &&
+    ["config.yml", "server.yml"].every((name) => readWhole(generationFile(directory, name)) !== undefined)
+  );
 }
 
 export type Next = {

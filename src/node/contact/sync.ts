@@ -16,6 +16,7 @@ import { endOfCertificates } from "../files/certificate-end.ts";
 import { applyCertificates } from "./certificates-alone.ts";
 import type { Download } from "./requests/client.ts";
 import { changesFirewall, restartNeeds } from "../files/config/needs-restart.ts";
+import { readWhole } from "../files/config/read-yaml.ts";
 import { finishConfig } from "../files/config/config-file.ts";
 import { ownSwitches } from "../files/config/data-plane.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
@@ -380,6 +381,7 @@ function noteState(directory: string, download: Download, next: Next | undefined
   return configVersion;
 }
 
+/** Empty if it is damaged: the engine needs a restart with whatever replaces it. */
 function configText(directory: string): string {
-  return readTextIfThere(join(directory, "config.yml")) ?? "";
+  return readWhole(join(directory, "config.yml")) ?? "";
 }

@@ -6,6 +6,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   generationFile,
+  isApplied,
   isChecked,
   readSyncState,
   writeSyncState,
@@ -142,4 +143,20 @@ test("a file that cannot even be read keeps no check-in from coming", async () =
   rmSync(path);
   mkdirSync(path);
   expect(await lookLocally()).toEqual([]);
+});
+
+test("if its source is damaged, too, the next check-in fetches both", async () => {
+  await here.sync();
+  const { directory } = here.organization;
+  const paths = ["config.yml", "server.yml"].map((name) => generationFile(directory, name));
+  const good = paths.map((path) => readFileSync(path, "utf8"));
+  for (const path of paths) writeFileSync(path, "broken: [\n");
+  expect(await lookLocally()).toEqual([]);
+  expect(isApplied(directory)).toBe(false);
+  const control = makeControl();
+  expect(await syncNow(here.world, organization(), control)).toMatchObject({ result: "changed" });
+  expect(
+    ["config.yml", "server.yml"].map((name) => readFileSync(generationFile(directory, name), "utf8")),
+  ).toEqual(good);
+  expect(control.asked).toEqual(["restart"]);
 });
