@@ -219,7 +219,7 @@ export const PastReport = v.object({
   refused: v.number(),
   /**
    * Who did reach `to` on that day (UTC), as its own machine reported; not from the audit log. Null: nothing is known, because
-   * flows were not wanted, or were deleted after 30 days.
+   * it reported no flows of that day, or they were deleted after 30 days.
    */
   did: v.nullable(
     many(

@@ -132,7 +132,8 @@ async function run(words: string[], system: UsedSystem, input?: string): Promise
   try {
     const options = input === undefined ? { timeoutMs } : { timeoutMs, input };
     const { status, stderr } = await system.run([nft, ...words], options);
-    return status === 0 ? undefined : stderr.trim().slice(0, 400) || `nft ended with status ${status}`;
+    const said = stderr.trim().slice(0, 400);
+    return status === 0 ? undefined : [`nft ended with status ${status}`, said].filter(Boolean).join(": ");
   } catch (error) {
     return messageOf(error);
   }

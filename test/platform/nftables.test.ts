@@ -17,6 +17,16 @@ test("without nft it says so, and removing does nothing", async () => {
   expect(await tableRemoval("routes", "acme", system)).toEqual([]);
 });
 
+test("a failure of nft names it, whatever it says", async () => {
+  for (const [stderr, told] of [
+    ["Operation not permitted\n", "nft ended with status 1: Operation not permitted"],
+    ["", "nft ended with status 1"],
+  ] as const) {
+    const run = () => Promise.resolve({ status: 1, stdout: "", stderr, timedOut: false });
+    expect(await putTable("routes", "acme", "", { platform: "linux", run })).toBe(told);
+  }
+});
+
 asRoot("in a network namespace", () => {
   test.skipIf(!existsSync("/usr/sbin/nft"))(
     "tables of each part and organization are replaced and removed alone",

@@ -86,7 +86,8 @@ function textOf({ at, policy, access, refused, did, rules, asked }: PastReport):
       return `  ${sender} did, as ${asked.to} reported: ${packets}, ${countOf(flows, "flow")}${of}, ${first} to ${last}`;
     },
   );
-  if (did === null) reached.push("  Who did reach it on that day is not known.");
+  if (did === null)
+    reached.push(`  Who did reach it on that day is not known: ${asked.to} reported no flows of that day.`);
   else if (reached.length === 0)
     reached.push(
       `  ${asked.from === null ? "Nobody did" : `${asked.from} did not`} on that day, as ${asked.to} reported.`,

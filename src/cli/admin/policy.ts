@@ -10,6 +10,7 @@ import { rulesApi } from "../../api/rules.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
+import { countOf } from "../../base/quantities.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import type { Args, Flags } from "../values.ts";
@@ -92,9 +93,12 @@ export const propose: Implementation = {
     const made = await read(context, (api) => api.call(flowsApi.propose, { slug }, body));
     output.result(made, made.policy);
     const { narrowed, removed, kept, observed_since: observed } = made;
-    const flows = observed === null ? "No flows were reported" : `Flows were reported since ${observed}`;
+    const flows =
+      observed === null
+        ? `No flows were reported (\`${brand.executable} admin flow list ${quoteWord(slug)}\` says why)`
+        : `Flows were reported since ${observed}`;
     output.say(
-      `${flows}; asked about since ${made.since}: ${narrowed} rules narrowed, ${removed} removed, ${kept} kept as they are.`,
+      `${flows}; asked about since ${made.since}: ${countOf(narrowed, "rule")} narrowed, ${removed} removed, ${kept} kept as they are.`,
     );
   },
 };

@@ -2,7 +2,7 @@
 // observed of it. Groups stay as they are, and no rule names a single node that the former one did not. Pure.
 
 import type { Peer, Rule, Target } from "../../api/rules.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { countOf, formatTime } from "../../base/quantities.ts";
 import { isUsersGroup, networkOfGroup } from "../../protocol/users-groups.ts";
 import { applies, type Member } from "../policy/firewall.ts";
 import { identityOf } from "../policy/node-classes.ts";
@@ -80,7 +80,8 @@ function doubtOf(
     const reason = whyNot(id);
     return reason === undefined ? [] : [`${name} ${reason}`];
   });
-  if (first !== undefined) return more.length === 0 ? first : `${first}, and ${more.length} more nodes`;
+  if (first !== undefined)
+    return more.length === 0 ? first : `${first}, and ${countOf(more.length, "more node")}`;
   const seen = Math.min(...on.map(({ id }) => seenSince(id)));
   return seen > begin
     ? `its nodes report flows only since ${formatTime(seen)}, a shorter time than was asked about`

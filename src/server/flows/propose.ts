@@ -3,7 +3,7 @@
 import { flowsKeptMs, type Proposal } from "../../api/paths.ts";
 import type { Rule } from "../../api/rules.ts";
 import { AppError } from "../../base/errors.ts";
-import { formatTime } from "../../base/quantities.ts";
+import { countOf, formatTime } from "../../base/quantities.ts";
 import { oneLine } from "../../base/unprintable.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { accessOf, intersect, isNothing } from "../policy/packets.ts";
@@ -155,7 +155,9 @@ function headOf({ since, observed_since: observed, changes }: Omit<Proposal, "po
     JSON.stringify({ ...rule, description: rule.description || undefined });
   const lines = changes.flatMap((each) => {
     const use =
-      each.last_at === null ? "not used" : `${each.flows} flows of ${each.nodes} nodes, last ${each.last_at}`;
+      each.last_at === null
+        ? "not used"
+        : `${countOf(each.flows, "flow")} of ${countOf(each.nodes, "node")}, last ${each.last_at}`;
     return [
       `${each.what} rule ${each.id}: ${each.reason} (${use})`,
       ...(each.what === "kept" ? [] : [`  was ${word(each.rule)}`]),

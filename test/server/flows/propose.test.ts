@@ -89,6 +89,7 @@ test("rules become what was used, unused ones are named with the rule, and a pla
   expect(of(made, unused)).toMatchObject({ what: "removed", flows: 0, last_at: null, into: [] });
   expect(of(made, kept)).toMatchObject({ what: "kept", reason: "marked keep: the audit of March" });
   expect(made.policy).toContain(`# removed rule ${unused}: nothing used it (not used)`);
+  expect(made.policy).toContain("(4 flows of 1 node, last");
   expect(await configVersion()).toBe(before);
   const planned = v.parse(
     Plan,
