@@ -51,6 +51,8 @@ export const Authorities = v.object({
     rolling_back: since("0.2.0", v.boolean()),
     waiting_for: v.array(v.number()),
     waiting_for_names: v.array(Text),
+    /** Nodes enforce a seal without the new CA. The rotation goes on when signers have signed one with it. */
+    awaits_signers: since("0.2.0", v.boolean()),
     /** When the next step follows. Null while nodes have to confirm first. */
     next_step_at: since("0.2.0", v.nullable(Time)),
     /** The server starts a rotation by itself when less than two lifetimes of a node's certificate are left. */

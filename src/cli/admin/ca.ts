@@ -88,7 +88,9 @@ function print({ output }: Context, shown: Shown): void {
     ca.fingerprint,
   ]);
   const { phase, paused, auto, waiting_for_names: names, next_step_at: nextAt } = rotation;
-  const nodes = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
+  const signers = rotation.awaits_signers === true ? [`signers (${brand.executable} admin seal sign)`] : [];
+  const awaited = [...names, ...signers];
+  const nodes = awaited.length === 0 ? "" : `, waiting for ${awaited.join(", ")}`;
   const waiting = nextAt == null ? nodes : `, waiting for tunnels to follow until ${nextAt}`;
   const list =
     blocklist === undefined ? "" : `blocklist: ${blocklist.entries} of at most ${blocklist.limit} entries\n`;

@@ -370,6 +370,7 @@ function RotationPanel({ slug, data: { cas, rotation }, ask }: RotationProps) {
         {waiting.length === 0 ? null : (
           <p class="quiet">{`It waits for ${awaited} to confirm. One that goes away is not waited for: it catches up when it is back, or can be revoked.`}</p>
         )}
+        {rotation.awaits_signers ? <p>It waits for signers.</p> : null}
         {next_step_at === null ? null : (
           <p>
             The next step follows <When at={next_step_at} />.

@@ -11,7 +11,7 @@ import { outdatePhones } from "../certificates/issue.ts";
 import { limitOf } from "../certificates/offline.ts";
 import { insertAuthority, makeAuthorities } from "../certificates/make-authorities.ts";
 import { nextStepAt, raiseRotationVersion, recordRotation, retire } from "./rotation-phases.ts";
-import { waitingFor, type Phase } from "./rotation-waiting.ts";
+import { awaitsSigners, waitingFor, type Phase } from "./rotation-waiting.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
@@ -33,7 +33,8 @@ export async function showAuthorities(
   if (org === undefined) throw new AppError("not_found", "There is no such organization.");
   const { rotationPhase: phase, rotationPaused: isPaused } = org;
   const waiting = await waitingFor(reader, id, phase, now);
-  const nextAt = isPaused || waiting.length > 0 ? null : await nextStepAt(reader, org, now);
+  const isUnsigned = phase === "trust" && (await awaitsSigners(reader, id));
+  const nextAt = isPaused || isUnsigned || waiting.length > 0 ? null : await nextStepAt(reader, org, now);
   return {
     cas: cas.map((ca) => ({
       fingerprint: ca.fingerprint,
@@ -50,6 +51,7 @@ export async function showAuthorities(
       rolling_back: phase !== "none" && org.rotationBack,
       waiting_for: waiting.map((node) => node.id),
       waiting_for_names: waiting.map(({ name }) => name),
+      awaits_signers: isUnsigned,
       next_step_at: nextAt === null ? null : formatTime(nextAt),
       auto: org.rotationAuto,
     },

@@ -1,10 +1,13 @@
-// The nodes that a phase of a CA rotation waits for.
+// What a phase of a CA rotation waits for: nodes, and the signers of a seal.
 
 import { onlineMs } from "../../api/values.ts";
+import { openTrusted } from "../../pki/seal.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
+import { authorities } from "../store/tables/certificates.ts";
 import { nodes, specialIs } from "../store/tables/nodes.ts";
 import type { OrganizationRow } from "../store/tables/organizations.ts";
+import { readSeals } from "../store/tables/policies.ts";
 import { lacksSecondAddress } from "./rolling-update.ts";
 
 export type Phase = OrganizationRow["rotationPhase"];
@@ -56,9 +59,21 @@ export async function waitingFor(
   return queryAll(reader, nodes.pick("id", "name"), sql, [orgId, now - onlineMs]);
 }
 
-/** Whether `waitingFor` is not empty, at low cost: it runs every second, for large organizations too. */
+/**
+ * Whether nodes enforce a seal that lacks the next CA. They confirm a configuration with it, but trust it only once signers have
+ * signed it: certificates of it would be useless until then.
+ */
+export async function awaitsSigners(reader: Pick<Reader, "get" | "all">, orgId: number): Promise<boolean> {
+  const newest = (await readSeals(reader, orgId)).at(-1);
+  if (newest === undefined) return false;
+  const { mode, state } = openTrusted(newest.text).seal;
+  const next = await authorities.all(reader, { orgId, kind: "overlay", state: "next" });
+  return mode === "enforce" && next.some(({ fingerprint }) => !state.authorities.includes(fingerprint));
+}
+
+/** Whether the phase waits for a node or for signers, at low cost: it runs every second, for large organizations too. */
 export async function mustWait(
-  reader: Pick<Reader, "get">,
+  reader: Pick<Reader, "get" | "all">,
   orgId: number,
   phase: RunningPhase,
   now: number,
@@ -68,7 +83,8 @@ export async function mustWait(
   if (phase === "issue")
     return (await exists(fromOldCertificates)) || exists(`${fromNodes} AND ${isUnconfirmed}`);
   if (await exists(`${fromNodes} AND ${isBehind}`)) return true;
-  return phase === "retire" && exists(`${fromNodes} AND ${isUnconfirmedLighthouse}`);
+  if (phase === "trust") return awaitsSigners(reader, orgId);
+  return exists(`${fromNodes} AND ${isUnconfirmedLighthouse}`);
 }
 
 /** The next online lighthouse that still trusts the former CAs. */

@@ -31,6 +31,7 @@ const rotation = (phase: Rotation["phase"], waiting: number): Rotation => ({
   rolling_back: false,
   waiting_for: Array.from({ length: waiting }, (_, at) => at),
   waiting_for_names: [],
+  awaits_signers: false,
   next_step_at: null,
   auto: false,
 });

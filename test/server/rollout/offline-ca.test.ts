@@ -1,5 +1,6 @@
 // An offline CA beside the CA of the control plane: what nodes get of it, and that the control plane replaces nothing of it.
 
+import { join } from "node:path";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { decodeBundle, encodePem } from "../../../src/pki/bundle.ts";
 import { readHostPublicKey } from "../../../src/pki/keys.ts";
@@ -9,6 +10,11 @@ import { openAuthorities } from "../../../src/server/certificates/authorities.ts
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
 import { authorities } from "../../../src/server/store/tables/certificates.ts";
 import { memberships } from "../../../src/server/store/tables/organizations.ts";
+import { policies } from "../../../src/server/store/tables/policies.ts";
+import { canonicalJson } from "../../../src/protocol/seals/seal.ts";
+import { sealOf } from "../../support/seals.ts";
+import { makeSshKey } from "../../support/ssh-keys.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
 import { makeClock } from "../../support/clock.ts";
 import { blocklistOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
@@ -148,6 +154,41 @@ test("a CA that signers have ended is not added again", async () => {
   );
   const answer = await addCa(ca);
   expect([answer.status, answer.text]).toEqual([409, expect.stringContaining("Signers have ended the CA")]);
+});
+
+test("a rotation waits until signers have signed the new CA, where nodes enforce a seal", async () => {
+  const node = await registerNode(server, org, "sealed");
+  await confirm(node);
+  using directory = temporaryDirectory();
+  const signers = [{ name: "ann", key: makeSshKey(join(directory.path, "ann")).line }];
+  const first = sealOf({ signers, nodes: 0 });
+  const offline = "a".repeat(64);
+  const store = { ...server.app.services, authorities: openAuthorities(server.app.services) };
+  expect((await call("POST", "ca/rotate/", { action: "start" })).status).toBe(200);
+  const [next] = await authorities.all(server.db, { orgId: org.id, kind: "overlay", state: "next" });
+  const sealWith = async (more: readonly string[]) => {
+    const sealing = { offline: [offline], privileged: [], revoked: [] };
+    const state = { ...first.state, nodes: [], authorities: [offline, ...more].sort(), sealing };
+    const text = canonicalJson({ ...first, mode: "enforce", state });
+    await server.db.write(async (tx) => {
+      await policies.upsert(tx, { orgId: org.id, createdAt: 1 }, "ON CONFLICT (org_id) DO NOTHING");
+      await policies.update(tx, { orgId: org.id }, { seals: [{ text, signatures: ["s"] }] });
+    });
+  };
+  const advanced = async () => {
+    for (let steps = 0; steps < 3; steps++) {
+      await confirm(node);
+      await advanceRotations(store);
+      server.clock.ms += 1000;
+    }
+    return (await call("GET", "ca/")).json;
+  };
+  await sealWith([]);
+  expect(await advanced()).toMatchObject({
+    rotation: { phase: "trust", awaits_signers: true, waiting_for: [] },
+  });
+  await sealWith([next?.fingerprint ?? ""]);
+  expect(await advanced()).toMatchObject({ rotation: { phase: "issue", awaits_signers: false } });
 });
 
 test("its end makes the node unprivileged, not unreachable", async () => {

@@ -125,6 +125,7 @@ describe("a rotation", () => {
       rolling_back: false,
       waiting_for: [a.id, b.id],
       waiting_for_names: ["a", "b"],
+      awaits_signers: false,
       next_step_at: null,
       auto: true,
     });
