@@ -160,7 +160,7 @@ asRoot("flows of a node", () => {
     using lan = makeLan(["a"]);
     using directory = temporaryDirectory();
     const context = contextOf(lan.host("a"), directory.path, "acme", (script) => script !== "");
-    expect(await collectFlows(context, 0)).toBe("killed");
+    expect(await collectFlows(context, 0)).toBe("nft ended with status 1: killed");
     const elsewhere = { ...context, system: { ...context.system, platform: "darwin" as const } };
     expect(await collectFlows(elsewhere, 0)).toContain("no nft");
     expect(existsSync(join(directory.path, "run"))).toBe(false);
