@@ -110,6 +110,7 @@ export const eventKinds = {
   "policy.recorded": added("@ noted what decides who reaches whom", "policy"),
   "policy.reverted": added("@ rolled the policy back", "policy"),
   "policy.sealed": added("@ published a seal", "policy"),
+  "policy.seals_forgotten": added("@ made the control plane forget the seals", "policy"),
   "policy.test_failed": failing(added("A test of the policy fails", "policy")),
   "policy.updated": added("@ changed &", "policy"),
   "provider.created": added("@ created &", "provider"),

@@ -415,4 +415,15 @@ export const policyApi = {
     },
     errors: ["conflict"],
   }),
+  forgetSeals: endpoint({
+    name: "seals_destroy",
+    method: "DELETE",
+    path: "/api/org/{slug}/seals/",
+    access: "owner",
+    summary:
+      "Forget the seals, if no signer is left. Nodes that hold one keep it until root ends it there; the next one is a first seal",
+    fresh: true,
+    answers: { 204: { description: "Forgotten" } },
+    errors: ["conflict"],
+  }),
 };

@@ -80,3 +80,15 @@ async function readLine(typed: AsyncGenerator<string, void>, echo: (text: string
     }
   }
 }
+
+/** Asks for a word before what is hard to undo. Throws usage without a terminal, failed for another word. */
+export async function confirmWord(
+  word: string,
+  { why, asks }: { why: string; asks: string },
+  system: Pick<System, "stderr" | "stdinIsTerminal">,
+): Promise<void> {
+  if (!system.stdinIsTerminal) throw new AppError("usage", `${why}: give --yes, or run it on a terminal`);
+  const [answer] = await ask([{ text: asks, isSecret: false }], system);
+  if (answer?.trim() !== word)
+    throw new AppError("failed", "Nothing was changed: the answer was another one");
+}

@@ -246,6 +246,8 @@ async function noteSeal(): Promise<void> {
   await note("seal show acme");
   await note("rule create acme --ports 22 --protocol tcp --peer group:ops");
   await note(`seal review acme --known ${hash}`);
+  await note("seal forget acme --yes --dry-run");
+  await note("seal forget acme --yes");
 }
 
 async function noteApproval(): Promise<void> {

@@ -305,6 +305,7 @@ const elsewhere: Record<string, string> = {
   "admin seal init": "it only reads; test/cli/seal.test.ts, as those below",
   "admin seal review": "it only reads",
   "admin seal show": "it only reads",
+  "admin seal forget": "one request",
   "admin seal publish": "one request",
   "admin seal ca": "test/cli/seal-ca.test.ts",
   "admin seal pending": "it only reads",

@@ -110,6 +110,10 @@ export const aSeal: Maker = async ({ server, token }) => {
   await server.send("POST", path, { token: token("owner") ?? "", body: signed });
   return { body: (await next()).signed };
 };
+export const aSealToForget: Maker = async (...made) => {
+  await aSeal(...made);
+  return {};
+};
 /** One for all: an organization has a few of them. */
 const offlineCa = makeCa({ version: 1, name: "offline", notBefore: 1_700_000_000, notAfter: 4_000_000_000 });
 export const anOfflineCa: Maker = async () => ({ body: { certificate: encodePem(offlineCa.certificate) } });

@@ -340,6 +340,10 @@ export const adminCommands: CommandTable = {
     { description: "Publish a seal that its signers have signed" },
     async () => (await seal()).publish,
   ),
+  "admin seal forget": lazyCommand(
+    { description: "Forget the seals of an organization whose signers are all lost" },
+    async () => (await seal()).forget,
+  ),
   "admin seal show": lazyCommand(
     { description: "Show the newest seal, its signers, and what waits for a signature" },
     async () => (await seal()).show,

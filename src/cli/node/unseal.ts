@@ -2,15 +2,14 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/plan.ts";
-import { ask } from "../ask.ts";
+import { confirmWord } from "../ask.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 
 export const command: Implementation = {
   notes: `Ends the seal of an organization on this machine, for example when seal.json is damaged. From then on the control plane
-decides again what this node trusts, whoever has it. If it sends a seal, this node takes it, as a new node does: compare the hash that
+decides again what this node trusts, whoever has it. If it still sends a seal, this node takes it, as a new node does: compare the hash that
 \`${brand.executable} status\` shows with a signer's. Only root may do this; it asks first.`,
   args: { ...orgArg, yes: { type: "boolean", description: "Ask nothing" } },
   examples: [`${brand.executable} unseal acme`, `${brand.executable} unseal acme --dry-run`],
@@ -37,7 +36,11 @@ async function run(context: Context): Promise<number> {
   }
   const { requireRoot } = await import("../../node/enroll/services.ts");
   requireRoot(system, "end a seal");
-  if (!values.on("yes")) await confirm(slug, context);
+  const texts = {
+    why: "It ends the protection of this node",
+    asks: `Whoever has the control plane then decides whom this node trusts. Type ${slug} to end its seal: `,
+  };
+  if (!values.on("yes")) await confirmWord(slug, texts, system);
   const { removeSeal } = await import("../../node/files/held-seal.ts");
   const { withLock } = await import("../../node/files/lock.ts");
   await withLock(directory, `${brand.executable} unseal`, system, async () => removeSeal(directory));
@@ -46,13 +49,4 @@ async function run(context: Context): Promise<number> {
     `To apply what the control plane says now: ${brand.executable} sync-config --org-slug ${quoteWord(slug)}`,
   );
   return 0;
-}
-
-async function confirm(slug: string, { system }: Context): Promise<void> {
-  if (!system.stdinIsTerminal)
-    throw new AppError("usage", "It ends the protection of this node: give --yes, or run it on a terminal");
-  const text = `Whoever has the control plane then decides whom this node trusts. Type ${slug} to end its seal: `;
-  const [answer] = await ask([{ text, isSecret: false }], system);
-  if (answer?.trim() !== slug)
-    throw new AppError("failed", "Nothing was changed: the answer was another one");
 }

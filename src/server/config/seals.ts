@@ -21,7 +21,7 @@ import { nodes, specialIs } from "../store/tables/nodes.ts";
 import { authorities } from "../store/tables/certificates.ts";
 import { policies, readSeals } from "../store/tables/policies.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
-import { openForAll } from "./next-seal.ts";
+import { newestOf, openForAll } from "./next-seal.ts";
 import type { OrgView } from "./views.ts";
 
 const rolePick = nodes.pick("id", "name", "ip", "ip6", "isLighthouse", "isRelay", "subnets", "exitGroups");
@@ -84,6 +84,35 @@ async function namesOf(reader: Reader, orgId: number, rules: readonly Rule[]): P
   const sql = `SELECT ${namePick.select()} FROM nodes WHERE org_id = $1 AND state = 'active' AND id IN (${marks})`;
   const found = await queryAll(reader, namePick, sql, [orgId, ...ids]);
   return new Map(found.map(({ id, name }) => [id, name]));
+}
+
+/**
+ * For an organization whose signers are all lost. Nodes enforce what they hold until root ends it, so whoever steals an owner's
+ * session opens nothing. `requireOwner` runs in the transaction. Throws conflict if there is no seal.
+ */
+export async function forgetSeals(
+  { db, system }: Pick<ServerOptions, "db" | "system">,
+  org: { id: number; slug: string },
+  actor: Actor,
+  requireOwner: (tx: Transaction) => Promise<void>,
+): Promise<void> {
+  await db.writeFor({ org: org.id }, async (tx) => {
+    await requireOwner(tx);
+    const newest = newestOf(await readSeals(tx, org.id));
+    if (newest === undefined) throw new AppError("conflict", `${org.slug} has no seal.`);
+    await policies.update(tx, { orgId: org.id }, { seals: [] });
+    await raiseConfigVersion(tx, org.id);
+    const before = { number: newest.seal.number, hash: newest.hash };
+    const subject = `policy/${org.slug}`;
+    await record(tx, {
+      orgId: org.id,
+      at: system.now(),
+      type: "policy.seals_forgotten",
+      actor,
+      subject,
+      before,
+    });
+  });
 }
 
 /**

@@ -3,7 +3,7 @@
 import type { policyApi } from "../../api/policy.ts";
 import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
-import { publishSeal, sealedStateOf } from "../config/seals.ts";
+import { forgetSeals, publishSeal, sealedStateOf } from "../config/seals.ts";
 import { reportPast } from "../flows/past.ts";
 import { withFlows } from "../flows/read.ts";
 import type { Handlers } from "../http/attach.ts";
@@ -90,5 +90,10 @@ export const policyHandlers = (services: Services): Handlers<typeof policyApi> =
       status: 201,
       body: await publishSeal(services, call.org, input, actorOf(call), (tx) => requireOwner(tx, call)),
     }),
+    async forgetSeals(call) {
+      const actor = actorOf(call);
+      await forgetSeals(services, call.org, actor, (tx) => requireRole(tx, call.org.id, actor, "owner"));
+      return noContent;
+    },
   };
 };

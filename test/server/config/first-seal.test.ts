@@ -71,3 +71,22 @@ test("an administrator cannot publish the first seal, an owner can; then adminis
   expect((await call("POST", "seals/", second.body)).status).toBe(201);
   expect(await firstSeal()).toBeNull();
 });
+
+test("an owner makes the control plane forget the seals: the next one is a first seal", async () => {
+  const path = `/api/org/${org.slug}/seals/`;
+  const owner = await member("owner");
+  expect((await server.send("DELETE", path, { token: owner })).status).toBe(409);
+  const first = await signed("1");
+  expect((await server.send("POST", path, { token: owner, body: first.body })).status).toBe(201);
+  expect((await call("DELETE", "seals/")).status).toBe(403);
+  expect((await server.send("DELETE", path, { token: owner })).status).toBe(204);
+  expect((await call("GET", "seals/")).json).toMatchObject({ seals: [] });
+  const events = v.parse(v.array(Event), (await call("GET", "events/")).json);
+  expect(events.find(({ type }) => type === "policy.seals_forgotten")?.before).toEqual({
+    number: 1,
+    hash: first.hash,
+  });
+  const again = await signed("2");
+  expect((await call("POST", "seals/", again.body)).status).toBe(403);
+  expect((await server.send("POST", path, { token: owner, body: again.body })).status).toBe(201);
+});

@@ -7,6 +7,7 @@ import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { quoteWord } from "../../../base/plan.ts";
+import { confirmWord } from "../../ask.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import type { Flags } from "../../values.ts";
@@ -130,6 +131,30 @@ export const publish: Implementation = {
     if (done === undefined) return;
     output.result(done, `Published seal ${done.number}: ${done.hash}\n`);
     output.say("Note the hash. Nodes show its beginning in `status`.");
+  },
+};
+
+export const forget: Implementation = {
+  notes: `For an organization whose signers are all lost: the control plane hands its seals out no more. Each node keeps the seal that it
+holds until root runs \`${brand.executable} unseal\` there. Then begin again with \`init\`. It asks first.`,
+  args: { ...orgArg, yes: { type: "boolean", description: "Ask nothing" }, ...targetFlags },
+  examples: [`${brand.executable} admin seal forget acme`],
+  async run(context) {
+    const { settings, system, values, words } = context;
+    const [slug = ""] = words;
+    const effect = `make the control plane forget the seals of ${slug}`;
+    const texts = {
+      why: "New nodes of the organization will hold no seal",
+      asks: `New nodes of ${slug} will hold no seal, and a next one begins anew. Type ${slug} to forget its seals: `,
+    };
+    if (!settings.dryRun && !values.on("yes")) await confirmWord(slug, texts, system);
+    const done = await write(context, async () => ({ ...request(policyApi.forgetSeals, { slug }), effect }));
+    if (done === undefined) return;
+    context.output.result(
+      { org_slug: slug, forgotten: true },
+      `The control plane has forgotten the seals of ${slug}.\n`,
+    );
+    context.output.say(`On each node: \`${brand.executable} unseal ${quoteWord(slug)}\``);
   },
 };
 
