@@ -146,7 +146,8 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   };
   if (outcome.from !== null && compareVersions(outcome.to, outcome.from) < 0)
     await adaptConfigurations(members, engine, settings.configRoot, undo, { log, system });
-  if (restarts) await switchEngines(members, engine, undo, { isNew: outcome.changed, versionOf, log });
+  const how = { isNew: outcome.changed, former: former?.path, versionOf, log };
+  if (restarts) await switchEngines(members, engine, undo, how);
   const organizations = await examineMembers(members, engine, versionOf);
   const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
   const text = outcomeText({ ...outcome, isFirst, link: linkAt(outcome.path) });

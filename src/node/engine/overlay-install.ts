@@ -19,7 +19,6 @@ import {
   linkCandidate,
   planExchange,
   planKeep,
-  putInPlace,
   rollBack,
   swapIn,
   sweepCandidates,
@@ -204,19 +203,15 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
 
 /** Call it before an installation: the result undoes that, and returns false if it cannot (a package's own file). */
 export function rememberEngine(
-  { overlayBinary: target, overlayBinaryGiven }: EnginePlaces,
+  { overlayBinary: target }: EnginePlaces,
   system: Pick<System, "platform" | "env">,
 ): () => boolean {
-  const { packagedEngines } = defaultPlaces(system.platform, system.env);
-  const packaged = overlayBinaryGiven ? undefined : packagedEngines.find(isRootsAlone);
   const inode = () => lstatSync(target, { throwIfNoEntry: false })?.ino;
   const before = inode();
   return () => {
     if (inode() === before || isPackagedPlace(target, system)) return false;
-    if (before !== undefined) rollBack(target);
-    // Not no file: the package's engine would then count as an older one in the place of one that is gone, and not start.
-    else if (packaged !== undefined) putInPlace(linkCandidate(target, packaged), target);
-    else rmSync(target);
+    if (before === undefined) rmSync(target);
+    else rollBack(target);
     return true;
   };
 }

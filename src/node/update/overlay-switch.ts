@@ -78,13 +78,18 @@ export async function adaptConfigurations(
 
 /**
  * Restarts the running engines, one after the other: all if the file was just replaced (`isNew`), else those that do not run
- * it. `undo` returns false if it cannot undo.
+ * it. `undo` returns false if it cannot undo. `former`: the engine that it restores.
  */
 export async function switchEngines(
   members: readonly Member[],
   engine: Engine,
   undo: () => Promise<boolean>,
-  { isNew, versionOf, log }: { isNew: boolean; versionOf: VersionOf; log: Log },
+  {
+    isNew,
+    former,
+    versionOf,
+    log,
+  }: { isNew: boolean; former: string | undefined; versionOf: VersionOf; log: Log },
 ): Promise<void> {
   const restarted: Member[] = [];
   for (const member of members) {
@@ -103,7 +108,10 @@ export async function switchEngines(
         continue;
       }
       const isUndone = await undo();
+      const back = former === undefined ? undefined : await versionOf(former).catch(() => undefined);
       for (const each of isUndone ? restarted : []) {
+        // Else the new engine would count as the one that ran, and the package's older one would not start in its place.
+        if (back !== undefined) await each.prepare(back);
         await each.restart?.().catch((reason: unknown) => log.error(`${each.slug}: ${messageOf(reason)}`));
       }
       const why = `${member.slug} does not run with ${engine.version}: ${messageOf(error)}`;

@@ -1,0 +1,33 @@
+// What an update of the engine does with the organizations of a machine when the new engine does not start.
+
+import { expect, test } from "bun:test";
+import { AppError } from "../../../src/base/errors.ts";
+import { switchEngines, type Member } from "../../../src/node/update/overlay-switch.ts";
+import { identifyProcess } from "../../../src/platform/process-identity.ts";
+
+const silent = { debug() {}, info() {}, warn() {}, error() {} };
+
+test("the former engine starts with what it needs, and counts as the one that runs here", async () => {
+  const done: string[] = [];
+  let isUndone = false;
+  const member: Member = {
+    slug: "acme",
+    examine: async () => ({ process: identifyProcess(process.pid), program: undefined }),
+    prepare: async (version) => void done.push(`prepare ${version}`),
+    async restart() {
+      done.push("restart");
+      if (!isUndone) throw new AppError("engine_failed", "It ended");
+    },
+    plan: [],
+    synchronize: async () => undefined,
+  };
+  const undo = async () => {
+    done.push("undo");
+    return (isUndone = true);
+  };
+  const versionOf = async (path: string) => (path === "/usr/bin/nebula" ? "1.12.0" : "1.13.104");
+  const how = { isNew: true, former: "/usr/bin/nebula", versionOf, log: silent };
+  const engine = { path: "/usr/local/bin/overlay", version: "1.13.104" };
+  await expect(switchEngines([member], engine, undo, how)).rejects.toThrow("acme does not run with 1.13.104");
+  expect(done).toEqual(["prepare 1.13.104", "restart", "undo", "prepare 1.12.0", "restart"]);
+});
