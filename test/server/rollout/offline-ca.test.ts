@@ -111,9 +111,8 @@ test("an owner who is removed while the request waits adds no offline CA", async
   let removal: Promise<unknown> = Promise.resolve();
   // Called after the request was admitted, and before its transaction.
   clock.requireBelieved = () => {
-    removal = server.db.writeFor({ org: org.id }, (tx) =>
-      memberships.delete(tx, { orgId: org.id, role: "owner" }),
-    );
+    // Under the lock that the request waits for, so that it comes before on PostgreSQL, too.
+    removal = server.db.write((tx) => memberships.delete(tx, { orgId: org.id, role: "owner" }));
   };
   try {
     const body = { certificate: encodePem(makeOffline().certificate) };
