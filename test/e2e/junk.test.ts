@@ -64,9 +64,9 @@ asRoot("junk handshakes", () => {
         last = now;
         await Bun.sleep(50);
       }
-      // Without a bound it would be all there. The first look comes within two seconds.
+      // Without a bound it would be all there. The first look comes within two seconds, in which a fast machine writes 80 MB.
       expect(written).toBeGreaterThan(10 * MB);
-      expect(largest).toBeLessThan(60 * MB);
+      expect(largest).toBeLessThan(written / 2);
       await until(() => size() < 11 * MB, { ms: 5000 });
       const text = ["acme.log", "acme.log.1"]
         .map((name) => join(logs, name))

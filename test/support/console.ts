@@ -270,6 +270,10 @@ export const virtualDevice = {
 /** What axe finds wrong in the page, as text, after everything is loaded. */
 export async function violationsIn(page: Page): Promise<unknown> {
   await until(async () => (await page.locator("[aria-busy=true]").count()) === 0);
+  // A color on its way to another one has the contrast of neither.
+  await page.evaluate(`Promise.all(document.getAnimations()
+    .filter((each) => each.effect.getTiming().iterations !== Infinity)
+    .map((each) => each.finished.catch(() => undefined)))`);
   return page.evaluate(`(async () => {
     ${axe.source};
     ${violations("{}")}
