@@ -5,8 +5,13 @@ import { openTrusted, sealHash } from "../../pki/seal.ts";
 import type { SignedSeal } from "../../protocol/seals/seal.ts";
 import type { YamlMap } from "../../base/yaml.ts";
 
-/** `names`: of sealed nodes. */
-export type Demanded = { offline: readonly string[]; groups: readonly string[]; names: readonly string[] };
+/** `authorities`: all that nodes trust. `names`: of sealed nodes. */
+export type Demanded = {
+  authorities: readonly string[];
+  offline: readonly string[];
+  groups: readonly string[];
+  names: readonly string[];
+};
 
 /** Of seals that were read already: each certificate asks, and a seal has up to 256 KB. */
 const known = new Map<string, Demanded | undefined>();
@@ -30,7 +35,7 @@ function readDemanded(text: string): Demanded | undefined {
   if (mode !== "enforce" || state?.sealing === undefined) return undefined;
   const { offline, privileged } = state.sealing;
   const names = state.nodes.flatMap(({ name, identity }) => (identity === undefined ? [] : [name]));
-  return { offline, groups: privileged, names };
+  return { authorities: state.authorities, offline, groups: privileged, names };
 }
 
 function openOrNone(text: string): ReturnType<typeof openTrusted> | undefined {

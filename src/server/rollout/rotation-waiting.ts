@@ -1,7 +1,7 @@
 // What a phase of a CA rotation waits for: nodes, and the signers of a seal.
 
 import { onlineMs } from "../../api/values.ts";
-import { openTrusted } from "../../pki/seal.ts";
+import { demandedIn } from "../certificates/demanded-ca.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { authorities } from "../store/tables/certificates.ts";
@@ -64,11 +64,10 @@ export async function waitingFor(
  * signed it: certificates of it would be useless until then.
  */
 export async function awaitsSigners(reader: Pick<Reader, "get" | "all">, orgId: number): Promise<boolean> {
-  const newest = (await readSeals(reader, orgId)).at(-1);
-  if (newest === undefined) return false;
-  const { mode, state } = openTrusted(newest.text).seal;
+  const demanded = demandedIn(await readSeals(reader, orgId));
+  if (demanded === undefined) return false;
   const next = await authorities.all(reader, { orgId, kind: "overlay", state: "next" });
-  return mode === "enforce" && next.some(({ fingerprint }) => !state.authorities.includes(fingerprint));
+  return next.some(({ fingerprint }) => !demanded.authorities.includes(fingerprint));
 }
 
 /** Whether the phase waits for a node or for signers, at low cost: it runs every second, for large organizations too. */
