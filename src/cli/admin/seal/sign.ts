@@ -363,38 +363,45 @@ function refuseEarly(reasons: readonly string[]): void {
 }
 
 /** From the machine, not from the control plane, which would give those of its own key. */
-async function requireWords({ values, system, output }: Context, nodes: readonly Sealable[]): Promise<void> {
+async function requireWords(context: Context, nodes: readonly Sealable[]): Promise<void> {
+  const { values, system } = context;
   const { hasWords } = await import("../../../server/config/sign-seal.ts");
   const given = new Map(
     values.list("words").map((each) => [each.split("=")[0], each.slice(each.indexOf("=") + 1)]),
   );
-  const howTo = `On the machine, as root: \`${brand.executable} key-words\``;
   for (const node of nodes) {
     const flag = given.get(node.name);
-    const wrong = `These are not the words of the key that the control plane says ${node.name} has`;
-    const hint =
-      "Compare them with the machine again. If they are right, the control plane asks for a certificate for another key: do not sign.";
     if (flag === undefined && !system.stdinIsTerminal)
       throw new AppError(
         "usage",
         `Give the words of the host key of ${node.name} with --words '${node.name}=WORDS'`,
-        { hint: howTo },
+        { hint: howToWords },
       );
-    const { ask } = await import("../../ask.ts");
-    // A slip in one word must not cost the words of the nodes before.
-    for (let left = flag === undefined ? maxTries : 1; ; left--) {
-      const question = { text: `Words of the host key of ${node.name}: `, isSecret: false };
-      if (flag === undefined) output.say(howTo);
-      const [typed = ""] = flag === undefined ? await ask([question], system) : [flag];
-      if (hasWords(node, typed)) break;
-      if (left <= 1) throw new AppError("untrusted_answer", wrong, { hint });
-      output.say(`${wrong}. ${hint}`);
-    }
+    const areRight = flag === undefined ? await askWords(context, node) : hasWords(node, flag);
+    if (!areRight) throw new AppError("untrusted_answer", wrongWords(node), { hint: compareWords });
   }
 }
 
-/** For the words of one node on a terminal. */
+const howToWords = `On the machine, as root: \`${brand.executable} key-words\``;
+const wrongWords = ({ name }: Sealable) =>
+  `These are not the words of the key that the control plane says ${name} has`;
+const compareWords =
+  "Compare them with the machine again. If they are right, the control plane asks for a certificate for another key: do not sign.";
 const maxTries = 3;
+
+/** Whether the user types the right words: a slip in one must not cost the words of the nodes before. */
+async function askWords({ system, output }: Context, node: Sealable): Promise<boolean> {
+  const { ask } = await import("../../ask.ts");
+  const { hasWords } = await import("../../../server/config/sign-seal.ts");
+  for (let tries = 1; ; tries++) {
+    output.say(howToWords);
+    const question = { text: `Words of the host key of ${node.name}: `, isSecret: false };
+    const [typed = ""] = await ask([question], system);
+    if (hasWords(node, typed)) return true;
+    if (tries === maxTries) return false;
+    output.say(`${wrongWords(node)}. ${compareWords}`);
+  }
+}
 
 async function confirm({ values, system }: Context): Promise<void> {
   if (values.on("yes")) return;
