@@ -78,20 +78,6 @@ function textOf({ at, policy, access, refused, did, rules, asked }: PastReport):
         `  certificate ${fingerprint}, ${since} to ${until}, groups ${groups.join(", ") || "none"}`,
     ),
   ]);
-  const reached = (did ?? []).map(
-    ({ from, address, protocol, port, flows, answered, first_at: first, last_at: last }) => {
-      const sender = from === null ? address : `${from.name} (${address})`;
-      const packets = protocol === "icmp" ? protocol : `${protocol}/${port}`;
-      const of = answered === undefined ? "" : ` (${answered} answered)`;
-      return `  ${sender} did, as ${asked.to} reported: ${packets}, ${countOf(flows, "flow")}${of}, ${first} to ${last}`;
-    },
-  );
-  if (did === null)
-    reached.push(`  Who did reach it on that day is not known: ${asked.to} reported no flows of that day.`);
-  else if (reached.length === 0)
-    reached.push(
-      `  ${asked.from === null ? "Nobody did" : `${asked.from} did not`} on that day, as ${asked.to} reported.`,
-    );
   const named = rules.map(
     ({ id, direction, protocol, ports, peer, target, description }) =>
       `  rule ${id}: ${direction} ${protocol}/${ports}, peer ${peer}, target ${target}${description === "" ? "" : ` (${description})`}`,
@@ -100,7 +86,25 @@ function textOf({ at, policy, access, refused, did, rules, asked }: PastReport):
     asked.from === null
       ? [`${countOf(access.length, "node")} could reach ${asked.to}, ${refused} could not.`]
       : [];
-  return `${[`At ${at}:`, ...lines, ...named, ...reached, ...count, byHand].join("\n")}\n`;
+  return `${[`At ${at}:`, ...lines, ...named, ...flowLines(did, asked), ...count, byHand].join("\n")}\n`;
+}
+
+/** Who did reach the node on that day, as its own machine reported. */
+function flowLines(did: PastReport["did"], { from, to }: PastReport["asked"]): string[] {
+  if (did === null)
+    return [`  Who did reach it on that day is not known: ${to} reported no flows of that day.`];
+  if (did.length === 0) {
+    const nobody = from === null ? "Nobody reached" : `${from} did not reach`;
+    return [`  ${nobody} ${to} on that day, as ${to} reported.`];
+  }
+  return did.map(
+    ({ from: sender, address, protocol, port, flows, answered, first_at: first, last_at: last }) => {
+      const who = sender === null ? address : `${sender.name} (${address})`;
+      const packets = protocol === "icmp" ? protocol : `${protocol}/${port}`;
+      const of = answered === undefined ? "" : ` (${answered} answered)`;
+      return `  ${who} did, as ${to} reported: ${packets}, ${countOf(flows, "flow")}${of}, ${first} to ${last}`;
+    },
+  );
 }
 
 export const verifyReport: Implementation = {
