@@ -3,7 +3,7 @@
 
 import { defer } from "./defer.ts";
 import type { Stats } from "node:fs";
-import { AppError } from "./errors.ts";
+import { AppError, systemErrorCode } from "./errors.ts";
 import { quoteWord } from "./plan.ts";
 
 /** Twice the largest answer of a control plane. A larger file is none of ours. */
@@ -61,6 +61,21 @@ function isHandedOver(path: string): boolean {
 /** Like readBytes, as text. */
 export function readText(path: string, maxBytes = maxFileBytes): string {
   return readBytes(path, maxBytes).toString("utf8");
+}
+
+/** The bytes between two positions, or those that are there; none if the file does not exist. Throws like openPlain. */
+export function readRange(path: string, from: number, to: number): Buffer {
+  const { closeSync, fstatSync, readSync } = fs();
+  let fd: number;
+  try {
+    fd = openPlain(path);
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return Buffer.alloc(0);
+    throw error;
+  }
+  using _ = defer(() => closeSync(fd));
+  const bytes = Buffer.alloc(Math.max(0, Math.min(to, fstatSync(fd).size) - from));
+  return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, from));
 }
 
 /**

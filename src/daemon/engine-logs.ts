@@ -8,8 +8,7 @@ import { join } from "node:path";
 import type { Log } from "../base/log.ts";
 import { messageOf } from "../base/errors.ts";
 import { writeNewFile } from "../base/files.ts";
-import { openPlain } from "../base/open-file.ts";
-import { readRange } from "../node/engine/engine-log.ts";
+import { openPlain, readRange } from "../base/open-file.ts";
 
 export const maxLogBytes = 5 * 1024 * 1024;
 /** Lines of one error that are kept of one piece of log, at its beginning and at its end. */

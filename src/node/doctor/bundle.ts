@@ -6,8 +6,9 @@ import { buildInfo } from "../../build-info.ts";
 import { fromSystemError, messageOf } from "../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { redact } from "../../base/redact.ts";
-import { hangLog, lastLines } from "../engine/engine-log.ts";
+import { lastLines } from "../engine/engine-log.ts";
 import { localChangesPath } from "../files/config/local-changes.ts";
+import { hangLog } from "../health/hanging-engine.ts";
 import type { Check } from "./check.ts";
 
 const filesOfOrganization = [

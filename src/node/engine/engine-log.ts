@@ -1,10 +1,8 @@
 // Reads new lines of a growing engine log, also after a rotation has truncated it. The file is neither kept open nor
 // watched: callers poll.
 
-import { defer } from "../../base/defer.ts";
-import { closeSync, fstatSync, readSync, statSync } from "node:fs";
-import { systemErrorCode } from "../../base/errors.ts";
-import { openPlain } from "../../base/open-file.ts";
+import { statSync } from "node:fs";
+import { readRange } from "../../base/open-file.ts";
 
 /** Returns the complete lines since the last call. */
 export type LogTail = { read(): string[] };
@@ -12,25 +10,44 @@ export type LogTail = { read(): string[] };
 /** Makes a tail that begins at the present end of the log. */
 export type LogSource = () => LogTail;
 
-/** Limit for one read: an engine at level debug can write faster than this program reads. */
+/** Limit for one read: an engine at level debug can write faster than this program reads. What comes before is skipped. */
 const maxReadBytes = 4 * 1024 * 1024;
 
 /** Limit for an unfinished line; the rest of it is dropped. */
-const maxRestLength = 256 * 1024;
+const maxRestBytes = 256 * 1024;
+
+/** Bytes before the position that are compared: others are there if the log was truncated, and grew past the position. */
+const markBytes = 64;
+const none = Buffer.alloc(0);
 
 export function fileLog(path: string): LogSource {
   return () => {
     let position = size(path);
-    let rest = "";
+    let mark = readRange(path, Math.max(0, position - markBytes), position);
+    /** The unfinished line, in bytes: its last character may be unfinished, too. Undefined: its beginning was skipped. */
+    let rest: Buffer | undefined = none;
+    const isTruncated = (length: number) =>
+      length < position || !readRange(path, position - mark.length, position).equals(mark);
     return {
       read() {
         const length = size(path);
-        if (length < position) [position, rest] = [0, ""];
         if (length === position) return [];
+        if (isTruncated(length)) [position, mark, rest] = [0, none, none];
         const from = Math.max(position, length - maxReadBytes);
-        const lines = (rest + readRange(path, from, length).toString()).split("\n");
-        position = length;
-        rest = (lines.pop() ?? "").slice(0, maxRestLength);
+        if (from > position) rest = undefined;
+        const bytes = readRange(path, from, length);
+        position = from + bytes.length;
+        mark = Buffer.concat([mark, bytes.subarray(-markBytes)]).subarray(-markBytes);
+        const all = Buffer.concat([rest ?? none, bytes]);
+        const end = all.lastIndexOf("\n");
+        if (end < 0) {
+          rest &&= Buffer.from(all.subarray(0, maxRestBytes));
+          return [];
+        }
+        const lines = all.toString("utf8", 0, end).split("\n");
+        // Redaction would not recognize half a secret.
+        if (rest === undefined) lines.shift();
+        rest = Buffer.from(all.subarray(end + 1, end + 1 + maxRestBytes));
         return lines;
       },
     };
@@ -56,20 +73,3 @@ export function lastLines(path: string, count: number): string[] {
 function size(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
-
-/** Empty if the file does not exist. */
-export function readRange(path: string, from: number, to: number): Buffer {
-  let fd: number;
-  try {
-    fd = openPlain(path);
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return Buffer.alloc(0);
-    throw error;
-  }
-  using _ = defer(() => closeSync(fd));
-  const bytes = Buffer.alloc(Math.max(0, Math.min(to, fstatSync(fd).size) - from));
-  return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, from));
-}
-
-/** Beside an engine's log: its last lines before the agent restarted it because it hung. */
-export const hangLog = (logPath: string): string => `${logPath}.hang`;

@@ -6,6 +6,9 @@ import type { ProcessIdentity } from "../../platform/process-identity.ts";
 import type { LocalApi, Tunnel } from "../engine/local-api.ts";
 import { isAbsent } from "../engine/control-exchange.ts";
 
+/** Beside an engine's log: its last lines before the agent restarted it because it hung. */
+export const hangLog = (logPath: string): string => `${logPath}.hang`;
+
 /** The socket is asked every 10 s, and may take 2 s. */
 const missesOfHang = 3;
 const silentMs = 30_000;

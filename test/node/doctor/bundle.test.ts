@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { writeBundle } from "../../../src/node/doctor/bundle.ts";
-import { hangLog } from "../../../src/node/engine/engine-log.ts";
+import { hangLog } from "../../../src/node/health/hanging-engine.ts";
 import { writeLocalChanges } from "../../../src/node/files/config/local-changes.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 

@@ -17,6 +17,46 @@ test("an unfinished line is cut at 256 KiB, and the next line is complete", () =
   expect(tail.read().map((line) => line.length)).toEqual([256 * 1024, 5]);
 });
 
+test("a burst above 4 MiB gives no line that is made of halves", () => {
+  using directory = temporaryDirectory();
+  const path = join(directory.path, "engine.log");
+  writeFileSync(path, "");
+  const tail = fileLog(path)();
+  appendFileSync(path, "beginning of an old line ");
+  expect(tail.read()).toEqual([]);
+  appendFileSync(path, `${"x".repeat(5 * 1024 * 1024)}\nwhole\n`);
+  expect(tail.read()).toEqual(["whole"]);
+  appendFileSync(path, "x".repeat(5 * 1024 * 1024));
+  expect(tail.read()).toEqual([]);
+  appendFileSync(path, "end of the line\nnext\n");
+  expect(tail.read()).toEqual(["next"]);
+});
+
+test("a character that two reads divide stays whole", () => {
+  using directory = temporaryDirectory();
+  const path = join(directory.path, "engine.log");
+  writeFileSync(path, "");
+  const tail = fileLog(path)();
+  const bytes = Buffer.from("é\n");
+  appendFileSync(path, bytes.subarray(0, 1));
+  expect(tail.read()).toEqual([]);
+  appendFileSync(path, bytes.subarray(1));
+  expect(tail.read()).toEqual(["é"]);
+});
+
+test("a log that was truncated, and grew past the position, is read from its beginning", () => {
+  using directory = temporaryDirectory();
+  const path = join(directory.path, "engine.log");
+  writeFileSync(path, "one\n");
+  const tail = fileLog(path)();
+  writeFileSync(path, "two\nthree\n");
+  expect(tail.read()).toEqual(["two", "three"]);
+  writeFileSync(path, "four\nfive\nsix\n");
+  expect(tail.read()).toEqual(["four", "five", "six"]);
+  appendFileSync(path, "seven\n");
+  expect(tail.read()).toEqual(["seven"]);
+});
+
 test("the last lines of a log begin with a complete line: redaction would miss half a secret", () => {
   using directory = temporaryDirectory();
   const path = join(directory.path, "engine.log");
