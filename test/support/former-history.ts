@@ -1,6 +1,8 @@
-// PostgreSQL as it was before paths were counted (migration 57): without what the steps since then added.
+// PostgreSQL as it was before paths were counted (migration 57), or before flows got their key (migration 72): without what the
+// steps since then added.
 
 import type { SQL } from "bun";
+import { schemaStatements } from "../../src/server/store/migrations.ts";
 
 export const historyVersion = 57;
 
@@ -25,4 +27,14 @@ export async function undoHistory(sql: SQL): Promise<void> {
   await sql`ALTER TABLE webhooks DROP COLUMN format, DROP COLUMN quiet_hours`;
   await sql`ALTER TABLE organizations DROP COLUMN alarm_rules`;
   await sql`DELETE FROM migrations WHERE version >= ${historyVersion}`;
+}
+
+export const flowsKeyVersion = 72;
+
+/** What migration 62 made, in the words of PostgreSQL. */
+export async function undoFlowsKey(sql: SQL): Promise<void> {
+  await sql`DROP TABLE flows`;
+  for (const each of schemaStatements(flowsKeyVersion - 1).filter((made) => / flows \(/.test(made)))
+    await sql.unsafe(each.replace(/\) STRICT$/, ")").replaceAll(/\bINT\b/g, "BIGINT"));
+  await sql`DELETE FROM migrations WHERE version >= ${flowsKeyVersion}`;
 }

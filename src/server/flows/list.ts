@@ -6,31 +6,33 @@ import { flowProtocols } from "../../protocol/traffic-reports.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
+import { flowSides } from "../store/tables/paths.ts";
 import { flowsIn as count, shownUse, usesOf } from "./rule-uses.ts";
-import { readFlows, readReporters, type Observed, type Reporter } from "./read.ts";
+import { readFlows, readReporters, requirePast, type Observed, type Reporter } from "./read.ts";
 
 const hourMs = 3_600_000;
 const usualMs = 7 * 24 * hourMs;
 
 /** `ownerId`: a member, who sees what their own nodes report. */
-export type Shown = { isWanted: boolean; ownerId: number | undefined; now: number };
+export type Shown = { ownerId: number | undefined; now: number };
 
 export async function listFlows(
   reader: Reader,
   orgId: number,
   query: FlowQuery,
-  { isWanted, ownerId, now }: Shown,
+  { ownerId, now }: Shown,
 ): Promise<Flows> {
   const since = query.since ?? now - usualMs;
+  requirePast(since, now);
   const isAboutNode = query.from !== undefined || query.to !== undefined;
   const all = await readReporters(reader, orgId);
   const own = [...all.values()].filter((each) => ownerId === undefined || each.ownerId === ownerId);
-  const readOf = (reporters: readonly Reporter[], from: number) =>
-    readFlows(reader, isWanted ? reporters.map(({ id }) => id) : [], from);
+  const idsOf = (reporters: readonly Reporter[]) => reporters.map(({ id }) => id);
   const asked = own.filter(({ id }) => !isAboutNode || id === query.from || id === query.to);
-  const { observed, coverage, leftOut } = await readOf(asked, since);
+  const { isWanted, observed, coverage, leftOut } = await readFlows(reader, orgId, idsOf(asked), since);
   const active = own.filter(({ state, phone }) => state === "active" && phone === null);
-  const heard = (await readOf(active, now - hourMs)).coverage;
+  const summaries = { from: flowSides.summary };
+  const heard = (await readFlows(reader, orgId, idsOf(active), now - hourMs, summaries)).coverage;
   const silent = active.filter(({ id }) => !heard.has(id)).map(({ name }) => name);
   const found = observed
     .filter(

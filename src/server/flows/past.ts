@@ -40,7 +40,7 @@ import { certificates } from "../store/tables/certificates.ts";
 import { flows, flowSides } from "../store/tables/paths.ts";
 import { noteTime } from "../store/tables/policy-changes.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
-import { readReporters } from "./read.ts";
+import { readReporters, requirePast } from "./read.ts";
 
 type Deps = Pick<ServerOptions, "db" | "secretKey" | "system" | "dataDirectory">;
 type Org = { id: number; slug: string };
@@ -57,7 +57,7 @@ export async function reportPast(
 ): Promise<{ body: AnswerOf<typeof policyApi.past>; after: Record<string, unknown> | undefined }> {
   const { db, secretKey, system } = deps;
   const { at, from = null, to, protocol = "any", port = null, head } = asked;
-  if (at > (await noteTime(db))) throw new AppError("bad_request", "This moment has not come yet.");
+  requirePast(at, await noteTime(db));
   if (to === undefined && (from !== null || port !== null || asked.protocol !== undefined))
     throw new AppError("bad_request", "Give `to`, too.");
   const org = await organizations.find(db, { id: orgId });

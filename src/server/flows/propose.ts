@@ -16,7 +16,7 @@ import { queryAll } from "../store/table.ts";
 import { events } from "../store/tables/events.ts";
 import { firewallRules } from "../store/tables/policies.ts";
 import { narrowRules, type Evidence, type RuleChange } from "./narrow.ts";
-import { readFlows, readReporters, type Coverage, type Reporter } from "./read.ts";
+import { readFlows, readReporters, requirePast, type Coverage, type Reporter } from "./read.ts";
 import { shownUse, usesOf, type Use } from "./rule-uses.ts";
 
 const hourMs = 3_600_000;
@@ -48,11 +48,12 @@ export async function proposePolicy(
   { since = 0 }: { since?: number | undefined },
   now: number,
 ): Promise<Proposal> {
+  requirePast(since, now);
   const from = Math.max(since, now - flowsKeptMs);
   const snapshot = await readSnapshot(reader, orgId);
   const reporters = await readReporters(reader, orgId);
   const ids = [...reporters.keys()];
-  const { observed, coverage, leftOut } = await readFlows(reader, ids, from);
+  const { observed, coverage, leftOut } = await readFlows(reader, orgId, ids, from);
   const all = [...reporters.values()];
   const uses = await inSlices(usesOf(snapshot.rules, all, observed));
   const ages = await readAges(reader, orgId, from);

@@ -1,6 +1,7 @@
 // Reads reported flows in slices, and makes one of what sender and receiver say of the same flows.
 
 import { flowsApi } from "../../api/paths.ts";
+import { AppError } from "../../base/errors.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { actorOf, record } from "../audit/record.ts";
 import { nextRound } from "../http/heavy-work.ts";
@@ -8,8 +9,18 @@ import type { OrganizationCall } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { computed, integer, integerOrNull, joined, places, queryAll, text } from "../store/table.ts";
+import {
+  computed,
+  integer,
+  integerOrNull,
+  joined,
+  places,
+  queryAll,
+  queryOne,
+  text,
+} from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
+import { organizations } from "../store/tables/organizations.ts";
 import { flows, flowSides } from "../store/tables/paths.ts";
 import { requireScope } from "../users/token-scopes.ts";
 
@@ -37,6 +48,11 @@ export async function withFlows<T>(
   return { body };
 }
 
+/** Throws bad_request for a moment to come, ms. */
+export function requirePast(at: number, now: number): void {
+  if (at > now) throw new AppError("bad_request", "This moment has not come yet.");
+}
+
 type Counts = { flows: number; answered: number };
 /** Flows from one node or address to another. */
 export type Observed = {
@@ -56,6 +72,8 @@ export type Observed = {
 /** What a node reported of a time. */
 export type Coverage = { firstAt: number; lastAt: number; unseenS: number; rest: number };
 export type ReadFlows = {
+  /** Whether the organization wants flows. Otherwise none is read: those of before are being deleted. */
+  isWanted: boolean;
   observed: Observed[];
   /** By node. */
   coverage: Map<number, Coverage>;
@@ -82,26 +100,32 @@ const row = computed({
   lastAt: integer(),
 });
 type Row = ReturnType<typeof row.parse>;
+const wish = organizations.pick("flows");
+const wishSql = `SELECT ${wish.select()} FROM organizations WHERE id = $1`;
 
-/** Everything that these nodes reported since then. */
+/** Everything that these nodes of an organization reported since then; `sides.from`: only the rows of sides from it on. */
 export async function readFlows(
   reader: Reader,
+  orgId: number,
   nodeIds: readonly number[],
   since: number,
+  sides: { from: number } = { from: flowSides.out },
 ): Promise<ReadFlows> {
   const kinds = new Map<string, Observed>();
   const coverage = new Map<number, Coverage>();
+  const isWanted = (await queryOne(reader, wish, wishSql, [orgId]))?.flows === true;
+  const asked = isWanted ? nodeIds : [];
   let leftOut = 0;
-  for (let first = 0; first < nodeIds.length; first += nodesAtOnce) {
-    const some = nodeIds.slice(first, first + nodesAtOnce);
+  for (let first = 0; first < asked.length; first += nodesAtOnce) {
+    const some = asked.slice(first, first + nodesAtOnce);
     const rows = await queryAll(
       reader,
       row,
       `SELECT node_id, side, peer, address, protocol, port, CAST(sum(flows) AS BIGINT) AS flows, CAST(sum(answered) AS BIGINT) AS answered,
          CAST(sum(unseen_s) AS BIGINT) AS unseen_s, min(first_at) AS first_at, max(last_at) AS last_at
-       FROM ${flows.name} WHERE node_id IN (${places(some, 3)}) AND day >= $1 AND last_at >= $2
+       FROM ${flows.name} WHERE node_id IN (${places(some, 4)}) AND side >= $1 AND day >= $2 AND last_at >= $3
        GROUP BY node_id, side, peer, address, protocol, port`,
-      [Math.floor(since / dayMs), since, ...some],
+      [sides.from, Math.floor(since / dayMs), since, ...some],
     );
     for (const each of rows) {
       if (each.side === flowSides.summary) coverage.set(each.nodeId, { ...each, rest: each.flows });
@@ -109,7 +133,7 @@ export async function readFlows(
     }
     await nextRound();
   }
-  return { observed: [...kinds.values()], coverage, leftOut };
+  return { isWanted, observed: [...kinds.values()], coverage, leftOut };
 }
 
 function addKind(kinds: Map<string, Observed>, each: Row): boolean {

@@ -12,7 +12,7 @@ import { makeRowWriter } from "../store/row-writer.ts";
 import { inParts, later, places, queryAll, queryOne } from "../store/table.ts";
 import { addresses } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { flows, flowSides } from "../store/tables/paths.ts";
+import { flows, flowsKey, flowSides } from "../store/tables/paths.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log" | "system"> & { budget: Pick<Budget, "refusal"> };
 type Outcome = "taken" | "later" | "unwanted";
@@ -70,10 +70,9 @@ export function makeFlowReports({ db, log, system, budget }: Deps): FlowReports 
   };
 }
 
-const key = "node_id, day, side, peer, address, protocol, port";
 const writeRows = makeRowWriter(
   flows,
-  () => `ON CONFLICT (${key}) DO UPDATE SET
+  () => `ON CONFLICT (${flowsKey}) DO UPDATE SET
     flows = flows.flows + excluded.flows, answered = flows.answered + excluded.answered,
     unseen_s = flows.unseen_s + excluded.unseen_s, report = excluded.report,
     last_at = ${later("flows.last_at", "excluded.last_at")}`,

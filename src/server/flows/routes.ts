@@ -5,7 +5,6 @@ import type { Handlers } from "../http/attach.ts";
 import { ownerOf } from "../paths/routes.ts";
 import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
-import { organizations } from "../store/tables/organizations.ts";
 import { listFlows } from "./list.ts";
 import { proposePolicy } from "./propose.ts";
 import { withFlows } from "./read.ts";
@@ -14,8 +13,7 @@ export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => (
   list(call, query) {
     const { db, system } = services;
     return withFlows(services, call, async () => {
-      const org = await organizations.find(db, { id: call.org.id });
-      const shown = { isWanted: org?.flows === true, ownerId: ownerOf(call), now: system.now() };
+      const shown = { ownerId: ownerOf(call), now: system.now() };
       const body = await inTurnOf(services, call, () => listFlows(db, call.org.id, query, shown));
       const { since, flows } = body;
       return { body, after: { since, from: query.from ?? null, to: query.to ?? null, rows: flows.length } };

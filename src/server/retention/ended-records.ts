@@ -4,6 +4,7 @@
 import { flowsKeptMs } from "../../api/paths.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Params } from "../store/database.ts";
+import { flowsKey } from "../store/tables/paths.ts";
 import { idleMs } from "../store/tables/sessions.ts";
 import { wrongCodesKeptMs } from "../store/tables/users.ts";
 import { deleteEndedCertificates } from "./ended-certificates.ts";
@@ -18,7 +19,6 @@ const day = 86_400_000;
 const deliveriesMs = 30 * day;
 /** Retention of alarms after their end. */
 const alarmsMs = 90 * day;
-const flowsKey = "node_id, day, side, peer, address, protocol, port";
 /** Expired certificates stay a day longer, because nodes' clocks may be behind. */
 const certificatesMs = day;
 const batchSize = 500;
@@ -89,7 +89,7 @@ function endedRows({ accessLifetimeS }: Deps, now: number, keptMs: number): Ende
     { table: "alarms", key: "id", where: "ended_at < $1", params: [now - alarmsMs] },
     { table: "retired_tokens", key: "token_hash", where: "retired_at < $1", params: [now - keptMs] },
     { table: "registration_tokens", key: "id", where: unusedToken, params: [now - keptMs] },
-    { table: "flows", key: flowsKey, where: "day < $1", params: [Math.floor((now - flowsKeptMs) / day)] },
+    { table: "flows", key: flowsKey, where: oldFlows, params: [Math.floor((now - flowsKeptMs) / day)] },
     { table: "sent_configs", key: "org_id, digest", where: unusedConfig, params: [now - day] },
   ];
 }
@@ -100,6 +100,8 @@ const unusedToken = `expires_at < $1
   AND id NOT IN (SELECT registered_with FROM nodes WHERE registered_with IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM registrants r WHERE r.principal = 'registration_token/' || registration_tokens.id)`;
 
+/** By the index, which begins with the organization. */
+const oldFlows = "org_id IN (SELECT id FROM organizations) AND day < $1";
 const unwantedFlows = "org_id IN (SELECT id FROM organizations WHERE flows = 0)";
 
 /** Configurations that no node has any more. The age spares one that is being recorded for a node now. */

@@ -151,11 +151,14 @@ export type Table<C extends Columns> = {
 
 export type Picked<T> = { select(alias?: string): string; parse(row: Row): T };
 
-/** `constraints` and `indexes` are those of the CREATE TABLE; later indexes stand in the migration that made them. */
+/**
+ * `constraints` and `indexes` are those of the CREATE TABLE; later indexes stand in the migration that made them. `isByKey`:
+ * SQLite stores the rows in the order of the primary key.
+ */
 export function table<const C extends Columns>(
   name: string,
   columns: C,
-  more: { constraints?: readonly string[]; indexes?: readonly string[] } = {},
+  more: { constraints?: readonly string[]; indexes?: readonly string[]; isByKey?: boolean } = {},
 ): Table<C> {
   const known = new Map(Object.entries(columns).map(([key, each]) => [key, bind(key, each)]));
   const of = (key: string) => {
@@ -168,7 +171,7 @@ export function table<const C extends Columns>(
   return {
     name,
     create: [
-      `CREATE TABLE ${name} (\n${[...first.map(({ ddl }) => ddl), ...(more.constraints ?? [])].join(",\n")}\n) STRICT`,
+      `CREATE TABLE ${name} (\n${[...first.map(({ ddl }) => ddl), ...(more.constraints ?? [])].join(",\n")}\n) STRICT${more.isByKey === true ? ", WITHOUT ROWID" : ""}`,
       ...(more.indexes ?? []),
     ],
     add: (key) => `ALTER TABLE ${name} ADD COLUMN ${of(key).ddl}`,

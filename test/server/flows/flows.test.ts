@@ -1,5 +1,6 @@
 // Flows that nodes report: stored once, told to whom they concern, and only where the organization wants them.
 
+import { Database as Sqlite } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { Flows } from "../../../src/api/paths.ts";
@@ -10,6 +11,7 @@ import { readFlows } from "../../../src/server/flows/read.ts";
 import { makeFlowReports } from "../../../src/server/flows/reports.ts";
 import { deleteEnded, deleteUnwantedFlows } from "../../../src/server/retention/ended-records.ts";
 import { readMeta } from "../../../src/server/store/meta.ts";
+import { newestVersion, schemaStatements } from "../../../src/server/store/migrations.ts";
 import { flows } from "../../../src/server/store/tables/paths.ts";
 import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { noteStatements } from "../../support/noted-statements.ts";
@@ -201,8 +203,19 @@ test("other addresses and other nodes need no other statements: the store keeps 
   await reports.stop();
   expect([...texts].filter((sql) => sql.includes("FROM addresses"))).toHaveLength(1);
   texts.clear();
-  for (const id of [web.id, web.id + 1, web.id + 2]) await readFlows(db, [id], 0);
-  expect([...texts]).toHaveLength(1);
+  for (const id of [web.id, web.id + 1, web.id + 2]) await readFlows(db, org.id, [id], 0);
+  expect([...texts].filter((sql) => sql.includes("FROM flows"))).toHaveLength(1);
+});
+
+test("the sums of many days are read in the order of the table, without a sort", async () => {
+  await want(true);
+  const { db, texts } = noteStatements(server.db);
+  await readFlows(db, org.id, [1, 2, 3], 0);
+  const sql = [...texts].find((each) => each.includes("FROM flows"))?.replaceAll("$", "?") ?? "";
+  using empty = new Sqlite(":memory:");
+  for (const statement of schemaStatements(newestVersion)) empty.run(statement);
+  const plan = empty.query<{ detail: string }, number[]>(`EXPLAIN QUERY PLAN ${sql}`).all(0, 0, 0, 1, 2, 3);
+  expect(plan.map(({ detail }) => detail)).toEqual(["SEARCH flows USING PRIMARY KEY (node_id=? AND side>?)"]);
 });
 
 test("a report that is not valid fails no check-in, and times come from the server's clock", async () => {

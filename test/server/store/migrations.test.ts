@@ -1,9 +1,11 @@
 // Migrates the fixture with data of the former version. Everything that worked on it must still work.
 
+import { SQL } from "bun";
 import { expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Database as Sqlite } from "bun:sqlite";
+import { openPostgres } from "../../../src/server/store/postgres/postgres.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import {
   formerVersion,
@@ -16,6 +18,8 @@ import { fixture, writeFixture } from "../../support/fixture.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer } from "../../support/server.ts";
 import { until } from "../../support/until.ts";
+import { flowsKeyVersion, undoFlowsKey } from "../../support/former-history.ts";
+import { describePostgres, useMigrated } from "../../support/postgres.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const now = Date.parse(fixture.made_at);
@@ -127,6 +131,60 @@ test("users, sessions, tokens, nodes and a CA rotation of the former version sti
   expect(registered.ip).toBe("10.77.0.6");
   const authorities = await server.send("GET", "/api/org/acme/ca/", { token: access });
   expect(authorities.json).toMatchObject({ rotation: { phase: "trust" } });
+});
+
+/** Two nodes, four days, the newest first, three kinds. */
+const formerFlows = [1, 2].flatMap((node) =>
+  [3, 2, 1, 0].flatMap((day) =>
+    [0, 1, 2].map(
+      (side) =>
+        `INSERT INTO flows VALUES (${node}, ${day}, ${side}, 3, '10.77.0.${side}', 'tcp', 22, 1, ${day}, 1, 5, 6, 7, 'boot-1')`,
+    ),
+  ),
+);
+const allFlows = "SELECT * FROM flows ORDER BY node_id, day, side";
+
+test("flows of the version before are all there, and nothing of their former table is left", async () => {
+  using directory = temporaryDirectory();
+  const path = join(directory.path, "control.db");
+  writeFixture(path);
+  const read = (database: Sqlite) => database.query<object, []>(allFlows).all();
+  const before = (() => {
+    using former = new Sqlite(path, { strict: true });
+    const begun = schemaStatements(formerVersion).length;
+    for (const statement of schemaStatements(flowsKeyVersion - 1).slice(begun)) former.run(statement);
+    for (let version = formerVersion + 1; version < flowsKeyVersion; version++)
+      former.run("INSERT INTO migrations VALUES (?, 0)", [version]);
+    for (const statement of formerFlows) former.run(statement);
+    return read(former);
+  })();
+  using database = await migrated(path);
+  expect(read(database)).toEqual(before);
+  expect(before).toHaveLength(formerFlows.length);
+  expect(columnsOf(database, "former_flows")).toEqual([]);
+});
+
+describePostgres("on PostgreSQL", () => {
+  const createDatabase = useMigrated();
+
+  test("flows of the version before are all there, by their new key", async () => {
+    const url = await createDatabase();
+    await using sql = new SQL(url);
+    await undoFlowsKey(sql);
+    await sql`INSERT INTO organizations (id, slug, name, network, order_key_sealed, order_public, created_at)
+      VALUES (1, 'acme', 'acme', '10.77.0.0/16', '', '', 0)`;
+    for (const statement of formerFlows) await sql.unsafe(statement);
+    const before = await sql.unsafe(allFlows);
+    await (await openPostgres({ url, now: () => now })).close();
+    expect(await sql.unsafe(allFlows)).toEqual(before);
+    expect(before).toHaveLength(formerFlows.length);
+    const indexes =
+      await sql`SELECT indexdef FROM pg_indexes WHERE tablename IN ('flows', 'former_flows') ORDER BY 1`;
+    expect(indexes.map(({ indexdef }: { indexdef: string }) => indexdef.replace(/^.*btree /, ""))).toEqual([
+      "(org_id, day)",
+      "(node_id, side, peer, address, protocol, port, day)",
+    ]);
+  });
 });
 
 test("a database one release newer is used unchanged; a newer one is refused", async () => {

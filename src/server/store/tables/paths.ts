@@ -68,9 +68,13 @@ export const relayTraffic = table(
 
 export const flowSides = { out: 0, in: 1, summary: 2 } as const;
 
+/** The columns of its primary key. */
+export const flowsKey = "node_id, side, peer, address, protocol, port, day";
+
 /**
  * Flows that nodes report: a row for each kind of a day (UTC), so that the table grows with what differs, and not with time.
- * A row with the side `summary` says what a node has reported of a day.
+ * A row with the side `summary` says what a node has reported of a day. The day is the end of the key: the sums of many days are
+ * read in the order of the key, without a sort.
  */
 export const flows = table(
   "flows",
@@ -97,7 +101,7 @@ export const flows = table(
     report: text(),
   },
   {
-    constraints: ["PRIMARY KEY (node_id, day, side, peer, address, protocol, port)"],
-    indexes: ["CREATE INDEX flows_org ON flows (org_id)", "CREATE INDEX flows_day ON flows (day)"],
+    constraints: [`PRIMARY KEY (${flowsKey})`],
+    isByKey: true,
   },
 );
