@@ -1,11 +1,10 @@
 // The policy of an organization as a file: show, plan, test, apply, confirm, take back.
 
 import * as v from "valibot";
-import { OrderKey, recordId } from "../protocol/values.ts";
+import { recordId } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
-import { maxSealBytes, SealedState, SignedSeal } from "../protocol/seals/seal.ts";
 import { endpoint } from "./endpoint.ts";
-import { Moment, ruleWords, since, Text, Time, whole, word } from "./values.ts";
+import { ruleWords, Text, Time, word } from "./values.ts";
 
 export const maxPolicyBytes = 512 * 1024;
 export const maxFileRules = 10_000;
@@ -58,15 +57,15 @@ const ApplyRequest = v.pipe(
 );
 export type ApplyRequest = v.InferOutput<typeof ApplyRequest>;
 
-const Names = v.object({
+const ClassNames = v.object({
   groups: v.array(Text),
   nodes: v.array(Text),
   count: v.number(),
   /** They are networks behind nodes, named `192.168.5.0/24 behind router1`. Absent: nodes. */
   are: v.optional(v.literal("networks")),
 });
-const NodeName = v.object({ id: v.number(), name: Text });
-const access = { gains: v.array(Text), loses: v.array(Text) };
+const NamedNode = v.object({ id: v.number(), name: Text });
+const accessChange = { gains: v.array(Text), loses: v.array(Text) };
 const ShownRule = v.object({ id: v.nullable(v.number()), ...ruleWords(Text) });
 const delta = v.object({ add: v.array(Text), remove: v.array(Text) });
 
@@ -98,17 +97,17 @@ export const Plan = v.object({
     pairs_changed: v.number(),
     classes: v.array(
       v.object({
-        from: Names,
-        to: Names,
+        from: ClassNames,
+        to: ClassNames,
         /** Which pairs of them: all, those with the same owner, or the others. Absent: an older control plane. */
         owners: v.optional(word(["any", "same", "different"])),
-        ...access,
+        ...accessChange,
         pairs: v.number(),
       }),
     ),
     classes_left_out: v.number(),
     /** The first 1,000, by id. */
-    pairs: v.array(v.object({ from: NodeName, to: NodeName, ...access })),
+    pairs: v.array(v.object({ from: NamedNode, to: NamedNode, ...accessChange })),
   }),
   kept: v.array(Text),
 });
@@ -154,122 +153,6 @@ const Version = v.object({ version: v.number() });
 const Reverted = v.object({ version: v.number(), left_out: v.optional(v.array(Text), []) });
 export type Reverted = v.InferOutput<typeof Reverted>;
 
-/** A hash of the audit log that was noted earlier. */
-export const NotedHash = v.pipe(
-  foreignText(64),
-  v.regex(/^[0-9a-f]{64}$/, "A hash of the audit log has 64 hex digits."),
-);
-
-const PastQuery = v.strictObject({
-  at: Moment,
-  /** Names of nodes at that moment. Without `to`: the policy as a file, and nothing else may be given. Without `from`: every node that could reach it. */
-  from: v.optional(foreignText(255)),
-  to: v.optional(foreignText(255)),
-  /** Without `port`: everything that was permitted, of this protocol or of all. A port alone is of TCP. */
-  protocol: v.optional(v.picklist(["tcp", "udp", "icmp"])),
-  port: v.optional(whole(1, 65_535)),
-  /** To find in the log. */
-  head: v.optional(NotedHash),
-});
-export type PastQuery = v.InferOutput<typeof PastQuery>;
-
-/** A report is also read from a file, which may come from anywhere. */
-const Word = foreignText(4096);
-const many = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100_000));
-const PastNode = v.object({ id: v.number(), name: Word });
-const PastCertificate = v.object({
-  fingerprint: Word,
-  version: v.number(),
-  /** With that moment's groups of its node, or with those of a former one. */
-  groups: many(Word),
-  not_before: Word,
-  not_after: Word,
-});
-const Access = v.object({
-  from: PastNode,
-  to: PastNode,
-  allowed: v.boolean(),
-  /** The inbound rule. */
-  rule_id: v.nullable(v.number()),
-  outbound_rule_id: v.nullable(v.number()),
-  reason: Word,
-  /** Where no port was asked for: everything that was permitted, as `tcp/5432`. */
-  permitted: v.optional(many(Word)),
-  /** Of the sender: what was valid then. */
-  certificates: many(PastCertificate),
-});
-
-/** What stands in the signed text of a report. */
-export const PastReport = v.object({
-  format: v.literal(1),
-  organization: Word,
-  order_key: OrderKey,
-  at: Word,
-  made_at: Word,
-  asked: v.object({
-    from: v.nullable(Word),
-    to: v.nullable(Word),
-    protocol: Word,
-    port: v.nullable(v.number()),
-  }),
-  /** Without `to`: the policy, as a file. */
-  policy: v.nullable(foreignText(16 * maxPolicyBytes)),
-  access: many(Access),
-  /** Nodes that could not reach `to`, where `from` was left out. */
-  refused: v.number(),
-  /**
-   * Who did reach `to` on that day (UTC), as its own machine reported; not from the audit log. Null: nothing is known, because
-   * it reported no flows of that day, or they were deleted after 30 days.
-   */
-  did: v.nullable(
-    many(
-      v.object({
-        from: v.nullable(PastNode),
-        address: Word,
-        protocol: Word,
-        port: v.number(),
-        flows: v.number(),
-        /** How many of them the machine answered. Reports of earlier builds do not say it. */
-        answered: v.optional(v.number()),
-        first_at: Word,
-        last_at: Word,
-      }),
-    ),
-  ),
-  /** The rules that `access` names. */
-  rules: many(v.object({ id: v.number(), ...ruleWords(Word) })),
-  chain: v.object({
-    /** Events in the database, each verified, and the hash of the last one. */
-    events: v.number(),
-    head: Word,
-    /** The last event that counts for the moment. */
-    last: v.nullable(v.object({ id: v.number(), hash: Word })),
-    /** The hash that was asked for, and the event that has it; null: none has it. */
-    noted: v.nullable(v.object({ hash: Word, event: v.nullable(v.number()) })),
-    /** Files of archives that were read. */
-    archives: many(Word),
-  }),
-  /** Sentences: what is not certain. */
-  doubts: many(Word),
-});
-export type PastReport = v.InferOutput<typeof PastReport>;
-
-const SignedReport = v.object({
-  /** JSON. */
-  report: Text,
-  /** A compact JWS by the order key of the organization, over the SHA-256 of `report`. */
-  signature: Text,
-});
-
-const Seals = v.object({
-  /** Those that changed the signers, and the newest, in their order. Empty: the organization is not sealed. */
-  seals: v.array(SignedSeal),
-  /** What the control plane would tell nodes now, as the next seal would have it. */
-  state: SealedState,
-  /** The certificates of its CAs (PEM): a signer reads their limits, and compares their fingerprints with the state. */
-  authorities: since("0.2.0", Text),
-});
-
 const planErrors = ["busy", "throttled", "conflict", "name_taken", "too_many_rules"] as const;
 
 export const policyApi = {
@@ -291,19 +174,6 @@ export const policyApi = {
     summary: "The policy as a file: as it was applied, or the state if that differs",
     answers: { 200: { description: "The policy", schema: Policy } },
     errors: ["busy", "throttled"],
-  }),
-  past: endpoint({
-    name: "policy_past_retrieve",
-    method: "GET",
-    path: "/api/org/{slug}/policy/past/",
-    access: "admin",
-    scope: "policy",
-    summary:
-      "What was in force at a moment, from the audit log, as a signed report: the policy as a file, or who could reach a node, " +
-      "by which rule and certificate. Verifies the log while it is read. With `to`, needs the scope of GET flows/ too",
-    query: PastQuery,
-    answers: { 200: { description: "The report and its signature", schema: SignedReport } },
-    errors: ["busy", "throttled", "conflict"],
   }),
   plan: endpoint({
     name: "policy_plan",
@@ -386,44 +256,6 @@ export const policyApi = {
     summary: "Take back the policy that waits for its confirmation",
     fresh: true,
     answers: { 200: { description: "The version, and what could not be taken back", schema: Reverted } },
-    errors: ["conflict"],
-  }),
-  /** docs/design/sealed.md */
-  seals: endpoint({
-    name: "seals_retrieve",
-    method: "GET",
-    path: "/api/org/{slug}/seals/",
-    access: "member",
-    scope: "policy",
-    summary: "The seals of the organization, and what the next one would hold",
-    answers: { 200: { description: "The seals", schema: Seals } },
-  }),
-  publishSeal: endpoint({
-    name: "seals_create",
-    method: "POST",
-    path: "/api/org/{slug}/seals/",
-    access: "admin",
-    scope: "policy",
-    summary:
-      "Publish a seal that its signers have signed. Every node compares it with what it is told. The first one needs an owner, later ones an administrator",
-    grows: true,
-    fresh: true,
-    maxBody: 2 * maxSealBytes + 131_072,
-    body: v.strictObject(SignedSeal.entries),
-    answers: {
-      201: { description: "It is published", schema: v.object({ number: v.number(), hash: Text }) },
-    },
-    errors: ["conflict"],
-  }),
-  forgetSeals: endpoint({
-    name: "seals_destroy",
-    method: "DELETE",
-    path: "/api/org/{slug}/seals/",
-    access: "owner",
-    summary:
-      "Forget the seals, if no signer is left. Nodes that hold one keep it until root ends it there; the next one is a first seal",
-    fresh: true,
-    answers: { 204: { description: "Forgotten" } },
     errors: ["conflict"],
   }),
 };

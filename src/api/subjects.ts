@@ -17,6 +17,7 @@ import { organizationsApi } from "./organizations.ts";
 import { consoleApi, docsApi, releasesApi, viewersApi } from "./pages.ts";
 import { attentionApi, flowsApi, pathsApi, routesApi } from "./paths.ts";
 import { phonesApi } from "./phones.ts";
+import { pastApi } from "./history/past.ts";
 import { policyApi } from "./policy.ts";
 import {
   domainsApi,
@@ -67,6 +68,7 @@ const subjects = [
   flowsApi,
   phonesApi,
   policyApi,
+  pastApi,
   sealsApi,
   providerSignInApi,
   identitiesApi,

@@ -44,10 +44,12 @@ import { attach } from "./http/attach.ts";
 import { healthHandlers } from "./metrics/routes.ts";
 import { nodeCallsApi, registrationsApi } from "../api/node-calls.ts";
 import { rulesApi } from "../api/rules.ts";
+import { pastApi } from "../api/history/past.ts";
 import { policyApi } from "../api/policy.ts";
 import type { Services } from "./services.ts";
 
 const nodeRoutes = () => import("./nodes/routes.ts");
+const sessionRoutes = () => import("./users/session-routes.ts");
 
 export function allRoutes(services: Services): Route[] {
   const routes: Route[] = [
@@ -55,20 +57,12 @@ export function allRoutes(services: Services): Route[] {
     ...docsRoutes(services, () => routes),
     ...attach(healthApi, healthHandlers(services)),
     ...attach(releasesApi, async () => (await import("./releases/routes.ts")).releaseHandlers(services)),
-    ...attach(tokenPairsApi, async () =>
-      (await import("./users/session-routes.ts")).tokenPairHandlers(services),
-    ),
+    ...attach(tokenPairsApi, async () => (await sessionRoutes()).tokenPairHandlers(services)),
     ...attach(ownUserApi, async () => (await import("./users/routes.ts")).ownUserHandlers(services)),
     ...attach(joiningApi, async () => (await import("./users/routes.ts")).joiningHandlers(services)),
-    ...attach(browserSessionApi, async () =>
-      (await import("./users/session-routes.ts")).browserSessionHandlers(services),
-    ),
-    ...attach(ownSessionsApi, async () =>
-      (await import("./users/session-routes.ts")).ownSessionHandlers(services),
-    ),
-    ...attach(memberSessionsApi, async () =>
-      (await import("./users/session-routes.ts")).memberSessionHandlers(services),
-    ),
+    ...attach(browserSessionApi, async () => (await sessionRoutes()).browserSessionHandlers(services)),
+    ...attach(ownSessionsApi, async () => (await sessionRoutes()).ownSessionHandlers(services)),
+    ...attach(memberSessionsApi, async () => (await sessionRoutes()).memberSessionHandlers(services)),
     ...attach(factorsApi, async () => (await import("./users/factor-routes.ts")).factorHandlers(services)),
     ...attach(totpApi, async () => (await import("./users/factor-routes.ts")).totpHandlers(services)),
     ...attach(signInRulesApi, async () =>
@@ -109,6 +103,7 @@ export function allRoutes(services: Services): Route[] {
     ...attach(rulesApi, async () => (await import("./policy/routes.ts")).ruleHandlers(services)),
     ...attach(namesApi, async () => (await import("./names/routes.ts")).nameHandlers(services)),
     ...attach(policyApi, async () => (await import("./policy-files/routes.ts")).policyHandlers(services)),
+    ...attach(pastApi, async () => (await import("./policy-files/routes.ts")).pastHandlers(services)),
     ...attach(sealsApi, async () => (await import("./certificates/routes.ts")).sealHandlers(services)),
     ...attach(pathsApi, async () => (await import("./paths/routes.ts")).pathHandlers(services)),
     ...attach(flowsApi, async () => (await import("./flows/routes.ts")).flowHandlers(services)),

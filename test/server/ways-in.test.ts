@@ -9,7 +9,7 @@ import { parse } from "../../src/server/http/parse-input.ts";
 import * as admission from "../../src/server/oidc/admission.ts";
 import { PolicyFile } from "../../src/server/policy/policy-file.ts";
 import * as foreignPolicy from "../../src/server/policy-files/import-rules.ts";
-import { PastReport } from "../../src/api/policy.ts";
+import { PastReport } from "../../src/api/history/past.ts";
 import { OrderKey } from "../../src/protocol/values.ts";
 import { Email, GroupName } from "../../src/api/values.ts";
 import { ClientData } from "../../src/server/users/factors/passkeys.ts";

@@ -1,7 +1,8 @@
-// Offline CAs: what signers certify for the nodes of an organization.
+// Seals of an organization, and offline CAs: what signers sign for its nodes (docs/design/sealed.md).
 
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
+import { maxSealBytes, SealedState, SignedSeal } from "../../protocol/seals/seal.ts";
 import { NodeName, text } from "../../protocol/values.ts";
 import { endpoint } from "../endpoint.ts";
 import { since, Text, Time } from "../values.ts";
@@ -36,7 +37,53 @@ const Sealable = v.object({
 });
 export type Sealable = v.InferOutput<typeof Sealable>;
 
+const Seals = v.object({
+  /** Those that changed the signers, and the newest, in their order. Empty: the organization is not sealed. */
+  seals: v.array(SignedSeal),
+  /** What the control plane would tell nodes now, as the next seal would have it. */
+  state: SealedState,
+  /** The certificates of its CAs (PEM): a signer reads their limits, and compares their fingerprints with the state. */
+  authorities: since("0.2.0", Text),
+});
+
 export const sealsApi = {
+  list: endpoint({
+    name: "seals_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/seals/",
+    access: "member",
+    scope: "policy",
+    summary: "The seals of the organization, and what the next one would hold",
+    answers: { 200: { description: "The seals", schema: Seals } },
+  }),
+  publish: endpoint({
+    name: "seals_create",
+    method: "POST",
+    path: "/api/org/{slug}/seals/",
+    access: "admin",
+    scope: "policy",
+    summary:
+      "Publish a seal that its signers have signed. Every node compares it with what it is told. The first one needs an owner, later ones an administrator",
+    grows: true,
+    fresh: true,
+    maxBody: 2 * maxSealBytes + 131_072,
+    body: v.strictObject(SignedSeal.entries),
+    answers: {
+      201: { description: "It is published", schema: v.object({ number: v.number(), hash: Text }) },
+    },
+    errors: ["conflict"],
+  }),
+  forget: endpoint({
+    name: "seals_destroy",
+    method: "DELETE",
+    path: "/api/org/{slug}/seals/",
+    access: "owner",
+    summary:
+      "Forget the seals, if no signer is left. Nodes that hold one keep it until root ends it there; the next one is a first seal",
+    fresh: true,
+    answers: { 204: { description: "Forgotten" } },
+    errors: ["conflict"],
+  }),
   sealable: endpoint({
     name: "seals_sealable_create",
     method: "POST",

@@ -4,7 +4,7 @@
 import { resolve } from "node:path";
 import * as v from "valibot";
 import type { GivenOf } from "../../api/endpoint.ts";
-import { NotedHash, PastReport, policyApi } from "../../api/policy.ts";
+import { NotedHash, PastReport, pastApi } from "../../api/history/past.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
@@ -41,7 +41,7 @@ export function isAboutPast({ values }: Context): boolean {
   return false;
 }
 
-type Asked = Omit<GivenOf<typeof policyApi.past>, "at" | "head">;
+type Asked = Omit<GivenOf<typeof pastApi.retrieve>, "at" | "head">;
 
 /** Exit status 1: refused, nobody could, or something is doubtful. */
 export async function showPast(context: Context, asked: Asked): Promise<number> {
@@ -57,7 +57,7 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   }
   const at = momentOf(values, "at", system) ?? "";
   const query = { ...asked, at, ...given({ head: values.text("head") }) };
-  const signed = await read(context, (api) => api.call(policyApi.past, { slug }, query));
+  const signed = await read(context, (api) => api.call(pastApi.retrieve, { slug }, query));
   const report = v.parse(v.pipe(v.string(), v.parseJson(), PastReport), signed.report);
   if (file !== undefined) writeNewFile(file, `${signed.report}\n${signed.signature}\n`, 0o600);
   const { access, policy } = report;

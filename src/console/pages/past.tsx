@@ -3,7 +3,7 @@
 
 import { useState } from "preact/hooks";
 import { apiPath, type AnswerOf } from "../../api/endpoint.ts";
-import { policyApi, type PastReport } from "../../api/policy.ts";
+import { type PastReport, pastApi } from "../../api/history/past.ts";
 import { given } from "../../base/given.ts";
 import { get } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";
@@ -19,7 +19,7 @@ import { clockOf, dayOf } from "../words/ago.ts";
 import { commandText } from "../words/terminal.ts";
 import { exact } from "../words/times.ts";
 
-type Signed = AnswerOf<typeof policyApi.past>;
+type Signed = AnswerOf<typeof pastApi.retrieve>;
 type Found = { signed: Signed; report: PastReport };
 
 const dayMs = 86_400_000;
@@ -51,7 +51,7 @@ export function PastPage() {
       port,
     }),
   };
-  const path = apiPath(policyApi.past, { slug }, query);
+  const path = apiPath(pastApi.retrieve, { slug }, query);
   const packet = asked.packet === "" ? [] : [asked.packet];
   const question = asked.to === "" ? ["get", slug] : ["test", slug, asked.from || "any", asked.to, ...packet];
   const command = ["policy", ...question, "--at", at];

@@ -2,7 +2,7 @@
 // moment (history/), and the code that reads today's rows reads them.
 
 import type { AnswerOf } from "../../api/endpoint.ts";
-import type { PastQuery, PastReport, policyApi } from "../../api/policy.ts";
+import type { PastQuery, PastReport, pastApi } from "../../api/history/past.ts";
 import type { Rule } from "../../api/rules.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
@@ -54,7 +54,7 @@ export async function reportPast(
   deps: Deps,
   { id: orgId, slug }: Org,
   asked: PastQuery,
-): Promise<{ body: AnswerOf<typeof policyApi.past>; after: Record<string, unknown> | undefined }> {
+): Promise<{ body: AnswerOf<typeof pastApi.retrieve>; after: Record<string, unknown> | undefined }> {
   const { db, secretKey, system } = deps;
   const { at, from = null, to, protocol = "any", port = null, head } = asked;
   requirePast(at, await noteTime(db));

@@ -4,7 +4,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import type { PastReport } from "../../api/policy.ts";
+import type { PastReport } from "../../api/history/past.ts";
 import { messageOf } from "../../base/errors.ts";
 import { foreignText } from "../../base/text.ts";
 import { Moment } from "../../api/values.ts";

@@ -1,7 +1,7 @@
 // Verifies a report about a moment without the control plane, and says what it does not prove.
 
 import * as v from "valibot";
-import { PastReport } from "../../api/policy.ts";
+import { PastReport } from "../../api/history/past.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { verifyReport as verifySignature } from "../../pki/signed-messages.ts";
 import { OrderKey } from "../../protocol/values.ts";

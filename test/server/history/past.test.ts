@@ -3,7 +3,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { PastReport } from "../../../src/api/policy.ts";
+import { PastReport } from "../../../src/api/history/past.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";

@@ -4,7 +4,7 @@ import { afterEach, expect, test } from "bun:test";
 import { readdirSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { PastReport } from "../../../src/api/policy.ts";
+import { PastReport } from "../../../src/api/history/past.ts";
 import { recordAllNotes } from "../../../src/server/history/record-notes.ts";
 import { makeClockWatch } from "../../../src/server/certificates/clock-watch.ts";
 import { archiveBatch } from "../../../src/server/retention/archive.ts";

@@ -2,7 +2,7 @@
 // that the signer knows, and never taken from the control plane. `ssh-keygen` signs: no key comes into this program.
 
 import type { AnswerOf } from "../../../api/endpoint.ts";
-import { policyApi } from "../../../api/policy.ts";
+import { sealsApi } from "../../../api/certificates/seals.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -14,7 +14,7 @@ import type { Flags } from "../../values.ts";
 import { read, write } from "../api.ts";
 import { targetFlags } from "../target.ts";
 
-type Shown = AnswerOf<typeof policyApi.seals>;
+type Shown = AnswerOf<typeof sealsApi.list>;
 type NextSeal = typeof import("../../../server/config/next-seal.ts");
 type OpenedSeal = ReturnType<NextSeal["newestAfter"]>;
 type Pair = { newest: OpenedSeal; known: OpenedSeal };
@@ -55,7 +55,7 @@ sign on standard output. Each signer signs it. Nodes that hold a seal tell what 
     const signers = await readSigners(context);
     if (signers.length === 0)
       throw new AppError("usage", "Give the public key of a signer with --signer FILE");
-    const shown = await read(context, (api) => api.call(policyApi.seals, { slug }));
+    const shown = await read(context, (api) => api.call(sealsApi.list, { slug }));
     if (shown.seals.length > 0)
       throw new AppError("conflict", `${slug} is sealed already`, {
         hint: `See what waits for a signature: \`${brand.executable} admin seal review ${quoteWord(slug)} --known HASH\``,
@@ -82,7 +82,7 @@ the last \`publish\` printed. The control plane keeps the seals that changed the
   examples: [`${brand.executable} admin seal review acme --known 5f0c9a2b7d31e486 > acme-2.seal`],
   async run(context) {
     const [slug = ""] = context.words;
-    const shown = await read(context, (api) => api.call(policyApi.seals, { slug }));
+    const shown = await read(context, (api) => api.call(sealsApi.list, { slug }));
     const { newestAfter } = await import("../../../server/config/next-seal.ts");
     const known = await readKnown(context, shown);
     const newest = newestAfter(shown.seals, known);
@@ -124,9 +124,9 @@ export const publish: Implementation = {
     };
     const effect = `publish the seal ${file} of ${slug}`;
     const done = await write(context, async (api) => {
-      const { seals } = await api.call(policyApi.seals, { slug });
+      const { seals } = await api.call(sealsApi.list, { slug });
       openForAll(body, newestOf(seals), slug, system.now());
-      return { ...request(policyApi.publishSeal, { slug }, body), effect };
+      return { ...request(sealsApi.publish, { slug }, body), effect };
     });
     if (done === undefined) return;
     output.result(done, `Published seal ${done.number}: ${done.hash}\n`);
@@ -148,7 +148,7 @@ holds until root runs \`${brand.executable} unseal\` there. Then begin again wit
       asks: `New nodes of ${slug} will hold no seal, and a next one begins anew. Type ${slug} to forget its seals: `,
     };
     if (!settings.dryRun && !values.on("yes")) await confirmWord(slug, texts, system);
-    const done = await write(context, async () => ({ ...request(policyApi.forgetSeals, { slug }), effect }));
+    const done = await write(context, async () => ({ ...request(sealsApi.forget, { slug }), effect }));
     if (done === undefined) return;
     context.output.result(
       { org_slug: slug, forgotten: true },
@@ -165,7 +165,7 @@ export const show: Implementation = {
   examples: [`${brand.executable} admin seal show acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const shown = await read(context, (api) => api.call(policyApi.seals, { slug }));
+    const shown = await read(context, (api) => api.call(sealsApi.list, { slug }));
     const { carriedOn, newestOf, differencesOf, signerWords, shownText } =
       await import("../../../server/config/next-seal.ts");
     const held = newestOf(shown.seals);

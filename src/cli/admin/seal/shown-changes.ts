@@ -1,7 +1,7 @@
 // What a signer reads before signing: all that the next seal changes, computed on this machine from the seal that the signer knows.
 
 import type { AnswerOf } from "../../../api/endpoint.ts";
-import type { policyApi } from "../../../api/policy.ts";
+import type { sealsApi } from "../../../api/certificates/seals.ts";
 import { countOf } from "../../../base/quantities.ts";
 
 type NextSeals = typeof import("../../../server/config/next-seal.ts");
@@ -15,7 +15,7 @@ export type Compared = {
   after: Parameters<NextSeals["changesOf"]>[1];
   number: number | undefined;
   /** Certificates of the CAs. */
-  authorities: AnswerOf<typeof policyApi.seals>["authorities"];
+  authorities: AnswerOf<typeof sealsApi.list>["authorities"];
 };
 type Pairs = Awaited<ReturnType<(typeof import("../../../server/config/seal-pairs.ts"))["pairDifferences"]>>;
 export type Changes = ReturnType<NextSeals["changesOf"]> & { authorities: string[]; pairs: Pairs };

@@ -3,7 +3,6 @@
 
 import { join } from "node:path";
 import type { AnswerOf } from "../../../api/endpoint.ts";
-import { policyApi } from "../../../api/policy.ts";
 import { request } from "../../../api/request.ts";
 import { sealsApi, type Sealable } from "../../../api/certificates/seals.ts";
 import { brand } from "../../../brand.ts";
@@ -25,7 +24,7 @@ import { changeLines, changesIn } from "./shown-changes.ts";
 type NextSeals = typeof import("../../../server/config/next-seal.ts");
 type SignSeals = typeof import("../../../server/config/sign-seal.ts");
 type OpenedSeal = ReturnType<NextSeals["newestAfter"]>;
-type Shown = AnswerOf<typeof policyApi.seals>;
+type Shown = AnswerOf<typeof sealsApi.list>;
 type Asked = AnswerOf<typeof sealsApi.sealable>;
 type State = Shown["state"];
 type Issued = Parameters<SignSeals["sealedBy"]>[3];
@@ -40,7 +39,7 @@ routers and exits. A certificate is due 60 days before its end. \`sign\` makes t
     const { newestOf } = await import("../../../server/config/next-seal.ts");
     const { dueIn } = await import("../../../server/config/sign-seal.ts");
     const { nodes } = await read(context, async (api) => {
-      const { seals } = await api.call(policyApi.seals, { slug });
+      const { seals } = await api.call(sealsApi.list, { slug });
       const groups = newestOf(seals)?.seal.state.sealing?.privileged ?? [];
       return api.call(sealsApi.sealable, { slug }, { groups });
     });
@@ -150,7 +149,7 @@ machine of a signer. What you sign is noted there, and a second seal with the sa
     const records = await openRecords(context, slug);
     const done = await write(context, async (api) => {
       const prepared = await prepare(context, api, records);
-      return { ...request(policyApi.publishSeal, { slug }, prepared.body), effect: prepared.effect };
+      return { ...request(sealsApi.publish, { slug }, prepared.body), effect: prepared.effect };
     });
     if (done === undefined) return;
     output.result(done, `Published seal ${done.number}: ${done.hash}\n`);
@@ -197,7 +196,7 @@ async function prepare(context: Context, api: Api, records: Records): Promise<Pr
   const [slug = ""] = words;
   const next = await import("../../../server/config/next-seal.ts");
   const signing = await import("../../../server/config/sign-seal.ts");
-  const shown = await api.call(policyApi.seals, { slug });
+  const shown = await api.call(sealsApi.list, { slug });
   const kept = records.newest();
   const published = next.newestOf(shown.seals);
   const left = unpublished(kept, published?.seal.number ?? 0, slug, records);

@@ -1,0 +1,131 @@
+// Reports about the past of an organization: what was in force at a moment, and who could reach a node then.
+
+import * as v from "valibot";
+import { OrderKey } from "../../protocol/values.ts";
+import { foreignText } from "../../base/text.ts";
+import { endpoint } from "../endpoint.ts";
+import { maxPolicyBytes } from "../policy.ts";
+import { Moment, ruleWords, Text, whole } from "../values.ts";
+
+/** A hash of the audit log that was noted earlier. */
+export const NotedHash = v.pipe(
+  foreignText(64),
+  v.regex(/^[0-9a-f]{64}$/, "A hash of the audit log has 64 hex digits."),
+);
+
+const PastQuery = v.strictObject({
+  at: Moment,
+  /** Names of nodes at that moment. Without `to`: the policy as a file, and nothing else may be given. Without `from`: every node that could reach it. */
+  from: v.optional(foreignText(255)),
+  to: v.optional(foreignText(255)),
+  /** Without `port`: everything that was permitted, of this protocol or of all. A port alone is of TCP. */
+  protocol: v.optional(v.picklist(["tcp", "udp", "icmp"])),
+  port: v.optional(whole(1, 65_535)),
+  /** To find in the log. */
+  head: v.optional(NotedHash),
+});
+export type PastQuery = v.InferOutput<typeof PastQuery>;
+
+/** A report is also read from a file, which may come from anywhere. */
+const Word = foreignText(4096);
+const many = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100_000));
+const PastNode = v.object({ id: v.number(), name: Word });
+const PastCertificate = v.object({
+  fingerprint: Word,
+  version: v.number(),
+  /** With that moment's groups of its node, or with those of a former one. */
+  groups: many(Word),
+  not_before: Word,
+  not_after: Word,
+});
+const Access = v.object({
+  from: PastNode,
+  to: PastNode,
+  allowed: v.boolean(),
+  /** The inbound rule. */
+  rule_id: v.nullable(v.number()),
+  outbound_rule_id: v.nullable(v.number()),
+  reason: Word,
+  /** Where no port was asked for: everything that was permitted, as `tcp/5432`. */
+  permitted: v.optional(many(Word)),
+  /** Of the sender: what was valid then. */
+  certificates: many(PastCertificate),
+});
+
+/** What stands in the signed text of a report. */
+export const PastReport = v.object({
+  format: v.literal(1),
+  organization: Word,
+  order_key: OrderKey,
+  at: Word,
+  made_at: Word,
+  asked: v.object({
+    from: v.nullable(Word),
+    to: v.nullable(Word),
+    protocol: Word,
+    port: v.nullable(v.number()),
+  }),
+  /** Without `to`: the policy, as a file. */
+  policy: v.nullable(foreignText(16 * maxPolicyBytes)),
+  access: many(Access),
+  /** Nodes that could not reach `to`, where `from` was left out. */
+  refused: v.number(),
+  /**
+   * Who did reach `to` on that day (UTC), as its own machine reported; not from the audit log. Null: nothing is known, because
+   * it reported no flows of that day, or they were deleted after 30 days.
+   */
+  did: v.nullable(
+    many(
+      v.object({
+        from: v.nullable(PastNode),
+        address: Word,
+        protocol: Word,
+        port: v.number(),
+        flows: v.number(),
+        /** How many of them the machine answered. Reports of earlier builds do not say it. */
+        answered: v.optional(v.number()),
+        first_at: Word,
+        last_at: Word,
+      }),
+    ),
+  ),
+  /** The rules that `access` names. */
+  rules: many(v.object({ id: v.number(), ...ruleWords(Word) })),
+  chain: v.object({
+    /** Events in the database, each verified, and the hash of the last one. */
+    events: v.number(),
+    head: Word,
+    /** The last event that counts for the moment. */
+    last: v.nullable(v.object({ id: v.number(), hash: Word })),
+    /** The hash that was asked for, and the event that has it; null: none has it. */
+    noted: v.nullable(v.object({ hash: Word, event: v.nullable(v.number()) })),
+    /** Files of archives that were read. */
+    archives: many(Word),
+  }),
+  /** Sentences: what is not certain. */
+  doubts: many(Word),
+});
+export type PastReport = v.InferOutput<typeof PastReport>;
+
+const SignedReport = v.object({
+  /** JSON. */
+  report: Text,
+  /** A compact JWS by the order key of the organization, over the SHA-256 of `report`. */
+  signature: Text,
+});
+
+export const pastApi = {
+  retrieve: endpoint({
+    name: "policy_past_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/policy/past/",
+    access: "admin",
+    scope: "policy",
+    summary:
+      "What was in force at a moment, from the audit log, as a signed report: the policy as a file, or who could reach a node, " +
+      "by which rule and certificate. Verifies the log while it is read. With `to`, needs the scope of GET flows/ too",
+    query: PastQuery,
+    answers: { 200: { description: "The report and its signature", schema: SignedReport } },
+    errors: ["busy", "throttled", "conflict"],
+  }),
+};
