@@ -14,7 +14,7 @@ import {
   readOrganizationFacts,
   type OrganizationFacts,
 } from "../node/files/organization-facts.ts";
-import { salvageOrganization } from "../node/files/damaged-organization.ts";
+import { readRemains } from "../node/files/damaged-organization.ts";
 import { readRevokedNote } from "../node/files/revoked-notes.ts";
 import type { System } from "../base/system.ts";
 import { clean } from "../base/log.ts";
@@ -123,7 +123,7 @@ function readFacts(configRoot: string, slug: string): CachedFacts {
     };
   } catch (error) {
     // The directory is missing or damaged: show the error instead.
-    const { name = "", directory } = salvageOrganization(configRoot, slug);
+    const { name = "", directory } = readRemains(configRoot, slug);
     const note = readRevokedNote(directory);
     const revoked = note === undefined ? {} : { revoked: note.reason };
     const hint = error instanceof AppError ? error.details.hint : undefined;

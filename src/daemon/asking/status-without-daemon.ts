@@ -6,25 +6,19 @@ import { join } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { seenDataPlane } from "../../node/files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../node/files/generations.ts";
-import { openOrganization, type Organization } from "../../node/files/organizations.ts";
-import { ageOf, identifyProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
+import { openOrganization } from "../../node/files/organizations.ts";
 import { countPeers, metricsUrl } from "../../node/engine/peers.ts";
 import { certificateWarning, readOrganizationFacts } from "../../node/files/organization-facts.ts";
 import { readSavedHealth, savedHealthDirectory, type SavedHealth } from "../../node/health/saved-health.ts";
-import { isStopped } from "../../node/files/stopped.ts";
 import { mappingShown } from "../../node/files/mapping-state.ts";
 import { tcpShown } from "../../node/files/tcp-state.ts";
 import { isRunByUnits } from "../../node/engine/systemd-engine.ts";
-import { engineUnit, isEnabled } from "../../platform/systemd/systemd.ts";
-import { unitProperties } from "../../platform/systemd/unit-properties.ts";
 import type { System } from "../../base/system.ts";
 import { clean } from "../../base/log.ts";
 import type { OrganizationState } from "../ipc/messages.ts";
-import { findEngineProcess } from "../../node/engine/engine-process.ts";
+import { observeProcess, observeUnit, type Observed } from "./observe-engine.ts";
 
 type Places = { configRoot: string; stateDb: string };
-
-type Observed = Pick<OrganizationState, "state" | "wanted" | "pid" | "uptime_s">;
 
 /** `checkedAt`: when check-auth last ran, ms since 1970; undefined: not since the boot. */
 export type FoundStatus = { status: OrganizationState; isDamaged: boolean; checkedAt: number | undefined };
@@ -41,8 +35,8 @@ export async function readStatusWithoutDaemon(
     const status = await readStatus({ configRoot, stateDb }, slug, saved, system);
     return { status, isDamaged: false, checkedAt };
   } catch (error) {
-    const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
-    const { mode = "server", name = "", directory } = salvageOrganization(configRoot, slug);
+    const { readRemains } = await import("../../node/files/damaged-organization.ts");
+    const { mode = "server", name = "", directory } = readRemains(configRoot, slug);
     const observed = observeProcess(join(directory, "config.yml"));
     const hint = error instanceof AppError ? error.details.hint : undefined;
     const message = hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;
@@ -58,33 +52,25 @@ async function readStatus(
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<OrganizationState> {
   const organization = openOrganization(configRoot, slug);
-  const state = readSyncState(organization.directory);
-  const end = state?.certificate_not_after ?? (await readEnd(organization));
-  const { revoked, dataPlane, ...facts } = readOrganizationFacts(organization, state, end);
-  const { mode } = organization.config;
-  const observed = isRunByUnits({ directory: organization.directory, mode }, system)
+  const { directory, config } = organization;
+  const { mode } = config;
+  const sync = readSyncState(directory);
+  const end = sync?.certificate_not_after ?? (await readEnd(directory));
+  const { revoked, dataPlane, ...facts } = readOrganizationFacts(organization, sync, end);
+  const observed = isRunByUnits({ directory, mode }, system)
     ? await observeUnit(organization, system)
-    : {
-        ...observeProcess(join(configRoot, slug, "config.yml")),
-        ...(await storedState(mode, slug, { configRoot, stateDb })),
-      };
-  const url = observed.state === "running" ? metricsUrl(organization.directory) : undefined;
-  const peers = url === undefined ? undefined : await countPeers(url, system);
-  const asked = given({ peers });
+    : observeProcess(
+        join(directory, "config.yml"),
+        mode === "desktop" ? await storedWanted(slug, { configRoot, stateDb }) : undefined,
+      );
   const status: OrganizationState = {
     team: slug,
     mode,
     ...facts,
     ...observed,
-    ...asked,
     ...seenDataPlane(dataPlane, startOf(observed, system.now())),
     ...(mode === "server" ? savedHealth(saved, observed, system) : {}),
-    ...(observed.state === "running"
-      ? given({
-          tcp: tcpShown(organization.directory),
-          port_mapping: mappingShown(organization.directory),
-        })
-      : {}),
+    ...(observed.state === "running" ? await readOfRunning(directory, system) : {}),
   };
   if (revoked !== undefined) {
     // An engine that still runs is shown as running: the order is being carried out.
@@ -93,6 +79,16 @@ async function readStatus(
   }
   const message = certificateWarning(facts, system.now());
   return message === undefined ? status : { ...status, message };
+}
+
+/** What is true only while the engine runs. */
+async function readOfRunning(
+  directory: string,
+  system: Pick<System, "fetch">,
+): Promise<Pick<OrganizationState, "peers" | "tcp" | "port_mapping">> {
+  const url = metricsUrl(directory);
+  const peers = url === undefined ? undefined : await countPeers(url, system);
+  return given({ peers, tcp: tcpShown(directory), port_mapping: mappingShown(directory) });
 }
 
 const startOf = ({ uptime_s: uptimeS }: Observed, now: number) =>
@@ -113,58 +109,20 @@ function savedHealth(
   };
 }
 
-async function readEnd({ directory }: Organization): Promise<string> {
+async function readEnd(directory: string): Promise<string> {
   const { certificateEnd } = await import("../../node/files/certificate-end.ts");
   return certificateEnd(directory);
 }
 
-function observeProcess(configPath: string): Observed {
-  const process = findEngineProcess(configPath);
-  if (process === undefined) return { state: "stopped", wanted: "down" };
-  return { state: "running", wanted: "up", ...factsOf(process) };
-}
-
 /** The desired state that the daemon has stored. Only root can read it; for other users the process table decides. */
-async function storedState(
-  mode: OrganizationState["mode"],
+async function storedWanted(
   slug: string,
   { configRoot, stateDb }: Places,
-): Promise<Partial<Pick<OrganizationState, "wanted">>> {
-  if (mode === "server") return {};
+): Promise<Observed["wanted"] | undefined> {
   const { peekRecords } = await import("../state.ts");
   try {
-    const record = peekRecords(stateDb, { warn() {}, error() {} }, Date.now, configRoot).get(slug);
-    return record === undefined ? {} : { wanted: record.wanted };
+    return peekRecords(stateDb, { warn() {}, error() {} }, Date.now, configRoot).get(slug)?.wanted;
   } catch {
-    return {};
+    return undefined;
   }
-}
-
-const states: Record<string, OrganizationState["state"]> = {
-  active: "running",
-  activating: "waiting",
-  deactivating: "stopping",
-};
-
-async function observeUnit(
-  { slug, directory }: Organization,
-  system: Pick<System, "run">,
-): Promise<Observed> {
-  const unit = await unitProperties(engineUnit(slug), ["ActiveState", "MainPID", "UnitFileState"], system);
-  // systemd does not answer, which withFindings reports. Files and process arguments show what it starts.
-  if (unit === undefined) {
-    const observed = observeProcess(join(directory, "config.yml"));
-    return { ...observed, wanted: !isStopped(directory) && isEnabled(engineUnit(slug)) ? "up" : "down" };
-  }
-  const process = identifyProcess(Number(unit.MainPID));
-  const startsAtBoot = unit.UnitFileState.startsWith("enabled");
-  return {
-    state: states[unit.ActiveState] ?? "stopped",
-    wanted: !isStopped(directory) && startsAtBoot ? "up" : "down",
-    ...(process === undefined ? {} : factsOf(process)),
-  };
-}
-
-function factsOf(process: ProcessIdentity): Pick<OrganizationState, "pid" | "uptime_s"> {
-  return { pid: process.pid, uptime_s: Math.floor(ageOf(process) / 1000) };
 }

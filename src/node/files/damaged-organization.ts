@@ -21,10 +21,15 @@ export type Salvaged = Pick<Organization, "slug" | "directory"> & {
 
 const Part = <T>(key: string, schema: v.GenericSchema<unknown, T>) => v.object({ [key]: schema });
 
-/** Looks in node-config.json first, then in its copies. Damage never makes it fail. */
+/** For commands that change the organization: finishes an interrupted replacement first. Throws like finishReplacement. */
 export function salvageOrganization(configRoot: string, slug: string): Salvaged {
-  const directory = join(configRoot, slug);
   finishReplacement(configRoot, slug);
+  return readRemains(configRoot, slug);
+}
+
+/** Looks in node-config.json first, then in its copies. Damage never makes it fail. Changes nothing. */
+export function readRemains(configRoot: string, slug: string): Salvaged {
+  const directory = join(configRoot, slug);
   const files = [join(directory, "node-config.json"), ...copiesOf(directory)];
   const find = <T>(key: string, schema: v.GenericSchema<unknown, T>): T | undefined => {
     for (const file of files) {

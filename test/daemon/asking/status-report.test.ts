@@ -1,7 +1,7 @@
 // The text of `agent status`, and when a missing daemon is a failure.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
@@ -114,6 +114,24 @@ test("without daemon and without organizations the report is empty, not an error
     daemon: { running: false },
     teams: [],
   });
+});
+
+test("an interrupted registration that cannot be finished hides no other organization, and stays as it is", async () => {
+  const configRoot = join(directory, "etc");
+  for (const name of [".aa.replaced", ".aa.pending", "bb"]) {
+    mkdirSync(join(configRoot, name), { recursive: true });
+    for (const file of ["node-config.json", "credentials.json"])
+      writeFileSync(join(configRoot, name, file), "{}");
+  }
+  // For root, what a missing permission is for other users.
+  mkdirSync(join(configRoot, ".aa.pending/lock"));
+  const before = readdirSync(configRoot);
+  const address = { kind: "socket", path: join(directory, "none.sock") } as const;
+  const places = { address, configRoot, stateDb: join(directory, "none.db") };
+  const { teams } = await readStatus(places, { slug: undefined }, realSystem());
+  expect(teams.map(({ team }) => team)).toEqual(["aa", "bb"]);
+  expect(teams[0]?.message).toContain("lock");
+  expect(readdirSync(configRoot)).toEqual(before);
 });
 
 test("how programs find names stands below the organizations, where names are on", () => {
