@@ -140,6 +140,15 @@ for (const name of others) {
   }
 }
 
+test("commands fail if no organization can be opened, and name each", async () => {
+  for (const name of ["acme", "whole"]) writeFileSync(join(world.root, name, config), "garbage");
+  for (const words of [["logs"], ["checkin", "--dry-run"], ["check-auth", "--dry-run"]]) {
+    const { status, stderr } = await world.agent(words);
+    expect([words, status]).toEqual([words, 78]);
+    expect(stderr).toMatch(/whole: .*\n.*acme\/node-config.json is damaged/);
+  }
+});
+
 test("unregister says so where nothing tells which node it was", async () => {
   for (const name of [config, "credentials.json", "generations", "current"])
     damage(name, (path) => writeFileSync(path, ""));

@@ -9,7 +9,8 @@ import type { Step } from "../../base/plan.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import { Mode, NodeName } from "../../protocol/values.ts";
 import { generations } from "./generations.ts";
-import { credentialsIfOwn, openOrganization, readValidJson, type Organization } from "./organizations.ts";
+import { credentialsIfOwn, openOrganization, type Organization } from "./organizations.ts";
+import { readValidJson } from "./json-file.ts";
 import { finishReplacement } from "./replacement.ts";
 
 export type Salvaged = Pick<Organization, "slug" | "directory"> & {

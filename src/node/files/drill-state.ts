@@ -5,7 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { writeFileAtomic } from "../../base/files.ts";
 import { afterDrillMs, mostDrillTimeMs, type DrillOrder } from "../../protocol/updates/drill.ts";
-import { readValidJson } from "./organizations.ts";
+import { readValidJson } from "./json-file.ts";
 
 const number = v.pipe(v.number(), v.integer());
 const DrillState = v.object({

@@ -9,7 +9,8 @@ import { foreignText } from "../../base/text.ts";
 import { whyNoTables } from "../../platform/nftables.ts";
 import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
 import { FlowsReport } from "../../protocol/traffic-reports.ts";
-import { readValidJson, type Organization } from "./organizations.ts";
+import type { Organization } from "./organizations.ts";
+import { readValidJson } from "./json-file.ts";
 import { permissionsOrNone } from "./permissions.ts";
 
 const seconds = v.pipe(v.number(), v.minValue(0));

@@ -19,7 +19,8 @@ import { generationPointer } from "../../platform/generation-pointer.ts";
 import { buildInfo } from "../../build-info.ts";
 import { maxEtagLength, type ConfigFiles } from "../../protocol/download.ts";
 import { DataPlane } from "./config/data-plane.ts";
-import { readValidJson, type Organization } from "./organizations.ts";
+import type { Organization } from "./organizations.ts";
+import { readValidJson } from "./json-file.ts";
 
 const time = v.pipe(v.string(), v.maxLength(64));
 const address = v.pipe(v.string(), v.maxLength(64));

@@ -14,7 +14,7 @@ import { maxSeals, SignedSeal } from "../../protocol/seals/seal.ts";
 import { followSeals, openSeal, sealHash, type OpenedSeal } from "../../pki/seal.ts";
 import { enforcedMark, isSealMarked, sealFile } from "./granted/seal-files.ts";
 import type { EnforcedState } from "./granted/sealed-node.ts";
-import { readJsonFile } from "./organizations.ts";
+import { readJsonFile } from "./json-file.ts";
 
 /** In place of the hash of a seal that cannot be read. */
 export const damagedSeal = "damaged";

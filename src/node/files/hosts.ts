@@ -9,7 +9,7 @@ import { hostLabels } from "../../protocol/host-labels.ts";
 import { canonicalAddress } from "../../base/ip.ts";
 import { HostsFile, type NameAlias, type NamedNode } from "../../protocol/names.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
-import { readValidJson } from "./organizations.ts";
+import { readValidJson } from "./json-file.ts";
 
 export function hostsPath(directory: string): string {
   return join(directory, "hosts.json");

@@ -7,7 +7,8 @@ import * as v from "valibot";
 import { writeFileAtomic } from "../../base/files.ts";
 import { isMap, listOf, type YamlMap } from "../../base/yaml.ts";
 import { makeSocketDirectory, socketDirectory } from "../../platform/systemd/control-socket.ts";
-import { readValidJson, type Organization } from "./organizations.ts";
+import type { Organization } from "./organizations.ts";
+import { readValidJson } from "./json-file.ts";
 import { permissionsOrNone } from "./permissions.ts";
 
 const text = (most: number) => v.pipe(v.string(), v.maxLength(most));

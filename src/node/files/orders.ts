@@ -12,7 +12,8 @@ import type { Log } from "../../base/log.ts";
 import { Order } from "../../protocol/orders.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import type { OrderKey } from "../../protocol/values.ts";
-import { readJsonFile, readValidJson, type Organization } from "./organizations.ts";
+import type { Organization } from "./organizations.ts";
+import { readJsonFile, readValidJson } from "./json-file.ts";
 import {
   damagedNote,
   readRestoredNote,

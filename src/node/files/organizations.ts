@@ -11,6 +11,7 @@ import { kindOf } from "../../base/open-file.ts";
 import { Credentials, NodeConfig } from "../../protocol/stored.ts";
 import { Slug, type OrderKey } from "../../protocol/values.ts";
 import { quoteWord } from "../../base/plan.ts";
+import { readJsonFile, readValidJson } from "./json-file.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { refuseForeignDirectory } from "./own-files.ts";
 import { finishReplacement } from "./replacement.ts";
@@ -39,18 +40,13 @@ export function openOrganization(configRoot: string, slug: string): Organization
   requireDirectory(directory);
   refuseForeignDirectory(directory);
   const path = join(directory, "node-config.json");
-  let config = readNodeConfig(path, slug);
-  if (config === undefined && !isThere(path)) {
-    finishReplacement(configRoot, slug);
-    config = readNodeConfig(path, slug);
-  }
-  if (config === undefined && isThere(path)) throw damagedError(slug, `${path} is a dangling link`);
-  if (config === undefined) {
-    throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
-      hint: `${registeredHere(configRoot)}Register it with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
-    });
-  }
-  return { slug, directory, config };
+  if (!isThere(path)) finishReplacement(configRoot, slug);
+  const config = readNodeConfig(path, slug);
+  if (config !== undefined) return { slug, directory, config };
+  if (isThere(path)) throw damagedError(slug, `${path} is a dangling link`);
+  throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
+    hint: `${registeredHere(configRoot)}Register it with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
+  });
 }
 
 /** A link would make this place depend on another one, which the services may not see. */
@@ -90,24 +86,27 @@ function damagedError(slug: string, message: string, cause?: unknown): AppError 
 }
 
 /**
- * The organizations that a command works on: the named one, else all. Throws not_registered if there is none. With
- * several, a damaged one is reported by `say` and skipped.
+ * The organizations that a command works on: the named one, else all. Throws not_registered if there is none. A damaged one
+ * is reported by `say` and skipped. Throws the error of the first one if none can be opened.
  */
 export function chooseOrganizations(
   configRoot: string,
   slug: string | undefined,
   say: (text: string) => void,
 ): Organization[] {
-  const chosen = chooseEach(configRoot, slug);
-  return chosen.flatMap(({ slug: each, open }) => {
+  const failed: { slug: string; error: unknown }[] = [];
+  const opened = chooseEach(configRoot, slug).flatMap(({ slug: each, open }) => {
     try {
       return [open()];
     } catch (error) {
-      if (chosen.length < 2) throw error;
-      say(`${each}: ${messageOf(error)}`);
+      failed.push({ slug: each, error });
       return [];
     }
   });
+  const thrown = opened.length === 0 ? failed.shift() : undefined;
+  for (const { slug: each, error } of failed) say(`${each}: ${messageOf(error)}`);
+  if (thrown !== undefined) throw thrown.error;
+  return opened;
 }
 
 /** A slug names a directory, so it must not be a path. Throws usage. */
@@ -119,16 +118,19 @@ export function parseSlug(text: string): string {
 
 export type Chosen = { slug: string; open(): Organization };
 
-/** Like chooseOrganizations, but the caller opens each one: a damaged one does not stop the command for the others. */
+/**
+ * Like chooseOrganizations, but the caller opens each one: a damaged one does not stop the command for the others. A single
+ * one is opened here, so that its error is that of the command.
+ */
 export function chooseEach(configRoot: string, slug: string | undefined, open = openOrganization): Chosen[] {
   const slugs = slug === undefined ? listOrganizations(configRoot) : [parseSlug(slug)];
-  if (slugs.length === 0) {
+  const [first, ...more] = slugs;
+  if (first === undefined) {
     throw new AppError("not_registered", `No organization is registered below ${configRoot}`, {
       hint: `Register this machine with \`${brand.executable} register\`.`,
     });
   }
-  const [first = ""] = slugs;
-  if (slugs.length > 1) return slugs.map((each) => ({ slug: each, open: () => open(configRoot, each) }));
+  if (more.length > 0) return slugs.map((each) => ({ slug: each, open: () => open(configRoot, each) }));
   const only = open(configRoot, first);
   return [{ slug: first, open: () => only }];
 }
@@ -171,30 +173,6 @@ export function credentialsIfOwn(directory: string): Credentials | undefined {
 /** The PEM of the control plane's own TLS authority, if the registration pinned one. */
 export function readApiCa(directory: string): string | undefined {
   return readTextIfThere(join(directory, "api-ca.crt"));
-}
-
-/** Undefined if the file does not exist. Throws bad_configuration, naming the file, if it does not match the schema. */
-export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
-  const text = readTextIfThere(path);
-  if (text === undefined) return undefined;
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(undefined, "it is not JSON"), schema), text);
-  if (parsed.success) return parsed.output;
-  throw new AppError("bad_configuration", `${path} is damaged: ${damageOf(parsed.issues[0])}`);
-}
-
-/** The key and what is expected of it. The rest of the message quotes the file, which may hold a token. */
-export function damageOf(issue: v.BaseIssue<unknown>): string {
-  const key = v.getDotPath(issue);
-  return `${key === null ? "" : `${key}: `}${issue.message.replace(/ but received [^]*$/, "")}`;
-}
-
-/** Like readJsonFile, but a damaged file counts as missing: for files that can be repaired. */
-export function readValidJson<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
-  try {
-    return readJsonFile(path, schema);
-  } catch {
-    return undefined;
-  }
 }
 
 /** Replaces the token in credentials.json. */

@@ -21,7 +21,7 @@ import { formatOffer, maxSubnets, parseOffer } from "../../protocol/routing/adve
 import { NameSuffix } from "../../protocol/names.ts";
 import { isReleaseAddress } from "../../release/release-address.ts";
 import { listOrganizations } from "./list-organizations.ts";
-import { readJsonFile } from "./organizations.ts";
+import { readJsonFile } from "./json-file.ts";
 import { refuseForeignFile } from "./own-files.ts";
 import { unsafeRoutes } from "./config/read-config.ts";
 

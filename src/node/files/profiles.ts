@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { profilesDirectory } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { damageOf } from "./organizations.ts";
+import { damageOf } from "./json-file.ts";
 import { makeDirectory, readTextIfThere, removeTree, writeFileAtomic } from "../../base/files.ts";
 import { strictRecord } from "../../base/strict-record.ts";
 import type { System } from "../../base/system.ts";

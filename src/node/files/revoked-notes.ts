@@ -11,7 +11,7 @@ import { removeTree, syncDirectory, writeFileAtomic } from "../../base/files.ts"
 import { quoteWord } from "../../base/plan.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
 import { rename } from "../../platform/file-system.ts";
-import { readJsonFile } from "./organizations.ts";
+import { readJsonFile } from "./json-file.ts";
 import { openPlain } from "../../base/open-file.ts";
 
 /** auth-revoked.json. It exists as long as an order stops the organization on this node. */

@@ -11,7 +11,8 @@ import { writeFileAtomic } from "../../base/files.ts";
 import { isMap, listOf, type YamlMap } from "../../base/yaml.ts";
 import { mostTcpWays, type TcpWay } from "../../protocol/stored.ts";
 import { tcpAddressesKey } from "./config/read-config.ts";
-import { readValidJson, type Organization } from "./organizations.ts";
+import type { Organization } from "./organizations.ts";
+import { readValidJson } from "./json-file.ts";
 import { permissionsOrNone } from "./permissions.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 

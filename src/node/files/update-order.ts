@@ -6,7 +6,7 @@ import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { MayUpdate, UpdateOrder, UpdateReport, updatable } from "../../protocol/updates/order.ts";
-import { readValidJson } from "./organizations.ts";
+import { readValidJson } from "./json-file.ts";
 import { permissionsOrNone, updatingBeside } from "./permissions.ts";
 
 const version = v.nullable(v.pipe(v.string(), v.maxLength(64)));

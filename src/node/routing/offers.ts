@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { makeDirectory, readTextIfThere, writeFileUntilBoot } from "../../base/files.ts";
 import { parseOffer, type Advertised, type Offer } from "../../protocol/routing/advertised.ts";
 import { subnetsIn } from "../files/granted/networks.ts";
-import { readValidJson } from "../files/organizations.ts";
+import { readValidJson } from "../files/json-file.ts";
 import { permissionsOrNone } from "../files/permissions.ts";
 import { savedHealthDirectory } from "../health/saved-health.ts";
 

@@ -10,7 +10,7 @@ import { writeFileAtomic } from "../../../base/files.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import type { Kernel } from "../../../platform/network/kernel.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
-import { readValidJson } from "../organizations.ts";
+import { readValidJson } from "../json-file.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));

@@ -9,7 +9,7 @@ import { holdsNetwork, parseAddress, parseNetwork } from "../../../base/ip.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import { maxKeptPeers, maxRemotes } from "../../../protocol/path-report.ts";
-import { readValidJson } from "../organizations.ts";
+import { readValidJson } from "../json-file.ts";
 import { gatewaysKey, keptPeersKey, type Gateway } from "./read-config.ts";
 
 const most = 20;

@@ -8,7 +8,7 @@ import { hasInterface } from "../../../platform/machine-state.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import type { DataPlaneReport } from "../../../protocol/values.ts";
 import { tunnelDevice } from "../config/read-config.ts";
-import { readValidJson } from "../organizations.ts";
+import { readValidJson } from "../json-file.ts";
 
 /** How the exit is used, for the next process and for `agent exit show`. Kept beside the control socket. */
 const ExitState = v.object({

@@ -16,7 +16,7 @@ import { given } from "../../../base/given.ts";
 import { can } from "../../../engine/features.ts";
 import { NodeConfig } from "../../../protocol/stored.ts";
 import { listOrganizations } from "../list-organizations.ts";
-import { readValidJson } from "../organizations.ts";
+import { readValidJson } from "../json-file.ts";
 import { readResolved } from "./resolved-hosts.ts";
 import { readExitState } from "./exit-state.ts";
 import { permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";

@@ -7,7 +7,8 @@ import { readTextIfThere, writeFileAtomic } from "../../../base/files.ts";
 import { parseAddress } from "../../../base/ip.ts";
 import type { System } from "../../../base/system.ts";
 import { within } from "../../../base/within.ts";
-import { credentialsIfOwn, readValidJson } from "../organizations.ts";
+import { credentialsIfOwn } from "../organizations.ts";
+import { readValidJson } from "../json-file.ts";
 import { staticHosts } from "../config/read-config.ts";
 
 const mostHosts = 256;

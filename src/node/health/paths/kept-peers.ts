@@ -22,7 +22,7 @@ import { maxKeptPeers, maxRemotes, PeerAddresses } from "../../../protocol/path-
 import type { System } from "../../../base/system.ts";
 import { applyChanges, type ApplyDeps } from "../apply-changes.ts";
 import { peerMapPath, readPeerMap, type PeerMap } from "../../files/config/local-changes.ts";
-import { readValidJson } from "../../files/organizations.ts";
+import { readValidJson } from "../../files/json-file.ts";
 import { listenPort } from "../../files/config/read-config.ts";
 import { portsOf } from "../../../platform/network/port-holder.ts";
 
