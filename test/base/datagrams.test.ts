@@ -177,6 +177,20 @@ describe("the forwarder", () => {
     expect(forwarder.connections()).toBe(3);
   });
 
+  test("takes no connection any more once it is closed", async () => {
+    const engine = await fakeEngine();
+    const { url, forwarder } = listen({ engineAt: () => ({}) });
+    const before = connect(`${url}${engine.port}`);
+    await until(() => before.state.is === "open");
+    forwarder.close();
+    const http = `${url.replace("ws:", "http:")}${engine.port}`;
+    expect((await fetch(http, { headers: { Upgrade: "websocket" } })).status).toBe(503);
+    await until(() => before.state.is === "closed");
+    const after = connect(`${url}${engine.port}`);
+    await until(() => after.state.is !== "connecting");
+    expect([before.state.code, after.state.is, forwarder.connections()]).toEqual([1012, "closed", 0]);
+  });
+
   test("one address gets only its share of the connections", async () => {
     const engine = await fakeEngine();
     const { url } = listen({ engineAt: () => ({}), limits: { ofAddress: 2 } });

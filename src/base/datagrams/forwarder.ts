@@ -2,9 +2,9 @@
 // engines of this machine, and to nothing else. It exposes what the engine's UDP port exposes: the engine's handshake decides
 // who may talk. So it asks for no credentials, and has bounds of its own.
 
-import { networkInterfaces } from "node:os";
 import { networkOf, unmapped } from "../ip.ts";
 import { DatagramBatch, datagramsIn, longestMessage, sendOrLose } from "./frames.ts";
+import { ownAddress } from "./own-address.ts";
 
 /** The path that nodes ask for, with the UDP port of the engine that they mean. */
 export const forwarderPath = "/tcp/";
@@ -66,7 +66,7 @@ type Upgrades = Pick<Bun.Server<ForwarderConnection>, "upgrade">;
 export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: ForwarderOptions): Forwarder {
   const { connections, ofAddress, proveWithinMs, excess } = { ...usualLimits, ...limits };
   const open = new Set<ForwarderConnection>();
-  const spend: Spend = {
+  const buckets: Buckets = {
     nodes: makeBucket(bytesPerS, monotonic),
     strangers: makeBucket(bytesPerS === undefined ? undefined : bytesPerS * strangersPart, monotonic),
   };
@@ -91,24 +91,24 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
     if (leaving !== undefined) end(leaving, 1013);
     return leaving !== undefined;
   };
+  const hasShare = (network: string) =>
+    [...open].filter((each) => each.network === network).length < ofAddress;
   let windows: ReturnType<typeof setInterval> | undefined;
+  let isClosed = false;
 
   return {
     async accept(request, server, address) {
       const port = portIn(request.url);
       const engine = port === undefined ? undefined : engineAt(port);
-      const source = engine === undefined ? undefined : (engine.host ?? (await ownAddress()));
-      if (port === undefined || source === undefined) return new Response(null, { status: 404 });
+      if (port === undefined || engine === undefined) return new Response(null, { status: 404 });
       if (request.headers.get("upgrade")?.toLowerCase() !== "websocket")
         return new Response(null, { status: 426, headers: { Upgrade: "websocket" } });
       const network = networkOf(unmapped(address));
-      const own = [...open].filter((each) => each.network === network);
-      if (own.length >= ofAddress || !makeRoom(port))
-        return new Response(null, { status: 503, headers: { "Retry-After": "10" } });
+      if (isClosed || !hasShare(network) || !makeRoom(port)) return busy();
       const connection = newConnection({ network, port, openedAt: monotonic() });
       // Before the socket is there: it counts from now on.
       open.add(connection);
-      connection.socket = await openSocket(source, connection, spend).catch(() => undefined);
+      connection.socket = await openSocket(engine, connection, buckets).catch(() => undefined);
       if (
         connection.socket !== undefined &&
         open.has(connection) &&
@@ -119,7 +119,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
       }
       connection.socket?.close();
       end(connection, 1011);
-      return new Response(null, { status: 503, headers: { "Retry-After": "10" } });
+      return busy();
     },
     websocket: {
       maxPayloadLength: longestMessage,
@@ -131,7 +131,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
       },
       message({ data: connection }, message) {
         if (typeof message === "string") return end(connection, 1003);
-        const datagrams = affordable(connection, datagramsIn(message), spend);
+        const datagrams = affordable(connection, datagramsIn(message), buckets);
         if (connection.dropped > excess) return end(connection, 1008);
         if (datagrams.length > 0 && open.has(connection))
           sendOrLose(() => connection.socket?.sendMany(datagrams));
@@ -140,6 +140,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
     },
     connections: () => open.size,
     close() {
+      isClosed = true;
       clearInterval(windows);
       // They connect again to the next process.
       for (const each of open) end(each, 1012);
@@ -159,18 +160,21 @@ function nextToLeave(open: ReadonlySet<ForwarderConnection>, port: number): Forw
   return most.length > (byEngine.get(port)?.length ?? 0) + 1 ? most.at(-1) : undefined;
 }
 
-type Spend = Record<"nodes" | "strangers", (bytes: number) => boolean>;
+const busy = () => new Response(null, { status: 503, headers: { "Retry-After": "10" } });
 
-const mayPass = ({ isProven }: ForwarderConnection, bytes: number, spend: Spend) =>
-  spend[isProven ? "nodes" : "strangers"](bytes);
+/** See makeBucket. */
+type Buckets = Record<"nodes" | "strangers", (bytes: number) => boolean>;
+
+const take = ({ isProven }: ForwarderConnection, bytes: number, buckets: Buckets) =>
+  buckets[isProven ? "nodes" : "strangers"](bytes);
 
 function affordable(
   connection: ForwarderConnection,
   datagrams: readonly Uint8Array[],
-  spend: Spend,
+  buckets: Buckets,
 ): Uint8Array[] {
   return datagrams.filter(({ length }) => {
-    if (mayPass(connection, length, spend)) return true;
+    if (take(connection, length, buckets)) return true;
     connection.dropped += length;
     return false;
   });
@@ -194,11 +198,14 @@ function newConnection(
   return connection;
 }
 
-function openSocket(
-  source: string,
+/** Undefined if this machine has no address that the engine may see. */
+async function openSocket(
+  { host }: EnginePlace,
   connection: ForwarderConnection,
-  spend: Spend,
-): Promise<Bun.udp.ConnectedSocket<"buffer">> {
+  buckets: Buckets,
+): Promise<Bun.udp.ConnectedSocket<"buffer"> | undefined> {
+  const source = host ?? (await ownAddress());
+  if (source === undefined) return undefined;
   return Bun.udpSocket({
     hostname: source,
     connect: { hostname: source, port: connection.port },
@@ -206,7 +213,7 @@ function openSocket(
       data(_, bytes) {
         // recv_error (type 2) answers any packet, so it proves nothing.
         if (bytes.length >= 16 && ((bytes[0] ?? 0) & 0x0f) !== 2) connection.isProven = true;
-        if (mayPass(connection, bytes.length, spend)) connection.batch.add(bytes);
+        if (take(connection, bytes.length, buckets)) connection.batch.add(bytes);
       },
       // The engine does not listen at this moment.
       error: () => undefined,
@@ -219,7 +226,7 @@ function portIn(url: string): number | undefined {
   return digits === undefined ? undefined : Number(digits);
 }
 
-/** Whether so many bytes may pass now. */
+/** Takes so many bytes of what may pass now; false if there are not so many. */
 function makeBucket(bytesPerS: number | undefined, monotonic: () => number): (bytes: number) => boolean {
   if (bytesPerS === undefined) return () => true;
   const most = bytesPerS * burstS;
@@ -233,29 +240,3 @@ function makeBucket(bytesPerS: number | undefined, monotonic: () => number): (by
     return true;
   };
 }
-
-/**
- * The address of this machine from which datagrams go to its engine. The engine tells other nodes where it sees a node, so it
- * must never see loopback: at this address of the machine itself nothing answers them, because the socket is connected.
- */
-async function ownAddress(): Promise<string | undefined> {
-  // The kernel chooses the address of a connected socket; no packet is sent. These are for documentation (RFC 5737, 3849).
-  for (const hostname of ["192.0.2.1", "2001:db8::1"]) {
-    const address = await Bun.udpSocket({
-      hostname: hostname.includes(":") ? "::" : "0.0.0.0",
-      connect: { hostname, port: 9 },
-    }).then(
-      (socket) => {
-        const found = socket.address.address;
-        socket.close();
-        return found;
-      },
-      () => undefined,
-    );
-    if (address !== undefined && !isOfMachineAlone(address)) return address;
-  }
-  const all = Object.values(networkInterfaces()).flatMap((each = []) => each);
-  return all.find(({ internal, address }) => !internal && !isOfMachineAlone(address))?.address;
-}
-
-const isOfMachineAlone = (address: string) => /^(127\.|0\.0\.0\.0|::1?$|fe80:|169\.254\.)/.test(address);
