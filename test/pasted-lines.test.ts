@@ -7,7 +7,7 @@ import fc from "fast-check";
 import * as v from "valibot";
 import { AppError } from "../src/base/errors.ts";
 import { openOrganization } from "../src/node/files/organizations.ts";
-import { quoteWord } from "../src/base/plan.ts";
+import { quoteWord } from "../src/base/quote.ts";
 import { engineUnit } from "../src/platform/systemd/systemd.ts";
 import { NodeName, Slug } from "../src/protocol/values.ts";
 import { operator } from "../src/server/audit/record.ts";

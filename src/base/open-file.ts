@@ -4,7 +4,7 @@
 import { defer } from "./defer.ts";
 import type { Stats } from "node:fs";
 import { AppError, systemErrorCode } from "./errors.ts";
-import { quoteWord } from "./plan.ts";
+import { quoteWord } from "./quote.ts";
 
 /** Twice the largest answer of a control plane. A larger file is none of ours. */
 export const maxFileBytes = 64 * 1024 * 1024;

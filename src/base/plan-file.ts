@@ -3,7 +3,8 @@
 import { existsSync, lstatSync, readdirSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { hasMode, readTextIfThere } from "./files.ts";
-import { diff, type Step } from "./plan.ts";
+import type { Step } from "./plan.ts";
+import { diff } from "./diff.ts";
 
 /** Plans writing `content` to `path`. With `secret`, the plan holds no content. */
 export function planFile(

@@ -1,6 +1,8 @@
 // The plan of a command for --dry-run: files, programs and requests in order, and its text. Reads no file, so that
 // every command can load it cheaply.
 
+import { quoteWord } from "./quote.ts";
+
 export type Step =
   | {
       step: "file";
@@ -27,73 +29,4 @@ function renderStep(step: Step): string {
     case "request":
       return `request  ${step.method} ${step.url}\n`;
   }
-}
-
-/** A word quoted for a POSIX shell. */
-export function quoteWord(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-}
-
-/**
- * A unified diff: the changed lines with three lines of context. Empty if nothing differs. A table of more than `maxCells`
- * lines, multiplied, is not made: everything between the first and the last change differs then.
- */
-export function diff(before: string, after: string, maxCells = 4_000_000): string {
-  const marked = compareLines(lines(before), lines(after), maxCells);
-  const isNear = (at: number) => marked.slice(Math.max(0, at - 3), at + 4).some((line) => line[0] !== " ");
-  const hunks: string[] = [];
-  // How many lines of each text come before `at`.
-  let [a, b] = [0, 0];
-  for (let at = 0; at < marked.length;) {
-    const from = { at, a, b };
-    while (at < marked.length && isNear(at) === isNear(from.at)) {
-      if (marked[at]?.[0] !== "+") a++;
-      if (marked[at]?.[0] !== "-") b++;
-      at++;
-    }
-    if (!isNear(from.at)) continue;
-    const range = (start: number, end: number) => `${start === end ? start : start + 1},${end - start}`;
-    const body = marked.slice(from.at, at).join("\n");
-    hunks.push(`@@ -${range(from.a, a)} +${range(from.b, b)} @@\n${body}\n`);
-  }
-  return hunks.join("");
-}
-
-/** All lines of both texts, each with a space, "-" or "+" before it. */
-function compareLines(a: readonly string[], b: readonly string[], maxCells: number): string[] {
-  let head = 0;
-  while (head < a.length && head < b.length && a[head] === b[head]) head++;
-  let tail = 0;
-  while (tail < Math.min(a.length, b.length) - head && a.at(-1 - tail) === b.at(-1 - tail)) tail++;
-  const [old, now] = [a.slice(head, a.length - tail), b.slice(head, b.length - tail)];
-  return [
-    ...a.slice(0, head).map((line) => ` ${line}`),
-    ...compareMiddle(old, now, maxCells),
-    ...a.slice(a.length - tail).map((line) => ` ${line}`),
-  ];
-}
-
-/** Compares by the longest common subsequence. */
-function compareMiddle(a: readonly string[], b: readonly string[], maxCells: number): string[] {
-  const width = b.length + 1;
-  if (a.length * b.length > maxCells) return [...a.map((line) => `-${line}`), ...b.map((line) => `+${line}`)];
-  const common = new Uint32Array((a.length + 1) * width);
-  const at = (i: number, j: number) => common[i * width + j] ?? 0;
-  for (let i = a.length - 1; i >= 0; i--)
-    for (let j = b.length - 1; j >= 0; j--)
-      common[i * width + j] = a[i] === b[j] ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
-  const marked: string[] = [];
-  for (let i = 0, j = 0; i < a.length || j < b.length;) {
-    if (i < a.length && j < b.length && a[i] === b[j]) {
-      marked.push(` ${a[i++]}`);
-      j++;
-    } else if (j >= b.length || (i < a.length && at(i + 1, j) >= at(i, j + 1))) marked.push(`-${a[i++]}`);
-    else marked.push(`+${b[j++]}`);
-  }
-  return marked;
-}
-
-function lines(text: string): string[] {
-  if (text === "") return [];
-  return (text.endsWith("\n") ? text.slice(0, -1) : text).split("\n");
 }

@@ -2,7 +2,7 @@
 // another configuration root or other data. All sentences pass here, so no hint repeats the flags.
 
 import { brand } from "../brand.ts";
-import { quoteWord } from "../base/plan.ts";
+import { quoteWord } from "../base/quote.ts";
 import { dataFlagsOf } from "./server/server-flags.ts";
 import type { Values } from "./values.ts";
 

@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
-import { quoteWord } from "../base/plan.ts";
+import { quoteWord } from "../base/quote.ts";
 import { findMeaning, nearest } from "./suggest.ts";
 import type { Flags } from "./values.ts";
 

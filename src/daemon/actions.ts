@@ -7,7 +7,7 @@ import { countOf } from "../base/quantities.ts";
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
 import { AppError, messageOf } from "../base/errors.ts";
-import { quoteWord } from "../base/plan.ts";
+import { quoteWord } from "../base/quote.ts";
 import type { Log } from "../base/log.ts";
 import { staysClosed } from "../node/files/granted/exits.ts";
 import { fileLog, lastLines } from "../node/engine/engine-log.ts";

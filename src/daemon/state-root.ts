@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { AppError, messageOf } from "../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
-import { quoteWord } from "../base/plan.ts";
+import { quoteWord } from "../base/quote.ts";
 import { hasOrganizations, isSameRoot } from "../platform/config-root.ts";
 
 export const stateRootPath = (path: string): string => `${path}.root`;

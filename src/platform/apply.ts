@@ -6,7 +6,8 @@ import { AppError, fromSystemError } from "../base/errors.ts";
 import { hasMode, readTextIfThere, writeFileAtomic } from "../base/files.ts";
 import { appendText } from "../base/open-file.ts";
 import { planFile, planRemoved } from "../base/plan-file.ts";
-import { quoteWord, type Step } from "../base/plan.ts";
+import type { Step } from "../base/plan.ts";
+import { quoteWord } from "../base/quote.ts";
 import type { System } from "../base/system.ts";
 import { makeOwnDirectory } from "./own-directory.ts";
 

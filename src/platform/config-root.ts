@@ -5,7 +5,7 @@ import { existsSync, readdirSync, realpathSync } from "node:fs";
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
-import { quoteWord } from "../base/plan.ts";
+import { quoteWord } from "../base/quote.ts";
 import { trimSlashes } from "./daemon-args.ts";
 import { daemonUnit, packagedUnitDirectory, templateUnit, unitDirectory } from "./systemd/systemd.ts";
 import { readUnit } from "./systemd/unit-file.ts";

@@ -5,7 +5,7 @@ import { lstatSync, readlinkSync, realpathSync, statSync, type Stats } from "nod
 import { dirname, resolve, sep, win32 } from "node:path";
 import { systemErrorCode } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
-import { quoteWord } from "../base/plan.ts";
+import { quoteWord } from "../base/quote.ts";
 import { libraryNames } from "./file-lock.ts";
 import { hasModes } from "./file-system.ts";
 import { isPrivileged } from "./privilege.ts";

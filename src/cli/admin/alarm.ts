@@ -5,7 +5,7 @@ import { request } from "../../api/request.ts";
 import { alarmsApi } from "../../api/webhooks.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { Implementation } from "../command.ts";
 import type { Mark } from "../table.ts";
 import { orgArg } from "../server/server-flags.ts";

@@ -9,7 +9,7 @@ import { planReplaced } from "../../base/plan-file.ts";
 import { read, write } from "./api.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import { targetFlags } from "./target.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { Cell } from "../table.ts";
 import type { Values } from "../values.ts";

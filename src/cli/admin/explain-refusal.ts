@@ -1,7 +1,7 @@
 // Adds to the refusals of a control plane what to do next, which only the command line knows.
 
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { brand } from "../../brand.ts";
 import type { Target } from "./target.ts";
 

@@ -2,7 +2,7 @@
 
 import { countOf } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { leastPassphrase, passphraseFlag, readPassphrase, requireLong } from "./passphrase.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
 import type { KeyReport } from "../../server/import-export/hand-config.ts";

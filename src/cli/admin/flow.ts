@@ -4,7 +4,7 @@ import type { AnswerOf } from "../../api/endpoint.ts";
 import { flowsApi, maxFlows } from "../../api/paths.ts";
 import { brand } from "../../brand.ts";
 import { given } from "../../base/given.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { read } from "./api.ts";

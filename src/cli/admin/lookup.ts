@@ -11,7 +11,7 @@ import { rulesApi } from "../../api/rules.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { networkContains, parseAddress, parseNetworks } from "../../base/ip.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { Context } from "../command.ts";
 import type { Api } from "./api.ts";

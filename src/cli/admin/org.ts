@@ -5,7 +5,7 @@ import { organizationSettings, organizationsApi } from "../../api/organizations.
 import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
 import type { Facts } from "../table.ts";

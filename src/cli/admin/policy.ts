@@ -9,7 +9,7 @@ import { request } from "../../api/request.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { countOf } from "../../base/quantities.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";

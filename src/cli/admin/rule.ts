@@ -18,7 +18,7 @@ import {
   selfGroup,
 } from "../../protocol/users-groups.ts";
 import type { Context, Implementation } from "../command.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { orgArg } from "../server/server-flags.ts";
 import { given } from "../../base/given.ts";
 import type { Flags, Values } from "../values.ts";

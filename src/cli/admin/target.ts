@@ -6,7 +6,7 @@ import { lstatSync } from "node:fs";
 import { brand, rootServerDirectory } from "../../brand.ts";
 import { AppError, systemErrorCode } from "../../base/errors.ts";
 import type { Profile } from "../../node/files/profiles.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { DataOptions } from "../../server/store/data-directory.ts";
 import type { Context } from "../command.ts";
 import { trustFlags } from "../join/node-flags.ts";

@@ -5,7 +5,7 @@ import { networkInterfaces } from "node:os";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { isLoopback } from "../../base/loopback.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { LighthouseAnswer } from "../../node/contact/requests/lighthouse-answer.ts";
 import type { ProbeResult } from "../../node/contact/requests/probe.ts";
 import type { Organization } from "../../node/files/organizations.ts";

@@ -1,7 +1,7 @@
 // Access that remains when a member leaves or a token is revoked: the flags that end it, and the lines that list it.
 
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { InferInput } from "valibot";
 import type * as api from "../../api/values.ts";
 import { leaverSettings } from "../../api/users.ts";

@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { OwnerChoice } from "../../server/users/ownership.ts";
 import type { Flags, Values } from "../values.ts";
 

@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { confirmWord } from "../ask.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";

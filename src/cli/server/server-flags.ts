@@ -3,7 +3,7 @@
 import { given } from "../../base/given.ts";
 import { brand, defaultServerDirectory } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { DataOptions } from "../../server/store/data-directory.ts";
 import type { System } from "../../base/system.ts";
 import type { Args, Flags, Values } from "../values.ts";

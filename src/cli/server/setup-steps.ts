@@ -3,7 +3,8 @@
 
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
-import { quoteWord, type Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import type { Installer } from "../../api/pages.ts";
 import type { Admin } from "../../server/admin.ts";

@@ -1,7 +1,7 @@
 // The equivalents of a page for a terminal: lines for a shell, and calls of the API.
 
 import type { Method } from "../../api/endpoint.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 
 /**
  * A line of `agent admin`. It is made of words, so that any text of others, such as an e-mail address, stays one word

@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { listOrganizations } from "../../node/files/list-organizations.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 
 /** The organization that a command changes: the named one, else the only one. Throws usage if there are several. */
 export function chooseOne(configRoot: string, slug: string | undefined): string {

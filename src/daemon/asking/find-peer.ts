@@ -7,7 +7,7 @@ import { readTextIfThere } from "../../base/files.ts";
 import { parseAddress } from "../../base/ip.ts";
 import { isWithin } from "../../node/files/granted/networks.ts";
 import { unsafeRoutes } from "../../node/files/config/read-config.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { OrganizationSettings } from "../../node/contact/organization-deps.ts";
 import { chooseSlugs } from "./choose-slugs.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";

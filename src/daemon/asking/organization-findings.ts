@@ -3,7 +3,7 @@
 
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { byGravity, certificateFindings, makeFinding, type Finding } from "../../node/health/findings.ts";
 import type { Health } from "../../node/health/verdict.ts";
 import type { UnitState } from "../../platform/service-state.ts";

@@ -5,7 +5,7 @@ import { defer } from "../../base/defer.ts";
 import { dirname } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { requireOwnUnits } from "../../platform/config-root.ts";
 import { engineUnit, journalCommand } from "../../platform/systemd/systemd.ts";
 import { childEnvironment, type System } from "../../base/system.ts";

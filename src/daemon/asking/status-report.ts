@@ -5,7 +5,7 @@ import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { describeConfirmation } from "../../node/health/confirmation-shown.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { describeLeftOut, describeSeal } from "../../engine/left-out.ts";
 import { listOrganizations } from "../../node/files/list-organizations.ts";
 import type { Way } from "../../node/names/service-state.ts";

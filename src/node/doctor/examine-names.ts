@@ -1,7 +1,7 @@
 // Examines whether programs of this machine find the names of nodes.
 
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { System } from "../../base/system.ts";
 import {
   portCommand,

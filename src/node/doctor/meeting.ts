@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { overlayRoles, staticHosts } from "../files/config/read-config.ts";
 import { peerNames } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";

@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { can } from "../../engine/features.ts";
 import { AppError } from "../../base/errors.ts";
 import { withoutPort } from "../../base/ip.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import type { System } from "../../base/system.ts";

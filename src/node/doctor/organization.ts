@@ -5,7 +5,7 @@ import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { describeLeftOut, describeSeal, wholeConfiguration } from "../../engine/left-out.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { isOlderThan, parseEngineVersion } from "../../engine/features.ts";

@@ -7,7 +7,7 @@ import { readTextIfThere } from "../../base/files.ts";
 import { maskNetwork, parseNetwork } from "../../base/ip.ts";
 import { describeLeftOut, type LeftOut } from "../../engine/left-out.ts";
 import { readText } from "../../base/open-file.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { generationFile } from "../files/generations.ts";
 import { ownNetworks, readMachine, type Machine } from "../files/granted/machine.ts";
 import { sealInForce } from "../files/granted/seal-in-force.ts";

@@ -8,7 +8,7 @@ import type { Confirmation } from "../../protocol/confirmation.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { parseNetwork } from "../../base/ip.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { System } from "../../base/system.ts";
 import { unsafeRoutes } from "../files/config/read-config.ts";
 import { subnetsIn } from "../files/granted/networks.ts";

@@ -4,7 +4,7 @@
 import { brand } from "../../brand.ts";
 import { mostAddresses } from "../../base/connect-failure.ts";
 import { joinHostPort, parseAddress } from "../../base/ip.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { System } from "../../base/system.ts";
 import { checkWayOut } from "../health/findings.ts";
 import { askEngine } from "../engine/ask-engine.ts";

@@ -3,7 +3,7 @@
 import { fingerprintOfHostKey } from "../../pki/keys.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
 import type { System } from "../../base/system.ts";
 

@@ -1,7 +1,7 @@
 // What follows from a registration that failed: the line that helps, and whether the keys are kept for the next run.
 
 import { AppError, systemErrorCode } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { brand } from "../../brand.ts";
 
 type Refused = { slug: string; credential: { registrationToken: string } | { accessToken: string } };

@@ -7,7 +7,7 @@ import { maxPageSize } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { Client } from "../contact/requests/client.ts";
 

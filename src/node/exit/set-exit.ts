@@ -4,7 +4,7 @@
 import { rmSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { can } from "../../engine/features.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { Organization } from "../files/organizations.ts";

@@ -8,7 +8,7 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { syncDirectory, writeFileAtomic } from "../../base/files.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import { maxSeals, SignedSeal } from "../../protocol/seals/seal.ts";
 import { followSeals, openSeal, sealHash, type OpenedSeal } from "../../pki/seal.ts";

@@ -10,7 +10,7 @@ import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { kindOf } from "../../base/open-file.ts";
 import { Credentials, NodeConfig } from "../../protocol/stored.ts";
 import { Slug, type OrderKey } from "../../protocol/values.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { readJsonFile, readValidJson } from "./json-file.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { refuseForeignDirectory } from "./own-files.ts";

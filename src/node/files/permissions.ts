@@ -16,7 +16,8 @@ import {
 } from "../../base/ip.ts";
 import { planFile } from "../../base/plan-file.ts";
 import { brand } from "../../brand.ts";
-import { quoteWord, type Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { formatOffer, maxSubnets, parseOffer } from "../../protocol/routing/advertised.ts";
 import { NameSuffix } from "../../protocol/names.ts";
 import { isReleaseAddress } from "../../release/release-address.ts";

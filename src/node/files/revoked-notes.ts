@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import { removeTree, syncDirectory, writeFileAtomic } from "../../base/files.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
 import { rename } from "../../platform/file-system.ts";
 import { readJsonFile } from "./json-file.ts";

@@ -7,7 +7,7 @@ import { brand } from "../../brand.ts";
 import type { DiskSpace } from "../../base/disk-space.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { withoutPort } from "../../base/ip.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Organization } from "../files/organizations.ts";
 import { remoteLabels } from "../files/tcp-state.ts";

@@ -2,7 +2,7 @@
 // services) and all that show (`status`, `doctor`, `netcheck`, the console). Light to load: `status` needs it.
 
 import { brand } from "../../brand.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { separateCopy, type FindingKind } from "../../protocol/finding-kinds.ts";
 
 /** degraded: traffic does not pass. unknown: more cannot be known. note: traffic passes, and a user should know. */

@@ -4,7 +4,7 @@
 import { brand } from "../../brand.ts";
 import { inWords } from "../../base/quantities.ts";
 import { parseAddress } from "../../base/ip.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { DiskSpace } from "../../base/disk-space.ts";
 import { mostFailures } from "./healing.ts";

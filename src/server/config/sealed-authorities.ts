@@ -2,7 +2,7 @@
 // the fingerprint that the seal names. Pure.
 
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { brand } from "../../brand.ts";
 import { decodeCaBundle, fingerprint, type NebulaCertificate } from "../../pki/nebula.ts";
 import type { Seal, SealedState } from "../../protocol/seals/seal.ts";

@@ -2,7 +2,7 @@
 // one drill at a time.
 
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { afterDrillMs } from "../../protocol/updates/drill.ts";

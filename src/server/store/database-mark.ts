@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
 import { createFileFor } from "../../base/files.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 
 const markName = "data.begun";
 

@@ -4,7 +4,7 @@
 import { lstatSync, readdirSync, statSync, type Stats } from "node:fs";
 import { dirname, join } from "node:path";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 
 /** All that the control plane keeps in its directory, with what SQLite has beside the database. */
 export const ownNames = /^(control\.db|secret\.key|serve\.lock|data\.begun$|tls|archive$)/;

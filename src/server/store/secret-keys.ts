@@ -4,7 +4,7 @@
 import { existsSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { isOpenToOthers, readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../base/system.ts";

@@ -4,7 +4,7 @@
 import type { ListedMember, Member, NewMember } from "../../api/members.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/plan.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { type Actor, principal, record } from "../audit/record.ts";

@@ -7,7 +7,7 @@ import { given } from "../../../base/given.ts";
 import { isPrivate, parseNetwork } from "../../../base/ip.ts";
 import type { Node } from "../../../protocol/node.ts";
 import type { Context, Implementation } from "../../command.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { write } from "../api.ts";
 import { checked, missingGroups, nodeByName, sayNewGroups } from "../lookup.ts";

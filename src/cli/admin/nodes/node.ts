@@ -3,7 +3,7 @@
 import { nodesApi } from "../../../api/nodes.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import type { Node } from "../../../protocol/node.ts";
 import { sessionsEndedHeader } from "../../../protocol/sign-in.ts";
 import type { Implementation } from "../../command.ts";

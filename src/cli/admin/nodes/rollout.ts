@@ -14,7 +14,7 @@ import { hoursFrom, hoursText } from "../../../protocol/updates/hours.ts";
 import { AppError } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
 import { countOf } from "../../../base/quantities.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";

@@ -5,7 +5,7 @@ import { routesApi, type Route } from "../../../api/paths.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import { maxMetric } from "../../../protocol/routing/advertised.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";

@@ -8,7 +8,7 @@ import { sealsApi, type Sealable } from "../../../api/certificates/seals.ts";
 import { brand } from "../../../brand.ts";
 import { buildInfo } from "../../../build-info.ts";
 import { AppError } from "../../../base/errors.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import { countOf } from "../../../base/quantities.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";

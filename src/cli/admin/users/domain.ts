@@ -3,7 +3,7 @@
 import { domainsApi } from "../../../api/providers.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write, type Api } from "../api.ts";

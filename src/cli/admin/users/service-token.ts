@@ -3,7 +3,7 @@
 import { request } from "../../../api/request.ts";
 import { serviceTokensApi } from "../../../api/tokens.ts";
 import { given } from "../../../base/given.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import { brand } from "../../../brand.ts";
 import type { Implementation } from "../../command.ts";
 import { revokeNodesFlag } from "../../join/left-access.ts";

@@ -5,7 +5,7 @@ import { nodesApi } from "../../../api/nodes.ts";
 import { request } from "../../../api/request.ts";
 import { registrationTokensApi, serviceTokensApi, usualTokenLife } from "../../../api/tokens.ts";
 import { brand } from "../../../brand.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { reportOf, revokedLines, revokeNodesFlag, sayAccessLeft } from "../../join/left-access.ts";
 import { orgArg } from "../../server/server-flags.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { makeDirectory } from "../../../base/files.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import type { System } from "../../../base/system.ts";
 import { withLock } from "../../files/lock.ts";

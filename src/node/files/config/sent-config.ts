@@ -10,7 +10,7 @@ import { allowedConfig } from "../../../engine/allowed-settings.ts";
 import { readTextIfThere } from "../../../base/files.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../../engine/left-out.ts";
 import type { Log } from "../../../base/log.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import type { System } from "../../../base/system.ts";
 import { isMap, type YamlMap } from "../../../base/yaml.ts";
 import type { DataPlane } from "./data-plane.ts";

@@ -10,7 +10,7 @@ import {
 } from "../../../api/tokens.ts";
 import { brand } from "../../../brand.ts";
 import { formatJoinKey, parseJoinKey } from "../../../protocol/join-key.ts";
-import { quoteWord } from "../../../base/plan.ts";
+import { quoteWord } from "../../../base/quote.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { AppError, invalidField } from "../../../base/errors.ts";
 import { isLoopback } from "../../../base/loopback.ts";
