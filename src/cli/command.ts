@@ -3,7 +3,7 @@
 
 import type { CommandContext, CommandDef } from "citty";
 import type { Log } from "../base/log.ts";
-import type { Step } from "../base/plan.ts";
+import type { Step } from "../base/plan/plan.ts";
 import type { System } from "../base/system.ts";
 import type { Settings } from "./settings.ts";
 import type { Facts, Table } from "./table.ts";

@@ -4,7 +4,7 @@
 import { given } from "../base/given.ts";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../base/errors.ts";
-import type { Step } from "../base/plan.ts";
+import type { Step } from "../base/plan/plan.ts";
 import { withSender } from "./admin/api.ts";
 import {
   chooseTarget,
@@ -55,7 +55,7 @@ token instead. Run again for the same profile, it signs in again.`,
     const { name, profile } = await readProfile(context, known);
     if (settings.dryRun) {
       const { join } = await import("node:path");
-      const { planDirectories, planReplaced } = await import("../base/plan-file.ts");
+      const { planDirectories, planReplaced } = await import("../base/plan/plan-file.ts");
       const directory = files.profilesPlace(system);
       const { commandLineApi, tokenPairsApi } = await import("../api/sessions.ts");
       const { path } = profile.by_browser ? commandLineApi.poll : tokenPairsApi.create;
@@ -193,7 +193,7 @@ async function planSignOut(
   system: Context["system"],
 ): Promise<Step[]> {
   const { join } = await import("node:path");
-  const { planRemoved, planReplaced } = await import("../base/plan-file.ts");
+  const { planRemoved, planReplaced } = await import("../base/plan/plan-file.ts");
   const { profilesPlace } = await import("../node/files/profiles.ts");
   const directory = profilesPlace(system);
   const { tokenPairsApi } = await import("../api/sessions.ts");

@@ -2,7 +2,7 @@
 // escapes, so that no server and no node can control a terminal. `raw` is written unchanged.
 
 import { printable } from "../base/log.ts";
-import { renderPlan } from "../base/plan.ts";
+import { renderPlan } from "../base/plan/plan.ts";
 import { unprintable } from "../base/unprintable.ts";
 import type { System } from "../base/system.ts";
 import type { CommandOutput } from "./command.ts";

@@ -16,8 +16,8 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
-import type { Step } from "../base/plan.ts";
-import { planReplaced } from "../base/plan-file.ts";
+import type { Step } from "../base/plan/plan.ts";
+import { planReplaced } from "../base/plan/plan-file.ts";
 import { makeDirectory, syncDirectory, writeNewFile } from "../base/files.ts";
 import { openPlain } from "../base/open-file.ts";
 import { rename as renameFile, replacesRunning, syncAccess } from "../platform/file-system.ts";

@@ -5,7 +5,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { planUnit } from "../../src/cli/node/organization-command.ts";
 import { isStopped, markStopped } from "../../src/node/files/stopped.ts";
-import { renderPlan } from "../../src/base/plan.ts";
+import { renderPlan } from "../../src/base/plan/plan.ts";
 import { refuseRevoked, startsWhenRestored, writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
 import { openState } from "../../src/daemon/state.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";

@@ -18,7 +18,7 @@ import { maxPageSize } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Answer, ApiRequest, Client } from "../../node/contact/requests/client.ts";
 import type { Profile } from "../../node/files/profiles.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { Context } from "../command.ts";
 import { readCode } from "../one-time-code.ts";
 import { effectOf } from "./effect.ts";

@@ -2,7 +2,7 @@
 
 import { resolve } from "node:path";
 import { brand } from "../../brand.ts";
-import { planReplaced } from "../../base/plan-file.ts";
+import { planReplaced } from "../../base/plan/plan-file.ts";
 import { onData, onlyPlanned, requireLocalTarget } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { readDataOptions } from "../server/server-flags.ts";

@@ -5,7 +5,7 @@ import type { AnswerOf } from "../../api/endpoint.ts";
 import { request } from "../../api/request.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { planReplaced } from "../../base/plan-file.ts";
+import { planReplaced } from "../../base/plan/plan-file.ts";
 import { read, write } from "./api.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import { targetFlags } from "./target.ts";

@@ -3,7 +3,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";

@@ -51,7 +51,7 @@ export async function showPast(context: Context, asked: Asked): Promise<number> 
   const { requireFreePlace, writeNewFile } = await import("../../base/files.ts");
   if (file !== undefined) requireFreePlace(file);
   if (file !== undefined && context.settings.dryRun) {
-    const { planReplaced } = await import("../../base/plan-file.ts");
+    const { planReplaced } = await import("../../base/plan/plan-file.ts");
     output.plan([planReplaced(resolve(file), 0o600)]);
     return 0;
   }

@@ -5,7 +5,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { EngineRequest } from "../../node/engine/overlay-install.ts";
 import type { Member } from "../../node/update/overlay-switch.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { Flags } from "../values.ts";
 

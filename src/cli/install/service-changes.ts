@@ -1,7 +1,7 @@
 // For the commands that install services: the flags, the check of --org-slug, and the report of changed files.
 
 import { AppError } from "../../base/errors.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { CommandOutput } from "../command.ts";
 import type { Flags } from "../values.ts";
 

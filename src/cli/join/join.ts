@@ -8,7 +8,7 @@ import type { JoinKey } from "../../protocol/join-key.ts";
 import { isLoopback } from "../../base/loopback.ts";
 import type { Registration } from "../../node/enroll/register.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { Mode } from "../../protocol/values.ts";
 import { sealPin } from "./seal-pin.ts";

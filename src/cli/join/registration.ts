@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
 import type { Registration } from "../../node/enroll/register.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { RegisterAnswer } from "../../protocol/registration.ts";
 import type { Mode } from "../../protocol/values.ts";

@@ -4,7 +4,7 @@ import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { fromSystemError } from "../../base/errors.ts";
 import type { NotRemoved } from "../../base/files.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import type { Context, Implementation } from "../command.ts";
@@ -162,7 +162,7 @@ async function forgetUnfinished(
   { settings, system, output }: Context,
 ): Promise<number> {
   if (settings.dryRun) {
-    const { planRemoved } = await import("../../base/plan-file.ts");
+    const { planRemoved } = await import("../../base/plan/plan-file.ts");
     output.plan(planRemoved(directory));
     return 0;
   }

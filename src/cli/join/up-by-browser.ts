@@ -5,7 +5,7 @@ import { enrollmentsApi } from "../../api/enrollments.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Joining } from "./join.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { Context } from "../command.ts";
 
 export async function upByBrowser(url: string, context: Context): Promise<number> {

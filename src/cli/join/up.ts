@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { JoinKey } from "../../protocol/join-key.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import { variableOf, readNamedFile } from "../values.ts";
 import type { Context, Implementation } from "../command.ts";

@@ -4,7 +4,7 @@ import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import type { AuthOutcome } from "../../node/contact/check-auth.ts";
 import type { Chosen, Organization } from "../../node/files/organizations.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";
 import { chosenSlug, organizationFlags, worstStatus } from "./organizations.ts";

@@ -2,7 +2,7 @@
 
 import type { LocalAddress } from "../../daemon/ipc/transport.ts";
 import { AppError } from "../../base/errors.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { System } from "../../base/system.ts";
 import type { Settings } from "../settings.ts";
 

@@ -31,7 +31,7 @@ export const command: Implementation = {
   ],
   async run(context) {
     const { settings, values, output } = context;
-    const { recordRequests } = await import("../../base/plan-requests.ts");
+    const { recordRequests } = await import("../../base/plan/plan-requests.ts");
     const { system, requests } = recordRequests(context.system);
     const bundle = values.text("bundle");
     if (bundle !== undefined) {
@@ -48,7 +48,7 @@ export const command: Implementation = {
     const checks = await examine(slugs, { ...context, system });
     const ok = checks.every(({ verdict }) => verdict !== "fail");
     if (bundle !== undefined && settings.dryRun) {
-      const { planReplaced } = await import("../../base/plan-file.ts");
+      const { planReplaced } = await import("../../base/plan/plan-file.ts");
       output.plan([...requests(), planReplaced(bundle, 0o600)]);
       return 0;
     }

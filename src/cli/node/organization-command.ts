@@ -3,7 +3,7 @@
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { SystemdEngine } from "../../node/engine/systemd-engine.ts";
 import type { Organization } from "../../node/files/organizations.ts";

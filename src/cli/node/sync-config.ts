@@ -6,7 +6,7 @@ import { AppError, fromSystemError } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";
 import { describeLeftOut, type LeftOut } from "../../engine/left-out.ts";
 import type { Chosen, Organization } from "../../node/files/organizations.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { accessTokenFlag, permissionFlags } from "../join/node-flags.ts";
 import { planSyncThroughDaemon, syncThroughDaemon } from "./through-daemon.ts";

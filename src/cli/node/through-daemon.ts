@@ -2,7 +2,7 @@
 
 import { AppError } from "../../base/errors.ts";
 import type { Context } from "../command.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
 
 type Served = { slug: string; config: { mode: string } };

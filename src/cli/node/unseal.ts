@@ -30,7 +30,7 @@ async function run(context: Context): Promise<number> {
     return 0;
   }
   if (settings.dryRun) {
-    const { planRemoved } = await import("../../base/plan-file.ts");
+    const { planRemoved } = await import("../../base/plan/plan-file.ts");
     output.plan(files.flatMap(planRemoved));
     return 0;
   }

@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { renderPlan } from "../../base/plan.ts";
+import { renderPlan } from "../../base/plan/plan.ts";
 import type { Context, Implementation } from "../command.ts";
 
 export const command: Implementation = {

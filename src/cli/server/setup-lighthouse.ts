@@ -2,7 +2,7 @@
 
 import { join as joinPath } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { parseJoinKey, type JoinKey } from "../../protocol/join-key.ts";
 import { sayProgress, type Context } from "../command.ts";
 import type { Joined } from "../join/examine-joined.ts";

@@ -4,7 +4,7 @@
 import type { Installer } from "../../api/pages.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { System } from "../../base/system.ts";
 import { brand } from "../../brand.ts";
 import type { Context } from "../command.ts";

@@ -3,7 +3,7 @@
 
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import type { Installer } from "../../api/pages.ts";

@@ -2,8 +2,8 @@
 
 import { apiPath } from "../../api/endpoint.ts";
 import { nodeCallsApi } from "../../api/node-calls.ts";
-import { planReplaced } from "../../base/plan-file.ts";
-import type { Step } from "../../base/plan.ts";
+import { planReplaced } from "../../base/plan/plan-file.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { hostsPath, readHosts } from "../files/hosts.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { planCopy } from "../files/damaged-organization.ts";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { findPackageManager } from "../../platform/packages.ts";
 import { childEnvironment, type System } from "../../base/system.ts";
 import { findEngine, requireEngine } from "../engine/overlay.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
 import type { NotRemoved } from "../../base/files.ts";
 import type { System } from "../../base/system.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
 import { tableRemoval } from "../../platform/nftables.ts";
 import { endMappingOf, planMappingEnd } from "./mapping/keep-mapping.ts";

@@ -6,8 +6,8 @@ import { closeSync, existsSync, lstatSync, readlinkSync, rmSync, statSync } from
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import type { Step } from "../../base/plan.ts";
-import { planReplaced } from "../../base/plan-file.ts";
+import type { Step } from "../../base/plan/plan.ts";
+import { planReplaced } from "../../base/plan/plan-file.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { findPackageManager } from "../../platform/packages.ts";
 import { openProgram } from "../../platform/processes.ts";

@@ -5,7 +5,7 @@ import { isAbsolute } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { archiveName } from "../../platform/engine-archive.ts";
 import { fetchFile, makeProgress, sha256, smallFileMs, type DownloadSystem } from "../../release/download.ts";

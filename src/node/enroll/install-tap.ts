@@ -5,7 +5,7 @@ import { existsSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
 import { makeDirectory, removeTree, writeFileAtomic } from "../../base/files.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { windows, wintunFor, type Wintun } from "../../platform/windows/wintun.ts";
 import { archiveKind, readMember } from "../../release/archive.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";

@@ -19,8 +19,8 @@ import {
 import { makeSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
 import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
-import type { Step } from "../../base/plan.ts";
-import { planRemoved, planReplaced } from "../../base/plan-file.ts";
+import type { Step } from "../../base/plan/plan.ts";
+import { planRemoved, planReplaced } from "../../base/plan/plan-file.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
 import type { RegisterAnswer } from "../../protocol/registration.ts";
 import type { Mode } from "../../protocol/values.ts";

@@ -11,7 +11,7 @@ import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service
 import { unmask } from "../../platform/service-state.ts";
 import { authTimer, daemonUnit, engineUnit, type OrganizationMode } from "../../platform/systemd/systemd.ts";
 import { needsWintun } from "../../platform/windows/wintun.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../base/system.ts";

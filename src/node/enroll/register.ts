@@ -11,7 +11,7 @@ import { hostname } from "node:os";
 import { join } from "node:path";
 import { defaultOverlayPort } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../base/errors.ts";
@@ -45,7 +45,7 @@ import { forgetNode } from "./unregister.ts";
 import { makeApproved, type WaitingOptions } from "./approval.ts";
 import { explainRefusal, mustDropKeys } from "./registration-refusals.ts";
 import { permissionsOrNone, planPermissions, type Permissions } from "../files/permissions.ts";
-import { planReplaced } from "../../base/plan-file.ts";
+import { planReplaced } from "../../base/plan/plan-file.ts";
 import {
   fillPending,
   keepsKeys,

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import { Mode, NodeName } from "../../protocol/values.ts";
 import { generations } from "./generations.ts";

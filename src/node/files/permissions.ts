@@ -14,9 +14,9 @@ import {
   parseNetwork,
   withoutPort,
 } from "../../base/ip.ts";
-import { planFile } from "../../base/plan-file.ts";
+import { planFile } from "../../base/plan/plan-file.ts";
 import { brand } from "../../brand.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { formatOffer, maxSubnets, parseOffer } from "../../protocol/routing/advertised.ts";
 import { NameSuffix } from "../../protocol/names.ts";

@@ -5,8 +5,8 @@ import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import type { Step } from "../../base/plan.ts";
-import { planFile } from "../../base/plan-file.ts";
+import type { Step } from "../../base/plan/plan.ts";
+import { planFile } from "../../base/plan/plan-file.ts";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 
 const Seen = v.object({ sequence: v.number() });

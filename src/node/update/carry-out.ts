@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import type { Log } from "../../base/log.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { buildInfo } from "../../build-info.ts";

@@ -5,7 +5,7 @@ import { existsSync } from "node:fs";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import {
   controlUnit,
   controlUnitPath,

@@ -1,7 +1,7 @@
 // Puts a newly installed engine into use: restarts the engines that run another one, and finds those that still do not
 // run it. If one does not start, the former engine is restored and all are restarted.
 
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { statSync } from "node:fs";
 import { join } from "node:path";

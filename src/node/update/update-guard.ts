@@ -6,8 +6,8 @@ import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import type { Step } from "../../base/plan.ts";
-import { planReplaced } from "../../base/plan-file.ts";
+import type { Step } from "../../base/plan/plan.ts";
+import { planReplaced } from "../../base/plan/plan-file.ts";
 import { rootOfUnits } from "../../platform/config-root.ts";
 import {
   authTimer,

@@ -4,7 +4,7 @@
 import { existsSync } from "node:fs";
 import { basename, join } from "node:path";
 import { brand } from "../../brand.ts";
-import type { Step } from "../../base/plan.ts";
+import type { Step } from "../../base/plan/plan.ts";
 import { makePrivateDirectory } from "../own-directory.ts";
 
 /** All that the engine's unit may write of an organization's directory. */

@@ -4,8 +4,8 @@ import { mkdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fromSystemError } from "../../base/errors.ts";
 import { requireFreePlace, syncDirectory, writeNewFile } from "../../base/files.ts";
-import { planDirectories, planFile } from "../../base/plan-file.ts";
-import type { Step } from "../../base/plan.ts";
+import { planDirectories, planFile } from "../../base/plan/plan-file.ts";
+import type { Step } from "../../base/plan/plan.ts";
 
 /** `path` is relative to the directory of the tree. */
 export type PlainFile = { path: string; content: string; mode: number };

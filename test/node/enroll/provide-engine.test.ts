@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../../src/base/errors.ts";
-import type { Step } from "../../../src/base/plan.ts";
+import type { Step } from "../../../src/base/plan/plan.ts";
 import { realSystem, type System } from "../../../src/base/system.ts";
 import { releaseAddressPath } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";

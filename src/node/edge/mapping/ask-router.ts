@@ -2,7 +2,7 @@
 // one of a foreign network, cannot make this node name an address that is none of the internet.
 
 import { messageOf } from "../../../base/errors.ts";
-import type { Step } from "../../../base/plan.ts";
+import type { Step } from "../../../base/plan/plan.ts";
 import { networkContains, parseAddress, parseNetworks, parseUnderlay } from "../../../base/ip.ts";
 import { sendOrLose } from "../../../base/datagrams/frames.ts";
 import {

@@ -1,8 +1,8 @@
 // Keeps a UDP port of the router mapped to the engine. A renewal is the same request as the first one: so a router that has
 // forgotten everything makes the mapping again. Between renewals nothing is sent. Times are since the boot, with those asleep.
 
-import type { Step } from "../../../base/plan.ts";
-import { planRemoved } from "../../../base/plan-file.ts";
+import type { Step } from "../../../base/plan/plan.ts";
+import { planRemoved } from "../../../base/plan/plan-file.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { parseUnderlay, withoutPort } from "../../../base/ip.ts";
 import { repeat } from "../../../base/within.ts";

@@ -2,8 +2,8 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync, chmodSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { planFile } from "../../src/base/plan-file.ts";
-import { renderPlan } from "../../src/base/plan.ts";
+import { planFile } from "../../../src/base/plan/plan-file.ts";
+import { renderPlan } from "../../../src/base/plan/plan.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "plan-"));
 afterAll(() => rmSync(directory, { recursive: true }));

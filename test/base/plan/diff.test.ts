@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { diff } from "../../src/base/diff.ts";
+import { diff } from "../../../src/base/plan/diff.ts";
 
 test("diff() can be applied by patch(1)", () => {
   const line = fc.constantFrom("a", "b", "c", "");

@@ -1,7 +1,7 @@
 // The plan of a command for --dry-run: files, programs and requests in order, and its text. Reads no file, so that
 // every command can load it cheaply.
 
-import { quoteWord } from "./quote.ts";
+import { quoteWord } from "../quote.ts";
 
 export type Step =
   | {

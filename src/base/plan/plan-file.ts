@@ -2,7 +2,7 @@
 
 import { existsSync, lstatSync, readdirSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { hasMode, readTextIfThere } from "./files.ts";
+import { hasMode, readTextIfThere } from "../files.ts";
 import type { Step } from "./plan.ts";
 import { diff } from "./diff.ts";
 

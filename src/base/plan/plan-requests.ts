@@ -1,7 +1,7 @@
 // Requests that a command must send before it knows its changes: they are part of its --dry-run plan.
 
 import type { Step } from "./plan.ts";
-import type { System } from "./system.ts";
+import type { System } from "../system.ts";
 
 /** The same system, and a list of the requests sent through it, each once. */
 export function recordRequests<Given extends Pick<System, "fetch">>(
