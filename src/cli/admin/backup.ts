@@ -87,6 +87,7 @@ function restoredLines(restored: Restored): string[] {
   const { organizations, nodes, as_of, set_aside, staff } = restored;
   const { revoked_nodes = 0, lost_nodes = [], authorities_lost = [] } = restored;
   const { deleted_rules = 0, lost_rules = 0, overrides_back = [], staff_missing = false } = restored;
+  const { seals_kept = [] } = restored;
   const when = (isSo: boolean, line: string) => (isSo ? [line] : []);
   return [
     `Restored ${organizations} organizations and ${nodes} nodes`,
@@ -117,6 +118,10 @@ function restoredLines(restored: Restored): string[] {
     ...when(
       staff_missing,
       `All staff users of the backup were disabled after it. Enable one: \`${brand.executable} admin user enable EMAIL\`, or create one: \`${brand.executable} admin user create EMAIL --staff\``,
+    ),
+    ...seals_kept.map(
+      (org) =>
+        `${org} keeps the seal that was published after the backup, since its nodes hold it. See what differs from it now: \`${brand.executable} admin seal show ${org}\``,
     ),
     ...authorities_lost.map(
       (org) =>

@@ -13,6 +13,8 @@ export type Carried = {
   staff_missing: boolean;
   /** Organizations (`acme`) and nodes (`acme/laptop`) whose overrides changed after the backup: they are back. */
   overrides_back: string[];
+  /** Organizations whose signers published a seal after the backup. It stays, since their nodes hold it. */
+  seals_kept: string[];
 };
 
 export const keepPresent = "ON CONFLICT DO NOTHING";

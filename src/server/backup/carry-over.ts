@@ -11,7 +11,7 @@ import { retiredTokens, serviceTokens } from "../store/tables/sessions.ts";
 import { keepPresent, type Carried } from "./carried.ts";
 import { carryNodeTokens, carryNodes, doOverridesDiffer } from "./carry-nodes.ts";
 import { carryGroupUsers, carryMembers, carryProviders, carryUsers } from "./carry-users.ts";
-import { carryRules, outdatePlans } from "./carry-rules.ts";
+import { carryRules, carrySeals, outdatePlans } from "./carry-rules.ts";
 import { isStaff, users } from "../store/tables/users.ts";
 
 /** `old`: the replaced database. The caller has raised the configuration versions before. `now` in ms. */
@@ -24,6 +24,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     lost_rules: 0,
     staff_missing: false,
     overrides_back: [],
+    seals_kept: [],
   };
   for (const org of await organizations.all(tx, {})) {
     const { id, slug, createdAt, deletedAt, configVersion } = org;
@@ -35,6 +36,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     await carryNodes(old, tx, { id, slug, version: configVersion }, now, carried);
     await carryRules(old, tx, id, now, carried);
     await outdatePlans(old, tx, id);
+    if (await carrySeals(old, tx, id)) carried.seals_kept.push(slug);
     await carryNodeTokens(old, tx, id);
     if (await hasLostAuthority(old, tx, id, now)) carried.authorities_lost.push(slug);
     await carryTokens(old, tx, id);

@@ -1,11 +1,13 @@
-// Carries deleted and changed firewall rules into the restored database.
+// Carries deleted and changed firewall rules, and newer seals, into the restored database.
 
 import * as v from "valibot";
+import type { SignedSeal } from "../../protocol/seals/seal.ts";
+import { newestOf } from "../config/next-seal.ts";
 import { insertGroups } from "../policy/groups.ts";
 import { Peer } from "../../api/rules.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { isUsersGroup, providerOfGroup, userOfGroup } from "../../protocol/users-groups.ts";
-import { firewallRules, policies } from "../store/tables/policies.ts";
+import { firewallRules, policies, readSeals } from "../store/tables/policies.ts";
 import { identityProviders } from "../store/tables/providers.ts";
 import { users } from "../store/tables/users.ts";
 import type { Carried } from "./carried.ts";
@@ -60,4 +62,16 @@ export async function outdatePlans(old: Reader, tx: Transaction, orgId: number):
   if (known === undefined) return;
   const version = Math.max(known.version, replaced?.version ?? 0) + 1;
   await policies.update(tx, { orgId }, { version, unconfirmedUntil: null, undo: null });
+}
+
+/**
+ * Nodes keep the newest seal that they know, and refuse older ones. So what signers published after the backup stays.
+ * Returns whether there is such a seal.
+ */
+export async function carrySeals(old: Reader, tx: Transaction, orgId: number): Promise<boolean> {
+  const [known, published] = [await readSeals(tx, orgId), await readSeals(old, orgId)];
+  const numberOf = (seals: readonly SignedSeal[]) => newestOf(seals)?.seal.number ?? 0;
+  if (numberOf(published) <= numberOf(known)) return false;
+  await policies.update(tx, { orgId }, { seals: [...published] });
+  return true;
 }

@@ -1,4 +1,4 @@
-// What `agent admin restore --replace` does with firewall rules, rights of pending nodes, and overrides.
+// What `agent admin restore --replace` does with firewall rules, rights of pending nodes, overrides, and seals.
 
 import { expect, test } from "bun:test";
 import {
@@ -12,6 +12,9 @@ import {
   useControlPlane,
 } from "../../support/restoring.ts";
 import * as v from "valibot";
+import { join } from "node:path";
+import { publishNext } from "../../support/seals.ts";
+import { makeSshKey } from "../../support/ssh-keys.ts";
 
 useControlPlane();
 
@@ -124,4 +127,31 @@ test("an application that was unconfirmed at the backup stays: rules deleted sin
   const shown = v.looseObject({ unconfirmed: v.null(), policy: v.string(), version: v.number() });
   // Higher than any plan of either database.
   expect(v.parse(shown, await json("policy get acme"))).toMatchObject({ policy, version: 3 });
+}, 120_000);
+
+test("a seal that was published after the backup stays, and an older one does not take its place", async () => {
+  const { url } = await populate();
+  const signedIn = await post(url, "/api/token/", { email: "ada@example.org", password });
+  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  const api = async (method: string, path: string, body?: unknown) => {
+    const headers = { Authorization: `Bearer ${access}`, "Content-Type": "application/json" };
+    const answer = await fetch(url + path, { method, headers, body: JSON.stringify(body) });
+    expect(answer.status).toBeLessThan(300);
+    return answer.json();
+  };
+  const key = makeSshKey(join(place.path, "signer"));
+  await publishNext(api, [key]);
+  await must(`backup ${place.backup}`);
+  await publishNext(api, [key]);
+  await publishNext(api, [key]);
+  const before = await json("seal show acme");
+  await stop();
+  const { set_aside } = v.parse(
+    v.looseObject({ seals_kept: v.tuple([v.literal("acme")]), set_aside: v.string() }),
+    await json(`restore ${place.backup} --replace`),
+  );
+  expect(await json("seal show acme")).toEqual(before);
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ seals_kept: ["acme"] });
+  expect(await json(`restore ${set_aside} --replace --unauthenticated`)).toMatchObject({ seals_kept: [] });
+  expect(await json("seal show acme")).toEqual(before);
 }, 120_000);
