@@ -394,6 +394,16 @@ test("an offline CA is replaced: first its certificates, then nobody trusts it",
   expect((await sign(["--yes"])).err).toContain("Nothing waits for your signature");
 });
 
+test.each([
+  ["--privileged", "dbb", "this is no group of acme"],
+  ["--not-privileged", "web", "this is no privileged group"],
+  ["--open", "stor", "this is no sealed node"],
+  ["--closed", "stor", "this is no sealed node"],
+])("%s %s, which names nothing, is refused", async (flag, word, why) => {
+  const { status, err } = await sign(["--dry-run", flag, word]);
+  expect([status, err]).toEqual([2, expect.stringContaining(`${flag} ${word}: ${why}`)]);
+});
+
 test("a group that leaves the privileged ones shows first what it opens to the control plane", async () => {
   await node(["update", "acme", "plain", "--add-group", "db"]);
   expect((await sign(["--yes"])).status).toBe(0);

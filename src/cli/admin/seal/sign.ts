@@ -15,6 +15,7 @@ import { orgArg } from "../../server/server-flags.ts";
 import type { Cell } from "../../table.ts";
 import type { Flags } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
+import { missingGroups } from "../lookup.ts";
 import { passphraseFlag, readPassphrase } from "../passphrase.ts";
 import { targetFlags } from "../target.ts";
 import { openRecords, recordsFlag, type Kept, type Records } from "./records.ts";
@@ -307,6 +308,11 @@ async function plannedSeal(
   const { printOfCa } = await import("../../../server/config/offline-key.ts");
   const held = newest?.seal.state.sealing;
   const removed = values.list("not-privileged");
+  const without = (flag: string, known: readonly string[]) =>
+    values.list(flag).filter((each) => !known.includes(each));
+  const made = await missingGroups(api, slug, without("privileged", held?.privileged ?? []));
+  refuseStrange("privileged", made, `is no group of ${slug}`);
+  refuseStrange("not-privileged", without("not-privileged", held?.privileged ?? []), "is no privileged group");
   const privileged = [...(held?.privileged ?? []), ...values.list("privileged")].filter(
     (each) => !removed.includes(each),
   );
@@ -318,6 +324,8 @@ async function plannedSeal(
     });
   const own = printOfCa(caCertificate);
   const asked = await api.call(sealsApi.sealable, { slug }, { groups: privileged });
+  const sealable = asked.nodes.map(({ name }) => name);
+  for (const flag of ["open", "closed"]) refuseStrange(flag, without(flag, sealable), "is no sealed node");
   const ending = values.list("end-ca");
   const strange = ending.find((print) => print === own || held?.offline.includes(print) !== true);
   if (strange !== undefined)
@@ -348,6 +356,11 @@ async function plannedSeal(
   const present = newest?.seal.mode ?? "observe";
   const asks = values.on("observe") ? "observe" : present;
   return { state, asked, issued, mode: values.on("enforce") ? "enforce" : asks };
+}
+
+/** A name with a slip of the pen would be signed, and protect nothing. */
+function refuseStrange(flag: string, names: readonly string[], why: string): void {
+  if (names[0] !== undefined) throw new AppError("usage", `--${flag} ${names[0]}: this ${why}`);
 }
 
 function refuseEarly(reasons: readonly string[]): void {
