@@ -1,7 +1,8 @@
 // The names of a node below its organization's domain. Shared by control plane and node: an alias must not get any of
 // them.
 
-const maxLabel = 63;
+/** Characters of a DNS label (RFC 1035, section 2.3.4). */
+export const maxLabel = 63;
 
 /**
  * The DNS labels of a node, the preferred one first. A host label begins with a letter (RFC 1035), a node name may begin

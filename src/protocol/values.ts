@@ -2,6 +2,7 @@
 // any version sends.
 
 import * as v from "valibot";
+import { maxLabel } from "./host-labels.ts";
 import { slugPattern } from "../base/slug.ts";
 import { foreignText } from "../base/text.ts";
 
@@ -33,17 +34,22 @@ export const Slug = v.pipe(
   v.regex(slugPattern, "Enter 1 to 40 of a-z, 0-9 and -, beginning with a letter."),
 );
 
-/** One DNS label, lower case (RFC 1123). */
+/** One DNS label, lower case (RFC 1123), as the source of a regular expression. */
+export const lowerCaseLabel = `[a-z0-9]([a-z0-9-]{0,${maxLabel - 2}}[a-z0-9])?`;
+
 export const NodeName = v.pipe(
-  foreignText(63, "At most 63 characters."),
-  v.regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, "A node name is one DNS label: 1 to 63 of a-z, 0-9 and -."),
+  foreignText(maxLabel, `At most ${maxLabel} characters.`),
+  v.regex(
+    new RegExp(`^${lowerCaseLabel}$`),
+    `A node name is one DNS label: 1 to ${maxLabel} of a-z, 0-9 and -.`,
+  ),
   // The engine's firewall takes `any` for all nodes.
   v.check((name) => name !== "any", 'A node cannot be named "any".'),
 );
 
 export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
 
-const dnsName = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
+const dnsName = new RegExp(`^(${lowerCaseLabel}\\.)*${lowerCaseLabel}$`, "i");
 
 /** Refused: other checks, such as that for the overlay's own network, know such an address as IPv4. */
 const mappedIpv4 = /^[0:]*:ffff:[0-9a-f]{1,4}:[0-9a-f]{1,4}$/i;

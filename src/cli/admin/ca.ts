@@ -79,17 +79,23 @@ function stateOf({ trusted, offline, state }: Shown["cas"][number]): Cell {
   return offline ? "offline" : state;
 }
 
-function print({ output }: Context, shown: Shown): void {
+/** At most this many nodes are named. `--json` has all. */
+const mostNamed = 10;
+
+function print({ output, system }: Context, shown: Shown): void {
   const { cas, rotation, blocklist } = shown;
   const rows = cas.map((ca): Cell[] => [
     ca.kind,
     stateOf(ca),
-    Date.parse(ca.not_after) <= Date.now() ? { text: `${ca.not_after}, expired`, mark: "bad" } : ca.not_after,
+    Date.parse(ca.not_after) <= system.now()
+      ? { text: `${ca.not_after}, expired`, mark: "bad" }
+      : ca.not_after,
     ca.fingerprint,
   ]);
   const { phase, paused, auto, waiting_for_names: names, next_step_at: nextAt } = rotation;
   const signers = rotation.awaits_signers === true ? [`signers (${brand.executable} admin seal sign)`] : [];
-  const awaited = [...names, ...signers];
+  const more = names.length > mostNamed ? [`${names.length - mostNamed} more nodes`] : [];
+  const awaited = [...names.slice(0, mostNamed), ...more, ...signers];
   const nodes = awaited.length === 0 ? "" : `, waiting for ${awaited.join(", ")}`;
   const waiting = nextAt == null ? nodes : `, waiting for tunnels to follow until ${nextAt}`;
   const list =

@@ -12,6 +12,7 @@ import { needCounts, type Found, type NeedKind } from "./need-kinds.ts";
 import { updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { keyOf, type Registration } from "../joining/registrations.ts";
 import { relayText } from "./relays.ts";
+import { backupCommand } from "./backup-command.ts";
 import type { SignName } from "../ui/drawings.ts";
 
 type Failing = NonNullable<Attention["failing_tests"]>;
@@ -41,8 +42,6 @@ export type Need = {
   at?: string | null;
   act: Act;
 };
-
-const backupCommand = "sudo agent admin backup /backup/control-$(date +%F).db";
 
 type Totals = GroupPaths["totals"];
 

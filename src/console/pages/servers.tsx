@@ -20,6 +20,7 @@ import {
   type Fact,
 } from "../ui/parts.tsx";
 import { Export } from "../ui/lists/tools.tsx";
+import { backupCommand } from "../needs/backup-command.ts";
 import { serversPath } from "../needs/use-needs.ts";
 
 type History = SentOf<typeof serversApi.history>;
@@ -106,7 +107,7 @@ const Backups = ({ lastAt }: { lastAt: string | null }) => (
       One a day is good. On the machine of the control plane, with /backup on another disk:
     </p>
     <div class="mt8">
-      <Line text="sudo agent admin backup /backup/control-$(date +%F).db" />
+      <Line text={backupCommand} />
     </div>
   </Panel>
 );

@@ -20,6 +20,7 @@ import type { Log } from "../../base/log.ts";
 import { publicPemOfHostKey } from "../../pki/keys.ts";
 import { planSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import type { RegisterAnswer, RegisterRequest } from "../../protocol/registration.ts";
+import { maxLabel } from "../../protocol/host-labels.ts";
 import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../base/system.ts";
 import { makeClient, type Client } from "../contact/requests/client.ts";
@@ -238,7 +239,7 @@ function planReplacement(base: string, slug: string): Step[] {
 /** A node name from the host name: lower case, one DNS label. */
 export function defaultNodeName(name: string = hostname()): string {
   const label = (name.split(".")[0] ?? "").toLowerCase().replace(/[^a-z0-9-]+/g, "-");
-  return label.slice(0, 63).replace(/^-+|-+$/g, "") || "node";
+  return label.slice(0, maxLabel).replace(/^-+|-+$/g, "") || "node";
 }
 
 /** Throws if this machine cannot be registered this way. `formerName`: the name of the node that --force registers again. */

@@ -5,13 +5,13 @@ import { maxAliases } from "../../api/names.ts";
 import * as v from "valibot";
 import { maxFileRules } from "../../api/policy.ts";
 import { strictRecord, withoutList } from "../../base/strict-record.ts";
-import { NodeName } from "../../protocol/values.ts";
+import { lowerCaseLabel, NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../base/ip.ts";
 import { Ports, Protocol, selfSentence } from "../../api/rules.ts";
 import { GroupName } from "../../api/values.ts";
 import { comparedText, foreignText } from "../../base/text.ts";
 
-const oneNode = "node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
+const oneNode = `node:${lowerCaseLabel}`;
 const someMembers = `${oneNode}|user:[^\\s@]+@[^\\s@]+|idp:\\S(.{0,248}\\S)?`;
 const someNodes = `any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|${someMembers}`;
 const nodeWord = new RegExp(`^${oneNode}$`);

@@ -1,6 +1,7 @@
 // Compares the nodes of a ring with those that have not changed, since before its first node changed. What both have alike is a
 // fault of the network, and what only the ring has is one of the update, although each of its nodes is within its own limits.
 
+import { onlineMs } from "../../api/values.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import type { Compared, Figures, RolloutRow } from "../store/tables/rollouts.ts";
@@ -56,8 +57,6 @@ const words = ({ part, of, what }: Measure, before: Figures, now: Figures): stri
 
 /** Nodes of each side whose paths are read. */
 const most = 500;
-/** Peers that are silent for longer are away themselves. */
-const presentMs = 150_000;
 /** Nodes that are silent for longer say nothing. */
 const heardMs = 600_000;
 
@@ -101,7 +100,7 @@ export async function readCompared(
   state: "waiting" | "passed",
 ): Promise<Compared> {
   const [first] = await queryAll(reader, nodeCounts, countNodes, [orgId, id, now - heardMs, silentBefore]);
-  const present = [orgId, id, now - presentMs];
+  const present = [orgId, id, now - onlineMs];
   const [others] = await queryAll(reader, pathCounts, countPaths(unchanged), present);
   const [own] = await queryAll(reader, pathCounts, countPaths(changing(state)), [...present, ring]);
   const nothing = { paths: 0, lossy: 0, relayed: 0, nodes: 0, silent: 0 };
@@ -118,5 +117,5 @@ export async function findWorst(
 ): Promise<number | null> {
   const sql = `SELECT x.node_id ${pathsOf(changing("passed"))} AND (${isLossy} OR x.path = 'relayed')
     GROUP BY x.node_id ORDER BY count(*) DESC, x.node_id LIMIT 1`;
-  return (await queryOne(reader, worst, sql, [orgId, id, now - presentMs, ring]))?.nodeId ?? null;
+  return (await queryOne(reader, worst, sql, [orgId, id, now - onlineMs, ring]))?.nodeId ?? null;
 }

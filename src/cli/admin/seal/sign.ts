@@ -312,7 +312,11 @@ async function plannedSeal(
     values.list(flag).filter((each) => !known.includes(each));
   const made = await missingGroups(api, slug, without("privileged", held?.privileged ?? []));
   refuseStrange("privileged", made, `is no group of ${slug}`);
-  refuseStrange("not-privileged", without("not-privileged", held?.privileged ?? []), "is no privileged group");
+  refuseStrange(
+    "not-privileged",
+    without("not-privileged", held?.privileged ?? []),
+    "is no privileged group",
+  );
   const privileged = [...(held?.privileged ?? []), ...values.list("privileged")].filter(
     (each) => !removed.includes(each),
   );

@@ -34,7 +34,10 @@ import {
 } from "./ask-router.ts";
 
 const lookEveryMs = 10_000;
-const [shortestMs, longestMs] = [15_000, 1_800_000];
+/** A router may promise years, and be replaced by one that knows none of it and does not answer. */
+const longestLifeMs = 3_600_000;
+/** A mapping is renewed after half its life (RFC 6887, section 11.2.1), but not more often than this. */
+const shortestMs = 15_000;
 /** A router that gave nothing is asked again after this time, doubled each time. Another network is asked at once. */
 const [againMs, longestAgainMs] = [30_000, 3_600_000];
 const [reportTries, reportEveryMs] = [5, 1000];
@@ -117,11 +120,10 @@ export function stateAfter(
   const now = system.bootTime().ms;
   if (answer !== undefined && "at" in answer) {
     const { by, at, external, nonce, control, lifetimeS } = answer;
-    // A router may promise years, and be replaced by one that knows none of it and does not answer.
-    const lifeMs = lifetimeS === 0 ? longestMs * 2 : Math.min(longestMs * 2, lifetimeS * 1000);
+    const lifeMs = lifetimeS === 0 ? longestLifeMs : Math.min(longestLifeMs, lifetimeS * 1000);
     const since = before?.mapped?.at === at ? before.mapped.since : formatTime(system.now());
     const more = { ...(control === undefined ? {} : { control }), until: now + lifeMs };
-    const nextAt = now + Math.min(longestMs, Math.max(shortestMs, lifeMs / 2));
+    const nextAt = now + Math.max(shortestMs, lifeMs / 2);
     return {
       ...place,
       nextAt,
