@@ -1,19 +1,11 @@
 // The only kind of lock in the product: flock(2) on a file; on Windows a file opened exclusively. The kernel releases
 // it when the process ends. It needs no process ids, which differ between containers.
 
-import {
-  closeSync,
-  existsSync,
-  fstatSync,
-  ftruncateSync,
-  readdirSync,
-  rmSync,
-  statSync,
-  writeSync,
-} from "node:fs";
+import { closeSync, existsSync, fstatSync, ftruncateSync, rmSync, statSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
 import { openPlain, readOpen } from "../base/open-file.ts";
+import { openCLibrary } from "./c-library.ts";
 import { holdFile } from "./windows/windows.ts";
 
 /** `release` unlocks and removes the file. If the process ends without it, the lock ends too, but the file stays. */
@@ -105,29 +97,13 @@ export function canLockFiles(): boolean {
 type Flock = (fd: number, operation: number) => number;
 let opened: Flock | undefined;
 
-/** Loads only this function, at the first use, because a command that runs every minute must start fast. */
 function flock(): Flock {
-  if (opened !== undefined) return opened;
-  const { dlopen, FFIType }: typeof import("bun:ffi") = require("bun:ffi");
-  const args = [FFIType.i32, FFIType.i32] as const;
-  const names = libraryNames();
-  for (const name of names) {
-    try {
-      return (opened = dlopen(name, { flock: { args, returns: FFIType.i32 } }).symbols.flock);
-    } catch (error) {
-      if (name !== names.at(-1)) continue;
-      throw new AppError("failed", "Cannot lock files: the C library does not load", {
-        cause: error,
-        hint: "Remove MemoryDenyWriteExecute= from the unit of this service.",
-      });
-    }
+  try {
+    return (opened ??= openCLibrary({ flock: { args: ["i32", "i32"], returns: "i32" } }).flock);
+  } catch (error) {
+    throw new AppError("failed", "Cannot lock files: the C library does not load", {
+      cause: error,
+      hint: "Remove MemoryDenyWriteExecute= from the unit of this service.",
+    });
   }
-  throw new AppError("internal", "Cannot lock files: the C library of this system is unknown");
-}
-
-/** Possible names of the C library, to try in order. */
-export function libraryNames(): string[] {
-  if (process.platform === "darwin") return ["libSystem.B.dylib"];
-  const musl = existsSync("/lib") ? readdirSync("/lib").filter((name) => name.startsWith("libc.musl-")) : [];
-  return ["libc.so.6", ...musl];
 }

@@ -1,10 +1,10 @@
 // The few calls of the C library that Bun has no function for: the peer credentials of a socket, a group's number, a
 // datagram to systemd. The daemon opens the library once and passes it on.
 
-import { dlopen, FFIType, ptr, read, type Pointer } from "bun:ffi";
+import { FFIType, ptr, read, type Pointer } from "bun:ffi";
 import { closeSync } from "node:fs";
 import { AppError } from "../base/errors.ts";
-import { libraryNames } from "./file-lock.ts";
+import { openCLibrary } from "./c-library.ts";
 import { restrictPipe } from "./windows/access.ts";
 
 /** `groups`: every group of the process when it connected. */
@@ -37,7 +37,7 @@ const symbols = {
 /** Throws where the library cannot be opened: in a hardened service that forbids just-in-time code. */
 export function openLibc(): Libc {
   if (process.platform === "win32") return windows;
-  const { symbols: c } = load();
+  const c = load();
   const option = (fd: number, level: number, name: number, bytes: number): DataView | undefined => {
     const buffer = new Uint8Array(bytes);
     const length = new Uint32Array([bytes]);
@@ -73,20 +73,14 @@ const windows: Libc = {
 };
 
 function load() {
-  const names = libraryNames();
-  for (const name of names) {
-    try {
-      return dlopen(name, symbols);
-    } catch (error) {
-      if (name === names.at(-1)) {
-        throw new AppError("failed", "Cannot open the C library: local clients cannot be told apart", {
-          cause: error,
-          hint: "MemoryDenyWriteExecute= and LimitAS= must not be set for the daemon.",
-        });
-      }
-    }
+  try {
+    return openCLibrary(symbols);
+  } catch (error) {
+    throw new AppError("failed", "Cannot open the C library: local clients cannot be told apart", {
+      cause: error,
+      hint: "MemoryDenyWriteExecute= and LimitAS= must not be set for the daemon.",
+    });
   }
-  throw new AppError("internal", "No C library is known for this system");
 }
 
 type ReadOption = (fd: number, level: number, name: number, bytes: number) => DataView | undefined;

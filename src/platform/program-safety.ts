@@ -6,7 +6,7 @@ import { dirname, resolve, sep, win32 } from "node:path";
 import { systemErrorCode } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
 import { quoteWord } from "../base/quote.ts";
-import { libraryNames } from "./file-lock.ts";
+import { openCLibrary } from "./c-library.ts";
 import { hasModes } from "./file-system.ts";
 import { isPrivileged } from "./privilege.ts";
 
@@ -180,21 +180,19 @@ function readAttribute(path: string, name: string, maxBytes: number): DataView {
   const buffer = new Uint8Array(maxBytes);
   if (process.platform !== "linux") return new DataView(buffer.buffer, 0, 0);
   // Loaded on demand, to keep the start of every command fast.
-  const { dlopen, ptr }: typeof import("bun:ffi") = require("bun:ffi");
-  for (const library of libraryNames()) {
-    try {
-      const { getxattr } = dlopen(library, {
-        getxattr: { args: ["ptr", "ptr", "ptr", "u64"], returns: "i64" },
-      }).symbols;
-      // Variables keep the buffers alive during the call.
-      const [pathBytes, nameBytes] = [Buffer.from(`${path}\0`), Buffer.from(`${name}\0`)];
-      const length = Number(getxattr(ptr(pathBytes), ptr(nameBytes), ptr(buffer), buffer.length));
-      return new DataView(buffer.buffer, 0, Math.max(length, 0));
-    } catch {
-      // The next name. Without the C library no daemon starts; then the mode decides.
-    }
+  const { ptr }: typeof import("bun:ffi") = require("bun:ffi");
+  try {
+    const { getxattr } = openCLibrary({
+      getxattr: { args: ["ptr", "ptr", "ptr", "u64"], returns: "i64" },
+    });
+    // Variables keep the buffers alive during the call.
+    const [pathBytes, nameBytes] = [Buffer.from(`${path}\0`), Buffer.from(`${name}\0`)];
+    const length = Number(getxattr(ptr(pathBytes), ptr(nameBytes), ptr(buffer), buffer.length));
+    return new DataView(buffer.buffer, 0, Math.max(length, 0));
+  } catch {
+    // Without the C library no daemon starts; then the mode decides.
+    return new DataView(buffer.buffer, 0, 0);
   }
-  return new DataView(buffer.buffer, 0, 0);
 }
 
 /** Only administrators can write to the directories for programs. */

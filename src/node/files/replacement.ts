@@ -7,7 +7,7 @@ import { chmodSync, existsSync, readdirSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
 import { removeTree, syncDirectory } from "../../base/files.ts";
-import { exchangeDirectories } from "../../platform/exchange-directories.ts";
+import { exchangeDirectories } from "../../platform/c-library.ts";
 import { lockFile, type FileLock } from "../../platform/file-lock.ts";
 import { rename } from "../../platform/file-system.ts";
 import { lockPath } from "./lock.ts";

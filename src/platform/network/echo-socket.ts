@@ -2,10 +2,10 @@
 // Uses a ping socket (icmp(7), no privilege where net.ipv4.ping_group_range permits it), else a raw one (CAP_NET_RAW).
 // Windows has neither kind.
 
-import { dlopen, FFIType, ptr } from "bun:ffi";
+import { FFIType, ptr } from "bun:ffi";
 import { closeSync } from "node:fs";
 import { addressBytes, parseAddress } from "../../base/ip.ts";
-import { libraryNames } from "../file-lock.ts";
+import { openCLibrary } from "../c-library.ts";
 
 export type EchoReply = { sequence: number; payload: Uint8Array };
 
@@ -34,7 +34,7 @@ const symbols = {
   },
 } as const;
 
-type Library = ReturnType<typeof dlopen<typeof symbols>>["symbols"];
+type Library = ReturnType<typeof openCLibrary<typeof symbols>>;
 type Family = { domain: number; protocol: number; request: number; reply: number; filter: readonly number[] };
 
 const [datagram, raw, headerBytes] = [2, 3, 8];
@@ -161,13 +161,9 @@ let library: Library | undefined;
 
 /** Once: each time compiles its functions anew, and nothing frees them. */
 function load(): Library | undefined {
-  if (library !== undefined) return library;
-  for (const name of libraryNames()) {
-    try {
-      return (library = dlopen(name, symbols).symbols);
-    } catch {
-      // Try the other C library.
-    }
+  try {
+    return (library ??= openCLibrary(symbols));
+  } catch {
+    return undefined;
   }
-  return undefined;
 }

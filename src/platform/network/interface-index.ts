@@ -1,9 +1,9 @@
 // The kernel's number of a network interface (if_nametoindex(3)). Not from /sys: in a container, that may show the
 // interfaces of the host.
 
-import { dlopen, FFIType, ptr } from "bun:ffi";
+import { FFIType, ptr } from "bun:ffi";
 import { AppError } from "../../base/errors.ts";
-import { libraryNames } from "../file-lock.ts";
+import { openCLibrary } from "../c-library.ts";
 
 const symbols = { if_nametoindex: { args: [FFIType.ptr], returns: FFIType.u32 } } as const;
 
@@ -11,15 +11,13 @@ const symbols = { if_nametoindex: { args: [FFIType.ptr], returns: FFIType.u32 } 
 export type IndexOf = (device: string) => number | undefined;
 
 export function openInterfaceIndex(): IndexOf {
-  for (const name of libraryNames()) {
-    try {
-      const { if_nametoindex: find } = dlopen(name, symbols).symbols;
-      return (device) => find(ptr(Buffer.from(`${device}\0`))) || undefined;
-    } catch {
-      // The next name; below if there is none.
-    }
+  try {
+    const { if_nametoindex: find } = openCLibrary(symbols);
+    return (device) => find(ptr(Buffer.from(`${device}\0`))) || undefined;
+  } catch (error) {
+    throw new AppError("failed", "Cannot open the C library: interfaces cannot be found", {
+      cause: error,
+      hint: "MemoryDenyWriteExecute= must not be set for this service.",
+    });
   }
-  throw new AppError("failed", "Cannot open the C library: interfaces cannot be found", {
-    hint: "MemoryDenyWriteExecute= must not be set for this service.",
-  });
 }

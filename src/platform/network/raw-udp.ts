@@ -1,9 +1,10 @@
 // Raw UDP sockets (raw(7), ipv6(7)), which Bun lacks: copies of all datagrams to this machine, whichever process owns
 // the port, and datagrams from the port of another process. Linux only, needs CAP_NET_RAW.
 
-import { dlopen, FFIType, ptr } from "bun:ffi";
+import { FFIType, ptr } from "bun:ffi";
 import { closeSync } from "node:fs";
 import { addressBytes, parseAddress } from "../../base/ip.ts";
+import { openCLibrary } from "../c-library.ts";
 
 export type Datagram = { port: number; payload: Uint8Array };
 export type RawUdp = {
@@ -76,18 +77,13 @@ export function sendFromPort(from: number, to: { host: string; port: number }, p
   }
 }
 
-/** Opened once for all datagrams. */
-let library: ReturnType<typeof openLibrary>;
-const clib = () => (library ??= openLibrary());
+/** Opened once for all datagrams: each time compiles its functions anew, and nothing frees them. */
+let library: ReturnType<typeof openCLibrary<typeof symbols>> | undefined;
 
-function openLibrary() {
-  const musl = process.arch === "arm64" ? "libc.musl-aarch64.so.1" : "libc.musl-x86_64.so.1";
-  for (const name of ["libc.so.6", musl]) {
-    try {
-      return dlopen(name, symbols).symbols;
-    } catch {
-      // Try the other C library.
-    }
+function clib() {
+  try {
+    return (library ??= openCLibrary(symbols));
+  } catch {
+    return undefined;
   }
-  return undefined;
 }

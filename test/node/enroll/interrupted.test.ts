@@ -20,7 +20,7 @@ import { listOrganizations } from "../../../src/node/files/list-organizations.ts
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { finishReplacement, putInPlace } from "../../../src/node/files/replacement.ts";
 import { Credentials } from "../../../src/protocol/stored.ts";
-import { exchangeDirectories } from "../../../src/platform/exchange-directories.ts";
+import { exchangeDirectories } from "../../../src/platform/c-library.ts";
 import { lockFile } from "../../../src/platform/file-lock.ts";
 import { rejection, thrown } from "../../pki/thrown.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../../support/node.ts";
