@@ -75,6 +75,7 @@ const packages: Record<string, string> = {
   "/usr/bin/ssh": "openssh-client",
   "/usr/bin/ssh-keygen": "openssh-client",
   "/lib/ld-musl-x86_64.so.1": "musl",
+  "/usr/bin/g++": "g++",
   "/usr/lib/postgresql/15/bin/postgres": "postgresql-15",
   "/usr/sbin/pgbouncer": "pgbouncer",
   // Without the second, apt chooses a database server for the first.

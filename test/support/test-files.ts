@@ -131,6 +131,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/acme.test.ts": ["src/server/tls/**", "test/support/acme*.ts"],
   "e2e/applied-changes.test.ts": settings,
   "e2e/arm64.test.ts": builds,
+  "e2e/musl.test.ts": [...builds, "install"],
   "e2e/asleep.test.ts": health,
   "e2e/broken-disk.test.ts": [...store, "src/server/{backup,http}/**"],
   "e2e/browser-joining.test.ts": pages,
