@@ -228,7 +228,7 @@ function leaveRing(progress: Progress, ring: Ring, now: number): Step {
       (ring.counts.passed ?? 0) > 0
         ? "Nothing is proven: no peer answered a node of this ring, before or after"
         : "No node of this ring could be updated: each is away, or refused";
-    return { progress: { ...progress, state: "paused", since: now, reason }, told };
+    return { progress: { ...progress, state: "paused", since: now, reason }, told, event: "changed" };
   }
   if (isLast) return { progress: { ...progress, state: "passed", since: now }, told, event: "passed" };
   return { progress: { ...progress, ring: progress.ring + 1, since: now }, told, event: "ring_passed" };

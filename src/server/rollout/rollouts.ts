@@ -230,6 +230,8 @@ function changeFor(
   { now, isOpen }: { now: number; /** Nodes of the present ring have not passed yet. */ isOpen: boolean },
 ): Partial<RolloutRow> {
   const { state, ring, rings, reason } = row;
+  /** What an earlier pause found. */
+  const known = { reason: "", failedNode: null, probe: "", logLine: "" };
   const refuse = (why: string) => new AppError("conflict", `Rollout ${row.id} ${why}.`);
   if (action === "pause") {
     if (state !== "running") throw refuse(state === "paused" ? "is paused already" : "is not running");
@@ -237,12 +239,11 @@ function changeFor(
   }
   if (action === "resume") {
     if (state !== "paused") throw refuse("is not paused");
-    const known = { reason: "", failedNode: null, probe: "", logLine: "" };
     if (reason === "" || isOpen) return { state: "running", ...known };
     // It paused because the ring proved nothing: the administrator says that it is well.
     if (ring >= rings) return { state: "passed", ...known, endedAt: now };
     return { state: "running", ...known, ring: ring + 1 };
   }
   if (state !== "running" && state !== "paused") throw refuse("has ended, or is being taken back");
-  return { state: "returning", reason: "An administrator ended it" };
+  return { state: "returning", ...known, reason: "An administrator ended it" };
 }

@@ -6,6 +6,7 @@ import { Rollout } from "../../../src/api/rollouts.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { operator } from "../../../src/server/audit/record.ts";
+import { advanceRollouts } from "../../../src/server/rollout/rollout-turn.ts";
 import { createRollout } from "../../../src/server/rollout/rollouts.ts";
 import { codeOf, registerNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
@@ -247,6 +248,32 @@ test("the last ring, paused because it proved nothing, is finished by who resume
     `rollout/${id}`,
   ]);
   expect(events.map(({ type }) => type)).toEqual(["rollout.created", "rollout.changed", "rollout.passed"]);
+});
+
+test("a ring that proves nothing pauses the rollout with an event that says why", async () => {
+  await makeFleet(server, acme, 3);
+  const { id } = await start();
+  await server.db.write((tx) => tx.run("UPDATE rollout_nodes SET state = 'passed'"));
+  await advanceRollouts(server.app.services);
+  const events = await server.db.all("SELECT type, after FROM events WHERE subject = $1 ORDER BY id", [
+    `rollout/${id}`,
+  ]);
+  expect(events.map(({ type }) => type)).toEqual(["rollout.created", "rollout.changed"]);
+  expect(JSON.parse(String(events[1]?.["after"]))).toMatchObject({
+    action: "pause",
+    reason: expect.stringContaining("Nothing is proven"),
+  });
+});
+
+test("one that an administrator ends does not keep what an earlier pause found", async () => {
+  const [bot] = await makeFleet(server, acme, 3);
+  const { id } = await start();
+  const sql =
+    "UPDATE rollouts SET state = 'paused', reason = 'x', failed_node = $1, probe = 'p', log_line = 'l'";
+  await server.db.write((tx) => tx.run(sql, [bot?.node.id ?? 0]));
+  expect((await steer(id, "abort")).status).toBe(200);
+  const row = await server.db.get("SELECT state, reason, failed_node, probe, log_line FROM rollouts");
+  expect(Object.values({ ...row })).toEqual(["returning", "An administrator ended it", null, "", ""]);
 });
 
 test("a node reports its own update alone, and only one that it has", async () => {
