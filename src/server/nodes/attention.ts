@@ -111,18 +111,32 @@ const showEnding = ({ id, name, notAfter }: { id: number; name: string; notAfter
 });
 
 /** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
-export async function notRenewed(db: Reader, orgId: number, now: number, { ofOnline = false } = {}) {
+const lateCertificates = (orgId: number, now: number, { ofOnline = false } = {}): Asked => {
   const seen = `AND EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = n.id AND s.last_checkin_at > ${now - onlineMs})`;
-  const late = `${certified} AND c.not_after < $2 AND (c.not_after - $3) * 4 < c.not_after - c.not_before ${ofOnline ? seen : ""}`;
-  const found = await firstOf(db, endingPick, {
+  return {
     count: "count(DISTINCT c.node_id)",
     // A node may have certificates of two versions.
     select: "c.node_id AS id, n.name, min(c.not_after) AS not_after",
-    from: late,
+    from: `${certified} AND c.not_after < $2 AND (c.not_after - $3) * 4 < c.not_after - c.not_before ${ofOnline ? seen : ""}`,
     order: "GROUP BY c.node_id, n.name ORDER BY not_after, id",
     params: [orgId, now + endsSoonMs, now],
-  });
-  return { count: found.count, first: found.first.map(showEnding) };
+  };
+};
+
+async function notRenewed(db: Reader, orgId: number, now: number) {
+  const { count, first } = await firstOf(db, endingPick, lateCertificates(orgId, now));
+  return { count, first: first.map(showEnding) };
+}
+
+/** All of them, those whose certificates end first before others. */
+export async function readNotRenewed(
+  db: Reader,
+  orgId: number,
+  now: number,
+  which: { ofOnline?: boolean } = {},
+) {
+  const { select, from, order, params } = lateCertificates(orgId, now, which);
+  return (await queryAll(db, endingPick, `SELECT ${select} ${from} ${order}`, params)).map(showEnding);
 }
 
 async function endingFirst(db: Reader, orgId: number) {

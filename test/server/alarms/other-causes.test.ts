@@ -96,6 +96,50 @@ test("a CA that ends soon and was not replaced is told, once for each", async ()
   expect(await look()).toEqual([`Over: ${title}`, `Over: ${title}`]);
 });
 
+test("each CA is told with what ends with it, an offline one unless a later one replaces it", async () => {
+  const soon = server.clock.ms + 40 * day;
+  const texts = async () =>
+    (await server.db.all("SELECT text FROM alarms WHERE org_id = $1 ORDER BY id", [org.id])).map(({ text }) =>
+      String(text),
+    );
+  await set("UPDATE authorities SET not_after = $2 WHERE org_id = $1 AND kind = 'x509'", [org.id, soon]);
+  expect(await look()).toHaveLength(1);
+  expect((await texts())[0]).toContain("x509: ");
+  expect((await texts())[0]).not.toContain("lose each other");
+  const offline = (name: string, notAfter: number) =>
+    set(
+      `INSERT INTO authorities (org_id, kind, version, fingerprint, certificate, private_key_sealed, state, not_before, not_after, created_at, offline)
+       VALUES ($1, 'overlay', 2, $2, '', '', 'former', 1, $3, 1, 1)`,
+      [org.id, name, notAfter],
+    );
+  await offline("first", soon);
+  expect(await look()).toHaveLength(1);
+  expect((await texts())[1]).toContain(`admin seal ca ${org.slug} FILE`);
+  await offline("later", server.clock.ms + 400 * day);
+  expect(await look()).toEqual([`Over: A CA of ${org.slug} ends soon, and was not replaced`]);
+  await set("UPDATE authorities SET not_after = $2, retired_at = 1 WHERE org_id = $1 AND offline = 1", [
+    org.id,
+    soon,
+  ]);
+  expect(await look()).toEqual([]);
+});
+
+test("all nodes with late certificates are one alarm, also more than a page shows", async () => {
+  for (let n = 0; n < 22; n++) {
+    const late = await registerNode(server, org, `late${n}`, { mode: "server" });
+    await late.checkin({ config_version: 1 });
+  }
+  await set(
+    "UPDATE certificates SET not_before = $2, not_after = $3 WHERE org_id = $1 AND kind = 'overlay'",
+    [org.id, server.clock.ms - 88 * day, server.clock.ms + 2 * day],
+  );
+  expect(await look()).toEqual([
+    expect.stringMatching(/^\w+, \w+, \w+, \w+, \w+ and 18 more: the certificate/),
+  ]);
+  const row = await server.db.get("SELECT text FROM alarms WHERE org_id = $1", [org.id]);
+  expect(String(row?.["text"])).toContain(" and 18 more. On the node");
+});
+
 test("an old backup is told in organizations of staff alone, and not after a new one", async () => {
   server.clock.ms += 3 * day;
   expect(await look()).toEqual([]);
@@ -125,6 +169,9 @@ test("tests of the policy that fail are told, others that follow too", async () 
   expect(await look()).toEqual([`2 tests of the policy of ${org.slug} fail`]);
   await fail([]);
   expect(await look()).toHaveLength(2);
+  await fail(["1", "2", "3", "4", "5", "6", "7"]);
+  await look();
+  expect(texts.get("policy")).toEndWith("5\nand 2 more\n");
 });
 
 test("many refused sign-ins are told, and are over when they cease", async () => {
@@ -168,6 +215,22 @@ test("an update in rings that stopped is told, until its nodes are back, or the 
   // A node that goes away later is another cause.
   await set("UPDATE rollout_nodes SET state = 'returning'", []);
   expect(await look()).toEqual([]);
+});
+
+test("an update in rings that paused by itself is told until it goes on, one that an administrator paused is not", async () => {
+  const change = (state: string, reason: string) =>
+    set("UPDATE rollouts SET state = $2, reason = $3 WHERE org_id = $1", [org.id, state, reason]);
+  await set(
+    `INSERT INTO rollouts (org_id, groups, hours, watch_s, state, ring, rings, since, created_at)
+     VALUES ($1, '[]', '[]', 60, 'paused', 1, 4, $2, 1)`,
+    [org.id, server.clock.ms],
+  );
+  expect(await look()).toEqual([]);
+  await change("paused", "Nothing is proven");
+  const [told = ""] = await look();
+  expect(told).toMatch(/^The update \d+ of .* paused in ring 1$/);
+  await change("running", "");
+  expect(await look()).toEqual([`Over: ${told}`]);
 });
 
 // PostgreSQL takes at most 65,535 parameters.
