@@ -2,7 +2,7 @@
 // also on a machine without a network. Only a connection to an address has the true reason.
 
 import { isIP } from "node:net";
-import { systemErrorCode } from "./errors.ts";
+import { systemErrorCode } from "./system-errors.ts";
 
 /** The kernel gives up the address of a neighbor after three seconds. */
 const askMs = 4000;

@@ -1,6 +1,8 @@
 // The error type of the product, and the table that gives each code its exit status and HTTP status. Codes are a
 // contract (--json, HTTP bodies, IPC answers); messages are for readers and may change.
 
+import { systemErrorCode, systemReason } from "./system-errors.ts";
+
 /** code → [exit status, HTTP status]. */
 export const errorTable = {
   // command line and node
@@ -129,12 +131,6 @@ export function isErrorCode(code: string): code is ErrorCode {
   return Object.hasOwn(errorTable, code);
 }
 
-/** The code of a system error (`ENOENT`, `EACCES`), or undefined. */
-export function systemErrorCode(error: unknown): string | undefined {
-  if (!(error instanceof Error) || !("code" in error)) return undefined;
-  return typeof error.code === "string" ? error.code : undefined;
-}
-
 /** A system error during `action` ("write /etc/x") as a sentence with its exit status. */
 export function fromSystemError(action: string, error: unknown): AppError {
   if (error instanceof AppError) return error;
@@ -161,90 +157,13 @@ export function fromSystemError(action: string, error: unknown): AppError {
   }
 }
 
-const strangeAuthority = "its certificate comes from an unknown authority";
-const closedEarly = "the connection was closed before the answer was complete";
-
-/** Codes of the system and of the runtime. Their own messages advise programmers ("Was there a typo in the url or port?"). */
-const reasons = new Map(
-  Object.entries({
-    ENOENT: "no such file or directory",
-    ENOTDIR: "a part of the path is not a directory",
-    EISDIR: "it is a directory",
-    EEXIST: "it already exists",
-    ENOTEMPTY: "the directory is not empty",
-    EACCES: "permission denied",
-    EPERM: "permission denied",
-    EROFS: "the file system is read-only",
-    ENOSPC: "no space left on the disk",
-    EDQUOT: "the disk quota is used up",
-    ELOOP: "too many symbolic links",
-    ENAMETOOLONG: "the name is too long",
-    EMFILE: "too many open files",
-    ENFILE: "too many open files",
-    EBUSY: "it is in use",
-    EXDEV: "it is on another file system",
-    EFBIG: "the file is too large",
-    EINVAL: "the system does not accept a value",
-    ENOTSUP: "the system does not support it",
-    ENOTSOCK: "it is not a socket",
-    EFAULT: "the system refused it",
-    EIO: "the device reports an input/output error",
-    EADDRINUSE: "the address and port are already in use",
-    EADDRNOTAVAIL: "this machine does not have the address",
-    ECONNREFUSED: "the connection was refused",
-    ECONNRESET: closedEarly,
-    EPIPE: closedEarly,
-    ETIMEDOUT: "no answer in time",
-    ENOTFOUND: "the host name was not found",
-    EAI_AGAIN: "no name server answers",
-    ENETUNREACH: "the network is unreachable",
-    EHOSTUNREACH: "the host is unreachable",
-    FailedToOpenSocket: "the connection could not be opened",
-    Malformed_HTTP_Response: "the answer is not valid HTTP",
-    EPROTO: "the TLS handshake failed",
-    ERR_SSL_WRONG_VERSION_NUMBER: "the TLS handshake failed",
-    ERR_INVALID_URL: "the URL is not valid",
-    ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another host name",
-    CERT_HAS_EXPIRED: "its certificate has expired",
-    CERT_NOT_YET_VALID: "its certificate is not valid yet: check the clock",
-    DEPTH_ZERO_SELF_SIGNED_CERT: strangeAuthority,
-    SELF_SIGNED_CERT_IN_CHAIN: strangeAuthority,
-    UNABLE_TO_GET_ISSUER_CERT: strangeAuthority,
-    UNABLE_TO_GET_ISSUER_CERT_LOCALLY: strangeAuthority,
-    UNABLE_TO_VERIFY_LEAF_SIGNATURE: strangeAuthority,
-  }),
-);
-
-/** The sentence for a code of the system or the runtime, without the error's own message. */
-export const reasonOfCode = (code: string): string | undefined => reasons.get(code);
-
 /** The reason of a failure as text. Names the path of a system error. */
 export function messageOf(error: unknown): string {
   return reasonOf(error, "");
 }
 
-/** Without the path if `said` already names it. */
-function reasonOf(error: unknown, said: string): string {
+/** Without the path if `action` already names it. */
+function reasonOf(error: unknown, action: string): string {
   if (!(error instanceof Error)) return String(error);
-  if (error instanceof AppError) return error.message;
-  const code = systemErrorCode(error) ?? "";
-  const reason = reasons.get(code);
-  if (reason !== undefined) {
-    const path = "path" in error && typeof error.path === "string" ? error.path : "";
-    // For fetch(), `path` is the URL, which the caller names.
-    const isNamed = path === "" || path.includes("://") || said.includes(path);
-    return isNamed ? reason : `${reason} (${path})`;
-  }
-  if (error.name === "TimeoutError") return "no answer in time";
-  // DecompressionStream gives no code.
-  if (/^(inflate failed|unexpected end of file)$/.test(error.message))
-    return "the answer is not compressed as it says";
-  // Every other failure of the runtime's fetch() ends with advice to its caller.
-  const isAdvice = /\bfetch\(\)|\btypo in the url|\bable to access the url/.test(error.message);
-  return isAdvice ? `the connection failed${code === "" ? "" : ` (${code})`}` : error.message;
-}
-
-/** A TLS server's certificate comes from an authority that is not trusted here. */
-export function isStrangeAuthority(error: unknown): boolean {
-  return reasons.get(systemErrorCode(error) ?? "") === strangeAuthority;
+  return error instanceof AppError ? error.message : systemReason(error, action);
 }

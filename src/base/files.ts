@@ -20,7 +20,8 @@ import {
   writeSync,
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { AppError, fromSystemError, messageOf, systemErrorCode } from "./errors.ts";
+import { AppError, fromSystemError, messageOf } from "./errors.ts";
+import { systemErrorCode } from "./system-errors.ts";
 import { kindOf, openDirectory, readText } from "./open-file.ts";
 import { hasModes, rename, syncsDirectories } from "../platform/file-system.ts";
 

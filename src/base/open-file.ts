@@ -3,7 +3,8 @@
 
 import { defer } from "./defer.ts";
 import type { Stats } from "node:fs";
-import { AppError, systemErrorCode } from "./errors.ts";
+import { AppError } from "./errors.ts";
+import { systemErrorCode } from "./system-errors.ts";
 import { quoteWord } from "./quote.ts";
 
 /** Twice the largest answer of a control plane. A larger file is none of ours. */

@@ -3,7 +3,7 @@
 
 import { defer } from "./defer.ts";
 import { brand } from "../brand.ts";
-import { systemErrorCode } from "./errors.ts";
+import { systemErrorCode } from "./system-errors.ts";
 import type { MachineState } from "../platform/machine-state.ts";
 import { readText } from "./open-file.ts";
 import { isPrivileged } from "../platform/privilege.ts";

@@ -3,7 +3,8 @@
 
 import { closeSync, existsSync, fstatSync, ftruncateSync, rmSync, statSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
-import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
+import { AppError, fromSystemError } from "../base/errors.ts";
+import { systemErrorCode } from "../base/system-errors.ts";
 import { openPlain, readOpen } from "../base/open-file.ts";
 import { openCLibrary } from "./c-library.ts";
 import { holdFile } from "./windows/windows.ts";

@@ -4,7 +4,7 @@
 
 import { existsSync, lstatSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { systemErrorCode } from "../base/errors.ts";
+import { systemErrorCode } from "../base/system-errors.ts";
 import { rename } from "./file-system.ts";
 import { readTextIfThere, syncDirectory, writeFileAtomic } from "../base/files.ts";
 import { readBytes } from "../base/open-file.ts";

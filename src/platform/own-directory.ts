@@ -4,7 +4,8 @@
 import { existsSync, mkdirSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { brand } from "../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
+import { AppError, fromSystemError } from "../base/errors.ts";
+import { systemErrorCode } from "../base/system-errors.ts";
 import { makeDirectory } from "../base/files.ts";
 import { isAdministratorsOwn, makeAdministratorsDirectory, makeOwnersDirectory } from "./windows/access.ts";
 

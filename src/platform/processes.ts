@@ -3,7 +3,7 @@
 
 import { defer } from "../base/defer.ts";
 import { closeSync, readdirSync, readlinkSync, readSync, statSync } from "node:fs";
-import { systemErrorCode } from "../base/errors.ts";
+import { systemErrorCode } from "../base/system-errors.ts";
 import { windowsAge, windowsStart } from "./windows/windows.ts";
 import { openPlain, readText } from "../base/open-file.ts";
 

@@ -3,7 +3,7 @@
 
 import { lstatSync, readlinkSync, realpathSync, statSync, type Stats } from "node:fs";
 import { dirname, resolve, sep, win32 } from "node:path";
-import { systemErrorCode } from "../base/errors.ts";
+import { systemErrorCode } from "../base/system-errors.ts";
 import { readTextIfThere } from "../base/files.ts";
 import { quoteWord } from "../base/quote.ts";
 import { openCLibrary } from "./c-library.ts";

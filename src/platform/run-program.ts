@@ -1,6 +1,7 @@
 // Runs a program to its end, with a maximum of time and output.
 
-import { AppError, messageOf, systemErrorCode } from "../base/errors.ts";
+import { AppError, messageOf } from "../base/errors.ts";
+import { systemErrorCode } from "../base/system-errors.ts";
 import { given } from "../base/given.ts";
 
 export type RunOptions = {

@@ -15,7 +15,8 @@ import {
   symlinkSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { AppError, fromSystemError, systemErrorCode } from "../base/errors.ts";
+import { AppError, fromSystemError } from "../base/errors.ts";
+import { systemErrorCode } from "../base/system-errors.ts";
 import type { Step } from "../base/plan/plan.ts";
 import { planReplaced } from "../base/plan/plan-file.ts";
 import { makeDirectory, syncDirectory, writeNewFile } from "../base/files.ts";

@@ -4,7 +4,8 @@
 import { given } from "../../base/given.ts";
 import { lstatSync } from "node:fs";
 import { brand, rootServerDirectory } from "../../brand.ts";
-import { AppError, systemErrorCode } from "../../base/errors.ts";
+import { AppError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import type { Profile } from "../../node/files/profiles.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { DataOptions } from "../../server/store/data-directory.ts";

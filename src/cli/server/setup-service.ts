@@ -3,7 +3,8 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, systemErrorCode } from "../../base/errors.ts";
+import { AppError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { Change } from "../../platform/apply.ts";
 import type { Context } from "../command.ts";

@@ -4,7 +4,8 @@
 import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
-import { AppError, isErrorCode, systemErrorCode } from "../../base/errors.ts";
+import { AppError, isErrorCode } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonStartHint } from "../../platform/service-manager.ts";
 import type { System } from "../../base/system.ts";

@@ -4,7 +4,8 @@
 import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, rmSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 
 /** `configRoot`: clients refuse a daemon that runs the organizations of another one. */

@@ -3,7 +3,8 @@
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { isPrivileged } from "../../platform/privilege.ts";
-import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 
 export type Verdict = "ok" | "warn" | "fail" | "skipped";
 

@@ -4,7 +4,7 @@ import { accessSync, constants, existsSync } from "node:fs";
 import { brand } from "../../brand.ts";
 import { diskSpaceAt } from "../../base/disk-space.ts";
 import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } from "../../engine/features.ts";
-import { systemErrorCode } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { planChanges } from "../../platform/apply.ts";
 import { isLinux } from "../../platform/network/kernel.ts";
 import { safeCommand, whyUnsafe } from "../../platform/program-safety.ts";

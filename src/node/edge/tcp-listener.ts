@@ -3,7 +3,8 @@
 import { join } from "node:path";
 import { given } from "../../base/given.ts";
 import { forwarderRoute, makeForwarder, type ForwarderConnection } from "../../base/datagrams/forwarder.ts";
-import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { withoutPort } from "../../base/ip.ts";
 import { readText } from "../../base/open-file.ts";
 import { listenPlace } from "../files/config/read-config.ts";

@@ -3,7 +3,7 @@
 
 import { createSocket } from "node:dgram";
 import { isOffline } from "../../base/connect-failure.ts";
-import { systemErrorCode } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { engineQuestion, isEngineAnswer } from "./engine-question.ts";
 
 /** answers: an engine is there, and UDP passes both ways. closed: the machine answers, but nothing listens. */

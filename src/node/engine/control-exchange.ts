@@ -2,7 +2,8 @@
 
 import * as v from "valibot";
 import { defer } from "../../base/defer.ts";
-import { AppError, systemErrorCode } from "../../base/errors.ts";
+import { AppError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { given } from "../../base/given.ts";
 import type { System } from "../../base/system.ts";
 import { within } from "../../base/within.ts";

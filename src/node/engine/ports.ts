@@ -3,7 +3,8 @@
 
 import { createSocket } from "node:dgram";
 import { join } from "node:path";
-import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { listenPort } from "../files/config/read-config.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import { listOrganizations } from "../files/list-organizations.ts";

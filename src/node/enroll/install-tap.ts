@@ -3,7 +3,8 @@
 
 import { existsSync } from "node:fs";
 import { dirname } from "node:path";
-import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { makeDirectory, removeTree, writeFileAtomic } from "../../base/files.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { windows, wintunFor, type Wintun } from "../../platform/windows/wintun.ts";

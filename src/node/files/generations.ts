@@ -5,7 +5,8 @@ import { given } from "../../base/given.ts";
 import { chmodSync, existsSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import {
   hasMode,
   makeDirectory,

@@ -1,7 +1,8 @@
 // The one place that lists the organizations registered on this machine. `status` must start fast: no schemas here, and
 // node:fs is loaded while the daemon prepares its answer. Bun's own glob would list no FIFO and no socket.
 
-import { fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { slugPattern } from "../../base/slug.ts";
 
 /**

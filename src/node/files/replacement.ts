@@ -5,7 +5,8 @@
 import { defer } from "../../base/defer.ts";
 import { chmodSync, existsSync, readdirSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { removeTree, syncDirectory } from "../../base/files.ts";
 import { exchangeDirectories } from "../../platform/c-library.ts";
 import { lockFile, type FileLock } from "../../platform/file-lock.ts";

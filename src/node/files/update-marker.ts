@@ -3,7 +3,8 @@
 
 import { dirname, join } from "node:path";
 import * as v from "valibot";
-import { AppError, messageOf, systemErrorCode } from "../../base/errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { planFile } from "../../base/plan/plan-file.ts";

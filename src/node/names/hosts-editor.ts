@@ -4,7 +4,8 @@
 import { closeSync, fstatSync, lstatSync, readdirSync, readSync, rmSync, type BigIntStats } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { syncDirectory, writeNewFile } from "../../base/files.ts";
 import { rename } from "../../platform/file-system.ts";
 import { namesIn, splitHosts, withBlock } from "./hosts-block.ts";

@@ -4,7 +4,8 @@
 import { linkSync, lstatSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
-import { fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { readTextIfThere, syncDirectory, writeNewFile } from "../../base/files.ts";
 import { rename } from "../../platform/file-system.ts";
 import { makeLastingLinks } from "./lasting-links.ts";

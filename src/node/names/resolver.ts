@@ -4,7 +4,8 @@
 
 import { defer } from "../../base/defer.ts";
 import { decode, encode } from "dns-packet";
-import { AppError, systemErrorCode } from "../../base/errors.ts";
+import { AppError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { portCommand, resolverAddress } from "../../platform/names-places.ts";
 import { answerQuery } from "./answer.ts";
 import type { NameIndex } from "./name-index.ts";

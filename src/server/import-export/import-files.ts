@@ -3,7 +3,8 @@
 
 import { readdirSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
-import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../base/errors.ts";
+import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { caKeyBanners } from "../../pki/ca-key.ts";
 import { certificateBanners, decodeBundle } from "../../pki/bundle.ts";
 import type { NebulaCertificate } from "../../pki/nebula.ts";

@@ -7,7 +7,8 @@
 import { chmodSync, closeSync, existsSync, readdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { createFileFor, isOpenToOthers, makeDirectory } from "../../base/files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { Step } from "../../base/plan/plan.ts";

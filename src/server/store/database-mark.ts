@@ -4,7 +4,8 @@
 import { closeSync, existsSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import { createFileFor } from "../../base/files.ts";
 import { quoteWord } from "../../base/quote.ts";
 

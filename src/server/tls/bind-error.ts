@@ -1,6 +1,7 @@
 // The error when a listener cannot have its address.
 
-import { AppError, fromSystemError, systemErrorCode } from "../../base/errors.ts";
+import { AppError, fromSystemError } from "../../base/errors.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import type { ListenAddress } from "../http/edge.ts";
 
 /** `flag`: sets the address. */

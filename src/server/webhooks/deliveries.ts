@@ -2,7 +2,8 @@
 // or what a chat, a mail server or a syslog server takes. A slow or failing webhook does not delay the others.
 
 import { createHmac } from "node:crypto";
-import { AppError, messageOf, reasonOfCode } from "../../base/errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
+import { reasonOfCode } from "../../base/system-errors.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import { claimDue, queueEvents, settleDelivery, type Claimed, type Outcome } from "./outbox.ts";
 import type { ServerOptions } from "../options.ts";

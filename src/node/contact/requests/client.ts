@@ -5,13 +5,8 @@ import { given } from "../../../base/given.ts";
 import { nodeCallsApi, registrationsApi } from "../../../api/node-calls.ts";
 import { request } from "../../../api/request.ts";
 import * as v from "valibot";
-import {
-  AppError,
-  isErrorCode,
-  isStrangeAuthority,
-  messageOf,
-  systemErrorCode,
-} from "../../../base/errors.ts";
+import { AppError, isErrorCode, messageOf } from "../../../base/errors.ts";
+import { isStrangeAuthority, systemErrorCode } from "../../../base/system-errors.ts";
 import { clean, cleanErrors, type Log } from "../../../base/log.ts";
 import { isLoopback } from "../../../base/loopback.ts";
 import { CheckinAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";

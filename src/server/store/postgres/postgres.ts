@@ -4,7 +4,8 @@
 
 import { SQL } from "bun";
 import { brand } from "../../../brand.ts";
-import { AppError, messageOf, systemErrorCode } from "../../../base/errors.ts";
+import { AppError, messageOf } from "../../../base/errors.ts";
+import { systemErrorCode } from "../../../base/system-errors.ts";
 import {
   NotUnique,
   requireStorable,

@@ -1,7 +1,8 @@
 // Known damage of a SQLite file: found by statements, and by examinations.
 
 import { statSync } from "node:fs";
-import { AppError, messageOf, systemErrorCode } from "../../../base/errors.ts";
+import { AppError, messageOf } from "../../../base/errors.ts";
+import { systemErrorCode } from "../../../base/system-errors.ts";
 import { isWhole } from "./files.ts";
 
 /** A larger file is not read again while requests wait, but by the next examination. */

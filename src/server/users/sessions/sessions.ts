@@ -1,7 +1,8 @@
 // Sessions of users: access tokens that are not stored, and refresh tokens for single use. A refresh token that is used
 // twice ends its family. The signing key is sealed in the database, so that replicas share it.
 
-import { AppError, systemErrorCode } from "../../../base/errors.ts";
+import { AppError } from "../../../base/errors.ts";
+import { systemErrorCode } from "../../../base/system-errors.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import { networkOf } from "../../../base/ip.ts";
