@@ -1,6 +1,7 @@
 // What follows from a registration that failed: the line that helps, and whether the keys are kept for the next run.
 
-import { AppError, systemErrorCode } from "../../base/errors.ts";
+import { AppError } from "../../base/errors.ts";
+import { isUnsent } from "../../base/system-errors.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { brand } from "../../brand.ts";
 
@@ -21,7 +22,7 @@ export function explainRefusal(error: unknown, registration: Refused, name: stri
   return new AppError(error.code, error.message, { ...error.details, cause: error, hint });
 }
 
-function hintFor({ code, message }: AppError, { slug, credential }: Refused, name: string) {
+function hintFor({ code, details }: AppError, { slug, credential }: Refused, name: string) {
   const admin = `${brand.executable} admin`;
   const token = `${admin} token create ${quoteWord(slug)}`;
   const bound = `${token} --node ${quoteWord(name)}`;
@@ -30,9 +31,10 @@ function hintFor({ code, message }: AppError, { slug, credential }: Refused, nam
       return "Ask the administrator why. Run again, it asks anew, with new keys.";
     case "token_not_valid":
       if (!("registrationToken" in credential)) return undefined;
-      return /expired|used up|revoked/.test(message)
-        ? `Ask an administrator for a new one: \`${token}\`.`
-        : `A token works in one organization only: check --org-slug ("${slug}") and --api-base too.`;
+      // A server that knows the token gives a hint. A former server does not, and so may mean either.
+      return details.hint === undefined
+        ? `A token works in one organization only: check --org-slug ("${slug}") and --api-base too, or ask an administrator for a new one: \`${token}\`.`
+        : `Ask an administrator for a new one: \`${token}\`.`;
     case "token_scope":
       return `Ask an administrator for one that does: \`${token} --lighthouse\`.`;
     case "name_held":
@@ -48,20 +50,33 @@ function hintFor({ code, message }: AppError, { slug, credential }: Refused, nam
   }
 }
 
-/** Whether the next run must begin with other keys. `isResumed`: an earlier run may have sent these. */
+/**
+ * Whether the next run must begin with other keys. `isResumed`: an earlier run may have sent these.
+ *
+ * | error                                        | keys                                          |
+ * |----------------------------------------------|-----------------------------------------------|
+ * | `registration_refused`                       | dropped: an administrator refused them        |
+ * | `spent`, after a confirmation in the browser | dropped: it was of these keys, and is used up |
+ * | any other, of a resumed registration         | kept                                          |
+ * | `control_plane_unreachable`, nothing sent    | dropped                                       |
+ * | `control_plane_unreachable`, `uncertain`     | kept: the control plane may have them         |
+ * | any other                                    | dropped                                       |
+ */
 export function mustDropKeys(
   error: unknown,
   { isEnrolled }: { isEnrolled?: boolean },
   isResumed: boolean,
 ): boolean {
-  const code = error instanceof AppError ? error.code : "";
-  // An administrator refused these keys.
+  if (!(error instanceof AppError)) return false;
+  const { code, cause } = error;
   if (code === "registration_refused") return true;
-  // The confirmation in the browser was of these keys, and is used up.
-  const spent = ["token_not_valid", "conflict", "name_taken", "name_held"];
-  if (isEnrolled === true && spent.includes(code)) return true;
-  return !isResumed && !mayHaveArrived(error);
+  if (isEnrolled === true && spent.has(code)) return true;
+  if (isResumed || uncertain.has(code)) return false;
+  return code !== "control_plane_unreachable" || isUnsent(cause);
 }
+
+/** Refusals after which the confirmation cannot be used again. */
+const spent: ReadonlySet<string> = new Set(["token_not_valid", "conflict", "name_taken", "name_held"]);
 
 /** The answer is not clear, or this machine failed, as on a full disk. */
 const uncertain: ReadonlySet<string> = new Set([
@@ -74,12 +89,3 @@ const uncertain: ReadonlySet<string> = new Set([
   "os_permission",
   "failed",
 ]);
-
-/** The control plane may have registered the keys, or holds a request for them: keep them for a retry. */
-function mayHaveArrived(error: unknown): boolean {
-  if (!(error instanceof AppError)) return true;
-  if (uncertain.has(error.code)) return true;
-  const cause = systemErrorCode(error.cause);
-  const neverSent = ["ConnectionRefused", "ECONNREFUSED", "FailedToOpenSocket", "ENOTFOUND", "EAI_AGAIN"];
-  return error.code === "control_plane_unreachable" && !(cause !== undefined && neverSent.includes(cause));
-}

@@ -17,6 +17,7 @@ import { withLock } from "../../../src/node/files/lock.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
 import { readCredentials } from "../../../src/node/files/organizations.ts";
 import { defaultNodeName } from "../../../src/node/enroll/register.ts";
+import { explainRefusal } from "../../../src/node/enroll/registration-refusals.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { makeSigningKey, publicHalf } from "../../../src/pki/tokens.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
@@ -281,7 +282,7 @@ test("each refusal names the line that helps", async () => {
       "UPDATE registration_tokens SET revoked_at = 1 WHERE id = (SELECT max(id) FROM registration_tokens)",
     ),
   );
-  expect(await refusalFor({ name: "beta" }, revoked)).toContain("`agent admin token create acme`");
+  expect(await refusalFor({ name: "beta" }, revoked)).toStartWith("Ask an administrator for a new one");
   expect(await refusalFor({ name: "beta" }, registrationToken)).toContain("`agent admin token create acme`");
   expect(await refusalFor({ name: "beta", wishes: { is_relay: true } }, await fresh())).toContain(
     "`agent admin token create acme --lighthouse`",
@@ -289,6 +290,22 @@ test("each refusal names the line that helps", async () => {
   const taken = await refusalFor({ name: "alpha" }, await fresh());
   expect(taken).toContain("`agent admin node revoke acme alpha`");
   expect(taken).toContain("`agent admin token create acme --node alpha`");
+});
+
+test("a refused token is explained whatever the server's words are, also by a former server", () => {
+  const registration = { slug: "acme", credential: { registrationToken: "" } };
+  const hintFor = (details: { hint?: string }) => {
+    const explained = explainRefusal(
+      new AppError("token_not_valid", "Other words.", details),
+      registration,
+      "a",
+    );
+    return explained instanceof AppError ? explained.details.hint : undefined;
+  };
+  const line = "`agent admin token create acme`";
+  expect(hintFor({ hint: "Create a new one." })).toBe(`Ask an administrator for a new one: ${line}.`);
+  expect(hintFor({})).toContain(line);
+  expect(hintFor({})).toContain('--org-slug ("acme")');
 });
 
 const lies: [string, (answer: RegisterAnswer) => unknown, RegExp][] = [

@@ -43,8 +43,12 @@ export type UnknownToken = "never issued" | "not of this organization" | "revoke
 
 /** Only the holder of a token of this organization learns why; all others learn only that it is not valid. */
 export function tokenRefused(why: UnknownToken): AppError {
-  const what = why === "never issued" || why === "not of this organization" ? "not valid" : why;
-  return new AppError("token_not_valid", `The registration token is ${what}.`);
+  const isUnknown = why === "never issued" || why === "not of this organization";
+  if (isUnknown) return new AppError("token_not_valid", "The registration token is not valid.");
+  // Nodes tell the two apart by the hint.
+  return new AppError("token_not_valid", `The registration token is ${why}.`, {
+    hint: "Create a new one: `agent admin token create ORG`.",
+  });
 }
 
 export function adminGrant({ kind, id }: Actor): Grant {
