@@ -54,3 +54,7 @@ export function inWords(ms: number): string {
 
 /** 1 node, 2 nodes. */
 export const countOf = (count: number, unit: string): string => `${count} ${unit}${count === 1 ? "" : "s"}`;
+
+/** `tcp/5432`; `icmp` where the protocol has no port: null, or 0. */
+export const protocolAndPort = (protocol: string, port: number | null): string =>
+  port === null || port === 0 ? protocol : `${protocol}/${port}`;

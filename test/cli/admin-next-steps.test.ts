@@ -48,6 +48,18 @@ test("a host behind a router is no unknown node", async () => {
   ]);
 });
 
+test("`policy test` says how to ask about the past where a node is gone, or every node is meant", async () => {
+  for (const [from, first] of [
+    ["former", "There is no node named former"],
+    ["any", "There is no node named any"],
+    ["gone", "gone was revoked at"],
+  ] as const) {
+    const { status, err } = await agent(`admin policy test acme ${from} db tcp/80`);
+    expect([status, err]).toEqual([1, expect.stringContaining("Add `--at TIME`")]);
+    expect(err).toContain(first);
+  }
+});
+
 test("a join key is shown once: with --json not beside the JSON, and lists say who made it", async () => {
   const { out, err } = await agent("admin token create acme --name ci --json");
   const { token, join_key: key } = JSON.parse(out) as { token: string; join_key: string };

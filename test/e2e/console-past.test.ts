@@ -1,7 +1,9 @@
 // The console's page about a moment that has passed, in a real browser.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { Database } from "bun:sqlite";
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { runAgent } from "../support/agent.ts";
 import {
   addMember,
@@ -64,6 +66,31 @@ describe("the past in the console", () => {
       expect(JSON.parse(text)).toMatchObject({ organization: expect.any(String), asked: { to: "db" } });
       const { stdout } = await runAgent(["admin", "audit", "verify-report", path]);
       expect(stdout).toContain("web → db: permitted");
+    },
+    limitMs,
+  );
+
+  test(
+    "who did reach it is told as the page of flows tells it",
+    async () => {
+      const { page } = scene;
+      await scene.adminJson(["org", "update", "acme", "--flows", "on"]);
+      using database = new Database(join(scene.data, "control.db"));
+      database.run("PRAGMA busy_timeout = 5000");
+      const now = Date.now();
+      const insert = `INSERT INTO flows (node_id, day, side, peer, address, protocol, port, org_id, flows, answered, first_at, last_at, unseen_s, report)
+        SELECT d.id, ?1, ?2, w.id, w.ip, ?3, ?4, d.org_id, 3, ?5, ?6, ?6, 0, '' FROM nodes d JOIN nodes w ON w.name = 'web' WHERE d.name = 'db'`;
+      for (const row of [
+        [2, "", 0, 0],
+        [1, "tcp", 5432, 1],
+        [1, "icmp", 0, 3],
+      ])
+        database.run(insert, [Math.floor(now / 86_400_000), ...row, now]);
+      await page.getByRole("textbox", { name: "On" }).fill("");
+      await page.getByRole("button", { name: "Look" }).click();
+      await page.getByRole("row", { name: /^web tcp\/5432 3 2 \d/ }).waitFor();
+      await page.getByRole("row", { name: /^web icmp 3 0 \d/ }).waitFor();
+      await page.getByRole("textbox", { name: "On" }).fill("tcp/5432");
     },
     limitMs,
   );

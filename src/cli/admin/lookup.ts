@@ -68,6 +68,14 @@ function noNode(slug: string, name: string, kind: "" | "revoked "): AppError {
   });
 }
 
+/** The text of a file. Throws usage if there is none. */
+export async function fileByName(path: string): Promise<string> {
+  const { readTextIfThere } = await import("../../base/files.ts");
+  const text = readTextIfThere(path);
+  if (text === undefined) throw new AppError("usage", `There is no file ${path}`);
+  return text;
+}
+
 /** Throws not_found. */
 export async function userByEmail(api: Api, email: string): Promise<User> {
   const wanted = email.trim().toLowerCase();

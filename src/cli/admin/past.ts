@@ -8,10 +8,11 @@ import { NotedHash, PastReport, pastApi } from "../../api/history/past.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
-import { countOf } from "../../base/quantities.ts";
+import { countOf, protocolAndPort } from "../../base/quantities.ts";
 import type { Context, Implementation } from "../command.ts";
 import type { Flags } from "../values.ts";
 import { read } from "./api.ts";
+import { fileByName } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 import { momentOf } from "./events.ts";
 
@@ -100,9 +101,9 @@ function flowLines(did: PastReport["did"], { from, to }: PastReport["asked"]): s
   return did.map(
     ({ from: sender, address, protocol, port, flows, answered, first_at: first, last_at: last }) => {
       const who = sender === null ? address : `${sender.name} (${address})`;
-      const packets = protocol === "icmp" ? protocol : `${protocol}/${port}`;
+      const on = protocolAndPort(protocol, port);
       const of = answered === undefined ? "" : ` (${answered} answered)`;
-      return `  ${who} did, as ${to} reported: ${packets}, ${countOf(flows, "flow")}${of}, ${first} to ${last}`;
+      return `  ${who} did, as ${to} reported: ${on}, ${countOf(flows, "flow")}${of}, ${first} to ${last}`;
     },
   );
 }
@@ -129,15 +130,14 @@ export const verifyReport: Implementation = {
   },
   examples: [`${brand.executable} admin audit verify-report db1.report --key node-config.json --head HASH`],
   async run({ values, words, output }) {
-    const { readText } = await import("../../base/open-file.ts");
     const { verifyReport: verify } = await import("../../server/history/verify-report.ts");
     const [file = ""] = words;
     const [key, head] = [values.text("key"), values.text("head")];
     if (head !== undefined && !v.is(NotedHash, head))
       throw new AppError("usage", "--head must be a hash of the audit log: 64 hex digits, in lower case");
     const { report, proved, unproved } = await verify(
-      readText(file),
-      given({ head, key: key === undefined ? undefined : readText(key) }),
+      await fileByName(file),
+      given({ head, key: key === undefined ? undefined : await fileByName(key) }),
     );
     const about = `A report about the organization ${report.organization}, made at ${report.made_at}`;
     output.result({ report, proved, unproved }, [about, ...proved, textOf(report)].join("\n"));

@@ -14,9 +14,9 @@ import { countOf } from "../../base/quantities.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server/server-flags.ts";
 import type { Args, Flags } from "../values.ts";
-import { read, write } from "./api.ts";
+import { read, write, type Api } from "./api.ts";
 import { momentOf } from "./events.ts";
-import { nodeByName } from "./lookup.ts";
+import { fileByName, nodeByName } from "./lookup.ts";
 import { isAboutPast, pastFlags, showPast } from "./past.ts";
 import { targetFlags } from "./target.ts";
 
@@ -33,9 +33,7 @@ const pruneFlag: Flags = {
 /** The text as it is: the control plane keeps it. */
 async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
   const file = words[at] ?? "-";
-  const { readTextIfThere } = await import("../../base/files.ts");
-  const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
-  if (text === undefined) throw new AppError("usage", `There is no file ${file}`);
+  const text = file === "-" ? await system.readStdin() : await fileByName(file);
   const { requireShort, requireText } = await import("../../server/policy/read-policy.ts");
   requireShort(text);
   requireText(text);
@@ -230,10 +228,7 @@ async function explain(context: Context): Promise<number> {
     });
   }
   const verdict = await read(context, async (api) => {
-    const ids = {
-      from: (await nodeByName(api, slug, from)).id,
-      to: (await nodeByName(api, slug, to)).id,
-    };
+    const ids = { from: await presentId(api, slug, from), to: await presentId(api, slug, to) };
     return api.call(rulesApi.test, { slug }, { ...ids, protocol, ...asked });
   });
   const { permitted } = verdict;
@@ -248,6 +243,18 @@ async function explain(context: Context): Promise<number> {
     isAny ? `Permitted: ${permitted.join(", ")}\n` : `Refused: ${verdict.reason}\n`,
   );
   return isAny ? 0 : 1;
+}
+
+/** Throws not_found, also with what to type about a node that is gone, or about every node. */
+async function presentId(api: Api, slug: string, name: string): Promise<number> {
+  try {
+    return (await nodeByName(api, slug, name)).id;
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "not_found") throw error;
+    const { hint = "", ...details } = error.details;
+    const past = "Add `--at TIME` to ask about a moment that has passed, where FROM may also be `any`.";
+    throw new AppError("not_found", error.message, { ...details, hint: `${hint} ${past}`.trim() });
+  }
 }
 
 export const confirm: Implementation = {

@@ -4,6 +4,7 @@
 import { useState } from "preact/hooks";
 import { apiPath, type AnswerOf } from "../../api/endpoint.ts";
 import { flowsApi } from "../../api/paths.ts";
+import { protocolAndPort } from "../../base/quantities.ts";
 import { get } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";
 import { Button } from "../ui/button.tsx";
@@ -63,6 +64,6 @@ export function FlowsPage() {
 
 function textsOf(flow: Flows["flows"][number]): (string | number)[] {
   const { from_name, to_name, address, protocol, port, flows, unanswered, seen_by, last_at } = flow;
-  const on = port === null ? protocol : `${protocol}/${port}`;
+  const on = protocolAndPort(protocol, port);
   return [from_name ?? address, to_name ?? address, on, flows, unanswered, seen_by, last_at];
 }

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { apiPath, type AnswerOf } from "../../api/endpoint.ts";
 import { type PastReport, pastApi } from "../../api/history/past.ts";
 import { given } from "../../base/given.ts";
+import { protocolAndPort } from "../../base/quantities.ts";
 import { get } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
@@ -27,7 +28,7 @@ const dayMs = 86_400_000;
 const fieldOf = (at: number) => `${dayOf(at)}T${clockOf(at)}`;
 const accessHeads = { From: 2, To: 2, State: 2, On: 2, Reason: 5, "Groups of its certificate": 3 };
 const ruleHeads = { Rule: 1, Direction: 1, On: 2, Peer: 2, Target: 2, Description: 3 };
-const flowHeads = { From: 2, On: 1, Flows: 1, First: 2, Last: 2 };
+const flowHeads = { From: 2, On: 1, New: 1, Unanswered: 1, First: 2, Last: 2 };
 const packetText = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/;
 
 export function PastPage() {
@@ -175,7 +176,7 @@ function Report({ slug, signed, report }: Found & { slug: string }) {
             ["Moment", exact(Date.parse(at))],
             ["Events", `${chain.events.toLocaleString()}, each verified`],
             ["Head of the log", <code>{chain.head}</code>],
-            ...(chain.archives.length === 0 ? [] : ([["Archives", chain.archives.join(", ")]] as const)),
+            ["Archives", chain.archives.join(", ") || "none"],
           ]}
         />
         <p class="help">To verify the report without the control plane:</p>
@@ -234,10 +235,11 @@ function Reached({ slug, report }: { slug: string; report: PastReport }) {
           title={`Flows to ${asked.to} on that day`}
           part="did"
           heads={flowHeads}
-          rows={did.map(({ from, address, protocol, port, flows, first_at, last_at }) => [
+          rows={did.map(({ from, address, protocol, port, flows, answered = flows, first_at, last_at }) => [
             from?.name ?? address,
-            `${protocol}/${port}`,
+            protocolAndPort(protocol, port),
             flows,
+            Math.max(0, flows - answered),
             first_at,
             last_at,
           ])}

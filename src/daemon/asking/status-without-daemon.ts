@@ -69,6 +69,10 @@ async function readStatus(
     ...facts,
     ...observed,
     ...seenDataPlane(dataPlane, startOf(observed, system.now())),
+    // Server mode needs no daemon.
+    ...(mode === "desktop" && facts.flows?.state === "reported"
+      ? { flows: { state: "failed" as const, reason: "the daemon does not run this organization" } }
+      : {}),
     ...(mode === "server" ? savedHealth(saved, observed, system) : {}),
     ...(observed.state === "running" ? await readOfRunning(directory, system) : {}),
   };

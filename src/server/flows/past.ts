@@ -8,6 +8,7 @@ import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { signReport } from "../../pki/signed-messages.ts";
+import { publicHalf } from "../../pki/tokens.ts";
 import { readPast, type Past } from "../history/read-past.ts";
 import { recordNotes } from "../history/record-notes.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
@@ -60,6 +61,7 @@ export async function reportPast(
   requirePast(at, await noteTime(db));
   if (to === undefined && (from !== null || port !== null || asked.protocol !== undefined))
     throw new AppError("bad_request", "Give `to`, too.");
+  const key = await openOrderKey(db, orgId, secretKey).catch(brokenKey);
   const org = await organizations.find(db, { id: orgId });
   if (org === undefined) throw new AppError("not_found", "There is no such organization.");
   await recordNotes(deps, orgId);
@@ -70,11 +72,11 @@ export async function reportPast(
     throw unreadable(error);
   });
   try {
-    const answer = await answerFrom(db, memory, orgId, asked);
+    const answer = await answerFrom(db, memory, org, asked);
     const report: PastReport = {
       format: 1,
       organization: slug,
-      order_key: org.orderPublic,
+      order_key: publicHalf(key),
       at: new Date(at).toISOString(),
       made_at: formatTime(system.now()),
       asked: { from, to: to ?? null, protocol: packetOf(asked)?.protocol ?? protocol, port },
@@ -83,12 +85,20 @@ export async function reportPast(
       doubts,
     };
     const text = JSON.stringify(report);
-    const signature = await signReport(text, await openOrderKey(db, orgId, secretKey));
+    const signature = await signReport(text, key);
     const after = answer.did === null ? undefined : { at: formatTime(at), to };
     return { body: { report: text, signature }, after };
   } finally {
     memory.close();
   }
+}
+
+function brokenKey(cause: unknown): never {
+  if (cause instanceof AppError && cause.code !== "bad_configuration") throw cause;
+  const message =
+    "The order key of the organization, which signs the report, cannot be read: the database was changed by hand.";
+  const hint = "Compare `order_public` and `order_key_sealed` in the table `organizations` with a backup.";
+  throw new AppError("conflict", message, { cause, hint });
 }
 
 function unreadable(cause: unknown): AppError {
@@ -108,7 +118,13 @@ function unknown({ slug, createdAt }: OrganizationRow, { since, doubts }: Past, 
 }
 
 /** `memory`: the rows of the moment. */
-async function answerFrom(db: Reader, memory: Reader, orgId: number, asked: PastQuery): Promise<Answer> {
+async function answerFrom(
+  db: Reader,
+  memory: Reader,
+  org: OrganizationRow,
+  asked: PastQuery,
+): Promise<Answer> {
+  const { id: orgId } = org;
   const present = await readSnapshot(memory, orgId);
   // Providers belong to the installation as well: they have today's names.
   const providers = await readProviders(db, orgId);
@@ -139,7 +155,8 @@ async function answerFrom(db: Reader, memory: Reader, orgId: number, asked: Past
     policy: null,
     access: shown.map(({ access }) => access),
     refused: found.length - shown.length,
-    did: await whoDid(db, to.id, asked, sender?.id),
+    // Without them, those of before are being deleted.
+    did: org.flows ? await whoDid(db, to.id, asked, sender?.id) : null,
     rules: used.map((rule) => ({ id: rule.id, ...showRule(rule, side) })),
   };
 }

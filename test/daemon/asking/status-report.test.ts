@@ -12,6 +12,8 @@ import {
   renderStatus,
 } from "../../../src/daemon/asking/status-report.ts";
 import { realSystem } from "../../../src/base/system.ts";
+import { whyNoTables } from "../../../src/platform/nftables.ts";
+import { makeNodeWorld } from "../../support/node.ts";
 
 const now = Date.UTC(2026, 10, 20, 12);
 const status = (change: Partial<OrganizationState> = {}): OrganizationState => ({
@@ -180,3 +182,19 @@ test("a confirmation that the user has to give is said with its page, not for a 
   );
   expect(lines("revoked").join()).not.toContain(confirm.url);
 });
+
+test.skipIf(whyNoTables() !== undefined)(
+  "without a daemon, a node in desktop mode reports no flows; one in server mode needs none",
+  async () => {
+    await using world = await makeNodeWorld();
+    for (const [mode, name, said] of [
+      ["desktop", "desk", "acme: flows are not reported: the daemon does not run this organization"],
+      ["server", "srv", "acme: flows are reported: which peers"],
+    ] as const) {
+      await world.api("PATCH", "/api/org/acme/", { flows: true });
+      rmSync(join(world.root, "acme"), { recursive: true, force: true });
+      await world.register({ mode, name });
+      expect((await world.agent(["status"])).stdout).toContain(said);
+    }
+  },
+);

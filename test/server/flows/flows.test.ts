@@ -135,6 +135,11 @@ test("what sender and receiver report of the same flows is one line, and a repea
   expect((await list(`?to=${web.id}`)).flows).toHaveLength(0);
   expect((await list("?unanswered=true")).flows).toMatchObject([{ port: 22 }]);
   expect(await list("?limit=1")).toMatchObject({ flows: [{ port: 5432 }], left_out: 2 });
+  const later = new Date(server.clock.ms + 1000).toISOString();
+  expect(await call("GET", `flows/?since=${later}`)).toMatchObject({
+    status: 400,
+    json: { detail: "This moment has not come yet." },
+  });
   // The next interval adds to the line of the day.
   expect(await report(web, flowsOf([row(db.ip), row(db.ip)]))).toBe("taken");
   expect((await list("?limit=1")).flows).toMatchObject([{ flows: 9, unanswered: 0 }]);
@@ -320,6 +325,13 @@ test("whoever sees flows needs their scope, and is recorded, whichever way they 
     (await present.send("GET", path(ways[2][1]), { token: enough[0] ?? "" })).json,
   );
   expect(JSON.parse(report).did).toMatchObject([{ address: "10.77.9.9", flows: 3, answered: 1 }]);
+  // Without flows, those of before are not told any more, also before they are deleted.
+  await present.send("PATCH", path(""), { token: admin, body: { flows: false } });
+  const later = v.parse(
+    v.looseObject({ report: v.string() }),
+    (await present.send("GET", path(ways[2][1]), { token: enough[0] ?? "" })).json,
+  );
+  expect(JSON.parse(later.report).did).toBeNull();
   expect(counts).toEqual([
     ["flows/", 403, 0],
     ["flows/", 200, 1],

@@ -155,6 +155,17 @@ test("an organization without flows gets its policy as it is, and members get no
   expect((await server.send("POST", path, { token, body: {} })).status).toBe(403);
 });
 
+test("without flows nothing is proposed from those of before, and no time to come is asked about", async () => {
+  await scene();
+  expect((await propose()).removed).toBe(1);
+  expect((await call("PATCH", "", { flows: false })).status).toBe(200);
+  expect(await propose()).toMatchObject({ observed_since: null, narrowed: 0, removed: 0 });
+  expect(await call("POST", "policy/propose/", asked(server.clock.ms + 1000))).toMatchObject({
+    status: 400,
+    json: { detail: "This moment has not come yet." },
+  });
+});
+
 test("a rule is judged only by the whole time that was asked about", async () => {
   const { wide, unused } = await scene();
   const made = await rule({ protocol: "tcp", ports: "3001", target: { group: "db" } });

@@ -180,10 +180,33 @@ test("a change by hand in the database counts, and reports say so", async () => 
   const { out } = await runVerify([file]);
   expect(out).toContain("by hand in the database");
   expect((await runVerify(["/dev/null"])).err).toContain("or name a regular file");
+  for (const words of [["nofile"], [file, "--key", "nofile"]]) {
+    const missing = await runVerify(words);
+    expect([missing.status, missing.err]).toEqual([2, expect.stringContaining("There is no file nofile")]);
+  }
   for (const head of ["zz", "A".repeat(64)]) {
     const refused = await runVerify([file, "--head", head]);
     expect([refused.status, refused.err]).toEqual([2, expect.stringContaining("64 hex digits")]);
   }
+});
+
+test("an order key that was changed by hand is said, and never stands in a report", async () => {
+  const { server, org, ask, reportAt, allowed, packet } = await withRule();
+  const whole = (await reportAt(allowed, packet)).order_key;
+  const put = (text: string) =>
+    server.db.write((tx) =>
+      tx.run("UPDATE organizations SET order_public = $1 WHERE id = $2", [text, org.id]),
+    );
+  for (const text of ["no JSON", "{}", JSON.stringify({ ...whole, kid: `Z${whole.kid.slice(1)}` })]) {
+    await put(text);
+    const { status, json } = await ask(allowed, packet);
+    expect([status, json]).toMatchObject([
+      409,
+      { code: "conflict", detail: expect.stringContaining("cannot be read") },
+    ]);
+  }
+  await put(JSON.stringify({ ...whole, x: `${"A".repeat(42)}E` }));
+  expect((await reportAt(allowed, packet)).order_key).toEqual(whole);
 });
 
 test("a changed event, a missing one, and rows that were changed past the log are told", async () => {
@@ -232,6 +255,7 @@ test("an event that was changed to something else is told", async () => {
 
 test("who did reach the node comes from the flows of that day, and is unknown without them", async () => {
   const { server, org, send, reportAt, allowed, packet } = await withRule();
+  expect((await send("PATCH", "", { flows: true })).status).toBe(200);
   expect((await reportAt(allowed, packet)).did).toBeNull();
   const { flows } = await import("../../../src/server/store/tables/paths.ts");
   const ids = await server.db.all("SELECT id FROM nodes WHERE org_id = $1 ORDER BY id", [org.id]);

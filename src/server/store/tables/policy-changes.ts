@@ -49,71 +49,32 @@ type Part = {
 };
 
 type Declared = { name: string; pick(...keys: string[]): { select(): string } };
-const part = (of: Declared, keys: readonly string[], more: Partial<Part> = {}): Part => ({
-  name: of.name,
-  table: of.name,
-  org: "org_id",
-  key: "id",
-  columns: of
-    .pick(...keys)
-    .select()
-    .split(", "),
-  ...more,
-});
+/** `keys`: of the table's declaration, with spaces between them. */
+const part = (of: Declared, keys: string, more: Partial<Part> = {}): Part => {
+  const columns = of.pick(...keys.split(" ")).select();
+  return { name: of.name, table: of.name, org: "org_id", key: "id", columns: columns.split(", "), ...more };
+};
 
-const overlay = "kind = 'overlay'";
+const only = "kind = 'overlay'";
 export const parts: readonly Part[] = [
+  part(organizations, "slug name network network6 configOverrides orderPublic deletedAt", { org: "id" }),
+  part(memberships, "email userId role"),
   part(
-    organizations,
-    ["slug", "name", "network", "network6", "configOverrides", "orderPublic", "deletedAt"],
-    {
-      org: "id",
-    },
+    nodes,
+    "name ip ip6 state groups ownerId ownerGroups registeredWith subnets isRelay isLighthouse exitGroups configOverrides ephemeralSilenceS revokedAt",
   ),
-  part(memberships, ["email", "userId", "role"]),
-  part(nodes, [
-    "name",
-    "ip",
-    "ip6",
-    "state",
-    "groups",
-    "ownerId",
-    "ownerGroups",
-    "registeredWith",
-    "subnets",
-    "isRelay",
-    "isLighthouse",
-    "exitGroups",
-    "configOverrides",
-    "ephemeralSilenceS",
-    "revokedAt",
-  ]),
-  part(authorities, ["kind", "version", "fingerprint", "state", "notBefore", "notAfter", "retiredAt"], {
-    only: overlay,
+  part(authorities, "kind version fingerprint state notBefore notAfter retiredAt", { only }),
+  part(certificates, "nodeId authorityId kind version fingerprint notBefore notAfter state blockedAt", {
+    only,
   }),
-  part(
-    certificates,
-    [
-      "nodeId",
-      "authorityId",
-      "kind",
-      "version",
-      "fingerprint",
-      "notBefore",
-      "notAfter",
-      "state",
-      "blockedAt",
-    ],
-    { only: overlay },
-  ),
   // Long, and never changed.
-  part(certificates, ["pem"], { name: "certificates/pem", only: overlay }),
-  part(firewallRules, ["direction", "protocol", "ports", "peer", "target", "description"]),
-  part(nodeGroups, ["name", "description"]),
-  part(groupUsers, ["name", "people"]),
-  part(providerGroups, ["providerId", "name", "people"]),
-  part(nameAliases, ["name", "nodeId", "address", "deletedAt"]),
-  part(policies, ["byFile", "tests"], { key: "org_id" }),
+  part(certificates, "pem", { name: "certificates/pem", only }),
+  part(firewallRules, "direction protocol ports peer target description"),
+  part(nodeGroups, "name description"),
+  part(groupUsers, "name people"),
+  part(providerGroups, "providerId name people"),
+  part(nameAliases, "name nodeId address deletedAt"),
+  part(policies, "byFile tests", { key: "org_id" }),
 ];
 
 const clock: Record<Dialect, string> = {
