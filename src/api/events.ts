@@ -50,7 +50,7 @@ const failing = (declared: Declared): Declared => ({ ...declared, fails: true })
 
 /** Every type of event. Webhooks subscribe to these; the pages' sentences and the documents follow. */
 export const eventKinds = {
-  "alarm.ended": added("The alarm ended: #", "alarm"),
+  "alarm.ended": added("Alarm: #", "alarm"),
   "alarm.raised": failing(added("Alarm: #", "alarm")),
   "alarm.tested": added("@ tested the alarms", "alarm"),
   "blocklist.filling": failing(added("The blocklist of # fills up", "organization")),
@@ -76,7 +76,7 @@ export const eventKinds = {
   "group.deleted": kept("@ deleted &", "group"),
   "group.updated": kept("@ changed &", "group"),
   "member.created": kept("@ made # a member", "member"),
-  "member.deleted": kept("@ removed the member #", "member"),
+  "member.deleted": kept("@ removed #", "member"),
   "member.invited": kept("@ invited #", "member"),
   "member.signed_out": added("@ signed # out", "member"),
   "member.updated": kept("@ changed the role of #", "member"),

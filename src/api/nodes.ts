@@ -95,6 +95,9 @@ export const nodeSettings = declare({
     hint: "G",
     help: "Make it an exit for a group (any: all)",
     removal: "An exit for it no longer",
+    section: "Machine",
+    label: "Exit for",
+    more: "Groups that may reach the internet by it (any: all), once its root has run agent up --advertise-exit.",
   },
   public_ip: {
     takes: v.nullable(PublicAddress),

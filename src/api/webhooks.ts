@@ -11,7 +11,7 @@ const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")
 const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
 
 type Family = EventType extends `${infer F}.${string}` ? F : never;
-const examples: (EventType | `${Family}.*`)[] = ["node.*", "policy.applied"];
+const examples: (EventType | `${Family}.*`)[] = ["alarm.*", "node.away", "node.online"];
 
 const Url = v.pipe(
   foreignText(2048),

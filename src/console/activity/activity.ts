@@ -138,7 +138,10 @@ export function makeMatch(
   const kinds: readonly string[] | undefined = Object.hasOwn(parts, filter.about)
     ? parts[filter.about as Part][1]
     : undefined;
+  // The control plane's own notes for questions about the past follow each change: they would hide the others.
+  const hidesNotes = type === "" && search.length === 0;
   return (event) => {
+    if (hidesNotes && event.type === "policy.recorded") return false;
     const at = Date.parse(event.at);
     if ((first !== undefined && at < first) || (last !== undefined && at >= last)) return false;
     if (type !== "" && !isType(event.type)) return false;

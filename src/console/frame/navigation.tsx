@@ -88,7 +88,9 @@ function pagesOf(slug: string, isForAdmin: boolean): Entry[] {
       icon,
       segment,
       href: segment === "" ? pathOf(slug) : pathOf(slug, segment),
-      isHere: currentSlug.value === slug && (segments.value[1]?.replace("phones", "nodes") ?? "") === segment,
+      isHere:
+        currentSlug.value === slug &&
+        (segments.value[1]?.replace("phones", "nodes").replace(/flows|past/, "access") ?? "") === segment,
       counted: segment === "" && isForAdmin ? slug : undefined,
       isDraft: unsaved.value.includes(`${slug}/${segment}`),
     }));

@@ -33,7 +33,7 @@ export function Paste({ token }: { token: Token }) {
       <Lines {...{ token, system, isApart }} keepApart={() => setApart(true)} />
       <p class="help">
         The join key is shown only now. It is “<bdi>{nameOfKey(token)}</bdi>” under{" "}
-        <a href={pathOf(currentSlug.value ?? "", "tokens")}>Tokens</a>, where it can be revoked.
+        <a href={pathOf(currentSlug.value ?? "", "tokens")}>Keys and tokens</a>, where it can be revoked.
       </p>
     </>
   );

@@ -332,7 +332,9 @@ function File({ made: { node, file }, save, done, renew }: FileProps) {
             <dt>Import again before</dt>
             <dd>{day(node.phone?.import_by)}</dd>
             <dt>Made</dt>
-            <dd>{day(node.phone?.imported_at)}, with all revocations until then</dd>
+            <dd>
+              <span>{day(node.phone?.imported_at)}, with all revocations until then</span>
+            </dd>
           </dl>
         </Panel>
         <Panel title="What the app does not do" hasRoom={true}>

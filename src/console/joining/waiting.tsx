@@ -110,7 +110,7 @@ export function Waiting() {
         {hasRefused ? (
           <p class="notice">
             The join keys of refused machines may still work. Revoke them:{" "}
-            <a href={pathOf(slug, "tokens")}>Tokens</a>
+            <a href={pathOf(slug, "tokens")}>Keys and tokens</a>
           </p>
         ) : null}
       </div>

@@ -5,13 +5,20 @@ import type { Node } from "../../protocol/node.ts";
 import { networksIn, partsOf } from "../words/field-parts.ts";
 
 export type Key =
-  "name" | "groups" | "subnets" | "public_ip" | "is_lighthouse" | "is_relay" | "is_name_server";
+  | "name"
+  | "groups"
+  | "subnets"
+  | "exit_groups"
+  | "public_ip"
+  | "is_lighthouse"
+  | "is_relay"
+  | "is_name_server";
 type Editable = Pick<Node, Key>;
 /** Values of the fields: lists are texts. */
 export type Typed = { [key in Key]: key extends `is_${string}` ? boolean : string };
 export type Changes = Partial<Pick<Node, Exclude<Key, "is_name_server">> & { is_name_server: boolean }>;
 
-const parts = { groups: partsOf, subnets: networksIn };
+const parts = { groups: partsOf, subnets: networksIn, exit_groups: partsOf };
 const isList = (key: string): key is keyof typeof parts => key in parts;
 
 /** The texts that the fields show for a node. */
@@ -20,6 +27,7 @@ export function typedOf(node: Editable): Typed {
     name: node.name,
     groups: node.groups.join(", "),
     subnets: node.subnets.join(", "),
+    exit_groups: (node.exit_groups ?? []).join(", "),
     public_ip: node.public_ip ?? "",
     is_lighthouse: node.is_lighthouse,
     is_relay: node.is_relay,
@@ -35,9 +43,11 @@ export function changesOf(before: Editable, typed: Typed): Changes {
     ...typed,
     groups: parts.groups(typed.groups),
     subnets: parts.subnets(typed.subnets),
+    exit_groups: parts.exit_groups(typed.exit_groups),
     public_ip: publicIp === "" ? null : publicIp,
   };
-  const isSame = (key: Key) => String(desired[key] ?? "") === String(isList(key) ? before[key] : old[key]);
+  const isSame = (key: Key) =>
+    String(desired[key] ?? "") === String((isList(key) ? before[key] : old[key]) ?? "");
   return Object.fromEntries(Object.entries(desired).filter(([key]) => !isSame(key as Key)));
 }
 
@@ -56,8 +66,8 @@ export function rebased(typed: Typed, before: Editable, now: Editable): Typed {
   const merged = (key: Key) => {
     if (typed[key] === old[key]) return next[key];
     if (!isList(key)) return typed[key];
-    const [was, mine] = [before[key], parts[key](typed[key])];
-    const kept = now[key].filter((each) => mine.includes(each) || !was.includes(each));
+    const [was, mine] = [before[key] ?? [], parts[key](typed[key])];
+    const kept = (now[key] ?? []).filter((each) => mine.includes(each) || !was.includes(each));
     return [...new Set([...kept, ...mine.filter((each) => !was.includes(each))])].join(", ");
   };
   return Object.fromEntries(Object.keys(old).map((key) => [key, merged(key as Key)])) as Typed;

@@ -20,7 +20,7 @@ import { tell } from "../ui/told.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
 import { Effects } from "./effects.tsx";
 
-function flagsOf(node: Node, { groups, subnets, ...changes }: Changes): string[] {
+function flagsOf(node: Node, { groups, subnets, exit_groups: exits, ...changes }: Changes): string[] {
   const list = (flag: string, before: readonly string[], after = before) => [
     ...after.filter((each) => !before.includes(each)).flatMap((each) => [`--add-${flag}`, each]),
     ...before.filter((each) => !after.includes(each)).flatMap((each) => [`--remove-${flag}`, each]),
@@ -28,6 +28,7 @@ function flagsOf(node: Node, { groups, subnets, ...changes }: Changes): string[]
   return [
     ...list("group", node.groups, groups),
     ...list("subnet", node.subnets, subnets),
+    ...list("exit-group", node.exit_groups ?? [], exits),
     ...flagWords(nodeSettings, changes),
   ];
 }
@@ -137,7 +138,7 @@ function Routed({ networks, close }: { networks: readonly string[]; close(): voi
   );
 }
 
-const texts = ["name", "groups", "subnets", "public_ip"] as const;
+const texts = ["name", "groups", "subnets", "exit_groups", "public_ip"] as const;
 const roles = ["is_lighthouse", "is_relay", "is_name_server"] as const;
 
 type FieldsProps = {

@@ -206,6 +206,9 @@ function useTable(
   const body = (
     <>
       {isWhole || error === undefined ? null : <Failure error={error} />}
+      {show === "relayed" ? (
+        <p class="quiet">Some of their packets go through a relay: slower, and lost while it is away.</p>
+      ) : null}
       {show === "vulnerable" ? (
         <p>
           On each machine: <CopyCommand command={updateEngine} />
@@ -362,7 +365,7 @@ function Nothing({ isAny, isRevoked }: NothingProps) {
       />
     );
   return (
-    <Empty text="No node is like that: the search looks at names, aliases, addresses, groups, engines and systems.">
+    <Empty text="No node is like that. The search looks at names, aliases, addresses, groups, engines and systems.">
       <p>
         Not here: <a href={`?show=revoked&search=${encodeURIComponent(word("search"))}`}>revoked nodes</a>
         {mayAdminister.value && (

@@ -35,14 +35,14 @@ type Ask = (asked: Asked) => void;
 const membersPath = (slug: string) => apiPath(membersApi.list, { slug });
 
 const roles: readonly (readonly [Role, string])[] = [
-  ["member", "Member: reads, and manages own nodes"],
+  ["member", "Member: sees nodes, rules and activity, and manages own nodes"],
   ["admin", "Administrator: changes nodes, rules and settings"],
   ["owner", "Owner: also names owners, and deletes the organization"],
 ];
 const shortRoles = [
   ["owner", "Owner", "Everything; names owners, and may delete the organization"],
   ["admin", "Admin", "Nodes, access, members and settings"],
-  ["member", "Member", "Reads, and manages own nodes"],
+  ["member", "Member", "Sees nodes, rules and activity; manages own nodes"],
 ] as const;
 
 export function People() {

@@ -84,7 +84,7 @@ export function Routes() {
           )),
         ]}
         keyOf={({ at }: Row) => at}
-        empty="None. In the network, root runs agent up --advertise."
+        empty="None. On a node in the network: sudo agent up --advertise 192.168.5.0/24"
       />
       <List
         label="Exits"
@@ -98,7 +98,7 @@ export function Routes() {
           textColumn("state", "State", 1, ({ online }: Node) => (online ? "online" : "away")),
         ]}
         keyOf={({ id }: Node) => id}
-        empty="None. Root runs agent up --advertise-exit."
+        empty="None. On the node: sudo agent up --advertise-exit. Then name the groups it is an exit for: Edit."
       />
       {isAdding ? <Add path={path} close={() => setAdding(false)} /> : null}
       {asked === undefined ? null : <Change row={asked} path={path} close={() => setAsked(undefined)} />}
@@ -140,7 +140,7 @@ function Add({ path, close }: { path: string; close(): void }) {
       />
       <Choice
         label="Router"
-        help="Its root runs agent up --advertise."
+        help="On it: sudo agent up --advertise, with the network."
         value={router}
         set={setRouter}
         choices={[

@@ -152,9 +152,11 @@ function ListField({ field, setting, offered = [], value, errors, put }: ListPro
   };
   const props = { label, help, errors: sentencesOf(errors, field, items) };
   return lines ? (
-    <Field {...props}>
-      <textarea rows={3} value={text} onInput={(event: Event) => set(valueOf(event))} />
-    </Field>
+    <div class="in">
+      <Field {...props}>
+        <textarea rows={3} value={text} onInput={(event: Event) => set(valueOf(event))} />
+      </Field>
+    </div>
   ) : (
     <Listed {...props} value={text} set={set} offered={offered} required={String(initial) !== ""} />
   );

@@ -138,7 +138,10 @@ export function awayTitle(kind: Role, names: readonly string[], others: number):
   const noun = kind === "desktop" ? "node" : kind;
   const who = names.length === 1 ? `The ${noun} ${names[0]} is` : `${names.length} ${noun}s are`;
   const which = names.length === 1 ? "" : `: ${namesOf(names)}`;
-  const also = others === 0 ? "" : `, and ${others} ${others === 1 ? "node" : "nodes"} with it`;
+  const also =
+    others === 0
+      ? ""
+      : `, and ${others} ${others === 1 ? "node" : "nodes"} with ${names.length === 1 ? "it" : "them"}`;
   return `${who} away${also}${which}`;
 }
 

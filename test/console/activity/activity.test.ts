@@ -87,6 +87,17 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   expect(found({ subject: "node/7" })).toEqual([41, 42]);
 });
 
+test("what the control plane notes for questions about the past is shown where it is asked for alone", () => {
+  const note = event(1, { type: "policy.recorded" });
+  const shows = (search: string) => makeMatch(filterOf(new URLSearchParams(search)), new Map())(note);
+  expect(["", "about=policy", "type=policy.*", "search=policy"].map(shows)).toEqual([
+    false,
+    false,
+    true,
+    true,
+  ]);
+});
+
 test("a part of the log, its failures, and hours of a day are filters", () => {
   const none: Filter = { about: "", search: "", actor: "", type: "", subject: "", from: "", to: "" };
   const local = (hour: number) => new Date(2026, 10, 26, hour, 30).toISOString();

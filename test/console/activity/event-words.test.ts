@@ -46,9 +46,7 @@ test("an event is a sentence: who did what to which thing, by its name", () => {
   expect(say("node.updated", "node/9")).toBe("ada@example.org changed node 9");
   expect(say("rule.created", "rule/4")).toBe("ada@example.org created rule 4");
   expect(say("group.deleted", "group/web")).toBe("ada@example.org deleted the group web");
-  expect(say("member.deleted", "member/7@example.org")).toBe(
-    "ada@example.org removed the member 7@example.org",
-  );
+  expect(say("member.deleted", "member/7@example.org")).toBe("ada@example.org removed 7@example.org");
   expect(say("policy.confirmed", "policy").trim()).toBe("ada@example.org confirmed the policy");
   const server = { kind: "server", id: null, ip: null };
   expect(say("certificate.issued", "node/3", { actor: server })).toBe(

@@ -20,6 +20,10 @@ test("only what the person changed is sent", () => {
     name: "store",
     public_ip: "192.0.2.1",
   });
+  const exit = { ...before, exit_groups: ["staff"] };
+  expect(changesOf(exit, { ...typedOf(exit), exit_groups: "any, staff" })).toEqual({
+    exit_groups: ["any", "staff"],
+  });
   const reached = { ...before, public_ip: "192.0.2.1", is_name_server: true };
   expect(changesOf(reached, typed)).toEqual({ public_ip: null, is_name_server: false });
 });
