@@ -3,34 +3,41 @@
 
 import { toStorable } from "../../base/text.ts";
 import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
-import { tableNames } from "./migrations.ts";
+import { tableKeys } from "./migrations.ts";
 import { policyChanges } from "./tables/policy-changes.ts";
 import { computed, integerOrNull, places, queryAll, queryNumber, text } from "./table.ts";
 
 /** Tables that are not copied: migrations write their own rows, and the others describe running servers. */
 const skipped = ["migrations", "notices", "leases", "replicas"];
-/** The notes come last: those that copied rows make are taken out before. */
-const copied = [
-  ...tableNames.filter((name) => !skipped.includes(name) && name !== policyChanges.name),
-  policyChanges.name,
-];
+/** By table, its key. The notes come last: those that copied rows make are taken out before. */
+const copied: ReadonlyMap<string, readonly string[]> = new Map([
+  ...[...tableKeys].filter(([name]) => !skipped.includes(name) && name !== policyChanges.name),
+  [policyChanges.name, ["id"]],
+]);
 const pageSize = 2000;
 
 /** The tables of `to` must be empty, apart from what migrations wrote into `meta`: the copy replaces that. */
 export async function copyTables(from: Reader, to: Transaction): Promise<void> {
   await to.run("DELETE FROM meta");
-  for (const table of copied) {
+  for (const [table, key] of copied) {
     if (table === policyChanges.name) await to.run(`DELETE FROM ${table}`);
-    for (let offset = 0; ; offset += pageSize) {
-      const rows = await from.all(`SELECT * FROM ${table} ORDER BY 1, 2 LIMIT ${pageSize} OFFSET ${offset}`);
+    const page = (where: string) =>
+      `SELECT * FROM ${table} ${where} ORDER BY ${key.join(", ")} LIMIT ${pageSize}`;
+    const [first, next] = [page(""), page(`WHERE (${key.join(", ")}) > (${places(key, 1)})`)];
+    for (let rows = await from.all(first); ;) {
       for (const row of rows) await insertRow(to, table, row);
-      if (rows.length < pageSize) break;
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < pageSize) break;
+      rows = await from.all(
+        next,
+        key.map((column) => last[column] ?? null),
+      );
     }
   }
 }
 
 export async function emptyTables(tx: Transaction): Promise<void> {
-  for (const table of [...copied].reverse()) await tx.run(`DELETE FROM ${table}`);
+  for (const table of [...copied.keys()].toReversed()) await tx.run(`DELETE FROM ${table}`);
   await tx.run(`DELETE FROM ${policyChanges.name}`);
 }
 
@@ -70,7 +77,7 @@ export async function readCounters(from: Reader, dialect: Transaction["dialect"]
 export async function raiseCounters(tx: Transaction, counters: Counters): Promise<void> {
   const present = await readCounters(tx, tx.dialect);
   for (const [table, last] of counters) {
-    if (!copied.includes(table) || last <= (present.get(table) ?? 0)) continue;
+    if (!copied.has(table) || last <= (present.get(table) ?? 0)) continue;
     if (tx.dialect === "postgres") {
       await tx.get(`SELECT setval(pg_get_serial_sequence('${table}', 'id'), $1) AS last`, [last]);
     } else if ((await tx.run("UPDATE sqlite_sequence SET seq = $2 WHERE name = $1", [table, last])) === 0) {

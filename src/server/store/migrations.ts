@@ -367,13 +367,17 @@ const steps: readonly (readonly Statement[])[] = [
  */
 export const formerVersion = 5;
 
-/** Every table, after the tables that it refers to. */
-export const tableNames: readonly string[] = [
-  ...new Set([
-    "migrations",
-    ...statementsIn(steps.flat(), "sqlite").flatMap((each) => /^CREATE TABLE (\w+)/.exec(each)?.[1] ?? []),
-  ]),
-];
+/** Every table with the columns of its primary key, after the tables that it refers to. */
+export const tableKeys: ReadonlyMap<string, readonly string[]> = new Map([
+  ["migrations", ["version"]],
+  ...statementsIn(steps.flat(), "sqlite").flatMap((each): [string, string[]][] => {
+    const [, name] = /^CREATE TABLE (\w+)/.exec(each) ?? [];
+    const [, key = ""] = /^PRIMARY KEY \((.+)\)/m.exec(each) ?? /^(\w+) .*\bPRIMARY KEY\b/m.exec(each) ?? [];
+    return name === undefined ? [] : [[name, key.split(", ")]];
+  }),
+]);
+
+export const tableNames: readonly string[] = [...tableKeys.keys()];
 
 export const newestVersion = steps.length;
 
