@@ -353,10 +353,19 @@ const steps: readonly (readonly Statement[])[] = [
   [rollouts.add("compared")],
   // 72: Read in the order of the former key: the rows of a node come together, and nothing is sorted.
   [
-    "ALTER TABLE flows RENAME TO former_flows",
-    ...flows.create,
-    `INSERT INTO flows SELECT * FROM former_flows ORDER BY ${formerFlowsKey}`,
-    "DROP TABLE former_flows",
+    (dialect) =>
+      dialect === "postgres"
+        ? [
+            `ALTER TABLE flows DROP CONSTRAINT flows_pkey, ADD PRIMARY KEY (${flowsKey})`,
+            "DROP INDEX flows_org",
+            "DROP INDEX flows_day",
+          ]
+        : [
+            "ALTER TABLE flows RENAME TO former_flows",
+            ...flows.create,
+            `INSERT INTO flows SELECT * FROM former_flows ORDER BY ${formerFlowsKey}`,
+            "DROP TABLE former_flows",
+          ],
     "CREATE INDEX flows_days ON flows (org_id, day)",
   ],
 ];
