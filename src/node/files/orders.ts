@@ -24,7 +24,8 @@ import {
   type RevokedNote,
 } from "./revoked-notes.ts";
 
-export const Taken = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), order: Order });
+/** orders.json: the last order that was taken. */
+const StoredOrder = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), order: Order });
 
 /**
  * Verifies and records an order. The last recorded order is accepted again: a kill may have come before it was carried
@@ -44,8 +45,9 @@ export async function acceptOrder(
     if ("damage" in history) removeTree(path);
     writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
   } catch (error) {
-    if (order.action === "restore") throw error;
-    return { order, unsaved: fromSystemError(`write ${path}`, error) };
+    const unsaved = fromSystemError(`write ${path}`, error);
+    if (order.action === "restore") throw unsaved;
+    return { order, unsaved };
   }
   return { order };
 }
@@ -64,13 +66,9 @@ async function examine(jws: string, organization: Organization, history: History
   if (order.org !== slug || order.node_id !== config.node_id) {
     throw new AppError("untrusted_answer", "The order is for another node");
   }
-  const lastSeq = last?.order.seq ?? readRevokedNote(directory)?.seq;
-  // A repeated revocation changes nothing: it may be stored again.
-  const isOld =
-    lastSeq !== undefined && (order.seq < lastSeq || (order.seq === lastSeq && last !== undefined));
-  if (isOld || (order.seq === lastSeq && order.action === "restore")) {
+  const note = last === undefined ? readRevokedNote(directory) : undefined;
+  if (!mayBeTaken(order, last?.order, note))
     throw new AppError("untrusted_answer", "The order is not newer than one that was already taken");
-  }
   if ("damage" in history && order.action === "restore") {
     throw new AppError(
       "bad_configuration",
@@ -79,6 +77,16 @@ async function examine(jws: string, organization: Organization, history: History
     );
   }
   return order;
+}
+
+/**
+ * A newer order than the last one. Where orders.json is gone, the note of a revocation has its number: the same revocation
+ * may be taken again, which changes nothing, but not a restore.
+ */
+function mayBeTaken(order: Order, last: Order | undefined, note: RevokedNote | undefined): boolean {
+  if (last !== undefined) return order.seq > last.seq;
+  if (note?.seq === undefined) return true;
+  return order.seq > note.seq || (order.seq === note.seq && order.action === "revoke");
 }
 
 /** Accepts any key of the copies if node-config.json is damaged. */
@@ -107,24 +115,24 @@ function refuseRestoreIfDamaged(order: Order, { damage }: Organization): Order {
   return order;
 }
 
-type History = { last: { jws: string; order: Order } | undefined } | { damage: unknown };
+type History = { last: v.InferOutput<typeof StoredOrder> | undefined } | { damage: unknown };
 
 function readHistory(path: string): History {
   try {
-    return { last: readJsonFile(path, Taken) };
+    return { last: readJsonFile(path, StoredOrder) };
   } catch (damage) {
     return { damage };
   }
 }
 
-/** Copies the last order when the same node registers again, so that older orders stay invalid. */
+/** Copies the last order when the same node registers again, with the same order key: older orders stay invalid. */
 export function keepOrders(from: string, to: string): void {
   const [previous, next] = [from, to].map((each) =>
     readValidJson(join(each, "node-config.json"), NodeConfig),
   );
   if (previous === undefined || next === undefined || previous.node_id !== next.node_id) return;
   if (previous.order_key === undefined || previous.order_key.x !== next.order_key?.x) return;
-  const last = readValidJson(join(from, "orders.json"), Taken);
+  const last = readValidJson(join(from, "orders.json"), StoredOrder);
   if (last !== undefined) writeFileAtomic(join(to, "orders.json"), `${JSON.stringify(last)}\n`, 0o644);
 }
 
@@ -136,7 +144,7 @@ export type Stopping = {
 };
 
 export type CarriedOut = {
-  /** "stopped" and "started" report the transition, "none" an order that is already in force. */
+  /** What was done. "none": the order was in force already, or the user wants a restored overlay to stay stopped. */
   action: "stopped" | "started" | "none";
   /** Why the revocation could not be noted. The engine is stopped, and the next run tries to note it again. */
   unsaved?: AppError;
@@ -197,14 +205,10 @@ async function revoke(
   await engine.stop();
   // An earlier run has marked the revocation, and cannot write the note either.
   if (isNoted || (note === damagedNote && unsaved !== undefined))
-    return { action: "none", ...asUnsaved(unsaved) };
+    return { action: "none", ...given({ unsaved }) };
   log.warn("The control plane has revoked this node; its overlay is stopped", {
     team: slug,
     reason: order.reason,
   });
-  return { action: "stopped", ...asUnsaved(unsaved) };
-}
-
-function asUnsaved(unsaved: AppError | undefined): Pick<CarriedOut, "unsaved"> {
-  return given({ unsaved });
+  return { action: "stopped", ...given({ unsaved }) };
 }
