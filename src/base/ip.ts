@@ -116,6 +116,18 @@ export function networksOverlap(a: Network, b: Network): boolean {
   return networkContains(a, b) || networkContains(b, a);
 }
 
+/** Whether the text is an address in one of these networks. Host bits of the networks do not count. */
+export function isWithin(text: string, networks: readonly Network[]): boolean {
+  const address = parseAddress(text);
+  return address !== undefined && networks.some((network) => networkContains(network, address));
+}
+
+/** Like networksOverlap, of texts. False if either is not a network. */
+export function overlap(a: string, b: string): boolean {
+  const [one, other] = [parseNetwork(a), parseNetwork(b)];
+  return one !== undefined && other !== undefined && networksOverlap(one, other);
+}
+
 /** The networks among these texts; other texts are left out. */
 export const parseNetworks = (texts: readonly string[]): Network[] =>
   texts.flatMap((text) => parseNetwork(text) ?? []);

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
 import { isSilentLevel } from "../node/files/config/read-config.ts";
-import { overlap } from "../node/files/granted/networks.ts";
+import { overlap } from "../base/ip.ts";
 
 /** Resources that an engine uses exclusively. */
 export type Claim = {

@@ -4,8 +4,7 @@ import { brand } from "../../brand.ts";
 import { join } from "node:path";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
-import { parseAddress } from "../../base/ip.ts";
-import { isWithin } from "../../node/files/granted/networks.ts";
+import { isWithin, parseAddress, parseNetworks } from "../../base/ip.ts";
 import { unsafeRoutes } from "../../node/files/config/read-config.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { OrganizationSettings } from "../../node/contact/organization-deps.ts";
@@ -53,7 +52,7 @@ function refuseHost(node: string, only: string | undefined, { settings: { config
   if (address === undefined) return;
   for (const slug of chooseSlugs(configRoot, only)) {
     const route = unsafeRoutes(readTextIfThere(join(configRoot, slug, "config.yml")) ?? "").find(
-      ({ network }) => isWithin(node, [network]),
+      ({ network }) => isWithin(node, parseNetworks([network])),
     );
     const [router] = route?.routers ?? [];
     if (route === undefined || router === undefined) continue;

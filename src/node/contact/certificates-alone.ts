@@ -20,7 +20,7 @@ import {
   type SyncState,
 } from "../files/generations.ts";
 import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
-import { networksIn, subnetsIn } from "../files/granted/networks.ts";
+import { prefixedAddressesIn, subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
@@ -84,7 +84,7 @@ export async function applyCertificates(
 /** Other networks or subnets need another configuration, and some engines a restart. */
 function isRenewal(present: ConfigFiles, next: ConfigFiles): boolean {
   const isSame = (["ca.crt", "host.crt", "node.crt"] as const).every((name) => present[name] === next[name]);
-  const keepsNetworks = [networksIn, subnetsIn].every((read) =>
+  const keepsNetworks = [prefixedAddressesIn, subnetsIn].every((read) =>
     Bun.deepEquals(read(present["host.crt"]), read(next["host.crt"])),
   );
   return !isSame && keepsNetworks;

@@ -23,7 +23,7 @@ import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { unresolved } from "../files/granted/host-names.ts";
 import { takeSeals, type TakenSeal } from "../files/held-seal.ts";
 import { withLock } from "../files/lock.ts";
-import { networksIn, subnetsIn } from "../files/granted/networks.ts";
+import { prefixedAddressesIn, subnetsIn } from "../files/granted/networks.ts";
 import {
   currentGeneration,
   dropGeneration,
@@ -299,7 +299,7 @@ export function changeNeeds(
   const restart =
     now.length > 0 ||
     // Every engine applies changes of its own networks only at its start.
-    !Bun.deepEquals(networksIn(hostCrt), networksIn(nextCrt)) ||
+    !Bun.deepEquals(prefixedAddressesIn(hostCrt), prefixedAddressesIn(nextCrt)) ||
     (!takesSubnets && !Bun.deepEquals(subnetsIn(hostCrt), subnetsIn(nextCrt)));
   return { restart, later };
 }

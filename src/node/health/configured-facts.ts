@@ -8,7 +8,8 @@ import type { NodeConfig } from "../../protocol/stored.ts";
 import { generationFile } from "../files/generations.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { overlayRoles, overlaySettings, staticHosts, unsafeRoutes } from "../files/config/read-config.ts";
-import { isWithin, overlayNetworks } from "../files/granted/networks.ts";
+import { overlayNetworks } from "../files/granted/networks.ts";
+import { isWithin, parseNetworks } from "../../base/ip.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { tcpWaysOf } from "../files/tcp-state.ts";
 
@@ -56,7 +57,7 @@ export function readFacts({ slug, directory }: Pick<Organization, "slug" | "dire
   const { lighthouses, underlays, isLighthouse } = overlayRoles(text);
   const sent = readTextIfThere(generationFile(directory, "server.yml"));
   const { relays } = overlayRoles(sent ?? text);
-  const networks = overlayNetworks(directory);
+  const networks = parseNetworks(overlayNetworks(directory));
   const certificates = decodeBundle(readTextIfThere(join(directory, "host.crt")) ?? "");
   const { mtu, blocklist } = overlaySettings(text);
   const isInside = (address: string) => isWithin(address, networks);

@@ -7,13 +7,13 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { messageOf } from "../../base/errors.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";
-import { maskNetwork, networkContains, parseAddress, parseNetworks, type Network } from "../../base/ip.ts";
+import { isWithin, maskNetwork, parseAddress, parseNetworks, type Network } from "../../base/ip.ts";
 import { NamesForPeers } from "../../protocol/names-for-peers.ts";
 import type { HostsFile, NamedNode } from "../../protocol/names.ts";
 import { lighthouseHosts, tunnelDevice } from "../files/config/read-config.ts";
 import { domainOf, indexHosts, readHosts, sealedNamesIn } from "../files/hosts.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import { networksIn } from "../files/granted/networks.ts";
+import { prefixedAddressesIn } from "../files/granted/networks.ts";
 import { revokedNotePath } from "../files/revoked-notes.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { domainsOf } from "./reverse-zones.ts";
@@ -116,7 +116,7 @@ async function namesOf(
   const hosts = readHosts(directory);
   if (hosts === undefined) return "the control plane has not sent names yet";
   const config = readTextIfThere(join(directory, "config.yml")) ?? "{}";
-  const addresses = networksIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+  const addresses = prefixedAddressesIn(readTextIfThere(join(directory, "host.crt")) ?? "");
   const networks = addresses.flatMap((each) => maskNetwork(each) ?? []);
   const suffix = await examineSuffix(configRoot, slug, hosts.suffix);
   const served = suffix?.reason === undefined ? suffix?.name : undefined;
@@ -196,7 +196,7 @@ function recordOfNode(node: NamedNode, naming: Naming): NameRecord {
     (label) => isNode(index.byName(label), node) && (sealedOwners.get(label) ?? node.name) === node.name,
   );
   const addresses = (sealed.get(node.name) ?? [node.ip, node.ip6 ?? ""]).filter((each) =>
-    isWithin(ownNetworks, each),
+    isWithin(each, ownNetworks),
   );
   const kind = addresses.some((each) => lighthouses.has(each)) ? "lighthouse" : "node";
   return { names: fullNames(labels), addresses, slug, node: node.name, kind, ...classOf(node) };
@@ -209,17 +209,12 @@ function recordOfAlias(alias: HostsFile["aliases"][number], naming: Naming): Nam
   if (found?.alias?.id !== alias.id || sealedOwners.has(alias.name)) return undefined;
   const addresses =
     alias.address === undefined
-      ? (sealed.get(found.node.name) ?? found.addresses).filter((each) => isWithin(ownNetworks, each))
+      ? (sealed.get(found.node.name) ?? found.addresses).filter((each) => isWithin(each, ownNetworks))
       : found.addresses.filter(
-          (each) => parseAddress(each) !== undefined && !isWithin(neverBehindRouters, each),
+          (each) => parseAddress(each) !== undefined && !isWithin(each, neverBehindRouters),
         );
   const names = fullNames([alias.name]);
   return { names, addresses, slug, node: found.node.name, kind: "alias", ...classOf(found.node) };
-}
-
-function isWithin(networks: readonly Network[], text: string): boolean {
-  const address = parseAddress(text);
-  return address !== undefined && networks.some((network) => networkContains(network, address));
 }
 
 const classOf = ({ class: known }: NamedNode) => given({ class: known });

@@ -4,7 +4,7 @@
 import { networkInterfaces } from "node:os";
 import { brand } from "../../brand.ts";
 import { messageOf } from "../../base/errors.ts";
-import { networkContains, parseAddress, parseNetworks } from "../../base/ip.ts";
+import { isWithin, parseNetworks } from "../../base/ip.ts";
 import type { System } from "../../base/system.ts";
 import type { Zone } from "./name-records.ts";
 import type { PackedNames } from "./packed-names.ts";
@@ -104,11 +104,8 @@ function whyNot(
   address: string,
   networks: readonly string[] | undefined,
 ): string | undefined {
-  const parsed = parseAddress(address);
-  const isWithin =
-    parsed !== undefined && parseNetworks(networks ?? []).some((each) => networkContains(each, parsed));
   if (networks === undefined) return `root has not allowed it: sudo ${brand.executable} names --on --peers`;
-  if (!isWithin)
+  if (!isWithin(address, parseNetworks(networks)))
     return `the unit was installed before this node had this network: sudo ${brand.executable} names --on --peers`;
   if (peers?.too_many === true)
     return `the rules of ${slug} make too many kinds of nodes: \`${brand.executable} admin org update ${slug} --names all\` lets it answer`;

@@ -12,7 +12,7 @@ import { Echoes } from "../../platform/network/echoes.ts";
 import { openTcpPeers } from "../../platform/network/tcp-flows.ts";
 import { isInNetwork, readRouteChoice, type RouteChoice } from "../files/config/local-changes.ts";
 import { routeGateways, type Gateway } from "../files/config/read-config.ts";
-import { addressesIn } from "../files/granted/machine.ts";
+import { addressesIn } from "../files/granted/networks.ts";
 import { chooseRouter, type RouterChoice, type RouterSeen } from "./choose-router.ts";
 import { probeMark } from "./route-probe.ts";
 

@@ -2,7 +2,7 @@
 // "anyone who has the control plane". A seal contains only groups and names of unprivileged nodes, and the control plane chooses
 // these. The comparison assumes that nodes enforce both seals.
 
-import { networkContains, networksOverlap, parseAddress, parseNetwork, type Network } from "../../base/ip.ts";
+import { isWithin, networksOverlap, parseNetwork, type Network } from "../../base/ip.ts";
 import type { Rule } from "../../api/rules.ts";
 import type { SealedNode, SealedRule, SealedState } from "../../protocol/seals/seal.ts";
 import { networkOfGroup, ownerGroupIn, selfGroup } from "../../protocol/users-groups.ts";
@@ -231,10 +231,7 @@ function isSide(
 function isInside(network: Network, behind: string | undefined, addresses: readonly string[]): boolean {
   const own = behind === undefined ? undefined : parseNetwork(behind);
   if (own !== undefined) return networksOverlap(network, own);
-  return addresses.some((text) => {
-    const address = parseAddress(text);
-    return address !== undefined && networkContains(network, address);
-  });
+  return addresses.some((each) => isWithin(each, [network]));
 }
 
 // Words

@@ -3,7 +3,7 @@
 import { AppError } from "../../base/errors.ts";
 import {
   formatAddress,
-  networkContains,
+  isWithin,
   parseAddress,
   parseNetwork,
   unmapped,
@@ -58,7 +58,7 @@ export function clientAddress(peer: string, forwarded: string | null, proxies: r
   let address = unmapped(peer);
   if (proxies.length === 0 || forwarded === null) return address;
   for (const hop of forwarded.split(",").reverse()) {
-    if (!isTrusted(address, proxies)) break;
+    if (!isWithin(address, proxies)) break;
     const next = hopAddress(hop.trim());
     if (next === undefined) break;
     address = next;
@@ -77,11 +77,6 @@ function hopAddress(hop: string): string | undefined {
   const match = /^(?:\[([0-9a-f]*:[0-9a-f:.]+)\]|([\d.]+))(?::\d{1,5})?$/i.exec(plain);
   const parsed = parseAddress(unmapped(match?.[1] ?? match?.[2] ?? plain));
   return parsed === undefined ? undefined : formatAddress(parsed);
-}
-
-function isTrusted(address: string, proxies: readonly Network[]): boolean {
-  const parsed = parseAddress(address);
-  return parsed !== undefined && proxies.some((network) => networkContains(network, parsed));
 }
 
 /** Whether a browser asks for a page, not a program for data. */

@@ -2,7 +2,7 @@
 // used last. A program may send a thousand requests a second, so a use is recorded seldom.
 
 import { AppError } from "../../base/errors.ts";
-import { networkContains, parseAddress, parseNetwork } from "../../base/ip.ts";
+import { isWithin, parseNetworks } from "../../base/ip.ts";
 import type { Caller, Route } from "../http/route.ts";
 import type { Database } from "../store/database.ts";
 
@@ -17,7 +17,7 @@ export function requireScope(
   { method, scope, reads }: Pick<Route, "method" | "scope" | "reads">,
   address: string,
 ): void {
-  if (networks !== null && !isWithin(address, networks)) {
+  if (networks !== null && !isWithin(address, parseNetworks(networks.split(" ")))) {
     throw new AppError("token_scope", `This service token is not valid from ${address}.`, {
       hint: `It is valid from ${networks.replaceAll(" ", ", ")}.`,
     });
@@ -30,14 +30,6 @@ export function requireScope(
   throw new AppError("token_scope", `This service token has the scopes ${has.join(", ")}.`, {
     hint:
       needed === undefined ? "No scope permits this: sign in as a user." : `This needs the scope ${needed}.`,
-  });
-}
-
-function isWithin(address: string, networks: string): boolean {
-  const parsed = parseAddress(address);
-  return networks.split(" ").some((text) => {
-    const network = parseNetwork(text);
-    return parsed !== undefined && network !== undefined && networkContains(network, parsed);
   });
 }
 

@@ -5,7 +5,7 @@
 import ipaddr from "ipaddr.js";
 import { AppError, invalidField } from "../../base/errors.ts";
 import type { System } from "../../base/system.ts";
-import { networkContains, parseAddress, parseNetwork, type Network } from "../../base/ip.ts";
+import { isWithin, networkContains, parseAddress, parseNetwork, type Network } from "../../base/ip.ts";
 import { within } from "../../base/within.ts";
 
 export type TargetRules = {
@@ -61,11 +61,6 @@ export function isPublic(text: string): boolean {
   const address = parseAddress(text);
   if (address === undefined || ipaddr.parse(text).range() !== "unicast") return false;
   return address.family === 4 || (globalUnicast6 !== undefined && networkContains(globalUnicast6, address));
-}
-
-function isWithin(text: string, networks: readonly Network[]): boolean {
-  const address = parseAddress(text);
-  return address !== undefined && networks.some((network) => networkContains(network, address));
 }
 
 function refused(sentence: string): AppError {

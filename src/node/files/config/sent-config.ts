@@ -15,7 +15,7 @@ import type { System } from "../../../base/system.ts";
 import { isMap, type YamlMap } from "../../../base/yaml.ts";
 import type { DataPlane } from "./data-plane.ts";
 import { readYaml } from "./read-yaml.ts";
-import { maskedNetworks } from "../granted/networks.ts";
+import { maskedNetworks, addressesIn } from "../granted/networks.ts";
 import { readSyncState, rulesVersion, type SyncState } from "../generations.ts";
 import { sealedSelf, type EnforcedState } from "../granted/sealed-node.ts";
 import {
@@ -27,7 +27,7 @@ import {
 } from "../granted/grants.ts";
 import type { Granted, Situation } from "../granted/grant-asked.ts";
 import type { Overlap } from "../granted/routes.ts";
-import { addressesIn, readMachineAlone, surroundingsOf, type Machine } from "../granted/machine.ts";
+import { readMachineAlone, surroundingsOf, type Machine } from "../granted/machine.ts";
 import { flagAllowing, permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";
 
 export type SentConfig = Pick<Granted, "kept" | "here"> & {

@@ -8,7 +8,7 @@ import {
   isOverlayDevice,
   readableDeviceName,
 } from "../../../engine/interface-names.ts";
-import { holdsNetwork, parseNetworks, parseNetwork, withoutPort } from "../../../base/ip.ts";
+import { holdsNetwork, parseNetworks, parseNetwork, withoutPort, overlap } from "../../../base/ip.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import {
   networkOfHost,
@@ -29,7 +29,6 @@ import {
   decideMetrics,
   isLoopback,
 } from "./granted-listeners.ts";
-import { overlap } from "./networks.ts";
 import { sealedConfig } from "./sealed-config.ts";
 import type { Permissions } from "../permissions.ts";
 import {

@@ -57,9 +57,10 @@ async function resolveAll(
 ): Promise<HostNames> {
   const found = new Map<string, string[]>();
   // Loaded on demand: most configurations hold no names.
-  const { isWithin } = await import("./networks.ts");
+  const { isWithin, parseNetworks } = await import("../../../base/ip.ts");
+  const networks = parseNetworks(overlay);
   // The engine refuses a configuration that reaches a lighthouse by an address of the overlay itself.
-  const outside = (address: string) => !isWithin(address, overlay);
+  const outside = (address: string) => !isWithin(address, networks);
   let isSilent = false;
   for (const name of names) {
     const present: string[] | undefined = isSilent ? undefined : await addressesOf(name, system);

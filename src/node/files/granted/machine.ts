@@ -9,7 +9,7 @@ import { canonicalAddress, joinHostPort, maskNetwork, parseAddress } from "../..
 import type { MachineState } from "../../../platform/machine-state.ts";
 import type { System } from "../../../base/system.ts";
 import { listOrganizations } from "../list-organizations.ts";
-import { maskedNetworks, networksIn } from "./networks.ts";
+import { addressesIn, maskedNetworks } from "./networks.ts";
 import { staticHosts, unsafeRoutes } from "../config/read-config.ts";
 import { readOwnYaml } from "../config/read-yaml.ts";
 import { lookUp, ownHosts, planeOf, readResolved, type OwnHost } from "./resolved-hosts.ts";
@@ -135,11 +135,6 @@ function readTenant(configRoot: string, slug: string): Tenant {
 
 const hubsIn = (configYml: string) =>
   staticHosts(configYml).map(({ host, port }) => joinHostPort(host, port));
-
-/** The node's addresses without prefix lengths. */
-export function addressesIn(hostCrt: string): string[] {
-  return networksIn(hostCrt).map((each) => each.replace(/\/\d+$/, ""));
-}
 
 /** Damage of one organization must not affect another. */
 export function ignoringDamage<T>(read: () => T): T | undefined {

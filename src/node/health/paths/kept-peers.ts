@@ -9,13 +9,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { messageOf } from "../../../base/errors.ts";
 import { writeFileAtomic } from "../../../base/files.ts";
-import {
-  joinHostPort,
-  networkContains,
-  parseAddress,
-  parseAddressInNetwork,
-  parseUnderlay,
-} from "../../../base/ip.ts";
+import { isWithin, joinHostPort, parseAddressInNetwork, parseUnderlay } from "../../../base/ip.ts";
 import type { Log } from "../../../base/log.ts";
 import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import { maxKeptPeers, maxRemotes, PeerAddresses } from "../../../protocol/path-report.ts";
@@ -274,9 +268,7 @@ export class KeptPeers {
       const place = parseUnderlay(remote);
       if (place === undefined || isInside(place.host)) return false;
       if (!place.isPrivate) return true;
-      if (from !== undefined) return addresses.has(from);
-      const address = parseAddress(place.host);
-      return address !== undefined && networks.some((each) => networkContains(each, address));
+      return from === undefined ? isWithin(place.host, networks) : addresses.has(from);
     };
     const entries = [...this.#peers.values()].map(({ peer, worked, told }): [string, string[]] => {
       const own = worked !== undefined && isUsable(worked.remote, worked.from ?? "") ? [worked.remote] : [];
