@@ -25,7 +25,7 @@ import {
 } from "./revoked-notes.ts";
 
 /** orders.json: the last order that was taken. */
-const StoredOrder = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), order: Order });
+export const StoredOrder = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), order: Order });
 
 /**
  * Verifies and records an order. The last recorded order is accepted again: a kill may have come before it was carried
