@@ -7,8 +7,8 @@ import { AppError } from "../../../src/base/errors.ts";
 import { engineInUse, runsFile, unknownInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { examineUnit } from "../../../src/node/engine/systemd-engine.ts";
 import { identifyProcess, type ProcessIdentity } from "../../../src/platform/process-identity.ts";
-import { sha256 } from "../../../src/release/download.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
+import { sha256Hex } from "../../../src/base/sha256.ts";
 
 let directory: ReturnType<typeof temporaryDirectory>;
 let path: string;
@@ -24,11 +24,11 @@ afterEach(() => {
 
 const standIns = { "1.10.3": "/usr/bin/sleep", "1.11.1": "/usr/bin/tail", "1.6.1": "/usr/bin/cat" } as const;
 const sums = new Map(
-  Object.entries(standIns).map(([version, file]) => [sha256(readFileSync(file)), version]),
+  Object.entries(standIns).map(([version, file]) => [sha256Hex(readFileSync(file)), version]),
 );
 /** By content, so that it does not matter by which path a program is read. */
 const versionOf = async (file: string) => {
-  const version = sums.get(sha256(readFileSync(file)));
+  const version = sums.get(sha256Hex(readFileSync(file)));
   if (version === undefined) throw new AppError("engine_failed", `${file} is no engine`);
   return version;
 };

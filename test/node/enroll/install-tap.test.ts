@@ -7,10 +7,10 @@ import { AppError } from "../../../src/base/errors.ts";
 import { brand } from "../../../src/brand.ts";
 import { installWintun, planWintun, removeWintun } from "../../../src/node/enroll/install-tap.ts";
 import { wintunFor } from "../../../src/platform/windows/wintun.ts";
-import { sha256 } from "../../../src/release/download.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { inCi, installMissing, runSync } from "../../support/debian.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
+import { sha256Hex } from "../../../src/base/sha256.ts";
 
 const system = { ...realSystem(), platform: "win32" as const, arch: "x64" };
 const none = { version: undefined, releaseUrl: undefined, file: undefined };
@@ -80,7 +80,10 @@ archiveTest(
     const places = placesIn(directory.path);
     const file = makeArchive(directory.path, "the library");
     const release = { ...none, version: "1.11.0", releaseUrl: join(directory.path, "release") };
-    const wintun = { ...wintunFor("x64", places.overlayBinary), sha256: sha256(Buffer.from("the library")) };
+    const wintun = {
+      ...wintunFor("x64", places.overlayBinary),
+      sha256: sha256Hex(Buffer.from("the library")),
+    };
     const single = join(directory.path, "release", member);
     for (const request of [release, { ...none, file }, { ...none, file: single }]) {
       expect(await installWintun(request, places, system, wintun)).toEqual({

@@ -15,7 +15,6 @@ import { engineVersion } from "../../../src/node/engine/engine.ts";
 import { planProvision, provideEngine, type Newcomer } from "../../../src/node/enroll/provide-engine.ts";
 import { readSyncState, writeSyncState } from "../../../src/node/files/generations.ts";
 import { archiveName } from "../../../src/platform/engine-archive.ts";
-import { sha256 } from "../../../src/release/download.ts";
 import { signatureName } from "../../../src/release/manifest.ts";
 import { packEngine } from "../../support/engine-channel.ts";
 import { engines } from "../../support/engines.ts";
@@ -23,6 +22,7 @@ import { emptyMachine } from "../../support/machine.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 import { makeRelease, makeReleaseKey } from "../../support/releases.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
+import { sha256Hex } from "../../../src/base/sha256.ts";
 
 const key = makeReleaseKey();
 const keysBefore = buildInfo.releaseKeys;
@@ -78,7 +78,7 @@ async function publish() {
   const packed = packEngine(directory.path, newest);
   const release = join(directory.path, "release");
   const file = archiveName(realSystem());
-  const engine = { version: newest.version, file, sha256: sha256(packed) };
+  const engine = { version: newest.version, file, sha256: sha256Hex(packed) };
   await makeRelease(release, { version: "0.2.0", executables: {}, engines: [engine] }, key);
   const list = (url: string) =>
     new Response(readFileSync(join(release, url.slice(url.lastIndexOf("/") + 1))));

@@ -3,14 +3,14 @@
 import { describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { internetNetworks, networksOverlap, parseNetwork, parseNetworks } from "../../src/base/ip.ts";
-import { blockFile, grantExit, staysClosed, withExit } from "../../src/node/files/granted/exits.ts";
-import { noPermissions } from "../../src/node/files/permissions.ts";
-import { localNetworks, planExit, type ExitFacts } from "../../src/node/exit/exit-plan.ts";
-import { exitBody } from "../../src/node/exit/serve-exit.ts";
-import { chooseExit } from "../../src/node/exit/use-exit.ts";
-import { emptyMachine } from "../support/machine.ts";
-import { temporaryDirectory } from "../support/temporary.ts";
+import { internetNetworks, networksOverlap, parseNetwork, parseNetworks } from "../../../src/base/ip.ts";
+import { blockFile, grantExit, staysClosed, withExit } from "../../../src/node/files/granted/exits.ts";
+import { noPermissions } from "../../../src/node/files/permissions.ts";
+import { localNetworks, planExit, type ExitFacts } from "../../../src/node/exit/exit-plan.ts";
+import { exitBody } from "../../../src/node/exit/serve-exit.ts";
+import { chooseExit } from "../../../src/node/exit/use-exit.ts";
+import { emptyMachine } from "../../support/machine.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
 
 const facts = (fields: Partial<ExitFacts> = {}): ExitFacts => ({
   device: "ov-acme",
