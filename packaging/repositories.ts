@@ -8,7 +8,7 @@ import { gzipSync } from "node:zlib";
 import { brand } from "../src/brand.ts";
 import { defer } from "../src/base/defer.ts";
 import { readMember } from "../src/release/archive.ts";
-import { sha256 } from "../src/release/download.ts";
+import { sha256Hex } from "../src/base/sha256.ts";
 import { installMissing } from "../test/support/debian.ts";
 
 /** `keyFile`: as `gpg --export-secret-keys` writes it. */
@@ -64,7 +64,7 @@ function entryOf(directory: string, name: string): string {
   const control = Buffer.from(readMember(memberOf(content, "control.tar.gz"), "control"))
     .toString("utf8")
     .trimEnd();
-  return `${control}\nFilename: ./${name}\nSize: ${content.length}\nSHA256: ${sha256(content)}\n`;
+  return `${control}\nFilename: ./${name}\nSize: ${content.length}\nSHA256: ${sha256Hex(content)}\n`;
 }
 
 /** A file of a .deb, which is an archive of ar: a line, then for each file 60 bytes of header and an even number of content. */
@@ -82,7 +82,7 @@ function memberOf(archive: Buffer, wanted: string): Buffer {
 /** Without Valid-Until: a control plane that is not upgraded for months must not break `apt update` of its nodes. */
 function releaseOf(files: Readonly<Record<string, Buffer>>, timeS: number): string {
   const sums = Object.entries(files).map(
-    ([name, content]) => ` ${sha256(content)} ${content.length} ${name}`,
+    ([name, content]) => ` ${sha256Hex(content)} ${content.length} ${name}`,
   );
   return [
     `Origin: ${brand.title}`,

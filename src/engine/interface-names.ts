@@ -1,5 +1,7 @@
 // Names of the overlay interfaces, for both sides.
 
+import { sha256Hex } from "../base/sha256.ts";
+
 /** Whether an interface has a name that `deviceName` gives. */
 export function isOverlayDevice(name: string): boolean {
   return /^ov-[0-9a-f]{10}$/.test(name);
@@ -21,5 +23,5 @@ export function readableDeviceName(slug: string): string | undefined {
 
 /** The name of an organization's interface that the control plane sends: short enough, and no other one has it. */
 export function deviceName(slug: string): string {
-  return `ov-${new Bun.CryptoHasher("sha256").update(slug).digest("hex").slice(0, 10)}`;
+  return `ov-${sha256Hex(slug).slice(0, 10)}`;
 }

@@ -1,7 +1,7 @@
 // Opaque bearer tokens (node, registration, service): a random text for the client, its hash for the database.
 
-import { hash } from "node:crypto";
 import type { System } from "../base/system.ts";
+import { sha256Hex } from "../base/sha256.ts";
 
 /** 32 random bytes as URL-safe base64 without padding: 43 characters. */
 export function makeOpaqueToken(random: System["random"]): string {
@@ -10,5 +10,5 @@ export function makeOpaqueToken(random: System["random"]): string {
 
 /** SHA-256 in hex. The token has 256 bits of entropy, so a plain hash is safe. */
 export function hashToken(token: string): string {
-  return hash("sha256", token, "hex");
+  return sha256Hex(token);
 }

@@ -1,6 +1,5 @@
 // Decides which seal follows which: the one place, for nodes, for the control plane and for signers.
 
-import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { AppError, messageOf } from "../base/errors.ts";
 import {
@@ -11,13 +10,12 @@ import {
   type SignedSeal,
   type Signer,
 } from "../protocol/seals/seal.ts";
+import { sha256Hex } from "../base/sha256.ts";
 import { parseSshKey, sshFingerprint, verifySshSignature, type SshKey } from "./ssh-signature.ts";
 
 export type OpenedSeal = { seal: Seal; hash: string };
 
-export function sealHash(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
-}
+export const sealHash = (text: string): string => sha256Hex(text);
 
 /**
  * A seal after `held`, or with nothing held one to begin with. A signer of the held seal must have signed it, one of its

@@ -1,11 +1,11 @@
 // What the control plane signs for nodes: orders, new order keys and moves, as compact JWS with Ed25519 (RFC 8037).
 
-import { createHash } from "node:crypto";
 import { CompactSign, compactVerify, importJWK } from "jose";
 import * as v from "valibot";
 import { AppError } from "../base/errors.ts";
 import { Move, Order } from "../protocol/orders.ts";
 import { OrderKey } from "../protocol/values.ts";
+import { sha256Hex } from "../base/sha256.ts";
 import type { SigningKey } from "./tokens.ts";
 
 const maxLength = 4096;
@@ -44,7 +44,7 @@ export async function verifyMove(jws: string, key: OrderKey): Promise<Move> {
 }
 
 const Digest = v.object({ sha256: v.string() });
-const digestOf = (text: string) => ({ sha256: createHash("sha256").update(text).digest("hex") });
+const digestOf = (text: string) => ({ sha256: sha256Hex(text) });
 
 /** Signs the text of a report, which may be long. */
 export function signReport(text: string, key: SigningKey): Promise<string> {

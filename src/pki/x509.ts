@@ -6,6 +6,7 @@ import * as x509 from "@peculiar/x509";
 import { createPublicKey, X509Certificate } from "node:crypto";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../base/errors.ts";
+import { sha256Hex } from "../base/sha256.ts";
 import { parseOnePem, parsePem } from "./pem.ts";
 
 x509.cryptoProvider.set(crypto);
@@ -303,10 +304,6 @@ async function importKeys(privateKeyPem: string): Promise<CryptoKeyPair> {
 /** RFC 5280 4.1.2.2: positive, at most 20 octets. */
 function serialHex(bytes: Uint8Array): string {
   return `00${Buffer.from(bytes).toString("hex")}`;
-}
-
-function sha256Hex(bytes: ArrayBuffer): string {
-  return new Bun.CryptoHasher("sha256").update(bytes).digest("hex");
 }
 
 function badRequest(reason: string, cause?: unknown): AppError {

@@ -5,6 +5,7 @@ import { existsSync } from "node:fs";
 import { brand } from "../brand.ts";
 import { messageOf } from "../base/errors.ts";
 import type { System } from "../base/system.ts";
+import { sha256Hex } from "../base/sha256.ts";
 import type { Change } from "./apply.ts";
 
 type UsedSystem = Pick<System, "run" | "platform">;
@@ -46,7 +47,7 @@ export async function putTable(
 
 /** Adds an empty chain, by whose name a listing tells which body is in force. */
 export function versioned(body: string): string {
-  const digest = new Bun.CryptoHasher("sha256").update(body).digest("hex").slice(0, 16);
+  const digest = sha256Hex(body).slice(0, 16);
   return `${body}\nchain version-${digest} { }`;
 }
 

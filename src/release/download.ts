@@ -1,7 +1,6 @@
 // Downloads files of a release over TLS, from loopback or from a directory, with a maximum size and time. Callers must
 // verify what it returns.
 
-import { createHash } from "node:crypto";
 import { statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
@@ -46,11 +45,6 @@ export async function fetchFile(
 ): Promise<Uint8Array> {
   if (isAbsolute(base)) return readLocal(join(base, name), options.maxBytes);
   return download(new URL(name, withSlash(base)).href, options, system);
-}
-
-/** In lower-case hex. */
-export function sha256(bytes: Uint8Array): string {
-  return createHash("sha256").update(bytes).digest("hex");
 }
 
 /** A line on standard error, redrawn on a terminal that takes escape sequences; otherwise nothing. `end` clears it. */

@@ -10,7 +10,7 @@ import { makeDirectory, writeFileAtomic } from "../base/files.ts";
 import { isLoopback } from "../base/loopback.ts";
 import { readBytes } from "../base/open-file.ts";
 import type { System } from "../base/system.ts";
-import { sha256 } from "./download.ts";
+import { sha256Hex } from "../base/sha256.ts";
 import {
   manifestName,
   maxManifestBytes,
@@ -92,7 +92,7 @@ export function readHandedOut(places: ReleasePlaces, publicUrl: string): HandedO
     download !== undefined && releaseFile(places, download.file) !== undefined;
   const there = manifest.artifacts.filter(isThere);
   const hasZst = there.every(({ zst }) => isThere(zst));
-  return { manifest, sha256: sha256(bytes), key, targets: there.map(({ target }) => target), hasZst };
+  return { manifest, sha256: sha256Hex(bytes), key, targets: there.map(({ target }) => target), hasZst };
 }
 
 function isBy(key: string, bytes: Uint8Array, signature: string): boolean {
@@ -164,7 +164,8 @@ export function installerOf(
     release_archives: hasZst ? "" : "gz",
   });
   const url = `${publicUrl}/install`;
-  const command = caPem === undefined ? `curl -fsSL ${url} | sh` : pinned(url, sha256(Buffer.from(script)));
+  const command =
+    caPem === undefined ? `curl -fsSL ${url} | sh` : pinned(url, sha256Hex(Buffer.from(script)));
   return { script, command, version: manifest.version, targets };
 }
 

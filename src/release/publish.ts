@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
-import { sha256 } from "./download.ts";
+import { sha256Hex } from "../base/sha256.ts";
 import { fillInstallScript } from "./handed-out.ts";
 import {
   manifestName,
@@ -34,7 +34,7 @@ export async function packExecutable(
   const write = (suffix: string, content: Uint8Array): Download => {
     const file = `${brand.executable}-${version}-${target.replace(/^bun-/, "")}.tar.${suffix}`;
     writeFileSync(join(directory, file), content);
-    return { file, size: content.length, sha256: sha256(content) };
+    return { file, size: content.length, sha256: sha256Hex(content) };
   };
   // Both formats store no time here, and one thread makes the result independent of the machine. Level 19 unpacks with
   // a window of 8 MB; higher levels save 2 MB and need 128 MB.
@@ -62,18 +62,18 @@ export function writeRelease(
       fillInstallScript({
         release_url: releaseUrl,
         release_key: writePublicKey(key),
-        release_manifest: sha256(Buffer.from(manifest)),
+        release_manifest: sha256Hex(Buffer.from(manifest)),
       }),
     ],
   ]);
-  const sums = [...files].map(([name, text]) => `${sha256(Buffer.from(text))}  ${name}\n`);
+  const sums = [...files].map(([name, text]) => `${sha256Hex(Buffer.from(text))}  ${name}\n`);
   const downloads = head.artifacts.flatMap(({ zst, ...gz }) => (zst === undefined ? [gz] : [gz, zst]));
   for (const { file, sha256: sum } of downloads) {
-    if (sha256(readFileSync(join(directory, file))) !== sum)
+    if (sha256Hex(readFileSync(join(directory, file))) !== sum)
       throw new AppError("failed", `Cannot write the release: ${file} has changed since it was packed`);
     sums.push(`${sum}  ${file}\n`);
   }
-  for (const name of packages) sums.push(`${sha256(readFileSync(join(directory, name)))}  ${name}\n`);
+  for (const name of packages) sums.push(`${sha256Hex(readFileSync(join(directory, name)))}  ${name}\n`);
   files.set("SHA256SUMS", sums.sort((a, b) => (a.slice(66) < b.slice(66) ? -1 : 1)).join(""));
   // The manifest does not name packages: their package managers do not read it.
   if (packages.length > 0)

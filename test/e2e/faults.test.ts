@@ -6,7 +6,6 @@ import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, readlin
 import { join } from "node:path";
 import * as v from "valibot";
 import { paths } from "../support/paths.ts";
-import { sha256 } from "../../src/release/download.ts";
 import {
   agent,
   buildAgent,
@@ -20,6 +19,7 @@ import { engines } from "../support/engines.ts";
 import { makeOrganization, registerArguments, registerNode, type Organization } from "../support/overlay.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { sha256Hex } from "../../src/base/sha256.ts";
 
 const missing = installMissing();
 if (missing !== undefined && inCi) throw new Error(missing);
@@ -230,7 +230,7 @@ for (const { call, error } of faults) {
         "--config-root",
         place,
       ];
-      const sums = [older, newer].map(({ nebula }) => sha256(readFileSync(nebula)));
+      const sums = [older, newer].map(({ nebula }) => sha256Hex(readFileSync(nebula)));
       let met = 0;
       for (let nth = 1; nth <= most; nth++) {
         const { status, stdout, hit } = await runWith({ call, error, nth }, candidates(place), words);
@@ -244,10 +244,10 @@ for (const { call, error } of faults) {
             ? /: 1 \{"error":\{"code":"disk_full"/
             : /: 1 \{"error":\{"code":"failed","message":"Cannot /,
         );
-        expect(sums).toContain(sha256(readFileSync(overlay)));
+        expect(sums).toContain(sha256Hex(readFileSync(overlay)));
         expect(readdirSync(place).filter((name) => !/^overlay(\.old)?$/.test(name))).toEqual([]);
         expect((await runAgent(words)).status).toBe(0);
-        expect(sha256(readFileSync(overlay))).toBe(sums[1] ?? "");
+        expect(sha256Hex(readFileSync(overlay))).toBe(sums[1] ?? "");
         copyFileSync(older.nebula, overlay);
       }
       expect(met).toBeGreaterThan(0);

@@ -8,7 +8,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { paths } from "../support/paths.ts";
-import { sha256 } from "../../src/release/download.ts";
 import {
   agent,
   buildAgent,
@@ -22,6 +21,7 @@ import { engines, missing } from "../support/engines.ts";
 import { inCi } from "../support/debian.ts";
 import { makeOrganization, registerArguments, registerNode, type Organization } from "../support/overlay.ts";
 import { instants, inFull } from "../support/soak.ts";
+import { sha256Hex } from "../../src/base/sha256.ts";
 
 if (inCi && missing !== undefined) throw new Error(missing);
 
@@ -167,7 +167,7 @@ test.skipIf(older === undefined || newer === undefined)(
     for (const engine of [older, newer]) channel.publish(engine.version, packEngine(directory, engine));
     const place = mkdtempSync(join(directory, "overlay-"));
     const overlay = join(place, "overlay");
-    const sum = (path: string) => sha256(readFileSync(path));
+    const sum = (path: string) => sha256Hex(readFileSync(path));
     const sums = { [older.version]: sum(older.nebula), [newer.version]: sum(newer.nebula) };
     const words = (version: string) => {
       const from = ["--source", "release", "--release-url", channel.url, "--version", version];

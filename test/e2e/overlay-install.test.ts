@@ -16,13 +16,13 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { sha256 } from "../../src/release/download.ts";
 import { agent, buildAgent, cleanEnvironment, runAgent, startControlPlane } from "../support/agent.ts";
 import { inCi } from "../support/debian.ts";
 import { archive, openChannel, packEngine, packFiles, type Channel } from "../support/engine-channel.ts";
 import { asRoot, engines, missing } from "../support/engines.ts";
 import { makeOrganization, registerNode } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { sha256Hex } from "../../src/base/sha256.ts";
 
 const [older, newer] = engines;
 if (inCi && (missing !== undefined || older === undefined || newer === undefined))
@@ -61,10 +61,10 @@ const present = () =>
   Object.fromEntries(
     readdirSync(place).map((name) => {
       const path = join(place, name);
-      return [name, lstatSync(path).isSymbolicLink() ? readlinkSync(path) : sha256(readFileSync(path))];
+      return [name, lstatSync(path).isSymbolicLink() ? readlinkSync(path) : sha256Hex(readFileSync(path))];
     }),
   );
-const program = (path: string) => sha256(readFileSync(path));
+const program = (path: string) => sha256Hex(readFileSync(path));
 
 describe.skipIf(older === undefined || newer === undefined)("with two engines", () => {
   if (older === undefined || newer === undefined) return;
@@ -72,7 +72,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
   test("installs from the release channel, updates, and rolls back twice", async () => {
     expect(await engine("check")).toMatchObject({ status: 1, json: { installed: false } });
     const first = await engine("install", ...from(older.version));
-    const sum = sha256(packed.get(older.version) ?? new Uint8Array());
+    const sum = sha256Hex(packed.get(older.version) ?? new Uint8Array());
     expect(first).toMatchObject({
       status: 0,
       json: { from: null, to: older.version, source: "release", changed: true, path: overlay, sha256: sum },
@@ -110,7 +110,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
     });
     expect(present()).toEqual(before);
     channel.files.delete(`/v${older.version}/SHASUM256.txt`);
-    const sum = sha256(packed.get(older.version) ?? new Uint8Array());
+    const sum = sha256Hex(packed.get(older.version) ?? new Uint8Array());
     const flags = ["--release-url", mirror, "--version", older.version, "--sha256", sum];
     const asked = await engine("update", ...flags);
     expect(asked).toMatchObject({ status: 0, json: { to: older.version, changed: true } });
@@ -319,7 +319,7 @@ test("a wrong hash, a sum file without a line and a short download replace nothi
   const bytes = packed.get(newer?.version ?? "") ?? new Uint8Array(100_000);
   channel.publish("1.0.1", bytes, "0".repeat(64));
   channel.files.set(`/v1.0.2/${archive}`, bytes);
-  channel.files.set("/v1.0.2/SHASUM256.txt", Buffer.from(`${sha256(bytes)}  other.tar.gz\n`));
+  channel.files.set("/v1.0.2/SHASUM256.txt", Buffer.from(`${sha256Hex(bytes)}  other.tar.gz\n`));
   mkdirSync(join(place, "sub"));
   using short = Bun.listen({
     hostname: "127.0.0.1",
@@ -336,7 +336,7 @@ test("a wrong hash, a sum file without a line and a short download replace nothi
     "--release-url",
     `http://127.0.0.1:${short.port}/`,
     "--sha256",
-    sha256(bytes),
+    sha256Hex(bytes),
   ];
   for (const [flags, said] of [
     [from("1.0.1"), "1.0.1"],

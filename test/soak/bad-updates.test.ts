@@ -7,7 +7,6 @@ import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
 import { Rollout, RolloutNode } from "../../src/api/rollouts.ts";
-import { sha256 } from "../../src/release/download.ts";
 import { buildAgent } from "../support/agent.ts";
 import { archive, packFiles } from "../support/engine-channel.ts";
 import { engineNamed } from "../support/engines.ts";
@@ -17,6 +16,7 @@ import { makeLan } from "../support/namespaces.ts";
 import { describeMachine, makeMachine, type Machine } from "../support/nspawn.ts";
 import { buildVersion, makeRelease, makeReleaseKey, releaseKey, standIn } from "../support/releases.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { sha256Hex } from "../../src/base/sha256.ts";
 
 /** Fewer machines, and only some faults, for a short run by hand. */
 const size = Number(process.env["FLEET_NODES"] ?? 40);
@@ -335,7 +335,7 @@ async function publish(place: (path: string) => string, directory: string): Prom
       writeFileSync(join(directory, "nebula"), faultyEngine(fault.engine), { mode: 0o755 });
       const content = packFiles(directory, ["nebula"]);
       writeFileSync(place(`srv/engines/v${version}/${archive}`), content);
-      engines.push({ version, file: archive, sha256: sha256(content) });
+      engines.push({ version, file: archive, sha256: sha256Hex(content) });
       continue;
     }
     const { agent: version, program, real = false, key = releaseKey } = fault;

@@ -4,7 +4,7 @@
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { archiveName } from "../../src/platform/engine-archive.ts";
-import { sha256 } from "../../src/release/download.ts";
+import { sha256Hex } from "../../src/base/sha256.ts";
 import { runSync } from "./debian.ts";
 import type { Engine } from "./engines.ts";
 
@@ -56,7 +56,7 @@ export function openChannel(): Channel {
   return {
     url: `http://127.0.0.1:${server.port}/v{version}/`,
     files,
-    publish(version, bytes, sum = sha256(bytes)) {
+    publish(version, bytes, sum = sha256Hex(bytes)) {
       const lines = [`${sum}  ${archive}`, `${"0".repeat(64)}  ${archive}/nebula`];
       files.set(`/v${version}/${archive}`, bytes);
       files.set(`/v${version}/SHASUM256.txt`, Buffer.from(`${lines.join("\n")}\n`));

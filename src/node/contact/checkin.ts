@@ -19,6 +19,7 @@ import type { System } from "../../base/system.ts";
 import type { Client } from "./requests/client.ts";
 import { isApplied, readSyncState, versionInForce, type SyncState } from "../files/generations.ts";
 import type { Organization } from "../files/organizations.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 export type Report = {
   /** The version that runs or would run; undefined if unknown: then the control plane keeps the one reported before. */
@@ -94,10 +95,7 @@ export async function endOutdated(deps: Reported, reported: Report, poll: AbortC
  */
 export function machineMarks({ bootTime, now }: Pick<System, "bootTime" | "now">) {
   const { id, isShared } = bootTime();
-  const machine =
-    id === undefined || !isShared
-      ? undefined
-      : new Bun.CryptoHasher("sha256").update(id).digest("hex").slice(0, 16);
+  const machine = id === undefined || !isShared ? undefined : sha256Hex(id).slice(0, 16);
   return { machine, time: Math.max(0, Math.floor(now() / 1000)) };
 }
 

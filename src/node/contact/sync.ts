@@ -2,7 +2,6 @@
 // chain, test with the engine, switch, reload, watch the engine. On failure it rolls back to the previous generation.
 
 import { given } from "../../base/given.ts";
-import { createHash } from "node:crypto";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../base/quantities.ts";
@@ -54,6 +53,7 @@ import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
 import { recheckPresent } from "./recheck-config.ts";
 import { applyRevocations, applySentRevocations } from "./revocations-alone.ts";
 import { checkedState, warnOfLeftOut } from "../files/config/sent-config.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 export type SyncResult = {
   result: "changed" | "same" | "returned";
@@ -226,7 +226,7 @@ const refusedMs = 60 * 60_000;
 function digestOf({ files, configYml }: Next, { path, version }: EngineInUse): string {
   const { "node-config.json": _, ...rest } = files;
   const what = JSON.stringify([rest, configYml, path, version]);
-  return createHash("sha256").update(what).digest("hex");
+  return sha256Hex(what);
 }
 
 function returned(directory: string, { leftOut }: Next): Omit<SyncResult, "reason"> {

@@ -12,7 +12,6 @@ import { programName } from "../../platform/engine-archive.ts";
 import { findPackageManager } from "../../platform/packages.ts";
 import { openProgram } from "../../platform/processes.ts";
 import { archiveKind, maxUnpackedBytes, readMember } from "../../release/archive.ts";
-import { sha256 } from "../../release/download.ts";
 import {
   candidatePath,
   keptPath,
@@ -41,6 +40,7 @@ import { fetchEngine, findEngineRelease, newestEngine, planEngineRelease } from 
 import { findEngine, isRootsAlone } from "./overlay.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { readBytes } from "../../base/open-file.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 export type EngineRequest = {
   source: "auto" | "release" | "package" | "file";
@@ -275,7 +275,7 @@ function readEngineFile(path: string): Uint8Array {
 
 /** Returns the SHA-256 in hexadecimal. Throws if it is not the wanted one. */
 function checkSum(bytes: Uint8Array, wanted: string | undefined): string {
-  const sum = sha256(bytes);
+  const sum = sha256Hex(bytes);
   if (wanted !== undefined && wanted.toLowerCase() !== sum) {
     throw new AppError("failed", `The SHA-256 is ${sum}, not ${wanted}`, { hint: "Nothing was replaced." });
   }

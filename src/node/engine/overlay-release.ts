@@ -8,13 +8,14 @@ import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { archiveName } from "../../platform/engine-archive.ts";
-import { fetchFile, makeProgress, sha256, smallFileMs, type DownloadSystem } from "../../release/download.ts";
+import { fetchFile, makeProgress, smallFileMs, type DownloadSystem } from "../../release/download.ts";
 import { maxArtifactBytes, type Manifest } from "../../release/manifest.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { readSeenSequence } from "../files/update-marker.ts";
 import { shownAddress } from "../../release/release-address.ts";
 import { checkRelease, fetchRelease, releaseKeys } from "../../release/published-release.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 export type EngineSource = {
   version?: string | undefined;
@@ -115,7 +116,7 @@ export async function fetchEngine(
   const progress = makeProgress(file, system);
   const options = { maxBytes: maxArtifactBytes, onProgress: progress.update };
   const content = await fetchFile(base, file, options, system).finally(progress.end);
-  const sum = sha256(content);
+  const sum = sha256Hex(content);
   if (sum !== wanted.toLowerCase()) {
     throw new AppError("engine_failed", `${file} has the SHA-256 ${sum}, not ${wanted}`, {
       hint: "Nothing was replaced.",

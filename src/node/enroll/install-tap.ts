@@ -10,11 +10,12 @@ import type { Step } from "../../base/plan/plan.ts";
 import { windows, wintunFor, type Wintun } from "../../platform/windows/wintun.ts";
 import { archiveKind, readMember } from "../../release/archive.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
-import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
+import { fetchFile, makeProgress } from "../../release/download.ts";
 import { maxArtifactBytes } from "../../release/manifest.ts";
 import type { System } from "../../base/system.ts";
 import { findEngineRelease, planEngineRelease, type EngineSource } from "../engine/overlay-release.ts";
 import { readBytes } from "../../base/open-file.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 export type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
   /** Path of the engine's Windows archive, or of the library itself. */
@@ -35,7 +36,7 @@ export async function installWintun(
   const bytes =
     request.file === undefined ? await download(request, places, system) : readGiven(request.file);
   const library = archiveKind(bytes) === undefined ? bytes : readMember(bytes, wintun.member);
-  const sum = sha256(library);
+  const sum = sha256Hex(library);
   if (sum !== wintun.sha256) {
     throw new AppError("failed", `This wintun.dll has the SHA-256 ${sum}, not ${wintun.sha256}`, {
       hint: "Nothing was installed. Use the engine's own archive for Windows.",
@@ -67,7 +68,7 @@ export function planWintun(
 /** Whether the library is in the place where the engine looks for it, with the pinned hash. */
 export function isInstalled({ path, sha256: wanted }: Wintun): boolean {
   try {
-    return sha256(readBytes(path, maxArtifactBytes)) === wanted;
+    return sha256Hex(readBytes(path, maxArtifactBytes)) === wanted;
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT" || systemErrorCode(error) === "ENOTDIR") return false;
     throw fromSystemError(`read ${path}`, error);

@@ -1,12 +1,13 @@
 // Validates the arguments of `agent register`, and downloads the control plane's TLS CA, which a fingerprint must match.
 
-import { createHash, X509Certificate } from "node:crypto";
+import { X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
 import { connect, type DetailedPeerCertificate } from "node:tls";
 import * as v from "valibot";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { unreachable } from "../contact/requests/client.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 export function parseNodeName(text: string): string {
   const parsed = v.safeParse(NodeName, text);
@@ -31,7 +32,7 @@ export async function readApiCaByFingerprint(apiBase: string, fingerprint: strin
     throw new AppError("usage", "--ca-fingerprint needs an --api-base that begins with https://");
   }
   const chain = await fetchChain(apiBase);
-  const found = chain.find((der) => createHash("sha256").update(der).digest("hex") === wanted);
+  const found = chain.find((der) => sha256Hex(der) === wanted);
   if (found !== undefined) return new X509Certificate(found).toString();
   throw new AppError(
     "untrusted_answer",

@@ -15,7 +15,7 @@ import { findOwner } from "../../platform/packages.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { readMember } from "../../release/archive.ts";
-import { fetchFile, FileMissing, makeProgress, sha256 } from "../../release/download.ts";
+import { fetchFile, FileMissing, makeProgress } from "../../release/download.ts";
 import { isKept, keepRelease, keptRelease } from "../../release/handed-out.ts";
 import {
   artifactFor,
@@ -54,6 +54,7 @@ import {
   rememberSequence,
   writeSeenSequence,
 } from "../files/update-marker.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 import { planGuard } from "./update-guard.ts";
 import { handOverControlPlane, planHandOver } from "./control-plane-handover.ts";
 import {
@@ -340,7 +341,7 @@ async function fetchArchive(
       `${artifact.file} is incomplete: ${content.length} of ${artifact.size} bytes`,
     );
   }
-  const sum = sha256(content);
+  const sum = sha256Hex(content);
   if (sum !== artifact.sha256) {
     throw new AppError(
       "failed",

@@ -8,6 +8,7 @@
 import * as v from "valibot";
 import { discardPort, type System } from "../../base/system.ts";
 import { readTable, runScript, tableOf } from "../nftables.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 type UsedSystem = Pick<System, "run" | "platform">;
 
@@ -120,10 +121,7 @@ const hooks: Record<string, string> = {
 
 /** Of everything but the generation. */
 const versionOf = (place: FlowPlace): string =>
-  new Bun.CryptoHasher("sha256")
-    .update(JSON.stringify(rulesOf(place, { number: 0, from: 0, version: "" })))
-    .digest("hex")
-    .slice(0, 12);
+  sha256Hex(JSON.stringify(rulesOf(place, { number: 0, from: 0, version: "" }))).slice(0, 12);
 
 /** Whether the rules in force are those of this place. `newest`: the generation that is being counted. */
 export const isInForce = (newest: Present | undefined, place: FlowPlace): boolean =>

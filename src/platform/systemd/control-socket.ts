@@ -6,6 +6,7 @@ import { basename, join } from "node:path";
 import { brand } from "../../brand.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { makePrivateDirectory } from "../own-directory.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 /** All that the engine's unit may write of an organization's directory. */
 export const socketDirectory = "run";
@@ -19,7 +20,7 @@ export function controlSocket(
   platform: NodeJS.Platform = process.platform,
 ): string | undefined {
   if (platform === "win32") {
-    const digest = new Bun.CryptoHasher("sha256").update(directory.toLowerCase()).digest("hex").slice(0, 16);
+    const digest = sha256Hex(directory.toLowerCase()).slice(0, 16);
     return `\\\\.\\pipe\\ProtectedPrefix\\Administrators\\${brand.id}.${basename(directory)}.${digest}`;
   }
   const path = join(directory, socketDirectory, "ctl.sock");

@@ -1,7 +1,6 @@
 // Renders a node's config.yml from objects. The part that all nodes of an organization share at one config_version, above
 // all the blocklist, is rendered once and kept in a ConfigView.
 
-import { createHash } from "node:crypto";
 import { defaultOverlayPort } from "../../api/values.ts";
 import { internetNetworks, joinHostPort, parseAddress } from "../../base/ip.ts";
 import { deviceName } from "../../engine/interface-names.ts";
@@ -24,6 +23,7 @@ import { costOf } from "../../protocol/routing/advertised.ts";
 import { certifiedGroups, userOfGroup } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 import { isExit, isHub } from "../../protocol/routing/roles.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 /** The columns of a node that its own configuration depends on. */
 export type ConfigNode = Pick<
@@ -117,9 +117,9 @@ const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as c
 
 export function makeConfigView(source: ConfigSource): ConfigView {
   const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);
-  const blocklistDigest = sha256(blocklistYaml);
+  const blocklistDigest = sha256Hex(blocklistYaml);
   const { blocklist: _, nodeNames, ...rest } = source;
-  const digest = sha256(JSON.stringify([rest, [...nodeNames], blocklistDigest]));
+  const digest = sha256Hex(JSON.stringify([rest, [...nodeNames], blocklistDigest]));
   return { ...source, blocklistYaml, blocklistDigest, named: namedIn(source), digest };
 }
 
@@ -158,7 +158,7 @@ export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unkno
   return {
     text,
     excess: excessOf(text, tree, view.blocklist.length),
-    digest: sha256(`${head}\n${view.blocklistDigest}\n${tail}`),
+    digest: sha256Hex(`${head}\n${view.blocklistDigest}\n${tail}`),
   };
 }
 
@@ -358,8 +358,4 @@ function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): Yaml
 function underlay(hub: Hub): string {
   const host = hub.publicIp ?? "";
   return joinHostPort(host, hub.externalPort ?? defaultOverlayPort);
-}
-
-function sha256(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
 }

@@ -1,9 +1,9 @@
 // The comparable form of a node's files: config.yml without its list of blocked certificates, which may have 100,000
 // lines, and a summary of the other files. An outline never holds a secret, as the files themselves do not.
 
-import { createHash } from "node:crypto";
 import { formatTime } from "../../base/quantities.ts";
 import type { CertificateRow } from "../store/tables/certificates.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 import type { ConfigView } from "./config.ts";
 
 /** config.yml with the number of blocked certificates in place of the list. */
@@ -33,14 +33,10 @@ export function outlineOthers({ caPem, x509Cas, rows, stable }: Others): string 
   });
   const settings = Object.entries(stable).map(([key, value]) => `${key}: ${JSON.stringify(value)}`);
   return [
-    ...cas.map((pem) => `ca.crt: ${sha256(pem)}`),
-    ...x509Cas.map(({ pem }) => `node.crt, CA: ${sha256(pem)}`),
+    ...cas.map((pem) => `ca.crt: ${sha256Hex(pem)}`),
+    ...x509Cas.map(({ pem }) => `node.crt, CA: ${sha256Hex(pem)}`),
     ...certificates,
     ...settings.map((line) => `node-config.json: ${line}`),
     "",
   ].join("\n");
-}
-
-function sha256(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
 }

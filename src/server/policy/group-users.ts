@@ -1,13 +1,13 @@
 // Which groups the nodes of a user are in by the policy: groups of their provider of identities that it names, and groups of
 // nodes in which it names the user or such a group.
 
-import { createHash } from "node:crypto";
 import { isUsersGroup, ownerGroup } from "../../protocol/users-groups.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
 import { identityProviders, groupUsers, providerGroups } from "../store/tables/providers.ts";
 import { oneSpelling } from "../../base/text.ts";
+import { sha256Hex } from "../../base/sha256.ts";
 
 /**
  * The policy puts the nodes of these users into the group `name`. `people` (the column's name, also in stored rollbacks) is
@@ -34,7 +34,7 @@ export function requireFewProviderGroups(count: number): void {
 
 /** Stored by provider and text: a group of the same name at another provider is another one. */
 export function providerGroup(providerId: number, name: string): ProviderGroup {
-  const digest = createHash("sha256").update(name).digest("hex").slice(0, 32);
+  const digest = sha256Hex(name).slice(0, 32);
   return { people: `idp:${providerId}.${digest}`, providerId, name };
 }
 

@@ -4,6 +4,7 @@
 import { networkContains, parseAddress, parseNetworks } from "../../../base/ip.ts";
 import { decodeBundle } from "../../../pki/bundle.ts";
 import type { SealedNode, SealedState, Sealing } from "../../../protocol/seals/seal.ts";
+import { sha256Hex } from "../../../base/sha256.ts";
 
 /** The state of a seal that is enforced. */
 export type EnforcedState = SealedState & { sealing: Sealing };
@@ -20,8 +21,7 @@ export type SealedSelf = {
   address6: string | undefined;
 };
 
-export const keyHash = (publicKey: Uint8Array): string =>
-  new Bun.CryptoHasher("sha256").update(publicKey).digest("hex");
+export const keyHash = (publicKey: Uint8Array): string => sha256Hex(publicKey);
 
 /** The node with this host key; undefined for an unprivileged node. */
 export const identified = ({ nodes }: SealedState, publicKey: Uint8Array): SealedNode | undefined => {

@@ -18,6 +18,7 @@ import { requireRole } from "../../users/late-rights.ts";
 import type { Row, Transaction } from "../../store/database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne } from "../../store/table.ts";
 import { registrationRequests as requests, type RegistrationRequestRow } from "../../store/tables/joining.ts";
+import { sha256Hex } from "../../../base/sha256.ts";
 import type { Keys } from "./register-request.ts";
 import { releaseUse, type Grant } from "./registration-credential.ts";
 
@@ -145,7 +146,7 @@ export function digestOf(
     ],
     ...(isPhone === true ? ["phone"] : []),
   ];
-  return new Bun.CryptoHasher("sha256").update(JSON.stringify(covered)).digest("hex");
+  return sha256Hex(JSON.stringify(covered));
 }
 
 function waiting({ createdAt }: RegistrationRequestRow, now: number): RegisterWaiting {
