@@ -1,4 +1,7 @@
-// Check-ins, and the renewal of certificates. Tolerant, because the other side may be newer.
+// Check-ins, and the renewal of certificates. The other side may be older or newer: each side ignores fields that it does not
+// know, and all that were added later are optional. A value that does not match its schema fails the check-in, but for two kinds
+// of fields, which must not keep anything else from the other side: with `v.fallback`, such a value counts as absent; one that
+// is `v.unknown()` here is parsed where it is used.
 
 import * as v from "valibot";
 import { DrillOrder } from "./updates/drill.ts";
@@ -12,59 +15,54 @@ import { foreignText } from "../base/text.ts";
 /** The longest time for which a poll is held, in seconds. */
 export const maxPollWaitS = 55;
 
-/** Tolerant, because a newer node may send more. */
 export const CheckinRequest = v.object({
   version: text(64),
   /** Of the machine, in seconds. */
   uptime: wholeNumber,
-  /** The time of the node's clock, in seconds since 1970. Former servers ignore it. */
+  /** The time of the node's clock, in seconds since 1970. */
   time: v.optional(wholeNumber),
   /** The configuration version that the node has applied. */
   config_version: v.optional(wholeNumber),
   overlay_version: v.optional(text(64)),
   /** `stopped`, `running`, or the gravest kind of finding (src/protocol/finding-kinds.ts). Former servers take each but `stopped` for running. */
   overlay_state: v.optional(text(64)),
-  /** A lighthouse asks whether another node is online. Former servers ignore it. */
+  /** A lighthouse asks whether another node is online. */
   others: v.optional(v.boolean()),
   /** The configuration version whose reload the engine's log confirmed. */
   confirmed_config_version: v.optional(wholeNumber),
-  /** The version that the node could not apply: the request is held until there is another. Former servers ignore it. */
+  /** The version that the node could not apply: the request is held until there is another. */
   refused_config_version: v.optional(wholeNumber),
   /** The node takes names. Older nodes do not send it, and are sent none. */
   names: v.optional(NamesRequest),
-  /** A PathsReport. Unknown here: a report that cannot be parsed must not fail the check-in. */
+  /** A PathsReport. */
   paths: v.optional(v.unknown()),
-  /** A RelayedReport, of a relay. Unknown here like `paths`. Former servers ignore it. */
+  /** A RelayedReport, of a relay. */
   relayed: v.optional(v.unknown()),
-  /** A FlowsReport. Unknown here like `paths`. Former servers ignore it. */
+  /** A FlowsReport. */
   flows: v.optional(v.unknown()),
   /**
    * The node asks for underlay addresses of its peers that changed since then (ms; 0: all), to find them without a
-   * lighthouse. Sent only now and then. Former servers ignore it.
+   * lighthouse. Sent only now and then.
    */
   addresses: v.optional(v.object({ since: wholeNumber })),
   /** The node asks for a UDP datagram with this nonce to this port, to learn whether it is reachable. */
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(foreignText(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
-  /** Former servers ignore it. One that cannot be parsed must not fail the check-in. */
   data_plane: v.fallback(v.optional(DataPlaneReport), undefined),
-  /** Networks that root of the machine offers to route; absent: none. Former servers ignore it. */
+  /** Networks that root of the machine offers to route; absent: none. */
   advertised: v.fallback(v.optional(AdvertisedList), undefined),
-  /** Tells machines with the same keys apart: a hash of the kernel's boot id. Former servers ignore it. */
+  /** Tells machines with the same keys apart: a hash of the kernel's boot id. */
   machine: v.optional(text(64)),
-  /**
-   * A lighthouse or relay: the TCP port at which its agent passes datagrams to its engine; 0: none. Former servers ignore
-   * it.
-   */
+  /** A lighthouse or relay: the TCP port at which its agent passes datagrams to its engine; 0: none. */
   tcp: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535))),
-  /** Root of the machine permits updates by the control plane; absent: not. Former servers ignore it. */
+  /** Root of the machine permits updates by the control plane; absent: not. */
   updates: v.fallback(v.optional(MayUpdate), undefined),
-  /** What the seal of the node speaks against; absent: nothing. Former servers ignore it. */
+  /** What the seal of the node speaks against; absent: nothing. */
   seal_refused: v.fallback(v.optional(SealRefused), undefined),
   /** The number of the last drill that the node took; 0: none. Older nodes do not send it, and get no drill. */
   drill: v.fallback(v.optional(wholeNumber), undefined),
-  /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
+  /** The last check-in of a node that leaves: the server revokes it, and answers `left`. */
   leaving: v.optional(v.boolean()),
 });
 export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
@@ -80,17 +78,17 @@ export const CheckinAnswer = v.object({
   holds_refused: v.optional(v.boolean()),
   /** A signed restore: the node has not applied the configuration that came with it yet. */
   order: v.optional(jws),
-  /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
+  /** A NamesAnswer. */
   names: v.optional(v.unknown()),
   /** The result of the path report: `taken`, `later` (send it again), `unwanted`. */
   paths: v.optional(received(16)),
   /** The result of the report of flows: `taken`, `later` (send it again), `unwanted`. */
   flows: v.optional(received(16)),
-  /** A RelayedAnswer. Unknown here: it must not keep an order from the node. */
+  /** A RelayedAnswer. */
   relayed: v.optional(v.unknown()),
-  /** PeerAddresses, if the node asked for them. Unknown here like `relayed`. */
+  /** PeerAddresses, if the node asked for them. */
   addresses: v.optional(v.unknown()),
-  /** A ConfirmationAnswer, once its user was asked to confirm the node. Unknown here like `relayed`. */
+  /** A ConfirmationAnswer, once its user was asked to confirm the node. */
   confirm: v.optional(v.unknown()),
   /** Whether another node is online, for a lighthouse that asked. */
   others_online: v.optional(v.boolean()),
@@ -100,11 +98,11 @@ export const CheckinAnswer = v.object({
   cloned: v.optional(v.boolean()),
   /** The node left, and is revoked. */
   left: v.optional(v.boolean()),
-  /** An order that the node has not taken. One that cannot be read must not keep anything else from the node. */
+  /** An order that the node has not taken. */
   update: v.fallback(v.optional(UpdateOrder), undefined),
   /** A drill that the node has not taken. */
   drill: v.fallback(v.optional(DrillOrder), undefined),
-  /** A signed Move, for nodes that pin the control plane's own CA. Unknown here: it must not keep an order from the node. */
+  /** A signed Move, for nodes that pin the control plane's own CA. */
   move: v.optional(v.unknown()),
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;

@@ -65,6 +65,6 @@ export const programProbes = {
   checkin: "check-in of the agent",
 } as const;
 
-/** `probe`: of a report; empty: the change itself failed. */
+/** Whether a fault of the network can have failed this probe of a report. Empty: no probe failed, but the change itself. */
 export const isOfNetwork = (probe: string): boolean =>
   probe !== "" && !Object.values<string>(programProbes).includes(probe);
