@@ -1,7 +1,7 @@
 // Text output of lists and single things: a header, columns of equal width, at most as wide as the terminal. Text
 // from servers and nodes loses its control characters here, before the colors are added.
 
-import { cutTo, fit, gap, narrowest } from "../base/columns.ts";
+import { cutTo, fit, columnGap, minColumnWidth } from "../base/columns.ts";
 import { oneLine } from "../base/unprintable.ts";
 
 /**
@@ -28,8 +28,8 @@ export type Facts = readonly (readonly [name: string, value: Cell])[];
 
 /** Values begin in one column, and stay there where they need more lines. */
 export function renderFacts(facts: Facts, { width, color }: TextStyle): string {
-  const indent = Math.max(0, ...facts.map(([name]) => name.length)) + gap.length;
-  const room = width === undefined ? Infinity : Math.max(narrowest, width - indent);
+  const indent = Math.max(0, ...facts.map(([name]) => name.length)) + columnGap.length;
+  const room = width === undefined ? Infinity : Math.max(minColumnWidth, width - indent);
   return facts
     .flatMap(([name, value]) =>
       wrap(textOf(value), room).map((line, at) => {
@@ -61,7 +61,7 @@ export function renderTable({ columns, rows }: Table, { width, color }: TextStyl
       const padding = at === line.length - 1 ? "" : " ".repeat((widths[at] ?? 0) - Bun.stringWidth(cut));
       return colored(cut, row === 0 ? undefined : rows[row - 1]?.[at], color) + padding;
     });
-    return cells.join(gap).trimEnd();
+    return cells.join(columnGap).trimEnd();
   });
   return shown.map((line) => `${line}\n`).join("");
 }

@@ -1,7 +1,7 @@
 // Tables and times as text, for `status` and `peers`. Loads next to nothing: the commands must start fast.
 
 import { countOf } from "../../base/quantities.ts";
-import { cutTo, fit, gap } from "../../base/columns.ts";
+import { cutTo, fit, columnGap } from "../../base/columns.ts";
 
 /** Lines with aligned columns; the first row is the head. `width`: of the terminal; undefined: as wide as the text. */
 export function textTable(rows: readonly (readonly string[])[], width?: number): string[] {
@@ -14,7 +14,7 @@ export function textTable(rows: readonly (readonly string[])[], width?: number):
         const cut = cutTo(cell, widths[at] ?? 0);
         return cut + " ".repeat((widths[at] ?? 0) - Bun.stringWidth(cut));
       })
-      .join(gap)
+      .join(columnGap)
       .trimEnd(),
   );
 }
