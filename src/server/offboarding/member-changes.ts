@@ -2,7 +2,7 @@
 
 import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import type { Role } from "../../api/endpoint.ts";
+import { roles, type Role } from "../../api/endpoint.ts";
 import { ownerGroup } from "../../protocol/users-groups.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
@@ -36,25 +36,37 @@ import {
   type Ending,
 } from "./left-access.ts";
 
+type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
+type Changed = { member: Member; access: Access };
 
 const none: Access = { left: [], revoked: [] };
+
+/** The change is one transaction. After it, names and addresses of the nodes that ended with it are released. */
+async function changeMember(
+  store: Store,
+  org: Org,
+  change: (tx: Transaction) => Promise<Changed>,
+): Promise<Changed> {
+  const changed = await store.db.writeFor({ org: org.id }, change);
+  if (changed.access.revoked.length > 0) await runDueUpkeep(store, org.id);
+  return changed;
+}
 
 /**
  * Only owners appoint, change or remove owners, and the last owner stays. A user who becomes `member` can no longer
  * create tokens: `access` lists those that keep working. The invitations that the user sent are deleted.
  */
 export async function changeRole(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  store: Store,
   org: Org,
   memberId: number,
   role: Role,
   by: { role: Role; actor: Actor; confirmation?: OwnerConfirmation },
-): Promise<{ member: Member; access: Access }> {
-  return db.writeFor({ org: org.id }, async (tx) => {
+): Promise<Changed> {
+  return changeMember(store, org, async (tx) => {
     await requireRole(tx, org.id, by.actor, roleNow(by.role));
     const before = await findMembership(tx, org, memberId);
-    const { userId } = before;
     requireMayChange(by.role, before.role, role);
     if (role === "owner") await requireUnbound(tx, before);
     if (role === "owner" && before.role !== "owner") await requireProvenAddress(tx, before, by);
@@ -66,16 +78,8 @@ export async function changeRole(
       [memberId, org.id, role],
     );
     if (changed === undefined) throw lastOwner(before.email);
-    const now = system.now();
-    const isDemoted = role === "member" && before.role !== "member";
-    const ending = { actor: by.actor, now, reason: `${before.email} is no longer an administrator` };
-    const access =
-      isDemoted && userId !== null ? await endAccess(tx, { kind: "person", id: userId }, ending, org) : none;
-    const isLess = isDemoted || (before.role === "owner" && role !== "owner");
-    if (isLess && userId !== null) await browserSessions.delete(tx, { userId, family: null });
-    if (before.role === "owner" && role === "admin" && userId !== null) {
-      await withdrawOwnerInvitations(tx, org.id, userId, { actor: by.actor, now });
-    }
+    const now = store.system.now();
+    const access = await endWithRole(tx, org, before, role, { actor: by.actor, now });
     await record(tx, {
       ...memberEvent(org.id, now, by.actor, before.email),
       type: "member.updated",
@@ -86,6 +90,35 @@ export async function changeRole(
     return { member: showMember(changed), access };
   });
 }
+
+const whatEnds = (before: Role, role: Role) => ({
+  access: role === "member" && before !== "member",
+  ownerInvitations: role === "admin" && before === "owner",
+  browserSessions: roles.indexOf(role) < roles.indexOf(before),
+});
+
+/** Ends what a lower role does not permit. */
+async function endWithRole(
+  tx: Transaction,
+  org: Org,
+  { userId, email, role: before }: MembershipRow,
+  role: Role,
+  by: { actor: Actor; now: number },
+): Promise<Access> {
+  if (userId === null) return none;
+  const ends = whatEnds(before, role);
+  const reason = `${email} is no longer an administrator`;
+  const access = ends.access
+    ? await endAccess(tx, { kind: "person", id: userId }, { ...by, reason }, org)
+    : none;
+  if (ends.browserSessions) await endBrowserSessions(tx, userId);
+  if (ends.ownerInvitations) await withdrawOwnerInvitations(tx, org.id, userId, by);
+  return access;
+}
+
+/** Command lines, whose sessions have a family of tokens, stay signed in. */
+const endBrowserSessions = (tx: Transaction, userId: number) =>
+  browserSessions.delete(tx, { userId, family: null });
 
 /**
  * An owner must be able to sign in while the organization's provider is away, and the provider's operator must not
@@ -99,14 +132,15 @@ async function requireUnbound(tx: Transaction, { userId, email }: MembershipRow)
   });
 }
 
+/** The last owner stays. `ends`: what of the access that the user gave to others, or to machines, ends too. */
 export async function removeMember(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  store: Store,
   org: Org,
   memberId: number,
   by: { role: Role; actor: Actor },
   ends: Pick<Ending, "revokeTokens" | "revokeNodes"> = {},
-): Promise<{ member: Member; access: Access }> {
-  const removed = await db.writeFor({ org: org.id }, async (tx) => {
+): Promise<Changed> {
+  return changeMember(store, org, async (tx) => {
     await requireRole(tx, org.id, by.actor, roleNow(by.role));
     const before = await findMembership(tx, org, memberId);
     requireMayChange(by.role, before.role, before.role);
@@ -116,7 +150,7 @@ export async function removeMember(
       [memberId, org.id],
     );
     if (deleted === 0) throw lastOwner(before.email);
-    const event = memberEvent(org.id, system.now(), by.actor, before.email);
+    const event = memberEvent(org.id, store.system.now(), by.actor, before.email);
     const revokeWebhooks = ends.revokeTokens === true;
     const reason = `${before.email} was removed`;
     const ending = { ...ends, isLeaving: true, revokeWebhooks, actor: by.actor, now: event.at, reason };
@@ -127,13 +161,11 @@ export async function removeMember(
       await groupUsers.delete(tx, { orgId: org.id, people: ownerGroup(userId) });
       const taken = await groupsThatProvidersDecide(tx, org.id, userId);
       await regroupOwned(tx, org.id, event.at, { ownerId: userId, taken });
-      await browserSessions.delete(tx, { userId, family: null });
+      await endBrowserSessions(tx, userId);
     }
     const deletion = { before: { role: before.role }, ...accessForEvent(access) };
     await record(tx, { ...event, type: "member.deleted", ...deletion });
     await tx.notify("auth", `member ${before.email}`);
     return { member: showMember(before), access };
   });
-  if (removed.access.revoked.length > 0) await runDueUpkeep({ db, system }, org.id);
-  return removed;
 }

@@ -9,6 +9,7 @@ import { parseNetworks } from "../../../src/server/http/edge.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { NewMember } from "../../../src/api/members.ts";
 import { AccessReport, type AccessItem } from "../../../src/api/values.ts";
+import { runDueUpkeep } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import {
@@ -229,6 +230,22 @@ test("a demoted administrator's invitations end, and the answer lists the rest",
   });
   expect(answer.json).toMatchObject({ role: "member", access_revoked_total: 2, access_left_total: 8 });
   expect((await join(hers.secret)).status).toBe(404);
+});
+
+test("after a demotion, addresses and names of the registrations that ended are released as far as they can be", async () => {
+  const flying = await breakOff("flying", { token: ada });
+  const demoted = await server.send("PATCH", "/api/org/acme/members/2/", {
+    token: owner,
+    body: { role: "member" },
+  });
+  expect(names(reportOf(demoted).access_revoked)).toEqual([`registration ${flying.id}`]);
+  const holds = async () => [
+    await server.db.all("SELECT * FROM held_names"),
+    await server.db.all("SELECT * FROM addresses WHERE held_until IS NOT NULL"),
+  ];
+  const found = await holds();
+  await runDueUpkeep(server.app.services, acme.id);
+  expect(await holds()).toEqual(found);
 });
 
 test("an owner who becomes administrator cannot become owner again with a link", async () => {
