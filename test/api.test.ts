@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { apiPath, numbers, type Endpoint } from "../src/api/endpoint.ts";
+import { apiPath, filledPath, numberParams, type Endpoint } from "../src/api/endpoint.ts";
 import { nodesApi } from "../src/api/nodes.ts";
 import { request } from "../src/api/request.ts";
 import { endpointOf, endpoints } from "../src/api/subjects.ts";
@@ -40,7 +40,7 @@ test("GET and DELETE carry a query, the others a body: callers rely on it", () =
 test("a path is of one endpoint, in whichever order they are asked", () => {
   const filled = ({ path, patterns }: Endpoint) =>
     path.replace(/{(\w+)}/g, (_, name: string) =>
-      patterns?.[name] === undefined ? (numbers.some((each) => each === name) ? "7" : "word") : "a.tar",
+      patterns?.[name] === undefined ? (numberParams.some((each) => each === name) ? "7" : "word") : "a.tar",
     );
   // All pages of the console but its files: the files come first.
   const others = endpoints.filter(({ path }) => path !== "/console/{rest}");
@@ -110,6 +110,10 @@ test("a request has the path, the query or the body, and accepts what newer serv
   expect(v.parse(schema, newer)).toBe(newer);
   expect(v.is(schema, { ...former, uses: "1" })).toBe(false);
   expect(v.is(v.object({ kind: word(["a"]), at: since("9.0.0", v.number()) }), { kind: "b" })).toBe(true);
+});
+
+test("a path without one of its parameters is a defect, not another path", () => {
+  expect(() => filledPath("/api/org/{slug}/x/", {})).toThrow("/api/org/{slug}/x/ lacks slug");
 });
 
 test("the console's tests fail on an answer that the contract does not declare", () => {

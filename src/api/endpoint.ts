@@ -9,13 +9,17 @@ export const roles = ["member", "admin", "owner"] as const;
 export type Role = (typeof roles)[number];
 
 /**
- * public: no credentials needed.  user: a person or a service token.  person: a person.  staff: staff.
- * docs: staff, also with the cookie of the sign-in form.
- * A browser's session counts as its user, except for `public`, which does not look at it.
- * Below /api/org/{slug}/ the caller must belong to the organization, else the answer is 404:
- * member, admin, owner: this role or a higher one; staff who are not members count as members.
- * own: a member, or a service token; the handler admits members only to what is their own.
- * register: an admin, or no credentials (then the registration token in the body decides).
+ * Who may call:
+ *   public    no credentials needed
+ *   user      a person or a service token
+ *   person    a person
+ *   staff     a person of the staff
+ *   docs      staff, also with the cookie of the sign-in form
+ *   register  an admin, or no credentials (then the registration token in the body decides)
+ *   own       a member, or a service token; the handler admits members only to what is their own
+ *   member, admin, owner: this role or a higher one; staff who are not members count as members
+ * A browser's session counts as its user, except for `public`, which does not look at it. Below /api/org/{slug}/ the caller
+ * must belong to the organization, else the answer is 404.
  */
 export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | "own" | Role;
 
@@ -29,7 +33,10 @@ export type Answer = {
 
 export type QuerySchema = v.StrictObjectSchema<v.ObjectEntries, undefined>;
 
-/** Whether a field that is given needs a fresh second factor. A method, so that one for lists counts as one for any value. */
+/**
+ * Whether a field that is given needs a fresh second factor. The type of a method, because TypeScript compares parameters of
+ * methods in both directions: a function for lists may stand where one for any value is expected.
+ */
 type FreshField = boolean | { asks(value: unknown): boolean }["asks"];
 
 export type Endpoint = {
@@ -74,7 +81,7 @@ export type Endpoint = {
   unattended?: true;
   /** Logged only with `logReads`. */
   quiet?: true;
-  /** The organization stores more afterwards, so it is refused at the maximum: some requests, or all. */
+  /** The organization stores more afterwards, so at its maximum the request is refused. A handler may except some (`grows`). */
   grows?: true;
   /** The answer may be held (`Prefer: wait=N`). The caller's rights are checked again before it is sent. */
   held?: true;
@@ -95,13 +102,16 @@ export const hasSome = (list: readonly unknown[] | undefined): boolean =>
 export const isOn = (value: boolean | "true" | "false" | undefined): boolean =>
   value === true || value === "true";
 
+/** How the paths of an organization begin. Their callers must belong to it. */
+export const organizationPrefix = "/api/org/{slug}/";
+
 /** The parameters of paths that are whole numbers; others are texts. */
-export const numbers = ["id", "delivery", "session"] as const;
-type NumberName = (typeof numbers)[number];
+export const numberParams = ["id", "delivery", "session"] as const;
+type NumberName = (typeof numberParams)[number];
 const number = "[1-9][0-9]{0,14}";
 /** The regular expression that a parameter of the path must match, if any text will not do. */
 export const paramPattern = ({ patterns }: Endpoint, name: string): string | undefined =>
-  patterns?.[name] ?? (numbers.some((each) => each === name) ? number : undefined);
+  patterns?.[name] ?? (numberParams.some((each) => each === name) ? number : undefined);
 export type ParamName<P extends string> = P extends `${string}{${infer Name}}${infer Rest}`
   ? Name | ParamName<Rest>
   : never;
@@ -144,8 +154,6 @@ export type SentOf<E extends Endpoint> =
       ? v.InferOutput<S>
       : undefined
     : never;
-/** How the paths of an organization begin. Their callers must belong to it. */
-export const organizationPrefix = "/api/org/{slug}/";
 
 /** An item of a list. */
 export type ItemOf<E extends Endpoint> = AnswerOf<E> extends readonly (infer Item)[] ? Item : never;
@@ -164,12 +172,16 @@ export function apiPath<const E extends Endpoint>(
   return filledPath(of.path, params, Object.assign({}, ...query));
 }
 
-/** The same for values that are not typed. Fields that are undefined are left out. */
+/** The same for values that are not typed. Fields of the query that are undefined are left out. */
 export function filledPath(path: string, params: object, query: object = {}): string {
   const given = Object.entries<string>({ ...query }).filter(([, value]) => value !== undefined);
   const words = new URLSearchParams(given).toString();
   const values: Record<string, string | number> = { ...params };
-  const filled = path.replace(/{(\w+)}/g, (_, name: string) => encodeURIComponent(values[name] ?? ""));
+  const filled = path.replace(/{(\w+)}/g, (_, name: string) => {
+    const value = values[name];
+    if (value === undefined) throw new Error(`${path} lacks ${name}`);
+    return encodeURIComponent(value);
+  });
   return words === "" ? filled : `${filled}?${words}`;
 }
 

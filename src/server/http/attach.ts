@@ -3,7 +3,7 @@
 
 import type * as v from "valibot";
 import {
-  numbers,
+  numberParams,
   organizationPrefix,
   paramPattern,
   type Answer,
@@ -23,7 +23,7 @@ import {
   type Route,
 } from "./route.ts";
 
-type NumberName = (typeof numbers)[number];
+type NumberName = (typeof numberParams)[number];
 /** The handlers' view of a request; below an organization with the caller's access to it. */
 export type CallOf<E extends Endpoint> = Omit<CallBelow<E["path"]>, "param" | "id"> & {
   param(name: Exclude<ParamName<E["path"]>, NumberName>): string;
