@@ -135,7 +135,7 @@ const Domain = v.pipe(
     "Enter a domain such as example.org.",
   ),
 );
-const text = (max: number) => v.pipe(comparedText(max), v.trim(), v.minLength(1));
+const text = (max: number) => v.pipe(comparedText(max), v.trim(), v.minLength(1, "It must not be empty."));
 const list = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100));
 /** The roles that a group of a provider can give. */
 const providerRoles = ["member", "admin"] as const;
@@ -164,7 +164,7 @@ export const providerSettings = declare({
     more: "On the button of the sign-in page.",
   },
   client_id: {
-    takes: text(200),
+    takes: v.pipe(comparedText(200), v.trim()),
     sends: Text,
     flag: "client-id",
     hint: "ID",
@@ -333,7 +333,6 @@ const ofNew = {
   issuer: Issuer,
   ...initially(providerSettings),
   name: providerSettings.name.takes,
-  client_id: v.optional(v.pipe(foreignText(200), v.trim()), ""),
   client_secret: v.optional(providerSettings.client_secret.takes),
 };
 const NewProvider = v.strictObject(ofNew);

@@ -364,12 +364,18 @@ describe("the provider", () => {
     expect(await offered()).toEqual([]);
     const begun = { body: { provider: 1 }, headers: ownPage };
     expect((await server.send("POST", "/api/session/oidc/", begun)).status).toBe(404);
-    const empty = { token: owner, body: { client_id: "" } };
-    expect((await server.send("PATCH", `${path}1/`, empty)).status).toBe(400);
+    const unnamed = await server.send("PATCH", `${path}1/`, { token: owner, body: { name: "" } });
+    expect(unnamed.json).toMatchObject({ errors: { name: ["It must not be empty."] } });
     const body = { client_id, client_secret };
     expect((await server.send("PATCH", `${path}1/`, { token: owner, body })).status).toBe(200);
     expect(await offered()).toEqual([{ id: 1, name: "Company" }]);
     expect(whereTo(await signIn())).toEqual(signedIn);
+    const empty = { token: owner, body: { client_id: "" } };
+    expect(await server.send("PATCH", `${path}1/`, empty)).toMatchObject({
+      status: 200,
+      json: { client_id: "" },
+    });
+    expect(await offered()).toEqual([]);
   });
 
   test.each([
