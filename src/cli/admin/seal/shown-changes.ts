@@ -50,5 +50,6 @@ export async function changeLines(
     ...gained.map((each) => `+ ${each}`),
     ...lost.map((each) => `- ${each}`),
     ...pairs.lost.map((each) => `- access: ${each}`),
+    ...pairs.legend,
   ].map(shownText);
 }
