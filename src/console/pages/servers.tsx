@@ -2,11 +2,7 @@
 
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { serversApi, type Server } from "../../api/servers.ts";
-import { formatSize } from "../../base/quantities.ts";
-import { evenly, lastDays } from "../words/days.ts";
 import { useResource } from "../contact/resource.ts";
-import { exact, utc } from "../words/times.ts";
-import { Spark, Tile } from "../ui/figures.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import {
   dated,
@@ -21,17 +17,16 @@ import {
 } from "../ui/parts.tsx";
 import { Export } from "../ui/lists/tools.tsx";
 import { backupCommand } from "../needs/backup-command.ts";
+import { LastDay } from "./last-day.tsx";
+import { countColumns, type Point } from "./server-figures.ts";
+import { utc } from "../words/times.ts";
 import { serversPath } from "../needs/use-needs.ts";
-
-type History = SentOf<typeof serversApi.history>;
-type Point = History["hosts"][number]["points"][number];
-
-const hourS = 3600;
-const dayS = 24 * hourS;
 
 export function Servers() {
   const { data, error } = useResource(serversPath);
-  const { data: history, error: unknown } = useResource(apiPath(serversApi.history, {}), { isCalm: true });
+  const { data: history, error: historyError } = useResource(apiPath(serversApi.history, {}), {
+    isCalm: true,
+  });
   const servers = data?.servers ?? [];
   const others = data === undefined ? [] : unlisted(data, history);
   const pointsOf = (name: string) => history?.hosts.find(({ host }) => host === name)?.points ?? [];
@@ -46,7 +41,7 @@ export function Servers() {
         <Loading error={error} />
       ) : (
         <>
-          {unknown === undefined ? null : <Failure error={unknown} />}
+          {historyError === undefined ? null : <Failure error={historyError} />}
           {servers.map((server) => (
             <OneServer
               key={server.id}
@@ -72,7 +67,10 @@ export function Servers() {
 type Answer = SentOf<typeof serversApi.list>;
 
 /** The one server of a SQLite file is not listed, and neither are former ones, of which there is the last day. */
-function unlisted({ servers, answering }: Answer, history: History | undefined): string[] {
+function unlisted(
+  { servers, answering }: Answer,
+  history: SentOf<typeof serversApi.history> | undefined,
+): string[] {
   const listed = new Set(servers.map(({ host }) => host));
   const found = [answering.host, ...(history?.hosts ?? []).map(({ host }) => host)];
   return [...new Set(found)].filter((host) => !listed.has(host));
@@ -121,7 +119,6 @@ type ServerProps = {
 };
 
 function OneServer({ host, server, points, everyS }: ServerProps) {
-  const minute = (count: number) => Math.round((count * 60) / everyS);
   return (
     <Panel
       title={<bdi>{host}</bdi>}
@@ -136,21 +133,17 @@ function OneServer({ host, server, points, everyS }: ServerProps) {
             isSmall={true}
             file={`${host}.csv`}
             items={points}
-            columns={[
-              { title: "Time", text: ({ at }: Point) => utc(Date.parse(at)) },
-              { title: "requests", text: ({ requests }: Point) => `${minute(requests)}` },
-              { title: "check-ins", text: ({ checkins }: Point) => `${minute(checkins)}` },
-            ]}
+            columns={[{ title: "Time", text: ({ at }) => utc(Date.parse(at)) }, ...countColumns]}
           />
         )
       }
     >
       {points.length === 0 ? (
         <p class="in quiet">
-          The last day: nothing was written yet; each server writes a row a minute, shown by five minutes.
+          No figures yet. Each server writes them every minute; a point here is five minutes.
         </p>
       ) : (
-        <LastDay points={points} everyS={everyS} minute={minute} />
+        <LastDay points={points} everyS={everyS} />
       )}
       {server === undefined ? null : (
         <div class="in">
@@ -158,51 +151,6 @@ function OneServer({ host, server, points, everyS }: ServerProps) {
         </div>
       )}
     </Panel>
-  );
-}
-
-type LastDayProps = { points: readonly Point[]; everyS: number; minute(count: number): number };
-
-/** Its figures with their lines, and the rest in words. */
-function LastDay({ points, everyS, minute }: LastDayProps) {
-  const newest = points.at(-1);
-  const secondsOf = (point: Point | undefined) => Date.parse(point?.at ?? "") / 1000;
-  const [from, to] = lastDays(1, Date.now(), secondsOf(newest));
-  // Hours before the first start would look like an outage.
-  const start = Math.max(from, Math.min(secondsOf(points[0]), to - hourS));
-  const places = evenly(points, everyS, [start, to]);
-  const most = (value: (point: Point) => number | null) =>
-    Math.max(0, ...points.map((point) => value(point) ?? 0));
-  const tile = (label: string, value: (point: Point) => number | null, say: (value: number) => string) => {
-    const shown = newest === undefined ? null : value(newest);
-    return (
-      <Tile label={label} value={shown === null ? "–" : say(shown)} facts={`at most ${say(most(value))}`}>
-        <Spark values={places.map((point) => (point === undefined ? null : value(point)))} />
-      </Tile>
-    );
-  };
-  const perMinute = (count: number) => `${minute(count)}`;
-  const errors = points.reduce((sum, each) => sum + each.errors, 0);
-  const began = start > to - dayS + everyS ? `, since the start at ${exact(start * 1000)}` : "";
-  return (
-    <>
-      <div class="tiles">
-        {tile("Requests a minute", ({ requests }) => requests, perMinute)}
-        {tile("Check-ins a minute", ({ checkins }) => checkins, perMinute)}
-        {tile(
-          "99 of 100 answers within",
-          ({ p99_ms }) => p99_ms,
-          (ms) => `${ms} ms`,
-        )}
-        {tile("Memory", ({ memory_bytes }) => memory_bytes, formatSize)}
-      </div>
-      <div class="in">
-        <p class="quiet">
-          The last day{began}: at most {perMinute(most(({ requests }) => requests))} requests a minute,{" "}
-          {errors} errors, at most {most(({ waiting }) => waiting)} check-ins waiting
-        </p>
-      </div>
-    </>
   );
 }
 
