@@ -2,6 +2,7 @@
 
 import { shownGroups } from "../../protocol/shown-groups.ts";
 import type { Named } from "./rules.ts";
+import { numberText, plural } from "../words/numbers.ts";
 
 /**
  * Nodes that all rules treat alike: the groups of them that rules name, the first names, and how many. Or networks behind
@@ -13,9 +14,6 @@ export type Class = {
   count: number;
   are?: "networks" | undefined;
 };
-
-/** "39,932" */
-export const numberText = (value: number): string => value.toLocaleString("en");
 
 type Effect = { gains: readonly string[]; loses: readonly string[] };
 
@@ -101,7 +99,7 @@ function pairsOf({ classes, classes_left_out }: Access, kind: "gains" | "loses")
   const count = classes.reduce((sum, each) => sum + (each[kind].length > 0 ? each.pairs : 0), 0);
   const isWide = classes.some(({ from, to }) => (from.are ?? to.are) !== undefined);
   const what = isWide ? "nodes, and of networks behind them," : "nodes";
-  const words = `${numberText(count)} ${count === 1 ? "pair" : "pairs"} of ${what}`;
+  const words = `${plural(count, "pair")} of ${what}`;
   return { count, words: classes_left_out > 0 ? `at least ${words}` : words };
 }
 
@@ -114,7 +112,7 @@ export function pairsWords(access: Access): string {
 /** The same for one of both, where there is little room: "768 pairs gain". Undefined: none does. */
 export function shortPairs(access: Access, kind: "gain" | "lose"): string | undefined {
   const { count } = pairsOf(access, `${kind}s`);
-  const pairs = `${numberText(count)} ${count === 1 ? "pair" : "pairs"} ${verbFor(count, kind)}`;
+  const pairs = `${plural(count, "pair")} ${verbFor(count, kind)}`;
   return count === 0 ? undefined : access.classes_left_out > 0 ? `At least ${pairs}` : pairs;
 }
 

@@ -18,7 +18,6 @@ import {
   classWords,
   failText,
   gainersFirst,
-  numberText,
   pairsWords,
   shortPairs,
   spaced,
@@ -44,6 +43,7 @@ import {
   type Named,
   type Rule,
 } from "./rules.ts";
+import { numberText } from "../words/numbers.ts";
 
 type Props = { draft: Draft; saved: Saved };
 

@@ -13,11 +13,11 @@ import { isNarrow } from "../ui/narrow.ts";
 import { Panel, Why } from "../ui/page.tsx";
 import { Empty } from "../ui/parts.tsx";
 import { Tag } from "../ui/tag.tsx";
-import { numberText } from "./class-words.ts";
 import { cellOf, isChanged, linesOf, matrixOf, shortTraffic, type ChangedCell, type Line } from "./matrix.ts";
 import type { Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
 import { ShowRule, useSlices } from "./rule-list.tsx";
+import { numberText, plural } from "../words/numbers.ts";
 
 /** Maximum groups of a readable matrix: above it, the search of nodes and the explainer answer better. */
 const maxGroups = 40;
@@ -126,7 +126,7 @@ export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
 
 function changedWords(count: number): string {
   if (count === 0) return "Your changes leave this table as it is.";
-  return `With your changes, ${count === 1 ? "1 cell is" : `${count} cells are`} different: marked, with + for what comes and − for what goes.`;
+  return `With your changes, ${plural(count, "cell")} ${count === 1 ? "is" : "are"} different: marked, with + for what comes and − for what goes.`;
 }
 
 type Pair = readonly [Line, Line];

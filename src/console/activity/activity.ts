@@ -100,7 +100,7 @@ export function exportName(
 }
 
 /** The shown part of the log. `read`: events that the page has read; `found`: those that match. */
-export function countWords(
+export function foundWords(
   { found, read }: { found: number; read: number },
   { isFiltered, isAll }: Record<"isFiltered" | "isAll", boolean>,
 ): string {

@@ -1,6 +1,6 @@
 // Adds a node in three steps: what it is, the line with the join key to paste on its machine, and its arrival.
 
-import { countOf, inWords, parseDuration } from "../../base/quantities.ts";
+import { inWords, parseDuration } from "../../base/quantities.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { lineKeyLife, registrationTokensApi } from "../../api/tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
@@ -24,6 +24,7 @@ import { Tag } from "../ui/tag.tsx";
 import { Arrival, useApproval, type Joined } from "./arrival.tsx";
 import type { Token } from "./paste.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
+import { plural } from "../words/numbers.ts";
 
 type Kind = "server" | "lighthouse" | "own" | "phone";
 
@@ -255,7 +256,7 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
         <p class="quiet">The others find each other through it. Its UDP port must be open to all of them.</p>
       ) : null}
       <p class="mt8">
-        For {word("uses", countOf(Number(draft.uses), "node"))}, the key ends in {word("expires", hours)}
+        For {word("uses", plural(Number(draft.uses), "node"))}, the key ends in {word("expires", hours)}
         {approval === "unapproved" ? (
           <>
             , and {word("isApproved", draft.isApproved ? "nobody approves" : "an administrator approves")}{" "}
@@ -303,7 +304,7 @@ function Made({ token, again }: { token: Token; again(): void }) {
   const end = Date.parse(expires_at);
   return (
     <p class="quiet">
-      {countOf(uses, "node")}
+      {plural(uses, "node")}
       {groups.length === 0 ? ", in no group" : " in "}
       {groups.map((group) => (
         <Tag key={group} text={group} />
@@ -365,12 +366,12 @@ function Gets({ groups, ownerId, address }: GetsProps) {
         {found === undefined ? null : (
           <>
             <dt>Reaches</dt>
-            <dd>{countOf(found.reaches, "node")}</dd>
+            <dd>{plural(found.reaches, "node")}</dd>
             <dt>Reached by</dt>
-            <dd>{countOf(found.reachedBy, "node")}</dd>
+            <dd>{plural(found.reachedBy, "node")}</dd>
             <dt>By</dt>
             <dd>
-              <a href={pathOf(slug, "access")}>{countOf(found.rules, "rule")}</a>
+              <a href={pathOf(slug, "access")}>{plural(found.rules, "rule")}</a>
             </dd>
           </>
         )}

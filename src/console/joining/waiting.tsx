@@ -1,6 +1,5 @@
 // Nodes that wait for an administrator's approval: what each asks for, and the two answers.
 
-import { countOf } from "../../base/quantities.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
 import { organizationSettings, organizationsApi } from "../../api/organizations.ts";
 import { registrationTokensApi } from "../../api/tokens.ts";
@@ -37,6 +36,7 @@ import {
   twinWords,
   type Answer,
 } from "./waiting-columns.tsx";
+import { plural } from "../words/numbers.ts";
 
 /** Makes the page say that the join keys of refused machines may still work. */
 type Warns = { warn(isRefused: boolean): void };
@@ -89,7 +89,7 @@ export function Waiting() {
                 disabled={isNone}
                 onClick={() => setTogether({ verb: "refuse", machines: chosen })}
               >
-                Refuse {countOf(chosen.length, "node")}
+                Refuse {plural(chosen.length, "node")}
               </Button>
               <Button
                 kind="tint"
@@ -97,7 +97,7 @@ export function Waiting() {
                 disabled={isNone}
                 onClick={() => setTogether({ verb: "approve", machines: chosen })}
               >
-                Approve {countOf(chosen.length, "node")}
+                Approve {plural(chosen.length, "node")}
               </Button>
             </>
           )}
@@ -192,7 +192,7 @@ function AnswerTogether({
   const isApproval = verb === "approve";
   return (
     <Bulk
-      action={`${isApproval ? "Approve" : "Refuse"} ${countOf(machines.length, "node")}`}
+      action={`${isApproval ? "Approve" : "Refuse"} ${plural(machines.length, "node")}`}
       items={machines}
       isDanger={!isApproval}
       asksCount={true}

@@ -1,6 +1,7 @@
 // What the map and the small network of Overview know of groups and of the paths between them.
 
 import type { GroupPaths } from "../../api/paths.ts";
+import { plural, msWords } from "../words/numbers.ts";
 
 export type Group = GroupPaths["groups"][number];
 export type Pair = GroupPaths["pairs"][number];
@@ -64,12 +65,6 @@ export function pairFinder(pairs: readonly Pair[]): (a: Name, b: Name) => Pair |
 /** As the address names it. */
 export const pairKey = (from: Name, to: Name): string => `${groupKey(from)} ${groupKey(to)}`;
 
-/** From 1, under 10 ms, to 5, 80 ms and more. */
-export const heatOf = (ms: number): number => [10, 20, 40, 80].filter((bound) => ms >= bound).length + 1;
-
-/** Round trips need no more digits than these. */
-export const msWords = (ms: number): string => `${ms < 10 ? Math.round(10 * ms) / 10 : Math.round(ms)}`;
-
 /** Whether the pair is the one that the address names, in any order. */
 export const isPair = ({ from, to }: Pick<Pair, "from" | "to">, selected: string): boolean =>
   pairKey(from, to) === selected || pairKey(to, from) === selected;
@@ -77,14 +72,11 @@ export const isPair = ({ from, to }: Pick<Pair, "from" | "to">, selected: string
 export const pairName = ({ from, to }: Pick<Pair, "from" | "to">): string =>
   `${groupWord(from)} – ${groupWord(to)}`;
 
-export const countWords = (count: number, noun: string): string =>
-  `${count.toLocaleString("en").replaceAll(",", " ")} ${noun}${count === 1 ? "" : "s"}`;
-
 /** "staff – web: 116 paths, median 41 ms, 9 relayed, 1 broken". */
 export function pairWords(pair: Pair): string {
   const { rtt_ms_median: median, relayed, broken } = pair;
   return [
-    `${pairName(pair)}: ${countWords(pathsIn(pair), "path")}`,
+    `${pairName(pair)}: ${plural(pathsIn(pair), "path")}`,
     ...(median === null ? [] : [`median ${msWords(median)} ms`]),
     ...(relayed === 0 ? [] : [`${relayed} relayed`]),
     ...(broken === 0 ? [] : [`${broken} broken`]),

@@ -5,9 +5,7 @@ import { go } from "../frame/router.ts";
 import { cut } from "./boxes.ts";
 import {
   groupWord,
-  heatOf,
   isPair,
-  msWords,
   pairFinder,
   pairName,
   pairWords,
@@ -16,6 +14,7 @@ import {
   type Pair,
 } from "./groups.ts";
 import { Sign } from "../ui/icon.tsx";
+import { msWords, heatLevel } from "../words/numbers.ts";
 
 type Props = {
   /** In the order of the lines. */
@@ -85,7 +84,7 @@ function LinkCell({
   if (pair === undefined || pathsIn(pair) === 0) return <td />;
   const { rtt_ms_median: median, broken } = pair;
   const isShown = selected !== undefined && isPair(pair, selected);
-  const classes = [median !== null && `heat-${heatOf(median)}`, broken > 0 && "x", isShown && "sel"];
+  const classes = [median !== null && `heat-${heatLevel(median)}`, broken > 0 && "x", isShown && "sel"];
   return (
     <td class={classes.filter(Boolean).join(" ") || undefined}>
       <a href={linkTo(pair)} title={pairWords(pair)} aria-current={isShown ? "true" : undefined}>
@@ -189,7 +188,7 @@ function cellsOf(groups: readonly Group[], pairs: readonly Pair[]) {
   const rects = (wanted: (pair: Pair) => boolean, inset: number) =>
     cells.flatMap(({ pair, row, column }) => (wanted(pair) ? rectOf(row, column, inset) : [])).join("");
   const heats = [1, 2, 3, 4, 5].map((heat) =>
-    rects(({ rtt_ms_median: median }) => heatOf(median ?? 0) === heat, 0),
+    rects(({ rtt_ms_median: median }) => heatLevel(median ?? 0) === heat, 0),
   );
   return { cells, heats, frames: rects(({ broken }) => broken > 0, 1) };
 }

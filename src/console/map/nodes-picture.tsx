@@ -11,9 +11,9 @@ import { exact, now } from "../words/times.ts";
 import { pathOfCurve, waysOf } from "./bands.ts";
 import { cut } from "./boxes.ts";
 import { isCurrent, wordsOf, type Edge } from "./edges.ts";
-import { msWords } from "./groups.ts";
 import { kindOfAway, Mark, roleOf } from "./squares.tsx";
 import { keptFor, place, ringOrder, type Box, type Placed } from "./ring.ts";
+import { msWords } from "../words/numbers.ts";
 
 /** Beyond this number of nodes, the map is drawn by groups. */
 export const maxNodes = 24;

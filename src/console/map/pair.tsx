@@ -13,8 +13,9 @@ import { Panel } from "../ui/page.tsx";
 import { Facts, Loading, State, type Fact } from "../ui/parts.tsx";
 import { Pill, Tag } from "../ui/tag.tsx";
 import { Export } from "../ui/lists/tools.tsx";
-import { countWords, groupWord, msWords, pairName, pathsIn, type Group, type NamedPath } from "./groups.ts";
+import { groupWord, pairName, pathsIn, type Group, type NamedPath } from "./groups.ts";
 import { PathRows } from "./tables.tsx";
+import { numberText, plural, msWords } from "../words/numbers.ts";
 
 /** The export has more. */
 const maxWorst = 10;
@@ -76,12 +77,7 @@ function Split({ slug, from, to, data, possible }: SplitProps) {
   const traffic = useTraffic(slug, from, to);
   const facts: Fact[] = [
     // Phones have paths, and are not counted as nodes of a group.
-    [
-      "Paths",
-      paths <= possible
-        ? `${countWords(paths, "of").replace("ofs", "of")} ${countWords(possible, "pair")}`
-        : `${paths}`,
-    ],
+    ["Paths", paths <= possible ? `${numberText(paths)} of ${plural(possible, "pair")}` : numberText(paths)],
     ["Direct", `${data.direct}`],
     ...(data.relayed === 0 ? [] : [["Relayed", <State name="relayed" word={`${data.relayed}`} />] as const]),
     ...(data.broken === 0 ? [] : [["Broken", <State name="attention" word={`${data.broken}`} />] as const]),

@@ -9,9 +9,7 @@ import { cut, groupSize, maxNames, namesSize, pitchOf, squareAt } from "./boxes.
 import {
   drawnOf,
   groupWord,
-  heatOf,
   isPair,
-  msWords,
   onlineIn,
   pairFinder,
   pairKey,
@@ -23,6 +21,7 @@ import {
 import { Names, perSquareOf, Squares, squaresOf, type Square } from "./squares.tsx";
 import { groupLink } from "./tables.tsx";
 import { centreOf, keptFor, place, ringOrder, type Box, type Placed, type Point, type Size } from "./ring.ts";
+import { msWords, heatLevel } from "../words/numbers.ts";
 
 type Props = {
   slug: string;
@@ -230,7 +229,7 @@ function Band({ pair, way, isDim, href }: BandProps) {
   if (way === undefined) return null;
   const line = pathOfCurve(way.curve);
   const width = widthOf(pair);
-  const heat = pair.rtt_ms_median === null ? "spoke" : `heat-${Math.max(2, heatOf(pair.rtt_ms_median))}`;
+  const heat = pair.rtt_ms_median === null ? "spoke" : `heat-${Math.max(2, heatLevel(pair.rtt_ms_median))}`;
   const hasLabel = way.label !== undefined && !isDim;
   return (
     <a href={href} {...(hasLabel ? { "aria-hidden": "true", tabindex: -1 } : {})}>

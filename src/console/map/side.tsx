@@ -11,9 +11,7 @@ import { Panel } from "../ui/page.tsx";
 import { Count } from "../ui/tag.tsx";
 import { isCurrent, worstFirst, type Edge } from "./edges.ts";
 import {
-  countWords,
   groupWord,
-  msWords,
   onlineIn,
   pairName,
   pathsIn,
@@ -24,6 +22,7 @@ import {
 } from "./groups.ts";
 import { kindOfAway } from "./squares.tsx";
 import { groupLink, nodeLink, noPathsText, PathRows } from "./tables.tsx";
+import { plural, msWords } from "../words/numbers.ts";
 
 const maxRows = 8;
 const maxSlow = 5;
@@ -127,7 +126,7 @@ export function BrokenPairs({ pairs, linkTo, all }: PairsProps & { all: string }
         <PairRows
           pairs={broken.slice(0, maxRows)}
           linkTo={linkTo}
-          at={(pair) => `${pair.broken} of ${countWords(pathsIn(pair), "path")}`}
+          at={(pair) => `${pair.broken} of ${plural(pathsIn(pair), "path")}`}
         />
         <More count={broken.length - maxRows} href={all} />
       </ul>
@@ -178,7 +177,7 @@ export const WorstGroups = ({ slug, groups, leftOut }: WorstProps) => (
       {leftOut === 0 ? null : (
         <li>
           <span />
-          <span class="quiet">{countWords(leftOut, "group")} with less to say are not shown</span>
+          <span class="quiet">{plural(leftOut, "group")} with less to say are not shown</span>
         </li>
       )}
     </ul>

@@ -13,7 +13,8 @@ import { ordered } from "../ui/lists/order.ts";
 import { Rows, type Column } from "../ui/lists/rows.tsx";
 import { Export, Search, searched } from "../ui/lists/tools.tsx";
 import { isCurrent, rank, wordsOf, type Edge } from "./edges.ts";
-import { groupKey, groupWord, msWords, pairKey, pairName, pathsIn, type Pair } from "./groups.ts";
+import { groupKey, groupWord, pairKey, pairName, pathsIn, type Pair } from "./groups.ts";
+import { msWords } from "../words/numbers.ts";
 
 const pathStates = { direct: "online", relayed: "relayed", broken: "attention" } as const;
 

@@ -7,13 +7,14 @@ import { separateCopy } from "../../protocol/finding-kinds.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import { ago } from "../words/ago.ts";
 import { stepOf } from "./authorities.ts";
-import { msWords, type NamedPath } from "../map/groups.ts";
+import type { NamedPath } from "../map/groups.ts";
 import { needCounts, type Found, type NeedKind } from "./need-kinds.ts";
 import { updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { keyOf, type Registration } from "../joining/registrations.ts";
 import { relayText } from "./relays.ts";
 import { backupCommand } from "./backup-command.ts";
 import type { SignName } from "../ui/drawings.ts";
+import { msWords, plural } from "../words/numbers.ts";
 
 type Failing = NonNullable<Attention["failing_tests"]>;
 
@@ -99,7 +100,7 @@ function leftWords(attention: Attention): string {
 function cutWords(totals: Totals | undefined): string {
   if (totals === undefined) return "";
   if (totals.cut === 0) return ", no path is cut";
-  return `: ${totals.cut === 1 ? "1 path has" : `${totals.cut} paths have`} no other way`;
+  return `: ${plural(totals.cut, "path")} ${totals.cut === 1 ? "has" : "have"} no other way`;
 }
 
 /** In the order of the page. */
@@ -272,13 +273,11 @@ export type Verdict = {
   alarm?: { id: number; name: string; facts: string };
 };
 
-const nodesWord = (count: number) => (count === 1 ? "1 node" : `${count} nodes`);
-
 /** Whether all is well, in one sentence. `count`: of all needs. `broken`: paths that are broken. */
 export function verdictOf(attention: Attention, broken: number, count: number): Verdict {
   const { active, online, hubs_away, cloned, not_applied } = attention;
   if (active === 0) return { sign: "off", words: "No node is registered" };
-  if (online === 0) return { sign: "need", words: `None of ${nodesWord(active)} is online` };
+  if (online === 0) return { sign: "need", words: `None of ${plural(active, "node")} is online` };
   const dark = hubs_away.first.find(({ is_lighthouse }) => is_lighthouse);
   const relay = hubs_away.first.find(({ is_lighthouse }) => !is_lighthouse);
   const ill = attention.broken_paths.count;
@@ -286,11 +285,11 @@ export function verdictOf(attention: Attention, broken: number, count: number): 
     dark && `Lighthouse ${dark.name} is away`,
     online * 2 < active && `only ${online} of ${active} nodes are online`,
     broken > 0
-      ? `${broken === 1 ? "1 path is" : `${broken} paths are`} broken`
-      : ill > 0 && `${nodesWord(ill)} lack peers`,
+      ? `${plural(broken, "path")} ${broken === 1 ? "is" : "are"} broken`
+      : ill > 0 && `${plural(ill, "node")} lack peers`,
     relay && `${relay.name} is away`,
-    cloned.count > 0 && `${nodesWord(cloned.count)} with copied keys`,
-    not_applied.count > 0 && `${nodesWord(not_applied.count)} without the newest configuration`,
+    cloned.count > 0 && `${plural(cloned.count, "node")} with copied keys`,
+    not_applied.count > 0 && `${plural(not_applied.count, "node")} without the newest configuration`,
   ].filter((each): each is string => typeof each === "string");
   // Two facts can be read at a glance; the rows below have all.
   const [first, second] = said;
@@ -302,7 +301,7 @@ export function verdictOf(attention: Attention, broken: number, count: number): 
     left <= 0
       ? "Nodes that have not talked before do not find each other until it is back."
       : `New tunnels are found by ${left === 1 ? "the other lighthouse" : `the other ${left} lighthouses`} alone.`;
-  const lost = ill === 0 ? "No node has lost a peer." : `${nodesWord(ill)} lost peers.`;
+  const lost = ill === 0 ? "No node has lost a peer." : `${plural(ill, "node")} lost peers.`;
   return {
     sign: "need",
     words,

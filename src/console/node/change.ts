@@ -52,7 +52,7 @@ export function changesOf(before: Editable, typed: Typed): Changes {
 }
 
 /** The fields that changed on the control plane meanwhile. */
-export function differing(before: Editable, now: Editable): Key[] {
+export function changedKeys(before: Editable, now: Editable): Key[] {
   const [old, next] = [typedOf(before), typedOf(now)];
   return (Object.keys(old) as Key[]).filter((key) => old[key] !== next[key]);
 }

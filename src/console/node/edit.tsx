@@ -10,7 +10,7 @@ import type { Node } from "../../protocol/node.ts";
 import { gatewayWords } from "../access/networks.ts";
 import { get, type ApiError, call } from "../contact/api.ts";
 import { networksIn, partsOf, sentencesOf } from "../words/field-parts.ts";
-import { changesOf, differing, rebased, typedOf, type Changes, type Key, type Typed } from "./change.ts";
+import { changesOf, changedKeys, rebased, typedOf, type Changes, type Key, type Typed } from "./change.ts";
 import { currentSlug } from "../contact/me.ts";
 import { refresh } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
@@ -47,7 +47,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   const type = (next: Typed) => setState({ before, typed: next, foreign });
   /** Whether others changed what the fields show. */
   const follow = (now: Node) => {
-    const found = differing(before, now);
+    const found = changedKeys(before, now);
     if (found.length === 0) return false;
     setState({
       before: now,

@@ -24,6 +24,7 @@ import { RecentEvents } from "../activity/recent-events.tsx";
 import { Copy, Facts, type Fact, State, When } from "../ui/parts.tsx";
 import { Tag } from "../ui/tag.tsx";
 import { Aliases } from "./names.tsx";
+import { numberText } from "../words/numbers.ts";
 
 /** The names inside the network. */
 export function useFullNames(): (name: string) => string {
@@ -204,7 +205,7 @@ export function Changed({ node, count }: { node: Node; count: number }) {
             ? "Nothing."
             : isReading || isSearching
               ? "Reading."
-              : `Nothing among the last ${events.length.toLocaleString()} events of the organization.`}
+              : `Nothing among the last ${numberText(events.length)} events of the organization.`}
         </p>
       ) : (
         <RecentEvents events={found} names={names} things={things} />

@@ -3,7 +3,6 @@
 import type { Rule as StoredRule } from "../../api/rules.ts";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { countOf } from "../../base/quantities.ts";
 import type { Node } from "../../protocol/node.ts";
 import { endsOf, sentenceOf, sideWords, trafficWords, type Rule } from "../access/rules.ts";
 import { standingOf } from "../access/standing.ts";
@@ -15,6 +14,7 @@ import { Panel } from "../ui/page.tsx";
 import { Loading } from "../ui/parts.tsx";
 import { Tag } from "../ui/tag.tsx";
 import { rulesPath, useWords } from "./rule-words.ts";
+import { plural } from "../words/numbers.ts";
 
 export function Firewall({ node }: { node: Node }) {
   const slug = currentSlug.value ?? "";
@@ -100,7 +100,7 @@ function RuleLine({ rule, other }: { rule: Rule; other: "from" | "to" }) {
         ) : null}
         {rule.description === "" ? null : <bdi class="quiet cut">{rule.description}</bdi>}
       </span>
-      {count === undefined ? null : <small class="faint">{countOf(count, "node")}</small>}
+      {count === undefined ? null : <small class="faint">{plural(count, "node")}</small>}
     </li>
   );
 }

@@ -23,6 +23,7 @@ import { Confirm } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Why } from "../ui/page.tsx";
 import { Failure, Loading, When } from "../ui/parts.tsx";
+import { plural } from "../words/numbers.ts";
 
 export function Access() {
   const draft = draftOf(currentSlug.value ?? "");
@@ -121,7 +122,7 @@ function factOf({ rules, policy: { tests } }: Saved): string {
   let said = count === 1 ? "1 test passes" : `${count} tests pass`;
   if (failing.length > 0) said = failText(failing.length, count).toLowerCase();
   if (count === 0) said = "no tests";
-  return `${rules.length} ${rules.length === 1 ? "rule" : "rules"} · ${said}`;
+  return `${plural(rules.length, "rule")} · ${said}`;
 }
 
 /** Leads to a part of the page, and to its first field. */

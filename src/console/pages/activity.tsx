@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { actorOf, type Names } from "../activity/actor.ts";
 import {
   changesOf,
-  countWords,
+  foundWords,
   exportName,
   failures,
   filterKeys,
@@ -47,6 +47,7 @@ import { Empty, Failure, Line, Loading } from "../ui/parts.tsx";
 import { Chip, Pill } from "../ui/tag.tsx";
 import { tell } from "../ui/told.tsx";
 import { ReadingExport, Search } from "../ui/lists/tools.tsx";
+import { plural } from "../words/numbers.ts";
 
 export { eventNames } from "../activity/event-words.ts";
 
@@ -183,7 +184,7 @@ function LogPage({ slug, names }: { slug: string; names: Names }) {
             </Button>
           ) : null}
           <span class="quiet" role="status">
-            {countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll: log.isAll })}
+            {foundWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll: log.isAll })}
           </span>
         </span>
         {about(slug)}
@@ -251,7 +252,7 @@ function Week({ slug, filter }: { slug: string; filter: Filter }) {
         title: at === days.length - 1 ? "Today" : shortDay(start),
         links: spans.map(({ from, to, count, failures: failed }) => {
           const isOn = filter.from === from && filter.to === to;
-          const events = count === 1 ? "one event" : `${count} events`;
+          const events = plural(count, "event");
           return {
             href: isOn ? hrefOf() : hrefOf(from, to),
             words: `${shortDay(start)}, ${from.slice(-2)}:00 to ${to.slice(-2)}:00: ${events}${failed === 0 ? "" : `, ${failed} of them failures`}${isOn ? "; show all again" : ""}`,

@@ -42,6 +42,7 @@ import { Copy, Facts, FromTerminal, Line, Loading, moment, State, When } from ".
 import { Pill } from "../ui/tag.tsx";
 import { Export } from "../ui/lists/tools.tsx";
 import { useAttention } from "../needs/use-needs.ts";
+import { numberText } from "../words/numbers.ts";
 
 const pathOfCas = (slug: string) => apiPath(authoritiesApi.retrieve, { slug });
 
@@ -105,7 +106,7 @@ export function Certificates() {
                   facts={[
                     [
                       "Blocked",
-                      `${data.blocklist.entries} of at most ${data.blocklist.limit.toLocaleString()} certificates`,
+                      `${data.blocklist.entries} of at most ${numberText(data.blocklist.limit)} certificates`,
                     ],
                   ]}
                 />

@@ -19,6 +19,7 @@ import { Facts, Line } from "../ui/parts.tsx";
 import { clockOf, dayOf } from "../words/ago.ts";
 import { commandText } from "../words/terminal.ts";
 import { exact } from "../words/times.ts";
+import { numberText } from "../words/numbers.ts";
 
 type Signed = AnswerOf<typeof pastApi.retrieve>;
 type Found = { signed: Signed; report: PastReport };
@@ -174,7 +175,7 @@ function Report({ slug, signed, report }: Found & { slug: string }) {
         <Facts
           facts={[
             ["Moment", exact(Date.parse(at))],
-            ["Events", `${chain.events.toLocaleString()}, each verified`],
+            ["Events", `${numberText(chain.events)}, each verified`],
             ["Head of the log", <code>{chain.head}</code>],
             ["Archives", chain.archives.join(", ") || "none"],
           ]}

@@ -4,7 +4,6 @@ import { apiPath, type Role } from "../../api/endpoint.ts";
 import { membersApi, type ListedMember as Member, type NewMember } from "../../api/members.ts";
 import { useState } from "preact/hooks";
 import { memberSessionsApi } from "../../api/sessions.ts";
-import { countOf } from "../../base/quantities.ts";
 import { request, call, type ApiError } from "../contact/api.ts";
 import { mayAdminister, me, organization, currentSlug } from "../contact/me.ts";
 import { removedWords } from "./removed-words.ts";
@@ -25,6 +24,7 @@ import type { Column } from "../ui/lists/rows.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { SessionList, type SessionsPath } from "../account/session-list.tsx";
 import { OwnerNumber, useEnding } from "./user-fields.tsx";
+import { plural } from "../words/numbers.ts";
 
 /** The open dialog. `member`: the one it is about; of an invitation, the one who gets a new link. */
 type Asked =
@@ -53,7 +53,7 @@ export function People() {
   const { data = [] } = read;
   const active = data.filter(({ state }) => state === "active");
   const invited = data.length - active.length;
-  const many = countOf(active.length, "member");
+  const many = plural(active.length, "member");
   const fact = invited === 0 ? many : `${many}, ${invited} invited`;
   return (
     <Page

@@ -1,6 +1,6 @@
 // The sentences after a user was removed from an organization. Pure.
 
-import { countOf } from "../../base/quantities.ts";
+import { plural } from "../words/numbers.ts";
 
 type Items = readonly { kind: string }[];
 /** What the user could use: nodes, tokens, webhooks. */
@@ -9,7 +9,7 @@ type AccessReport = { access_left: Items; access_revoked: Items };
 /** "2 nodes, 1 token". */
 export function counted(items: Items): string {
   return [...Map.groupBy(items, ({ kind }) => kind.replaceAll("_", " "))]
-    .map(([kind, { length }]) => countOf(length, kind))
+    .map(([kind, { length }]) => plural(length, kind))
     .join(", ");
 }
 

@@ -3,7 +3,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { rolloutsApi, type rolloutActions } from "../../api/rollouts.ts";
-import { countOf } from "../../base/quantities.ts";
 import { hoursText } from "../../protocol/updates/hours.ts";
 import { request } from "../contact/api.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
@@ -28,6 +27,7 @@ import { timeColumn } from "../ui/lists/time-column.ts";
 import { Page, Panel, Why } from "../ui/page.tsx";
 import { Empty, Facts, Line, Loading, signOf, When } from "../ui/parts.tsx";
 import { Pill, Tag } from "../ui/tag.tsx";
+import { plural } from "../words/numbers.ts";
 
 type Action = (typeof rolloutActions)[number];
 type Member = SentOf<typeof rolloutsApi.nodes>[number];
@@ -166,7 +166,7 @@ function Whole({ slug, shown, ask }: WholeProps) {
                 "Hours",
                 hours.length === 0 ? "always" : `${hours.map(hoursText).join(" ")}, each node's own time`,
               ],
-              ["A ring is watched for", watch % 60 === 0 ? countOf(watch / 60, "minute") : `${watch} s`],
+              ["A ring is watched for", watch % 60 === 0 ? plural(watch / 60, "minute") : `${watch} s`],
             ]}
           />
         </div>

@@ -27,6 +27,7 @@ import { FactRow, SettingField, SettingRow } from "../ui/setting-fields.tsx";
 import { differing } from "../ui/setting-values.ts";
 import { setUnsaved } from "../frame/unsaved.ts";
 import { OwnProviders } from "../providers/own-providers.tsx";
+import { plural } from "../words/numbers.ts";
 
 const ownPath = (slug: string) => apiPath(organizationsApi.retrieve, { slug });
 const fields = Object.entries<Setting>(organizationSettings).filter(([, { section }]) => section);
@@ -138,7 +139,7 @@ function Form({ present }: { present: Organization }) {
       </Sections>
       {disabled || count === 0 ? null : (
         <DraftBar
-          changes={count === 1 ? "1 setting changed" : `${count} settings changed`}
+          changes={`${plural(count, "setting")} changed`}
           more={changes.second_factor_required ? <WithoutFactor slug={slug} /> : null}
           isRunning={isRunning}
           save={() => form.current?.requestSubmit()}

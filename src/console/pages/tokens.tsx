@@ -20,6 +20,7 @@ import { When } from "../ui/parts.tsx";
 import type { Column } from "../ui/lists/rows.tsx";
 import { Tag } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
+import { numberText } from "../words/numbers.ts";
 
 type RegistrationToken = SentOf<typeof registrationTokensApi.retrieve>;
 type ServiceToken = SentOf<typeof serviceTokensApi.retrieve>;
@@ -84,7 +85,7 @@ export function Tokens() {
             "used",
             "Used",
             1.5,
-            ({ used, uses }: RegistrationToken) => `${used} of ${uses.toLocaleString()}`,
+            ({ used, uses }: RegistrationToken) => `${used} of ${numberText(uses)}`,
           ),
           ...madeColumns<RegistrationToken>(slug, "registration_tokens", names),
           timeColumn<RegistrationToken>("expires", "Ends", ({ expires_at }) => expires_at),

@@ -10,6 +10,7 @@ import { now } from "../words/times.ts";
 import { Button, CloseEnd } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
 import { Copy, Failure, State } from "./parts.tsx";
+import { plural } from "../words/numbers.ts";
 
 async function sha256(text: string): Promise<string> {
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
@@ -103,11 +104,7 @@ function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
   return (
     <>
       <p>
-        <State
-          name="online"
-          word={`The chain of ${events === 1 ? "one event" : `${events} events`} is whole`}
-        />
-        .
+        <State name="online" word={`The chain of ${plural(events, "event")} is whole`} />.
       </p>
       {begin === "" ? null : (
         <p>

@@ -6,7 +6,6 @@ import {
   classWords,
   failText,
   gainersFirst,
-  numberText,
   pairsWords,
   shortPairs,
   spaced,
@@ -23,6 +22,7 @@ import {
   type Path,
   type Traffic,
 } from "../../../src/console/access/link.ts";
+import { numberText } from "../../../src/console/words/numbers.ts";
 
 const nodes = Array.from({ length: 20 }, (_, at) => ({
   groups: [at < 12 ? "web" : "db", ...(at % 2 === 0 ? ["eu"] : [])],

@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import {
   changesOf,
-  countWords,
+  foundWords,
   emptyChain,
   exportName,
   filterOf,
@@ -213,10 +213,10 @@ test("the address has filters; what is no day there is none", () => {
 
 test("the list says how much of the log it shows, and where the rest is", () => {
   const words = (isFiltered: boolean, isAll: boolean) =>
-    countWords({ found: 12, read: 200 }, { isFiltered, isAll });
+    foundWords({ found: 12, read: 200 }, { isFiltered, isAll });
   expect(words(false, true)).toBe("All 200 events");
   expect(words(true, true)).toBe("12 events match");
-  expect(countWords({ found: 1, read: 9 }, { isFiltered: true, isAll: true })).toBe("1 event matches");
+  expect(foundWords({ found: 1, read: 9 }, { isFiltered: true, isAll: true })).toBe("1 event matches");
   expect(words(false, false)).toBe("The newest 200 events; an export reads the others, too");
   expect(words(true, false)).toBe("12 of the newest 200 events match; an export reads the others, too");
 });

@@ -11,16 +11,9 @@ import {
   squaresPath,
 } from "../../../src/console/map/boxes.ts";
 import { edgesOf, worstFirst, type Path } from "../../../src/console/map/edges.ts";
-import {
-  drawnOf,
-  heatOf,
-  hubOf,
-  isPair,
-  pairWords,
-  type Group,
-  type Pair,
-} from "../../../src/console/map/groups.ts";
+import { drawnOf, hubOf, isPair, pairWords, type Group, type Pair } from "../../../src/console/map/groups.ts";
 import { centreOf, overlap, place, type Box } from "../../../src/console/map/ring.ts";
+import { heatLevel } from "../../../src/console/words/numbers.ts";
 
 const node = (id: number, groups: readonly string[] = [], more = {}) => ({
   id,
@@ -154,7 +147,7 @@ test("a pair has its words, its colour, and is found in any order", () => {
     true,
     false,
   ]);
-  expect([0, 9.9, 10, 25, 79, 80, 900].map(heatOf)).toEqual([1, 1, 2, 3, 4, 5, 5]);
+  expect([0, 9.9, 10, 25, 79, 80, 900].map(heatLevel)).toEqual([1, 1, 2, 3, 4, 5, 5]);
 });
 
 test("a box has a square for each of its nodes, none outside of it and none on another", () => {

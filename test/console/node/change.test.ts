@@ -1,7 +1,7 @@
 // What the dialog that edits a node sends, while others change the same node.
 
 import { expect, test } from "bun:test";
-import { changesOf, differing, rebased, typedOf } from "../../../src/console/node/change.ts";
+import { changesOf, changedKeys, rebased, typedOf } from "../../../src/console/node/change.ts";
 
 const before = {
   name: "shop",
@@ -30,7 +30,7 @@ test("only what the person changed is sent", () => {
 
 test("what others change meanwhile stays, and what the person did to a list is done to the newest one", () => {
   const now = { ...before, groups: ["us", "canary"], subnets: [], is_relay: true };
-  expect(differing(before, now)).toEqual(["groups", "subnets", "is_relay"]);
+  expect(changedKeys(before, now)).toEqual(["groups", "subnets", "is_relay"]);
   const renamed = rebased({ ...typedOf(before), name: "store" }, before, now);
   expect(changesOf(now, renamed)).toEqual({ name: "store" });
   // The person takes `us` away and adds `eu`; others took `web` away.

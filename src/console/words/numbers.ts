@@ -1,0 +1,14 @@
+// Numbers as all pages write them.
+
+/** "39,932": of a whole number. By hand, as relative times: the first Intl format of a page costs 20 ms. */
+export const numberText = (value: number): string => `${value}`.replace(/\B(?=(...)+$)/g, ",");
+
+/** "1 node", "39,932 nodes". */
+export const plural = (count: number, noun: string): string =>
+  `${numberText(count)} ${noun}${count === 1 ? "" : "s"}`;
+
+/** Milliseconds of a round trip, which need no more digits. */
+export const msWords = (ms: number): string => `${ms < 10 ? Math.round(10 * ms) / 10 : Math.round(ms)}`;
+
+/** How a round trip is colored: from 1, under 10 ms, to 5, 80 ms and more. */
+export const heatLevel = (ms: number): number => [10, 20, 40, 80].filter((bound) => ms >= bound).length + 1;
