@@ -43,12 +43,7 @@ export function SecondFactors() {
       <Panel id="second-factor" title="Second factor" isSettings={true}>
         <FactRow
           title="Authenticator app"
-          help={
-            <>
-              For sign-in in two steps (two-factor authentication): an app or a passkey proves that it is you,
-              beside the password.
-            </>
-          }
+          help={<>Beside the password, an app or a passkey proves that it is you.</>}
         >
           <span class="group">
             <State name={present.totp ? "online" : "away"} word={present.totp ? "set up" : "not set up"} />

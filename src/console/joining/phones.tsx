@@ -96,8 +96,7 @@ export function Phones() {
           {again === undefined ? <Own slug={slug} choose={setChosen} /> : null}
           <Panel title="What leaves this browser" hasRoom={true}>
             <p class="quiet">
-              For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts
-              it into a file that the app imports. The key is sent nowhere, and not kept.
+              For the app Mobile Nebula of Defined Networking. It imports a file that this page makes.
             </p>
           </Panel>
         </div>
@@ -340,9 +339,8 @@ function File({ made: { node, file }, save, done, renew }: FileProps) {
         <Panel title="What the app does not do" hasRoom={true}>
           <p class="quiet">
             The app renews nothing by itself: come here again before that date, and after each rotation of the
-            CAs. It learns of revocations only by that, too: until then, or until its certificate ends, the
-            phone accepts nodes that are revoked from now on. What protects the others does not wait: they
-            refuse this phone within seconds after it is revoked.
+            CAs. Until then the phone accepts nodes that are revoked from now on. Other nodes refuse this
+            phone within seconds after it is revoked.
           </p>
         </Panel>
       </aside>

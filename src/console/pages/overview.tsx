@@ -392,8 +392,8 @@ function FirstNodes({ slug, needs, attention }: Pick<WholeProps, "slug" | "needs
         <div class="hello">
           <h2>Your network has no node yet</h2>
           <p class="quiet mt8">
-            Three nodes make a network worth having: one that the others can reach, and two that talk. It
-            takes about five minutes.
+            You need three nodes: one that the others can reach, and two that talk. It takes about five
+            minutes.
           </p>
         </div>
         <ol class="steps mt12">

@@ -119,10 +119,9 @@ function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
         <code>{head}</code> <Copy text={head} />
       </p>
       <p class="quiet">
-        All organizations share the numbers of events, so numbers that are missing here are events of others.
-        Changes of users, such as disabled ones, passwords and second factors, belong to no organization: they
-        have a chain of their own, under Audit log for staff. <code>agent admin audit verify</code> verifies
-        all chains on the control plane.
+        Numbers that are missing here are events of other organizations. Changes of users, such as passwords
+        and second factors, have a chain of their own, under Audit log for staff.{" "}
+        <code>agent admin audit verify</code> verifies all chains on the control plane.
       </p>
     </>
   );
