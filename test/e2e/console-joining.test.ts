@@ -72,7 +72,7 @@ describe("nodes that join, in the console", () => {
       await adding.getByLabel("Groups").fill("");
       await adding.getByLabel("The join key is valid for").fill("48h");
       await adding.getByRole("button", { name: "Make the join key" }).click();
-      await adding.getByText("“build machines” under Tokens").waitFor();
+      await adding.getByText("“build machines” under Keys and tokens").waitFor();
       // agent up takes no key of two days as a word of its command line.
       await adding.getByText("which may not stand on a command line").waitFor();
       const key = (await adding.getByText(/^oaj1/).textContent()) ?? "";

@@ -30,7 +30,7 @@ const fieldOf = (at: number) => `${dayOf(at)}T${clockOf(at)}`;
 const accessHeads = { From: 2, To: 2, State: 2, On: 2, Reason: 5, "Groups of its certificate": 3 };
 const ruleHeads = { Rule: 1, Direction: 1, On: 2, Peer: 2, Target: 2, Description: 3 };
 const flowHeads = { From: 2, On: 1, New: 1, Unanswered: 1, First: 2, Last: 2 };
-const packetText = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/;
+const packetText = /^(?:(tcp|udp|icmp)(?:[ /]|$))?(\d{1,5})?$/;
 
 export function PastPage() {
   const slug = currentSlug.value ?? "";
@@ -54,7 +54,7 @@ export function PastPage() {
     }),
   };
   const path = apiPath(pastApi.retrieve, { slug }, query);
-  const packet = asked.packet === "" ? [] : [asked.packet];
+  const packet = asked.packet === "" ? [] : [asked.packet.replace(" ", "/")];
   const question = asked.to === "" ? ["get", slug] : ["test", slug, asked.from || "any", asked.to, ...packet];
   const command = ["policy", ...question, "--at", at];
   // The command takes no protocol alone.
@@ -89,7 +89,7 @@ export function PastPage() {
                 help="Empty: all that was permitted."
                 errors={isOdd ? ["Enter tcp/5432, 5432, udp or icmp."] : undefined}
                 value={asked.packet}
-                set={set("packet")}
+                set={(packet) => setAsked({ ...asked, packet })}
                 control={{ maxlength: 12, placeholder: "tcp/5432", autocomplete: "off" }}
               />
               <Listed

@@ -16,8 +16,16 @@ type TableProps = {
 
 export function Table({ heads, rows, empty = "None.", path = "", ...list }: TableProps) {
   const data = rows.map((texts, at) => ({ texts, at }));
-  const columns = Object.entries(heads).map(([title, width], place) =>
-    textColumn(title.toLowerCase(), title, width, ({ texts }: (typeof data)[number]) => `${texts[place]}`),
+  // A column in which no row has anything would only cut the others.
+  const columns = Object.entries(heads).flatMap(([title, width], place) =>
+    rows.length > 0 && rows.every((texts) => texts[place] === "")
+      ? []
+      : textColumn(
+          title.toLowerCase(),
+          title,
+          width,
+          ({ texts }: (typeof data)[number]) => `${texts[place]}`,
+        ),
   );
   return (
     <List
