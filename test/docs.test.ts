@@ -12,7 +12,7 @@ import { leaverSettings, userSettings } from "../src/api/users.ts";
 import { webhookSettings } from "../src/api/webhooks.ts";
 import type { Settings } from "../src/protocol/settings.ts";
 import { buildInfo } from "../src/build-info.ts";
-import { makeOpenApi } from "../src/server/docs/openapi.ts";
+import { errorsOf, makeOpenApi } from "../src/server/docs/openapi.ts";
 import type { Route } from "../src/server/http/route.ts";
 import { allRoutes } from "../src/server/routes.ts";
 import { root } from "./support/agent.ts";
@@ -177,6 +177,17 @@ test("docs/administration.md lists the settings of organizations, providers, web
 test("docs/openapi.json is the OpenAPI document, for programs that are generated without a server", async () => {
   const text = JSON.stringify(makeOpenApi(await routes()), undefined, 1);
   expectGolden("../../docs/openapi.json", `${text.replace(buildInfo.version, packageJson.version)}\n`);
+});
+
+test("an endpoint declares no error that all of its kind have", async () => {
+  const declared = (await routes()).map(
+    ({ errors = [], ...kind }) => [kind.name, errors, errorsOf(kind)] as const,
+  );
+  const again = declared.flatMap(([name, errors, ofKind]) =>
+    errors.filter((each) => ofKind.includes(each)).map((each) => `${name} ${each}`),
+  );
+  expect(declared.length).toBeGreaterThan(100);
+  expect(again).toEqual([]);
 });
 
 /** The table between the marks `name` and `end of name`. */

@@ -85,7 +85,6 @@ export const enrollmentsApi = {
     fresh: false,
     body: EnrollmentRequest,
     answers: { 201: { description: "Where the user confirms it", schema: NewEnrollment } },
-    errors: ["throttled"],
   }),
   poll: endpoint({
     name: "enrollments_poll",
@@ -108,7 +107,7 @@ export const enrollmentsApi = {
     fresh: false,
     body: v.strictObject({ request: EnrollmentCode }),
     answers: { 200: { description: "The machine", schema: Enrollment } },
-    errors: ["not_found", "throttled"],
+    errors: ["not_found"],
   }),
   confirm: endpoint({
     name: "enrollments_confirm",
@@ -121,7 +120,7 @@ export const enrollmentsApi = {
     fresh: true,
     body: v.strictObject({ request: EnrollmentCode, words: Words }),
     answers: { 204: { description: "Confirmed: the machine goes on by itself" } },
-    errors: ["not_found", "throttled", "invalid_code", "name_taken", "name_held"],
+    errors: ["invalid_code", "name_taken", "name_held"],
   }),
 };
 
@@ -146,6 +145,5 @@ export const reauthenticationsApi = {
       "Confirm that an own node is still one's own. Changes neither its certificate nor its configuration",
     fresh: true,
     answers: { 204: { description: "Confirmed" } },
-    errors: ["not_found"],
   }),
 };

@@ -254,6 +254,5 @@ export const eventsApi = {
       "the caller's rights end, and when the client reads too slowly; a caller has at most ten, the oldest ends first",
     query: v.strictObject({}),
     answers: { 200: { description: "The stream", type: "text/event-stream" } },
-    errors: ["throttled"],
   }),
 };

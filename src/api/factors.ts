@@ -71,7 +71,7 @@ export const totpApi = {
     summary: "A secret for an authenticator app, shown once. It counts after its first code",
     body: FirstFactor,
     answers: { 201: { description: "The secret", schema: NewTotp } },
-    errors: ["invalid_credentials", "throttled"],
+    errors: ["invalid_credentials"],
   }),
   confirm: endpoint({
     name: "user_totp_confirm_create",
@@ -202,7 +202,7 @@ export const passkeysApi = {
     summary: "Options for a new passkey",
     body: FirstFactor,
     answers: creation,
-    errors: ["invalid_credentials", "conflict", "throttled"],
+    errors: ["invalid_credentials", "conflict"],
   }),
   create: endpoint({
     name: "user_passkeys_create",
@@ -223,7 +223,7 @@ export const passkeysApi = {
     fresh: true,
     summary: "Remove a passkey",
     answers: { 204: { description: "Removed" } },
-    errors: ["not_found", "conflict"],
+    errors: ["conflict"],
   }),
 };
 

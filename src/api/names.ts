@@ -67,6 +67,6 @@ export const namesApi = {
     summary: "Delete an alias",
     fresh: true,
     answers: { 204: { description: "Deleted" } },
-    errors: ["not_found", ...policyErrors],
+    errors: policyErrors,
   }),
 };

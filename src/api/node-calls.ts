@@ -23,7 +23,7 @@ export const nodeCallsApi = {
       200: { description: "The files", schema: DownloadAnswer, headers: filesHeaders },
       304: notModified,
     },
-    errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
+    errors: ["node_revoked", "conflict", "payload_too_large"],
   }),
   checkin: endpoint({
     name: "nodes_checkin",
@@ -39,7 +39,7 @@ export const nodeCallsApi = {
     fresh: false,
     body: CheckinRequest,
     answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
-    errors: ["too_many_certificates", "not_found", "node_revoked", "conflict"],
+    errors: ["too_many_certificates", "node_revoked", "conflict"],
   }),
   update: endpoint({
     name: "nodes_update_report",
@@ -53,7 +53,7 @@ export const nodeCallsApi = {
     fresh: false,
     body: UpdateReport,
     answers: { 204: { description: "It is noted" } },
-    errors: ["not_found", "node_revoked", "conflict"],
+    errors: ["node_revoked", "conflict"],
   }),
   drill: endpoint({
     name: "nodes_drill_report",
@@ -67,7 +67,7 @@ export const nodeCallsApi = {
     fresh: false,
     body: DrillReport,
     answers: { 204: { description: "It is noted" } },
-    errors: ["not_found", "node_revoked", "conflict"],
+    errors: ["node_revoked", "conflict"],
   }),
 };
 
@@ -137,8 +137,6 @@ export const registrationsApi = {
       },
     },
     errors: [
-      "token_not_valid",
-      "token_scope",
       "node_revoked",
       "name_taken",
       "name_held",
@@ -149,7 +147,6 @@ export const registrationsApi = {
       "registration_refused",
       "too_many_waiting",
       "conflict",
-      "throttled",
     ],
   }),
   list: endpoint({
@@ -174,7 +171,7 @@ export const registrationsApi = {
     fresh: true,
     body: v.strictObject({}),
     answers: { 204: { description: "It is approved" } },
-    errors: ["not_found", "conflict"],
+    errors: ["conflict"],
   }),
   refuse: endpoint({
     name: "registrations_refuse",
@@ -188,6 +185,6 @@ export const registrationsApi = {
     // `approved`: withdraws an approval.
     body: v.strictObject({ state: v.optional(v.picklist(states), "waiting") }),
     answers: { 204: { description: "It is refused" } },
-    errors: ["not_found", "conflict"],
+    errors: ["conflict"],
   }),
 };

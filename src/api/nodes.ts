@@ -280,7 +280,6 @@ export const nodesApi = {
     scope: "nodes",
     summary: "One node",
     answers: { 200: { description: "The node", schema: Node } },
-    errors: ["not_found"],
   }),
   update: endpoint({
     name: "nodes_partial_update",
@@ -295,7 +294,6 @@ export const nodesApi = {
     answers: { 200: { description: "The node", schema: Node } },
     errors: [
       ...reachErrors,
-      "not_found",
       "conflict",
       "name_taken",
       "address_taken",
@@ -320,7 +318,6 @@ export const nodesApi = {
         headers: { [sessionsEndedHeader]: "How many sessions of command lines on its machine have ended" },
       },
     },
-    errors: ["not_found"],
   }),
   transfer: endpoint({
     name: "nodes_transfer",
@@ -333,7 +330,6 @@ export const nodesApi = {
     fresh: true,
     body: Transfer,
     answers: { 200: { description: "The node", schema: Node } },
-    errors: ["not_found"],
   }),
   config: endpoint({
     name: "nodes_config",
@@ -350,7 +346,7 @@ export const nodesApi = {
       },
       304: notModified,
     },
-    errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
+    errors: ["node_revoked", "conflict", "payload_too_large"],
   }),
   diff: endpoint({
     name: "nodes_diff",
@@ -361,7 +357,7 @@ export const nodesApi = {
     summary:
       "What the node's next configuration changes, compared with the files that it was sent. `is_known` is false if the control plane does not know which files the node has. Blocked certificates are shown by their number, and overrides on the machine itself are not seen",
     answers: { 200: { description: "The changes; none for a node that is up to date", schema: NextChanges } },
-    errors: ["not_found", "node_revoked", "conflict", "throttled"],
+    errors: ["node_revoked", "conflict"],
   }),
   restore: endpoint({
     name: "nodes_restore",
@@ -373,7 +369,7 @@ export const nodesApi = {
     fresh: true,
     body: v.strictObject({}),
     answers: { 200: { description: "The node, with a new certificate", schema: Node } },
-    errors: ["not_found", "node_revoked", "conflict", "too_many_certificates"],
+    errors: ["node_revoked", "conflict", "too_many_certificates"],
   }),
   renewCertificate: endpoint({
     name: "nodes_renew_cert",
@@ -385,6 +381,6 @@ export const nodesApi = {
     fresh: false,
     body: v.strictObject({}),
     answers: { 200: { description: "The new certificate", schema: RenewAnswer } },
-    errors: ["not_found", "node_revoked", "conflict", "too_many_certificates"],
+    errors: ["node_revoked", "conflict", "too_many_certificates"],
   }),
 };

@@ -36,7 +36,6 @@ export const consoleApi = {
     quiet: true,
     summary: "A file of the console",
     answers: { 200: { description: "The file", type: "text/javascript" } },
-    errors: ["not_found"],
   }),
   page: endpoint({
     name: "console_page_retrieve",
@@ -87,7 +86,6 @@ export const docsApi = {
     access: "public",
     summary: "A file of the docs pages",
     answers: { 200: { description: "The file", type: "text/javascript" } },
-    errors: ["not_found"],
   }),
   signIn: endpoint({
     name: "docs_sign_in_create",
@@ -146,7 +144,6 @@ const fileOf = <const Path extends `${string}/{name}`>(name: string, path: Path,
     access: "public",
     summary,
     answers: { 200: { description: "The file", type: "application/octet-stream" } },
-    errors: ["not_found"],
   });
 
 export const releasesApi = {

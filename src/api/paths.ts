@@ -229,7 +229,6 @@ export const pathsApi = {
       "How a node reaches its peers, as it reported last. Members see those of their own nodes, without `remote`",
     query: PathQuery,
     answers,
-    errors: ["not_found"],
   }),
   relays: endpoint({
     name: "relays_list",
@@ -251,7 +250,7 @@ export const pathsApi = {
     fresh: true,
     body: RelayPatch,
     answers: { 200: { description: "The relay", schema: Relay } },
-    errors: ["not_found", "conflict"],
+    errors: ["conflict"],
   }),
 };
 
@@ -401,7 +400,6 @@ export const routesApi = {
       maintenance: v.optional(v.boolean()),
     }),
     answers: routeAnswers,
-    errors: ["not_found"],
   }),
   delete: endpoint({
     name: "routes_destroy",
@@ -422,7 +420,7 @@ export const routesApi = {
       ),
     }),
     answers: { 204: { description: "Deleted" } },
-    errors: ["not_found", ...policyErrors],
+    errors: policyErrors,
   }),
 };
 
@@ -531,7 +529,7 @@ export const flowsApi = {
     fresh: false,
     body: v.strictObject({ since: v.optional(Moment) }),
     answers: { 200: { description: "The proposal", schema: Proposal } },
-    errors: ["busy", "throttled"],
+    errors: ["busy"],
   }),
   list: endpoint({
     name: "flows_list",
@@ -543,6 +541,6 @@ export const flowsApi = {
       "Who talked to whom, by protocol and port, as nodes report it where the organization wants that (`flows`). Counts are of whole days (UTC). Members see what their own nodes report. Each request is an event",
     query: FlowQuery,
     answers: { 200: { description: "The flows", schema: Flows } },
-    errors: ["busy", "throttled"],
+    errors: ["busy"],
   }),
 };

@@ -26,7 +26,6 @@ export const PhoneSite = v.object({
 export type PhoneSite = v.InferOutput<typeof PhoneSite>;
 
 const errors: readonly ErrorCode[] = [
-  "not_found",
   "name_taken",
   "name_held",
   "network_full",
@@ -34,7 +33,6 @@ const errors: readonly ErrorCode[] = [
   "registration_refused",
   "too_many_waiting",
   "conflict",
-  "throttled",
 ];
 const answers = {
   201: {

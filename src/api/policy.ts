@@ -153,7 +153,7 @@ const Version = v.object({ version: v.number() });
 const Reverted = v.object({ version: v.number(), left_out: v.optional(v.array(Text), []) });
 export type Reverted = v.InferOutput<typeof Reverted>;
 
-const planErrors = ["busy", "throttled", "conflict", "name_taken", "too_many_rules"] as const;
+const planErrors = ["busy", "conflict", "name_taken", "too_many_rules"] as const;
 
 export const policyApi = {
   schema: endpoint({
@@ -173,7 +173,7 @@ export const policyApi = {
     scope: "policy",
     summary: "The policy as a file: as it was applied, or the state if that differs",
     answers: { 200: { description: "The policy", schema: Policy } },
-    errors: ["busy", "throttled"],
+    errors: ["busy"],
   }),
   plan: endpoint({
     name: "policy_plan",

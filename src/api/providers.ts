@@ -81,7 +81,6 @@ export const providerSignInApi = {
         headers: { Location: "A page of the console", "Set-Cookie": "The session" },
       },
     },
-    errors: ["throttled"],
   }),
 };
 
@@ -120,7 +119,7 @@ export const identitiesApi = {
     fresh: true,
     summary: "Unlink an identity. Sessions that began with it end, and the roles and groups that it gave",
     answers: { 204: { description: "Unlinked" } },
-    errors: ["not_found", "conflict"],
+    errors: ["conflict"],
   }),
 };
 
@@ -400,7 +399,6 @@ export const providersApi = {
     access: "staff",
     summary: "One provider of identities",
     answers: { 200: { description: "The provider", schema: Provider } },
-    errors: ["not_found"],
   }),
   update: endpoint({
     name: "identity_providers_partial_update",
@@ -412,7 +410,7 @@ export const providersApi = {
     summary: "Change a provider of identities. Its issuer stays: identities are stored under it",
     body: ProviderPatch,
     answers: { 200: { description: "The provider", schema: Provider } },
-    errors: ["not_found", "conflict"],
+    errors: ["conflict"],
   }),
   delete: endpoint({
     name: "identity_providers_destroy",
@@ -422,7 +420,6 @@ export const providersApi = {
     fresh: true,
     summary: "Delete a provider of identities, with its identities and the sessions that began there",
     answers: { 204: { description: "Deleted" } },
-    errors: ["not_found"],
   }),
 };
 
@@ -445,7 +442,6 @@ export const organizationProvidersApi = {
     usersOnly: true,
     summary: "One of the organization's own providers of identities",
     answers: { 200: { description: "The provider", schema: Provider } },
-    errors: ["not_found"],
   }),
   create: endpoint({
     name: "org_identity_providers_create",
@@ -474,7 +470,7 @@ export const organizationProvidersApi = {
     summary: "Change a provider of the organization. Its issuer stays",
     body: OrganizationProviderPatch,
     answers: { 200: { description: "The provider", schema: Provider } },
-    errors: ["not_found", "conflict"],
+    errors: ["conflict"],
   }),
   delete: endpoint({
     name: "org_identity_providers_destroy",
@@ -486,7 +482,6 @@ export const organizationProvidersApi = {
     summary:
       "Delete a provider of the organization. Its users cannot sign in any more, and their sessions end",
     answers: { 204: { description: "Deleted" } },
-    errors: ["not_found"],
   }),
 };
 
@@ -539,7 +534,6 @@ export const domainsApi = {
     fresh: true,
     summary: "Give a domain up: its addresses no longer count from the next sign-in on",
     answers: { 204: { description: "Given up" } },
-    errors: ["not_found"],
   }),
   check: endpoint({
     name: "domains_check_create",
@@ -550,7 +544,7 @@ export const domainsApi = {
     fresh: true,
     summary: "Look for the TXT record that proves a domain",
     answers: verified,
-    errors: ["not_found", "domain_unverified"],
+    errors: ["domain_unverified"],
   }),
   vouch: endpoint({
     name: "domains_vouch_create",

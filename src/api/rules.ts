@@ -150,7 +150,6 @@ export const rulesApi = {
     summary: "Whether one node may reach another, and which rule decides",
     body: RuleTest,
     answers: { 200: { description: "The result", schema: Explained } },
-    errors: ["throttled"],
   }),
   retrieve: endpoint({
     name: "firewall_rules_retrieve",
@@ -160,7 +159,6 @@ export const rulesApi = {
     scope: "policy",
     summary: "One firewall rule",
     answers: { 200: { description: "The rule", schema: FirewallRule } },
-    errors: ["not_found"],
   }),
   update: endpoint({
     name: "firewall_rules_partial_update",
@@ -180,7 +178,7 @@ export const rulesApi = {
     },
     body: AskedPatch,
     answers: { 200: { description: "The rule", schema: FirewallRule } },
-    errors: ["not_found", ...reachErrors],
+    errors: reachErrors,
   }),
   delete: endpoint({
     name: "firewall_rules_destroy",
@@ -191,7 +189,7 @@ export const rulesApi = {
     summary: "Delete a firewall rule. Established connections that only it permitted are cut",
     fresh: true,
     answers: { 204: { description: "Deleted" } },
-    errors: ["not_found", ...reachErrors],
+    errors: reachErrors,
   }),
   providerGroups: endpoint({
     name: "provider_groups_list",

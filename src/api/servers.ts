@@ -103,7 +103,6 @@ export const healthApi = {
     summary:
       "Whether the database can be read and written, and what an administrator should look at: clock_doubted, clock_doubted_by_nodes, disk_filling, disk_full, database_damaged. SQLite's: refused on a full disk, and once a damage of the database was met",
     answers: { 200: { description: "The database works", schema: Readiness } },
-    errors: ["storage_unavailable"],
   }),
 };
 

@@ -83,7 +83,7 @@ export const tokenPairsApi = {
         },
       },
     },
-    errors: ["invalid_credentials", "second_factor_required", "invalid_code", "throttled"],
+    errors: ["invalid_credentials", "second_factor_required", "invalid_code"],
   }),
   refresh: endpoint({
     name: "token_refresh_create",
@@ -171,7 +171,6 @@ export const ownSessionsApi = {
     fresh: false,
     summary: "Sign the user out of one browser or command line",
     answers: ended,
-    errors: ["not_found"],
   }),
   proveNodes: endpoint({
     name: "user_sessions_prove_nodes",
@@ -197,7 +196,6 @@ export const memberSessionsApi = {
     summary: "The browsers and command lines in which a member is signed in",
     query: ListQuery,
     answers: listed,
-    errors: ["not_found"],
   }),
   deleteAll: endpoint({
     name: "members_sessions_destroy_all",
@@ -208,7 +206,6 @@ export const memberSessionsApi = {
     fresh: false,
     summary: "Sign a member out everywhere: all browsers and command lines. Only owners sign owners out",
     answers: ended,
-    errors: ["not_found"],
   }),
   delete: endpoint({
     name: "members_sessions_destroy",
@@ -219,7 +216,6 @@ export const memberSessionsApi = {
     fresh: false,
     summary: "Sign a member out of one browser or command line",
     answers: ended,
-    errors: ["not_found"],
   }),
 };
 
@@ -268,7 +264,6 @@ export const commandLineApi = {
       "Begin a sign-in on a machine without a browser (RFC 8628). A user types `user_code` in a browser",
     body: v.strictObject({ machine: MachineDescription }),
     answers: { 201: { description: "The codes", schema: DeviceSignIn } },
-    errors: ["throttled"],
   }),
   poll: endpoint({
     name: "device_token_create",
@@ -285,7 +280,6 @@ export const commandLineApi = {
       "sign_in_expired",
       "permission_denied",
       "invalid_credentials",
-      "throttled",
     ],
   }),
   exchange: endpoint({
@@ -320,7 +314,7 @@ export const commandLineApi = {
     summary: "The machine that shows this code",
     body: v.strictObject({ user_code: UserCode }),
     answers: { 200: { description: "The machine", schema: DeviceRequest } },
-    errors: ["not_found", "throttled"],
+    errors: ["not_found"],
   }),
   decide: endpoint({
     name: "user_device_requests_decide",
@@ -331,6 +325,6 @@ export const commandLineApi = {
     summary: "Sign in the machine that shows this code as the own user, or refuse it",
     body: v.strictObject({ user_code: UserCode, approve: v.boolean() }),
     answers: { 204: { description: "Decided" } },
-    errors: ["not_found", "throttled"],
+    errors: ["not_found"],
   }),
 };

@@ -99,7 +99,7 @@ export const ownUserApi = {
     summary: "Change the password. All sessions end and must sign in again",
     body: PasswordRequest,
     answers: { 204: { description: "Changed" } },
-    errors: ["invalid_credentials", "throttled"],
+    errors: ["invalid_credentials"],
   }),
 };
 
@@ -116,7 +116,7 @@ export const joiningApi = {
     summary: "Accept an invitation, with a new password or with the password of an existing user",
     body: JoinRequest,
     answers: joined,
-    errors: ["not_found", "invalid_credentials", "second_factor_required", "invalid_code", "throttled"],
+    errors: ["not_found", "invalid_credentials", "second_factor_required", "invalid_code"],
   }),
   find: endpoint({
     name: "join_find",
@@ -127,7 +127,7 @@ export const joiningApi = {
     summary: "The address and the organization of an open invitation",
     body: Invitation,
     answers: { 200: { description: "Whom the invitation is for, and where it leads", schema: Joined } },
-    errors: ["not_found", "throttled"],
+    errors: ["not_found"],
   }),
   acceptAsUser: endpoint({
     name: "user_join_create",
@@ -138,7 +138,7 @@ export const joiningApi = {
     summary: "Accept an invitation as the signed-in user, whose address it has to name",
     body: Invitation,
     answers: joined,
-    errors: ["not_found", "throttled"],
+    errors: ["not_found"],
   }),
   setup: endpoint({
     name: "setup_create",
@@ -149,7 +149,7 @@ export const joiningApi = {
     summary: "Create the first user, with the secret from the link that the server printed",
     body: SetupRequest,
     answers: { 201: { description: "The user, who is staff", schema: User } },
-    errors: ["not_found", "throttled"],
+    errors: ["not_found"],
   }),
 };
 
@@ -163,7 +163,7 @@ export const passwordResetApi = {
     summary: "Send a link for a new password by e-mail, if there is a user of this address",
     body: v.strictObject({ email: Email }),
     answers: { 204: { description: "Sent, if there is such a user" } },
-    errors: ["conflict", "throttled"],
+    errors: ["conflict"],
   }),
   confirm: endpoint({
     name: "password_reset_confirm_create",
@@ -174,7 +174,7 @@ export const passwordResetApi = {
     summary: "Set the new password, with the secret of the link. All sessions end; second factors stay",
     body: JoinRequest,
     answers: { 204: { description: "Set" } },
-    errors: ["not_found", "invalid_credentials", "throttled"],
+    errors: ["not_found", "invalid_credentials"],
   }),
   page: endpoint({
     name: "reset_retrieve",
@@ -215,7 +215,6 @@ export const usersApi = {
     access: "staff",
     summary: "One user, with what the user can use: nodes, tokens, webhooks",
     answers: { 200: { description: "The user", schema: UserWithAccess } },
-    errors: ["not_found"],
   }),
   update: endpoint({
     name: "users_partial_update",
@@ -229,6 +228,6 @@ export const usersApi = {
     answers: {
       200: { description: "The user, with what the user can still use", schema: UserWithAccess },
     },
-    errors: ["not_found", "conflict"],
+    errors: ["conflict"],
   }),
 };

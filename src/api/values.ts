@@ -171,7 +171,7 @@ export type AccessReport = v.InferOutput<typeof AccessReport>;
 /** Errors of a change that policy as code may forbid. */
 export const policyErrors: readonly ErrorCode[] = ["policy_by_file", "policy_unconfirmed"];
 /** Errors of a change that also runs the tests of the policy. */
-export const reachErrors: readonly ErrorCode[] = [...policyErrors, "policy_test_failed", "busy", "throttled"];
+export const reachErrors: readonly ErrorCode[] = [...policyErrors, "policy_test_failed", "busy"];
 
 /** Headers of answers with the files of a node. */
 export const filesHeaders = {

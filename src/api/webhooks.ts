@@ -315,7 +315,7 @@ export const webhooksApi = {
     fresh: false,
     body: v.strictObject({}),
     answers: { 202: { description: "The delivery, waiting", schema: Delivery } },
-    errors: ["not_found", "conflict"],
+    errors: ["conflict"],
   }),
 };
 
@@ -402,7 +402,6 @@ export const alarmsApi = {
     scope: "nodes",
     summary: "One alarm",
     answers: { 200: { description: "The alarm", schema: Alarm } },
-    errors: ["not_found"],
   }),
   test: endpoint({
     name: "alarms_test",

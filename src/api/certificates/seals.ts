@@ -117,7 +117,7 @@ export const sealsApi = {
     fresh: true,
     body: v.strictObject({ certificate: Pem(8192) }),
     answers: { 201: { description: "It is added", schema: v.object({ fingerprint: Text }) } },
-    errors: ["conflict", "bad_request"],
+    errors: ["conflict"],
   }),
   addCertificates: endpoint({
     name: "seals_certificates_create",
@@ -134,6 +134,6 @@ export const sealsApi = {
     answers: {
       201: { description: "The nodes that get new ones", schema: v.object({ nodes: v.array(Text) }) },
     },
-    errors: ["conflict", "bad_request"],
+    errors: ["conflict"],
   }),
 };

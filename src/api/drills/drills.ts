@@ -85,7 +85,7 @@ export const drillsApi = {
     grows: true,
     body: DrillRequest,
     answers: { 201: { description: "The drill", schema: Drill } },
-    errors: ["conflict", "not_found"],
+    errors: ["conflict"],
   }),
   abort: endpoint({
     name: "drills_abort",
@@ -96,6 +96,6 @@ export const drillsApi = {
     summary: "End a drill before its time. Not one without the control plane, which cannot tell nodes",
     fresh: false,
     answers: { 200: { description: "The drill", schema: Drill } },
-    errors: ["conflict", "not_found"],
+    errors: ["conflict"],
   }),
 };

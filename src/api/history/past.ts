@@ -126,6 +126,6 @@ export const pastApi = {
       "by which rule and certificate. Verifies the log while it is read. With `to`, needs the scope of GET flows/ too",
     query: PastQuery,
     answers: { 200: { description: "The report and its signature", schema: SignedReport } },
-    errors: ["busy", "throttled", "conflict"],
+    errors: ["busy", "conflict"],
   }),
 };
