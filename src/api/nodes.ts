@@ -118,6 +118,7 @@ export const nodeSettings = declare({
   },
   config_overrides: overridesSetting,
 });
+// A node becomes a name server by PATCH alone.
 const { name: Name, is_name_server: _nameServer, ...others } = taken(nodeSettings);
 
 export const NodeRequest = v.strictObject({ name: Name, ...v.partial(v.strictObject(others)).entries });
@@ -163,10 +164,10 @@ export const NextChanges = v.object({
 });
 export type NextChanges = v.InferOutput<typeof NextChanges>;
 
-/** Points of one answer. */
+/** The most points of one answer. */
 export const maxOnlinePoints = 300;
-const Count = v.object({ at: Time, online: v.number() });
-const counted = since("0.2.0", v.nullable(v.number()));
+const OnlineCount = v.object({ at: Time, online: v.number() });
+const orNotCounted = since("0.2.0", v.nullable(v.number()));
 /**
  * Null: not counted then, or the organization wants no reports of paths; members, who see the paths of their own nodes alone,
  * get null for all paths. Each pair of nodes counts once, as in GET paths/groups/.
@@ -176,21 +177,21 @@ const HistoryPoint = v.object({
   online: v.number(),
   active: v.number(),
   /** The active nodes that have applied their newest configuration. */
-  current: counted,
-  direct: counted,
-  relayed: counted,
-  broken: counted,
+  current: orNotCounted,
+  direct: orNotCounted,
+  relayed: orNotCounted,
+  broken: orNotCounted,
   /** Of the paths that were probed, ms. */
-  rtt_ms_median: counted,
-  rtt_ms_95: counted,
+  rtt_ms_median: orNotCounted,
+  rtt_ms_95: orNotCounted,
 });
 export const OnlineHistory = v.object({
-  /** Each point stands for this time. */
+  /** Each point stands for so many seconds. */
   every_s: v.number(),
   points: v.array(HistoryPoint),
   /** Single counts of this time, not averages: the last one with the fewest and with the most, and the newest. */
-  least: v.nullable(Count),
-  most: v.nullable(Count),
+  least: v.nullable(OnlineCount),
+  most: v.nullable(OnlineCount),
   last: v.nullable(HistoryPoint),
 });
 export type OnlineHistory = v.InferOutput<typeof OnlineHistory>;
@@ -229,7 +230,7 @@ export const nodesApi = {
     scope: "nodes",
     summary: "Create a node before its machine registers",
     grows: true,
-    // A fresh factor: the machine that claims the node gets its groups and roles.
+    // What the machine gets that claims the node, such as groups and roles, needs a fresh factor.
     fresh: {
       groups: hasSome,
       subnets: hasSome,

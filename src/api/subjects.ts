@@ -95,11 +95,12 @@ const subjects = [
 
 export const endpoints: readonly Endpoint[] = subjects.flatMap((subject) => Object.values<Endpoint>(subject));
 
+const patternOf = (of: Endpoint) =>
+  new RegExp(`^${of.path.replace(/{(\w+)}/g, (_, name: string) => paramPattern(of, name) ?? "[^/]+")}$`);
+const patterns = new Map(endpoints.map((each) => [each, patternOf(each)]));
+
 /** The endpoint that this request is for. `path`: may have a query. */
 export function endpointOf(method: string, path: string, among = endpoints): Endpoint | undefined {
   const [plain = ""] = path.split("?");
-  return among.find((each) => each.method === method && patternOf(each).test(plain));
+  return among.find((each) => each.method === method && patterns.get(each)?.test(plain) === true);
 }
-
-const patternOf = (of: Endpoint) =>
-  new RegExp(`^${of.path.replace(/{(\w+)}/g, (_, name: string) => paramPattern(of, name) ?? "[^/]+")}$`);

@@ -8,13 +8,14 @@ import { since, Text, Time, whole, word } from "../values.ts";
 
 const DrillRequest = v.strictObject({
   kind: v.picklist(drillKinds),
-  /** The nodes that are away; empty: the only lighthouse or relay. */
+  /** The lighthouses or relays that are away; empty: the only one. Without the control plane, no node may be named. */
   nodes: v.optional(v.pipe(v.array(recordId), v.maxLength(16)), []),
   for_s: v.optional(v.pipe(v.number(), v.integer(), v.minValue(leastDrillS), v.maxValue(mostDrillS)), 60),
 });
 export type DrillRequest = v.InferOutput<typeof DrillRequest>;
 
-const Names = v.object({ count: v.number(), first: v.array(Text) });
+/** The first names, and how many there are. */
+const NamedNodes = v.object({ count: v.number(), first: v.array(Text) });
 
 export const drillStates = ["running", "reporting", "ended"] as const;
 
@@ -42,8 +43,8 @@ export const Drill = v.object({
   reported: v.number(),
   watched: v.number(),
   /** Nodes that were online at the begin and have not reported, and those whose agent is too old for drills. */
-  silent: Names,
-  too_old: Names,
+  silent: NamedNodes,
+  too_old: NamedNodes,
   /** Seconds since the begin. `until_s`: null: they did not reach each other again in time. */
   losses: v.array(
     v.object({
