@@ -7,7 +7,7 @@ import { basename, dirname, join } from "node:path";
 import packageJson from "../package.json" with { type: "json" };
 import { eventKinds, eventNouns } from "../src/api/events.ts";
 import { organizationSettings } from "../src/api/organizations.ts";
-import { providerSettings } from "../src/api/providers.ts";
+import { providerSettings } from "../src/api/providers/providers.ts";
 import { leaverSettings, userSettings } from "../src/api/users.ts";
 import { webhookSettings } from "../src/api/webhooks.ts";
 import type { Settings } from "../src/protocol/settings.ts";

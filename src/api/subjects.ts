@@ -19,13 +19,9 @@ import { attentionApi, flowsApi, pathsApi, routesApi } from "./paths.ts";
 import { phonesApi } from "./phones.ts";
 import { pastApi } from "./history/past.ts";
 import { policyApi } from "./policy.ts";
-import {
-  domainsApi,
-  identitiesApi,
-  organizationProvidersApi,
-  providerSignInApi,
-  providersApi,
-} from "./providers.ts";
+import { domainsApi } from "./providers/domains.ts";
+import { organizationProvidersApi, providersApi } from "./providers/providers.ts";
+import { identitiesApi, providerSignInApi } from "./providers/sign-in.ts";
 import { rulesApi } from "./rules.ts";
 import { healthApi, serversApi } from "./servers.ts";
 import {

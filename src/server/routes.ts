@@ -12,13 +12,9 @@ import {
   ownSessionsApi,
   tokenPairsApi,
 } from "../api/sessions.ts";
-import {
-  domainsApi,
-  identitiesApi,
-  providerSignInApi,
-  organizationProvidersApi,
-  providersApi,
-} from "../api/providers.ts";
+import { domainsApi } from "../api/providers/domains.ts";
+import { organizationProvidersApi, providersApi } from "../api/providers/providers.ts";
+import { identitiesApi, providerSignInApi } from "../api/providers/sign-in.ts";
 import { attentionApi, flowsApi, pathsApi, routesApi } from "../api/paths.ts";
 import { drillsApi } from "../api/drills/drills.ts";
 import { authoritiesApi } from "../api/certificates/authorities.ts";

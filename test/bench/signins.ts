@@ -104,7 +104,7 @@ async function addPeople(dataDirectory: string, count: number): Promise<void> {
 async function addProvider(dataDirectory: string, { issuer, clientId, clientSecret }: IdentityProvider) {
   const { makeExchange } = await import("../../src/server/oidc/provider-requests.ts");
   const { createProvider, installation } = await import("../../src/server/oidc/providers.ts");
-  const { providersApi } = await import("../../src/api/providers.ts");
+  const { providersApi } = await import("../../src/api/providers/providers.ts");
   const { parseNetworks } = await import("../../src/base/ip.ts");
   const { parse } = await import("valibot");
   const system = realSystem();

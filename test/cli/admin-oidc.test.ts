@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Event as AuditEvent } from "../../src/api/events.ts";
-import { organizationProviderSettings, providerSettings } from "../../src/api/providers.ts";
+import { organizationProviderSettings, providerSettings } from "../../src/api/providers/providers.ts";
 import { readableChanges } from "../../src/console/activity/event-words.ts";
 import type { Setting } from "../../src/protocol/settings.ts";
 import { adminJson, runAdmin } from "../support/admin.ts";

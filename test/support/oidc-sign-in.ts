@@ -3,7 +3,7 @@
 import { AppError } from "../../src/base/errors.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { createProvider, installation } from "../../src/server/oidc/providers.ts";
-import { providersApi } from "../../src/api/providers.ts";
+import { providersApi } from "../../src/api/providers/providers.ts";
 import type { GivenOf } from "../../src/api/endpoint.ts";
 import type { Database } from "../../src/server/store/database.ts";
 import { parseNetworks } from "../../src/base/ip.ts";

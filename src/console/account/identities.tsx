@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
-import { identitiesApi, providerSignInApi } from "../../api/providers.ts";
+import { identitiesApi, providerSignInApi } from "../../api/providers/sign-in.ts";
 import { request } from "../contact/api.ts";
 import { factors } from "../contact/me.ts";
 import { linkAt, refusalOf, type Provider } from "../providers/providers.ts";

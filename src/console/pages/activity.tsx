@@ -22,7 +22,7 @@ import {
 import { dayOf } from "../words/ago.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { eventsApi, type Event as AuditEvent } from "../../api/events.ts";
-import { organizationProviderSettings } from "../../api/providers.ts";
+import { organizationProviderSettings } from "../../api/providers/providers.ts";
 import { userSettings } from "../../api/users.ts";
 import { webhookSettings } from "../../api/webhooks.ts";
 import type { Settings } from "../../protocol/settings.ts";

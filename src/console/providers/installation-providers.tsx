@@ -1,7 +1,7 @@
 // The providers of identities of this control plane, for staff. They are set up on the command line.
 
 import { apiPath } from "../../api/endpoint.ts";
-import { providersApi } from "../../api/providers.ts";
+import { providersApi } from "../../api/providers/providers.ts";
 import { leavingText } from "./leaving.ts";
 import { useResource } from "../contact/resource.ts";
 import { Panel, TerminalButton } from "../ui/page.tsx";

@@ -1,5 +1,5 @@
 // How the console shows when users who leave a provider are signed out, from what it gave at sign-ins.
-import type { Provider } from "../../api/providers.ts";
+import type { Provider } from "../../api/providers/providers.ts";
 
 type Leaving = Provider["leaving"];
 

@@ -2,7 +2,8 @@
 
 import { useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
-import { domainsApi, organizationProvidersApi, type Provider } from "../../api/providers.ts";
+import { domainsApi } from "../../api/providers/domains.ts";
+import { organizationProvidersApi, type Provider } from "../../api/providers/providers.ts";
 import { request, call } from "../contact/api.ts";
 import { leavingText } from "./leaving.ts";
 import { currentSlug } from "../contact/me.ts";

@@ -7,7 +7,7 @@ import {
   organizationProvidersApi,
   organizationProviderSettings,
   type Provider,
-} from "../../api/providers.ts";
+} from "../../api/providers/providers.ts";
 import { flagWords, type Settings } from "../../protocol/settings.ts";
 import { call, type ApiError } from "../contact/api.ts";
 import { sentencesOf } from "../words/field-parts.ts";

@@ -1,7 +1,7 @@
 // Providers of identities: their list, the links to their pages, and the errors after a return from one.
 
 import { apiPath, type GivenOf, type SentOf } from "../../api/endpoint.ts";
-import { identitiesApi, providerSignInApi } from "../../api/providers.ts";
+import { identitiesApi, providerSignInApi } from "../../api/providers/sign-in.ts";
 import { given } from "../../base/given.ts";
 import { call, get } from "../contact/api.ts";
 

@@ -51,7 +51,7 @@ const groups: readonly (readonly string[])[] = [
   // Users; settings of organizations and of their providers.
   [
     "api/organizations.ts",
-    "api/providers.ts",
+    "api/providers/providers.ts",
     "api/webhooks.ts",
     "console/pages/removed-words.ts",
     "console/pages/user-fields.tsx",

@@ -1,7 +1,7 @@
 // The domains whose addresses count when an organization's provider names them. A domain is proven by a TXT record, which only
 // its owner can publish, or by the word of staff.
 
-import type { ClaimedDomain, VouchedDomain } from "../../api/providers.ts";
+import type { ClaimedDomain, VouchedDomain } from "../../api/providers/domains.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";

@@ -2,12 +2,8 @@
 // The secret is never shown again.
 
 import { given } from "../../base/given.ts";
-import {
-  providerSignInApi,
-  type NewProvider,
-  type Provider,
-  type ProviderPatch,
-} from "../../api/providers.ts";
+import type { NewProvider, Provider, ProviderPatch } from "../../api/providers/providers.ts";
+import { providerSignInApi } from "../../api/providers/sign-in.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { columnOf } from "../../protocol/settings.ts";
 import { AppError, invalidField } from "../../base/errors.ts";

@@ -1,14 +1,12 @@
-// Handlers of src/api/providers.ts.
+// Handlers of src/api/providers/.
 
-import {
-  type domainsApi,
-  consoleRoot,
-  type identitiesApi,
-  type providerSignInApi,
-  type organizationProvidersApi,
-  type OrganizationProviderPatch,
-  type providersApi,
-} from "../../api/providers.ts";
+import type { domainsApi } from "../../api/providers/domains.ts";
+import type {
+  organizationProvidersApi,
+  OrganizationProviderPatch,
+  providersApi,
+} from "../../api/providers/providers.ts";
+import { consoleRoot, type identitiesApi, type providerSignInApi } from "../../api/providers/sign-in.ts";
 import { AppError } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
 import { actorOf } from "../audit/record.ts";

@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { changeProvider, deleteProvider, installation } from "../../../src/server/oidc/providers.ts";
-import { providersApi } from "../../../src/api/providers.ts";
+import { providersApi } from "../../../src/api/providers/providers.ts";
 import { startSession } from "../../../src/server/users/sessions/browser-sessions.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { cookieIn, ownPage, signInBrowser } from "../../support/browser-session.ts";

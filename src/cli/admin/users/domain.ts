@@ -1,6 +1,6 @@
 // `agent admin domain …`: the domains of e-mail addresses of an organization.
 
-import { domainsApi } from "../../../api/providers.ts";
+import { domainsApi } from "../../../api/providers/domains.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { quoteWord } from "../../../base/quote.ts";

@@ -5,7 +5,7 @@ import {
   organizationProviderSettings,
   providersApi,
   providerSettings,
-} from "../../../api/providers.ts";
+} from "../../../api/providers/providers.ts";
 import type { GivenOf } from "../../../api/endpoint.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";

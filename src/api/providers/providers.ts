@@ -1,139 +1,14 @@
-// Providers of identities (OpenID Connect): sign-in by them, the identities of the signed-in user, and their settings. Those of
-// the installation are for staff; those of an organization for its administrators, and their users are valid in the
-// organization only, where addresses count in the domains that it has verified.
+// Providers of identities (OpenID Connect) and their settings. Those of the installation are for staff; those of an organization for
+// its administrators, and their users are valid in the organization only, where addresses count in the domains that it has
+// verified (domains.ts).
 
 import * as v from "valibot";
-import { comparedText, foreignText } from "../base/text.ts";
-import { Slug } from "../protocol/values.ts";
-import { declare, sent, taken } from "../protocol/settings.ts";
-import { endpoint } from "./endpoint.ts";
-import { FirstFactor } from "./factors.ts";
-import { GroupName, initially, isReservedGroup, Text, Time, typed, word } from "./values.ts";
+import { comparedText } from "../../base/text.ts";
+import { declare, sent, taken } from "../../protocol/settings.ts";
+import { endpoint } from "../endpoint.ts";
+import { GroupName, initially, isReservedGroup, Text, Time, typed, word } from "../values.ts";
+import { Domain } from "./domains.ts";
 
-/** The start page of the console. */
-export const consoleRoot = "/console/";
-const Begin = v.strictObject({
-  provider: v.pipe(v.number(), v.integer(), v.minValue(1)),
-  /** The page of the console that opens afterwards. */
-  return_to: v.optional(foreignText(2000), consoleRoot),
-});
-const Begun = v.object({ url: v.pipe(Text, v.description("Where the browser goes now")) });
-const begun = {
-  description: "The address of the provider's page",
-  schema: Begun,
-  headers: { "Set-Cookie": "The secrets of this sign-in, sealed: only this browser can finish it" },
-};
-const Choice = v.object({ id: v.number(), name: Text });
-const Choosing = v.strictObject({
-  organization: v.optional(foreignText(63)),
-  domain: v.optional(v.pipe(foreignText(253), v.toLowerCase())),
-});
-
-const Identity = v.object({
-  id: v.number(),
-  provider: Text,
-  /** The address of the last sign-in. */
-  email: v.nullable(Text),
-  groups: v.array(Text),
-  created_at: Time,
-  last_used_at: v.nullable(Time),
-});
-
-export const providerSignInApi = {
-  list: endpoint({
-    name: "session_providers_list",
-    method: "GET",
-    path: "/api/session/providers/",
-    access: "public",
-    summary:
-      "The providers of identities by which users sign in; with `organization` or `domain` also those of that organization, or of organizations that verified the domain",
-    query: Choosing,
-    answers: { 200: { description: "Providers", schema: v.array(Choice) } },
-  }),
-  begin: endpoint({
-    name: "session_oidc_create",
-    method: "POST",
-    path: "/api/session/oidc/",
-    access: "public",
-    fresh: false,
-    summary: "Begin a sign-in by a provider of identities (OpenID Connect), for pages of this control plane",
-    body: Begin,
-    answers: { 200: begun },
-    errors: [
-      "cross_site",
-      "tls_required",
-      "conflict",
-      "not_found",
-      "provider_unavailable",
-      "untrusted_answer",
-    ],
-  }),
-  callback: endpoint({
-    name: "session_oidc_callback",
-    method: "GET",
-    path: "/api/session/oidc/{id}/callback/",
-    access: "public",
-    summary:
-      "Where a provider of identities leads the browser back to. Only the browser that began can use it, once",
-    answers: {
-      303: {
-        description: "Signed in, or `refused` in the query of the address has the error's code",
-        headers: { Location: "A page of the console", "Set-Cookie": "The session" },
-      },
-    },
-  }),
-};
-
-export const identitiesApi = {
-  list: endpoint({
-    name: "user_identities_list",
-    method: "GET",
-    path: "/api/user/identities/",
-    access: "person",
-    summary: "The user's identities at providers",
-    answers: { 200: { description: "Identities", schema: v.array(Identity) } },
-  }),
-  link: endpoint({
-    name: "user_identities_create",
-    method: "POST",
-    path: "/api/user/identities/",
-    access: "person",
-    fresh: true,
-    summary: "Begin to link an identity: the browser goes to the provider, and comes back with it",
-    body: v.strictObject({ ...Begin.entries, ...FirstFactor.entries }),
-    answers: { 200: begun },
-    errors: [
-      "conflict",
-      "invalid_credentials",
-      "not_found",
-      "provider_unavailable",
-      "tls_required",
-      "untrusted_answer",
-    ],
-  }),
-  unlink: endpoint({
-    name: "user_identities_destroy",
-    method: "DELETE",
-    path: "/api/user/identities/{id}/",
-    access: "person",
-    fresh: true,
-    summary: "Unlink an identity. Sessions that began with it end, and the roles and groups that it gave",
-    answers: { 204: { description: "Unlinked" } },
-    errors: ["conflict"],
-  }),
-};
-
-const Domain = v.pipe(
-  comparedText(253),
-  v.trim(),
-  v.minLength(1),
-  v.toLowerCase(),
-  v.regex(
-    // Labels of RFC 1123; the last one is no number, as in an address.
-    /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+(?!\d+$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/,
-    "Enter a domain such as example.org.",
-  ),
-);
 const text = (max: number) => v.pipe(comparedText(max), v.trim(), v.minLength(1, "It must not be empty."));
 const list = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100));
 /** The roles that a group of a provider can give. */
@@ -327,7 +202,7 @@ const Issuer = v.pipe(
     return /^https?:$/.test(protocol) && search + hash + username + password === "";
   }, "Enter the issuer, a URL such as https://login.example.org."),
 );
-/** `client_id`, empty: we are not registered at the provider yet. The redirect URI can be shown, but no user can sign in. */
+/** Without `client_id`, the redirect URI can be shown, to be registered at the provider, but no user can sign in. */
 const ofNew = {
   issuer: Issuer,
   ...initially(providerSettings),
@@ -482,79 +357,5 @@ export const organizationProvidersApi = {
     summary:
       "Delete a provider of the organization. Its users cannot sign in any more, and their sessions end",
     answers: { 204: { description: "Deleted" } },
-  }),
-};
-
-const VouchedDomain = v.strictObject({ organization: Slug, domain: Domain });
-export type VouchedDomain = v.InferOutput<typeof VouchedDomain>;
-
-const ClaimedDomain = v.object({
-  id: v.number(),
-  domain: Text,
-  /** The TXT record that proves the domain. */
-  record_name: Text,
-  record_text: Text,
-  verified_at: v.nullable(Time),
-  /** By the record in DNS, or by the word of staff. */
-  verified_by: v.nullable(word(["dns", "staff"])),
-});
-export type ClaimedDomain = v.InferOutput<typeof ClaimedDomain>;
-
-const verified = { 200: { description: "The domain, which counts now", schema: ClaimedDomain } };
-
-export const domainsApi = {
-  list: endpoint({
-    name: "domains_list",
-    method: "GET",
-    path: "/api/org/{slug}/domains/",
-    access: "admin",
-    usersOnly: true,
-    summary: "The domains of e-mail addresses that the organization has claimed",
-    answers: { 200: { description: "Domains", schema: v.array(ClaimedDomain) } },
-  }),
-  create: endpoint({
-    name: "domains_create",
-    method: "POST",
-    path: "/api/org/{slug}/domains/",
-    access: "admin",
-    usersOnly: true,
-    fresh: true,
-    grows: true,
-    summary: "Claim a domain. The answer names the TXT record that proves it",
-    body: v.strictObject({ domain: Domain }),
-    answers: { 201: { description: "The domain, which does not count yet", schema: ClaimedDomain } },
-    errors: ["conflict"],
-  }),
-  delete: endpoint({
-    name: "domains_destroy",
-    method: "DELETE",
-    path: "/api/org/{slug}/domains/{id}/",
-    access: "admin",
-    usersOnly: true,
-    fresh: true,
-    summary: "Give a domain up: its addresses no longer count from the next sign-in on",
-    answers: { 204: { description: "Given up" } },
-  }),
-  check: endpoint({
-    name: "domains_check_create",
-    method: "POST",
-    path: "/api/org/{slug}/domains/{id}/check/",
-    access: "admin",
-    usersOnly: true,
-    fresh: true,
-    summary: "Look for the TXT record that proves a domain",
-    answers: verified,
-    errors: ["domain_unverified"],
-  }),
-  vouch: endpoint({
-    name: "domains_vouch_create",
-    method: "POST",
-    path: "/api/domains/",
-    access: "staff",
-    fresh: true,
-    summary: "Verify a domain of an organization by the word of staff, without a record",
-    body: VouchedDomain,
-    answers: verified,
-    errors: ["not_found", "conflict"],
   }),
 };
