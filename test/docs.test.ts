@@ -109,7 +109,7 @@ test("each file that ARCHITECTURE.md names without its folder exists", () => {
   const present = new Set(
     [...new Bun.Glob("**/*.{ts,tsx}").scanSync(join(root, "src"))].map((path) => basename(path)),
   );
-  const names = inlineCode("ARCHITECTURE.md").filter((code) => /^[\w-]+\.ts$/.test(code));
+  const names = inlineCode("ARCHITECTURE.md").filter((code) => /^[\w-]+\.tsx?$/.test(code));
   expect(names.length).toBeGreaterThan(10);
   expect(names.filter((name) => !present.has(name))).toEqual([]);
 });
