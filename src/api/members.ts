@@ -2,7 +2,8 @@
 
 import * as v from "valibot";
 import { endpoint, roles } from "./endpoint.ts";
-import { AccessReport, Deletion, Email, ListQuery, since, Text, Time, word } from "./values.ts";
+import { AccessReport, DeletionQuery, Switch } from "./left-access.ts";
+import { Email, ListQuery, since, Text, Time, word } from "./values.ts";
 
 const MemberRequest = v.strictObject({ email: Email, role: v.optional(v.picklist(roles), "member") });
 const MemberPatch = v.strictObject({
@@ -10,7 +11,7 @@ const MemberPatch = v.strictObject({
   /** Confirms the user who becomes owner, if another user sent the invitation that created this user. */
   owner_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
 });
-const MemberDeletion = v.strictObject({ ...Deletion.entries, revoke_tokens: Deletion.entries.revoke_nodes });
+const MemberDeletion = v.strictObject({ ...DeletionQuery.entries, revoke_tokens: Switch });
 
 export const Member = v.object({
   id: v.number(),

@@ -8,18 +8,8 @@ import { flowProtocols } from "../protocol/traffic-reports.ts";
 import { recordId } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import {
-  GroupName,
-  since,
-  ListQuery,
-  Moment,
-  policyErrors,
-  Text,
-  Time,
-  whole,
-  word,
-  ruleWords,
-} from "./values.ts";
+import { ruleWords } from "./rules.ts";
+import { GroupName, since, ListQuery, Moment, policyErrors, Text, Time, whole, word } from "./values.ts";
 
 export const pathKinds = ["direct", "relayed", "none", "unknown"] as const;
 export const probeResults = ["answers", "broken", "not_probed"] as const;

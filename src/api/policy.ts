@@ -4,7 +4,8 @@ import * as v from "valibot";
 import { recordId } from "../protocol/values.ts";
 import { foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { ruleWords, Text, Time, word } from "./values.ts";
+import { ruleWords } from "./rules.ts";
+import { Text, Time, word } from "./values.ts";
 
 export const maxPolicyBytes = 512 * 1024;
 export const maxFileRules = 10_000;

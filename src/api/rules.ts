@@ -8,6 +8,16 @@ import { comparedText, foreignText } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
 import { GroupName, ListQuery, open, reachErrors, since, Text, word } from "./values.ts";
 
+/** A rule in the words of policy files. */
+export const ruleWords = <T extends v.GenericSchema>(word: T) => ({
+  direction: word,
+  protocol: word,
+  ports: word,
+  peer: word,
+  target: word,
+  description: word,
+});
+
 export const Ports = v.pipe(
   foreignText(11),
   v.regex(/^(any|\d{1,5}(-\d{1,5})?)$/, "Enter any, a port or a range such as 8000-8010."),

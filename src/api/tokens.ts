@@ -6,17 +6,8 @@ import { parseNetwork } from "../base/ip.ts";
 import { NodeName, recordId } from "../protocol/values.ts";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
-import {
-  AccessReport,
-  Deletion,
-  ExpiresIn,
-  GroupName,
-  ListQuery,
-  since,
-  Text,
-  Time,
-  word,
-} from "./values.ts";
+import { AccessReport, DeletionQuery, Switch } from "./left-access.ts";
+import { ExpiresIn, GroupName, ListQuery, since, Text, Time, word } from "./values.ts";
 
 /** In seconds. A node that runs checks in at least once a minute. */
 const Silence = v.pipe(
@@ -149,7 +140,7 @@ export type ServiceToken = v.InferOutput<typeof ServiceToken>;
 export const NewServiceToken = v.object({ ...ServiceToken.entries, token: Text });
 export type NewServiceToken = v.InferOutput<typeof NewServiceToken>;
 
-const TokenDeletion = v.strictObject({ ...Deletion.entries, revoke_webhooks: Deletion.entries.revoke_nodes });
+const TokenDeletion = v.strictObject({ ...DeletionQuery.entries, revoke_webhooks: Switch });
 export type TokenDeletion = v.InferOutput<typeof TokenDeletion>;
 const deleted = {
   200: {

@@ -5,7 +5,8 @@ import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
 import { declare } from "../protocol/settings.ts";
 import { endpoint } from "./endpoint.ts";
-import { AccessReport, Email, initially, ListQuery, maxCodeLength, since, Text, Time } from "./values.ts";
+import { AccessReport } from "./left-access.ts";
+import { Email, initially, ListQuery, maxCodeLength, since, Text, Time } from "./values.ts";
 
 export const minPasswordLength = 8;
 export const maxPasswordLength = 1024;

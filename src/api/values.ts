@@ -8,6 +8,8 @@ import { comparedText, emailKey, foreignText, formerEmailKey } from "../base/tex
 import type { Settings } from "../protocol/settings.ts";
 import { oneLine } from "../base/unprintable.ts";
 
+// Figures of several parts
+
 /** A node is online if it is active, and holds a poll or has checked in within this time. */
 export const onlineMs = 150_000;
 /** A certificate of a node. It is renewed when a third of this is left, and the CA is replaced before twice of it is. */
@@ -19,6 +21,14 @@ export const defaultOverlayPort = 4242;
 
 /** An id above every other: the API takes at most 15 digits. */
 export const behindAll = 999_999_999_999_999;
+/** The longest page of a list. */
+export const maxPageSize = 1000;
+/** Of an e-mail address, in characters. */
+export const maxEmailLength = 254;
+/** The code of an authenticator app, or a recovery code. */
+export const maxCodeLength = 64;
+
+// Answers
 
 /** Not `maxLength`, which would be a promise of the OpenAPI document. */
 const atMost = (max: number) =>
@@ -28,15 +38,6 @@ const atMost = (max: number) =>
   );
 /** A text in an answer. Readers bound the whole answer, too. */
 export const Text = atMost(2_097_152);
-/** A rule in the words of policy files. */
-export const ruleWords = <T extends v.GenericSchema>(word: T) => ({
-  direction: word,
-  protocol: word,
-  ports: word,
-  peer: word,
-  target: word,
-  description: word,
-});
 /** ISO 8601, UTC, with milliseconds. */
 export const Time = atMost(64);
 
@@ -66,6 +67,23 @@ export const open = <const R extends v.GenericSchema, const S extends v.GenericS
 /** One of these words in an answer. Readers take any text. */
 export const word = <const W extends readonly string[]>(words: W) => open(v.string(), v.picklist(words));
 
+/** Headers of answers with the files of a node. */
+export const filesHeaders = {
+  ETag: "Identifies these files",
+  "X-Config-Version": "The configuration version of these files",
+};
+export const notModified = {
+  description: "Nothing changed for this node: If-None-Match matches",
+  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
+};
+
+/** Errors of a change that policy as code may forbid. */
+export const policyErrors: readonly ErrorCode[] = ["policy_by_file", "policy_unconfirmed"];
+/** Errors of a change that also runs the tests of the policy. */
+export const reachErrors: readonly ErrorCode[] = [...policyErrors, "policy_test_failed", "busy"];
+
+// Requests
+
 /** One of these words in a request whose caller has a text that a user typed: the control plane refuses other texts. */
 export const typed = <const W extends readonly string[]>(words: W) =>
   v.picklist(words) as unknown as v.GenericSchema<string, W[number]>;
@@ -94,18 +112,12 @@ export const Moment = v.pipe(
   v.integer("A time such as 2026-11-27T14:00:00Z is required."),
 );
 
-/** The longest page of a list. */
-export const maxPageSize = 1000;
 export const ListQuery = v.strictObject({
   page: v.optional(whole(1, 1_000_000), "1"),
   page_size: v.optional(whole(1, maxPageSize), "100"),
   search: v.optional(comparedText(100), ""),
 });
 export type ListQuery = v.InferOutput<typeof ListQuery>;
-
-const Switch = v.optional(v.picklist(["true", "false"]), "false");
-/** The query of deletions that may revoke nodes. `report`: answer 200 with a body instead of 204. */
-export const Deletion = v.strictObject({ revoke_nodes: Switch, report: Switch });
 
 /** A duration such as 24h, at most 366 days. The output is in seconds. */
 export const ExpiresIn = v.pipe(
@@ -116,7 +128,6 @@ export const ExpiresIn = v.pipe(
   v.maxValue(366 * 86_400, "At most 366d."),
 );
 
-export const maxEmailLength = 254;
 const notEmail = "Enter a valid email address.";
 /** Stored in lower case: two users never differ only by case. */
 export const Email = v.pipe(
@@ -149,39 +160,3 @@ export const MachineDescription = v.pipe(foreignText(200), v.transform(oneLine),
  * one keep working.
  */
 export const isReservedGroup = (name: string) => /^(user|idp|autogroup):/i.test(name);
-
-const AccessItem = v.object({
-  org_slug: Text,
-  /** `registration`: a registration that is not complete; `id` is the id of its node. */
-  kind: word(["invitation", "node", "registration", "registration_token", "service_token", "webhook"]),
-  id: v.number(),
-  name: v.nullable(Text),
-});
-export type AccessItem = v.InferOutput<typeof AccessItem>;
-/** Access that a token or a user created, and whether it was revoked with it. */
-export const AccessReport = v.object({
-  /** The first 1000. The totals count all. */
-  access_left: v.array(AccessItem),
-  access_left_total: v.number(),
-  access_revoked: v.array(AccessItem),
-  access_revoked_total: v.number(),
-});
-export type AccessReport = v.InferOutput<typeof AccessReport>;
-
-/** Errors of a change that policy as code may forbid. */
-export const policyErrors: readonly ErrorCode[] = ["policy_by_file", "policy_unconfirmed"];
-/** Errors of a change that also runs the tests of the policy. */
-export const reachErrors: readonly ErrorCode[] = [...policyErrors, "policy_test_failed", "busy"];
-
-/** Headers of answers with the files of a node. */
-export const filesHeaders = {
-  ETag: "Identifies these files",
-  "X-Config-Version": "The configuration version of these files",
-};
-export const notModified = {
-  description: "Nothing changed for this node: If-None-Match matches",
-  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
-};
-
-/** The code of an authenticator app, or a recovery code. */
-export const maxCodeLength = 64;

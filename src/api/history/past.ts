@@ -5,7 +5,8 @@ import { OrderKey } from "../../protocol/values.ts";
 import { foreignText } from "../../base/text.ts";
 import { endpoint } from "../endpoint.ts";
 import { maxPolicyBytes } from "../policy.ts";
-import { Moment, ruleWords, Text, whole } from "../values.ts";
+import { ruleWords } from "../rules.ts";
+import { Moment, Text, whole } from "../values.ts";
 
 /** A hash of the audit log that was noted earlier. */
 export const NotedHash = v.pipe(

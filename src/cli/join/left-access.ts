@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { InferInput } from "valibot";
-import type * as api from "../../api/values.ts";
+import type * as api from "../../api/left-access.ts";
 import { leaverSettings } from "../../api/users.ts";
 import { settingFlags } from "../admin/setting-flags.ts";
 import type { CommandOutput } from "../command.ts";

@@ -1,7 +1,7 @@
 // Everything that a user, or the holder of a token, can still use. One query finds it. It ends in the transaction that
 // removes, disables or demotes the user, or revokes the token. The answer lists what keeps working.
 
-import type { AccessItem, AccessReport } from "../../api/values.ts";
+import type { AccessItem, AccessReport } from "../../api/left-access.ts";
 import { AppError } from "../../base/errors.ts";
 import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";

@@ -8,7 +8,7 @@ import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { parseNetworks } from "../../../src/server/http/edge.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { NewMember } from "../../../src/api/members.ts";
-import { AccessReport, type AccessItem } from "../../../src/api/values.ts";
+import { AccessReport, type AccessItem } from "../../../src/api/left-access.ts";
 import { runDueUpkeep } from "../../../src/server/nodes/lifecycle/upkeep.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import type { Organization } from "../../../src/api/organizations.ts";

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
 import { verifyChains } from "../../../src/server/audit/verify.ts";
-import { AccessReport } from "../../../src/api/values.ts";
+import { AccessReport } from "../../../src/api/left-access.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { archiveBatch } from "../../../src/server/retention/archive.ts";

@@ -1,0 +1,27 @@
+// What a user, or the holder of a token, can still use after the user or the token has ended.
+
+import * as v from "valibot";
+import { Text, word } from "./values.ts";
+
+const AccessItem = v.object({
+  org_slug: Text,
+  /** `registration`: a registration that is not complete; `id` is the id of its node. */
+  kind: word(["invitation", "node", "registration", "registration_token", "service_token", "webhook"]),
+  id: v.number(),
+  name: v.nullable(Text),
+});
+export type AccessItem = v.InferOutput<typeof AccessItem>;
+/** Access that a token or a user created, and whether it was revoked with it. */
+export const AccessReport = v.object({
+  /** The first 1000. The totals count all. */
+  access_left: v.array(AccessItem),
+  access_left_total: v.number(),
+  access_revoked: v.array(AccessItem),
+  access_revoked_total: v.number(),
+});
+export type AccessReport = v.InferOutput<typeof AccessReport>;
+
+/** A switch of a query; off by default. */
+export const Switch = v.optional(v.picklist(["true", "false"]), "false");
+/** The query of deletions that may revoke nodes. `report`: answer 200 with a body instead of 204. */
+export const DeletionQuery = v.strictObject({ revoke_nodes: Switch, report: Switch });
