@@ -41,33 +41,45 @@ async function listen() {
       },
     },
   });
-  const forwarder = makeForwarder({
-    engineAt: (port) => (port === engine.port ? {} : undefined),
-    monotonic: () => performance.now(),
-  });
   using directory = temporaryDirectory();
   const [key, cert] = [join(directory.path, "key"), join(directory.path, "cert")];
   const words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=elsewhere";
   Bun.spawnSync(["openssl", ...words.split(" "), "-keyout", key, "-out", cert], { stderr: "ignore" });
-  const server = Bun.serve<ForwarderConnection>({
-    hostname: "127.0.0.1",
-    port: 0,
-    tls: { key: await Bun.file(key).text(), cert: await Bun.file(cert).text() },
-    routes: {
-      [forwarderRoute]: {
-        GET: (request: Request, own: Bun.Server<ForwarderConnection>) =>
-          forwarder.accept(request, own, "192.0.2.7"),
+  const tls = { key: await Bun.file(key).text(), cert: await Bun.file(cert).text() };
+  const serve = (port: number) => {
+    const forwarder = makeForwarder({
+      engineAt: (asked) => (asked === engine.port ? {} : undefined),
+      monotonic: () => performance.now(),
+    });
+    const server = Bun.serve<ForwarderConnection>({
+      hostname: "127.0.0.1",
+      port,
+      tls,
+      routes: {
+        [forwarderRoute]: {
+          GET: (request: Request, own: Bun.Server<ForwarderConnection>) =>
+            forwarder.accept(request, own, "192.0.2.7"),
+        },
       },
-    },
-    fetch: () => new Response(null, { status: 404 }),
-    websocket: forwarder.websocket,
-  });
+      fetch: () => new Response(null, { status: 404 }),
+      websocket: forwarder.websocket,
+    });
+    const stop = () => {
+      forwarder.close();
+      return server.stop(true);
+    };
+    return { port: server.port ?? 0, stop };
+  };
+  let listener = serve(0);
   ends.push(() => {
     engine.close();
-    forwarder.close();
-    void server.stop(true);
+    void listener.stop();
   });
-  return { url: `wss://127.0.0.1:${server.port}/tcp/${engine.port}`, forwarder };
+  const restart = async () => {
+    await listener.stop();
+    listener = serve(listener.port);
+  };
+  return { url: `wss://127.0.0.1:${listener.port}/tcp/${engine.port}`, restart };
 }
 
 /** An HTTP proxy that knows CONNECT alone. */
@@ -199,10 +211,10 @@ describe("a way by TCP", () => {
   });
 
   test("connects again when the listener ends, and gives no answer meanwhile", async () => {
-    const { url, forwarder } = await listen();
+    const { url, restart } = await listen();
     const way = await openWay(url);
     expect(await way.ask(5000)).toBe(true);
-    forwarder.close();
+    await restart();
     expect(await way.ask(10_000)).toBe(true);
     const nobody = await openWay("wss://127.0.0.1:9/tcp/4242");
     expect(await nobody.ask(500)).toBe(false);
