@@ -34,7 +34,7 @@ export async function carryNodes(old: Reader, tx: Transaction, org: Org, now: nu
     if (node.state === "pending") continue;
     if (node.state === "revoked") {
       if (known?.state !== "revoked") carried.revoked_nodes++;
-      // A user that the backup lacks: the number may be given to another user.
+      // Not an owner that the backup lacks: such a user has no row any more.
       await nodes.upsert(tx, { ...node, ownerId: known?.ownerId ?? null }, replaceNode);
     } else if (known?.state !== "active") {
       carried.lost_nodes.push(node.name);
@@ -139,7 +139,7 @@ async function narrowRights(tx: Transaction, node: NodeRow, known: NodeRow): Pro
   const groups = known.groups.filter((each) => node.groups.includes(each));
   const subnets = known.subnets.filter((each) => node.subnets.includes(each));
   const exitGroups = known.exitGroups.filter((each) => node.exitGroups.includes(each));
-  // A former owner gets nothing back. A user that the backup lacks: the number may be given to another user.
+  // A former owner gets nothing back. A user that the backup lacks has no row any more, so cannot be an owner.
   const isKnown = node.ownerId !== null && (await users.find(tx, { id: node.ownerId })) !== undefined;
   const ownerId = isKnown ? node.ownerId : null;
   await nodes.update(tx, { id: node.id }, { groups, subnets, exitGroups, ownerId });

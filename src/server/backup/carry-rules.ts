@@ -18,15 +18,9 @@ export async function carryRules(old: Reader, tx: Transaction, orgId: number, no
   for (const { id, createdAt } of await firewallRules.all(tx, { orgId })) {
     const row = present.get(id);
     present.delete(id);
-    if (row === undefined || row.createdAt !== createdAt) {
-      await firewallRules.delete(tx, { orgId, id });
-      carried.deleted_rules++;
-      continue;
-    }
-    const groups = [row.peer, row.target]
-      .map((value) => v.parse(Peer, value))
-      .flatMap((side) => ("group" in side ? [side.group] : []));
-    if (await namesLostUser(tx, groups)) {
+    const isSame = row?.createdAt === createdAt;
+    const groups = isSame ? groupsIn(row) : [];
+    if (!isSame || (await namesLostUser(tx, groups))) {
       await firewallRules.delete(tx, { orgId, id });
       carried.deleted_rules++;
       continue;
@@ -42,9 +36,12 @@ export async function carryRules(old: Reader, tx: Transaction, orgId: number, no
   carried.lost_rules += present.size;
 }
 
-/**
- * A user or provider that the backup lacks: the number may be given to another one, who must not inherit the rule.
- */
+const groupsIn = ({ peer, target }: { peer: unknown; target: unknown }): string[] =>
+  [peer, target]
+    .map((value) => v.parse(Peer, value))
+    .flatMap((side) => ("group" in side ? [side.group] : []));
+
+/** A user or provider that the backup lacks has no row any more, so the rule would permit nothing. */
 async function namesLostUser(tx: Transaction, groups: readonly string[]): Promise<boolean> {
   for (const id of groups.map(userOfGroup))
     if (id !== undefined && (await users.find(tx, { id })) === undefined) return true;
