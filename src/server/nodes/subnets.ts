@@ -47,7 +47,7 @@ export async function checkSubnets(
   if (subnets.length === 0) return;
   const obstacles = await readObstacles(reader, org.id);
   const routing = isAlone
-    ? { ...obstacles, routers: routersOf(await readRouters(reader, org.id)) }
+    ? { ...obstacles, routers: routersByNetwork(await readRouters(reader, org.id)) }
     : obstacles;
   requireRoutable(org, routing, subnets, node);
 }
@@ -113,7 +113,8 @@ export function hubOf({ id, name, publicIp, isLighthouse }: HubRow): Hub {
   return { id, name, publicIp, isLighthouse, address: parseAddress(publicIp ?? "") };
 }
 
-export function routersOf(list: readonly Router[]): Map<string, Pick<Router, "id" | "name">[]> {
+/** The nodes that route each network. */
+export function routersByNetwork(list: readonly Router[]): Map<string, Pick<Router, "id" | "name">[]> {
   const routers = new Map<string, Pick<Router, "id" | "name">[]>();
   for (const { id, name, subnets } of list) {
     for (const each of subnets) {
@@ -141,7 +142,7 @@ export async function checkHub(
   hub: HubRow & Pick<NodeRow, "isRelay">,
 ): Promise<void> {
   if (hub.publicIp === null || !isHub(hub)) return;
-  refuseRouted(hubOf(hub), parsedNetworks(routersOf(await readRouters(reader, orgId)).keys()));
+  refuseRouted(hubOf(hub), parsedNetworks(routersByNetwork(await readRouters(reader, orgId)).keys()));
 }
 
 export function parsedNetworks(texts: Iterable<string>): Parsed[] {

@@ -12,7 +12,7 @@ import {
   readObstacles,
   refuseRouted,
   requireRoutable,
-  routersOf,
+  routersByNetwork,
 } from "../nodes/subnets.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
 import { requireFewProviderGroups } from "../policy/group-users.ts";
@@ -68,7 +68,7 @@ async function requireRoutes(
 
   function* check(): Generator<unknown, void> {
     const routing = { controlPlane, hubs };
-    const all = parsedNetworks(routersOf(after).keys());
+    const all = parsedNetworks(routersByNetwork(after).keys());
     for (const { id, subnets, groups, relay } of changes) {
       yield;
       const [node, former] = [byId.get(id), was.get(id)];

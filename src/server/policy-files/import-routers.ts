@@ -1,35 +1,44 @@
 // Which nodes a policy of Tailscale or headscale makes routers. There, a rule to a router is about the router alone, and one
 // to a network behind it names the network. Here, a rule that reaches a router reaches the networks behind it. Pure.
+//
+// Example: autoApprovers { routes: { "192.168.5.0/24": ["tag:router", "group:net"] } }, and group:net is ann@example.org:
+//
+//   mayBeRouters("tag:router")   true
+//   mayBeRouters("group:dev")    true if ann@example.org is in it, too: a node of hers may route for group:net
+//   mayBeRouters("tag:web")      false
+//   mayBeOfUsers                 true: ann's nodes may be
 
 export type Routers = {
   /** Whether nodes with this tag, or of this group's users, may be routers. */
-  has(word: string): boolean;
-  /** Whether nodes of users may be routers. */
-  areOwned: boolean;
+  mayBeRouters(word: string): boolean;
+  /** Whether nodes that users own, and not only nodes with tags, may be routers. */
+  mayBeOfUsers: boolean;
 };
 
 /** `approvers`: the value of `autoApprovers`. `via`: what the grants name. */
-export function routersOf(
+export function findRouters(
   approvers: unknown,
   via: readonly unknown[],
   groups: Readonly<Record<string, readonly string[]>>,
 ): Routers {
-  // An exit node routes 0.0.0.0/0 alone, which is refused here.
   const sections = typeof approvers === "object" && approvers !== null ? Object.entries(approvers) : [];
+  // Exit nodes are no routers here: they route 0.0.0.0/0 alone, which is refused.
   const routes = sections.filter(([key]) => key.toLowerCase() !== "exitnode");
-  const words = new Set(textsIn([routes.map(([, value]) => value), via]));
-  const isRole = (word: string) => word.startsWith("autogroup:") && word !== "autogroup:tagged";
-  const users = new Set([...words].flatMap((word) => groups[word] ?? (word.includes("@") ? [word] : [])));
-  const anyUser = [...words].some(isRole);
+  const approved = new Set(textsIn([routes.map(([, value]) => value), via]));
+  const users = new Set([...approved].flatMap((word) => groups[word] ?? (word.includes("@") ? [word] : [])));
+  const mayBeAnyUsers = [...approved].some(isRoleOfUsers);
   return {
-    has(word) {
-      if (words.has(word)) return true;
-      if (word.startsWith("tag:")) return words.has("autogroup:tagged");
-      return anyUser || (groups[word] ?? []).some((user) => users.has(user) || isRole(user));
+    mayBeRouters(word) {
+      if (approved.has(word)) return true;
+      if (word.startsWith("tag:")) return approved.has("autogroup:tagged");
+      return mayBeAnyUsers || (groups[word] ?? []).some((user) => users.has(user) || isRoleOfUsers(user));
     },
-    areOwned: anyUser || users.size > 0 || [...words].some((word) => word.startsWith("group:")),
+    mayBeOfUsers: mayBeAnyUsers || users.size > 0 || [...approved].some((word) => word.startsWith("group:")),
   };
 }
+
+/** Such as autogroup:member or autogroup:admin, whose users are not in the policy. */
+const isRoleOfUsers = (word: string) => word.startsWith("autogroup:") && word !== "autogroup:tagged";
 
 /** Every text in it, in any depth: what is not of the expected form counts, too. */
 function textsIn(value: unknown): string[] {

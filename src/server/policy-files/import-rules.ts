@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import type { Network } from "../../base/ip.ts";
 import { freeName } from "./import-names.ts";
-import { routersOf } from "./import-routers.ts";
+import { findRouters } from "./import-routers.ts";
 import {
   everything,
   grantPackets,
@@ -66,7 +66,7 @@ export class Importing {
     }
     const hosts = new Map(Object.entries(original.hosts ?? {}));
     const via = (original.grants ?? []).map((grant) => lowerKeys(grant).fields["via"]);
-    const routers = routersOf(original.autoapprovers, via, original.groups ?? {});
+    const routers = findRouters(original.autoapprovers, via, original.groups ?? {});
     this.#names = { hosts, groupOf: (word) => this.#groups.get(word), routers, overlay };
   }
 

@@ -72,7 +72,7 @@ export function sourceOf(word: string, { groupOf, hosts, routers, overlay }: Nam
   if (word === "*") return { side: "any" };
   const group = groupOf(word);
   if (group !== undefined)
-    return routers.has(word) ? { reason: routerSource(word) } : { side: `group:${group}` };
+    return routers.mayBeRouters(word) ? { reason: routerSource(word) } : { side: `group:${group}` };
   const text = hosts.get(word) ?? word;
   const network = networkOf(text);
   return network === undefined ? { reason: refused(text) } : networkSource(network, overlay);
@@ -85,7 +85,7 @@ export function selfTargetOf(word: string, { groupOf, routers }: Names): Side {
   const isAny = word === "*" || word === "autogroup:member";
   const group = word.startsWith("group:") ? groupOf(word) : undefined;
   if (!isAny && group === undefined) return { reason: refused(selfWord) };
-  if (isAny ? routers.areOwned : routers.has(word)) return { reason: routerTarget("users") };
+  if (isAny ? routers.mayBeOfUsers : routers.mayBeRouters(word)) return { reason: routerTarget("users") };
   return { side: isAny ? "any" : `group:${group}` };
 }
 
@@ -93,7 +93,7 @@ export function targetOf(word: string, { groupOf, hosts, routers }: Names): Side
   if (word === "*") return { side: "any" };
   const group = groupOf(word);
   if (group !== undefined)
-    return routers.has(word) ? { reason: routerTarget(word) } : { side: `group:${group}` };
+    return routers.mayBeRouters(word) ? { reason: routerTarget(word) } : { side: `group:${group}` };
   const text = hosts.get(word) ?? word;
   if (networkOf(text) === undefined) return { reason: refused(text) };
   return {
