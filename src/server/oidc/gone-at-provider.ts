@@ -30,7 +30,8 @@ import { keptGroups, storageFull } from "./bound-users.ts";
 import { applyGroups } from "./apply-groups.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 import { applyProviderGroups } from "./provider-groups.ts";
-import { endSessionsBy, hasWayIn } from "./sign-in-methods.ts";
+import { endSessionsBy } from "./provider-sessions.ts";
+import { hasWayIn } from "./sign-in-methods.ts";
 
 type Services = NodeGroupServices & {
   exchange: Pick<Exchange, "refresh">;
@@ -200,7 +201,7 @@ async function endAtProvider(
     const identity = { providerId: provider.id, subject };
     await identities.update(tx, identity, { groups: [] });
     await organizationIdentities.update(tx, identity, { groups: [] });
-    if (await hasWayIn(tx, userId, provider.id)) {
+    if (await hasWayIn(tx, userId, { providerId: provider.id })) {
       await applyGroups(inside, provider, user, []);
       return undefined;
     }

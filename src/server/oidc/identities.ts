@@ -21,7 +21,8 @@ import { applyGroups } from "./apply-groups.ts";
 import type { NodeGroupServices } from "./node-groups.ts";
 import type { Admitted } from "./admission.ts";
 import { acceptInvited, invitationsOf } from "./invited.ts";
-import { endSessionsBy, hasWayIn } from "./sign-in-methods.ts";
+import { endSessionsBy } from "./provider-sessions.ts";
+import { hasWayIn } from "./sign-in-methods.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;

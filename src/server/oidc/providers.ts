@@ -28,7 +28,7 @@ import {
 } from "../store/tables/providers.ts";
 import { memberships, verifiedDomains } from "../store/tables/organizations.ts";
 import { providerContext, type Exchange } from "./provider-requests.ts";
-import { endSessionsBy } from "./sign-in-methods.ts";
+import { endSessionsBy } from "./provider-sessions.ts";
 import { sayWhy } from "./failure-reasons.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {

@@ -38,7 +38,7 @@ const lastSignIn = `coalesce((SELECT max(i.last_used_at) FROM identities i WHERE
 const dueNodes = `FROM (SELECT n.id, n.org_id, n.owner_id AS user_id, u.email, ${from} AS given, ${lastSignIn} AS signed
     FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.owner_id IS NOT NULL AND n.state = 'active'
     JOIN users u ON u.id = n.owner_id LEFT JOIN owner_proofs p ON p.node_id = n.id
-    WHERE o.revoke_unproven_nodes = 1 AND o.deleted_at IS NULL AND NOT ${ownWayIn("u")}
+    WHERE o.revoke_unproven_nodes = 1 AND o.deleted_at IS NULL AND NOT ${ownWayIn}
       AND NOT EXISTS (SELECT 1 FROM provider_grants g WHERE g.user_id = u.id)) d
   WHERE d.signed <= $1 - ${byProviderMs} AND d.given <= $1 - ${byProviderMs}`;
 const providersOf = (users: string) => `SELECT provider_id FROM identities WHERE user_id IN (${users})
