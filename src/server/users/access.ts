@@ -18,7 +18,8 @@ import { findSession } from "./sessions/browser-sessions.ts";
 import type { Sessions } from "./sessions/sessions.ts";
 import { makeCallerLookup } from "./sessions/callers.ts";
 import { makeServiceAdmission } from "./token-scopes.ts";
-import { doStaffNeedFactor, requireFactor } from "./factors/step-up.ts";
+import { doStaffNeedFactor } from "./factors/staff-factor.ts";
+import { requireFactor } from "./factors/step-up.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, orNull, queryOne, text, truth, word } from "../store/table.ts";
 

@@ -26,7 +26,8 @@ import {
   removePasskey,
 } from "./factors/passkeys.ts";
 import { requireProofForFirstFactor } from "./factors/first-factor.ts";
-import { doStaffNeedFactor, markProven, placeOf, setStaffNeedFactor, stepUp } from "./factors/step-up.ts";
+import { doStaffNeedFactor, setStaffNeedFactor } from "./factors/staff-factor.ts";
+import { markProven, keyOfSignIn, stepUp } from "./factors/step-up.ts";
 import { userById } from "./users.ts";
 import { startedReply } from "./session-routes.ts";
 import { callingUser } from "./sessions/browser-sessions.ts";
@@ -88,7 +89,7 @@ const signInPurpose = "sign in";
 /** The purpose of a challenge to prove the factor again. It names the session, so it proves nothing for another one. */
 function stepUpPurpose(call: Pick<Call, "caller">): string {
   const { userId, signIn } = callingUser(call);
-  return `step up ${userId} ${placeOf(signIn)}`;
+  return `step up ${userId} ${keyOfSignIn(signIn)}`;
 }
 
 export const passkeyProofHandlers = (services: Services): Handlers<typeof passkeyProofsApi> => ({

@@ -14,7 +14,8 @@ import { passkeys, recoveryCodes, totpSecrets, users, wrongCodes } from "../../s
 import { userEvent } from "../users.ts";
 import { methodsOf, requireFewWrong, totpContext, type FactorServices } from "./second-factor.ts";
 import { endSessions } from "../sessions/sessions.ts";
-import { doStaffNeedFactor, markProven, placeOf, type UserCaller } from "./step-up.ts";
+import { doStaffNeedFactor } from "./staff-factor.ts";
+import { markProven, keyOfSignIn, type UserCaller } from "./step-up.ts";
 import { replaceRecoveryCodes } from "./recovery-codes.ts";
 
 type User = { userId: number; email: string };
@@ -51,7 +52,12 @@ export async function beginTotp(
   await db.writeFor({ user: userId }, async (tx) => {
     await totpSecrets.delete(tx, { userId, confirmedAt: null });
     const secretSealed = sealSecret(secretKey, text, totpContext(userId));
-    await totpSecrets.insert(tx, { userId, secretSealed, createdAt: system.now(), place: placeOf(signIn) });
+    await totpSecrets.insert(tx, {
+      userId,
+      secretSealed,
+      createdAt: system.now(),
+      place: keyOfSignIn(signIn),
+    });
   });
   return { secret: base32(secret), otpauth_url: totpUri(secret, { issuer: brand.title, user: email }) };
 }
@@ -67,7 +73,7 @@ export async function confirmTotp(
   actor: Actor,
 ): Promise<string[]> {
   const { userId, email, signIn } = caller;
-  const place = placeOf(signIn);
+  const place = keyOfSignIn(signIn);
   const codes = await db.write(async (tx) => {
     const now = system.now();
     // Another sign-in of the user must not confirm it: that would count as a proof there.
@@ -137,7 +143,7 @@ export async function requireRemainingFactor(tx: Transaction, userId: number): P
 
 function lastFactor(): AppError {
   return new AppError("conflict", "This is your last second factor, and you need one.", {
-    hint: "Add another second factor first. Who loses the phone asks the operator: `agent admin user reset-factors EMAIL` on the server.",
+    hint: `Add another second factor first. Users who lose the phone ask the operator: \`${brand.executable} admin user reset-factors EMAIL\` on the server.`,
   });
 }
 

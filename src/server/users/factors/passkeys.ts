@@ -19,7 +19,7 @@ import { replaceRecoveryCodes } from "./recovery-codes.ts";
 import { isChallenge, makeChallenge, useChallenge } from "./passkey-challenges.ts";
 import { userEvent } from "../users.ts";
 import { methodsOf } from "./second-factor.ts";
-import { markProven, placeOf, type UserCaller } from "./step-up.ts";
+import { markProven, keyOfSignIn, type UserCaller } from "./step-up.ts";
 
 export type PasskeyServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl">;
 type User = { userId: number; email: string };
@@ -41,7 +41,7 @@ function rpIdOf(publicUrl: string): string {
 }
 
 const handleOf = (userId: number) => new TextEncoder().encode(`user ${userId}`);
-const purposeOfAdding = ({ userId, signIn }: UserCaller) => `add ${userId} ${placeOf(signIn)}`;
+const purposeOfAdding = ({ userId, signIn }: UserCaller) => `add ${userId} ${keyOfSignIn(signIn)}`;
 
 export async function registrationOptions(services: PasskeyServices, user: UserCaller) {
   const { generateRegistrationOptions } = await import("@simplewebauthn/server");

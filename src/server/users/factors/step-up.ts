@@ -4,47 +4,17 @@
 
 import { factorsApi, freshMinutes, totpApi } from "../../../api/factors.ts";
 import { AppError } from "../../../base/errors.ts";
-import { record, type Actor } from "../../audit/record.ts";
+import { brand } from "../../../brand.ts";
+import type { Actor } from "../../audit/record.ts";
 import type { Caller, SignIn } from "../../http/route.ts";
 import type { Database, Reader, Transaction } from "../../store/database.ts";
-import { readMeta, setMeta } from "../../store/meta.ts";
 import { computed, integerOrNull, queryOne } from "../../store/table.ts";
 import { browserSessions, refreshTokens } from "../../store/tables/sessions.ts";
-import { requireStaff } from "../late-rights.ts";
 import { aheadMs, methodsOf, proveCode, type FactorServices } from "./second-factor.ts";
 
 export type UserCaller = Extract<Caller, { kind: "person" }>;
 
 const freshMs = freshMinutes * 60_000;
-/** In `meta`: staff need a second factor. */
-const staffFactorKey = "staff_second_factor";
-
-export const doStaffNeedFactor = async (reader: Pick<Reader, "get">) =>
-  (await readMeta(reader, staffFactorKey)) === "1";
-
-export async function setStaffNeedFactor(
-  { db, system }: FactorServices,
-  isNeeded: boolean,
-  actor: Actor,
-): Promise<void> {
-  await db.write(async (tx) => {
-    await requireStaff(tx, actor);
-    if (isNeeded) await requireOwnFactor(tx, actor);
-    const before = { staff_second_factor: await doStaffNeedFactor(tx) };
-    const after = { staff_second_factor: isNeeded };
-    await setMeta(tx, staffFactorKey, isNeeded ? "1" : "0");
-    await record(tx, {
-      orgId: null,
-      at: system.now(),
-      type: "server.updated",
-      actor,
-      subject: "server",
-      before,
-      after,
-    });
-  });
-}
-
 /**
  * `isRequired`: the organization, or staff, require a second factor. `isFresh`: it must be fresh. Throws
  * second_factor_missing or step_up_required.
@@ -57,7 +27,7 @@ export async function requireFactor(
   if (!isRequired && !isFresh) return;
   const methods = await methodsOf(db, userId);
   if (methods.length === 0) {
-    if (isRequired) throw missing();
+    if (isRequired) throw lacksFactor();
     return;
   }
   // The cookie of the docs pages: it reads, and its sign-in asked for the second factor.
@@ -73,7 +43,7 @@ export async function requireFactor(
 /** Before a user requires a second factor of all. Throws second_factor_missing. */
 export async function requireOwnFactor(reader: Pick<Reader, "get">, { kind, id }: Actor): Promise<void> {
   if (kind !== "person" || id === null || (await methodsOf(reader, id)).length > 0) return;
-  throw missing("You have no second factor: if you require one, you lock yourself out.");
+  throw lacksFactor("You have no second factor: if you require one, you lock yourself out.");
 }
 
 /** Whether the sign-in has proven a second factor at any time, as an organization that requires one demands. */
@@ -82,7 +52,7 @@ export async function hasProven(db: Database, { userId, signIn }: UserCaller): P
   return signIn === undefined || (await provenAt(db, signIn)) !== null;
 }
 
-const latest = computed({ at: integerOrNull() });
+const provenPick = computed({ at: integerOrNull() });
 
 /** Read after the user's methods: a user who has just added the first one has also proven it. */
 async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
@@ -90,11 +60,11 @@ async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
     "session" in signIn
       ? ["SELECT factor_at AS at FROM browser_sessions WHERE id = $1", signIn.session]
       : ["SELECT max(factor_at) AS at FROM refresh_tokens WHERE family = $1", signIn.family];
-  return (await queryOne(db, latest, sql, [id]))?.at ?? null;
+  return (await queryOne(db, provenPick, sql, [id]))?.at ?? null;
 }
 
 /** Names a sign-in: its wrong codes count together, and a challenge for it is worth nothing for another. */
-export function placeOf(signIn: SignIn | undefined): string {
+export function keyOfSignIn(signIn: SignIn | undefined): string {
   if (signIn === undefined) return "";
   return "session" in signIn ? `session ${signIn.session}` : `family ${signIn.family}`;
 }
@@ -107,8 +77,8 @@ export async function stepUp(
   address: string,
 ): Promise<void> {
   if (signIn === undefined) return;
-  if ((await methodsOf(services.db, userId)).length === 0) throw missing();
-  const at = await proveCode(services, userId, code, { place: placeOf(signIn), address });
+  if ((await methodsOf(services.db, userId)).length === 0) throw lacksFactor();
+  const at = await proveCode(services, userId, code, { place: keyOfSignIn(signIn), address });
   await services.db.writeFor({ user: userId }, (tx) => markProven(tx, { userId, signIn }, at));
 }
 
@@ -124,8 +94,8 @@ export async function markProven(
   else await refreshTokens.update(tx, { family: signIn.family, userId }, { factorAt: at });
 }
 
-function missing(message = "This needs a second factor, and you have none."): AppError {
+function lacksFactor(message = "This needs a second factor, and you have none."): AppError {
   return new AppError("second_factor_missing", message, {
-    hint: `Add one with \`agent admin factor add\`, or by ${totpApi.create.path}.`,
+    hint: `Add one with \`${brand.executable} admin factor add\`, or by ${totpApi.create.path}.`,
   });
 }

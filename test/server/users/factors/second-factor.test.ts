@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { NewMember } from "../../../../src/api/members.ts";
 import { operator } from "../../../../src/server/audit/record.ts";
 import { resetFactors } from "../../../../src/server/users/factors/own-factors.ts";
-import { setStaffNeedFactor } from "../../../../src/server/users/factors/step-up.ts";
+import { setStaffNeedFactor } from "../../../../src/server/users/factors/staff-factor.ts";
 import { checkSecrets } from "../../../../src/server/backup/key-rotation.ts";
 import {
   ownPage,
