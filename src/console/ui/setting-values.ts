@@ -3,19 +3,21 @@
 import { itemOf, itemText, type Settings } from "../../protocol/settings.ts";
 
 /**
- * What a form begins with: the saved values, of lists without what requests do not take, or the initial ones. The caller
- * names the type of the settings. `of`: the answer; without it, a new thing.
+ * What a form begins with: the saved values, or the initial ones of a new thing. `saved`: an answer of the API. Items of its lists
+ * lose what requests do not take. The caller names the type.
  */
-export function valuesOf(settings: Settings, of: object = {}) {
-  const values = Object.entries(settings).flatMap(([field, setting]) => {
+export function valuesOf(settings: Settings, saved: object = {}) {
+  const values: Record<string, unknown> = {};
+  for (const [field, setting] of Object.entries(settings)) {
     const { section, secret, initial = "" } = setting;
-    if (section === undefined || secret === true) return [];
-    const value: unknown = Object(of)[field] ?? initial;
-    return [
-      [field, Array.isArray(value) ? value.map((item) => itemOf(setting, itemText(setting, item))) : value],
-    ];
-  });
-  return Object(Object.fromEntries(values));
+    // No form has it, or no answer has it.
+    if (section === undefined || secret === true) continue;
+    const value: unknown = Object(saved)[field] ?? initial;
+    values[field] = Array.isArray(value)
+      ? value.map((item) => itemOf(setting, itemText(setting, item)))
+      : value;
+  }
+  return Object(values);
 }
 
 /** The edits that differ from `base`, so that changes by others meanwhile stay. */
