@@ -1,7 +1,9 @@
-// Whether an engine runs that no daemon watches: from systemd, else from the process table.
+// Whether an engine runs that no daemon watches, and whether it should: from systemd, else from the process table and what the
+// daemon has stored.
 
 import { join } from "node:path";
 import { findEngineProcess } from "../../node/engine/engine-process.ts";
+import { isRunByUnits } from "../../node/engine/systemd-engine.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import { isStopped } from "../../node/files/stopped.ts";
 import { ageOf, identifyProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
@@ -12,13 +14,26 @@ import type { OrganizationState } from "../ipc/messages.ts";
 
 export type Observed = Pick<OrganizationState, "state" | "wanted" | "pid" | "uptime_s">;
 
+export type Places = { configRoot: string; stateDb: string };
+
+export async function observeEngine(
+  organization: Organization,
+  places: Places,
+  system: Pick<System, "run" | "platform">,
+): Promise<Observed> {
+  const { slug, directory, config } = organization;
+  if (isRunByUnits({ directory, mode: config.mode }, system)) return observeUnit(organization, system);
+  const wanted = config.mode === "desktop" ? await storedWanted(slug, places) : undefined;
+  return observeProcess(join(directory, "config.yml"), wanted);
+}
+
 const states: Record<string, OrganizationState["state"]> = {
   active: "running",
   activating: "waiting",
   deactivating: "stopping",
 };
 
-export async function observeUnit(
+async function observeUnit(
   { slug, directory }: Organization,
   system: Pick<System, "run">,
 ): Promise<Observed> {
@@ -43,4 +58,17 @@ export function observeProcess(configPath: string, wanted?: Observed["wanted"]):
 
 function runtimeOf(process: ProcessIdentity | undefined): Pick<Observed, "pid" | "uptime_s"> {
   return process === undefined ? {} : { pid: process.pid, uptime_s: Math.floor(ageOf(process) / 1000) };
+}
+
+/** The desired state that the daemon has stored. Only root can read it; for other users the process table decides. */
+async function storedWanted(
+  slug: string,
+  { configRoot, stateDb }: Places,
+): Promise<Observed["wanted"] | undefined> {
+  const { peekRecords } = await import("../state.ts");
+  try {
+    return peekRecords(stateDb, { warn() {}, error() {} }, Date.now, configRoot).get(slug)?.wanted;
+  } catch {
+    return undefined;
+  }
 }

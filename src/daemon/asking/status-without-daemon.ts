@@ -12,13 +12,10 @@ import { certificateWarning, readOrganizationFacts } from "../../node/files/orga
 import { readSavedHealth, savedHealthDirectory, type SavedHealth } from "../../node/health/saved-health.ts";
 import { mappingShown } from "../../node/files/mapping-state.ts";
 import { tcpShown } from "../../node/files/tcp-state.ts";
-import { isRunByUnits } from "../../node/engine/systemd-engine.ts";
 import type { System } from "../../base/system.ts";
 import { clean } from "../../base/log.ts";
 import type { OrganizationState } from "../ipc/messages.ts";
-import { observeProcess, observeUnit, type Observed } from "./observe-engine.ts";
-
-type Places = { configRoot: string; stateDb: string };
+import { observeEngine, observeProcess, type Observed, type Places } from "./observe-engine.ts";
 
 /** `checkedAt`: when check-auth last ran, ms since 1970; undefined: not since the boot. */
 export type FoundStatus = { status: OrganizationState; isDamaged: boolean; checkedAt: number | undefined };
@@ -57,12 +54,7 @@ async function readStatus(
   const sync = readSyncState(directory);
   const end = sync?.certificate_not_after ?? (await readEnd(directory));
   const { revoked, dataPlane, ...facts } = readOrganizationFacts(organization, sync, end);
-  const observed = isRunByUnits({ directory, mode }, system)
-    ? await observeUnit(organization, system)
-    : observeProcess(
-        join(directory, "config.yml"),
-        mode === "desktop" ? await storedWanted(slug, { configRoot, stateDb }) : undefined,
-      );
+  const observed = await observeEngine(organization, { configRoot, stateDb }, system);
   const status: OrganizationState = {
     team: slug,
     mode,
@@ -116,17 +108,4 @@ function savedHealth(
 async function readEnd(directory: string): Promise<string> {
   const { certificateEnd } = await import("../../node/files/certificate-end.ts");
   return certificateEnd(directory);
-}
-
-/** The desired state that the daemon has stored. Only root can read it; for other users the process table decides. */
-async function storedWanted(
-  slug: string,
-  { configRoot, stateDb }: Places,
-): Promise<Observed["wanted"] | undefined> {
-  const { peekRecords } = await import("../state.ts");
-  try {
-    return peekRecords(stateDb, { warn() {}, error() {} }, Date.now, configRoot).get(slug)?.wanted;
-  } catch {
-    return undefined;
-  }
 }
