@@ -99,7 +99,7 @@ for (let ago = 1; ago <= fullDays; ago++)
   await server.db.write((tx) =>
     tx.run(
       `INSERT INTO flows SELECT node_id, day - $1, side, peer, address, protocol, port, org_id, flows, answered,
-         first_at - $2, last_at - $2, unseen_s, '' FROM flows WHERE day = $3`,
+         first_at - $2, last_at - $2, unseen_s, '', (day - $1) / 10 FROM flows WHERE day = $3`,
       [ago, ago * dayMs, Math.floor(server.clock.ms / dayMs)],
     ),
   );

@@ -27,13 +27,14 @@ describe("flows in the console", () => {
       using database = new Database(join(scene.data, "control.db"));
       database.run("PRAGMA busy_timeout = 5000");
       const now = Date.now();
-      const insert = `INSERT INTO flows (node_id, day, side, peer, address, protocol, port, org_id, flows, answered, first_at, last_at, unseen_s, report)
-        SELECT d.id, ?, 1, w.id, w.ip, 'tcp', ?, d.org_id, 3, ?, ?, ?, 0, '' FROM nodes d JOIN nodes w ON w.name = 'web' WHERE d.name = 'db'`;
+      const day = Math.floor(now / 86_400_000);
+      const insert = `INSERT INTO flows (node_id, day, side, peer, address, protocol, port, org_id, flows, answered, first_at, last_at, unseen_s, report, block)
+        SELECT d.id, ?, 1, w.id, w.ip, 'tcp', ?, d.org_id, 3, ?, ?, ?, 0, '', ? FROM nodes d JOIN nodes w ON w.name = 'web' WHERE d.name = 'db'`;
       for (const [port, answered] of [
         [5432, 3],
         [23, 0],
       ] as const)
-        database.run(insert, [Math.floor(now / 86_400_000), port, answered, now, now]);
+        database.run(insert, [day, port, answered, now, now, Math.floor(day / 10)]);
       await page.getByRole("link", { name: "Flows" }).click();
       await page.getByRole("button", { name: "Read the flows" }).click();
       await page.getByRole("row", { name: /web db tcp\/5432 3 0 receiver/ }).waitFor();

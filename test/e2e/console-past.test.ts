@@ -81,8 +81,8 @@ describe("the past in the console", () => {
       using database = new Database(join(scene.data, "control.db"));
       database.run("PRAGMA busy_timeout = 5000");
       const now = Date.now();
-      const insert = `INSERT INTO flows (node_id, day, side, peer, address, protocol, port, org_id, flows, answered, first_at, last_at, unseen_s, report)
-        SELECT d.id, ?1, ?2, w.id, w.ip, ?3, ?4, d.org_id, 3, ?5, ?6, ?6, 0, '' FROM nodes d JOIN nodes w ON w.name = 'web' WHERE d.name = 'db'`;
+      const insert = `INSERT INTO flows (node_id, day, side, peer, address, protocol, port, org_id, flows, answered, first_at, last_at, unseen_s, report, block)
+        SELECT d.id, ?1, ?2, w.id, w.ip, ?3, ?4, d.org_id, 3, ?5, ?6, ?6, 0, '', ?1 / 10 FROM nodes d JOIN nodes w ON w.name = 'web' WHERE d.name = 'db'`;
       for (const row of [
         [2, "", 0, 0],
         [1, "tcp", 5432, 1],

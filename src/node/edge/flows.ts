@@ -108,13 +108,8 @@ export async function collectFlows(
     const { isCut, ...counted } = rowsOf(found);
     const unseenS = (isCut ? now - first.from : 0) + unseenBefore(first, last, boot);
     const id = `${boot === "" ? "boot" : boot}-${newest.number}`;
-    const times = {
-      boot,
-      generation: newest.number,
-      from: Math.min(first.from, now),
-      to: now,
-      at: system.now(),
-    };
+    const [from, generation] = [Math.min(first.from, now), newest.number];
+    const times = { boot, generation, from, to: now, at: system.now() };
     writeCollected(directory, { ...counted, ...times, id, unseen_s: Math.round(unseenS) });
   }
   await dropGenerations(slug, present, system);

@@ -38,7 +38,7 @@ import { openMemory } from "../store/sqlite/memory.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, joined, queryAll, textOrNull } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
-import { flows, flowSides } from "../store/tables/paths.ts";
+import { flowBlockOf, flows, flowSides } from "../store/tables/paths.ts";
 import { noteTime } from "../store/tables/policy-changes.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { readReporters, requirePast } from "./read.ts";
@@ -175,7 +175,7 @@ const flowPick = joined(
 );
 const mostFlows = 1000;
 const flowSql = `SELECT ${flowPick.select()} FROM flows f LEFT JOIN nodes n ON n.id = f.peer
-  WHERE f.node_id = $1 AND f.day = $2 AND f.side = $3
+  WHERE f.node_id = $1 AND f.block = $7 AND f.day = $2 AND f.side = $3
     AND ($4 = '' OR f.protocol = $4) AND ($5 = 0 OR f.port = $5) AND ($6 = 0 OR f.peer = $6) ORDER BY f.last_at DESC LIMIT ${mostFlows}`;
 
 /** What the machine of the node reported of that day. Names are those of today. */
@@ -188,8 +188,9 @@ async function whoDid(
   const { at, port = 0 } = asked;
   const protocol = packetOf(asked)?.protocol ?? asked.protocol ?? "";
   const day = Math.floor(at / 86_400_000);
-  if ((await flows.find(db, { nodeId, day, side: flowSides.summary })) === undefined) return null;
-  const params = [nodeId, day, flowSides.in, protocol, port, senderId ?? 0];
+  const block = flowBlockOf(day);
+  if ((await flows.find(db, { nodeId, block, day, side: flowSides.summary })) === undefined) return null;
+  const params = [nodeId, day, flowSides.in, protocol, port, senderId ?? 0, block];
   return (await queryAll(db, flowPick, flowSql, params)).map(
     ({ peer: id, name, firstAt, lastAt, ...row }) => ({
       from: name === null ? null : { id, name },
@@ -247,13 +248,9 @@ function decidePair(rules: TestableRules, { from, to, asked, own, others }: Pair
     : onePacket(rules, sendersOf(from, own), to, packet);
 }
 
-const nothingBy = (reason: string): Decided => ({
-  allowed: false,
-  rule_id: null,
-  outbound_rule_id: null,
-  reason,
-  ruleIds: [],
-});
+const nothingBy = (reason: string): Decided => {
+  return { allowed: false, rule_id: null, outbound_rule_id: null, reason, ruleIds: [] };
+};
 
 /**
  * Peers know the groups of a node by its certificate: one that was made before the node left a group still has it, until it is

@@ -12,7 +12,7 @@ import { makeRowWriter } from "../store/row-writer.ts";
 import { inParts, later, places, queryAll, queryOne } from "../store/table.ts";
 import { addresses } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { flows, flowsKey, flowSides } from "../store/tables/paths.ts";
+import { flowBlockOf, flows, flowsKey, flowSides } from "../store/tables/paths.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log" | "system"> & { budget: Pick<Budget, "refusal"> };
 type Outcome = "taken" | "later" | "unwanted";
@@ -85,14 +85,16 @@ async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise
     const ownerOf = await ownersIn(tx, orgId, ofOrg);
     for (const { nodeId, from, to, report } of ofOrg) {
       if ((await lastReport(tx, nodeId)) === report.id) continue;
-      const own = [nodeId, Math.floor(to / dayMs)] as const;
+      const day = Math.floor(to / dayMs);
+      const own = [nodeId, day] as const;
+      const block = flowBlockOf(day);
       const summary = [...own, flowSides.summary, 0, "", "", 0, orgId, report.rest, 0, from, to];
       const rows = kindsOf(report).map(({ peer, incoming, protocol, port, flows: count, answered }) => {
         const side = incoming ? flowSides.in : flowSides.out;
         const place = [...own, side, ownerOf(peer, from), peer, protocol, port, orgId];
-        return [...place, count, answered, from, to, 0, ""];
+        return [...place, count, answered, from, to, 0, "", block];
       });
-      await writeRows(tx, [[...summary, Math.round(report.unseen_s), report.id], ...rows]);
+      await writeRows(tx, [[...summary, Math.round(report.unseen_s), report.id, block], ...rows]);
     }
   }
 }
@@ -115,7 +117,7 @@ const lastReport = async (tx: Pick<Transaction, "get">, nodeId: number) =>
     await queryOne(
       tx,
       reportPick,
-      `SELECT report FROM flows WHERE node_id = $1 AND side = ${flowSides.summary} ORDER BY day DESC LIMIT 1`,
+      `SELECT report FROM flows WHERE node_id = $1 AND side = ${flowSides.summary} ORDER BY block DESC, day DESC LIMIT 1`,
       [nodeId],
     )
   )?.report;

@@ -27,15 +27,10 @@ export async function recordNotes({ db, system }: Deps, orgId: number): Promise<
       const notes = await takeNotes(tx, orgId, maxNotes);
       if (notes.length === 0) return 0;
       const slug = (await organizations.find(tx, { id: orgId }))?.slug ?? "";
-      const event = { orgId, at: system.now(), actor: ourselves, subject: `policy/${slug}` };
-      await record(
-        tx,
-        inEvents(notes).map((rows): AuditEvent => ({
-          ...event,
-          type: "policy.recorded",
-          after: { noted_rows: rows },
-        })),
-      );
+      const about = { orgId, at: system.now(), actor: ourselves, subject: `policy/${slug}` };
+      const event = { ...about, type: "policy.recorded" } as const;
+      const recorded = inEvents(notes).map((rows): AuditEvent => ({ ...event, after: { noted_rows: rows } }));
+      await record(tx, recorded);
       return notes.length;
     });
   }

@@ -61,6 +61,12 @@ import { flows, flowsKey, paths as pathTable, relayTraffic } from "./tables/path
 import { historySteps, policyChanges } from "./tables/policy-changes.ts";
 
 const formerFlowsKey = "node_id, day, side, peer, address, protocol, port";
+/** As migration 62 made it. */
+const formerFlows = (create: string) =>
+  create
+    .replace(flowsKey, formerFlowsKey)
+    .replace(",\nblock INT NOT NULL", "")
+    .replace(", WITHOUT ROWID", "");
 
 /** Statements for each database where their words are others. */
 type Statement = string | ((dialect: Database["dialect"]) => string[]);
@@ -323,7 +329,7 @@ const steps: readonly (readonly Statement[])[] = [
   [
     organizations.add("flows"),
     addresses.add("takenAt"),
-    ...flows.create.map((each) => each.replace(flowsKey, formerFlowsKey).replace(", WITHOUT ROWID", "")),
+    ...flows.create.map(formerFlows),
     "CREATE INDEX flows_org ON flows (org_id)",
     "CREATE INDEX flows_day ON flows (day)",
   ],
@@ -356,14 +362,17 @@ const steps: readonly (readonly Statement[])[] = [
     (dialect) =>
       dialect === "postgres"
         ? [
-            `ALTER TABLE flows DROP CONSTRAINT flows_pkey, ADD PRIMARY KEY (${flowsKey})`,
+            "ALTER TABLE flows ADD COLUMN block BIGINT NOT NULL DEFAULT 0",
+            // Written anew once, which is faster than an update of every row.
+            `ALTER TABLE flows ALTER COLUMN block DROP DEFAULT, ALTER COLUMN block TYPE BIGINT USING day / 10,
+               DROP CONSTRAINT flows_pkey, ADD PRIMARY KEY (${flowsKey})`,
             "DROP INDEX flows_org",
             "DROP INDEX flows_day",
           ]
         : [
             "ALTER TABLE flows RENAME TO former_flows",
             ...flows.create,
-            `INSERT INTO flows SELECT * FROM former_flows ORDER BY ${formerFlowsKey}`,
+            `INSERT INTO flows SELECT *, day / 10 FROM former_flows ORDER BY ${formerFlowsKey}`,
             "DROP TABLE former_flows",
           ],
     "CREATE INDEX flows_days ON flows (org_id, day)",

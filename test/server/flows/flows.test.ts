@@ -12,7 +12,7 @@ import { makeFlowReports } from "../../../src/server/flows/reports.ts";
 import { deleteEnded, deleteUnwantedFlows } from "../../../src/server/retention/ended-records.ts";
 import { readMeta } from "../../../src/server/store/meta.ts";
 import { newestVersion, schemaStatements } from "../../../src/server/store/migrations.ts";
-import { flows } from "../../../src/server/store/tables/paths.ts";
+import { flowBlockOf, flows } from "../../../src/server/store/tables/paths.ts";
 import { checkinOf, countOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { noteStatements } from "../../support/noted-statements.ts";
 import { useNumbered } from "../../support/numbered.ts";
@@ -81,7 +81,8 @@ test("flows that an organization wants no more are deleted by a loop that runs e
   const { id: nodeId } = await registerNode(own, acme, "alpha");
   // It runs once an hour, and the clock of the test stands.
   await until(() => readMeta(own.db, "retention_at"));
-  const place = { nodeId, orgId: acme.id, day: Math.floor(own.clock.ms / 86_400_000), side: 0, peer: 0 };
+  const day = Math.floor(own.clock.ms / 86_400_000);
+  const place = { nodeId, orgId: acme.id, block: flowBlockOf(day), day, side: 0, peer: 0 };
   const counts = {
     flows: 1,
     answered: 1,
@@ -212,15 +213,33 @@ test("other addresses and other nodes need no other statements: the store keeps 
   expect([...texts].filter((sql) => sql.includes("FROM flows"))).toHaveLength(1);
 });
 
-test("the sums of many days are read in the order of the table, without a sort", async () => {
+test("flows are read in the order of the table: sums of ten days are sorted, not days", async () => {
   await want(true);
   const { db, texts } = noteStatements(server.db);
   await readFlows(db, org.id, [1, 2, 3], 0);
-  const sql = [...texts].find((each) => each.includes("FROM flows"))?.replaceAll("$", "?") ?? "";
+  const web = await registerNode(server, org, "web");
+  const log = makeLog({ verbose: false, write: () => undefined, now: Date.now, stamped: false });
+  const reports = makeFlowReports({ ...server.app.services, log, db });
+  expect(await reports.take(org, web.id, flowsOf([]))).toBe("taken");
+  await reports.stop();
   using empty = new Sqlite(":memory:");
   for (const statement of schemaStatements(newestVersion)) empty.run(statement);
-  const plan = empty.query<{ detail: string }, number[]>(`EXPLAIN QUERY PLAN ${sql}`).all(0, 0, 0, 1, 2, 3);
-  expect(plan.map(({ detail }) => detail)).toEqual(["SEARCH flows USING PRIMARY KEY (node_id=? AND side>?)"]);
+  const planOf = (part: string) => {
+    const sql = [...texts].find((each) => each.includes(part))?.replaceAll("$", "?") ?? "";
+    const count = Math.max(...[...sql.matchAll(/\?(\d+)/g)].map(([, number]) => Number(number)));
+    const plan = empty.query<{ detail: string }, number[]>(`EXPLAIN QUERY PLAN ${sql}`);
+    return plan.all(...Array<number>(count).fill(0)).map(({ detail }) => detail);
+  };
+  expect(planOf("flows WHERE node_id IN")).toEqual([
+    "CO-ROUTINE sums",
+    "SEARCH flows USING PRIMARY KEY (node_id=? AND block>?)",
+    "SCAN sums",
+    "USE TEMP B-TREE FOR GROUP BY",
+  ]);
+  expect(planOf("SELECT report FROM flows")).toEqual([
+    "SEARCH flows USING PRIMARY KEY (node_id=?)",
+    "USE TEMP B-TREE FOR LAST TERM OF ORDER BY",
+  ]);
 });
 
 test("a report that is not valid fails no check-in, and times come from the server's clock", async () => {

@@ -257,12 +257,13 @@ test("who did reach the node comes from the flows of that day, and is unknown wi
   const { server, org, send, reportAt, allowed, packet } = await withRule();
   expect((await send("PATCH", "", { flows: true })).status).toBe(200);
   expect((await reportAt(allowed, packet)).did).toBeNull();
-  const { flows } = await import("../../../src/server/store/tables/paths.ts");
+  const { flowBlockOf, flows } = await import("../../../src/server/store/tables/paths.ts");
   const ids = await server.db.all("SELECT id FROM nodes WHERE org_id = $1 ORDER BY id", [org.id]);
   const [laptop, db] = ids.map((row) => Number(row["id"]));
   const row = {
     nodeId: db ?? 0,
     day: Math.floor(allowed / 86_400_000),
+    block: flowBlockOf(Math.floor(allowed / 86_400_000)),
     orgId: org.id,
     answered: 3,
     unseenS: 0,

@@ -19,7 +19,7 @@ describePostgres("from PostgreSQL", () => {
     await sql`INSERT INTO organizations (id, slug, name, network, order_key_sealed, order_public, created_at)
       VALUES (1, 'acme', 'acme', '10.77.0.0/16', '', '', 0)`;
     // More than the pages of a copy, in no order.
-    await sql`INSERT INTO flows SELECT 1, 20000, 0, 0, '10.77.0.' || i % 200, 'tcp', i * 7919 % 60000, 1, 1, 1, 0, 0, 0, ''
+    await sql`INSERT INTO flows SELECT 1, 20000, 0, 0, '10.77.0.' || i % 200, 'tcp', i * 7919 % 60000, 1, 1, 1, 0, 0, 0, '', 2000
       FROM generate_series(1, 30000) i`;
     const from = await openPostgres({ url, now: Date.now });
     const to = await openSqlite({ path: join(directory.path, "copy.db"), now: Date.now, role: "visitor" });

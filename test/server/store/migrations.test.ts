@@ -159,7 +159,7 @@ test("flows of the version before are all there, and nothing of their former tab
     return read(former);
   })();
   using database = await migrated(path);
-  expect(read(database)).toEqual(before);
+  expect(read(database)).toEqual(before.map((row) => ({ ...row, block: 0 })));
   expect(before).toHaveLength(formerFlows.length);
   expect(columnsOf(database, "former_flows")).toEqual([]);
 });
@@ -176,13 +176,14 @@ describePostgres("on PostgreSQL", () => {
     for (const statement of formerFlows) await sql.unsafe(statement);
     const before = await sql.unsafe(allFlows);
     await (await openPostgres({ url, now: () => now })).close();
-    expect(await sql.unsafe(allFlows)).toEqual(before);
+    const after: object[] = await sql.unsafe(allFlows);
+    expect([...after]).toEqual(before.map((row: object) => ({ ...row, block: expect.anything() })));
     expect(before).toHaveLength(formerFlows.length);
     const indexes =
       await sql`SELECT indexdef FROM pg_indexes WHERE tablename IN ('flows', 'former_flows') ORDER BY 1`;
     expect(indexes.map(({ indexdef }: { indexdef: string }) => indexdef.replace(/^.*btree /, ""))).toEqual([
       "(org_id, day)",
-      "(node_id, side, peer, address, protocol, port, day)",
+      "(node_id, block, side, peer, address, protocol, port, day)",
     ]);
   });
 });

@@ -68,13 +68,18 @@ export const relayTraffic = table(
 
 export const flowSides = { out: 0, in: 1, summary: 2 } as const;
 
-/** The columns of its primary key. */
-export const flowsKey = "node_id, side, peer, address, protocol, port, day";
+/**
+ * The primary key of flows. Within ten days the rows of a kind come together, and those of a node: so sums of many days need little
+ * sorting, and a report changes three pages of SQLite's file instead of the ten of 30 days.
+ */
+export const flowsKey = "node_id, block, side, peer, address, protocol, port, day";
+
+/** `day`: since 1970. */
+export const flowBlockOf = (day: number): number => Math.floor(day / 10);
 
 /**
  * Flows that nodes report: a row for each kind of a day (UTC), so that the table grows with what differs, and not with time.
- * A row with the side `summary` says what a node has reported of a day. The day is the end of the key: the sums of many days are
- * read in the order of the key, without a sort.
+ * A row with the side `summary` says what a node has reported of a day.
  */
 export const flows = table(
   "flows",
@@ -99,6 +104,8 @@ export const flows = table(
     /** In a summary: for how long flows may have passed unseen, and the id of the last report. */
     unseenS: integer(),
     report: text(),
+    /** `flowBlockOf` of the day. */
+    block: integer(),
   },
   {
     constraints: [`PRIMARY KEY (${flowsKey})`],
