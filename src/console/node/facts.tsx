@@ -144,8 +144,13 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
 const [width, dayMs] = [306, 86_400_000];
 
 /** The life of the certificate as a bar, with now and the renewal. */
-export function CertificateBar({ node: { certificate, phone } }: { node: Node }) {
-  if (certificate === null) return <p class="quiet">It has none.</p>;
+export function CertificateBar({ node: { certificate, phone, state } }: { node: Node }) {
+  if (certificate === null)
+    return (
+      <p class="quiet">
+        {state === "revoked" ? "Nodes that have applied the revocation refuse what it had." : "It has none."}
+      </p>
+    );
   const [begin, end] = [certificate.not_before, certificate.not_after].map(Date.parse) as [number, number];
   const renewal = renewalOf(certificate);
   const isLong = end - begin > 2 * dayMs;

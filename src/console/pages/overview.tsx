@@ -256,7 +256,7 @@ type NeedsProps = {
 };
 
 function NeedsYou({ slug, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
-  const all = <a href={`${pathOf(slug, "nodes")}?show=attention`}>Show in nodes</a>;
+  const all = <a href={`${pathOf(slug, "nodes")}?show=needs`}>Show in nodes</a>;
   const [answer, setAnswer] = useState<Answer | undefined>(undefined);
   const AnswerDialog = usePart(answer === undefined ? undefined : parts.joining)?.AnswerDialog;
   return (

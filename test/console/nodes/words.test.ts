@@ -1,7 +1,9 @@
 // What the pages of nodes derive: how long a path is drawn, why a peer is not reached, and what needs somebody.
 
 import { expect, test } from "bun:test";
-import { countShown, filtered } from "../../../src/console/nodes/filter.ts";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { countShown, filtered, shows } from "../../../src/console/nodes/filter.ts";
 import { lengthOf } from "../../../src/console/node/path-length.ts";
 import { whyWords } from "../../../src/console/node/why-words.ts";
 import { listedOf } from "../../../src/console/nodes/listed-nodes.ts";
@@ -83,6 +85,16 @@ test("lighthouses and relays that are away, and old engines, are states of their
   expect(stateOf({ ...away, is_relay: true })).toEqual(["attention", "relay away"]);
   expect(stateOf({ ...node, overlay_version: "1.9.6" })).toEqual(["limited", "old engine"]);
   expect(stateOf({ ...away, overlay_version: "1.9.6" })).toEqual(["away", "away"]);
+});
+
+test("each link to a part of the list names a filter that there is", () => {
+  const source = join(import.meta.dir, "../../../src/console");
+  const named = [...new Bun.Glob("**/*.{ts,tsx}").scanSync(source)].flatMap((path) =>
+    [...readFileSync(join(source, path), "utf8").matchAll(/\bshow=([a-z]+)/g)].map(([, name = ""]) => name),
+  );
+  expect(named.length).toBeGreaterThan(8);
+  const known: readonly string[] = shows.map(([name]) => name);
+  expect(named.filter((name) => !known.includes(name))).toEqual([]);
 });
 
 test("a chip counts what its filter shows; a node with two faults needs somebody once", () => {
