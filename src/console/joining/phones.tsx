@@ -257,7 +257,8 @@ function File({ made: { node, file }, save, done, renew }: FileProps) {
   const { data: now } = useResource(
     apiPath(nodesApi.retrieve, { slug: currentSlug.value ?? "", id: node.id }),
   );
-  const day = (at: string | null | undefined) => (at == null ? "never" : dated(Date.parse(at)));
+  const day = (at: string | null | undefined) =>
+    at == null ? "never" : <span>{dated(Date.parse(at))}</span>;
   const title = (shown: Node) => (
     <>
       The file of <bdi>{shown.name}</bdi>

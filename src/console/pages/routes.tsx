@@ -93,12 +93,19 @@ export function Routes() {
         path={path}
         read={exits}
         columns={[
-          textColumn("exit", "Exit", 2, ({ name }: Node) => name),
+          linkColumn(
+            "exit",
+            "Exit",
+            2,
+            ({ name }: Node) => name,
+            ({ id }: Node) => pathOf(slug, "nodes", id),
+          ),
           textColumn("groups", "For", 2, ({ exit_groups: groups = [] }: Node) => groups.join(", ")),
-          textColumn("state", "State", 1, ({ online }: Node) => (online ? "online" : "away")),
+          // Nodes do not say what their root offers.
+          textColumn("state", "Node", 1, ({ online }: Node) => (online ? "online" : "away")),
         ]}
         keyOf={({ id }: Node) => id}
-        empty="None. On the node: sudo agent up --advertise-exit. Then name the groups it is an exit for: Edit."
+        empty="None. On the node: sudo agent up --advertise-exit. Then name the groups, on the page of the node: Edit."
       />
       {isAdding ? <Add path={path} close={() => setAdding(false)} /> : null}
       {asked === undefined ? null : <Change row={asked} path={path} close={() => setAsked(undefined)} />}
