@@ -25,7 +25,7 @@ const organization =
   "generations/3/host.crt generations/3/node.crt generations/3/config.yml generations/3/node-config.json " +
   "generations/3/test.yml generations/3/server.yml generations/3/sync.json generations/3/taken-up";
 const state =
-  "state.db state.db-wal state.db.lock state.db.root state.db.stopped release.json update.json update-run.lock drill-acme.lock lock logs/acme.log logs/acme.log.1 logs/acme.log.hang";
+  "state.db state.db-wal state.db.lock state.db.root state.db.stopped release.json update.json update-run-acme.lock drill-acme.lock lock logs/acme.log logs/acme.log.1 logs/acme.log.hang";
 const units =
   "overlay-agent.service overlay-agent-auth.service overlay-agent-auth.timer overlay-agent-edge@.service overlay-agent@.service";
 const server =

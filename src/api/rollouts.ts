@@ -1,9 +1,14 @@
 // Updates that go through the nodes of an organization in rings.
 
 import * as v from "valibot";
-import { UpdateVersion } from "../protocol/updates/order.ts";
+import { ConfigOverrides } from "../engine/allowed-settings.ts";
+import { settingsWord, updatable, UpdateVersion } from "../protocol/updates/order.ts";
 import { endpoint } from "./endpoint.ts";
+import { overridesSetting } from "./organizations.ts";
 import { GroupName, ListQuery, since, Text, Time, word } from "./values.ts";
+
+/** Words of what goes through rings; a node says which of them it may. */
+export const rolledOut = [...updatable, settingsWord] as const;
 
 export const days = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"] as const;
 
@@ -28,6 +33,8 @@ export const usualWatchS = 1800;
 const RolloutRequest = v.strictObject({
   agent: v.optional(UpdateVersion),
   engine: v.optional(UpdateVersion),
+  /** All overrides of the organization, which it has at the end. They go alone, and to all nodes. */
+  settings: v.optional(ConfigOverrides),
   /** Groups of nodes; empty: all nodes. */
   groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
   hours: v.optional(RolloutHours, []),
@@ -51,6 +58,7 @@ export const Rollout = v.object({
   id: v.number(),
   agent: v.nullable(Text),
   engine: v.nullable(Text),
+  settings: since("0.2.0", v.nullable(overridesSetting.sends)),
   groups: v.array(Text),
   hours: RolloutHours,
   watch_s: v.number(),
@@ -116,7 +124,7 @@ export const rolloutsApi = {
     access: "admin",
     usersOnly: true,
     summary:
-      "Update nodes in rings: one node, 5 %, 25 %, all. Only nodes whose root permits it (`--allow-updates`), and never to a lower version",
+      "Update nodes in rings, or change their settings: one node, 5 %, 25 %, all. Versions: only nodes whose root permits it (`--allow-updates`), and never a lower one",
     fresh: true,
     grows: true,
     body: RolloutRequest,

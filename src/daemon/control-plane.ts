@@ -12,7 +12,8 @@ import { makePathReporter } from "../node/contact/path-report.ts";
 import { relayedIn, type RelayedAnswer } from "../protocol/traffic-reports.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
 import { followOnce, followOrganization, type FollowDeps } from "../node/contact/follow.ts";
-import { versionInForce } from "../node/files/generations.ts";
+import { hasChosenSettings, makeLocalSync } from "../node/contact/local-sync.ts";
+import { readSyncState, versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine } from "../node/engine/overlay.ts";
 import {
@@ -114,6 +115,10 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
     leave: (organization) => leaveIfEphemeral(organization, system, log),
     async sync(organization, control, news) {
       const deps = { ...depsFor(organization, control, news), isAsked: true };
+      // Of a rollout: the control plane may be away because of the present ones.
+      const state = readSyncState(organization.directory);
+      if (state !== undefined && !hasChosenSettings(organization, state))
+        await makeLocalSync(organization, deps)();
       const turn = await followOnce(organization, deps, { waitS: 0 });
       const { result: access, action } = turn;
       if (access === "revoked")

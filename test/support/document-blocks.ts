@@ -85,6 +85,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     "docs/rollouts.md: agent admin rollout create acme --engine 1.12.0",
     "docs/rollouts.md: agent admin rollout list acme",
   ]),
+  ...notHere("test/e2e/settings-in-rings.test.ts changes settings in rings", [
+    `docs/rollouts.md: echo '{"tun":{"mtu":1400}}' | agent admin rollout create acme --settings -`,
+  ]),
   ...notHere("test/e2e/drills.test.ts takes a lighthouse away", [
     "docs/rollouts.md: agent admin drill lighthouse-away acme --for 60s",
   ]),

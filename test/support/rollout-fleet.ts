@@ -44,7 +44,7 @@ export async function makeFleet(
   return bots;
 }
 
-const updates = (order: number) => ({ may: ["agent", "engine"], order, zone: 0 });
+const updates = (order: number) => ({ may: ["agent", "engine", "settings"], order, zone: 0 });
 
 /** `more`: what it says besides. */
 export async function checkIn(server: TestServer, bot: Bot, more: object = {}): Promise<void> {

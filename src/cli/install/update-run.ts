@@ -1,6 +1,8 @@
 // `agent update-run`: carries out an update in rings. The daemon, or the check of server mode, starts it.
 
 import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import type { Organization } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
 import { asNode, orderRun, runAlone, tunnelsOf } from "./order-run.ts";
 
@@ -24,13 +26,12 @@ export const command: Implementation = {
     const { requireRoot } = await import("../../node/enroll/services.ts");
     requireRoot(system);
     const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
-    // One for a machine: root permits one organization to update it.
-    await runAlone("update-run.lock", context, async () => {
+    await runAlone(`update-run-${slug}.lock`, context, async () => {
       const send = await asNode(organization, context);
       await carryOut({
         slug,
         directory,
-        updater: await makeUpdater(context, directory),
+        updater: await makeUpdater(context, organization),
         tunnels: () => tunnelsOf(slug, context),
         engineLines: () => engineLines(slug, context, handshakeLines),
         logLine: (of) => (of === "agent" ? agentLine(context) : engineLine(slug, context)),
@@ -76,6 +77,49 @@ async function agentLine({ system }: Context): Promise<string | undefined> {
   return undefined;
 }
 
+/** They come with the check-in that brings the order, or with the next one. */
+const settingsComeWithinMs = 120_000;
+/** The control plane may be away: the daemon then goes on to ask it, after the change. */
+const daemonAnswersWithinMs = 15_000;
+
+/** The settings of this order, or the former ones, as is chosen. Throws if the engine does not run with them. */
+async function switchSettings(order: number, organization: Organization, context: Context): Promise<void> {
+  const { settings, system, log } = context;
+  const { readSyncState } = await import("../../node/files/generations.ts");
+  const { chosenSettings } = await import("../../node/files/update-order.ts");
+  const { hasChosenSettings, makeLocalSync } = await import("../../node/contact/local-sync.ts");
+  const { AppError } = await import("../../base/errors.ts");
+  const { within } = await import("../../base/within.ts");
+  const read = () => readSyncState(organization.directory);
+  const isChosen = chosenSettings(organization.directory) === order;
+  const end = system.monotonic() + settingsComeWithinMs;
+  for (; isChosen && read()?.settings?.order !== order; await system.sleep(500))
+    if (system.monotonic() > end) throw new AppError("not_found", "The settings have not come");
+  const { engineMembers } = await import("../node/engine-members.ts");
+  const member = (await engineMembers(context, true)).find(({ slug }) => slug === organization.slug);
+  const examine = async () => (await member?.examine())?.process?.pid;
+  const before = await examine();
+  const { syncThroughDaemon } = await import("../node/through-daemon.ts");
+  const asked = syncThroughDaemon(organization, context).catch(() => undefined);
+  await within(system, daemonAnswersWithinMs, asked, undefined);
+  const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
+  const deps = organizationDeps(organization, settings, {
+    system,
+    log,
+    command: `${brand.executable} update-run`,
+  });
+  const state = await makeLocalSync(organization, deps)().then((known) => known ?? read());
+  if (state === undefined || hasChosenSettings(organization, state)) {
+    // Much of what a reload takes matters to the next tunnels alone, and would cut off the node later.
+    const pid = await examine();
+    if (pid !== undefined && pid === before) await member?.restart?.();
+    return;
+  }
+  const { wholeConfiguration } = await import("../../engine/left-out.ts");
+  const refused = state.left_out?.find(({ key }) => key === wholeConfiguration);
+  throw new AppError("engine_failed", refused?.reason ?? "The settings could not be put into force");
+}
+
 const Failure = v.pipe(v.string(), v.parseJson(), v.object({ error: v.object({ message: v.string() }) }));
 
 /** Runs `agent overlay update`, as a program of its own. Throws its error. */
@@ -97,7 +141,9 @@ async function updateOverlay(
 }
 
 /** What an update in rings does on this machine (carry-out.ts). */
-async function makeUpdater({ settings, system }: Context, directory: string) {
+async function makeUpdater(context: Context, organization: Organization) {
+  const { settings, system } = context;
+  const { directory } = organization;
   const { findEngine } = await import("../../node/engine/overlay.ts");
   const { engineVersion } = await import("../../node/engine/engine.ts");
   const { engineMirror } = await import("../../node/files/update-order.ts");
@@ -131,6 +177,7 @@ async function makeUpdater({ settings, system }: Context, directory: string) {
       await rollBackSelf(settings, system);
       await restoreDaemon(system);
     },
+    switchSettings: (order: number) => switchSettings(order, organization, context),
     async whyAgentStays() {
       const { findOwner } = await import("../../platform/packages.ts");
       return (await findOwner(system.executable, system)) === undefined

@@ -202,7 +202,7 @@ function Reason({ slug, shown, nodes }: { slug: string; shown: Shown; nodes: rea
             ? "Resume says that this ring is well, and the next one begins. Abort takes it back."
             : state === "returning"
               ? "The nodes of this ring go back to their former versions."
-              : "The nodes of this ring went back. Rings that had passed keep the new version."}
+              : "The nodes of this ring went back. Versions of rings that had passed stay."}
         </p>
       </Why>
     </div>
@@ -267,7 +267,7 @@ const effects: Readonly<Record<Action, readonly [verb: string, effect: string]>>
     "No other node is told. Those that have changed stay watched, and may take the ring back.",
   ],
   resume: ["Resume", "It goes on with its next nodes."],
-  abort: ["Abort", "The nodes of this ring go back. Rings that had passed keep the new version."],
+  abort: ["Abort", "The nodes of this ring go back. Versions of rings that had passed stay."],
 };
 
 type SteerProps = { shown: Shown; action: Action; path: string; close(): void };

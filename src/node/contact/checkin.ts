@@ -176,11 +176,12 @@ export async function checkIn(
   return client.checkin(slug, config.node_id, request, options);
 }
 
-/** What root of this machine offers to route, and lets be updated. Every check-in has it: without it, that ends. */
+/** What root of this machine offers to route, and what may be changed here. Every check-in has it: without it, that ends. */
 async function permitted(directory: string): Promise<Pick<CheckinRequest, "advertised" | "updates">> {
-  if (!existsSync(join(directory, "permissions.json"))) return {};
+  const { mayUpdateOf } = await import("../files/update-order.ts");
+  const updates = mayUpdateOf(directory);
+  if (!existsSync(join(directory, "permissions.json"))) return given({ updates });
   // Loaded on demand: it decodes certificates, and few machines are routers.
   const { advertisedNow } = await import("../routing/offers.ts");
-  const { mayUpdateOf } = await import("../files/update-order.ts");
-  return given({ advertised: advertisedNow(directory), updates: mayUpdateOf(directory) });
+  return given({ advertised: advertisedNow(directory), updates });
 }

@@ -16,6 +16,7 @@ import {
   type SyncState,
 } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
+import { chosenSettings } from "../files/update-order.ts";
 import type { Organization } from "../files/organizations.ts";
 
 type LocalSyncDeps = {
@@ -29,7 +30,7 @@ type LocalSyncDeps = {
 /**
  * Returns a function that checks it when another version of this program checked it, when it is damaged, or when the networks
  * of this machine have changed: a laptop that joins the network behind a route must not lose it, and needs the route again
- * elsewhere. After a failure it waits for the next change. The function returns the content of sync.json, or undefined if
+ * elsewhere. So does a node that goes to the settings of a rollout, or back. After a failure it waits for the next change. The function returns the content of sync.json, or undefined if
  * that may have changed.
  */
 export function makeLocalSync(
@@ -60,7 +61,8 @@ export function makeLocalSync(
       });
       return state.surroundings;
     });
-    if (isChecked(state) && isWhole() && Bun.deepEquals(surroundings, state.surroundings)) return state;
+    const isSame = Bun.deepEquals(surroundings, state.surroundings) && hasChosenSettings(organization, state);
+    if (isChecked(state) && isWhole() && isSame) return state;
     if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {
       const { syncOrganization } = await import("./sync.ts");
@@ -92,6 +94,14 @@ function makeDamageWatch({ directory }: Organization): () => boolean {
     }
   };
 }
+
+/** Whether the settings in force are those that are chosen. */
+export const hasChosenSettings = (
+  { directory }: Pick<Organization, "directory">,
+  state: SyncState,
+): boolean =>
+  state.settings === undefined ||
+  state.settings.used === (chosenSettings(directory) === state.settings.order);
 
 /** Undefined where nothing depends on them. */
 async function presentSurroundings(

@@ -83,6 +83,7 @@ export type Next = {
   /** What is compared with a seal. */
   told: YamlMap;
   surroundings: string[] | undefined;
+  settings: SyncState["settings"];
   /** Names without an address, of settings that were left out for that. */
   unresolved: string[];
   configYml: string;
@@ -163,7 +164,8 @@ export async function completeNext(
   if (isNew) refuseNetworks(place, deps.log);
   const sent = readSent(received.serverYml, place);
   const { config, leftOut, unresolved } = await withoutUnresolved(sent.config, deps.system);
-  const checked = { surroundings: sent.surroundings, leftOut: [...sent.leftOut, ...leftOut], unresolved };
+  const { surroundings, settings } = sent;
+  const checked = { surroundings, settings, leftOut: [...sent.leftOut, ...leftOut], unresolved };
   const known = readSyncState(directory)?.host_names ?? {};
   const names = await resolveNames(
     config,

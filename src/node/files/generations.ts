@@ -59,6 +59,8 @@ export const SyncState = v.object({
    * The state of this machine that decided about routes and ports (machine.ts); unset where nothing depended on it.
    */
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
+  /** The settings of a rollout that came with it, by the order's number, and whether config.yml has them; unset: none came. */
+  settings: v.optional(v.object({ order: v.number(), used: v.boolean() })),
   /** Names that had no address, so that settings were left out (unresolved-names.ts); unset if there are none. */
   unresolved: v.optional(v.pipe(v.array(hostName), v.maxLength(100))),
   /** Offloads and buffers, as config.yml has them (data-plane.ts); unset before they were first decided. */

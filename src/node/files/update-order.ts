@@ -5,7 +5,14 @@ import { existsSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
-import { MayUpdate, UpdateOrder, UpdateReport, updatable } from "../../protocol/updates/order.ts";
+import {
+  MayUpdate,
+  settingsWord,
+  UpdateOrder,
+  UpdateReport,
+  updatable,
+} from "../../protocol/updates/order.ts";
+import { isPrivileged } from "../../platform/privilege.ts";
 import { readValidJson } from "./json-file.ts";
 import { permissionsOrNone, updatingBeside } from "./permissions.ts";
 
@@ -19,6 +26,8 @@ export const UpdateState = v.object({
   former: v.optional(v.object({ agent: version, engine: version })),
   /** When the node began to change, and to what: only that is taken back. */
   change: v.optional(v.object({ at: v.number(), agent: v.optional(version), engine: v.optional(version) })),
+  /** The settings of this order are chosen: whatever writes config.yml takes them. */
+  settings: v.optional(v.boolean()),
   /** The last report, which the control plane has not taken yet: it may be away for longer than this was tried. */
   unsaid: v.optional(v.omit(UpdateReport, ["order"])),
   /** What answered before: `4 small 10.77.0.1`. */
@@ -49,12 +58,18 @@ export function writeUpdateState(directory: string, state: UpdateState): void {
   writeFileAtomic(updateOrderPath(directory), `${JSON.stringify(state)}\n`, 0o644);
 }
 
-/** What a check-in says; undefined unless root permits updates by this organization's control plane. */
+/** The number of the order whose settings are chosen. An order to go back has the next number. */
+export function chosenSettings(directory: string): number | undefined {
+  const { settings = false, order: { order } = { order: 0 } } = readUpdateState(directory) ?? {};
+  return settings ? order - (order % 2) : undefined;
+}
+
+/** What a check-in says; undefined if this program may change nothing here. */
 export function mayUpdateOf(directory: string): MayUpdate | undefined {
-  const may = permittedUpdates(directory);
+  const may = [...permittedUpdates(directory), ...(isPrivileged() ? [settingsWord] : [])];
   if (may.length === 0) return undefined;
   const order = readUpdateState(directory)?.order.order ?? 0;
-  return { may: [...may], order, zone: -new Date().getTimezoneOffset() };
+  return { may, order, zone: -new Date().getTimezoneOffset() };
 }
 
 /** Root permits it to one organization of the machine; to none, if two have it from before this was refused. */

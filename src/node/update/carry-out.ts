@@ -1,7 +1,7 @@
 // Carries out an update that the control plane asked for, watches it with the program that ran before, and goes back by
 // itself if the node works worse. It must not need the control plane, or anything of the new version, to go back.
 
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
 import type { Step } from "../../base/plan/plan.ts";
@@ -14,6 +14,7 @@ import { programProbes, type UpdateReport } from "../../protocol/updates/order.t
 import { compareVersions } from "../../protocol/updates/version.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
 import { readFacts } from "../health/configured-facts.ts";
+import { readTrial } from "../files/config/data-plane.ts";
 import { overlayNetworks } from "../files/granted/networks.ts";
 import {
   forgetSeen,
@@ -39,6 +40,7 @@ import {
   probesOf,
   type ProbeKey,
   type Round,
+  type Verdict,
 } from "./watch-peers.ts";
 
 /** What runs on this machine. Each change rejects with the reason if the former version is in its place again. */
@@ -53,6 +55,8 @@ export type Updater = {
   updateAgent(version: string): Promise<void>;
   rollBackEngine(): Promise<void>;
   rollBackAgent(): Promise<void>;
+  /** Puts the settings of the order into force, or the former ones, as the file says. */
+  switchSettings(order: number): Promise<void>;
 };
 
 export type CarryOutDeps = {
@@ -176,6 +180,10 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Said |
   }
   if (present.step === "taken") {
     forgetSeen(directory);
+    if (order.settings === true) {
+      present = { ...present, settings: true };
+      writeUpdateState(directory, present);
+    }
     const failure = await change(order, deps);
     if (failure !== undefined) {
       await restoreFormer(present, deps);
@@ -209,9 +217,10 @@ async function whyRefused(order: UpdateState["order"], deps: CarryOutDeps): Prom
 }
 
 /** Resolves with the reason if it failed. The engine first: then the program that runs now is still the installed one. */
-async function change({ agent, engine }: UpdateState["order"], deps: CarryOutDeps) {
+async function change({ order, agent, engine, settings }: UpdateState["order"], deps: CarryOutDeps) {
   const { updater } = deps;
   try {
+    if (settings === true) await updater.switchSettings(order);
     if (engine !== undefined && engine !== (await updater.engineVersion()))
       await updater.updateEngine(engine);
     if (agent !== undefined && agent !== (await updater.agentVersion())) await updater.updateAgent(agent);
@@ -226,9 +235,15 @@ async function change({ agent, engine }: UpdateState["order"], deps: CarryOutDep
  * kept beside it is another one, and may be lower.
  */
 async function restoreFormer(
-  { former, change }: UpdateState,
-  { updater, log, slug }: CarryOutDeps,
+  { order: { order }, former, change }: UpdateState,
+  { updater, log, slug, directory }: CarryOutDeps,
 ): Promise<void> {
+  const present = readUpdateState(directory);
+  if (present?.settings === true) {
+    writeUpdateState(directory, { ...present, settings: false });
+    await updater.switchSettings(order);
+    log.warn("The former settings are back", { team: slug });
+  }
   const steps = {
     agent: { now: () => updater.agentVersion(), back: () => updater.rollBackAgent() },
     engine: { now: () => updater.engineVersion(), back: () => updater.rollBackEngine() },
@@ -334,15 +349,27 @@ function readEngine({ directory }: CarryOutDeps): { pid: number; kilobytes: numb
   return { pid: process.pid, kilobytes: Number(/^VmRSS:\s+(\d+)/m.exec(status)?.[1] ?? 0) };
 }
 
+/** The agent itself has restarted the engine, because large packets were lost (offload-trial.ts). */
+function lostTogether({ directory }: CarryOutDeps, since: number): Verdict {
+  const trial = readTrial(directory);
+  if (trial === undefined || trial.state === "passed" || Date.parse(trial.at) < since) return undefined;
+  return { probe: "large packets that are sent together", reason: trial.reason };
+}
+
 /** An engine that ends, or grows without end. `before`: the memory of the former one, in kilobytes. */
 function makeEngineWatch(deps: CarryOutDeps, before?: number) {
-  const first = readEngine(deps);
+  const [began, first] = [deps.system.now(), readEngine(deps)];
   const usual = before ?? first?.kilobytes ?? 0;
   return () => {
     const now = readEngine(deps);
     if (first === undefined) return undefined;
     if (now?.pid !== first.pid)
-      return { probe: programProbes.engine, reason: "The engine ended by itself, or was started again" };
+      return (
+        lostTogether(deps, began) ?? {
+          probe: programProbes.engine,
+          reason: "The engine ended by itself, or was started again",
+        }
+      );
     return compareMemory(usual, now.kilobytes);
   };
 }
@@ -393,5 +420,6 @@ export function planCarryOut(directory: string, executable: string): Step[] {
   return [
     ...(order.agent === undefined ? [] : [argv(["self-update"], order.agent)]),
     ...(order.engine === undefined ? [] : [argv(["overlay", "update"], order.engine)]),
+    ...(order.settings === true ? [[executable, "sync-config", "--org-slug", basename(directory)]] : []),
   ].map((each) => ({ step: "run", argv: each }));
 }

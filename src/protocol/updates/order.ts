@@ -11,7 +11,10 @@ export const updatable = ["agent", "engine"] as const;
 export const UpdateVersion = v.pipe(foreignText(20), v.check(isVersion, "Enter a version such as 1.2.3."));
 const number = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 
-/** A node says it in each check-in, if root of its machine permits updates. A newer node may name more. */
+/** In `MayUpdate`: the node can try settings of the engine. Root permits nothing for it: an organization may set these at any time. */
+export const settingsWord = "settings";
+
+/** A node says it in each check-in: what root of its machine permits, and `settings`. A newer node may name more. */
 export const MayUpdate = v.object({
   may: v.pipe(v.array(foreignText(16)), v.maxLength(8)),
   /** The number of the last order that it took; 0: none. */
@@ -28,10 +31,26 @@ export const UpdateOrder = v.object({
   back: v.optional(v.boolean()),
   agent: v.optional(UpdateVersion),
   engine: v.optional(UpdateVersion),
+  /** Use the settings that config.yml has for this order (`SentSettings`). */
+  settings: v.optional(v.boolean()),
   /** How long the node watches itself, in seconds. */
   watch_s: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(86_400)),
 });
 export type UpdateOrder = v.InferOutput<typeof UpdateOrder>;
+
+const StoredOrder = v.pipe(v.string(), v.parseJson(), UpdateOrder);
+
+/** As a column holds it; undefined: none. */
+export function readOrder(text: string | null): UpdateOrder | undefined {
+  const parsed = v.safeParse(StoredOrder, text);
+  return parsed.success ? parsed.output : undefined;
+}
+
+/**
+ * `rollout` in a config.yml that is sent: the sections that differ with the settings of the rollout; null: none. The rest of the
+ * file has the former settings, so the node goes to either by itself.
+ */
+export const SentSettings = v.object({ order: number, sections: v.record(foreignText(64), v.unknown()) });
 
 /**
  * `state`: taken: it begins. applied: it runs the versions, and watches itself. passed: it has watched for long enough.

@@ -19,6 +19,7 @@ import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
 import { withAuthority, type Demanded } from "../certificates/demanded-ca.ts";
 import { compileRules } from "../policy/firewall.ts";
 import { isSelf, type Rule } from "../../api/rules.ts";
+import { readOrder } from "../../protocol/updates/order.ts";
 import { costOf } from "../../protocol/routing/advertised.ts";
 import { certifiedGroups, userOfGroup } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
@@ -47,7 +48,9 @@ export type ConfigNode = Pick<
   | "overlayVersion"
   | "platform"
   | "pinsDefaults"
->;
+> &
+  /** The order of a rollout. Phones have none. */
+  Partial<Pick<NodeRow, "updateOrder">>;
 
 /** The columns of a lighthouse, a relay or a router with subnets that other nodes' configurations depend on. */
 export type Hub = Pick<
@@ -62,6 +65,8 @@ export type ConfigSource = {
   /** Seconds; null: the default of the node's engine. */
   aliveInterval: number | null;
   overrides: YamlMap;
+  /** Of an open rollout: they are sent beside `overrides` to the nodes that have its order. */
+  tried?: { order: number; overrides: YamlMap } | undefined;
   certificateVersion: 1 | "both" | 2;
   rules: readonly Rule[];
   /** Names of the nodes in rules, as in their certificates. */
@@ -90,10 +95,15 @@ export type ConfigView = ConfigSource & {
 };
 
 /** Everything that rendering sees of a node. Nodes of the same kind have the same configuration. */
-export type NodeKind = Omit<ConfigNode, "name" | "ip" | "ip6" | "ownerId" | "ownerGroups" | "routeOptions">;
+export type NodeKind = Omit<
+  ConfigNode,
+  "name" | "ip" | "ip6" | "ownerId" | "ownerGroups" | "routeOptions" | "updateOrder"
+> & { tries?: true };
 
-export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
+export function kindOf({ named, tried }: ConfigView, node: ConfigNode): NodeKind {
+  const { order = 0 } = tried === undefined ? {} : (readOrder(node.updateOrder ?? null) ?? {});
   return {
+    ...(order > 0 && order - (order % 2) === tried?.order ? { tries: true } : {}),
     id: named.nodes.has(node.id) ? node.id : 0,
     groups: certifiedGroups(node)
       .filter((group) => named.groups.has(group) || (named.owners && userOfGroup(group) !== undefined))
@@ -164,8 +174,15 @@ export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unkno
 
 /** Everything but `pki`. */
 export function treeOf(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
-  const merged = withOverrides(settings(view, node, engine), view.overrides, node);
-  return withRechecks(merged, view.flowRechecks);
+  const treeWith = (overrides: YamlMap) =>
+    withRechecks(withOverrides(settings(view, node, engine), overrides, node), view.flowRechecks);
+  const tree = treeWith(view.overrides);
+  const { tried } = view;
+  if (tried === undefined || node.tries !== true) return tree;
+  const next = treeWith(tried.overrides);
+  const changed = Object.keys({ ...tree, ...next }).filter((key) => !Bun.deepEquals(tree[key], next[key]));
+  const sections = Object.fromEntries(changed.map((key) => [key, next[key] ?? null]));
+  return { ...tree, rollout: { order: tried.order, sections } };
 }
 
 const withOverrides = (

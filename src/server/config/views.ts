@@ -22,6 +22,7 @@ import { authorities, type AuthorityRow } from "../store/tables/certificates.ts"
 import { hubIs, nodes, specialIs } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { readSeals } from "../store/tables/policies.ts";
+import { orderOf, rollouts } from "../store/tables/rollouts.ts";
 import { relayTraffic } from "../store/tables/paths.ts";
 import { readConfigVersion } from "../store/versions.ts";
 
@@ -150,17 +151,22 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
      WHERE org_id = $1 AND (retired_at IS NULL OR private_key_sealed <> '') AND not_after > $2 ORDER BY id`,
     [orgId, now],
   );
-  const [seals, nodeNames, paused, blocklist] = await Promise.all([
+  const [seals, nodeNames, paused, blocklist, rollout] = await Promise.all([
     readSeals(reader, orgId),
     namesIn(reader, orgId, rules),
     relayTraffic.all(reader, { orgId, isPaused: true }),
     readBlocklist(reader, orgId, now),
+    rollouts.find(reader, { orgId, endedAt: null }),
   ]);
+  const settings = rollout?.settings ?? null;
   const config = makeConfigView({
     slug: org.slug,
     networks: [org.network, ...(org.network6 === null ? [] : [org.network6])],
     aliveInterval: org.aliveInterval,
     overrides: org.configOverrides,
+    ...(rollout === undefined || settings === null
+      ? {}
+      : { tried: { order: orderOf(rollout), overrides: settings } }),
     certificateVersion: org.certificateVersion,
     rules,
     nodeNames,

@@ -26,17 +26,23 @@ type Changeable = v.InferOutput<typeof Changeable>;
 type IsChanged = (field: keyof Changeable) => boolean;
 /** Of a higher floor (users/factors/step-up.ts). */
 type RequireOwnFactor = (tx: Transaction, actor: Actor) => Promise<void>;
+/** Of a higher floor (rollout/refuse-beside.ts). */
+type RefuseBesideRollout = (tx: Transaction, org: { id: number; slug: string }) => Promise<void>;
 
 /**
  * Changes settings, with what follows from each, in one transaction. Returns the organization afterwards. Throws
- * validation_failed, conflict, or what `migrate` and `requireOwnFactor` throw.
+ * validation_failed, conflict, or what the given rules throw.
  */
 export async function patchOrganization(
   { db, system, publicUrl }: Pick<ServerOptions, "db" | "system" | "publicUrl">,
   org: Pick<OrganizationAccess, "id" | "slug"> & { role: Organization["role"] },
   patch: OrganizationPatch,
   actor: Actor,
-  { migrate, requireOwnFactor }: { migrate: Migrate; requireOwnFactor: RequireOwnFactor },
+  {
+    migrate,
+    requireOwnFactor,
+    refuseBesideRollout,
+  }: { migrate: Migrate; requireOwnFactor: RequireOwnFactor; refuseBesideRollout: RefuseBesideRollout },
 ): Promise<Organization> {
   return db.writeFor({ org: org.id }, async (tx) => {
     const shown = await findOrganization(tx, org, org.role);
@@ -45,6 +51,8 @@ export async function patchOrganization(
     const isChanged: IsChanged = (field) => JSON.stringify(after[field]) !== JSON.stringify(before[field]);
     const present = { id: org.id, network: shown.network, ...versionsOf(before) };
     await migrate(tx, present, versionsOf(after), system.now());
+    // It may restart the engines that are watched, and would be the organization's without a ring.
+    if (isChanged("config_overrides")) await refuseBesideRollout(tx, org);
     if (isChanged("second_factor_required") && after.second_factor_required)
       await requireOwnFactor(tx, actor);
     if (isChanged("name_suffix") && after.name_suffix !== null)

@@ -26,6 +26,7 @@ import {
 import { createOrganization, deleteOrganization, findOrganization } from "./organizations.ts";
 import { patchOrganization } from "./patch-organization.ts";
 import { adds } from "../retention/budget.ts";
+import { refuseBesideRollout } from "../rollout/refuse-beside.ts";
 import { migrateVersions } from "../rollout/version-migration.ts";
 import { listRows, type Listed } from "../store/list-rows.ts";
 import type { Services } from "../services.ts";
@@ -44,7 +45,7 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
       adds(await findOrganization(services.db, org, null), { name, config_overrides }),
     async handle(call, input) {
       const org = { ...call.org, role: roleOf(call) };
-      const rules = { migrate: migrateVersions, requireOwnFactor };
+      const rules = { migrate: migrateVersions, requireOwnFactor, refuseBesideRollout };
       return { body: await patchOrganization(services, org, input, actorOf(call), rules) };
     },
   },

@@ -1,6 +1,7 @@
 // Which nodes a rollout has. They are written in slices, each a short transaction, so that check-ins beside a start with
 // 100,000 nodes are answered soon. After a kill between two slices the loop goes on with the nodes that are left.
 
+import { rolledOut } from "../../api/rollouts.ts";
 import { onlineMs } from "../../api/values.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import { permissionOf } from "../nodes/contact/update-permission.ts";
@@ -14,7 +15,7 @@ import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollout
 import { chooseRings, rankOf, type Candidate } from "./choose-rings.ts";
 
 type Services = Pick<ServerOptions, "db" | "system">;
-type Wanted = Pick<RolloutRow, "orgId" | "agent" | "engine" | "groups" | "createdAt">;
+type Wanted = Pick<RolloutRow, "orgId" | "agent" | "engine" | "settings" | "groups" | "createdAt">;
 type Versions = Record<"agent" | "engine", string | null>;
 type Member = Candidate & Versions;
 
@@ -71,12 +72,16 @@ export async function readCandidates(
   const { orgId, id = 0, createdAt } = wanted;
   const seed = seedOf(wanted);
   const candidates: Member[] = [];
+  const words = rolledOut.filter((what) => wanted[what] !== null);
+  let isPermitted = false;
   for (let last = 0; ; await system.sleep(pauseMs)) {
     const nodes = await queryAll(db, nodeRecord, permitting, [orgId, last, id]);
     const versionsOf = await readVersions({ db, system }, orgId, nodes);
     for (const node of nodes) {
+      const { may } = permissionOf(node.mayUpdate);
+      isPermitted ||= words.some((what) => may.includes(what));
       const versions = versionsOf(node);
-      if (!isConcerned(node, versions, wanted)) continue;
+      if (!words.every((what) => may.includes(what)) || !isConcerned(node, versions, wanted)) continue;
       candidates.push({
         id: node.id,
         rank: rankOf(node.id, seed),
@@ -87,7 +92,6 @@ export async function readCandidates(
         ...versions,
       });
     }
-    const isPermitted = last > 0 || nodes.length > 0;
     last = nodes.at(-1)?.id ?? last;
     if (nodes.length < sliceSize || (isSome && candidates.length > sliceSize))
       return { candidates, isPermitted };
@@ -95,16 +99,17 @@ export async function readCandidates(
 }
 
 /** Never a lower version; and there must be something to do. */
-function isConcerned(node: NodeRecord, versions: Versions, { agent, engine, groups }: Wanted): boolean {
-  const { may } = permissionOf(node.mayUpdate);
+function isConcerned(node: NodeRecord, versions: Versions, wanted: Wanted): boolean {
+  const { agent, engine, settings, groups } = wanted;
   if (groups.length > 0 && !groups.some((each) => node.groups.includes(each))) return false;
   const isNewer = (wanted: string, present: string | null) =>
     present === null ? 1 : compareVersions(wanted, present);
   const steps = [
-    ...(agent === null ? [] : [{ may: may.includes("agent"), step: isNewer(agent, versions.agent) }]),
-    ...(engine === null ? [] : [{ may: may.includes("engine"), step: isNewer(engine, versions.engine) }]),
+    ...(agent === null ? [] : [isNewer(agent, versions.agent)]),
+    ...(engine === null ? [] : [isNewer(engine, versions.engine)]),
+    ...(settings === null ? [] : [1]),
   ];
-  return steps.every((each) => each.may && each.step >= 0) && steps.some(({ step }) => step > 0);
+  return steps.every((step) => step >= 0) && steps.some((step) => step > 0);
 }
 
 const writeMembers = makeRowWriter(rolloutNodes, () => "");

@@ -20,11 +20,13 @@ import {
   truth,
 } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { rolloutNodes, rollouts, type Compared, type RolloutRow } from "../store/tables/rollouts.ts";
-import { notifyNode } from "../store/versions.ts";
+import { orderOf, rolloutNodes, rollouts, type Compared, type RolloutRow } from "../store/tables/rollouts.ts";
+import { notifyNode, raiseOwnVersion } from "../store/versions.ts";
 import { permissionOf } from "../nodes/contact/update-permission.ts";
+import { rolledOut } from "../../api/rollouts.ts";
 import { findWorst, readCompared, risesSince } from "./compare-unchanged.ts";
 import { writeMissing } from "./rollout-members.ts";
+import { endSettings, whichSettings } from "./settings-in-rings.ts";
 import {
   isCompared,
   lateMs,
@@ -147,11 +149,7 @@ async function readRing(reader: Reader, row: RolloutRow, now: number, silence: S
   };
 }
 
-function memberOf(
-  row: ReturnType<typeof memberPick.parse>,
-  wanted: Pick<RolloutRow, "agent" | "engine">,
-  silence: Silence,
-): Member {
+function memberOf(row: ReturnType<typeof memberPick.parse>, wanted: RolloutRow, silence: Silence): Member {
   const { nodeId, name, state, at, reason, probe, logLine, lastCheckinAt } = row;
   const networks: unknown = JSON.parse(row.routed);
   const { may, zone } = permissionOf(row.mayUpdate);
@@ -165,7 +163,7 @@ function memberOf(
     stateMs: silence(at),
     silentMs: silence(lastCheckinAt ?? 0),
     isEnded: row.nodeState !== "active" && state !== "passed" && state !== "returned",
-    isPermitted: (["agent", "engine"] as const).every((what) => wanted[what] === null || may.includes(what)),
+    isPermitted: rolledOut.every((what) => wanted[what] === null || may.includes(what)),
     zone,
     keys: [
       ...(row.isLighthouse ? ["lighthouse"] : []),
@@ -191,8 +189,9 @@ async function takeStep(
     const after = { state, ring, since, reason, failedNode, probe, logLine, endedAt, ...given({ compared }) };
     if ((await rollouts.update(tx, before, after)) === 0) return;
     for (const each of told) await tell(tx, row, each, now);
+    if (endedAt !== null) await endSettings(tx, row, state, { actor: ourselves, now });
     if (event === undefined) return;
-    const shown = { ring: row.ring, agent: row.agent, engine: row.engine };
+    const shown = { ring: row.ring, agent: row.agent, engine: row.engine, ...whichSettings(row) };
     const pause = { action: "pause", reason, node: failedNode, probe };
     const why = { reason, node: failedNode, probe, log: logLine };
     await record(tx, {
@@ -206,9 +205,6 @@ async function takeStep(
   });
 }
 
-/** The number of the order to change; the next one is the order to go back. */
-export const orderOf = ({ createdAt }: Pick<RolloutRow, "createdAt">): number => createdAt * 2;
-
 async function tell(
   tx: Transaction,
   row: RolloutRow,
@@ -219,12 +215,18 @@ async function tell(
   if (state === "failed") return;
   const order = state === "told" || state === "returning" ? orderFor(row, state) : null;
   await nodes.update(tx, { id: nodeId }, { updateOrder: order && JSON.stringify(order) });
-  await notifyNode(tx, row.orgId, nodeId);
+  // Settings come with its configuration.
+  const wake = row.settings === null ? notifyNode : raiseOwnVersion;
+  await wake(tx, row.orgId, nodeId);
 }
 
 function orderFor(row: RolloutRow, state: "told" | "returning"): UpdateOrder {
-  const { agent, engine, watchS } = row;
-  const versions = { ...(agent === null ? {} : { agent }), ...(engine === null ? {} : { engine }) };
+  const { agent, engine, settings, watchS } = row;
+  const versions = {
+    ...(agent === null ? {} : { agent }),
+    ...(engine === null ? {} : { engine }),
+    ...(settings === null ? {} : { settings: true }),
+  };
   const order = orderOf(row);
   return state === "told"
     ? { order, ...versions, watch_s: watchS }

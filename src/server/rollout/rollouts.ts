@@ -1,5 +1,6 @@
 // Updates in rings as the API shows and steers them. rollout-turn.ts does the steps in between, rollout-step.ts decides them.
 
+import * as v from "valibot";
 import type { Rollout, rolloutActions, RolloutNode, RolloutRequest } from "../../api/rollouts.ts";
 import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
@@ -19,11 +20,13 @@ import {
   text,
   textOrNull,
 } from "../store/table.ts";
+import { Overrides } from "../store/tables/organizations.ts";
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { permissionOf } from "../nodes/contact/update-permission.ts";
 import { chooseRings } from "./choose-rings.ts";
 import { refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";
+import { beginSettings, endSettings, whichSettings } from "./settings-in-rings.ts";
 import { isWithin, nextHours, silentMs } from "./rollout-step.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
@@ -48,6 +51,7 @@ async function show({ db: reader, system }: Store, row: RolloutRow): Promise<Rol
     id: row.id,
     agent: row.agent,
     engine: row.engine,
+    settings: row.settings,
     groups: row.groups,
     hours: row.hours,
     watch_s: row.watchS,
@@ -151,21 +155,28 @@ export async function createRollout(
 ): Promise<Rollout> {
   const { db, system } = services;
   const { agent = null, engine = null, groups, hours, watch_s: watchS } = wanted;
-  if (agent === null && engine === null)
-    throw new AppError("validation_failed", "Say which version: of the agent, of the engine, or both.", {
-      errors: { agent: ["A version of the agent or of the engine is required."] },
-    });
+  const settings = storedSettings(wanted);
+  if (agent === null && engine === null && settings === null)
+    throw new AppError(
+      "validation_failed",
+      "Say which version, of the agent or the engine, or which settings.",
+      {
+        errors: { agent: ["A version of the agent or of the engine, or settings are required."] },
+      },
+    );
   // Numbers of orders are made of it, so no two rollouts have the same.
   const last = "SELECT coalesce(max(created_at), 0) AS n FROM rollouts WHERE org_id = $1";
   const now = Math.max(system.now(), 1 + (await queryNumber(db, last, [org.id])));
   const made = { orgId: org.id, agent, engine, groups: [...groups], createdAt: now };
-  const { candidates, isPermitted } = await readCandidates(services, made, true);
+  const { candidates, isPermitted } = await readCandidates(services, { ...made, settings }, true);
   const id = await db.writeFor({ org: org.id }, async (tx) => {
     await refuseBesideRollout(tx, org);
     await refuseBesideDrill(tx, org, system.now());
-    if (candidates.length === 0) throw nothingToUpdate(isPermitted);
+    await beginSettings(tx, { ...made, settings });
+    if (candidates.length === 0) throw settings === null ? nothingToUpdate(isPermitted) : nobodyTries;
     const row = await rollouts.insertReturning(tx, {
       ...made,
+      ...whichSettings({ settings }),
       hours: [...hours],
       watchS,
       state: "running",
@@ -176,13 +187,27 @@ export async function createRollout(
     });
     const isSmall = isOneSlice(candidates);
     if (isSmall) await writeSlice(tx, row, chooseRings(candidates), now);
-    const after = { agent, engine, groups, ...(isSmall ? { nodes: candidates.length } : {}) };
+    const after = {
+      agent,
+      engine,
+      ...whichSettings(row),
+      groups,
+      ...(isSmall ? { nodes: candidates.length } : {}),
+    };
     const subject = `rollout/${row.id}`;
     await record(tx, { orgId: org.id, at: now, type: "rollout.created", actor, subject, after });
     return row.id;
   });
   return findRollout(services, org, id);
 }
+
+/** Valid overrides, as the column of the organization holds them. */
+const storedSettings = ({ settings }: RolloutRequest): RolloutRow["settings"] =>
+  settings === undefined ? null : v.parse(Overrides, settings);
+
+const nobodyTries = new AppError("conflict", "No node has an agent that tries settings.", {
+  hint: `Change them for all nodes at once: \`${brand.executable} admin org update SLUG --config-overrides FILE\`.`,
+});
 
 function nothingToUpdate(isPermitted: boolean): AppError {
   return new AppError(
@@ -218,8 +243,13 @@ export async function steerRollout(
     await record(tx, { ...event, type: "rollout.changed", after: { action } });
     // The last ring proved nothing, and the administrator says that it is well.
     const { ring, agent, engine } = row;
-    if (change.state === "passed")
-      await record(tx, { ...event, type: "rollout.passed", after: { ring, agent, engine } });
+    if (change.state !== "passed") return;
+    await endSettings(tx, row, "passed", { actor, now });
+    await record(tx, {
+      ...event,
+      type: "rollout.passed",
+      after: { ring, agent, engine, ...whichSettings(row) },
+    });
   });
   return findRollout(store, org, id);
 }

@@ -7,9 +7,14 @@ import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, places, queryAll, queryNumber, text } from "../store/table.ts";
 import { nodes, sightings } from "../store/tables/nodes.ts";
-import { rolloutNodes, rollouts, type RolloutNodeRow, type RolloutRow } from "../store/tables/rollouts.ts";
+import {
+  orderOf,
+  rolloutNodes,
+  rollouts,
+  type RolloutNodeRow,
+  type RolloutRow,
+} from "../store/tables/rollouts.ts";
 import { silentMs } from "./rollout-step.ts";
-import { orderOf } from "./rollout-turn.ts";
 
 type Services = Pick<ServerOptions, "db" | "system">;
 
@@ -35,7 +40,9 @@ export async function takeUpdateReport(
     // Only from the state that was read: a step may have been taken since, and the node says it again.
     const before = { rolloutId: row.id, nodeId, state: member.state };
     if ((await rolloutNodes.update(tx, before, change)) === 0) return;
-    if (["passed", "returned", "refused"].includes(change.state ?? ""))
+    // Settings are sent until all nodes have them.
+    const isKept = row.settings !== null && change.state === "passed";
+    if (["passed", "returned", "refused"].includes(change.state ?? "") && !isKept)
       await nodes.update(tx, { id: nodeId }, { updateOrder: null });
   });
 }

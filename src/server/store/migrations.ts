@@ -377,6 +377,8 @@ const steps: readonly (readonly Statement[])[] = [
           ],
     "CREATE INDEX flows_days ON flows (org_id, day)",
   ],
+  // 73
+  [rollouts.add("settings")],
 ];
 
 /**

@@ -6,7 +6,9 @@ import { AppError } from "../../../src/base/errors.ts";
 import { makeLog } from "../../../src/base/log.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { writePermissions } from "../../../src/node/files/permissions.ts";
+import { buildInfo } from "../../../src/build-info.ts";
 import {
+  chosenSettings,
   noteSeen,
   readUpdateState,
   writeUpdateState,
@@ -44,6 +46,7 @@ function makeNode(directory: string, present: typeof former) {
       updateEngine: async (version) => void (machine.engine = version),
       rollBackAgent: async () => void (machine.agent = former.agent),
       rollBackEngine: async () => void (machine.engine = former.engine),
+      switchSettings: async () => {},
     },
     tunnels: async () => [],
     engineLines: async () => [],
@@ -184,4 +187,49 @@ test("an agent that does not check in goes back while the control plane is there
   expect(await watched(900, (ms) => ({ isMute: ms > 50_000 }))).toMatchObject(back);
   const alone = await watched(3600, (ms) => ({ isPlaneAway: ms > 50_000 }));
   expect(alone).toMatchObject({ agent: former.agent, unsaid: "failed" });
+});
+
+/** Whether the settings were chosen at each switch, and the last report. `refuses`: the engine does not run with the new ones. */
+async function settingsOf(state: UpdateState, { refuses = false } = {}) {
+  using root = temporaryDirectory();
+  const directory = organizationIn(root.path);
+  writeUpdateState(directory, state);
+  const { told, deps } = makeNode(directory, former);
+  const chosen: (number | undefined)[] = [];
+  let monotonic = 0;
+  const system = {
+    ...realSystem(),
+    monotonic: () => monotonic,
+    async sleep(ms: number) {
+      monotonic += ms;
+      noteSeen(directory, buildInfo.version);
+    },
+  };
+  const switchSettings = async () => {
+    chosen.push(chosenSettings(directory));
+    if (refuses && chosen.at(-1) !== undefined) throw new Error("It refuses them");
+  };
+  await carryOut({ ...deps, updater: { ...deps.updater, switchSettings }, system });
+  return { chosen, said: told.at(-1)?.state, reason: told.at(-1)?.reason };
+}
+
+test("settings need no permission of root, and are taken back if the engine refuses them, or by an order", async () => {
+  const order = { order: 10, settings: true, watch_s: 10 };
+  expect(await settingsOf({ order, step: "taken" })).toEqual({
+    chosen: [10],
+    said: "passed",
+    reason: undefined,
+  });
+  expect(await settingsOf({ order, step: "taken" }, { refuses: true })).toEqual({
+    chosen: [10, undefined],
+    said: "failed",
+    reason: "It refuses them",
+  });
+  const back = { ...order, order: 11, back: true };
+  const stateOf = { order: back, step: "taken", former, change: { at: Date.now() } } as const;
+  expect(await settingsOf({ ...stateOf, settings: true })).toEqual({
+    chosen: [undefined],
+    said: "returned",
+    reason: undefined,
+  });
 });

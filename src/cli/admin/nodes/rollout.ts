@@ -9,6 +9,7 @@ import {
   type rolloutActions,
   type Rollout,
 } from "../../../api/rollouts.ts";
+import { overridesSetting } from "../../../api/organizations.ts";
 import { brand } from "../../../brand.ts";
 import { hoursFrom, hoursText } from "../../../protocol/updates/hours.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -19,6 +20,7 @@ import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
 import { checked } from "../lookup.ts";
+import { readSettings, settingFlags } from "../setting-flags.ts";
 import { targetFlags } from "../target.ts";
 
 const idArg = {
@@ -29,11 +31,22 @@ const idArg = {
   },
 } as const;
 const line = `${brand.executable} admin rollout`;
+const settingsInRings = {
+  ...overridesSetting,
+  flag: "settings",
+  help: "Change the settings of all engines: all overrides of the organization, as the JSON object of this file (- is standard input)",
+} as const;
 
 type Shown = v.InferInput<typeof Rollout>;
 
-const whatOf = ({ agent, engine }: Shown) =>
-  [agent === null ? [] : `agent ${agent}`, engine === null ? [] : `engine ${engine}`].flat().join(", ");
+const whatOf = ({ agent, engine, settings = null }: Shown) =>
+  [
+    agent === null ? [] : `agent ${agent}`,
+    engine === null ? [] : `engine ${engine}`,
+    settings === null ? [] : `settings ${Object.keys(settings).join(", ") || "none"}`,
+  ]
+    .flat()
+    .join(", ");
 
 function stateOf(shown: Shown): string {
   const { state, ring, rings } = shown;
@@ -109,11 +122,13 @@ export const create: Implementation = {
   notes:
     "Rings: one node, 5 %, 25 %, all; lighthouses, relays, routers and exits last, one of a kind at a time. A ring has passed when its\n" +
     "nodes are online and packets pass to the peers that they had before. Otherwise it stops, and the ring goes back. Nodes take\n" +
-    `signed releases only, never a lower version, and only if root permits it: ${brand.executable} up ORG --allow-updates agent,engine`,
+    `signed releases only, never a lower version, and only if root permits it: ${brand.executable} up ORG --allow-updates agent,engine\n` +
+    "Settings need no permission. Nodes with an agent before 0.2.0 get them at the end.",
   args: {
     ...orgArg,
     agent: { type: "string", valueHint: "V", description: "Update the agent to this version" },
     engine: { type: "string", valueHint: "V", description: "Update the engine to this version" },
+    ...settingFlags({ settings: settingsInRings }),
     group: {
       type: "string",
       valueHint: "G",
@@ -136,17 +151,19 @@ export const create: Implementation = {
   examples: [
     `${line} create acme --engine 1.12.0`,
     `${line} create acme --agent 0.2.0 --group servers --hours 22-5 --watch 1h`,
+    `echo '{"tun":{"mtu":1400}}' | ${line} create acme --settings -`,
   ],
   async run(context) {
     const { values, words, output } = context;
     const [slug = ""] = words;
     const [agent, engine] = [values.text("agent"), values.text("engine")];
-    if (agent === undefined && engine === undefined)
-      throw new AppError("usage", "Say which version: --agent V, --engine V, or both");
+    const { settings } = await readSettings(context, { settings: settingsInRings });
+    if (agent === undefined && engine === undefined && settings === undefined)
+      throw new AppError("usage", "Say what: --agent V, --engine V, or both; or --settings FILE");
     const body = await checked(rolloutsApi.create.body, {
       groups: values.list("group"),
       hours: values.list("hours").map(readHours),
-      ...given({ agent, engine, watch_s: values.duration("watch", 10) }),
+      ...given({ agent, engine, settings, watch_s: values.duration("watch", 10) }),
     });
     const rollout = await write(context, () => request(rolloutsApi.create, { slug }, body));
     if (rollout === undefined) return;
@@ -215,4 +232,7 @@ export const resume = steer(
   "resume",
   "Also where it paused by itself, because nothing was proven: then the next ring begins.",
 );
-export const abort = steer("abort", "Rings that have passed keep the new version.");
+export const abort = steer(
+  "abort",
+  "Rings that have passed keep the new version. Of settings, all nodes go back to the former ones.",
+);

@@ -34,7 +34,8 @@ export async function takeUpdateOrder(
     if (startUpdate === undefined) return;
     const { unsaid, ...present }: Partial<UpdateState> = readUpdateState(directory) ?? {};
     const isNew = order !== undefined && order.order > (present.order?.order ?? 0);
-    if (!isNew || permittedUpdates(directory).length === 0) {
+    const mayTake = order?.settings === true || permittedUpdates(directory).length > 0;
+    if (!isNew || !mayTake) {
       // The control plane answers again.
       if (unsaid !== undefined) await startUpdate(slug);
       return;
@@ -64,19 +65,19 @@ type StartSystem = Pick<System, "run" | "env" | "platform" | "executable" | "isR
 
 /** Starts `agent update-run`, by the program that runs now: the former one judges the new one. */
 export const makeStartUpdate = (settings: UpdateSettings, system: StartSystem) => async (slug: string) => {
-  if (system.isRoot) await startRun("update-run", slug, "", settings, system);
+  if (system.isRoot) await startRun("update-run", slug, settings, system);
 };
 
-/** Starts `agent drill-run`: the end of this process must not end a drill's report. One for each organization. */
+/** Starts `agent drill-run`: the end of this process must not end a drill's report. */
 export const makeStartDrill =
   (settings: UpdateSettings, system: StartSystem) =>
   (slug: string): Promise<void> =>
-    startRun("drill-run", slug, `-${slug}`, settings, system);
+    startRun("drill-run", slug, settings, system);
 
+/** One for each organization. */
 async function startRun(
   word: "update-run" | "drill-run",
   slug: string,
-  suffix: string,
   settings: UpdateSettings,
   system: StartSystem,
 ): Promise<void> {
@@ -84,5 +85,5 @@ async function startRun(
   const engine = overlayBinaryGiven ? ["--overlay-binary", overlayBinary] : [];
   const places = ["--config-root", configRoot, "--state-db-path", stateDb, "--socket-path", socketPath];
   const argv = [system.executable, word, slug, ...places, ...engine];
-  await startApart(`${brand.id}-${word}${suffix}`, argv, system);
+  await startApart(`${brand.id}-${word}-${slug}`, argv, system);
 }

@@ -40,7 +40,9 @@ function readPresent({ directory, slug, seal }: SealedPlace, machine: Machine) {
     return undefined;
   if (!isChecked(state)) return undefined;
   const sent = (engine = state.data_plane?.engine) => {
-    const { config } = readSent(source, { directory, slug, hostCrt, machine, seal, engine });
+    // Other ones may need a restart, so only a synchronization takes them.
+    const usesSettings = state.settings?.used;
+    const { config } = readSent(source, { directory, slug, hostCrt, machine, seal, engine, usesSettings });
     // The engine refuses a configuration with such an interface name.
     return withoutNames(config, state.unresolved).config;
   };

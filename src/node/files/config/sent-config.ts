@@ -1,6 +1,7 @@
 // Filters the configuration that a control plane sent: first by the allow-list of both sides, then by what it may take of
 // this machine (grants.ts). Settings that are left out are named. The rest, above all the blocklist, is applied.
 
+import * as v from "valibot";
 import { given } from "../../../base/given.ts";
 import { dirname, join } from "node:path";
 import { brand } from "../../../brand.ts";
@@ -13,10 +14,12 @@ import type { Log } from "../../../base/log.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import type { System } from "../../../base/system.ts";
 import { isMap, type YamlMap } from "../../../base/yaml.ts";
+import { SentSettings } from "../../../protocol/updates/order.ts";
 import type { DataPlane } from "./data-plane.ts";
 import { readYaml } from "./read-yaml.ts";
 import { maskedNetworks, addressesIn } from "../granted/networks.ts";
 import { readSyncState, rulesVersion, type SyncState } from "../generations.ts";
+import { chosenSettings } from "../update-order.ts";
 import { sealedSelf, type EnforcedState } from "../granted/sealed-node.ts";
 import {
   grant,
@@ -37,6 +40,7 @@ export type SentConfig = Pick<Granted, "kept" | "here"> & {
   told: YamlMap;
   /** Networks that the routes were compared with; undefined where nothing that was sent depends on them. */
   surroundings: string[] | undefined;
+  settings: SyncState["settings"];
 };
 
 /** The organization's directory, and the certificates that belong to the configuration. */
@@ -51,6 +55,8 @@ export type Place = {
   allowedIn?: string;
   /** Instead of permissions.json: to see what they would change. */
   permissions?: Permissions;
+  /** Whether the settings of a rollout are used. If not given: as `agent update-run` has chosen. */
+  usesSettings?: boolean | undefined;
   /** The engine of the next start. If not given: the one for which the configuration in force was decided. */
   engine?: string | undefined;
 };
@@ -84,7 +90,8 @@ const mostLeftOut = 20;
 
 /** Throws bad_configuration for invalid YAML, untrusted_answer for a configuration that no engine could run. */
 export function readSent(text: string, place: Place): SentConfig {
-  const parsed = readYaml(text, "The configuration that the control plane sent");
+  const whole = readYaml(text, "The configuration that the control plane sent");
+  const { parsed, settings } = withSettings(whole, place);
   if (!isMap(parsed["pki"])) {
     throw new AppError(
       "untrusted_answer",
@@ -109,7 +116,23 @@ export function readSent(text: string, place: Place): SentConfig {
   const depends =
     seal !== undefined || (Array.isArray(sentRoutes) && sentRoutes.length > 0) || waiting.length > 0;
   const surroundings = depends ? surroundingsOf(place.slug, place.machine, waiting) : undefined;
-  return { config, leftOut, told: seal === undefined ? config : allowed, kept, here, surroundings };
+  return { config, leftOut, told: seal === undefined ? config : allowed, kept, here, surroundings, settings };
+}
+
+/** With the settings of a rollout, if this node uses them. */
+function withSettings(
+  { rollout, ...former }: YamlMap,
+  { directory, usesSettings }: Place,
+): { parsed: YamlMap; settings: SyncState["settings"] } {
+  const sent = v.safeParse(SentSettings, rollout);
+  if (!sent.success) return { parsed: former, settings: undefined };
+  const { order, sections } = sent.output;
+  const used = usesSettings ?? chosenSettings(directory) === order;
+  const all = Object.entries(Object.assign(former, used ? sections : {}));
+  return {
+    parsed: Object.fromEntries(all.filter(([, section]) => section !== null)),
+    settings: { order, used },
+  };
 }
 
 function refuseDamagedPermissions({ directory, allowedIn = directory }: Place, leaveOut: LeaveOut): void {
@@ -137,21 +160,22 @@ function withOurOwn(config: YamlMap): YamlMap {
 export function checkedState({
   leftOut,
   surroundings,
+  settings,
   unresolved = [],
   dataPlane,
   seal,
-}: Pick<SentConfig, "leftOut" | "surroundings"> & {
+}: Pick<SentConfig, "leftOut" | "surroundings" | "settings"> & {
   unresolved?: string[];
   dataPlane?: DataPlane;
   seal?: SyncState["seal"];
 }): Pick<
   SyncState,
-  "rules" | "checked_by" | "left_out" | "surroundings" | "unresolved" | "data_plane" | "seal"
+  "rules" | "checked_by" | "left_out" | "surroundings" | "settings" | "unresolved" | "data_plane" | "seal"
 > {
   const kept = unresolved.length === 0 ? undefined : unresolved;
   const decided = given({ data_plane: dataPlane, seal });
   const by = { rules: rulesVersion, checked_by: buildInfo.version };
-  return { ...by, left_out: leftOut, surroundings, unresolved: kept, ...decided };
+  return { ...by, left_out: leftOut, surroundings, settings, unresolved: kept, ...decided };
 }
 
 /** Warns only when the settings change, not with every configuration. */

@@ -1,8 +1,7 @@
 // Caches the organizations and nodes that check in, until a notification about them: then a check-in runs no query. Holds
 // only what an answer needs: with 100,000 nodes each byte counts.
 
-import * as v from "valibot";
-import { UpdateOrder } from "../../../protocol/updates/order.ts";
+import { readOrder, type UpdateOrder } from "../../../protocol/updates/order.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { findNode, type NodeRecord } from "../../store/nodes.ts";
 import { confirmBy } from "../lifecycle/confirmations-due.ts";
@@ -187,13 +186,6 @@ const newest = `SELECT not_after FROM certificates
 /** When the node's last overlay certificate expires, ms; 0 without one that peers accept. */
 async function certificateEnd(db: Database, nodeId: number): Promise<number> {
   return (await queryOne(db, certificates.pick("notAfter"), newest, [nodeId]))?.notAfter ?? 0;
-}
-
-const StoredOrder = v.pipe(v.string(), v.parseJson(), UpdateOrder);
-
-function readOrder(text: string): UpdateOrder | undefined {
-  const parsed = v.safeParse(StoredOrder, text);
-  return parsed.success ? parsed.output : undefined;
 }
 
 function emptyReport(nodeId: number): Report {

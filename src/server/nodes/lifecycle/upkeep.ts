@@ -94,6 +94,7 @@ async function openFlowMs(tx: Transaction, orgId: number): Promise<number> {
     tx,
     nodes.pick("configOverrides"),
     `SELECT config_overrides FROM organizations WHERE id = $1
+     UNION ALL SELECT settings FROM rollouts WHERE org_id = $1 AND ended_at IS NULL AND settings <> 'null'
      UNION ALL SELECT config_overrides FROM nodes WHERE org_id = $1 AND config_overrides <> '{}' AND state = 'active'`,
     [orgId],
   );

@@ -15,6 +15,7 @@ import {
   word,
   type TableRow,
 } from "../table.ts";
+import { Overrides } from "./organizations.ts";
 import { RolloutHours, rolloutNodeStates, rolloutStates } from "../../../api/rollouts.ts";
 
 /** How paths and nodes were, by number. lossy: it loses a fifth of the probes, or all. silent: not in contact any more. */
@@ -57,10 +58,15 @@ export const rollouts = table(
     endedAt: integerOrNull(),
     /** Before the first node of a ring changed: of its nodes, and of those that have not changed. */
     compared: since(71, jsonWithDefault(v.nullable(Compared), "null")),
+    /** The new overrides of the organization; null: it is of versions. */
+    settings: since(73, jsonWithDefault(v.nullable(Overrides), "null")),
   },
   { indexes: ["CREATE INDEX rollouts_open ON rollouts (org_id) WHERE ended_at IS NULL"] },
 );
 export type RolloutRow = TableRow<typeof rollouts>;
+
+/** The number of the order to change; the next one is the order to go back. */
+export const orderOf = ({ createdAt }: Pick<RolloutRow, "createdAt">): number => createdAt * 2;
 
 export const rolloutNodes = table(
   "rollout_nodes",
