@@ -144,4 +144,17 @@ describeMachine("updates of agents in rings", () => {
     const lower = await plane.api("POST", "/api/org/acme/rollouts/", { agent: "0.2.0" }).catch(String);
     expect(lower).toContain("has this version or a higher one");
   }, 240_000);
+
+  test("settings go through all nodes, also in server mode and where root permits no update", async () => {
+    const settings = { tun: { mtu: 1290 }, timers: { connection_alive_interval: 3 } };
+    const body = { settings, watch_s: watchS };
+    const { id } = v.parse(Rollout, await plane.api("POST", "/api/org/acme/rollouts/", body));
+    const shown = await ended(id, 200_000);
+    expect(shown).toMatchObject({ state: "passed", reason: "" });
+    expect(shown.rings.map(({ passed }) => passed)).toEqual([1, 3]);
+    for (const [name, machine] of machines) {
+      await machine.must("grep -q 'mtu: 1290' /etc/overlay-agent/acme/config.yml");
+      if (name !== "light") await machine.until("ping -c 1 -W 1 10.77.0.1", 30_000);
+    }
+  }, 240_000);
 });

@@ -34,6 +34,7 @@ export const flowsKeyVersion = 72;
 /** What migration 62 made, in the words of PostgreSQL. */
 export async function undoFlowsKey(sql: SQL): Promise<void> {
   await sql`DROP TABLE flows`;
+  await sql`ALTER TABLE rollouts DROP COLUMN settings`;
   for (const each of schemaStatements(flowsKeyVersion - 1).filter((made) => / flows \(/.test(made)))
     await sql.unsafe(each.replace(/\) STRICT$/, ")").replaceAll(/\bINT\b/g, "BIGINT"));
   await sql`DELETE FROM migrations WHERE version >= ${flowsKeyVersion}`;

@@ -4,7 +4,6 @@
 import { rolledOut } from "../../api/rollouts.ts";
 import { onlineMs } from "../../api/values.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
-import { permissionOf } from "../nodes/contact/update-permission.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { isConfigured, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
@@ -27,7 +26,7 @@ const pauseMs = 5;
 const seedOf = ({ orgId, createdAt }: Wanted): string => `${orgId}/${createdAt}`;
 
 const permitting = `SELECT ${nodeColumns} FROM ${nodesWithSightings}
-  WHERE org_id = $1 AND may_update IS NOT NULL AND state = 'active' AND id > $2
+  WHERE org_id = $1 AND may_update LIKE $4 AND state = 'active' AND id > $2
     AND NOT EXISTS (SELECT 1 FROM rollout_nodes m WHERE m.node_id = id AND m.rollout_id = $3)
   ORDER BY id LIMIT ${sliceSize}`;
 
@@ -72,16 +71,15 @@ export async function readCandidates(
   const { orgId, id = 0, createdAt } = wanted;
   const seed = seedOf(wanted);
   const candidates: Member[] = [];
-  const words = rolledOut.filter((what) => wanted[what] !== null);
-  let isPermitted = false;
+  // As permissionText sorts them.
+  const words = rolledOut.filter((what) => wanted[what] !== null).toSorted();
+  const permits = `%${words.join("%")}%`;
   for (let last = 0; ; await system.sleep(pauseMs)) {
-    const nodes = await queryAll(db, nodeRecord, permitting, [orgId, last, id]);
+    const nodes = await queryAll(db, nodeRecord, permitting, [orgId, last, id, permits]);
     const versionsOf = await readVersions({ db, system }, orgId, nodes);
     for (const node of nodes) {
-      const { may } = permissionOf(node.mayUpdate);
-      isPermitted ||= words.some((what) => may.includes(what));
       const versions = versionsOf(node);
-      if (!words.every((what) => may.includes(what)) || !isConcerned(node, versions, wanted)) continue;
+      if (!isConcerned(node, versions, wanted)) continue;
       candidates.push({
         id: node.id,
         rank: rankOf(node.id, seed),
@@ -92,6 +90,7 @@ export async function readCandidates(
         ...versions,
       });
     }
+    const isPermitted = last > 0 || nodes.length > 0;
     last = nodes.at(-1)?.id ?? last;
     if (nodes.length < sliceSize || (isSome && candidates.length > sliceSize))
       return { candidates, isPermitted };
