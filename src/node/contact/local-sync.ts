@@ -30,8 +30,8 @@ type LocalSyncDeps = {
 /**
  * Returns a function that checks it when another version of this program checked it, when it is damaged, or when the networks
  * of this machine have changed: a laptop that joins the network behind a route must not lose it, and needs the route again
- * elsewhere. So does a node that goes to the settings of a rollout, or back. After a failure it waits for the next change. The function returns the content of sync.json, or undefined if
- * that may have changed.
+ * elsewhere. Also when the settings of a rollout are chosen that are not in force. After a failure it waits for the next change.
+ * The function returns the content of sync.json, or undefined if that may have changed.
  */
 export function makeLocalSync(
   organization: Organization,

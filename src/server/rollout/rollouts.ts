@@ -173,7 +173,7 @@ export async function createRollout(
     await refuseBesideRollout(tx, org);
     await refuseBesideDrill(tx, org, system.now());
     await beginSettings(tx, { ...made, settings });
-    if (candidates.length === 0) throw settings === null ? nothingToUpdate(isPermitted) : nobodyTries;
+    if (candidates.length === 0) throw settings === null ? nothingToUpdate(isPermitted) : nobodyTries();
     const row = await rollouts.insertReturning(tx, {
       ...made,
       ...whichSettings({ settings }),
@@ -205,9 +205,10 @@ export async function createRollout(
 const storedSettings = ({ settings }: RolloutRequest): RolloutRow["settings"] =>
   settings === undefined ? null : v.parse(Overrides, settings);
 
-const nobodyTries = new AppError("conflict", "No node has an agent that tries settings.", {
-  hint: `Change them for all nodes at once: \`${brand.executable} admin org update SLUG --config-overrides FILE\`.`,
-});
+const nobodyTries = () =>
+  new AppError("conflict", "No node has an agent that tries settings.", {
+    hint: `Change them for all nodes at once: \`${brand.executable} admin org update SLUG --config-overrides FILE\`.`,
+  });
 
 function nothingToUpdate(isPermitted: boolean): AppError {
   return new AppError(
