@@ -63,10 +63,17 @@ async function advance(services: Store, update: Update): Promise<void> {
 }
 
 /** Whether the wait before a lighthouse is over. The first call starts it. */
-async function hasSettled(db: Store["db"], { id, moveSettledAt }: Update, now: number): Promise<boolean> {
+async function hasSettled(
+  db: Store["db"],
+  { id, movingNode, moveSettledAt }: Update,
+  now: number,
+): Promise<boolean> {
   // A future time was stored by a clock that was set back since.
   if (moveSettledAt !== null && moveSettledAt <= now) return now - moveSettledAt >= lighthouseGapMs;
-  await db.writeFor({ org: id }, (tx) => organizations.update(tx, { id }, { moveSettledAt: now }));
+  // Another turn may have begun with the next node since: the wait is that after its restart.
+  await db.writeFor({ org: id }, (tx) =>
+    organizations.update(tx, { id, movingNode }, { moveSettledAt: now }),
+  );
   return false;
 }
 

@@ -8,6 +8,8 @@ import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
+import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
+import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 
@@ -184,6 +186,51 @@ describe("an IPv6 network", () => {
     await seen(away);
     await confirm(away);
     expect(await certificates(away)).toEqual(["1 10.77.0.4/24", "2 10.77.0.4/24 fd77::4/64"]);
+  });
+
+  test("waits before a lighthouse since the last node restarted, although another turn looked before", async () => {
+    const hub = await modern("hub", { is_lighthouse: true, public_ip: "192.0.2.1" });
+    const one = await modern("one");
+    const two = await modern("two");
+    await patch({ network6: "fd77::/64" });
+    await patch({ certificate_version: "both" });
+    for (const node of [hub, one, two]) await confirm(node);
+    await server.app.services.reports.stop();
+    const { services } = server.app;
+    const advance = (db = services.db) =>
+      advanceRollingUpdates({ ...services, db, authorities: openAuthorities(services) });
+    await advance();
+    const { config_version } = checkinOf(await one.checkin());
+    // Without a turn of the server itself.
+    await server.db.write((tx) =>
+      tx.run("UPDATE nodes SET confirmed_config_version = $1 WHERE id = $2", [config_version, one.id]),
+    );
+    // A turn that has read the update as it was before another turn takes the next node.
+    let isLate = true;
+    const late = new Proxy(services.db, {
+      get(db, key) {
+        const value: unknown = Reflect.get(db, key);
+        if (typeof value !== "function") return value;
+        return async (...words: unknown[]) => {
+          const read: unknown = await value.apply(db, words);
+          if (isLate && key === "all") {
+            isLate = false;
+            await advance();
+          }
+          return read;
+        };
+      },
+    });
+    await advance(late);
+    expect(await certificates(two)).toHaveLength(2);
+    // The node restarts only now.
+    server.clock.ms += 20_000;
+    await confirm(two);
+    await advance();
+    expect(await certificates(hub)).toHaveLength(1);
+    server.clock.ms += 10_000;
+    await advance();
+    expect(await certificates(hub)).toHaveLength(2);
   });
 
   test("is in node.crt too", async () => {
