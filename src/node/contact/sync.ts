@@ -289,10 +289,7 @@ export function changeNeeds(
   present: { text: string; version: string | undefined },
   next: Pick<Next, "configYml" | "files" | "dataPlane">,
 ): { restart: boolean; later: string[] } {
-  // Of such as nobody has set, before or now.
-  const own = ownSwitches(next.dataPlane);
-  const before = readSyncState(directory)?.data_plane;
-  const waiting = before === undefined ? own : own.filter((each) => ownSwitches(before).includes(each));
+  const waiting = ownSwitches(next.dataPlane);
   const { now, later } = restartNeeds(present.text, next.configYml, present.version, waiting);
   const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
   const nextCrt = next.files["host.crt"];

@@ -36,7 +36,14 @@ test("an order is taken only where root permits updates, and once", async () => 
   await takeUpdateOrder(go, acme, machine.deps);
   await takeUpdateOrder(go, acme, machine.deps);
   expect(machine.started).toEqual(["acme"]);
-  expect(mayUpdateOf(acme.directory)).toMatchObject({ may: ["engine"], order: 10 });
+  expect(mayUpdateOf(acme.directory)).toMatchObject({ may: ["engine", "settings"], order: 10 });
+});
+
+test("an order about settings needs no permission of root", async () => {
+  using machine = makeMachine();
+  const acme = machine.place("acme");
+  await takeUpdateOrder({ order: 10, settings: true, watch_s: 60 }, acme, machine.deps);
+  expect(machine.started).toEqual(["acme"]);
 });
 
 test("a node that was done goes back when it is told to, to what it had", async () => {
@@ -73,7 +80,7 @@ test("of two organizations that root permitted, none updates the machine", async
   }
   await takeUpdateOrder(go, machine.place("acme"), machine.deps);
   expect(machine.started).toEqual([]);
-  expect(mayUpdateOf(machine.place("acme").directory)).toBeUndefined();
+  expect(mayUpdateOf(machine.place("acme").directory)?.may).toEqual(["settings"]);
 });
 
 test("what is left to do is planned as the commands that do it", () => {
@@ -85,6 +92,8 @@ test("what is left to do is planned as the commands that do it", () => {
   expect(planned()).toEqual(["agent self-update --version 0.3.0", "agent overlay update --version 1.12.0"]);
   writeUpdateState(directory, { order: back, step: "applied" });
   expect(planned()).toEqual(["agent overlay update --rollback"]);
+  writeUpdateState(directory, { order: { order: 12, settings: true, watch_s: 60 }, step: "taken" });
+  expect(planned()).toEqual(["agent sync-config --org-slug acme"]);
   writeUpdateState(directory, { order: back, step: "done" });
   expect(planned()).toEqual([]);
 });
