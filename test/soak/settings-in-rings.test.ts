@@ -1,0 +1,6 @@
+// Also the harmful settings that ordinary tests leave out.
+
+import { env } from "node:process";
+
+env["SOAK"] = "1";
+await import("../e2e/settings-in-rings.test.ts");
