@@ -91,10 +91,11 @@ async function switchSettings(order: number, organization: Organization, context
   const { AppError } = await import("../../base/errors.ts");
   const { within } = await import("../../base/within.ts");
   const read = () => readSyncState(organization.directory);
-  const isChosen = chosenSettings(organization.directory) === order;
   const end = system.monotonic() + settingsComeWithinMs;
-  for (; isChosen && read()?.settings?.order !== order; await system.sleep(500))
+  while (chosenSettings(organization.directory) === order && read()?.settings?.order !== order) {
     if (system.monotonic() > end) throw new AppError("not_found", "The settings have not come");
+    await system.sleep(500);
+  }
   const { engineMembers } = await import("../node/engine-members.ts");
   const member = (await engineMembers(context, true)).find(({ slug }) => slug === organization.slug);
   const examine = async () => (await member?.examine())?.process?.pid;
