@@ -290,8 +290,8 @@ export function permissionChanges(
     ...flags.flatMap(({ flag, key }) =>
       difference(flag, list(change[key] ?? former[key]), list(former[key])),
     ),
-    ...(["advertise_exit", "no_flows"] as const).flatMap((key) =>
-      difference(key.replace("_", "-"), onOff(change[key] ?? former[key]), onOff(former[key])),
+    ...(["advertise_exit", "no_flows", "no_port_mapping"] as const).flatMap((key) =>
+      difference(key.replaceAll("_", "-"), onOff(change[key] ?? former[key]), onOff(former[key])),
     ),
   ];
 }

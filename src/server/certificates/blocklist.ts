@@ -5,6 +5,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { blocklistLimit, blocklistWarning } from "../../protocol/download.ts";
+import { clocksMayDifferMs } from "../../protocol/finding-kinds.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import {
@@ -28,6 +29,9 @@ const maxOfOneNode = 200;
 /** Lengths that an event announces, each once while the list grows. */
 const marks = [blocklistWarning, issuingEnds, blocklistLimit];
 
+/** A certificate that ended after this time may still be accepted, by a peer whose clock is behind. `now`: ms. */
+export const acceptedFrom = (now: number): number => now - clocksMayDifferMs;
+
 const isTrusted =
   "NOT EXISTS (SELECT 1 FROM authorities a WHERE a.id = c.authority_id AND a.retired_at IS NOT NULL AND a.private_key_sealed = '')";
 /** Certificates that a peer would accept: not expired, and signed by a CA in the bundle. */
@@ -40,7 +44,7 @@ const blockedPick = certificates.pick("id", "fingerprint", "twin", "notAfter");
 const facts = computed({ isRevoked: truth(0), isTrusted: truth(0) });
 
 /**
- * Fingerprints of the blocked certificates that have not expired, in the order in which they were issued.
+ * Fingerprints of the blocked certificates that a peer may still accept, in the order in which they were issued.
  *
  * A list that reaches `warning` omits certificates of CAs that have left the bundle: nodes get bundle and blocklist in
  * one configuration and refuse these certificates anyway. Beyond `limit`, the list first omits former certificates of
@@ -58,7 +62,7 @@ export async function readBlocklist(
        CASE WHEN ${isTrusted} THEN 1 ELSE 0 END AS is_trusted
      FROM certificates c JOIN nodes n ON n.id = c.node_id
      WHERE c.org_id = $2 AND c.state = 'blocked' AND c.kind = 'overlay' AND c.not_after > $1 ORDER BY c.id`,
-    [now, orgId],
+    [acceptedFrom(now), orgId],
   );
   const blocked = rows.map((row) => {
     const { id, fingerprint, twin, notAfter } = blockedPick.parse(row);
@@ -82,7 +86,7 @@ export async function countBlocklist(
   now: number,
 ): Promise<number> {
   const sql = `SELECT ${length} AS n FROM certificates c WHERE c.org_id = $2 AND ${isListed}`;
-  return queryNumber(reader, sql, [now, orgId]);
+  return queryNumber(reader, sql, [acceptedFrom(now), orgId]);
 }
 
 /**
@@ -97,7 +101,7 @@ async function entriesFrom(
 ): Promise<number> {
   const sql =
     "SELECT count(*) AS n FROM certificates WHERE org_id = $1 AND state = 'blocked' AND not_after > $2";
-  const blocked = await queryNumber(reader, sql, [orgId, now]);
+  const blocked = await queryNumber(reader, sql, [orgId, acceptedFrom(now)]);
   return 2 * blocked < least ? 0 : countBlocklist(reader, orgId, now);
 }
 
@@ -111,7 +115,7 @@ export async function countBlocklists(
     computed({ slug: text(), n: integer() }),
     `SELECT o.slug, ${length} AS n FROM certificates c JOIN organizations o ON o.id = c.org_id
      WHERE o.deleted_at IS NULL AND ${isListed} GROUP BY o.slug ORDER BY o.slug`,
-    [now],
+    [acceptedFrom(now)],
   );
 }
 
@@ -150,7 +154,7 @@ export async function limitCertificates(
       reader,
       computed({ n: integer(), until: integerOrNull() }),
       `SELECT count(*) AS n, min(c.not_after) AS until FROM certificates c WHERE c.node_id = $2 AND ${isAccepted}`,
-      [now, node.id],
+      [acceptedFrom(now), node.id],
     ),
     entriesFrom(reader, org.id, issuingEnds, now),
   ]);
@@ -184,7 +188,7 @@ export async function limitCertificatesOfAll(
      WHERE n.org_id = $2 AND n.state = 'active'${these} AND ${maxOfOneNode} <=
        (SELECT count(*) FROM certificates c WHERE c.node_id = n.id AND ${isAccepted})
      ORDER BY n.id LIMIT 1`,
-    [now, orgId, ...(ids ?? [])],
+    [acceptedFrom(now), orgId, ...(ids ?? [])],
   );
   if (full !== undefined) await limitCertificates(reader, { id: orgId, slug: full.slug }, full, now);
 }

@@ -34,8 +34,11 @@ async function readAges(reader: Reader, orgId: number, from: number): Promise<Ma
   for (const { at, subject, before, after } of (
     await queryAll(reader, editPick, edits, [orgId, from])
   ).toReversed())
-    if (withoutDescription(before) !== withoutDescription(after))
-      ages.set(Number(subject.slice("rule/".length)), at);
+    if (withoutDescription(before) !== withoutDescription(after)) {
+      const id = Number(subject.slice("rule/".length));
+      // An applied policy makes a rule again, with the same number.
+      ages.set(id, Math.max(at, ages.get(id) ?? 0));
+    }
   return ages;
 }
 

@@ -133,6 +133,23 @@ test("a rule stays where a node of its target side did not report completely", a
   });
 });
 
+test("a rule that an applied policy made again is as old as that, whatever edits came before", async () => {
+  const { unused, db } = await scene();
+  const since = server.clock.ms;
+  server.clock.ms += 60_000;
+  expect((await call("PATCH", `firewall_rules/${unused}/`, { ports: "9101" })).status).toBe(200);
+  server.clock.ms += twoHoursMs;
+  await signInAgain();
+  const madeAgain = [server.clock.ms, unused];
+  await server.db.write((tx) => tx.run("UPDATE firewall_rules SET created_at = $1 WHERE id = $2", madeAgain));
+  server.clock.ms += 60_000;
+  await report(db, [], { from: 7320 });
+  expect(of(await propose(asked(since)), unused)).toMatchObject({
+    what: "kept",
+    reason: expect.stringContaining(new Date(madeAgain[0] ?? 0).toISOString().slice(0, 16)),
+  });
+});
+
 test("a test of the policy keeps the rule that it needs", async () => {
   const { wide, unused } = await scene();
   const policy = "tests:\n  - accept: { from: any, to: 'group:db', protocol: tcp, port: 9100 }\n";

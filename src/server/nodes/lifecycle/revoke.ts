@@ -13,7 +13,7 @@ import { queryAll, queryOne } from "../../store/table.ts";
 import { lastCertificateEnd } from "../../store/tables/certificates.ts";
 import { type NodeRow, nodes } from "../../store/tables/nodes.ts";
 import { publishNames } from "../../names/publish.ts";
-import { announceBlocklist } from "../../certificates/blocklist.ts";
+import { acceptedFrom, announceBlocklist } from "../../certificates/blocklist.ts";
 import { boundHolds } from "../../allocation/holds.ts";
 import { holdName } from "../../allocation/held-names.ts";
 import { isPeerOfRule } from "../../policy/rules.ts";
@@ -136,8 +136,8 @@ async function blockNode(
   await boundHolds(tx, id, version);
   const blocked = await tx.run(
     `UPDATE certificates SET state = 'blocked', blocked_at = $2, blocked_at_version = $3
-     WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $2`,
-    [id, now, version],
+     WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $4`,
+    [id, now, version, acceptedFrom(now)],
   );
   await announceBlocklist(tx, orgId, now);
   return blocked;

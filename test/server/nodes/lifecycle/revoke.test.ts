@@ -110,14 +110,17 @@ describe("a revoked node", () => {
     expect(order).toMatchObject({ action: "revoke", node_id: node.id });
   });
 
-  test("is on the blocklist of every other node until its certificate expires", async () => {
+  test("is on the blocklist of every other node until no clock may accept its certificate", async () => {
     const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
     expect((await revoke(node)).status).toBe(204);
     expect((await revoke(node)).status).toBe(404);
     expect(await blockedBy(peer)).toEqual([printOf(node)]);
     expect(await blockedBy(await registerNode(server, org, "later"))).toEqual([printOf(node)]);
-    server.clock.ms += 91 * 86_400_000;
+    server.clock.ms += 90 * 86_400_000 + 230_000;
     await registerNode(server, org, "hub", { is_relay: true });
+    expect(await blockedBy(peer)).toEqual([printOf(node)]);
+    server.clock.ms += 20_000;
+    await registerNode(server, org, "hub2", { is_relay: true });
     expect(await blockedBy(peer)).toEqual([]);
   });
 
