@@ -140,7 +140,7 @@ function OneServer({ host, server, points, everyS }: ServerProps) {
     >
       {points.length === 0 ? (
         <p class="in quiet">
-          No figures yet. Each server writes them every minute; a point here is five minutes.
+          The last day: no figures yet. Each server writes them every minute; a point here is five minutes.
         </p>
       ) : (
         <LastDay points={points} everyS={everyS} />
