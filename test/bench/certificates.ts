@@ -3,7 +3,7 @@
 // configuration with a blocklist of 10,000 entries takes to render (the bar is 20 ms).
 
 import { generateKeyPairSync, randomBytes, sign, verify } from "node:crypto";
-import { makeConfigView, type ConfigNode } from "../../src/server/config/config.ts";
+import { makeConfigView, type ConfigNode } from "../../src/server/config/config-view.ts";
 import { makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";
 import { decodeBundle, encodePem } from "../../src/pki/bundle.ts";
 import { makeCa, signCertificate, verifyCertificate } from "../../src/pki/nebula.ts";

@@ -1,13 +1,13 @@
 // An organization with a lighthouse and a rule, and a plain node in it: what config.yml is rendered from.
 
-import {
-  renderSlices,
-  type ConfigNode,
-  type ConfigSource,
-  type ConfigView,
-  type Hub,
-  type NodeKind,
-} from "../../src/server/config/config.ts";
+import type {
+  ConfigNode,
+  ConfigSource,
+  ConfigView,
+  Hub,
+  NodeKind,
+} from "../../src/server/config/config-view.ts";
+import { renderSlices } from "../../src/server/config/config.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
 
 export const plain: ConfigNode = {

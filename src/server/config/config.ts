@@ -1,5 +1,4 @@
-// Renders a node's config.yml from objects. The part that all nodes of an organization share at one config_version, above
-// all the blocklist, is rendered once and kept in a ConfigView.
+// Renders a node's config.yml from objects.
 
 import { defaultOverlayPort } from "../../api/values.ts";
 import { internetNetworks, joinHostPort, parseAddress } from "../../base/ip.ts";
@@ -16,132 +15,32 @@ import {
 } from "../../base/yaml.ts";
 import { can, parseEngineVersion, type EngineVersion } from "../../engine/features.ts";
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
-import { withAuthority, type Demanded } from "../certificates/demanded-ca.ts";
+import { withAuthority } from "../certificates/demanded-ca.ts";
 import { compileRules } from "../policy/firewall.ts";
-import { isSelf, type Rule } from "../../api/rules.ts";
-import { readOrder } from "../../protocol/updates/order.ts";
 import { costOf } from "../../protocol/routing/advertised.ts";
-import { certifiedGroups, userOfGroup } from "../../protocol/users-groups.ts";
-import type { NodeRow } from "../store/tables/nodes.ts";
 import { isExit, isHub } from "../../protocol/routing/roles.ts";
 import { sha256Hex } from "../../base/sha256.ts";
+import type { ConfigNode, ConfigView, Hub, NodeKind } from "./config-view.ts";
 
-/** The columns of a node that its own configuration depends on. */
-export type ConfigNode = Pick<
-  NodeRow,
-  | "id"
-  | "name"
-  | "ip"
-  | "ip6"
-  | "groups"
-  | "ownerId"
-  | "ownerGroups"
-  | "isLighthouse"
-  | "isRelay"
-  | "publicIp"
-  | "externalPort"
-  | "listenPort"
-  | "subnets"
-  | "routeOptions"
-  | "exitGroups"
-  | "configOverrides"
-  | "overlayVersion"
-  | "platform"
-  | "pinsDefaults"
-> &
-  /** The order of a rollout. Phones have none. */
-  Partial<Pick<NodeRow, "updateOrder">>;
-
-/** The columns of a lighthouse, a relay or a router with subnets that other nodes' configurations depend on. */
-export type Hub = Pick<
-  ConfigNode,
-  "id" | "ip" | "isLighthouse" | "isRelay" | "publicIp" | "externalPort" | "subnets" | "routeOptions"
->;
-
-export type ConfigSource = {
-  slug: string;
-  /** The overlay's networks. */
-  networks: readonly string[];
-  /** Seconds; null: the default of the node's engine. */
-  aliveInterval: number | null;
-  overrides: YamlMap;
-  /** Of an open rollout: they are sent beside `overrides` to the nodes that have its order. */
-  tried?: { order: number; overrides: YamlMap } | undefined;
-  certificateVersion: 1 | "both" | 2;
-  rules: readonly Rule[];
-  /** Names of the nodes in rules, as in their certificates. */
-  nodeNames: ReadonlyMap<number, string>;
-  hubs: readonly Hub[];
-  /** Ids of relays whose monthly limit is reached. They keep their ports and addresses. */
-  pausedRelays: readonly number[];
-  /** Fingerprints, lower-case hex. */
-  blocklist: readonly string[];
-  /** How often engines had to check open flows again. */
-  flowRechecks: number;
-  /** Only where nodes enforce a seal. */
-  demanded?: Demanded | undefined;
-};
-
-export type ConfigView = ConfigSource & {
-  blocklistYaml: string;
-  blocklistDigest: string;
-  /**
-   * Nodes that hubs or targets of rules name, groups that targets name, and owners if a rule is about nodes of the same one:
-   * others make no difference.
-   */
-  named: { nodes: ReadonlySet<number>; groups: ReadonlySet<string>; owners: boolean };
-  /** Changes with anything in the source. */
-  digest: string;
-};
-
-/** Everything that rendering sees of a node. Nodes of the same kind have the same configuration. */
-export type NodeKind = Omit<
-  ConfigNode,
-  "name" | "ip" | "ip6" | "ownerId" | "ownerGroups" | "routeOptions" | "updateOrder"
-> & { tries?: true };
-
-export function kindOf({ named, tried }: ConfigView, node: ConfigNode): NodeKind {
-  const { order = 0 } = tried === undefined ? {} : (readOrder(node.updateOrder ?? null) ?? {});
-  return {
-    ...(order > 0 && order - (order % 2) === tried?.order ? { tries: true } : {}),
-    id: named.nodes.has(node.id) ? node.id : 0,
-    groups: certifiedGroups(node)
-      .filter((group) => named.groups.has(group) || (named.owners && userOfGroup(group) !== undefined))
-      .sort(),
-    isLighthouse: node.isLighthouse,
-    isRelay: node.isRelay,
-    publicIp: node.publicIp,
-    externalPort: node.externalPort,
-    listenPort: node.listenPort,
-    subnets: node.subnets,
-    exitGroups: node.exitGroups,
-    configOverrides: node.configOverrides,
-    overlayVersion: node.overlayVersion,
-    platform: node.platform,
-    pinsDefaults: node.pinsDefaults,
-  };
-}
-
+/** YAML nodes that a node adds to what it is sent: `pki`, and the overrides.yml that it merges itself. */
+const reservedNodes = 100;
 /** Placeholders in `pki`: the node replaces them with its own paths. */
 const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
+/** Nodes accept nine digits. */
+const longestTimeoutMs = 999_000_000;
 
-export function makeConfigView(source: ConfigSource): ConfigView {
-  const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);
-  const blocklistDigest = sha256Hex(blocklistYaml);
-  const { blocklist: _, nodeNames, ...rest } = source;
-  const digest = sha256Hex(JSON.stringify([rest, [...nodeNames], blocklistDigest]));
-  return { ...source, blocklistYaml, blocklistDigest, named: namedIn(source), digest };
-}
-
-function namedIn({ rules, hubs }: ConfigSource): ConfigView["named"] {
-  const nodes = new Set(hubs.map(({ id }) => id));
-  const groups = new Set<string>();
-  for (const { target } of rules) {
-    if ("node" in target) nodes.add(target.node);
-    if ("group" in target) groups.add(target.group);
-  }
-  return { nodes, groups, owners: rules.some(({ peer }) => isSelf(peer)) };
-}
+/** Defaults of older engines, for nodes with `pinsDefaults`. All others have the defaults of their engine. */
+const pinned = {
+  handshakes: { try_interval: "100ms", retries: 10, trigger_buffer: 64 },
+  routines: 1,
+} as const;
+const pinnedTun = {
+  disabled: false,
+  drop_local_broadcast: false,
+  drop_multicast: false,
+  tx_queue: 500,
+  routes: [],
+};
 
 export type RenderedConfig = {
   /** The whole file. */
@@ -155,7 +54,7 @@ export type RenderedConfig = {
 /** In slices of about a millisecond. */
 export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unknown, RenderedConfig> {
   const engine = parseEngineVersion(node.overlayVersion);
-  const head = stringifyYaml({ pki: pki(view, engine) });
+  const head = stringifyYaml({ pki: pkiSection(view, engine) });
   const tree = treeOf(view, node, engine);
   yield;
   const parts: string[] = [];
@@ -175,7 +74,7 @@ export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unkno
 /** Everything but `pki`. */
 export function treeOf(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const treeWith = (overrides: YamlMap) =>
-    withRechecks(withOverrides(settings(view, node, engine), overrides, node), view.flowRechecks);
+    withRechecks(withOverrides(sectionsOf(view, node, engine), overrides, node), view.flowRechecks);
   const tree = treeWith(view.overrides);
   const { tried } = view;
   if (tried === undefined || node.tries !== true) return tree;
@@ -191,7 +90,7 @@ const withOverrides = (
   { configOverrides }: Pick<NodeKind, "configOverrides">,
 ) => mergeYaml(mergeYaml(tree, ofAll), configOverrides);
 
-/** Reserves room for the nodes of `pki` and for the overrides.yml that a node merges itself. */
+/** The limit that the text exceeds. */
 function excessOf(text: string, tree: YamlMap, blocked: number): string | undefined {
   const { nodes, depth } = measureYaml(tree);
   const bytes = Buffer.byteLength(text);
@@ -200,8 +99,6 @@ function excessOf(text: string, tree: YamlMap, blocked: number): string | undefi
     return `${nodes + blocked} YAML nodes; the maximum is ${yamlLimits.nodes - reservedNodes}`;
   return depth > yamlLimits.depth ? `${depth} levels; the maximum is ${yamlLimits.depth}` : undefined;
 }
-
-const reservedNodes = 100;
 
 type Listening = Pick<
   ConfigNode,
@@ -221,23 +118,26 @@ function listenPortOf(node: Omit<Listening, "configOverrides">): number {
   return mustBeFound ? (node.externalPort ?? defaultOverlayPort) : 0;
 }
 
-export function pki(view: ConfigView, engine: EngineVersion): YamlMap {
-  const usesVersion2 = view.certificateVersion !== 1 && can(engine, "certificate_v2");
+const usesVersion2 = (view: ConfigView, engine: EngineVersion): boolean =>
+  view.certificateVersion !== 1 && can(engine, "certificate_v2");
+
+export function pkiSection(view: ConfigView, engine: EngineVersion): YamlMap {
   return {
     ...pkiPlaceholders,
     // Without it, engines below 1.8 keep the tunnel of a blocked peer open.
     disconnect_invalid: true,
-    ...(usesVersion2 ? { initiating_version: view.certificateVersion === 2 ? 2 : 1 } : {}),
+    ...(usesVersion2(view, engine) ? { initiating_version: view.certificateVersion === 2 ? 2 : 1 } : {}),
   };
 }
 
-function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
+/** All sections but `pki`, before overrides. */
+function sectionsOf(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const others = view.hubs.filter((hub) => hub.id !== node.id);
   const findable = others.filter((hub) => isHub(hub) && hub.publicIp !== null);
   const relays = others.filter((hub) => hub.isRelay && !view.pausedRelays.includes(hub.id));
   const both = usesBothFamilies(node, findable);
   return {
-    static_host_map: Object.fromEntries(findable.map((hub) => [hub.ip, [underlay(hub)]])),
+    static_host_map: Object.fromEntries(findable.map((hub) => [hub.ip, [underlayOf(hub)]])),
     ...(can(engine, "static_map") ? { static_map: { network: both ? "ip" : "ip4" } } : {}),
     lighthouse: {
       am_lighthouse: node.isLighthouse,
@@ -253,8 +153,8 @@ function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
       use_relays: true,
     },
     cipher: "aes",
-    tun: tun(view, node, others, engine),
-    firewall: firewall(view, node, engine),
+    tun: tunSection(view, node, others, engine),
+    firewall: firewallSection(view, node, engine),
     ...(node.pinsDefaults ? pinned : {}),
     timers: { connection_alive_interval: view.aliveInterval ?? (can(engine, "slow_tunnel_checks") ? 2 : 1) },
     logging: { level: "info", format: "json" },
@@ -274,27 +174,18 @@ function usesBothFamilies(node: NodeKind, findable: readonly Hub[]): boolean {
   });
 }
 
-/** Defaults of older engines, for nodes with `pinsDefaults`. All others have the defaults of their engine. */
-const pinned = {
-  handshakes: { try_interval: "100ms", retries: 10, trigger_buffer: 64 },
-  routines: 1,
-} as const;
-const pinnedTun = {
-  disabled: false,
-  drop_local_broadcast: false,
-  drop_multicast: false,
-  tx_queue: 500,
-  routes: [],
-};
-
-function tun(view: ConfigView, node: NodeKind, others: readonly Hub[], engine: EngineVersion): YamlMap {
-  const usesVersion2 = view.certificateVersion !== 1 && can(engine, "certificate_v2");
+function tunSection(
+  view: ConfigView,
+  node: NodeKind,
+  others: readonly Hub[],
+  engine: EngineVersion,
+): YamlMap {
   return {
     ...(node.pinsDefaults ? pinnedTun : {}),
     // macOS names its devices itself.
     ...(node.platform?.startsWith("darwin") === true ? {} : { dev: deviceName(view.slug) }),
     mtu: 1300,
-    unsafe_routes: routesOver(others, node, usesVersion2),
+    unsafe_routes: routesOver(others, node, usesVersion2(view, engine)),
   };
 }
 
@@ -316,7 +207,7 @@ function routesOver(others: readonly Hub[], node: NodeKind, hasIpv6: boolean): Y
   });
 }
 
-function firewall(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
+function firewallSection(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const rules = compileRules(view.rules, node, view.nodeNames, engine);
   const demanding = (rule: YamlMap) => withAuthority(rule, view.demanded);
   return {
@@ -325,7 +216,7 @@ function firewall(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
     outbound: rules.outbound.flatMap(demanding).flatMap((rule) => withSubnets(rule, node, engine)),
     inbound: [
       ...rules.inbound.flatMap(demanding).flatMap((rule) => withSubnets(rule, node, engine)),
-      ...exitRules(view, node, engine).flatMap(demanding),
+      ...rulesOfExit(view, node, engine).flatMap(demanding),
     ],
   };
 }
@@ -334,7 +225,7 @@ function firewall(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
  * For the groups that may use this node as an exit: the internet, but neither private networks around it nor its own services.
  * Of those, only names, which it answers by its own name server, and the echo by which they see that it is there.
  */
-function exitRules(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap[] {
+function rulesOfExit(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap[] {
   if (!isExit(node) || !can(engine, "explicit_local_cidr")) return [];
   const hasIpv6 = view.certificateVersion !== 1 && view.networks.some((each) => each.includes(":"));
   const internet = internetNetworks(view.networks).filter((each) => hasIpv6 || !each.includes(":"));
@@ -360,9 +251,6 @@ function withRechecks(tree: YamlMap, rechecks: number): YamlMap {
   return mergeYaml(tree, { firewall: { conntrack: { default_timeout: `${ms}ms` } } });
 }
 
-/** Nodes accept nine digits. */
-const longestTimeoutMs = 999_000_000;
-
 /** Behind an exit, "any" is the internet too. */
 function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): YamlMap[] {
   const isExplicit = can(engine, "explicit_local_cidr");
@@ -372,7 +260,8 @@ function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): Yaml
   return [rule, ...subnets.map((network) => ({ ...rule, local_cidr: network }))];
 }
 
-function underlay(hub: Hub): string {
+/** Where peers find it. */
+function underlayOf(hub: Hub): string {
   const host = hub.publicIp ?? "";
   return joinHostPort(host, hub.externalPort ?? defaultOverlayPort);
 }

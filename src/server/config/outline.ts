@@ -4,7 +4,7 @@
 import { formatTime } from "../../base/quantities.ts";
 import type { CertificateRow } from "../store/tables/certificates.ts";
 import { sha256Hex } from "../../base/sha256.ts";
-import type { ConfigView } from "./config.ts";
+import type { ConfigView } from "./config-view.ts";
 
 /** config.yml with the number of blocked certificates in place of the list. */
 export function withoutBlocklist(

@@ -5,7 +5,8 @@ import { parseEngineVersion } from "../../engine/features.ts";
 import { stringifyYaml, yamlSlices, type YamlMap } from "../../base/yaml.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
-import { kindOf, pki, treeOf, type ConfigNode, type ConfigView } from "./config.ts";
+import { kindOf, type ConfigNode, type ConfigView } from "./config-view.ts";
+import { pkiSection, treeOf } from "./config.ts";
 
 /** The engine in the first app that imports files, of February 2026. */
 const oldestPhoneEngine = "1.10.3";
@@ -31,7 +32,7 @@ function* siteSlices(view: ConfigView, node: ConfigNode, parts: Parts): Generato
     lines.push(slice);
     yield;
   }
-  const { key: _, ...trust } = pki(view, engine);
+  const { key: _, ...trust } = pkiSection(view, engine);
   const inline = { ...trust, ca: parts.caPem, cert: parts.certificatePem };
   return `${lines.join("\n")}\n${stringifyYaml({ pki: inline })}${view.blocklistYaml}`;
 }

@@ -7,7 +7,8 @@ import type { Log } from "../../base/log.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import type { Meters } from "../http/meters.ts";
 import { makeBoundedCache } from "./bounded-cache.ts";
-import { kindOf, renderSlices, type ConfigNode, type ConfigView, type RenderedConfig } from "./config.ts";
+import { kindOf, type ConfigNode, type ConfigView } from "./config-view.ts";
+import { renderSlices, type RenderedConfig } from "./config.ts";
 
 export type Rendering = {
   digest: string;

@@ -11,7 +11,7 @@ import type { OrderKey } from "../../protocol/values.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { demandedIn } from "../certificates/demanded-ca.ts";
-import { makeConfigView, type ConfigView } from "./config.ts";
+import { makeConfigView, type ConfigView } from "./config-view.ts";
 import { testable, type TestableRules } from "../policy/firewall.ts";
 import type { Rule } from "../../api/rules.ts";
 import { findWithVersion, type NodeRecord } from "../store/nodes.ts";

@@ -2,10 +2,10 @@ import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import {
   makeConfigView,
-  portWithOverrides,
   type ConfigNode,
   type ConfigSource,
-} from "../../../src/server/config/config.ts";
+} from "../../../src/server/config/config-view.ts";
+import { portWithOverrides } from "../../../src/server/config/config.ts";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { deviceName } from "../../../src/engine/interface-names.ts";
 import { listenPlaceIn } from "../../../src/engine/listen-place.ts";

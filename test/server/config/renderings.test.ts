@@ -8,7 +8,7 @@ import {
   makeConfigView,
   type ConfigNode,
   type ConfigSource,
-} from "../../../src/server/config/config.ts";
+} from "../../../src/server/config/config-view.ts";
 import { makeRenderings } from "../../../src/server/config/renderings.ts";
 import { renderConfig } from "../../support/config-source.ts";
 

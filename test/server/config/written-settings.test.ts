@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
-import { makeConfigView, type ConfigNode } from "../../../src/server/config/config.ts";
+import { makeConfigView, type ConfigNode } from "../../../src/server/config/config-view.ts";
 import { isMap, type YamlMap } from "../../../src/base/yaml.ts";
 import { plain, source, renderConfig } from "../../support/config-source.ts";
 

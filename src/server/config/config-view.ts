@@ -1,0 +1,124 @@
+// What the configurations of an organization's nodes are rendered from (config.ts). The part that all nodes share at one
+// config_version, above all the blocklist, is rendered once and kept in a ConfigView.
+
+import { stringifyYaml, type YamlMap } from "../../base/yaml.ts";
+import type { Demanded } from "../certificates/demanded-ca.ts";
+import { isSelf, type Rule } from "../../api/rules.ts";
+import { readOrder } from "../../protocol/updates/order.ts";
+import { certifiedGroups, userOfGroup } from "../../protocol/users-groups.ts";
+import type { NodeRow } from "../store/tables/nodes.ts";
+import { sha256Hex } from "../../base/sha256.ts";
+
+/** The columns of a node that its own configuration depends on. */
+export type ConfigNode = Pick<
+  NodeRow,
+  | "id"
+  | "name"
+  | "ip"
+  | "ip6"
+  | "groups"
+  | "ownerId"
+  | "ownerGroups"
+  | "isLighthouse"
+  | "isRelay"
+  | "publicIp"
+  | "externalPort"
+  | "listenPort"
+  | "subnets"
+  | "routeOptions"
+  | "exitGroups"
+  | "configOverrides"
+  | "overlayVersion"
+  | "platform"
+  | "pinsDefaults"
+> &
+  /** The order of a rollout. Phones have none. */
+  Partial<Pick<NodeRow, "updateOrder">>;
+
+/** The columns of a lighthouse, a relay or a router with subnets that other nodes' configurations depend on. */
+export type Hub = Pick<
+  ConfigNode,
+  "id" | "ip" | "isLighthouse" | "isRelay" | "publicIp" | "externalPort" | "subnets" | "routeOptions"
+>;
+
+export type ConfigSource = {
+  slug: string;
+  /** The overlay's networks. */
+  networks: readonly string[];
+  /** Seconds; null: the default of the node's engine. */
+  aliveInterval: number | null;
+  overrides: YamlMap;
+  /** Of an open rollout: they are sent beside `overrides` to the nodes that have its order. */
+  tried?: { order: number; overrides: YamlMap } | undefined;
+  certificateVersion: 1 | "both" | 2;
+  rules: readonly Rule[];
+  /** Names of the nodes in rules, as in their certificates. */
+  nodeNames: ReadonlyMap<number, string>;
+  hubs: readonly Hub[];
+  /** Ids of relays whose monthly limit is reached. They keep their ports and addresses. */
+  pausedRelays: readonly number[];
+  /** Fingerprints, lower-case hex. */
+  blocklist: readonly string[];
+  /** How often engines had to check open flows again. */
+  flowRechecks: number;
+  /** Only where nodes enforce a seal. */
+  demanded?: Demanded | undefined;
+};
+
+export type ConfigView = ConfigSource & {
+  blocklistYaml: string;
+  blocklistDigest: string;
+  /**
+   * Nodes that hubs or targets of rules name, groups that targets name, and owners if a rule is about nodes of the same one:
+   * others make no difference.
+   */
+  named: { nodes: ReadonlySet<number>; groups: ReadonlySet<string>; owners: boolean };
+  /** Changes with anything in the source. */
+  digest: string;
+};
+
+/** Everything that rendering sees of a node. Nodes of the same kind have the same configuration. */
+export type NodeKind = Omit<
+  ConfigNode,
+  "name" | "ip" | "ip6" | "ownerId" | "ownerGroups" | "routeOptions" | "updateOrder"
+> & { tries?: true };
+
+export function kindOf({ named, tried }: ConfigView, node: ConfigNode): NodeKind {
+  const { order = 0 } = tried === undefined ? {} : (readOrder(node.updateOrder ?? null) ?? {});
+  return {
+    ...(order > 0 && order - (order % 2) === tried?.order ? { tries: true } : {}),
+    id: named.nodes.has(node.id) ? node.id : 0,
+    groups: certifiedGroups(node)
+      .filter((group) => named.groups.has(group) || (named.owners && userOfGroup(group) !== undefined))
+      .sort(),
+    isLighthouse: node.isLighthouse,
+    isRelay: node.isRelay,
+    publicIp: node.publicIp,
+    externalPort: node.externalPort,
+    listenPort: node.listenPort,
+    subnets: node.subnets,
+    exitGroups: node.exitGroups,
+    configOverrides: node.configOverrides,
+    overlayVersion: node.overlayVersion,
+    platform: node.platform,
+    pinsDefaults: node.pinsDefaults,
+  };
+}
+
+export function makeConfigView(source: ConfigSource): ConfigView {
+  const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);
+  const blocklistDigest = sha256Hex(blocklistYaml);
+  const { blocklist: _, nodeNames, ...rest } = source;
+  const digest = sha256Hex(JSON.stringify([rest, [...nodeNames], blocklistDigest]));
+  return { ...source, blocklistYaml, blocklistDigest, named: namedIn(source), digest };
+}
+
+function namedIn({ rules, hubs }: ConfigSource): ConfigView["named"] {
+  const nodes = new Set(hubs.map(({ id }) => id));
+  const groups = new Set<string>();
+  for (const { target } of rules) {
+    if ("node" in target) nodes.add(target.node);
+    if ("group" in target) groups.add(target.group);
+  }
+  return { nodes, groups, owners: rules.some(({ peer }) => isSelf(peer)) };
+}
