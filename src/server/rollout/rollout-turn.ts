@@ -43,7 +43,7 @@ type Services = Pick<ServerOptions, "db" | "system" | "clock">;
 type Silence = (last: number) => number;
 
 /** After a turn, the loop rests this many times as long: a large organization costs no more than a small one. */
-const restFactor = 100;
+const restFactor = 50;
 const longestRestMs = 45_000;
 
 /** The turn of the background loop. */
@@ -53,21 +53,23 @@ export function makeRollouts(services: Services): () => Promise<void> {
   return async () => {
     const began = system.monotonic();
     if (began < restUntil || clock.doubt() !== undefined) return;
-    await advanceRollouts(services);
+    const { isRingOver } = await advanceRollouts(services);
     const ended = system.monotonic();
-    restUntil = ended + Math.min(longestRestMs, (ended - began) * restFactor);
+    // The next ring begins at once.
+    restUntil = isRingOver ? 0 : ended + Math.min(longestRestMs, (ended - began) * restFactor);
   };
 }
 
-/** One step of each open rollout. */
-export async function advanceRollouts(services: Services): Promise<void> {
+/** One step of each open rollout. Returns whether a ring of one was left. */
+export async function advanceRollouts(services: Services): Promise<{ isRingOver: boolean }> {
   const { db, system } = services;
   const open = await queryAll(
     db,
     rollouts,
     `SELECT ${rollouts.select()} FROM rollouts WHERE ended_at IS NULL`,
   );
-  if (open.length === 0) return;
+  let isRingOver = false;
+  if (open.length === 0) return { isRingOver };
   const now = system.now();
   const watch = await watchSilence(services, now);
   const silence: Silence = (last) => Math.max(0, countedSilence(last, now, watch?.gaps ?? []));
@@ -86,7 +88,9 @@ export async function advanceRollouts(services: Services): Promise<void> {
     const isFirst = !isKnown && step.told.some(({ state }) => state === "told");
     const compared = isFirst ? await readCompared(db, looked, "waiting") : undefined;
     await takeStep(services, row, { ...step, compared }, now);
+    if (step.event === "ring_passed") isRingOver = true;
   });
+  return { isRingOver };
 }
 
 const minuteMs = 60_000;

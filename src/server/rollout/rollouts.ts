@@ -173,7 +173,8 @@ export async function createRollout(
     await refuseBesideRollout(tx, org);
     await refuseBesideDrill(tx, org, system.now());
     await beginSettings(tx, { ...made, settings });
-    if (candidates.length === 0) throw settings === null ? nothingToUpdate(isPermitted) : nobodyTries();
+    if (candidates.length === 0)
+      throw settings === null ? nothingToUpdate(isPermitted, org.slug) : nobodyTries();
     const row = await rollouts.insertReturning(tx, {
       ...made,
       ...whichSettings({ settings }),
@@ -210,14 +211,14 @@ const nobodyTries = () =>
     hint: `Change them for all nodes at once: \`${brand.executable} admin org update SLUG --config-overrides FILE\`.`,
   });
 
-function nothingToUpdate(isPermitted: boolean): AppError {
+function nothingToUpdate(isPermitted: boolean, slug: string): AppError {
   return new AppError(
     "conflict",
     isPermitted
       ? "Each node that permits updates has this version or a higher one, or is in another group."
       : "No node permits updates by this control plane.",
     {
-      hint: `On each machine, root permits them: \`${brand.executable} up SLUG --allow-updates agent,engine\`.`,
+      hint: `On each machine, root permits them: \`sudo ${brand.executable} sync-config --org-slug ${slug} --allow-updates agent,engine\`.`,
     },
   );
 }
