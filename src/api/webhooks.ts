@@ -351,7 +351,7 @@ export const alarmRules = {
   update: {
     unit: "switch",
     initial: 1,
-    words: "An update in rings stopped, because a node does not work with it",
+    words: "An update in rings stopped, because a node does not work with it, or paused by itself",
   },
   policy: { unit: "switch", initial: 1, words: "A test of the policy fails" },
   sign_ins: { unit: "refusals", initial: 20, words: "So many sign-ins are refused within 10 minutes" },
