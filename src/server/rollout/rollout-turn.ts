@@ -43,7 +43,7 @@ type Services = Pick<ServerOptions, "db" | "system" | "clock">;
 type Silence = (last: number) => number;
 
 /** After a turn, the loop rests this many times as long: a large organization costs no more than a small one. */
-const restFactor = 50;
+const restFactor = 100;
 const longestRestMs = 45_000;
 
 /** The turn of the background loop. */
