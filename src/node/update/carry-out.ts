@@ -336,7 +336,8 @@ async function watch(
       const log = await deps.logLine(ofAgent === undefined ? "engine" : "agent");
       return { state: "failed", ...verdict, ...given({ log }) };
     }
-    await system.sleep(roundEveryMs);
+    const left = end - system.monotonic();
+    await system.sleep(left > 0 ? Math.min(left, roundEveryMs) : roundEveryMs);
   }
   const lost = [...new Set(lostProbes(before, rounds).map((key) => key.split(" ")[2] ?? ""))];
   return { state: "passed", answered: peersIn(before), lost };
