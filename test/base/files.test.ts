@@ -95,7 +95,7 @@ describe("what a command makes where its user says", () => {
     // `names --prepare` is the unit's: it writes below /run.
     const own = /^(data-dir|secret-key-file|config-root|state-db-path|prepare)$/;
     const read =
-      /^((admin (import|restore|policy (apply|import|plan|test))) (FILE|DIR)|(install-tap|overlay (install|update)) file|admin audit verify archive|admin seal \w+ \w+|admin (node|org) update config-overrides|admin user password current-password-file|(admin oidc (create|update)|serve|setup) (\w+-ca|tls-(cert|key)|releases|config))$/;
+      /^((admin (import|restore|policy (apply|import|plan|test))) (FILE|DIR)|(install-tap|overlay (install|update)) file|admin audit verify archive|admin seal \w+ \w+|admin (node|org) update config-overrides|admin rollout create settings|admin user password current-password-file|(admin oidc (create|update)|serve|setup) (\w+-ca|tls-(cert|key)|releases|config))$/;
     const made: string[] = [];
     for (const [name, command] of Object.entries(await allCommands()))
       for (const [key, arg] of Object.entries(await command.args())) {
