@@ -79,8 +79,12 @@ async function hasSettled(
 
 /** Whether the node is online and its engine has not confirmed the new certificate yet. */
 function isUpdating(node: NodeRecord, now: number): boolean {
-  return node.state === "active" && isSeen(node, now) && node.confirmedConfigVersion < node.ownVersion;
+  return node.state === "active" && isThere(node, now) && node.confirmedConfigVersion < node.ownVersion;
 }
+
+/** The first check-in of a node that has just registered may not be stored yet. */
+const isThere = (node: NodeRecord, now: number): boolean =>
+  isSeen(node, now) || (node.registeredAt ?? 0) > now - onlineMs;
 
 const nodePick = nodes.pick("id", "isLighthouse");
 
@@ -89,7 +93,7 @@ export const lacksSecondAddress = (node: string): string =>
   `(${node}.ip6 IS NULL OR NOT EXISTS (SELECT 1 FROM certificates m
     WHERE m.node_id = ${node}.id AND m.kind = 'overlay' AND m.state = 'current' AND m.version = 2))`;
 
-/** The first node without an IPv6 address in force that has checked in after `since`; 0: any node. */
+/** The first node without an IPv6 address in force that has checked in or registered after `since`; 0: any node. */
 async function nextNode(
   reader: Reader,
   orgId: number,
@@ -99,7 +103,7 @@ async function nextNode(
     reader,
     nodePick,
     `SELECT ${nodePick.select()} FROM nodes LEFT JOIN sightings ON node_id = id
-     WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ($2 = 0 OR last_checkin_at > $2)
+     WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ($2 = 0 OR last_checkin_at > $2 OR registered_at > $2)
        AND ${lacksSecondAddress("nodes")}
      ORDER BY is_lighthouse, is_relay, id LIMIT 1`,
     [orgId, since],

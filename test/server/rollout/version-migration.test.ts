@@ -9,6 +9,7 @@ import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
+import { onlineMs } from "../../../src/api/values.ts";
 import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
@@ -149,6 +150,8 @@ describe("an IPv6 network", () => {
     const one = await modern("one");
     const two = await modern("two");
     const away = await modern("away");
+    // Nodes that have just registered count as online.
+    server.clock.ms += onlineMs;
     await patch({ network6: "fd77::/64" });
     await patch({ certificate_version: "both" });
     const present = [hub, one, two];
@@ -188,10 +191,27 @@ describe("an IPv6 network", () => {
     expect(await certificates(away)).toEqual(["1 10.77.0.4/24", "2 10.77.0.4/24 fd77::4/64"]);
   });
 
+  test("takes a node that has just registered before a lighthouse, although its first check-in is not stored yet", async () => {
+    const hub = await modern("hub", { is_lighthouse: true, public_ip: "192.0.2.1" });
+    const one = await modern("one");
+    await patch({ network6: "fd77::/64" });
+    await patch({ certificate_version: "both" });
+    for (const node of [hub, one]) await confirm(node);
+    await server.app.services.reports.stop();
+    await server.db.write((tx) => tx.run("DELETE FROM sightings WHERE node_id = $1", [one.id]));
+    await advanceRollingUpdates({
+      ...server.app.services,
+      authorities: openAuthorities(server.app.services),
+    });
+    const row = await server.db.get("SELECT moving_node FROM organizations WHERE id = $1", [acme.id]);
+    expect(row?.["moving_node"]).toBe(one.id);
+  });
+
   test("waits before a lighthouse since the last node restarted, although another turn looked before", async () => {
     const hub = await modern("hub", { is_lighthouse: true, public_ip: "192.0.2.1" });
     const one = await modern("one");
     const two = await modern("two");
+    server.clock.ms += onlineMs;
     await patch({ network6: "fd77::/64" });
     await patch({ certificate_version: "both" });
     for (const node of [hub, one, two]) await confirm(node);
