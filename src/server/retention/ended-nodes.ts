@@ -29,6 +29,7 @@ const referring = [
   "relay_traffic",
   "owner_proofs",
   "session_nodes",
+  "rollout_nodes",
 ];
 
 export async function deleteEndedNodes(db: Database, before: number, isEnding: () => boolean): Promise<void> {

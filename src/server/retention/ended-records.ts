@@ -23,7 +23,7 @@ const alarmsMs = 90 * day;
 const certificatesMs = day;
 const batchSize = 500;
 
-/** `keptMs`: how long ended tokens are kept. `isEnding`: the server stops. */
+/** `keptMs`: how long ended tokens and rollouts are kept. `isEnding`: the server stops. */
 export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => boolean): Promise<void> {
   const { db } = deps;
   const now = deps.system.now();
@@ -89,6 +89,13 @@ function endedRows({ accessLifetimeS }: Deps, now: number, keptMs: number): Ende
     { table: "alarms", key: "id", where: "ended_at < $1", params: [now - alarmsMs] },
     { table: "retired_tokens", key: "token_hash", where: "retired_at < $1", params: [now - keptMs] },
     { table: "registration_tokens", key: "id", where: unusedToken, params: [now - keptMs] },
+    {
+      table: "rollout_nodes",
+      key: "rollout_id, node_id",
+      where: `rollout_id IN (${oldRollouts})`,
+      params: [now - keptMs],
+    },
+    { table: "rollouts", key: "id", where: `id IN (${oldRollouts})`, params: [now - keptMs] },
     { table: "flows", key: flowsKey, where: oldFlows, params: [Math.floor((now - flowsKeptMs) / day)] },
     { table: "sent_configs", key: "org_id, digest", where: unusedConfig, params: [now - day] },
   ];
@@ -99,6 +106,10 @@ const unusedToken = `expires_at < $1
   AND NOT EXISTS (SELECT 1 FROM registration_requests q WHERE q.token_id = registration_tokens.id)
   AND id NOT IN (SELECT registered_with FROM nodes WHERE registered_with IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM registrants r WHERE r.principal = 'registration_token/' || registration_tokens.id)`;
+
+/** The newest of each organization stays: the next one gets a higher number. */
+const oldRollouts = `SELECT r.id FROM rollouts r WHERE r.ended_at < $1
+  AND r.created_at < (SELECT max(n.created_at) FROM rollouts n WHERE n.org_id = r.org_id)`;
 
 /** By the index, which begins with the organization. */
 const oldFlows = "org_id IN (SELECT id FROM organizations) AND day < $1";

@@ -1,6 +1,7 @@
 // What is deleted with time, and what has to stay.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { verifyChains } from "../../../src/server/audit/verify.ts";
@@ -16,6 +17,7 @@ import { queryNumber } from "../../../src/server/store/table.ts";
 import { deliveries, webhooks } from "../../../src/server/store/tables/webhooks.ts";
 import { refreshTokens, retiredTokens } from "../../../src/server/store/tables/sessions.ts";
 import { fixture, writeFixture } from "../../support/fixture.ts";
+import { sourceRoot } from "../../support/imports.ts";
 import { makeKeys, registerNode, sendRegistration } from "../../support/nodes.ts";
 import { noteStatements } from "../../support/noted-statements.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
@@ -102,6 +104,38 @@ test("expired certificates go, but the newest of each node and kind and all that
   expect((await send("POST", `nodes/${gone.id}/restore/`, {})).status).toBe(200);
   clock.ms = start;
   await pass(0);
+});
+
+test("each table that refers to nodes is known to the deletion of ended nodes, and old rollouts go but the last", async () => {
+  const { db } = server;
+  const known = readFileSync(join(sourceRoot, "server/retention/ended-nodes.ts"), "utf8");
+  const referring = await db.all(
+    `SELECT DISTINCT m.name FROM sqlite_master m JOIN pragma_foreign_key_list(m.name) f ON f."table" = 'nodes'`,
+  );
+  expect(referring.map(({ name }) => String(name)).filter((name) => !known.includes(name))).toEqual([]);
+  const node = await registerNode(server, org, "updated");
+  await db.write(async (tx) => {
+    for (const [at, ended] of [
+      [1, 1],
+      [2, server.clock.ms],
+      [3, 1],
+    ])
+      await tx.run(
+        `INSERT INTO rollouts (org_id, groups, hours, watch_s, state, ring, rings, since, created_at, ended_at)
+         VALUES ($1, '[]', '[]', 60, 'passed', 1, 1, 1, $2, $3)`,
+        [org.id, at ?? 0, ended ?? 0],
+      );
+    await tx.run(
+      `INSERT INTO rollout_nodes (rollout_id, node_id, ring, state, at)
+       SELECT id, $1, 1, 'passed', 1 FROM rollouts WHERE org_id = $2`,
+      [node.id, org.id],
+    );
+  });
+  await run();
+  const left =
+    "SELECT r.created_at FROM rollouts r JOIN rollout_nodes m ON m.rollout_id = r.id ORDER BY r.id";
+  expect(await db.all(left)).toEqual([{ created_at: 2 }, { created_at: 3 }]);
+  expect(await count("rollouts")).toBe(2);
 });
 
 test("ended nodes are deleted by the same statements, whichever they are", async () => {

@@ -283,6 +283,10 @@ test("nothing is left of a job a day after its end, once its address is free", a
   const given = [org.id, node.id];
   const insert = (sql: string) => server.db.write((tx) => tx.run(sql, given));
   await insert("INSERT INTO relay_traffic (org_id, node_id) VALUES ($1, $2)");
+  await insert(`INSERT INTO rollouts (org_id, groups, hours, watch_s, state, ring, rings, since, created_at, ended_at)
+    VALUES ($1, '[]', '[]', 60, 'passed', 1, 1, 1, $2, 1)`);
+  await insert(`INSERT INTO rollout_nodes (rollout_id, node_id, ring, state, at)
+    SELECT id, $2, 1, 'passed', 1 FROM rollouts WHERE org_id = $1`);
   await insert(`INSERT INTO registration_tokens (org_id, node_id, token_hash, uses, expires_at, created_at)
     VALUES ($1, $2, 'of the job', 1, ${server.clock.ms + 1}, 1)`);
   await remove();
