@@ -111,9 +111,21 @@ export function quietUntil(hours: string | null, now: number): number | undefine
     hour: "2-digit",
     minute: "2-digit",
     hourCycle: "h23",
-  }).format(now);
-  const [hour = 0, minute = 0] = clock.split(":").map(Number);
-  const at = 60 * hour + minute;
-  const isQuiet = from < to ? at >= from && at < to : at >= from || at < to;
-  return isQuiet ? now - (now % 60_000) + ((to - at + 1440) % 1440) * 60_000 : undefined;
+  });
+  const minuteAt = (ms: number) => {
+    const [hour = 0, minute = 0] = clock.format(ms).split(":").map(Number);
+    return 60 * hour + minute;
+  };
+  const isQuiet = (at: number) => (from < to ? at >= from && at < to : at >= from || at < to);
+  const at = minuteAt(now);
+  if (!isQuiet(at)) return undefined;
+  const begin = now - (now % minuteMs);
+  const end = begin + ((to - at + 1440) % 1440) * minuteMs;
+  if (minuteAt(end) === to) return end;
+  // The zone's clock is set in between, perhaps over the end.
+  let next = begin;
+  while (isQuiet(minuteAt(next))) next += minuteMs;
+  return next;
 }
+
+const minuteMs = 60_000;

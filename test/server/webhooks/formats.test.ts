@@ -213,6 +213,18 @@ test("quiet hours: what is not urgent waits for their end, and what is over by t
   expect(quietUntil("22:00-07:00 Europe/Berlin", at("03:00:00"))).toBe(at("05:00:00"));
   expect(quietUntil("22:00-07:00 Europe/Berlin", at("05:00:00"))).toBe(undefined);
   expect(quietUntil("12:00-13:00 UTC", at("12:59:59"))).toBe(at("13:00:00"));
+  // Clocks are set back from 3:00 to 2:00 on 25 October, and ahead from 2:00 to 3:00 on 29 March.
+  for (const [hours, now, end] of [
+    ["22:00-07:00", "2026-10-24T21:00", "2026-10-25T06:00"],
+    ["22:00-07:00", "2026-03-28T22:00", "2026-03-29T05:00"],
+    ["22:00-02:30", "2026-03-28T22:00", "2026-03-29T01:00"],
+    ["22:00-02:30", "2026-10-24T21:00", "2026-10-25T00:30"],
+    ["01:30-02:59", "2026-03-29T00:40", "2026-03-29T01:00"],
+  ] as const)
+    expect(
+      `${hours} ${new Date(quietUntil(`${hours} Europe/Berlin`, Date.parse(`${now}Z`)) ?? 0).toISOString().slice(0, 16)}`,
+    ).toBe(`${hours} ${end}`);
+  expect(quietUntil("02:00-03:00 Europe/Berlin", Date.parse("2026-03-29T01:00Z"))).toBe(undefined);
 
   const told: string[] = [];
   const listener = Bun.serve({
