@@ -27,7 +27,7 @@ type Server = {
   sockets?: { close(): void };
   failed?: { at: number; reason: string };
 };
-type Deps = Pick<System, "now"> & {
+type Deps = Pick<System, "monotonic"> & {
   /** Parts that tests replace. */
   port?: number;
   isPresent?: (zone: Zone, network: string) => boolean;
@@ -37,20 +37,20 @@ type Deps = Pick<System, "now"> & {
 /** `networks`: in which the unit may exchange packets; undefined: root has not allowed to answer peers. */
 export function makePeerServers(
   networks: readonly string[] | undefined,
-  { now, port = dnsPort, isPresent = hasAddress, open = openSockets }: Deps,
+  { monotonic, port = dnsPort, isPresent = hasAddress, open = openSockets }: Deps,
 ) {
   const servers = new Map<string, Server>();
-  const allowance = makeAllowance(now);
+  const allowance = makeAllowance(monotonic);
   let used: LoadedNames | undefined;
 
   const start = async (server: Server, place: HostPort): Promise<void> => {
     if (server.sockets !== undefined) return;
-    if (server.failed !== undefined && now() - server.failed.at < afterFailureMs) return;
+    if (server.failed !== undefined && monotonic() - server.failed.at < afterFailureMs) return;
     try {
       server.sockets = await open((from) => (allowance(from) ? server.indexFor(from) : undefined), place);
       delete server.failed;
     } catch (error) {
-      server.failed = { at: now(), reason: messageOf(error) };
+      server.failed = { at: monotonic(), reason: messageOf(error) };
     }
   };
   const serveAddress = async (zone: Zone, network: string, isNew: boolean): Promise<PeerService> => {
@@ -117,7 +117,7 @@ function hasAddress({ device }: Zone, network: string): boolean {
   return (networkInterfaces()[device ?? ""] ?? []).some(({ cidr }) => cidr === network);
 }
 
-/** Whether a query of this address is answered now. */
+/** Whether a query of this address is answered now. `now`: of a clock that is never set, ms. */
 export function makeAllowance(now: () => number): (from: string) => boolean {
   let second = 0;
   let total = 0;

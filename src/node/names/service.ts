@@ -29,10 +29,10 @@ type Options = {
 /** `serve` says of which organizations the names belong into the hosts file. */
 export function makeService(
   { statePath, links, search = false, peers: networks }: Options,
-  { now }: Pick<System, "now">,
+  { monotonic }: Pick<System, "monotonic">,
   log: Log,
 ) {
-  const peerServers = makePeerServers(networks, { now });
+  const peerServers = makePeerServers(networks, { monotonic });
   const warn = onceEach(log);
   let resolver: Resolver | undefined;
   let served: LoadedNames | undefined;
@@ -43,12 +43,12 @@ export function makeService(
     const isNew = served !== known;
     served = known;
     if (resolver !== undefined && isNew) resolver.use(indexOf(known));
-    if (resolver !== undefined || (failedAt !== undefined && now() - failedAt < afterFailureMs)) return;
+    if (resolver !== undefined || (failedAt !== undefined && monotonic() - failedAt < afterFailureMs)) return;
     try {
       resolver = await startResolver(indexOf(known));
       failedAt = fault = undefined;
     } catch (error) {
-      failedAt = now();
+      failedAt = monotonic();
       fault = messageOf(error);
     }
     warn(fault ?? "");

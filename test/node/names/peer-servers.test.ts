@@ -117,9 +117,11 @@ describe.skipIf(process.platform !== "linux")("the sockets", () => {
   let servers: ReturnType<typeof makePeerServers>;
   let port = 0;
   let now = 1_000_000;
+  let wall = 1_700_000_000_000;
+  const clocks = { now: () => wall, monotonic: () => now };
   const make = (networks: readonly string[] | undefined) => {
     port = 20_000 + Math.floor(Math.random() * 10_000);
-    servers = makePeerServers(networks, { now: () => now, port, isPresent: () => true });
+    servers = makePeerServers(networks, { ...clocks, port, isPresent: () => true });
     return servers;
   };
   afterEach(() => servers.close());
@@ -234,11 +236,13 @@ describe.skipIf(process.platform !== "linux")("the sockets", () => {
     other.stop(true);
     expect(await servers.serve(known())).toMatchObject([{ state: "failed" }]);
     now += 10_000;
+    // The clock of the machine is set back.
+    wall -= 86_400_000;
     expect(await servers.serve(known())).toMatchObject([{ state: "served" }]);
   });
 
   test("wait for the engine's interface, and are not opened at an address of another one", async () => {
-    servers = makePeerServers(["127.0.0.0/8"], { now: () => now, port: 20_000 });
+    servers = makePeerServers(["127.0.0.0/8"], { ...clocks, port: 20_000 });
     expect(await servers.serve(known())).toMatchObject([{ state: "waiting" }]);
   });
 });
