@@ -18,6 +18,7 @@ import { carryOver } from "./carry-over.ts";
 import type { Carried } from "./carried.ts";
 import { databasePath, planPrivate, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
 import { operator, record } from "../audit/record.ts";
+import { endRestored } from "../rollout/rollouts.ts";
 import { findSecretKeys, openSecretKeys } from "../store/secret-keys.ts";
 import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from "../store/copy.ts";
 import { forgetClock } from "../store/clock.ts";
@@ -274,6 +275,9 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     await tx.run("UPDATE users SET sessions_from = $1", [now]);
     const carried = old === undefined ? undefined : await carryOver(old, tx, now);
     if (old !== undefined) await raiseCounters(tx, await readCounters(old, old.dialect));
+    await endRestored(tx, now);
+    // Confirmations since the backup are lost: users are told again, and have time again.
+    await tx.run("UPDATE owner_proofs SET told_at = NULL");
     const after = { revoked_nodes: carried?.revoked_nodes ?? 0 };
     await record(tx, {
       orgId: null,

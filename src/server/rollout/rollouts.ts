@@ -6,10 +6,10 @@ import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
-import { record, type Actor } from "../audit/record.ts";
+import { operator, record, type Actor } from "../audit/record.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { ServerOptions } from "../options.ts";
-import type { Reader } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
 import {
   computed,
   integer,
@@ -278,4 +278,37 @@ function changeFor(
   }
   if (state !== "running" && state !== "paused") throw refuse("has ended, or is being taken back");
   return { state: "returning", ...known, reason: "An administrator ended it" };
+}
+
+const forgetOrders = `UPDATE nodes SET update_order = NULL
+  WHERE id IN (SELECT node_id FROM rollout_nodes WHERE rollout_id = $1 AND state IN ('told', 'applied', 'passed'))`;
+
+/**
+ * Ends the rollouts of a restored backup, apart from those that are taken back. They may have stopped since, because a node
+ * failed, and what their nodes have done since is unknown. Each node keeps what it runs.
+ */
+export async function endRestored(tx: Transaction, now: number): Promise<void> {
+  const sql = `SELECT ${rollouts.select()} FROM rollouts WHERE ended_at IS NULL AND state <> 'returning'`;
+  for (const row of await queryAll(tx, rollouts, sql)) {
+    const { id, orgId, ring, agent, engine } = row;
+    const found = {
+      reason: "The control plane was restored from a backup",
+      failedNode: null,
+      probe: "",
+      logLine: "",
+    };
+    await rollouts.update(tx, { id }, { ...found, state: "stopped", since: now, endedAt: now });
+    await tx.run(forgetOrders, [id]);
+    await endSettings(tx, row, "stopped", { actor: operator, now });
+    const shown = { ring, agent, engine, ...whichSettings(row) };
+    const why = { reason: found.reason, node: null, probe: "", log: "" };
+    await record(tx, {
+      orgId,
+      at: now,
+      type: "rollout.stopped",
+      actor: operator,
+      subject: `rollout/${id}`,
+      after: { ...shown, ...why },
+    });
+  }
 }
