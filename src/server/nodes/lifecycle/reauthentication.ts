@@ -14,6 +14,7 @@ import { findNode, revokedNode } from "../../store/nodes.ts";
 import { notifyNode, notifyNodes } from "../../store/versions.ts";
 import { confirmationPage, findAllDue, findDueIn, findStillDue, type Due } from "./confirmations-due.ts";
 import { requireOwner } from "../node-owner.ts";
+import { watchSilence } from "../contact/silence.ts";
 import { beginPeriod, noteTold } from "./owner-period.ts";
 import { revokeInside } from "./revoke.ts";
 import { runDueUpkeep } from "./upkeep.ts";
@@ -63,12 +64,27 @@ export async function proveOwner(
 export async function reauthenticate(services: Mailing): Promise<void> {
   const { db, system } = services;
   const now = system.now();
+  await forgetNotices(services, now);
   const found = await findAllDue(db, now);
   const untold = found.filter(({ toldAt }) => toldAt === null);
   const over = found.filter(({ toldAt, until }) => toldAt !== null && until <= now);
   await inTurn(
     () => forAll(batches(over), orgOfBatch, (each) => revokeBatch(services, each)),
     () => forAll(batches(untold), orgOfBatch, (each) => tellBatch(services, each)),
+  );
+}
+
+/** Without a server for so long, users could not confirm: they are notified again, and have 7 days again. */
+const longPauseMs = 86_400_000;
+const formerNotice = "SELECT node_id FROM owner_proofs WHERE told_at < $1 LIMIT 1";
+
+async function forgetNotices(store: Store, now: number): Promise<void> {
+  const { db } = store;
+  const gaps = (await watchSilence(store, now))?.gaps ?? [];
+  const [, up] = gaps.findLast(([from, to]) => to - from >= longPauseMs) ?? [];
+  if (up === undefined || (await db.get(formerNotice, [up])) === undefined) return;
+  await db.writeFor("rows", (tx) =>
+    tx.run("UPDATE owner_proofs SET told_at = NULL WHERE told_at < $1", [up]),
   );
 }
 

@@ -44,9 +44,14 @@ async function ownedBy(email: string, name: string): Promise<RegisteredNode> {
   return node;
 }
 const work = () => reauthenticate(server.app.services);
-const after = async (days: number) => {
+/** No server is up until then. */
+const away = async (days: number) => {
   server.clock.ms = start + days * day;
   await work();
+};
+/** The server is up. */
+const after = async (days: number) => {
+  for (let at = (server.clock.ms - start) / day; at < days;) await away((at = Math.min(days, at + 0.9)));
 };
 const confirm = async (email = ada, { id }: { id: number } = laptop) =>
   (await signInBrowser(server, email)).send("POST", `/api/org/acme/nodes/${id}/reauthenticate/`);
@@ -112,7 +117,7 @@ test("nodes of the organization, and organizations without the setting, are left
 });
 
 test("nobody is cut off less than 7 days after being told: a server that was away, a shorter time, a new setting", async () => {
-  await after(300);
+  await away(300);
   expect([await stateOf(), await events()]).toEqual(["active", ["node.reauthentication_due"]]);
   await after(306.9);
   expect(await stateOf()).toBe("active");
@@ -129,6 +134,18 @@ test("nobody is cut off less than 7 days after being told: a server that was awa
   await patch({ reauthenticate_days: null });
   await after(400);
   expect(await stateOf()).toBe("active");
+});
+
+test("a user who was told, and could not confirm because no server was up, is told again", async () => {
+  await after(23);
+  await away(31);
+  await after(37.9);
+  expect([await stateOf(), await events()]).toEqual([
+    "active",
+    ["node.reauthentication_due", "node.reauthentication_due"],
+  ]);
+  await after(38);
+  expect(await stateOf()).toBe("revoked");
 });
 
 test("only the user confirms, in a browser: no administrator, no token, no former owner, no removed member", async () => {
