@@ -7,6 +7,8 @@ import * as v from "valibot";
 import { makeClockWatch } from "../../src/server/certificates/clock-watch.ts";
 import { makeEarlyDue } from "../../src/server/nodes/lifecycle/renewal.ts";
 import type { Organization } from "../../src/api/organizations.ts";
+import { watchSilence } from "../../src/server/nodes/contact/silence.ts";
+import { retain } from "../../src/server/retention/retention.ts";
 import { makeRotations } from "../../src/server/rollout/rotation-schedule.ts";
 import { openClock } from "../../src/server/store/clock.ts";
 import { makeClock } from "../support/clock.ts";
@@ -187,6 +189,84 @@ test("the time since the boot is asked once in a second at most, and at once whe
   expect(asked - opened).toBeLessThanOrEqual(2);
   server.clock.steppedMs = 5 * day;
   expect(clock.now()).toBe(server.clock.ms);
+});
+
+test("what waited for a time that comes again waits no longer", async () => {
+  const node = await registerNode(server, org, "waiting");
+  const { db, clock } = server;
+  const at = { next_at: "deliveries", at: "rollout_nodes", reported_at: "relay_traffic" } as const;
+  await watchSilence(server.app.services, clock.ms);
+  await db.write(async (tx) => {
+    const later = clock.ms + hour;
+    await tx.run(
+      `INSERT INTO webhooks (org_id, url, events, secret_sealed, created_at) VALUES ($1, '', '[]', '', 1)`,
+      [org.id],
+    );
+    await tx.run(
+      `INSERT INTO deliveries (webhook_id, event_id, attempts, next_at, created_at)
+       SELECT max(w.id), (SELECT max(id) FROM events), 1, $1, 1 FROM webhooks w`,
+      [later],
+    );
+    await tx.run(
+      `INSERT INTO rollouts (org_id, groups, hours, watch_s, state, ring, rings, since, created_at)
+       VALUES ($1, '[]', '[]', 60, 'running', 1, 1, 1, 1)`,
+      [org.id],
+    );
+    await tx.run(
+      `INSERT INTO rollout_nodes (rollout_id, node_id, ring, state, at) SELECT id, $1, 1, 'passed', $2 FROM rollouts`,
+      [node.id, later],
+    );
+    await tx.run("INSERT INTO relay_traffic (node_id, org_id, reported_at) VALUES ($1, $2, $3)", [
+      node.id,
+      org.id,
+      later,
+    ]);
+  });
+  const waiting = async () => {
+    const found = await Promise.all(
+      Object.entries(at).map(([column, table]) => db.get(`SELECT ${column} AS at FROM ${table}`)),
+    );
+    return found.map((row) => Number(row?.["at"]) - clock.ms);
+  };
+  clock.ms += minute;
+  await watchSilence(server.app.services, clock.ms);
+  expect(await waiting()).toEqual([hour - minute, hour - minute, hour - minute]);
+  clock.ms -= 2 * hour;
+  await watchSilence(server.app.services, clock.ms);
+  expect(await waiting()).toEqual([0, 0, 0]);
+});
+
+test("a clock that was ahead after a boot ends no revocation, neither a former one nor one of that time", async () => {
+  await server[Symbol.asyncDispose]();
+  await start({ clock: { uptimeMs: minute } });
+  const { db, clock, app } = server;
+  const { services } = app;
+  const look = () => watchSilence(services, services.system.now());
+  const [stolen, kept] = [await registerNode(server, org, "stolen"), await registerNode(server, org, "kept")];
+  await confirm(kept);
+  await look();
+  const columns = "org_id, node_id, authority_id, kind, version, pem, not_before, renew_at, created_at";
+  await db.write(async (tx) => {
+    const ends = [clock.ms + 20 * day, stolen.id];
+    await tx.run("UPDATE certificates SET not_after = $1 WHERE node_id = $2", ends);
+    // A former certificate of the node, which is blocked already.
+    await tx.run(
+      `INSERT INTO certificates (${columns}, fingerprint, not_after, state)
+       SELECT ${columns}, 'of before', not_after - 1, 'blocked' FROM certificates WHERE node_id = $1 AND kind = 'overlay'`,
+      [stolen.id],
+    );
+  });
+  clock.steppedMs = 25 * day;
+  await look();
+  await retain(services, new AbortController().signal);
+  await server.send("DELETE", `/api/org/acme/nodes/${stolen.id}/`, { token: await owner() });
+  expect(blocklistOf(downloadOf(await kept.download()))).toEqual([]);
+  clock.steppedMs = 0;
+  await look();
+  expect(blocklistOf(downloadOf(await kept.download()))).toHaveLength(2);
+  clock.ms += hour;
+  await makeClockWatch(services)();
+  expect(services.clock.isSettled()).toBe(true);
 });
 
 test("only staff confirm the clock", async () => {

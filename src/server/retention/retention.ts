@@ -13,7 +13,7 @@ import { deleteEnded } from "./ended-records.ts";
 
 type Deps = Pick<
   ServerOptions,
-  "db" | "system" | "log" | "secretKey" | "dataDirectory" | "retention" | "accessLifetimeS"
+  "db" | "system" | "clock" | "log" | "secretKey" | "dataDirectory" | "retention" | "accessLifetimeS"
 > & {
   meters: Pick<Meters, "archived">;
 };
@@ -24,8 +24,9 @@ const names = organizations.pick("id", "slug");
 
 /** Does everything that is due, unless a server did so within the hour. `signal`: the server stops. */
 export async function retain(deps: Deps, signal: AbortSignal): Promise<void> {
-  const { db, system, dataDirectory, retention = defaultRetention } = deps;
-  if (!(await takeTurn(db, system.now()))) return;
+  const { db, system, clock, dataDirectory, retention = defaultRetention } = deps;
+  // By a clock that is ahead, certificates have ended that peers still accept: their revocations would be deleted.
+  if (!clock.isSettled() || !(await takeTurn(db, system.now()))) return;
   const archive = async () => {
     if (dataDirectory === undefined) return;
     const sql = `SELECT ${names.select()} FROM organizations ORDER BY id`;

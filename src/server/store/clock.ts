@@ -49,6 +49,8 @@ export type ServerClock = {
   /** The time of the machine's clock. */
   wall(): number;
   doubt(): Doubt | undefined;
+  /** False in the first hour after a boot, in which the clock may be ahead without a doubt. */
+  isSettled(): boolean;
   /** Throws clock_doubted. Before each signature for a node, and before each new CA. */
   requireBelieved(): void;
   /** Call it every few seconds. Stores what is believed; in doubt, looks whether an administrator has confirmed the clock. */
@@ -118,6 +120,7 @@ export async function openClock(
     wall,
     now: believed,
     doubt,
+    isSettled: () => reference.base !== undefined,
     requireBelieved() {
       const found = doubt();
       if (found !== undefined) throw clockDoubted(found);

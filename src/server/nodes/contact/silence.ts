@@ -4,12 +4,15 @@
 
 import * as v from "valibot";
 import { given } from "../../../base/given.ts";
+import { clocksMayDifferMs } from "../../../protocol/finding-kinds.ts";
 import { ourselves } from "../../audit/record.ts";
 import { forAll, orgOf, orgOfEntry } from "../../for-all.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { readMeta, setMeta } from "../../store/meta.ts";
 import { computed, integer, integerOrNull, queryAll, queryNumber } from "../../store/table.ts";
+import { organizations } from "../../store/tables/organizations.ts";
+import { raiseConfigVersion } from "../../store/versions.ts";
 import { endInside } from "../lifecycle/ephemeral.ts";
 
 type Gap = readonly [from: number, to: number];
@@ -76,6 +79,32 @@ const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n
   ORDER BY n.org_id, n.id LIMIT 1000`;
 const anyWatched = "SELECT id FROM nodes WHERE state <> 'revoked' LIMIT 1";
 
+/**
+ * Times that come again after the clock was set back. Until then nodes that are away would seem to be heard, retries and
+ * questions to providers would wait, and so would the next lighthouse of a rollout.
+ */
+const comingAgain = [
+  ["sightings", "last_checkin_at"],
+  ["nodes", "away_since"],
+  ["deliveries", "next_at"],
+  ["provider_grants", "next_at"],
+  ["rollout_nodes", "at"],
+  ["relay_traffic", "reported_at"],
+] as const;
+
+const unblocked = `UPDATE certificates SET state = 'blocked', blocked_at = $1, blocked_at_version = $2
+  WHERE org_id = $3 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $1
+    AND node_id IN (SELECT id FROM nodes WHERE org_id = $3 AND state = 'revoked' AND ended_at IS NULL)`;
+
+/**
+ * By the clock that was ahead, certificates had ended that peers still accept: revocations did not block them, and the
+ * configurations of that time do not list them.
+ */
+async function blockAgain(tx: Transaction, now: number): Promise<void> {
+  for (const { id } of await organizations.all(tx, { deletedAt: null }))
+    await tx.run(unblocked, [now, await raiseConfigVersion(tx, id), id]);
+}
+
 export type Services = Pick<ServerOptions, "db" | "system">;
 
 /** Notes that a server looks now. Undefined while there is no node. */
@@ -86,9 +115,9 @@ export async function watchSilence({ db }: Services, now: number): Promise<Watch
   const note = (tx: Transaction) => setMeta(tx, watchKey, JSON.stringify(watch));
   if (before !== undefined && before.seen - now > gapMs)
     await db.write(async (tx) => {
-      // Times that would come again: nodes that are away would seem to be heard then.
-      await tx.run("UPDATE sightings SET last_checkin_at = $1 WHERE last_checkin_at > $1", [now]);
-      await tx.run("UPDATE nodes SET away_since = $1 WHERE away_since > $1", [now]);
+      for (const [table, column] of comingAgain)
+        await tx.run(`UPDATE ${table} SET ${column} = $1 WHERE ${column} > $1`, [now]);
+      if (before.seen - now > clocksMayDifferMs) await blockAgain(tx, now);
       await note(tx);
     });
   else if (before === undefined || now - before.seen >= noteMs) await db.writeFor("rows", note);
