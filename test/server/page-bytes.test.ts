@@ -8,6 +8,7 @@ import { maxPageBytes } from "../../src/server/http/lists.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { nodes } from "../../src/server/store/tables/nodes.ts";
 import { registrationTokens } from "../../src/server/store/tables/joining.ts";
+import { rolloutNodes, rollouts } from "../../src/server/store/tables/rollouts.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 
 let server: TestServer;
@@ -122,4 +123,41 @@ test("pages of nodes, organizations and tokens with large rows are smaller than 
     counted.push(...ids);
   }
   expect(counted.length).toBe(150);
+}, 120_000);
+
+test("pages of rollouts with large settings, and of their nodes with long reasons, are smaller than asked", async () => {
+  const times = { since: 1, createdAt: 1, endedAt: 1 };
+  const ended = { orgId: org.id, agent: null, engine: null, groups: [], hours: [], watchS: 60, ...times };
+  const said = {
+    ring: 1,
+    state: "failed",
+    at: 1,
+    reason: "\u4e2d".repeat(500),
+    logLine: "\u4e2d".repeat(500),
+  } as const;
+  const ids = await server.db.write(async (tx) => {
+    const made: number[] = [];
+    for (let at = 0; at < 40; at++) {
+      const row = { ...ended, settings: overrides, state: "stopped", ring: 1, rings: 1 } as const;
+      made.push((await rollouts.insertReturning(tx, row)).id);
+    }
+    for (let at = 0; at < 500; at++) {
+      const node = { orgId: org.id, name: `of-rollout-${at}`, ip: `10.77.${20 + (at >> 8)}.${at & 255}` };
+      const { id: nodeId } = await nodes.insertReturning(tx, { ...node, state: "pending", createdAt: 1 });
+      await rolloutNodes.insert(tx, { rolloutId: made[0] ?? 0, nodeId, ...said });
+    }
+    return made;
+  });
+  const read = async (path: string) => {
+    let items = 0;
+    for (let next: string | undefined = path; next !== undefined;) {
+      const answer = await server.send("GET", next, { token: staff });
+      expect(Buffer.byteLength(answer.text)).toBeLessThanOrEqual(maxPageBytes);
+      items += v.parse(v.array(v.unknown()), answer.json).length;
+      next = /<https:\/\/control\.example([^>]*)>; rel="next"/.exec(answer.headers.get("link") ?? "")?.[1];
+    }
+    return items;
+  };
+  expect(await read("/api/org/acme/rollouts/?page_size=1000")).toBe(ids.length);
+  expect(await read(`/api/org/acme/rollouts/${ids[0]}/nodes/?page_size=1000`)).toBe(500);
 }, 120_000);

@@ -141,7 +141,7 @@ const storedRows = `SELECT ${[
   sum("webhooks", "octet_length(url) + octet_length(events)"),
   // One row for each event and webhook.
   "(SELECT count(*) * 128 FROM deliveries WHERE webhook_id IN (SELECT id FROM webhooks WHERE org_id = $1))",
-  sum("rollouts", "octet_length(groups) + octet_length(hours)"),
+  sum("rollouts", "octet_length(groups) + octet_length(hours) + octet_length(settings)"),
   // One row for each node, in each rollout.
   "(SELECT count(*) * 320 FROM rollout_nodes WHERE rollout_id IN (SELECT id FROM rollouts WHERE org_id = $1))",
   ofBoundUsers("users", "octet_length(u.email)"),

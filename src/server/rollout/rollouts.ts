@@ -7,9 +7,10 @@ import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
 import { operator, record, type Actor } from "../audit/record.ts";
-import { pageOf, searchPattern, type Page } from "../http/lists.ts";
+import { fitPage, pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
+import { counted } from "../store/list-rows.ts";
 import {
   computed,
   integer,
@@ -32,13 +33,13 @@ import { isWithin, nextHours, silentMs } from "./rollout-step.ts";
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
 
-const counted = computed({ ring: integer(), state: text(), n: integer() });
+const states = computed({ ring: integer(), state: text(), n: integer() });
 const countByRing = `SELECT ring, state, count(*) AS n FROM rollout_nodes WHERE rollout_id = $1 GROUP BY ring, state`;
 const updating = ["told", "applied", "returning"];
 const leftOut = ["failed", "returned", "refused", "skipped"];
 
 async function show({ db: reader, system }: Store, row: RolloutRow): Promise<Rollout> {
-  const counts = await queryAll(reader, counted, countByRing, [row.id]);
+  const counts = await queryAll(reader, states, countByRing, [row.id]);
   const sum = (ring: number, states: readonly string[]) =>
     counts.reduce((all, each) => all + (each.ring === ring && states.includes(each.state) ? each.n : 0), 0);
   const name =
@@ -89,12 +90,18 @@ async function waitsUntil(reader: Reader, row: RolloutRow, now: number): Promise
   return begins.length === 0 ? null : formatTime(Math.min(...begins));
 }
 
-export async function listRollouts(store: Store, org: Org, query: ListQuery): Promise<Page<Rollout>> {
+const widestOf = (columns: readonly string[], from: string) =>
+  `SELECT count(*) AS total, coalesce(max(${columns.map((each) => `octet_length(${each})`).join(" + ")}), 0) AS widest ${from}`;
+const none = { total: 0, widest: 0 };
+
+export async function listRollouts(store: Store, org: Org, asked: ListQuery): Promise<Page<Rollout>> {
   const { db: reader } = store;
+  const from = "FROM rollouts WHERE org_id = $1";
+  const long = ["settings", "groups", "hours", "reason", "probe", "log_line"];
+  const { total, widest } = (await queryOne(reader, counted, widestOf(long, from), [org.id])) ?? none;
+  const query = fitPage(asked, widest);
   const { limit, offset } = pageOf(query);
-  const total = await queryNumber(reader, "SELECT count(*) AS n FROM rollouts WHERE org_id = $1", [org.id]);
-  const sql = `SELECT ${rollouts.select()} FROM rollouts WHERE org_id = $1 ORDER BY id DESC
-    LIMIT ${limit} OFFSET ${offset}`;
+  const sql = `SELECT ${rollouts.select()} ${from} ORDER BY id DESC LIMIT ${limit} OFFSET ${offset}`;
   const items: Rollout[] = [];
   for (const row of await queryAll(reader, rollouts, sql, [org.id])) items.push(await show(store, row));
   return { items, total, query };
@@ -116,17 +123,19 @@ export async function listMembers(
   reader: Reader,
   org: Org,
   id: number,
-  query: ListQuery,
+  asked: ListQuery,
 ): Promise<Page<RolloutNode>> {
   await requireRollout(reader, org, id);
   const from = `FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
     WHERE m.rollout_id = $1 AND lower(n.name) LIKE $2 ESCAPE '!'`;
-  const params = [id, searchPattern(query)];
+  const params = [id, searchPattern(asked)];
+  const long = ["m.reason", "m.probe", "m.log_line"];
+  const { total, widest } = (await queryOne(reader, counted, widestOf(long, from), params)) ?? none;
+  const query = fitPage(asked, widest);
   const { limit, offset } = pageOf(query);
   const sql = `SELECT ${member.select()} ${from}
     ORDER BY CASE m.state WHEN 'failed' THEN 0 ELSE 1 END, m.ring, n.name, m.node_id LIMIT ${limit} OFFSET ${offset}`;
   const rows = await queryAll(reader, member, sql, params);
-  const total = await queryNumber(reader, `SELECT count(*) AS n ${from}`, params);
   return {
     total,
     query,

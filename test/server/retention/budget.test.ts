@@ -12,6 +12,7 @@ import type { Organization } from "../../../src/api/organizations.ts";
 import { makeBudget, storedEventBytes } from "../../../src/server/retention/budget.ts";
 import type { Database } from "../../../src/server/store/database.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";
+import { rollouts } from "../../../src/server/store/tables/rollouts.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -304,6 +305,26 @@ test("every request that changes an organization is refused at the maximum, or n
   );
   const free = changing.filter(({ grows }) => grows !== true).map(({ name }) => name);
   expect(free.toSorted()).toEqual(Object.keys(allowed));
+});
+
+test("settings of rollouts count: each keeps its own", async () => {
+  const settings = { preferred_ranges: ["x".repeat(50_000)] };
+  const times = { since: 1, createdAt: 1, endedAt: 1 };
+  const row = {
+    orgId: org.id,
+    agent: null,
+    engine: null,
+    groups: [],
+    hours: [],
+    watchS: 60,
+    settings,
+    ...times,
+  };
+  await server.db.write(async (tx) => {
+    for (let at = 0; at < 25; at++)
+      await rollouts.insert(tx, { ...row, state: "stopped", ring: 1, rings: 1 });
+  });
+  expect(await send("POST", "groups/", { name: "more" })).toMatchObject(full);
 });
 
 test("an organization that was measured at the start is not measured by its first write", async () => {
