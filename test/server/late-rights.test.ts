@@ -8,9 +8,13 @@ import { deleteOrganization } from "../../src/server/organizations/organizations
 import type { Organization } from "../../src/api/organizations.ts";
 import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { changeRole, removeMember } from "../../src/server/offboarding/member-changes.ts";
+import { createDrill } from "../../src/server/rollout/drills.ts";
+import { createRollout } from "../../src/server/rollout/rollouts.ts";
+import { queryNumber } from "../../src/server/store/table.ts";
 import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { makeNumbered, membershipOf } from "../support/people.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
+import { failureOf } from "./store/cases.ts";
 
 let server: TestServer;
 let org: Organization;
@@ -82,4 +86,20 @@ test("a slow name server does not let a removed caller create a webhook", async 
   expect((await send("PATCH", "1/", second)).status).toBe(401);
   const written = await slow.db.all("SELECT type FROM events WHERE type LIKE 'webhook.%'");
   expect(written).toEqual([{ type: "webhook.created" }]);
+});
+
+test("who was demoted meanwhile begins no rollout and no drill", async () => {
+  await using own = await makeTestServer();
+  const acme = await own.organization("acme");
+  await own.person("mary@example.org");
+  await own.join(acme, "mary@example.org", "member");
+  const id = await queryNumber(own.db, "SELECT id AS n FROM users WHERE email = 'mary@example.org'");
+  const actor = { kind: "person", id, ip: "192.0.2.7" } as const;
+  const { services } = own.app;
+  const wanted = { settings: { tun: { mtu: 1280 } }, groups: [], hours: [], watch_s: 60 };
+  const begun = [
+    createRollout(services, acme, wanted, actor),
+    createDrill(services, acme, { kind: "control-plane-away", nodes: [], for_s: 60 }, actor),
+  ];
+  for (const each of begun) expect(await failureOf(each)).toMatchObject({ code: "permission_denied" });
 });

@@ -29,6 +29,7 @@ import {
   readSilent,
   showDrill,
 } from "./drill-report.ts";
+import { requireRole } from "../users/late-rights.ts";
 import { isOverdue, refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
@@ -129,6 +130,7 @@ export async function createDrill(
   const now = system.now();
   const targets = await chooseTargets(db, org, wanted, now);
   const row = await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const open = await drills.find(tx, { orgId: org.id, endedAt: null });
     if (open !== undefined && isOverdue(open, now)) await endDrill(tx, open, now);
     await refuseBesideDrill(tx, org, now);

@@ -24,6 +24,7 @@ import {
 import { Overrides } from "../store/tables/organizations.ts";
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { permissionOf } from "../nodes/contact/update-permission.ts";
+import { requireRole } from "../users/late-rights.ts";
 import { chooseRings } from "./choose-rings.ts";
 import { refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";
@@ -179,6 +180,7 @@ export async function createRollout(
   const made = { orgId: org.id, agent, engine, groups: [...groups], createdAt: now };
   const { candidates, isPermitted } = await readCandidates(services, { ...made, settings }, true);
   const id = await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     await refuseBesideRollout(tx, org);
     await refuseBesideDrill(tx, org, system.now());
     await beginSettings(tx, { ...made, settings });
@@ -245,6 +247,7 @@ export async function steerRollout(
 ): Promise<Rollout> {
   const { db, system } = store;
   await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await requireRollout(tx, org, id);
     const now = system.now();
     const open = await queryNumber(tx, countOpen, [id, row.ring]);
