@@ -88,16 +88,22 @@ async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise
       const day = Math.floor(to / dayMs);
       const own = [nodeId, day] as const;
       const block = flowBlockOf(day);
-      const summary = [...own, flowSides.summary, 0, "", "", 0, orgId, report.rest, 0, from, to];
+      const summary = [...own, flowSides.summary, 0, "", "", 0, orgId, possible(report.rest), 0, from, to];
       const rows = kindsOf(report).map(({ peer, incoming, protocol, port, flows: count, answered }) => {
         const side = incoming ? flowSides.in : flowSides.out;
         const place = [...own, side, ownerOf(peer, from), peer, protocol, port, orgId];
-        return [...place, count, answered, from, to, 0, "", block];
+        return [...place, possible(count), possible(answered), from, to, 0, "", block];
       });
       await writeRows(tx, [[...summary, Math.round(report.unseen_s), report.id, block], ...rows]);
     }
   }
 }
+
+/**
+ * No kernel sees more in an interval. The sums of a node that claims more would exceed what a database adds up, and no report that
+ * is written with one of it could be stored.
+ */
+const possible = (count: number) => Math.min(count, 1_000_000_000);
 
 /** Several rows of one kind are one: PostgreSQL refuses two with one key in a statement. */
 function kindsOf({ rows }: FlowsReport): FlowRow[] {

@@ -74,6 +74,16 @@ test("an organization that wants no flows gets none, and its nodes are not told 
   expect(await rows()).toBe(0);
 });
 
+test("a node that claims more flows than there can be does not exceed what a database adds up", async () => {
+  await want(true);
+  const liar = await registerNode(server, org, "liar");
+  const most = Number.MAX_SAFE_INTEGER;
+  const claim = () => flowsOf([row("10.77.9.9", { flows: most, answered: most })], { rest: most });
+  for (let at = 0; at < 3; at++) expect(await report(liar, claim())).toBe("taken");
+  await signInAgain();
+  expect(await list()).toMatchObject({ flows: [{ flows: 3e9, unanswered: 0 }], uncounted: 3e9 });
+});
+
 test("flows that an organization wants no more are deleted by a loop that runs each minute", async () => {
   const sleep = (ms: number, signal?: AbortSignal) => realSystem().sleep(Math.min(ms, 100), signal);
   await using own = await makeTestServer({ network: { sleep } });
