@@ -42,8 +42,10 @@ export async function runAlone(
   }
 }
 
-/** Calls the control plane as this node. */
+/** Calls the control plane as this node. Throws bad_configuration if others than root can change its files: the order is one. */
 export async function asNode(organization: Organization, { system, log }: Context) {
+  const { refuseForeignFiles } = await import("../../node/files/own-files.ts");
+  refuseForeignFiles(organization.directory);
   const { connectOrganization } = await import("../../node/contact/requests/connection.ts");
   const withClient = connectOrganization(organization, system, log);
   return <T>(call: (client: Client, nodeId: number) => Promise<T>): Promise<T> =>

@@ -123,6 +123,21 @@ asRoot("files of an organization", () => {
     expect(() => readPermissions(of("")).routes).toThrow("belongs to user");
   });
 
+  test.each([
+    ["update-run", "update-order.json"],
+    ["drill-run", "drill.json"],
+  ])("%s carries out no order that another user can change", async (verb, name) => {
+    writeFileSync(of(name), "{}");
+    chownSync(of(name), stranger, 0);
+    const { status, stderr } = await world.agent([
+      verb,
+      "acme",
+      "--state-db-path",
+      join(world.root, "../state.db"),
+    ]);
+    expect([status, stderr]).toEqual([78, expect.stringContaining(`chown root: ${of(name)}`)]);
+  });
+
   test("the daemon starts no engine on keys that another user can change", async () => {
     const gate = makeGate({ ...world.settings, configRoot: world.root }, world.system, { debug: () => {} });
     chownSync(of("host.key"), stranger, 0);
