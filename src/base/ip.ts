@@ -148,6 +148,26 @@ export const privateNetworks = onDemand([
   "fc00::/7",
 ]);
 
+/**
+ * Addresses by which providers steer their machines, or tell them keys: of Amazon (metadata, names, time, pods), Azure,
+ * Alibaba, Google, Oracle (two) and Scaleway. 169.254.0.0/16, which all of them use too, is special. That of Azure looks public.
+ */
+export const providerAddresses = [
+  "168.63.129.16",
+  "100.100.100.200",
+  "192.0.0.192",
+  "fd00:ec2::254",
+  "fd00:ec2::253",
+  "fd00:ec2::123",
+  "fd00:ec2::23",
+  "fd20:ce::254",
+  "fd00:c1::a9fe:a9fe",
+  "fd00:42::42",
+];
+export const providerNetworks = onDemand(
+  providerAddresses.map((each) => `${each}/${each.includes(":") ? 128 : 32}`),
+);
+
 /** The parts of `whole` in none of `holes`, as few networks as possible. */
 export function without(whole: Network, holes: readonly Network[]): Network[] {
   const inside = holes.filter((each) => networksOverlap(each, whole));

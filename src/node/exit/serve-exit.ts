@@ -8,6 +8,7 @@ import {
   parseAddress,
   parseNetworks,
   privateNetworks,
+  providerNetworks,
   holdsNetwork,
   specialNetworks,
   type Network,
@@ -122,9 +123,17 @@ function nameServerRules(device: string, ip: string, machine: Machine): string[]
   return [`iifname "${device}" ip daddr ${ip} meta l4proto { tcp, udp } th dport 53 dnat ip to ${server}`];
 }
 
-/** Private and special networks and the overlay, without those inside another one: they are an error in one set. */
+/**
+ * Private and special networks, the overlay, and what answers this machine alone, as its provider thinks. Without those inside
+ * another one: they are an error in one set.
+ */
 function closedNetworks(overlay: readonly string[]) {
-  const closed = [...privateNetworks(), ...specialNetworks(), ...parseNetworks(overlay)];
+  const closed = [
+    ...privateNetworks(),
+    ...specialNetworks(),
+    ...providerNetworks(),
+    ...parseNetworks(overlay),
+  ];
   return closed.filter((each) => !closed.some((other) => other !== each && holdsNetwork(other, each)));
 }
 

@@ -5,7 +5,14 @@
 import ipaddr from "ipaddr.js";
 import { AppError, invalidField } from "../../base/errors.ts";
 import type { System } from "../../base/system.ts";
-import { isWithin, networkContains, parseAddress, parseNetwork, type Network } from "../../base/ip.ts";
+import {
+  isWithin,
+  networkContains,
+  parseAddress,
+  parseNetwork,
+  providerNetworks,
+  type Network,
+} from "../../base/ip.ts";
 import { within } from "../../base/within.ts";
 
 export type TargetRules = {
@@ -56,10 +63,11 @@ export async function resolvedTo(
   return { href: place.href, serverName: place.hostname === url.hostname ? undefined : url.hostname };
 }
 
-/** Globally routed unicast: no private, loopback, link-local, shared, mapped, translated or reserved address. */
+/** Globally routed unicast: no private, loopback, link-local, shared, mapped, translated or reserved address, nor a provider's own. */
 export function isPublic(text: string): boolean {
   const address = parseAddress(text);
   if (address === undefined || ipaddr.parse(text).range() !== "unicast") return false;
+  if (providerNetworks().some((each) => networkContains(each, address))) return false;
   return address.family === 4 || (globalUnicast6 !== undefined && networkContains(globalUnicast6, address));
 }
 

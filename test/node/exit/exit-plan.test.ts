@@ -118,6 +118,12 @@ describe("the table of an exit", () => {
     expect(body).toContain('iifname "ov-acme" oifname "mesh0" drop');
   });
 
+  test("forwards nothing to what answers this machine alone: by 168.63.129.16, Azure tells its machines their keys", () => {
+    const drop = body.split("\n").find((line) => line.includes("168.63.129.16"));
+    expect(drop).toContain('iifname "ov-acme" ip daddr {');
+    expect(drop).toEndWith("drop");
+  });
+
   test("leaves addresses as they are for networks behind it", () => {
     const at = body.indexOf("ip daddr { 192.168.7.0/24 } return");
     expect(at).toBeGreaterThan(body.indexOf("hook postrouting"));

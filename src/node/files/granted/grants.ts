@@ -8,7 +8,14 @@ import {
   isOverlayDevice,
   readableDeviceName,
 } from "../../../engine/interface-names.ts";
-import { holdsNetwork, parseNetworks, parseNetwork, withoutPort, overlap } from "../../../base/ip.ts";
+import {
+  holdsNetwork,
+  parseNetworks,
+  parseNetwork,
+  providerAddresses,
+  withoutPort,
+  overlap,
+} from "../../../base/ip.ts";
 import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import {
   networkOfHost,
@@ -173,30 +180,13 @@ function rulesOf({ slug, machine, networks, permissions }: Situation): RouteRule
 const named = (routes: readonly OfMachine[]): RouteRules["routes"] =>
   routes.map(({ network, device }) => ({ network, name: `a route of this machine through ${device}` }));
 
-/**
- * Addresses by which providers steer their machines, or tell them keys: of Amazon (metadata, names, time, pods), Azure,
- * Alibaba, Google, Oracle (two) and Scaleway. 169.254.0.0/16, which all of them use too, is never routed.
- */
-const cloudAddresses = [
-  "168.63.129.16",
-  "100.100.100.200",
-  "192.0.0.192",
-  "fd00:ec2::254",
-  "fd00:ec2::253",
-  "fd00:ec2::123",
-  "fd00:ec2::23",
-  "fd20:ce::254",
-  "fd00:c1::a9fe:a9fe",
-  "fd00:42::42",
-];
-
 /** Addresses that must stay reachable outside of overlays. */
 function neededOf({ hosts, gateways, nameServers }: Machine): RouteRules["needed"] {
   return [
     ...hosts,
     ...hostsNamed(gateways, "a gateway of this machine"),
     ...hostsNamed(nameServers, "a name server of this machine"),
-    ...hostsNamed(cloudAddresses, "an address by which a provider steers its machines"),
+    ...hostsNamed(providerAddresses, "an address by which a provider steers its machines"),
   ];
 }
 
