@@ -5,14 +5,15 @@ import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { authorities } from "../store/tables/certificates.ts";
 import { deliveries, webhooks } from "../store/tables/webhooks.ts";
-import { organizations } from "../store/tables/organizations.ts";
+import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { registrationRequests, registrationTokens } from "../store/tables/joining.ts";
 import { retiredTokens, serviceTokens } from "../store/tables/sessions.ts";
 import { keepPresent, type Carried } from "./carried.ts";
 import { carryNodeTokens, carryNodes, doOverridesDiffer } from "./carry-nodes.ts";
-import { carryGroupUsers, carryMembers, carryProviders, carryUsers } from "./carry-users.ts";
+import { carryGroupUsers, carryIdentities, carryMembers, carryProviders, carryUsers } from "./carry-users.ts";
 import { carryRules, carrySeals, outdatePlans } from "./carry-rules.ts";
 import { isStaff, users } from "../store/tables/users.ts";
+import { carryStaffFactor } from "../users/factors/staff-factor.ts";
 
 /** `old`: the replaced database. The caller has raised the configuration versions before. `now` in ms. */
 export async function carryOver(old: Reader, tx: Transaction, now: number): Promise<Carried> {
@@ -26,12 +27,14 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     overrides_back: [],
     seals_kept: [],
   };
+  // Before the groups of nodes, which follow from them.
+  await carryIdentities(old, tx);
   for (const org of await organizations.all(tx, {})) {
     const { id, slug, createdAt, deletedAt, configVersion } = org;
     // Only the same organization: another installation may use the same id.
     const same = await organizations.find(old, { id, slug, createdAt });
     if (same === undefined) continue;
-    await organizations.update(tx, { id }, { deletedAt: deletedAt ?? same.deletedAt });
+    await organizations.update(tx, { id }, { ...demandsOf(same), deletedAt: deletedAt ?? same.deletedAt });
     if (doOverridesDiffer(org, same)) carried.overrides_back.push(slug);
     await carryNodes(old, tx, { id, slug, version: configVersion }, now, carried);
     await carryRules(old, tx, id, now, carried);
@@ -45,11 +48,25 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     await carryWebhooks(old, tx, id);
   }
   await carryUsers(old, tx);
+  await carryStaffFactor(old, tx);
   carried.staff_missing = !(await users.all(tx, { isStaff: true, isActive: true })).some(isStaff);
   await carryProviders(old, tx);
   for (const row of await retiredTokens.all(old, {})) await retiredTokens.upsert(tx, row, keepPresent);
   return carried;
 }
+
+/** What an organization demands of those who sign in and join, and what ends with them, as its administrators said last. */
+const demandsOf = (org: OrganizationRow) => ({
+  secondFactor: org.secondFactor,
+  deviceCodes: org.deviceCodes,
+  selfEnrollment: org.selfEnrollment,
+  nodeApproval: org.nodeApproval,
+  revokeLeaverNodes: org.revokeLeaverNodes,
+  revokeUnprovenNodes: org.revokeUnprovenNodes,
+  revokeUnprovenFrom: org.revokeUnprovenFrom,
+  reauthenticateDays: org.reauthenticateDays,
+  reauthenticateFrom: org.reauthenticateFrom,
+});
 
 const retirement = authorities.pick("id", "retiredAt");
 
@@ -80,11 +97,12 @@ async function carryTokens(old: Reader, tx: Transaction, orgId: number): Promise
 
 /** Waiting deliveries of a webhook that was deleted or changed after the backup are not sent. */
 async function carryWebhooks(old: Reader, tx: Transaction, orgId: number): Promise<void> {
-  for (const { id, url, events, deletedAt } of await webhooks.all(old, { orgId })) {
+  for (const { id, url, format, events, quietHours, deletedAt } of await webhooks.all(old, { orgId })) {
     const changed = await tx.run(
-      `UPDATE webhooks SET url = $3, events = $4, deleted_at = coalesce(deleted_at, $5)
-       WHERE id = $1 AND org_id = $2 AND (url <> $3 OR events <> $4 OR (deleted_at IS NULL AND $5 IS NOT NULL))`,
-      [id, orgId, url, JSON.stringify(events), deletedAt],
+      `UPDATE webhooks SET url = $3, events = $4, deleted_at = coalesce(deleted_at, $5), format = $6, quiet_hours = $7
+       WHERE id = $1 AND org_id = $2 AND (url <> $3 OR events <> $4 OR format <> $6
+         OR coalesce(quiet_hours, '') <> coalesce($7, '') OR (deleted_at IS NULL AND $5 IS NOT NULL))`,
+      [id, orgId, url, JSON.stringify(events), deletedAt, format, quietHours],
     );
     if (changed > 0) await deliveries.update(tx, { webhookId: id }, { nextAt: null });
   }

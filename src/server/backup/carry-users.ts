@@ -12,7 +12,7 @@ import {
   organizationIdentities,
   providerGroups,
 } from "../store/tables/providers.ts";
-import { users } from "../store/tables/users.ts";
+import { passkeys, recoveryCodes, totpSecrets, users } from "../store/tables/users.ts";
 import { readOwnerGroups } from "../policy/group-users.ts";
 
 /** An invitation survives only with the same link. A membership that is only an invitation in `old` is deleted. */
@@ -25,8 +25,39 @@ export async function carryMembers(old: Reader, tx: Transaction, orgId: number):
 }
 
 export async function carryUsers(old: Reader, tx: Transaction): Promise<void> {
-  for (const { email, createdAt, isActive, isStaff, passwordHash } of await users.all(old, {})) {
-    await users.update(tx, { email, createdAt }, { isActive, isStaff, passwordHash });
+  const both: number[] = [];
+  // Not by address: a provider may have changed that of a user who is bound to an organization.
+  for (const { id, createdAt, isActive, isStaff, passwordHash } of await users.all(old, {}))
+    if ((await users.update(tx, { id, createdAt }, { isActive, isStaff, passwordHash })) > 0) both.push(id);
+  const carryFactors = async <Row>(factors: FactorsOf<Row>) => {
+    // First of all users: a passkey may belong to another one now.
+    for (const userId of both) await factors.delete(tx, { userId });
+    for (const userId of both)
+      for (const row of await factors.all(old, { userId })) await factors.insert(tx, row);
+  };
+  // As they were last, like the password: what was removed, or used, does not count again, and a new phone does.
+  await carryFactors(passkeys);
+  await carryFactors(totpSecrets);
+  await carryFactors(recoveryCodes);
+}
+
+type FactorsOf<Row> = {
+  all(reader: Reader, where: { userId: number }): Promise<Row[]>;
+  insert(tx: Transaction, row: Row): Promise<void>;
+  delete(tx: Transaction, where: { userId: number }): Promise<number>;
+};
+
+/** An identity that was unlinked after the backup signs nobody in, and gives no group that its user has lost. */
+export async function carryIdentities(old: Reader, tx: Transaction): Promise<void> {
+  for (const { id, userId, issuer, subject } of await identities.all(tx, {})) {
+    const kept = await identities.find(old, { userId, issuer, subject });
+    if (kept === undefined) await identities.delete(tx, { id });
+    else await identities.update(tx, { id }, { groups: kept.groups });
+  }
+  for (const { id, userId, providerId, subject } of await organizationIdentities.all(tx, {})) {
+    const kept = await organizationIdentities.find(old, { userId, providerId, subject });
+    if (kept === undefined) await organizationIdentities.delete(tx, { id });
+    else await organizationIdentities.update(tx, { id }, { groups: kept.groups });
   }
 }
 
@@ -70,8 +101,8 @@ export async function carryProviders(old: Reader, tx: Transaction): Promise<void
       await identityProviders.delete(tx, { id });
       continue;
     }
-    const { roles, nodeGroups, requiredGroups, domains, tenant, createsUsers, trust } = kept;
-    const settings = { roles, nodeGroups, requiredGroups, domains, tenant, createsUsers, trust };
+    // Without its name, which another provider of the backup may have.
+    const { name: _, ...settings } = kept;
     await identityProviders.update(tx, { id }, settings);
   }
   for (const { id, orgId, domain, proof } of await verifiedDomains.all(tx, {})) {

@@ -1,7 +1,7 @@
 // Whether all staff need a second factor.
 
 import { record, type Actor } from "../../audit/record.ts";
-import type { Reader } from "../../store/database.ts";
+import type { Reader, Transaction } from "../../store/database.ts";
 import { readMeta, setMeta } from "../../store/meta.ts";
 import { requireStaff } from "../late-rights.ts";
 import type { FactorServices } from "./second-factor.ts";
@@ -34,4 +34,9 @@ export async function setStaffNeedFactor(
       after,
     });
   });
+}
+
+/** Into a restored backup: what was required after it stays required. */
+export async function carryStaffFactor(old: Reader, tx: Transaction): Promise<void> {
+  if (await doStaffNeedFactor(old)) await setMeta(tx, staffFactorKey, "1");
 }
