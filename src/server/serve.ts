@@ -60,12 +60,25 @@ export function refuseOpenHttp({ tls, allowPlainHttp, listen }: ServeOptions): v
   });
 }
 
+/** Not refused: the servers and the database may be alone on their network. */
+function warnOfOpenDatabase({ databaseUrl }: ServeOptions, log: Log): void {
+  if (databaseUrl === undefined) return;
+  const { hostname: host, searchParams } = new URL(databaseUrl);
+  const isProven = /^verify-(ca|full)$/.test(searchParams.get("sslmode") ?? "");
+  if (isProven || host === "" || isLoopback(host)) return;
+  log.warn("Nothing protects the connection to PostgreSQL: its network can read and change all data", {
+    host,
+    hint: "End the URL of the database with ?sslmode=verify-full, and give PostgreSQL a certificate for this name.",
+  });
+}
+
 /** Bytes of TCP fallback, 100 Mbit/s: check-ins and revocations go through the same process. */
 const forwardedPerS = 12_500_000;
 
 /** Opens the data. The server answers when this resolves. */
 export async function startServer(options: ServeOptions, { system, log }: Edges): Promise<Serving> {
   refuseOpenHttp(options);
+  warnOfOpenDatabase(options, log);
   // Replicas on one PostgreSQL need no lock; two servers on one SQLite file do.
   const takeLock = options.isSuccessor === true ? inheritLock : lockDirectory;
   const lock = options.databaseUrl === undefined ? takeLock(options.dataDirectory, log) : () => undefined;

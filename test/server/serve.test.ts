@@ -5,8 +5,13 @@ import { describe, expect, test } from "bun:test";
 import { chmodSync, existsSync, mkdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { createServer } from "node:net";
+import { createSecureContext, TLSSocket } from "node:tls";
+import { defer } from "../../src/base/defer.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
+import { cleanEnvironment } from "../support/agent.ts";
+import { runSync } from "../support/debian.ts";
 import { runAdmin } from "../support/admin.ts";
 import { refusal, useServing } from "../support/serving.ts";
 
@@ -54,6 +59,71 @@ describe("the data directory", () => {
     expect(statSync(here.data).mode & 0o777).toBe(0o700);
   });
 });
+
+test("a database on a network without TLS is warned of", async () => {
+  const warned = async (databaseUrl: string) => {
+    const before = here.logged.length;
+    // Nothing listens there.
+    await refusal(here.serve({ databaseUrl }));
+    return here.logged.slice(before).includes("Nothing protects the connection to PostgreSQL");
+  };
+  expect(await warned("postgres://u:p@0.0.0.0:1/d")).toBe(true);
+  expect(await warned("postgres://u:p@0.0.0.0:1/d?sslmode=require")).toBe(true);
+  expect(await warned("postgres://u:p@0.0.0.0:1/d?sslmode=verify-full")).toBe(false);
+  expect(await warned("postgres://u:p@127.0.0.1:1/d")).toBe(false);
+}, 60_000);
+
+test("no variable of the environment lets a database in the middle have any certificate", async () => {
+  const [key, certificate] = ["key.pem", "cert.pem"].map((name) => join(here.directory, name));
+  const subject = ["-subj", "/CN=localhost", "-days", "2", "-keyout", key ?? "", "-out", certificate ?? ""];
+  runSync([
+    "openssl",
+    "req",
+    "-x509",
+    "-nodes",
+    "-newkey",
+    "ec",
+    "-pkeyopt",
+    "ec_paramgen_curve:P-256",
+    ...subject,
+  ]);
+  const secureContext = createSecureContext({
+    key: await Bun.file(key ?? "").text(),
+    cert: await Bun.file(certificate ?? "").text(),
+  });
+  let told = 0;
+  // As PostgreSQL does: S means that TLS follows.
+  const database = createServer((socket) => {
+    socket.on("error", () => undefined);
+    socket.once("data", () => {
+      socket.write("S");
+      const inside = new TLSSocket(socket, { isServer: true, secureContext });
+      inside.on("error", () => undefined).on("data", () => (told += 1));
+    });
+  });
+  await new Promise<void>((resolve) => database.listen(0, "127.0.0.1", resolve));
+  using _ = defer(() => void database.close());
+  const { port } = Object(database.address());
+  await Bun.write(join(here.directory, "url"), `postgres://u:p@localhost:${port}/d?sslmode=verify-full`);
+  const main = join(import.meta.dir, "../../src/main.ts");
+  const words = [
+    "admin",
+    "user",
+    "list",
+    "--database-url-file",
+    join(here.directory, "url"),
+    "--data-dir",
+    here.data,
+  ];
+  const child = Bun.spawn([process.execPath, main, ...words], {
+    env: cleanEnvironment({ NODE_TLS_REJECT_UNAUTHORIZED: "0" }),
+    stdin: "ignore",
+    stdout: "ignore",
+    stderr: "ignore",
+  });
+  expect(await child.exited).not.toBe(0);
+  expect(told).toBe(0);
+}, 60_000);
 
 test("passwords that people or commands set have hashes of the real cost, unlike in most tests", async () => {
   const { url } = await here.serve();

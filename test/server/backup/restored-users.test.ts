@@ -8,7 +8,7 @@ import { realSystem } from "../../../src/base/system.ts";
 import { sealSecret } from "../../../src/pki/secrets.ts";
 import { openSecretKeys } from "../../../src/server/store/secret-keys.ts";
 import { totpContext } from "../../../src/server/users/factors/second-factor.ts";
-import { json, must, place, populate, stop, useControlPlane } from "../../support/restoring.ts";
+import { must, place, populate, stop, useControlPlane } from "../../support/restoring.ts";
 
 useControlPlane();
 
