@@ -13,7 +13,7 @@ export type LogSource = () => LogTail;
 /** Limit for one read: an engine at level debug can write faster than this program reads. What comes before is skipped. */
 const maxReadBytes = 4 * 1024 * 1024;
 
-/** Limit for an unfinished line; the rest of it is dropped. */
+/** Limit for an unfinished line. A longer one is skipped as a whole. */
 const maxRestBytes = 256 * 1024;
 
 /** Bytes before the position that are compared: others are there if the log was truncated, and grew past the position. */
@@ -24,30 +24,29 @@ export function fileLog(path: string): LogSource {
   return () => {
     let position = size(path);
     let mark = readRange(path, Math.max(0, position - markBytes), position);
-    /** The unfinished line, in bytes: its last character may be unfinished, too. Undefined: its beginning was skipped. */
-    let rest: Buffer | undefined = none;
+    /** The unfinished line, in bytes: its last character may be unfinished, too. */
+    let rest = none;
+    /** The beginning of the unfinished line was skipped. Its end is skipped, too: redaction would not recognize half a secret. */
+    let isCut = false;
     const isTruncated = (length: number) =>
       length < position || !readRange(path, position - mark.length, position).equals(mark);
     return {
       read() {
         const length = size(path);
         if (length === position) return [];
-        if (isTruncated(length)) [position, mark, rest] = [0, none, none];
+        if (isTruncated(length)) [position, mark, rest, isCut] = [0, none, none, false];
         const from = Math.max(position, length - maxReadBytes);
-        if (from > position) rest = undefined;
+        if (from > position) [rest, isCut] = [none, true];
         const bytes = readRange(path, from, length);
         position = from + bytes.length;
         mark = Buffer.concat([mark, bytes.subarray(-markBytes)]).subarray(-markBytes);
-        const all = Buffer.concat([rest ?? none, bytes]);
+        const all = Buffer.concat([rest, bytes]);
         const end = all.lastIndexOf("\n");
-        if (end < 0) {
-          rest &&= Buffer.from(all.subarray(0, maxRestBytes));
-          return [];
-        }
-        const lines = all.toString("utf8", 0, end).split("\n");
-        // Redaction would not recognize half a secret.
-        if (rest === undefined) lines.shift();
-        rest = Buffer.from(all.subarray(end + 1, end + 1 + maxRestBytes));
+        const lines = end < 0 ? [] : all.toString("utf8", 0, end).split("\n");
+        if (isCut) lines.shift();
+        const unfinished = all.subarray(end + 1);
+        isCut = (isCut && end < 0) || unfinished.length > maxRestBytes;
+        rest = isCut ? none : Buffer.from(unfinished);
         return lines;
       },
     };

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { fileLog, lastLines } from "../../../src/node/engine/engine-log.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
-test("an unfinished line is cut at 256 KiB, and the next line is complete", () => {
+test("a line above 256 KiB that comes in parts is skipped as a whole, and the next line is complete", () => {
   using directory = temporaryDirectory();
   const path = join(directory.path, "engine.log");
   writeFileSync(path, "");
@@ -14,7 +14,14 @@ test("an unfinished line is cut at 256 KiB, and the next line is complete", () =
     expect(tail.read()).toEqual([]);
   }
   appendFileSync(path, "\nwhole\n");
-  expect(tail.read().map((line) => line.length)).toEqual([256 * 1024, 5]);
+  expect(tail.read()).toEqual(["whole"]);
+  // The part before a limit and the part after it are no line.
+  for (const before of ["", "first\n"]) {
+    appendFileSync(path, `${before}${"x".repeat(300 * 1024)}`);
+    expect(tail.read()).toEqual(before === "" ? [] : ["first"]);
+    appendFileSync(path, "SECOND-HALF\nwhole\n");
+    expect(tail.read()).toEqual(["whole"]);
+  }
 });
 
 test("a burst above 4 MiB gives no line that is made of halves", () => {
