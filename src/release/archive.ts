@@ -21,13 +21,6 @@ export function archiveKind(bytes: Uint8Array): ArchiveKind | undefined {
 
 /** Returns the content of the member `name`. Fails if it is missing, duplicated, a link, truncated or too large. */
 export function readMember(bytes: Uint8Array, name: string): Uint8Array {
-  const [member, second] = readMembers(bytes, name);
-  if (member === undefined) return refuse(`it contains no file "${name}"`);
-  if (second !== undefined) return refuse(`it contains "${name}" more than once`);
-  return member;
-}
-
-function readMembers(bytes: Uint8Array, name: string): Uint8Array[] {
   switch (archiveKind(bytes)) {
     case "tar.gz":
       return readTar(unpack(zlib().gunzipSync, bytes), name);
@@ -38,6 +31,12 @@ function readMembers(bytes: Uint8Array, name: string): Uint8Array[] {
     case undefined:
       return refuse("it is not a .tar.gz, .tar.zst or .zip file");
   }
+}
+
+function theOnly<T>([member, second]: readonly T[], name: string): T {
+  if (member === undefined) return refuse(`it contains no file "${name}"`);
+  if (second !== undefined) return refuse(`it contains "${name}" more than once`);
+  return member;
 }
 
 /** A truncated .zst decompresses without an error here; readTar refuses it because its end is missing. */
@@ -53,11 +52,11 @@ function unpack(
 }
 
 /** POSIX ustar: 512-byte headers, each followed by its content, padded to 512 bytes (POSIX.1-2017, pax). */
-function readTar(tar: Uint8Array, wanted: string): Uint8Array[] {
+function readTar(tar: Uint8Array, wanted: string): Uint8Array {
   const found: Uint8Array[] = [];
   for (let at = 0; at + 512 <= tar.length;) {
     const header = tar.subarray(at, at + 512);
-    if (header.every((byte) => byte === 0)) return found;
+    if (header.every((byte) => byte === 0)) return theOnly(found, wanted);
     checkSum(header);
     const size = octal(header, 124, 12);
     const start = at + 512;
@@ -99,24 +98,25 @@ function text(bytes: Uint8Array, at: number, length: number): string {
 }
 
 /** PKWARE APPNOTE 6.3. Reads the central directory at the end; supports neither ZIP64 nor encryption. */
-function readZip(zip: Uint8Array, wanted: string): Uint8Array[] {
+function readZip(zip: Uint8Array, wanted: string): Uint8Array {
   const view = new DataView(zip.buffer, zip.byteOffset, zip.byteLength);
   const end = findZipEnd(view);
   const count = view.getUint16(end + 10, true);
-  const found: Uint8Array[] = [];
+  const found: number[] = [];
   try {
     for (let at = view.getUint32(end + 16, true), entry = 0; entry < count; entry++) {
       if (view.getUint32(at, true) !== 0x02014b50) refuse("its directory is damaged");
       const nameLength = view.getUint16(at + 28, true);
       const name = Buffer.from(zip.subarray(at + 46, at + 46 + nameLength)).toString("utf8");
-      if (name === wanted) found.push(zipMember(zip, view, at));
+      if (name === wanted) found.push(at);
       at += 46 + nameLength + view.getUint16(at + 30, true) + view.getUint16(at + 32, true);
     }
+    // Counted before one is inflated: entries may share one stream, and inflating each could take all memory.
+    return zipMember(zip, view, theOnly(found, wanted));
   } catch (error) {
     if (error instanceof AppError) throw error;
-    refuse(`it is damaged (${messageOf(error)})`);
+    return refuse(`it is damaged (${messageOf(error)})`);
   }
-  return found;
 }
 
 function findZipEnd(view: DataView): number {

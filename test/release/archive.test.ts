@@ -98,6 +98,23 @@ describe("zip", () => {
     }
   });
 
+  test("refuses a name that is there twice before it inflates one of them", () => {
+    // Both entries are damaged: inflating one would be refused for its checksum.
+    const entry = Buffer.alloc(46);
+    entry.writeUInt32LE(0x02014b50, 0);
+    entry.writeUInt16LE(5, 28);
+    const directory = Buffer.concat([entry, Buffer.from("agent"), entry, Buffer.from("agent")]);
+    const end = Buffer.alloc(22);
+    end.writeUInt32LE(0x06054b50, 0);
+    end.writeUInt16LE(2, 10);
+    end.writeUInt32LE(30, 16);
+    const local = Buffer.alloc(30);
+    local.writeUInt32LE(0x04034b50, 0);
+    local.writeUInt32LE(0x50, 14);
+    entry.writeUInt32LE(1, 16);
+    expect(() => readMember(Buffer.concat([local, directory, end]), "agent")).toThrow("more than once");
+  });
+
   test.skipIf(!existsSync(bsdtar))("refuses links, damage and truncation", () => {
     sh(`ln -sf other symbolic && ${bsdtar} --format zip -cf x.zip symbolic`);
     expect(() => takeOut("x.zip", "symbolic")).toThrow("not a regular file");
