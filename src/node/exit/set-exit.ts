@@ -25,7 +25,7 @@ type Deps = ApplyDeps & { system: ApplyDeps["system"] & Pick<System, "run" | "pl
 /** Throws why this machine cannot use the exit. */
 async function requireUsable(
   { slug, directory, config }: Organization,
-  { use, strict }: ExitChoice,
+  { use, strict, lan }: ExitChoice,
   system: Pick<System, "platform" | "machineState">,
 ): Promise<void> {
   const fail = (message: string, hint?: string) =>
@@ -44,7 +44,7 @@ async function requireUsable(
   if (other !== undefined)
     throw fail(
       `The packets of this machine take an exit of ${other}`,
-      `End that first: \`${brand.executable} exit use off --org-slug ${quoteWord(other)}\`.`,
+      `End that first: \`${exitCommand(other, "off")}\`.`,
     );
   if (config.is_exit === true && permissionsOrNone(directory).advertise_exit === true)
     throw fail("This machine is an exit of this organization itself");
@@ -56,11 +56,21 @@ async function requireUsable(
     );
   if (use !== anyExit && !names.includes(use))
     throw fail(`${slug} has no exit ${use} that this node may use`, `There are: ${names.join(", ")}.`);
-  refuseStrictFilter(use, await system.machineState());
+  refuseStrictFilter(exitCommand(slug, { use, strict, lan }), await system.machineState());
+}
+
+/**
+ * The command line that makes this choice, for hints: following one must change nothing else. It always has the
+ * organization: once a choice is deleted, `off` does not find it as the one that has an exit in use.
+ */
+export function exitCommand(slug: string, choice: ExitChoice | "off"): string {
+  const { use, strict, lan } = choice === "off" ? { use: choice, strict: false, lan: true } : choice;
+  const flags = `${strict ? " --strict" : ""}${lan ? "" : " --no-lan"}`;
+  return `${brand.executable} exit use ${quoteWord(use)}${flags} --org-slug ${quoteWord(slug)}`;
 }
 
 /** The kernel would drop the packets of peers, because their way back is another interface. */
-function refuseStrictFilter(use: string, { defaultDevices }: MachineState): void {
+function refuseStrictFilter(command: string, { defaultDevices }: MachineState): void {
   for (const device of defaultDevices[4]) {
     // The larger of both counts.
     if (Math.max(filterOf("all"), filterOf(device)) !== 1) continue;
@@ -69,7 +79,7 @@ function refuseStrictFilter(use: string, { defaultDevices }: MachineState): void
       "failed",
       `This machine drops packets whose way back is another interface (${key} is 1)`,
       {
-        hint: `Run \`sysctl -w ${key}=2\`, then \`${brand.executable} exit use ${quoteWord(use)}\` again.`,
+        hint: `Run \`sysctl -w ${key}=2\`, then \`${command}\` again.`,
       },
     );
   }
@@ -81,15 +91,19 @@ const filterOf = (device: string) =>
 /** Stores the choice. It takes effect within seconds: use-exit.ts reads it in each round. */
 export async function useFromNow(
   organization: Organization,
-  word: ExitChoice,
+  choice: ExitChoice,
   system: Pick<System, "platform" | "machineState">,
 ): Promise<void> {
-  await requireUsable(organization, word, system);
+  await requireUsable(organization, choice, system);
+  // It tells of the former exit, until use-exit.ts writes it anew.
   rmSync(exitStatePath(organization.directory), { force: true });
-  writePermissions(organization.directory, { exit: word });
+  writePermissions(organization.directory, { exit: choice });
 }
 
-/** Resolves when the machine's rules and routes are as they were before. */
+/**
+ * Resolves when the machine's rules and routes are as they were before. The choice is deleted first, so that a killed run
+ * leaves nothing that use-exit.ts would follow again.
+ */
 export async function useNone(place: { slug: string; directory: string }, deps: Deps): Promise<void> {
   writePermissions(place.directory, { exit: undefined });
   const leave = async () => {
@@ -97,10 +111,12 @@ export async function useNone(place: { slug: string; directory: string }, deps: 
     rmSync(exitStatePath(place.directory), { force: true });
     if (why === undefined) return;
     throw new AppError("failed", `Cannot take the rules of the exit away: ${why}`, {
-      hint: `Run \`${brand.executable} exit use off\` again as root.`,
+      hint: `Run \`${exitCommand(place.slug, "off")}\` again as root.`,
     });
   };
+  // The kernel first: packets that it leads into the tunnel would be dropped once the engine has no route for them.
   await leave();
+  // Renders config.yml without the exit's route.
   await applyChanges(place, {}, deps);
   // use-exit.ts may have been in the middle of a round that had read the former choice.
   await leave();
