@@ -27,6 +27,8 @@ export const usualTokenLife = "24h";
 export const lineKeyLife = "1h";
 export const lineKeyLifeS = parseDuration(lineKeyLife) ?? 0;
 
+const onlyEphemeral = "Only for ephemeral nodes: set ephemeral to true.";
+
 export const RegistrationTokenRequest = v.pipe(
   v.strictObject({
     name: v.optional(label(100)),
@@ -54,11 +56,12 @@ export const RegistrationTokenRequest = v.pipe(
     ["ephemeral"],
   ),
   v.forward(
-    v.check(
-      ({ ephemeral, silence, names }) => ephemeral === true || (silence === undefined && names !== true),
-      "Only for ephemeral nodes: set ephemeral to true.",
-    ),
+    v.check(({ ephemeral, silence }) => ephemeral === true || silence === undefined, onlyEphemeral),
     ["silence"],
+  ),
+  v.forward(
+    v.check(({ ephemeral, names }) => ephemeral === true || names !== true, onlyEphemeral),
+    ["names"],
   ),
   v.forward(
     v.check(

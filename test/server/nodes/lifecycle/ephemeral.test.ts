@@ -239,6 +239,10 @@ test("no rule and no alias names an ephemeral node, and it is no lighthouse, rel
     expect(codeOf(await post("registration_tokens", { ephemeral: true, ...fields }))[0]).toBe(400);
   for (const fields of [{ silence: "10m" }, { names: true }, { ephemeral: true, silence: "59s" }])
     expect(codeOf(await post("registration_tokens", fields))[0]).toBe(400);
+  // A form shows the refusal beside the field that it is about.
+  const refused = (await post("registration_tokens", { names: true })).text;
+  expect(refused).toContain('"names":');
+  expect(refused).not.toContain('"silence":');
 });
 
 test("peers get its name only if the token says so", async () => {
