@@ -8,6 +8,13 @@ const systemBus = "/run/dbus/system_bus_socket";
 const callMs = 3000;
 const maxGreeting = 1000;
 
+/** What calls to the bus itself go to, beside those to the services on it. */
+const busItself = {
+  destination: "org.freedesktop.DBus",
+  path: "/org/freedesktop/DBus",
+  interface: "org.freedesktop.DBus",
+};
+
 export type Bus = {
   /** The answer's values. Throws a BusError if the called service refuses, AppError if there is no answer. */
   call(call: Call): Promise<unknown[]>;
@@ -48,20 +55,26 @@ export async function openBus(path: string = systemBus): Promise<Bus> {
     },
   });
   const socket = await connect(path, {
-    data(each, bytes) {
+    data(connection, bytes) {
       try {
-        read(each, bytes);
+        read(connection, bytes);
       } catch (error) {
         fail(error instanceof Error ? error : gone());
-        each.terminate();
+        connection.terminate();
       }
     },
     close: () => fail(gone()),
     error: () => fail(gone()),
   });
-  const call = async (each: Call): Promise<unknown[]> => {
+  const send = (message: Buffer) => {
+    if (socket.write(message) === message.length) return;
+    // The bus would read the next message as the rest of this one.
+    fail(new AppError("failed", "The system bus takes no calls"));
+    socket.terminate();
+  };
+  const call = async (asked: Call): Promise<unknown[]> => {
     if (isClosed) throw gone();
-    return calls.call(each, (message) => socket.write(message) === message.length);
+    return calls.call(asked, send);
   };
   try {
     // EXTERNAL: the kernel tells the bus the user id, which the text repeats in hexadecimal digits.
@@ -69,7 +82,7 @@ export async function openBus(path: string = systemBus): Promise<Bus> {
     socket.write(`\0AUTH EXTERNAL ${user}\r\n`);
     const late = setTimeout(() => fail(new AppError("failed", "The system bus does not answer")), callMs);
     await opened.promise.finally(() => clearTimeout(late));
-    await call({ ...bus, member: "Hello" });
+    await call({ ...busItself, member: "Hello" });
   } catch (error) {
     socket.terminate();
     throw error;
@@ -78,8 +91,8 @@ export async function openBus(path: string = systemBus): Promise<Bus> {
     call,
     ownerChanges: () => changes,
     async watchOwner(name) {
-      const rule = `type='signal',sender='${bus.destination}',member='NameOwnerChanged',arg0='${name}'`;
-      await call({ ...bus, member: "AddMatch", signature: "s", body: [rule] });
+      const rule = `type='signal',sender='${busItself.destination}',member='NameOwnerChanged',arg0='${name}'`;
+      await call({ ...busItself, member: "AddMatch", signature: "s", body: [rule] });
     },
     get isClosed() {
       return isClosed;
@@ -91,12 +104,6 @@ export async function openBus(path: string = systemBus): Promise<Bus> {
   };
 }
 
-const bus = {
-  destination: "org.freedesktop.DBus",
-  path: "/org/freedesktop/DBus",
-  interface: "org.freedesktop.DBus",
-};
-
 const gone = () => new AppError("failed", "The system bus closed the connection");
 
 /** The calls that wait for their answers. */
@@ -104,30 +111,30 @@ function makeCalls() {
   const waiting = new Map<number, { resolve(body: unknown[]): void; reject(error: Error): void }>();
   let serial = 0;
   return {
-    async call(each: Call, send: (message: Buffer) => boolean): Promise<unknown[]> {
+    async call(asked: Call, send: (message: Buffer) => void): Promise<unknown[]> {
       serial++;
       const own = serial;
       const { promise, resolve, reject } = Promise.withResolvers<unknown[]>();
       waiting.set(own, { resolve, reject });
       const timer = setTimeout(
-        () => reject(new AppError("failed", `${each.destination} does not answer`)),
+        () => reject(new AppError("failed", `${asked.destination} does not answer`)),
         callMs,
       );
-      if (!send(encodeCall(each, own))) reject(new AppError("failed", "The system bus takes no calls"));
+      send(encodeCall(asked, own));
       return promise.finally(() => {
         clearTimeout(timer);
         waiting.delete(own);
       });
     },
     take({ type, replySerial, body, errorName }: Message): void {
-      const pendingCall = waiting.get(replySerial ?? 0);
-      if (type === messageType.reply) pendingCall?.resolve(body);
+      const waiter = waiting.get(replySerial ?? 0);
+      if (type === messageType.reply) waiter?.resolve(body);
       if (type !== messageType.error) return;
       const [text] = body;
-      pendingCall?.reject(new BusError(errorName ?? "", typeof text === "string" ? text : ""));
+      waiter?.reject(new BusError(errorName ?? "", typeof text === "string" ? text : ""));
     },
     fail(error: Error): void {
-      for (const each of waiting.values()) each.reject(error);
+      for (const waiter of waiting.values()) waiter.reject(error);
     },
   };
 }
@@ -150,6 +157,7 @@ function makeInput({ onOpen, onMessage }: Handlers): (socket: Bun.Socket, bytes:
       onOpen(socket);
     }
     for (let found = decodeMessage(input); found !== undefined; found = decodeMessage(input)) {
+      // A copy: a part of the buffer would keep all of it in memory.
       input = Buffer.from(input.subarray(found.length));
       onMessage(found.message);
     }

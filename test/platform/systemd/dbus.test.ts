@@ -129,6 +129,14 @@ describe.skipIf(process.platform === "win32")("a connection", () => {
     expect(await bus.call(call).catch(messageOf)).toContain("closed the connection");
   });
 
+  test("is closed after a partial write: the bus would read the next call as the rest of this one", async () => {
+    const bus = await openBus(listen(() => undefined));
+    const large = { ...call, signature: "s", body: ["x".repeat(16_000_000)] };
+    expect(await bus.call(large).catch(messageOf)).toContain("takes no calls");
+    expect(bus.isClosed).toBe(true);
+    expect(await bus.call(call).catch(messageOf)).toContain("closed the connection");
+  });
+
   test("fails, with the reason, where there is no bus, or it refuses, ends or sends damage", async () => {
     expect(await openBus(join(directory.path, "none")).catch(messageOf)).toContain("There is no system bus");
     expect(await openBus(listen(() => undefined, "REJECTED EXTERNAL\r\n")).catch(messageOf)).toContain(
