@@ -8,10 +8,8 @@ import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { describeLeftOut, describeSeal, wholeConfiguration } from "../../engine/left-out.ts";
 import { formatTime } from "../../base/quantities.ts";
-import { isOlderThan, parseEngineVersion } from "../../engine/features.ts";
 import { hasMode, readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
-import { ageOf } from "../../platform/process-identity.ts";
 import { isLinux } from "../../platform/network/kernel.ts";
 import { nftProgram } from "../../platform/nftables.ts";
 import { isHostKey, publicOfHostKey } from "../../pki/keys.ts";
@@ -21,9 +19,8 @@ import { blocklistLimit, blocklistWarning } from "../../protocol/download.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
 import type { System } from "../../base/system.ts";
 import { finishConfig, hasLocalApi } from "../files/config/config-file.ts";
-import { seenDataPlane } from "../files/config/data-plane-in-force.ts";
 import { readOwnYaml } from "../files/config/read-yaml.ts";
-import { rememberVersions, testConfig } from "../engine/engine.ts";
+import { testConfig } from "../engine/engine.ts";
 import { unresolved } from "../files/granted/host-names.ts";
 import { withoutNames } from "../files/granted/unresolved-names.ts";
 import { overlayNetworks } from "../files/granted/networks.ts";
@@ -32,14 +29,13 @@ import { openOrganization, type Organization } from "../files/organizations.ts";
 import { readSealSeen } from "../files/organization-facts.ts";
 import { foreignFiles } from "../files/own-files.ts";
 import { leaveDeleted, readRevokedNote } from "../files/revoked-notes.ts";
-import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
-import { findEngine, type EngineFile } from "../engine/overlay.ts";
+import { findEngine } from "../engine/overlay.ts";
 import { setClock } from "../health/findings.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { readSent } from "../files/config/sent-config.ts";
-import { examineEngine, organizationDeps, type OrganizationSettings } from "../contact/organization-deps.ts";
-import { describeMember, examineMembers } from "../update/overlay-switch.ts";
+import { organizationDeps, type OrganizationSettings } from "../contact/organization-deps.ts";
 import { controlPlane, isSilent } from "./control-plane.ts";
+import { engineInUse, offloads } from "./engine.ts";
 import { portMapping } from "./port-mapping.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 import { meeting } from "./meeting.ts";
@@ -74,11 +70,11 @@ function registerAgain({ slug, directory, config }: Organization): string {
 
 const dayS = 86_400;
 
-/** `seen`: what `status` says of the organization; undefined if this user may not see it. */
 type Deps = {
   settings: OrganizationSettings;
   system: System;
   log: Log;
+  /** What `status` says of the organization; undefined if this user may not see it. */
   seen: ShownStatus | undefined;
   /** The last lines of the engine's log; undefined if this user may not see them. */
   engineLog(organization: Organization): Promise<readonly string[] | undefined>;
@@ -92,24 +88,24 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
     return [await runCheck("files", slug, () => Promise.reject(error))];
   }
   const hasEngine = findEngine(deps.settings, deps.system) !== undefined;
-  const again = registerAgain(organization);
-  const plane = controlPlane(organization, deps);
-  const isPlaneSilent = isSilent(plane);
+  const howToRegister = registerAgain(organization);
+  const planeCheck = controlPlane(organization, deps);
+  const isPlaneSilent = isSilent(planeCheck);
   const traffic = examineTraffic(organization, deps.seen, deps.system, { hasEngine, isPlaneSilent });
   const checks = await Promise.all([
     runCheck("files", slug, () => files(organization)),
     runCheck("access", slug, () => access(organization)),
-    runCheck("keys", slug, () => keys(organization), again),
+    runCheck("keys", slug, () => keys(organization), howToRegister),
     runCheck("certificate", slug, () => certificate(organization, deps.system.now()), sync),
     runCheck(
       "node-certificate",
       slug,
       () => nodeCertificate(organization, deps.system.now()),
-      `${sync}, else ${again}`,
+      `${sync}, else ${howToRegister}`,
     ),
     runCheck("configuration", slug, () => configuration(organization, deps), remedyOfRefusal(organization)),
     runCheck("permissions", slug, () => permissions(organization, deps.system)),
-    runCheck("engine", slug, () => engineOf(organization, deps)),
+    runCheck("engine", slug, () => engineInUse(organization, deps)),
     runCheck("offloads", slug, () => offloads(organization, deps)),
     runCheck("blocklist", slug, () => blocklist(organization)),
     runCheck("port", slug, () => port(organization, deps)),
@@ -119,7 +115,7 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
     runCheck("meeting", slug, async () =>
       meeting(organization, await deps.engineLog(organization), deps.system.now()),
     ),
-    runCheck("control-plane", slug, () => plane),
+    runCheck("control-plane", slug, () => planeCheck),
   ]);
   return [...checks, ...(await traffic)];
 }
@@ -135,7 +131,11 @@ const expectedModes: Record<string, number> = {
   "node-config.json": 0o644,
 };
 
-function files({ directory }: Organization): Finding {
+/** Made once, on this machine: no check-in brings them. */
+const madeAtRegistration = ["host.key", "node.key", "credentials.json"];
+
+export function files(organization: Organization): Finding {
+  const { directory } = organization;
   const foreign = foreignFiles(directory).map(({ why, remedy }) => ({ text: why, remedy }));
   const modes = Object.entries(expectedModes).flatMap(([name, mode]) => {
     const stat = statSync(join(directory, name), { throwIfNoEntry: false });
@@ -146,9 +146,11 @@ function files({ directory }: Organization): Finding {
     return [{ text: `${name} has mode 0${found.toString(8)}, not 0${mode.toString(8)}`, remedy }];
   });
   const wrong = [...foreign, ...modes];
-  return wrong.length === 0
-    ? ok(`all files are in ${directory}`)
-    : fail(wrong.map(({ text }) => text).join("; "), wrong.map(({ remedy }) => remedy).join(" && "));
+  if (wrong.length === 0) return ok(`all files are in ${directory}`);
+  const isKeyLost = madeAtRegistration.some((name) => !existsSync(join(directory, name)));
+  // A registration writes all files anew.
+  const remedies = isKeyLost ? [registerAgain(organization)] : wrong.map(({ remedy }) => remedy);
+  return fail(wrong.map(({ text }) => text).join("; "), [...new Set(remedies)].join(" && "));
 }
 
 function access({ directory, slug }: Organization): Finding {
@@ -199,7 +201,7 @@ function certificate({ directory, config }: Organization, now: number): Finding 
 
 async function nodeCertificate({ directory, config, slug }: Organization, now: number): Promise<Finding> {
   const pem = readTextIfThere(join(directory, "node.crt"));
-  if (pem === undefined) return skipped("this node has no X.509 certificate");
+  if (pem === undefined) return skipped("there is no node.crt");
   if (isClockBehind(directory, now)) return skipped("not examined: the clock of this machine is wrong");
   const { verifyNodeX509 } = await import("../../pki/x509.ts");
   const privateKeyPem = readText(join(directory, "node.key"));
@@ -208,6 +210,10 @@ async function nodeCertificate({ directory, config, slug }: Organization, now: n
   return ok("node.crt belongs to node.key and is valid");
 }
 
+/**
+ * The order matters, because each finding explains the later ones: refused as a whole, then not applied yet, then settings
+ * left out, then the seal, then names, then the engine's own test.
+ */
 async function configuration(
   { directory, slug }: Organization,
   { settings, system }: Deps,
@@ -251,64 +257,6 @@ async function configuration(
 function remedyOfRefusal({ directory }: Organization): string {
   const own = join(directory, "overrides.yml");
   return existsSync(own) ? `Correct ${own}, then run: ${sync}` : sync;
-}
-
-/** After an update, a rollback or a package's upgrade an organization runs the former engine until it is restarted. */
-async function engineOf(organization: Organization, { settings, system }: Deps): Promise<Finding> {
-  const versionOf = rememberVersions(system);
-  const found = findEngine(settings, system);
-  const lost = await lostEngine(organization, found, { settings, system }, versionOf);
-  if (lost !== undefined) return lost;
-  if (found === undefined) return skipped("no engine is installed");
-  const engine = { path: found.path, version: await versionOf(found.path) };
-  const examine = () => examineEngine(organization, settings, system);
-  const member = { slug: organization.slug, examine };
-  const [state] = await examineMembers([member], engine, versionOf);
-  if (state === undefined || state.current)
-    return ok(
-      `${state?.running === true ? "it runs" : "its next start runs"} ${engine.path} ${engine.version}`,
-    );
-  const { what, next } = describeMember(state, engine);
-  // A warning only: without a running engine, the version changes at the next start.
-  return state.running ? fail(what, next) : warn(what, next);
-}
-
-/** The file of the running engine was deleted, and what its next start would run is older, or nothing. */
-async function lostEngine(
-  organization: Organization,
-  found: EngineFile | undefined,
-  { settings, system }: Pick<Deps, "settings" | "system">,
-  versionOf: VersionOf,
-): Promise<Finding | undefined> {
-  const { process } = await examineEngine(organization, settings, system);
-  if (process === undefined || existsSync(settings.overlayBinary)) return undefined;
-  const running = await runningVersion(process, undefined, versionOf);
-  const evidence = `it runs ${running ?? "an engine"}, and its file ${settings.overlayBinary} is gone`;
-  const cure = `${run} overlay install`;
-  if (found === undefined) return fail(`${evidence}: its next start would fail`, cure);
-  const next = await versionOf(found.path);
-  return running !== undefined && isOlderThan(parseEngineVersion(next), parseEngineVersion(running))
-    ? fail(`${evidence}: its next start would run ${found.path} ${next}, which is older`, cure)
-    : undefined;
-}
-
-/** How the engine exchanges packets with the kernel: most of its throughput. */
-async function offloads(organization: Organization, { settings, system }: Deps): Promise<Finding> {
-  const plane = readSyncState(organization.directory)?.data_plane;
-  if (plane === undefined) return skipped("not decided yet: the next check-in decides");
-  const { process } = await examineEngine(organization, settings, system);
-  const startedAt = process === undefined ? undefined : system.now() - ageOf(process);
-  const { data_plane: seen } = seenDataPlane(plane, startedAt);
-  const { why, reason = "" } = seen ?? {};
-  if (why === undefined) return ok("kernel and engine exchange large packets");
-  const restart = `${run} restart ${quoteWord(organization.slug)}`;
-  if (why === "engine") return warn(reason, `${run} overlay update`);
-  if (why === "restart") return warn(reason, restart);
-  if (why === "limit" || why === "refused" || why === "segments")
-    return warn(reason, "Ask the administrator of this machine's host");
-  return why === "traffic"
-    ? warn(reason, `Update the kernel or the engine: both are then tried again`)
-    : ok(reason);
 }
 
 /** If the list becomes too long for the engine, later revocations do not reach this node. */

@@ -39,6 +39,22 @@ const proofs: Record<string, Record<string, Proof>> = {
       "advice: a container of the tests has the clock of its host; clocks that differ and agree again: e2e/clock-jump.test.ts",
     "unready: tellOperator": "advice: nothing on this machine ends it",
   },
+  "node/doctor/engine.ts": {
+    "engineInUse: next": ["e2e/engine-in-use.test.ts", "after a restart it runs, and only then is reported"],
+    "lostEngine: cure": booted(
+      "is to install the engine that runs, where its file is gone and an older one is there",
+    ),
+    'offloads: "Ask the administrator of this machine\'s host"': "advice: the host of a container sets it",
+    "offloads: `${run} overlay update`": [
+      "e2e/engine-in-use.test.ts",
+      "an update restarts once with the new engine",
+    ],
+    "offloads: `Update the kernel or the engine: both are then tried again`":
+      "advice: there may be no newer one",
+    "offloads: restart": booted(
+      "is to install the engine that runs, where its file is gone and an older one is there",
+    ),
+  },
   "node/doctor/machine.ts": {
     'capability: "In a container: pass --cap-add NET_ADMIN"': "advice: a container gets it when it is made",
     "diskFinding: remedy": ["e2e/daemon-disk.test.ts", "nearly full: status and doctor say so"],
@@ -125,28 +141,14 @@ const proofs: Record<string, Record<string, Proof>> = {
     ),
     "configuration: remedy": ["e2e/host-names.test.ts", "the name is used when it resolves again"],
     "configuration: sync": machine("settings of this machine that are not applied"),
-    "engineOf: next": ["e2e/engine-in-use.test.ts", "after a restart it runs, and only then is reported"],
-    "examineOrganization: `${sync}, else ${again}`": machine("an X.509 certificate that is damaged"),
-    "examineOrganization: again": machine("keys that do not belong to the certificate"),
+    "examineOrganization: `${sync}, else ${howToRegister}`": machine("an X.509 certificate that is damaged"),
+    "examineOrganization: howToRegister": machine("keys that do not belong to the certificate"),
     "examineOrganization: remedyOfRefusal(organization)": machine(
       "settings of this machine that are damaged",
     ),
     "examineOrganization: sync": endingCertificate,
-    'files: wrong.map(({ remedy }) => remedy).join(" && ")': machine("a key that others can read"),
+    'files: [...new Set(remedies)].join(" && ")': machine("a key that others can read"),
     "keys: registerAgain(organization)": machine("keys that do not belong to the certificate"),
-    "lostEngine: cure": booted(
-      "is to install the engine that runs, where its file is gone and an older one is there",
-    ),
-    'offloads: "Ask the administrator of this machine\'s host"': "advice: the host of a container sets it",
-    "offloads: `${run} overlay update`": [
-      "e2e/engine-in-use.test.ts",
-      "an update restarts once with the new engine",
-    ],
-    "offloads: `Update the kernel or the engine: both are then tried again`":
-      "advice: there may be no newer one",
-    "offloads: restart": booted(
-      "is to install the engine that runs, where its file is gone and an older one is there",
-    ),
     "port: remedy": machine("a port that another program has"),
     'relayTraffic: "apt-get install nftables # other systems: the package nftables"':
       "advice: it installs a package of the system",
