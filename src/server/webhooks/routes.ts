@@ -1,6 +1,7 @@
 // Handlers of src/api/webhooks.ts.
 
 import type { DeliveryQuery, webhooksApi } from "../../api/webhooks.ts";
+import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
@@ -14,7 +15,7 @@ import {
   changeWebhook,
   createWebhook,
   deleteWebhook,
-  deliveriesBefore,
+  deliveriesBeforeSql,
   deliveryColumns,
   findWebhook,
   listedDeliveryOf,
@@ -23,6 +24,7 @@ import {
   webhookOf,
 } from "./webhooks.ts";
 
+/** $1, $2: see `Listed`. */
 const listed: Listed<ReturnType<typeof webhookOf>> = {
   table: "webhooks",
   columns: webhookColumns,
@@ -52,31 +54,45 @@ export const webhookHandlers = (services: Services): Handlers<typeof webhooksApi
   },
 });
 
-async function listDeliveries(
+async function listDeliveries(services: Services, call: OrganizationCall, query: DeliveryQuery) {
+  const { before, limit, ...page } = query;
+  if (before === undefined && limit !== undefined)
+    throw new AppError("bad_request", "Give limit with before only. Without before, give page_size.");
+  const { page: askedPage, page_size: askedSize } = call.parameters();
+  if (before !== undefined && (askedPage ?? askedSize) !== undefined)
+    throw new AppError("bad_request", "Give before and limit, or page and page_size, not both.");
+  const webhook = await findWebhook(services.db, call.org, call.id());
+  return before === undefined
+    ? deliveriesOfPage(services, call, { webhookId: webhook.id, page })
+    : deliveriesBeforeId(services, call, { webhookId: webhook.id, before, limit: limit ?? 100 });
+}
+
+/** The newest first. Older ones are neither read nor counted. */
+async function deliveriesBeforeId(
   { db, publicUrl }: Services,
   call: OrganizationCall,
-  { before, limit: most, ...list }: DeliveryQuery,
+  { webhookId, before, limit }: { webhookId: number; before: number; limit: number },
 ) {
-  if (before === undefined && most !== undefined)
-    throw new AppError("bad_request", "Give limit with before only. Without before, give page_size.");
-  if (before !== undefined && list.page > 1)
-    throw new AppError("bad_request", "Give before or page, not both.");
-  const webhook = await findWebhook(db, call.org, call.id());
-  if (before !== undefined) {
-    const limit = most ?? 100;
-    const items = (await db.all(deliveriesBefore, [webhook.id, before, limit])).map(listedDeliveryOf);
-    const last = items[limit - 1];
-    if (last === undefined) return { body: items };
-    const next = `${publicUrl}${call.path}?before=${last.id}&limit=${limit}`;
-    return { body: items, headers: { Link: `<${next}>; rel="next"` } };
-  }
-  const { limit, offset } = pageOf(list);
+  const items = (await db.all(deliveriesBeforeSql, [webhookId, before, limit])).map(listedDeliveryOf);
+  const last = items[limit - 1];
+  if (last === undefined) return { body: items };
+  const next = `${publicUrl}${call.path}?before=${last.id}&limit=${limit}`;
+  return { body: items, headers: { Link: `<${next}>; rel="next"` } };
+}
+
+/** The oldest first, counted. */
+async function deliveriesOfPage(
+  { db, publicUrl }: Services,
+  call: OrganizationCall,
+  { webhookId, page }: { webhookId: number; page: ListQuery },
+) {
+  const { limit, offset } = pageOf(page);
   const rows = await db.all(
     `SELECT ${deliveryColumns} FROM deliveries WHERE webhook_id = $1 ORDER BY id LIMIT $2 OFFSET $3`,
-    [webhook.id, limit, offset],
+    [webhookId, limit, offset],
   );
   const total = await queryNumber(db, "SELECT count(*) AS n FROM deliveries WHERE webhook_id = $1", [
-    webhook.id,
+    webhookId,
   ]);
-  return listReply(call, publicUrl, { items: rows.map(listedDeliveryOf), total, query: list });
+  return listReply(call, publicUrl, { items: rows.map(listedDeliveryOf), total, query: page });
 }

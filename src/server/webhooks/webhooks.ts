@@ -44,7 +44,7 @@ export const deliveryColumns = `${deliveries.select()},
  * The newest before an id, newest first. $1: the webhook, $2: the id, $3: how many. Ordered by the whole index, so that
  * PostgreSQL does not walk the primary key through the deliveries of other webhooks.
  */
-export const deliveriesBefore = `SELECT ${deliveryColumns} FROM deliveries
+export const deliveriesBeforeSql = `SELECT ${deliveryColumns} FROM deliveries
   WHERE webhook_id = $1 AND id < $2 ORDER BY webhook_id DESC, id DESC LIMIT $3`;
 
 export function webhookOf(row: Row): ListedWebhook {

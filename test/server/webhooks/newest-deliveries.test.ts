@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { deliveriesBefore } from "../../../src/server/webhooks/webhooks.ts";
+import { deliveriesBeforeSql } from "../../../src/server/webhooks/webhooks.ts";
 import { ListedDelivery } from "../../../src/api/webhooks.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
@@ -74,7 +74,8 @@ test("before and limit have bounds, belong together, and exclude pages", async (
   expect(await refusal("before=9&limit=1001")).toContain("At most 1000.");
   expect(await refusal("before=9&limit=0")).toContain("At least 1.");
   expect(await refusal("limit=9")).toContain("Give limit with before only.");
-  expect(await refusal("before=9&page=2")).toContain("Give before or page, not both.");
+  for (const page of ["page=2", "page=1", "page_size=5", "page=1&page_size=5"])
+    expect(await refusal(`before=9&${page}`)).toContain("Give before and limit, or page and page_size");
 });
 
 test("the newest deliveries are found by the index, without those of other webhooks", async () => {
@@ -84,7 +85,7 @@ test("the newest deliveries are found by the index, without those of other webho
   const [first = 0] = await withDeliveries(server, orgId, [5000, 5000]);
   await db.all("ANALYZE");
   const isSqlite = db.dialect === "sqlite";
-  const explained = `EXPLAIN ${isSqlite ? "QUERY PLAN " : ""}${deliveriesBefore}`;
+  const explained = `EXPLAIN ${isSqlite ? "QUERY PLAN " : ""}${deliveriesBeforeSql}`;
   const plan = JSON.stringify(await db.all(explained, [first, behindAll, 200]));
   expect(plan).toContain(
     isSqlite
