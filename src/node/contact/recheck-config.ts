@@ -99,8 +99,8 @@ async function decide<T>(work: () => Promise<T>): Promise<T | undefined> {
 
 /**
  * Rewrites config.yml if the rules change it. The caller must then reload the engine. A text that the engine refuses is not
- * written: the caller tries the same as a new configuration and reports the refusal. Returns the text that it replaced, if the
- * engine runs with that: then the caller can tell whether the engine needs a restart.
+ * written: the caller tries the same as a new configuration and reports the refusal. Returns the text that it replaced.
+ * Undefined: it replaced none, or it is not known that the engine runs with that text alone.
  */
 export async function recheckPresent(
   { directory, slug }: { directory: string; slug: string },
@@ -132,7 +132,7 @@ export async function recheckPresent(
   const { isTrusted, ...sent } = decided;
   const checked = finishAgain(sent.config, directory, { present: present ?? "", state });
   if (checked === undefined) return undefined;
-  let former: string | undefined;
+  let replaced: string | undefined;
   if (checked !== present || !isTrusted) {
     const refusal = await testAgain(directory, checked, engine, system);
     if (refusal !== undefined) {
@@ -142,11 +142,11 @@ export async function recheckPresent(
       });
       return undefined;
     }
-    if (isTrusted && isApplied(directory)) former = present;
+    if (isTrusted && isApplied(directory)) replaced = present;
     removeTree(generationFile(directory, appliedMark));
     writeFileAtomic(path, checked, 0o644);
   }
   warnOfLeftOut(slug, state.left_out ?? [], sent.leftOut, log);
   writeSyncState(directory, { ...state, ...checkedState(sent) });
-  return former;
+  return replaced;
 }

@@ -4,14 +4,13 @@ import { apiPath } from "../../api/endpoint.ts";
 import { nodeCallsApi } from "../../api/node-calls.ts";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { readTextIfThere } from "../../base/files.ts";
 import { planFile, planReplaced } from "../../base/plan/plan-file.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { planSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import { generationFiles, presentFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { fetchConfig, prepareNext, type Next, type SyncDeps } from "./next-config.ts";
-import { changeNeeds, isPresent } from "./sync.ts";
+import { changeNeeds, hasSameFiles, runningConfigYml } from "./applying/change-needs.ts";
 
 /** `renews`: a renewal comes before it, which replaces the node's certificates. */
 export async function planSync(
@@ -40,7 +39,7 @@ export async function planSync(
 /** Unchanged files are not written again, for example with another number of the version. */
 function filesAfter(next: Next | undefined, directory: string): Record<string, string | undefined> {
   if (next === undefined) return {};
-  return isPresent(next, directory)
+  return hasSameFiles(next, directory)
     ? presentFiles(directory)
     : { ...next.files, "config.yml": next.configYml };
 }
@@ -56,8 +55,8 @@ async function runs(
   const test: Step[] =
     engine.path === undefined ? [] : [{ step: "run", argv: [engine.path, "-test", "-config", path] }];
   if (engine.path === undefined || !(await control.running())) return test;
-  const present = { text: readTextIfThere(path) ?? "", version: engine.running };
-  const restarts = next !== undefined && changeNeeds(directory, present, next).restart;
+  const running = { configYml: runningConfigYml(directory), version: engine.running };
+  const restarts = next !== undefined && changeNeeds(directory, running, next).restart;
   const verb = restarts ? "restart" : "reload";
   return [...test, { step: "run", argv: [verb, "the overlay engine"] }];
 }

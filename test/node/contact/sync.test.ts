@@ -168,6 +168,7 @@ test("a configuration that the engine refuses is rolled back with the reason", a
     reload: () => (++count === 1 ? Promise.reject(control.fail) : Promise.resolve()),
   };
   expect(await sync(once)).toMatchObject({ result: "returned", reason: "it did not like it" });
+  expect(world.logged.find((line) => line.includes("rolling back"))).toContain('"team":"acme"');
   expect(read("config.yml")).toBe(before);
   expect(count).toBe(2);
 });
@@ -229,6 +230,15 @@ test("after a kill between switch and reload, the next run reloads", async () =>
   expect(await sync(control)).toMatchObject({ result: "same" });
   expect(control.asked).toEqual(["restart"]);
   expect(isApplied(organization.directory)).toBe(true);
+});
+
+test("after a kill between switch and reload, a newer configuration restarts the engine", async () => {
+  // What it runs with is unknown, so a reload might not be enough.
+  rmSync(join(organization.directory, "current/taken-up"));
+  overrides("logging:\n  level: debug\n");
+  const control = makeControl();
+  expect(await sync(control)).toMatchObject({ result: "changed" });
+  expect(control.asked).toEqual(["restart"]);
 });
 
 test("an unfinished generation of a killed run is not used and is removed", async () => {

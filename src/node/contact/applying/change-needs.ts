@@ -1,0 +1,78 @@
+// What the next configuration changes on this machine: nothing, what a reload of the engine applies, or what only a restart
+// does, which drops all tunnels.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { readTextIfThere } from "../../../base/files.ts";
+import { can } from "../../../engine/features.ts";
+import { NodeConfig } from "../../../protocol/stored.ts";
+import { ownSwitches } from "../../files/config/data-plane.ts";
+import { changesFirewall, restartNeeds } from "../../files/config/needs-restart.ts";
+import { readWhole } from "../../files/config/read-yaml.ts";
+import { generationFile, generationFiles, isApplied, readSyncState } from "../../files/generations.ts";
+import { prefixedAddressesIn, subnetsIn } from "../../files/granted/networks.ts";
+import type { Next } from "../next-config.ts";
+
+export type RunningEngine = {
+  /** The config.yml that it runs with. Undefined: unknown, so only a restart is sure to apply the next one. */
+  configYml: string | undefined;
+  /** Undefined: the oldest one is assumed. */
+  version: string | undefined;
+};
+
+/**
+ * The config.yml that the engine runs with. `replaced`: the one that the engine got before config.yml was checked again and
+ * rewritten. Undefined: a kill came between switch and reload.
+ */
+export function runningConfigYml(directory: string, replaced?: string): string | undefined {
+  if (!isApplied(directory)) return replaced;
+  // Empty if it is damaged: the engine needs a restart with whatever replaces it.
+  return readWhole(join(directory, "config.yml")) ?? "";
+}
+
+/** Whether the engine needs a restart for the next configuration. `later`: changed keys that wait for its next start. */
+export function changeNeeds(
+  directory: string,
+  { configYml, version }: RunningEngine,
+  next: Pick<Next, "configYml" | "files" | "dataPlane">,
+): { restart: boolean; later: string[] } {
+  if (configYml === undefined) return { restart: true, later: [] };
+  const { now, later } = restartNeeds(configYml, next.configYml, version, ownSwitches(next.dataPlane));
+  const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
+  const nextCrt = next.files["host.crt"];
+  const takesSubnets =
+    can(version, "reload_subnets") ||
+    (can(version, "replace_certificate") && changesFirewall(configYml, next.configYml));
+  const restart =
+    now.length > 0 ||
+    // Every engine applies changes of its own networks only at its start.
+    !Bun.deepEquals(prefixedAddressesIn(hostCrt), prefixedAddressesIn(nextCrt)) ||
+    (!takesSubnets && !Bun.deepEquals(subnetsIn(hostCrt), subnetsIn(nextCrt)));
+  return { restart, later };
+}
+
+/**
+ * Whether all files already have this content, apart from the version in node-config.json. server.yml is compared too,
+ * because overrides.yml can hide its changes in config.yml, and the ETag stands for server.yml.
+ */
+export function hasSameFiles(next: Next, directory: string): boolean {
+  if (readSyncState(directory) === undefined) return false;
+  if (readTextIfThere(generationFile(directory, "server.yml")) !== next.serverYml) return false;
+  const wanted: Partial<Record<string, string>> = { ...next.files, "config.yml": next.configYml };
+  return generationFiles.every((name) => {
+    const found = readTextIfThere(join(directory, name));
+    if (name !== "node-config.json" || found === undefined) return found === wanted[name];
+    return Bun.deepEquals(withoutVersion(found), withoutVersion(wanted[name] ?? ""));
+  });
+}
+
+function withoutVersion(nodeConfig: string): object {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), NodeConfig), nodeConfig);
+  return parsed.success ? { ...parsed.output, config_version: 0 } : {};
+}
+
+export function changesCertificates(directory: string, { files }: Pick<Next, "files">): boolean {
+  return (["ca.crt", "host.crt"] as const).some(
+    (name) => readTextIfThere(join(directory, name)) !== files[name],
+  );
+}

@@ -1,0 +1,43 @@
+// Prepares the next configuration from what the control plane sent: verifies keys and chain, takes its seals, and finishes
+// config.yml for this machine.
+
+import { AppError } from "../../../base/errors.ts";
+import { given } from "../../../base/given.ts";
+import { takeSeals, type TakenSeal } from "../../files/held-seal.ts";
+import type { Organization } from "../../files/organizations.ts";
+import { applyCertificates } from "../certificates-alone.ts";
+import { completeNext, verifyFiles, type Next, type Received, type SyncDeps } from "../next-config.ts";
+import type { Download } from "../requests/client.ts";
+import { applySentRevocations } from "../revocations-alone.ts";
+
+/**
+ * Undefined where the files in force came from an older program, without their source. Throws where this machine cannot take
+ * the configuration as a whole; the revocations that came with it are applied before, and its certificates if they are good.
+ */
+export async function prepareOrRevoke(
+  organization: Organization,
+  download: Download,
+  deps: SyncDeps,
+): Promise<Next | undefined> {
+  const { compareWithSeal, tellUnrendered } = await import("../observe-seal.ts");
+  let received: Received | undefined;
+  let taken: TakenSeal | undefined;
+  try {
+    received = await verifyFiles(organization, download, deps);
+    if (received === undefined) return undefined;
+    const sent = download.changed ? download.answer.seals : undefined;
+    // Before anything is rendered. After a kill in between, its hash differs from the one in sync.json.
+    taken = takeSeals(sent, organization.directory, deps.system.now());
+    const next = await completeNext(organization, received, deps);
+    const seal = compareWithSeal(organization, taken, { ...received, told: next.told }, deps);
+    return { ...next, ...given({ seal }) };
+  } catch (error) {
+    const held = taken ?? takeSeals(undefined, organization.directory, deps.system.now());
+    tellUnrendered(organization, held, error);
+    const sentYml = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
+    const revocations = sentYml === undefined ? "" : await applySentRevocations(organization, sentYml, deps);
+    if (received !== undefined) await applyCertificates(organization, received.files, deps);
+    if (!(error instanceof AppError)) throw error;
+    throw new AppError(error.code, `${error.message}${revocations}`, { ...error.details, cause: error });
+  }
+}

@@ -1,0 +1,37 @@
+// Refused configurations are remembered: for `status` and `doctor`, and so that the running engine is not given the same one
+// again at each check-in. Each trial may drop all tunnels.
+
+import { wholeConfiguration } from "../../../engine/left-out.ts";
+import { sha256Hex } from "../../../base/sha256.ts";
+import type { EngineInUse } from "../../engine/engine-in-use.ts";
+import { readSyncState, writeSyncState, type SyncState } from "../../files/generations.ts";
+import type { Next } from "../next-config.ts";
+
+/** Pause before the running engine is again given a configuration that it refused. */
+const refusedMs = 60 * 60_000;
+
+/** The refusal of this configuration by the running engine, if it is younger than the pause. `now`: in ms. */
+export function recentRefusal(directory: string, digest: string, now: number): SyncState["refused"] {
+  const refused = readSyncState(directory)?.refused;
+  const age = now - Date.parse(refused?.at ?? "");
+  return refused?.digest === digest && age >= 0 && age < refusedMs ? refused : undefined;
+}
+
+/**
+ * Stores a refusal until a configuration is applied, or the control plane sends the one in force again. `byRunning`: the
+ * running engine refused it. A refusal by the engine's test is tried again, because it disturbs no tunnel.
+ */
+export function noteRefusal(directory: string, reason: string, byRunning: SyncState["refused"]): void {
+  const state = readSyncState(directory);
+  if (state === undefined) return;
+  const others = (state.left_out ?? []).filter(({ key }) => key !== wholeConfiguration);
+  const entry = { key: wholeConfiguration, reason: reason.slice(0, 400) };
+  const noted = { ...state, left_out: [entry, ...others], refused: byRunning };
+  if (!Bun.deepEquals(noted, state)) writeSyncState(directory, noted);
+}
+
+/** Stands for a configuration and the engine that it is for. node-config.json is left out: the engine does not read it. */
+export function digestOf({ files, configYml }: Next, { path, version }: EngineInUse): string {
+  const { "node-config.json": _, ...forEngine } = files;
+  return sha256Hex(JSON.stringify([forEngine, configYml, path, version]));
+}

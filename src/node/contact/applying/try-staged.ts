@@ -1,0 +1,45 @@
+// Runs the engine's own test on a generation that is staged, before anything uses it.
+
+import { join } from "node:path";
+import { AppError, fromSystemError } from "../../../base/errors.ts";
+import { finishConfig } from "../../files/config/config-file.ts";
+import { dropGeneration } from "../../files/generations.ts";
+import type { Organization } from "../../files/organizations.ts";
+import { testText } from "../engine-switch.ts";
+import type { Next, SyncDeps } from "../next-config.ts";
+import { faultInOverrides, type TestOverrides } from "../overrides-fault.ts";
+
+/** Why the engine refuses the staged generation, which is then removed. Undefined: it takes it, or there is no engine. */
+export async function tryStaged(
+  { slug, directory }: Organization,
+  name: string,
+  next: Next,
+  { engine, system }: SyncDeps,
+): Promise<string | undefined> {
+  try {
+    if (engine.path !== undefined) await testStaged(directory, name, next, engine.path, system);
+    return undefined;
+  } catch (error) {
+    dropGeneration(directory, name);
+    // Only an error of the engine itself proves that the configuration is bad.
+    if (error instanceof AppError && error.code === "bad_configuration") return error.message;
+    throw fromSystemError(`try out the new configuration of ${slug}`, error);
+  }
+}
+
+async function testStaged(
+  directory: string,
+  name: string,
+  { sent, names, localApi, dataPlane }: Next,
+  engine: string,
+  system: SyncDeps["system"],
+): Promise<void> {
+  const staged = join(directory, "generations", name);
+  const test: TestOverrides = async (own = {}) => {
+    const text = finishConfig(sent, directory, { names, localApi, dataPlane, filesIn: staged, ...own });
+    await testText(engine, staged, text, system, own.name);
+  };
+  await test().catch(async (error: unknown) => {
+    throw (await faultInOverrides(directory, test)) ?? error;
+  });
+}
