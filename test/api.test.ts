@@ -8,7 +8,7 @@ import { apiPath, filledPath, numberParams, type Endpoint } from "../src/api/end
 import { nodesApi } from "../src/api/nodes.ts";
 import { request } from "../src/api/request.ts";
 import { endpointOf, endpoints } from "../src/api/subjects.ts";
-import { registrationTokensApi } from "../src/api/tokens.ts";
+import { registrationTokensApi } from "../src/api/tokens/registration-tokens.ts";
 import { since, word } from "../src/api/values.ts";
 import { checkAnswer } from "../src/console/contact/checked.ts";
 import { sourceFiles, sourceRoot, withoutComments } from "./support/imports.ts";

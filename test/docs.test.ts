@@ -9,7 +9,7 @@ import { eventKinds, eventNouns } from "../src/api/events.ts";
 import { organizationSettings } from "../src/api/organizations.ts";
 import { providerSettings } from "../src/api/providers/providers.ts";
 import { leaverSettings, userSettings } from "../src/api/users.ts";
-import { webhookSettings } from "../src/api/webhooks.ts";
+import { webhookSettings } from "../src/api/webhooks/webhooks.ts";
 import type { Settings } from "../src/protocol/settings.ts";
 import { buildInfo } from "../src/build-info.ts";
 import { errorsOf, makeOpenApi } from "../src/server/docs/openapi.ts";

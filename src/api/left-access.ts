@@ -1,7 +1,7 @@
 // What a user, or the holder of a token, can still use after the user or the token has ended.
 
 import * as v from "valibot";
-import { Text, word } from "./values.ts";
+import { Switch, Text, word } from "./values.ts";
 
 const AccessItem = v.object({
   org_slug: Text,
@@ -21,7 +21,15 @@ export const AccessReport = v.object({
 });
 export type AccessReport = v.InferOutput<typeof AccessReport>;
 
-/** A switch of a query; off by default. */
-export const Switch = v.optional(v.picklist(["true", "false"]), "false");
 /** The query of deletions that may revoke nodes. `report`: answer 200 with a body instead of 204. */
 export const DeletionQuery = v.strictObject({ revoke_nodes: Switch, report: Switch });
+/** The query of deletions of tokens, which may have made webhooks as well. */
+export const TokenDeletion = v.strictObject({ ...DeletionQuery.entries, revoke_webhooks: Switch });
+export type TokenDeletion = v.InferOutput<typeof TokenDeletion>;
+export const tokenDeleted = {
+  200: {
+    description: "Revoked, with ?report=true: what was created with the token, and which of it was revoked",
+    schema: AccessReport,
+  },
+  204: { description: "Revoked" },
+} as const;

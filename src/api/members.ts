@@ -2,8 +2,8 @@
 
 import * as v from "valibot";
 import { endpoint, roles } from "./endpoint.ts";
-import { AccessReport, DeletionQuery, Switch } from "./left-access.ts";
-import { Email, ListQuery, since, Text, Time, word } from "./values.ts";
+import { AccessReport, DeletionQuery } from "./left-access.ts";
+import { Email, ListQuery, since, Switch, Text, Time, word } from "./values.ts";
 
 const MemberRequest = v.strictObject({ email: Email, role: v.optional(v.picklist(roles), "member") });
 const MemberPatch = v.strictObject({

@@ -10,6 +10,7 @@ import { sessionsEndedHeader } from "../protocol/sign-in.ts";
 import { NodeName, Port, PublicAddress } from "../protocol/values.ts";
 import { foreignText, formerEmailKey } from "../base/text.ts";
 import { endpoint, hasSome, isOn } from "./endpoint.ts";
+import { maxOnlinePoints, OnlineHistory } from "./history/online-history.ts";
 import { overridesSetting } from "./organizations.ts";
 import { declare, taken } from "../protocol/settings.ts";
 import {
@@ -19,7 +20,7 @@ import {
   maxEmailLength,
   notModified,
   reachErrors,
-  since,
+  Switch,
   Text,
   Time,
   word,
@@ -28,7 +29,10 @@ import {
 /** Maximum of one node: its certificate holds them, like its subnets. */
 export const maxGroups = 64;
 
-/** What administrators change of a node, in the order of the help. */
+/**
+ * What administrators change of a node, in the order of the help. Fields: `Setting` in protocol/settings.ts. Settings without
+ * `section` are not in the form of the console.
+ */
 export const nodeSettings = declare({
   name: {
     takes: NodeName,
@@ -119,9 +123,12 @@ export const nodeSettings = declare({
   config_overrides: overridesSetting,
 });
 // A node becomes a name server by PATCH alone.
-const { name: Name, is_name_server: _nameServer, ...others } = taken(nodeSettings);
+const { name: Name, is_name_server: _nameServer, ...settingsOfNew } = taken(nodeSettings);
 
-export const NodeRequest = v.strictObject({ name: Name, ...v.partial(v.strictObject(others)).entries });
+export const NodeRequest = v.strictObject({
+  name: Name,
+  ...v.partial(v.strictObject(settingsOfNew)).entries,
+});
 export type NodeRequest = v.InferOutput<typeof NodeRequest>;
 export const NodePatch = v.partial(v.strictObject(taken(nodeSettings)));
 export type NodePatch = v.InferOutput<typeof NodePatch>;
@@ -164,41 +171,9 @@ export const NextChanges = v.object({
 });
 export type NextChanges = v.InferOutput<typeof NextChanges>;
 
-/** The most points of one answer. */
-export const maxOnlinePoints = 300;
-const OnlineCount = v.object({ at: Time, online: v.number() });
-const orNotCounted = since("0.2.0", v.nullable(v.number()));
-/**
- * Null: not counted then, or the organization wants no reports of paths; members, who see the paths of their own nodes alone,
- * get null for all paths. Each pair of nodes counts once, as in GET paths/groups/.
- */
-const HistoryPoint = v.object({
-  at: Time,
-  online: v.number(),
-  active: v.number(),
-  /** The active nodes that have applied their newest configuration. */
-  current: orNotCounted,
-  direct: orNotCounted,
-  relayed: orNotCounted,
-  broken: orNotCounted,
-  /** Of the paths that were probed, ms. */
-  rtt_ms_median: orNotCounted,
-  rtt_ms_95: orNotCounted,
-});
-export const OnlineHistory = v.object({
-  /** Each point stands for so many seconds. */
-  every_s: v.number(),
-  points: v.array(HistoryPoint),
-  /** Single counts of this time, not averages: the last one with the fewest and with the most, and the newest. */
-  least: v.nullable(OnlineCount),
-  most: v.nullable(OnlineCount),
-  last: v.nullable(HistoryPoint),
-});
-export type OnlineHistory = v.InferOutput<typeof OnlineHistory>;
-
 const NodeListQuery = v.strictObject({
   ...ListQuery.entries,
-  revoked: v.optional(v.picklist(["true", "false"]), "false"),
+  revoked: Switch,
   owner: v.optional(v.literal("me")),
   exits: v.optional(v.literal("true")),
   ids: v.optional(

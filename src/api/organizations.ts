@@ -9,7 +9,7 @@ import { Slug } from "../protocol/values.ts";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint, roles } from "./endpoint.ts";
 import { declare, needFresh, sent, taken } from "../protocol/settings.ts";
-import { alarmKinds, alarmRules } from "./webhooks.ts";
+import { alarmKinds, alarmRules } from "./webhooks/alarms.ts";
 import { Email, ListQuery, since, Text, Time, word } from "./values.ts";
 
 const overlayNetwork = (family: 4 | 6) =>

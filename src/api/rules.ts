@@ -9,13 +9,13 @@ import { endpoint } from "./endpoint.ts";
 import { GroupName, ListQuery, open, reachErrors, since, Text, word } from "./values.ts";
 
 /** A rule in the words of policy files. */
-export const ruleWords = <T extends v.GenericSchema>(word: T) => ({
-  direction: word,
-  protocol: word,
-  ports: word,
-  peer: word,
-  target: word,
-  description: word,
+export const ruleWords = <T extends v.GenericSchema>(text: T) => ({
+  direction: text,
+  protocol: text,
+  ports: text,
+  peer: text,
+  target: text,
+  description: text,
 });
 
 export const Ports = v.pipe(
@@ -42,7 +42,7 @@ export const Protocol = v.picklist(protocols);
 export type Protocol = v.InferOutput<typeof Protocol>;
 const directions = ["inbound", "outbound"] as const;
 
-/** The peer is the nodes with the same owner. */
+/** Whether a side is the group `self`: as a peer, the nodes with the same owner as the target. */
 export const isSelf = (side: Peer) => "group" in side && side.group === selfGroup;
 export const selfSentence = "self is a peer only: the nodes with the same owner as the target.";
 
@@ -65,7 +65,7 @@ const ofProvider = v.strictObject({
     ),
   ),
 });
-/** What requests hold. It becomes a `CheckedRule`, which has more checks. */
+/** What requests hold. The server checks more (`CheckedRule`), stores the rule, and sends it as a `SentRule`. */
 const AskedRule = v.strictObject({
   ...ruleFields,
   peer: v.union([...Peer.options, ofProvider]),
@@ -90,7 +90,7 @@ export type CheckedRule = v.InferOutput<typeof CheckedRule>;
 
 /** A side of a rule of any version: `{ any: true }`, or one kind and what it names. */
 const AnySide = v.record(Text, v.union([v.boolean(), v.number(), Text]));
-const FirewallRule = v.object({
+const SentRule = v.object({
   id: v.number(),
   direction: word(directions),
   protocol: word(protocols),
@@ -99,7 +99,7 @@ const FirewallRule = v.object({
   target: open(AnySide, Target),
   description: Text,
 });
-export type Rule = v.InferOutput<typeof FirewallRule>;
+export type Rule = v.InferOutput<typeof SentRule>;
 
 const RuleTest = v.strictObject({
   from: recordId,
@@ -135,7 +135,7 @@ export const rulesApi = {
     scope: "policy",
     summary: "Firewall rules. Traffic that no rule permits is refused",
     query: ListQuery,
-    answers: { 200: { description: "Rules", schema: v.array(FirewallRule) } },
+    answers: { 200: { description: "Rules", schema: v.array(SentRule) } },
   }),
   create: endpoint({
     name: "firewall_rules_create",
@@ -147,7 +147,7 @@ export const rulesApi = {
     grows: true,
     fresh: true,
     body: AskedRule,
-    answers: { 201: { description: "The rule", schema: FirewallRule } },
+    answers: { 201: { description: "The rule", schema: SentRule } },
     errors: ["too_many_rules", ...reachErrors],
   }),
   test: endpoint({
@@ -168,7 +168,7 @@ export const rulesApi = {
     access: "member",
     scope: "policy",
     summary: "One firewall rule",
-    answers: { 200: { description: "The rule", schema: FirewallRule } },
+    answers: { 200: { description: "The rule", schema: SentRule } },
   }),
   update: endpoint({
     name: "firewall_rules_partial_update",
@@ -187,7 +187,7 @@ export const rulesApi = {
       target: true,
     },
     body: AskedPatch,
-    answers: { 200: { description: "The rule", schema: FirewallRule } },
+    answers: { 200: { description: "The rule", schema: SentRule } },
     errors: reachErrors,
   }),
   delete: endpoint({

@@ -14,8 +14,13 @@ import { namesApi } from "./names.ts";
 import { nodeCallsApi, registrationsApi } from "./node-calls.ts";
 import { nodesApi } from "./nodes.ts";
 import { organizationsApi } from "./organizations.ts";
-import { consoleApi, docsApi, releasesApi, viewersApi } from "./pages.ts";
-import { attentionApi, flowsApi, pathsApi, routesApi } from "./paths.ts";
+import { consoleApi, docsApi, linksApi, viewersApi } from "./pages.ts";
+import { releasesApi } from "./releases.ts";
+import { attentionApi } from "./paths/attention.ts";
+import { flowsApi } from "./paths/flows.ts";
+import { pathsApi } from "./paths/paths.ts";
+import { relaysApi } from "./paths/relays.ts";
+import { routesApi } from "./paths/routes.ts";
 import { phonesApi } from "./phones.ts";
 import { pastApi } from "./history/past.ts";
 import { policyApi } from "./policy.ts";
@@ -31,9 +36,11 @@ import {
   ownSessionsApi,
   tokenPairsApi,
 } from "./sessions.ts";
-import { registrationTokensApi, serviceTokensApi } from "./tokens.ts";
+import { registrationTokensApi } from "./tokens/registration-tokens.ts";
+import { serviceTokensApi } from "./tokens/service-tokens.ts";
 import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "./users.ts";
-import { alarmsApi, webhooksApi } from "./webhooks.ts";
+import { alarmsApi } from "./webhooks/alarms.ts";
+import { webhooksApi } from "./webhooks/webhooks.ts";
 
 const subjects = [
   alarmsApi,
@@ -58,8 +65,10 @@ const subjects = [
   consoleApi,
   viewersApi,
   docsApi,
+  linksApi,
   releasesApi,
   pathsApi,
+  relaysApi,
   attentionApi,
   flowsApi,
   phonesApi,

@@ -112,6 +112,9 @@ export const Moment = v.pipe(
   v.integer("A time such as 2026-11-27T14:00:00Z is required."),
 );
 
+/** A switch of a query; off by default. */
+export const Switch = v.optional(v.picklist(["true", "false"]), "false");
+
 export const ListQuery = v.strictObject({
   page: v.optional(whole(1, 1_000_000), "1"),
   page_size: v.optional(whole(1, maxPageSize), "100"),

@@ -15,14 +15,19 @@ import {
 import { domainsApi } from "../api/providers/domains.ts";
 import { organizationProvidersApi, providersApi } from "../api/providers/providers.ts";
 import { identitiesApi, providerSignInApi } from "../api/providers/sign-in.ts";
-import { attentionApi, flowsApi, pathsApi, routesApi } from "../api/paths.ts";
+import { attentionApi } from "../api/paths/attention.ts";
+import { flowsApi } from "../api/paths/flows.ts";
+import { pathsApi } from "../api/paths/paths.ts";
+import { relaysApi } from "../api/paths/relays.ts";
+import { routesApi } from "../api/paths/routes.ts";
 import { drillsApi } from "../api/drills/drills.ts";
 import { authoritiesApi } from "../api/certificates/authorities.ts";
 import { sealsApi } from "../api/certificates/seals.ts";
 import { rolloutsApi } from "../api/rollouts.ts";
 import { eventsApi } from "../api/events.ts";
 import { phonesApi } from "../api/phones.ts";
-import { alarmsApi, webhooksApi } from "../api/webhooks.ts";
+import { alarmsApi } from "../api/webhooks/alarms.ts";
+import { webhooksApi } from "../api/webhooks/webhooks.ts";
 import { groupsApi } from "../api/groups.ts";
 import { membersApi } from "../api/members.ts";
 import { namesApi } from "../api/names.ts";
@@ -31,9 +36,11 @@ import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "../api/users
 import { organizationsApi } from "../api/organizations.ts";
 import { enrollmentsApi, reauthenticationsApi } from "../api/enrollments.ts";
 import { nodesApi } from "../api/nodes.ts";
-import { registrationTokensApi, serviceTokensApi } from "../api/tokens.ts";
+import { registrationTokensApi } from "../api/tokens/registration-tokens.ts";
+import { serviceTokensApi } from "../api/tokens/service-tokens.ts";
 import { healthApi, serversApi } from "../api/servers.ts";
-import { consoleApi, releasesApi } from "../api/pages.ts";
+import { consoleApi } from "../api/pages.ts";
+import { releasesApi } from "../api/releases.ts";
 import { consoleHandlers } from "./console/routes.ts";
 import { docsRoutes } from "./docs/routes.ts";
 import { attach } from "./http/attach.ts";
@@ -102,6 +109,7 @@ export function allRoutes(services: Services): Route[] {
     ...attach(pastApi, async () => (await import("./policy-files/routes.ts")).pastHandlers(services)),
     ...attach(sealsApi, async () => (await import("./certificates/routes.ts")).sealHandlers(services)),
     ...attach(pathsApi, async () => (await import("./paths/routes.ts")).pathHandlers(services)),
+    ...attach(relaysApi, async () => (await import("./paths/routes.ts")).relayHandlers(services)),
     ...attach(flowsApi, async () => (await import("./flows/routes.ts")).flowHandlers(services)),
     ...attach(attentionApi, async () => (await import("./paths/routes.ts")).attentionHandlers(services)),
     ...attach(authoritiesApi, async () => (await import("./rollout/routes.ts")).authorityHandlers(services)),

@@ -4,7 +4,7 @@
 import { operator } from "./audit/record.ts";
 import type { Admin } from "./admin.ts";
 import { parse } from "./http/parse-input.ts";
-import { lineKeyLifeS } from "../api/tokens.ts";
+import { longestLifeOnCommandLineS } from "../api/tokens/registration-tokens.ts";
 import { createRegistrationToken } from "./nodes/joining/registration-tokens.ts";
 import { createUser } from "./users/users.ts";
 import { createOrganization } from "./organizations/organizations.ts";
@@ -98,7 +98,7 @@ export async function makeJoinKey(
 ): Promise<string> {
   const request = {
     uses: 1,
-    expires_in: lineKeyLifeS,
+    expires_in: longestLifeOnCommandLineS,
     groups: [],
     is_lighthouse: role === "lighthouse",
   };

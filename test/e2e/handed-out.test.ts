@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFil
 import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
-import { Installer } from "../../src/api/pages.ts";
+import { Installer } from "../../src/api/releases.ts";
 import { buildAgent, cleanEnvironment } from "../support/agent.ts";
 import { inCi, installMissing, runSync } from "../support/debian.ts";
 import { buildVersion, makeRelease, makeReleaseKey, releaseKey, standIn } from "../support/releases.ts";

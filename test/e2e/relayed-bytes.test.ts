@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { Relay } from "../../src/api/paths.ts";
+import { Relay } from "../../src/api/paths/relays.ts";
 import { buildAgent } from "../support/agent.ts";
 import { command } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";

@@ -2,7 +2,7 @@
 // another test covers them.
 // On SQLite alone: other files run the same statements on PostgreSQL.
 
-import { NewRegistrationToken } from "../../src/api/tokens.ts";
+import { NewRegistrationToken } from "../../src/api/tokens/registration-tokens.ts";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { X509Certificate } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import type { Organization } from "../../src/api/organizations.ts";
-import { pathsApi } from "../../src/api/paths.ts";
+import { pathsApi } from "../../src/api/paths/paths.ts";
 import { checkinOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
 import type { TestServer } from "../support/server.ts";

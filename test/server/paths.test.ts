@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { maxPaths } from "../../src/protocol/path-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import { deleteEndedPaths } from "../../src/server/paths/reports.ts";
-import { Path } from "../../src/api/paths.ts";
+import { Path } from "../../src/api/paths/paths.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { checkinOf, countOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { RelayedAnswer } from "../../src/protocol/traffic-reports.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import type { Organization } from "../../src/api/organizations.ts";
-import { Relay } from "../../src/api/paths.ts";
+import { Relay } from "../../src/api/paths/relays.ts";
 import { checkinOf, codeOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
 import type { TestServer } from "../support/server.ts";

@@ -13,7 +13,7 @@ import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { createRegistrationToken } from "../../src/server/nodes/joining/registration-tokens.ts";
-import { RegistrationTokenRequest } from "../../src/api/tokens.ts";
+import { RegistrationTokenRequest } from "../../src/api/tokens/registration-tokens.ts";
 import type { Answer, TestServer } from "./server.ts";
 
 export type Keys = { host_public_key: string; node_csr: string };

@@ -2,7 +2,7 @@
 
 import type { AnswerOf } from "../../api/endpoint.ts";
 import { request } from "../../api/request.ts";
-import { alarmsApi } from "../../api/webhooks.ts";
+import { alarmsApi } from "../../api/webhooks/alarms.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";

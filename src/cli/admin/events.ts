@@ -7,7 +7,7 @@ import { AppError } from "../../base/errors.ts";
 import { oneLine } from "../../base/unprintable.ts";
 import { membersApi } from "../../api/members.ts";
 import { nodesApi } from "../../api/nodes.ts";
-import { serviceTokensApi } from "../../api/tokens.ts";
+import { serviceTokensApi } from "../../api/tokens/service-tokens.ts";
 import { usersApi } from "../../api/users.ts";
 import type { System } from "../../base/system.ts";
 import type { Implementation } from "../command.ts";

@@ -3,7 +3,7 @@
 import { given } from "../../base/given.ts";
 import type { AnswerOf } from "../../api/endpoint.ts";
 import { organizationsApi } from "../../api/organizations.ts";
-import { flowsApi } from "../../api/paths.ts";
+import { flowsApi } from "../../api/paths/flows.ts";
 import { policyApi } from "../../api/policy.ts";
 import { request } from "../../api/request.ts";
 import { rulesApi } from "../../api/rules.ts";

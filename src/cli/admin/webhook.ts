@@ -1,7 +1,7 @@
 // `agent admin webhook …`: URLs that get the events of an organization.
 
 import { request } from "../../api/request.ts";
-import { webhooksApi, webhookSettings } from "../../api/webhooks.ts";
+import { webhooksApi, webhookSettings } from "../../api/webhooks/webhooks.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";

@@ -1,7 +1,7 @@
 // The part of `agent setup` that lets new machines have the program: keeps the release that is handed out, and asks the
 // running control plane for the line.
 
-import type { Installer } from "../../api/pages.ts";
+import type { Installer } from "../../api/releases.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
 import type { Step } from "../../base/plan/plan.ts";
@@ -73,7 +73,7 @@ export async function readInstaller(
   caFingerprint: string | undefined,
   context: Context,
 ): Promise<Installer | undefined> {
-  const { Installer, releasesApi } = await import("../../api/pages.ts");
+  const { Installer, releasesApi } = await import("../../api/releases.ts");
   const { readApiCaByFingerprint } = await import("../../node/enroll/register-input.ts");
   const v = await import("valibot");
   try {

@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
-import type { Installer } from "../../api/pages.ts";
+import type { Installer } from "../../api/releases.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { HubAtName } from "../../server/setup.ts";
 import { sayProgress, type Context } from "../command.ts";

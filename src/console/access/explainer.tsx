@@ -2,7 +2,7 @@
 // the address, so that it can be sent to a colleague.
 
 import { rulesApi, type Explained, type RuleTest } from "../../api/rules.ts";
-import { pathsApi } from "../../api/paths.ts";
+import { pathsApi } from "../../api/paths/paths.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useId, useState } from "preact/hooks";

@@ -2,7 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import { apiPath } from "../../api/endpoint.ts";
-import { alarmsApi } from "../../api/webhooks.ts";
+import { alarmsApi } from "../../api/webhooks/alarms.ts";
 import { onEvent } from "../contact/live.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { State, When } from "../ui/parts.tsx";

@@ -2,7 +2,7 @@
 
 import { inWords, parseDuration } from "../../base/quantities.ts";
 import { rulesApi } from "../../api/rules.ts";
-import { lineKeyLife, registrationTokensApi } from "../../api/tokens.ts";
+import { longestLifeOnCommandLine, registrationTokensApi } from "../../api/tokens/registration-tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useMemo, useState } from "preact/hooks";
 import { reachOf, standingOf, type Standee } from "../access/standing.ts";
@@ -73,7 +73,7 @@ export function AddNode() {
   const [draft, setDraft] = useState<Draft>({
     groups: "",
     uses: "1",
-    expires: lineKeyLife,
+    expires: longestLifeOnCommandLine,
     name: "",
     isApproved: false,
   });

@@ -3,7 +3,7 @@
 import { organizationsApi } from "../../api/organizations.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
 import { nodesApi } from "../../api/nodes.ts";
-import { pathsApi } from "../../api/paths.ts";
+import { pathsApi } from "../../api/paths/paths.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";

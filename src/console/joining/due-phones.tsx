@@ -1,6 +1,6 @@
 // Phones whose users have to import them again: the certificate nears its end, or the CAs or their groups have changed.
 
-import type { Attention } from "../../api/paths.ts";
+import type { Attention } from "../../api/paths/attention.ts";
 import { pathOf } from "../frame/router.ts";
 import { Panel } from "../ui/page.tsx";
 

@@ -1,7 +1,10 @@
 // The line to paste on a new machine, with the join key.
 
-import { lineKeyLifeS, type registrationTokensApi } from "../../api/tokens.ts";
-import { releasesApi } from "../../api/pages.ts";
+import {
+  longestLifeOnCommandLineS,
+  type registrationTokensApi,
+} from "../../api/tokens/registration-tokens.ts";
+import { releasesApi } from "../../api/releases.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";
 import { currentSlug } from "../contact/me.ts";
@@ -101,7 +104,7 @@ function Install() {
 /** `agent up` takes a key as an argument only if it is for one machine and for an hour at most. */
 function Up({ command, token, isApart, keepApart }: Omit<LinesProps, "system"> & { command: string }) {
   const lifeMs = Date.parse(token.expires_at) - Date.parse(token.created_at);
-  const mayStandInLine = token.uses === 1 && lifeMs <= lineKeyLifeS * 1000;
+  const mayStandInLine = token.uses === 1 && lifeMs <= longestLifeOnCommandLineS * 1000;
   if (mayStandInLine && !isApart)
     return (
       <>

@@ -2,7 +2,7 @@
 
 import { registrationsApi } from "../../api/node-calls.ts";
 import { organizationSettings, organizationsApi } from "../../api/organizations.ts";
-import { registrationTokensApi } from "../../api/tokens.ts";
+import { registrationTokensApi } from "../../api/tokens/registration-tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useMemo, useState } from "preact/hooks";
 import { request, call } from "../contact/api.ts";

@@ -1,6 +1,6 @@
 // What the map and the small network of Overview know of groups and of the paths between them.
 
-import type { GroupPaths } from "../../api/paths.ts";
+import type { GroupPaths } from "../../api/paths/paths.ts";
 import { plural, msWords } from "../words/numbers.ts";
 
 export type Group = GroupPaths["groups"][number];

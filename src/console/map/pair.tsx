@@ -2,7 +2,7 @@
 
 import type { VNode } from "preact";
 import { apiPath } from "../../api/endpoint.ts";
-import { pathsApi, type BetweenGroups } from "../../api/paths.ts";
+import { pathsApi, type BetweenGroups } from "../../api/paths/paths.ts";
 import { rulesApi } from "../../api/rules.ts";
 import { cellOf } from "../access/matrix.ts";
 import { toRule } from "../access/rules.ts";

@@ -1,7 +1,7 @@
 // The picture of the groups: boxes of squares on a ring, bands between them, and the paths that are broken.
 
 import { useMemo } from "preact/hooks";
-import type { GroupPaths } from "../../api/paths.ts";
+import type { GroupPaths } from "../../api/paths/paths.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import type { CountsByNode } from "../nodes/path-counts.ts";
 import { pathOfCurve, waysOf, type Way } from "./bands.ts";

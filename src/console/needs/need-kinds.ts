@@ -1,8 +1,9 @@
 // What needs somebody, in numbers: the navigation counts it, and Overview has rows for it (needs.ts). Pure.
 
-import type { Attention, Relay } from "../../api/paths.ts";
+import type { Attention } from "../../api/paths/attention.ts";
+import type { Relay } from "../../api/paths/relays.ts";
 import type { Warning } from "../../api/servers.ts";
-import type { ListedWebhook } from "../../api/webhooks.ts";
+import type { ListedWebhook } from "../../api/webhooks/webhooks.ts";
 import type { Rotation } from "./authorities.ts";
 import type { Registration } from "../joining/registrations.ts";
 

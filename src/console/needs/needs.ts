@@ -2,7 +2,8 @@
 
 import type { SentOf } from "../../api/endpoint.ts";
 import type { nodesApi } from "../../api/nodes.ts";
-import type { Attention, GroupPaths } from "../../api/paths.ts";
+import type { Attention } from "../../api/paths/attention.ts";
+import type { GroupPaths } from "../../api/paths/paths.ts";
 import { separateCopy } from "../../protocol/finding-kinds.ts";
 import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import { ago } from "../words/ago.ts";

@@ -1,10 +1,11 @@
 // Traffic that relays forward for other nodes. Pure.
 
 import { apiPath } from "../../api/endpoint.ts";
-import { pathsApi, type Relay } from "../../api/paths.ts";
+import { relaysApi } from "../../api/paths/relays.ts";
+import type { Relay } from "../../api/paths/relays.ts";
 import { formatSize } from "../../base/quantities.ts";
 
-export const relaysPath = (slug: string) => apiPath(pathsApi.relays, { slug });
+export const relaysPath = (slug: string) => apiPath(relaysApi.list, { slug });
 
 /** What a relay forwarded in this month, and its limit, as sentences. */
 export function relayText({ bytes, limit_bytes, paused }: Relay): string {

@@ -2,10 +2,11 @@
 // it.
 
 import { serversApi } from "../../api/servers.ts";
-import { type Relay, attentionApi, type Attention } from "../../api/paths.ts";
+import type { Relay } from "../../api/paths/relays.ts";
+import { attentionApi, type Attention } from "../../api/paths/attention.ts";
 import { authoritiesApi } from "../../api/certificates/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
-import { webhooksApi } from "../../api/webhooks.ts";
+import { webhooksApi } from "../../api/webhooks/webhooks.ts";
 import type { ApiError } from "../contact/api.ts";
 import { isBackupDue } from "../words/days.ts";
 import { isAdmin, me, shownOrganization, currentSlug } from "../contact/me.ts";

@@ -3,7 +3,7 @@
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useState } from "preact/hooks";
-import type { Path } from "../../api/paths.ts";
+import type { Path } from "../../api/paths/paths.ts";
 import type { Node } from "../../protocol/node.ts";
 import { onSeen } from "../contact/live.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";

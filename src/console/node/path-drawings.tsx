@@ -1,6 +1,6 @@
 // How paths are drawn: bars in the list of nodes, and on a node's page lines whose length is the round trip.
 
-import type { Path, PathCounts } from "../../api/paths.ts";
+import type { Path, PathCounts } from "../../api/paths/paths.ts";
 import { lengthOf } from "./path-length.ts";
 
 const maxBars = 6;

@@ -1,6 +1,6 @@
 // How a node reaches its peers, as it reported last.
 
-import { pathsApi, type Path } from "../../api/paths.ts";
+import { pathsApi, type Path } from "../../api/paths/paths.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { Node } from "../../protocol/node.ts";
 import { currentSlug } from "../contact/me.ts";

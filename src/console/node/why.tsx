@@ -1,6 +1,6 @@
 // What is wrong with a node, why, and what to do: the worst of it, on top of its page and of its panel.
 
-import { pathsApi, type Path } from "../../api/paths.ts";
+import { pathsApi, type Path } from "../../api/paths/paths.ts";
 import { rulesApi, type Explained } from "../../api/rules.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";

@@ -1,7 +1,7 @@
 // How many paths each node has, by kind, as GET paths/counts/ shows it.
 
 import { apiPath } from "../../api/endpoint.ts";
-import { pathsApi, type PathCounts } from "../../api/paths.ts";
+import { pathsApi, type PathCounts } from "../../api/paths/paths.ts";
 import { useMemo } from "preact/hooks";
 import { useList } from "../contact/resource.ts";
 

@@ -24,7 +24,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { eventsApi, type Event as AuditEvent } from "../../api/events.ts";
 import { organizationProviderSettings } from "../../api/providers/providers.ts";
 import { userSettings } from "../../api/users.ts";
-import { webhookSettings } from "../../api/webhooks.ts";
+import { webhookSettings } from "../../api/webhooks/webhooks.ts";
 import type { Settings } from "../../protocol/settings.ts";
 import { organizationSettings } from "../../api/organizations.ts";
 import { eventText } from "../activity/event-words.ts";

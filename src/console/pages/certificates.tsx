@@ -5,7 +5,7 @@ import { authoritiesApi, type Authorities } from "../../api/certificates/authori
 import { apiPath } from "../../api/endpoint.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { nodeLifetimeMs } from "../../api/values.ts";
-import type { Attention } from "../../api/paths.ts";
+import type { Attention } from "../../api/paths/attention.ts";
 import { actorOf } from "../activity/actor.ts";
 import { call } from "../contact/api.ts";
 import {

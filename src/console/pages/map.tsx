@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { apiPath } from "../../api/endpoint.ts";
-import { pathsApi, type GroupPaths } from "../../api/paths.ts";
+import { pathsApi, type GroupPaths } from "../../api/paths/paths.ts";
 import { edgesOf, isCurrent, worstFirst, type Edge } from "../map/edges.ts";
 import {
   drawnOf,

@@ -3,7 +3,8 @@
 import { eventsApi } from "../../api/events.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
-import { pathsApi, type Attention, type GroupPaths } from "../../api/paths.ts";
+import { pathsApi, type GroupPaths } from "../../api/paths/paths.ts";
+import type { Attention } from "../../api/paths/attention.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { behindAll } from "../../api/values.ts";
 import { DuePhones } from "../joining/due-phones.tsx";

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
-import { routesApi } from "../../api/paths.ts";
+import { routesApi } from "../../api/paths/routes.ts";
 import type { Node } from "../../protocol/node.ts";
 import { call, request } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";

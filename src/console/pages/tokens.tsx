@@ -1,6 +1,7 @@
 // Tokens: for nodes that register, and for programs that use the API.
 
-import { registrationTokensApi, serviceTokensApi } from "../../api/tokens.ts";
+import { registrationTokensApi } from "../../api/tokens/registration-tokens.ts";
+import { serviceTokensApi } from "../../api/tokens/service-tokens.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { useState } from "preact/hooks";
 import { request, call } from "../contact/api.ts";

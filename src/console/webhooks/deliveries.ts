@@ -1,6 +1,6 @@
 // The state of a webhook by its deliveries. Pure.
 
-import type { ListedDelivery as Delivery } from "../../api/webhooks.ts";
+import type { ListedDelivery as Delivery } from "../../api/webhooks/webhooks.ts";
 
 /** The outcome of the last attempt; undefined: it is under way, or none was made. */
 export function outcomeOf({ state, status, message }: Delivery): string | undefined {

@@ -1,7 +1,7 @@
 // The forms of webhooks: a new one, changes of one, and the question before one is deleted.
 
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
-import { webhooksApi, webhookSettings, type ListedWebhook as Webhook } from "../../api/webhooks.ts";
+import { webhooksApi, webhookSettings, type ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
 import { flagWords } from "../../protocol/settings.ts";
 import { useState } from "preact/hooks";
 import { request, call } from "../contact/api.ts";

@@ -1,7 +1,7 @@
 // The deliveries of a webhook: read, kept current, and sent again.
 
 import { apiPath } from "../../api/endpoint.ts";
-import { webhooksApi, type ListedDelivery as Delivery } from "../../api/webhooks.ts";
+import { webhooksApi, type ListedDelivery as Delivery } from "../../api/webhooks/webhooks.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { behindAll } from "../../api/values.ts";
 import { ApiError, call, get } from "../contact/api.ts";

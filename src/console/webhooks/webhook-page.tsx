@@ -5,7 +5,7 @@ import {
   webhooksApi,
   type ListedDelivery as Delivery,
   type ListedWebhook as Webhook,
-} from "../../api/webhooks.ts";
+} from "../../api/webhooks/webhooks.ts";
 import { useState } from "preact/hooks";
 import type { Things } from "../activity/activity.ts";
 import { nodesIn, standingOf } from "./deliveries.ts";

@@ -1,6 +1,7 @@
 // The webhooks of an organization.
 
-import { alarmsApi, type ListedWebhook as Webhook } from "../../api/webhooks.ts";
+import { alarmsApi } from "../../api/webhooks/alarms.ts";
+import type { ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
 import { useState } from "preact/hooks";
 import { call } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";

@@ -1,6 +1,6 @@
 // The rules of alarms of one organization: the usual ones, and what it has changed.
 
-import { alarmRules, type AlarmKind } from "../../api/webhooks.ts";
+import { alarmRules, type AlarmKind } from "../../api/webhooks/alarms.ts";
 import type { Picked } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import type { SilentNode } from "../nodes/contact/away.ts";

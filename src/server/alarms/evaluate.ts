@@ -2,7 +2,7 @@
 // state is in the database, so that it goes on where another one stopped.
 
 import { messageOf } from "../../base/errors.ts";
-import { alarmKinds, type AlarmKind } from "../../api/webhooks.ts";
+import { alarmKinds, type AlarmKind } from "../../api/webhooks/alarms.ts";
 import type { ServerOptions } from "../options.ts";
 import { openDrills } from "../rollout/drills.ts";
 import type { Silence } from "../nodes/contact/away.ts";

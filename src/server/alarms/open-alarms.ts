@@ -1,7 +1,7 @@
 // Raises alarms, follows what is left of their causes, and ends them. Each change is one transaction with its event, so each
 // alarm is notified once, whenever the server dies.
 
-import type { AlarmKind } from "../../api/webhooks.ts";
+import type { AlarmKind } from "../../api/webhooks/alarms.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { Database, Transaction } from "../store/database.ts";

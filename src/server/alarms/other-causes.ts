@@ -2,7 +2,7 @@
 
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
-import type { AlarmKind } from "../../api/webhooks.ts";
+import type { AlarmKind } from "../../api/webhooks/alarms.ts";
 import { readNotRenewed } from "../nodes/attention.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { queryAll, queryNumber } from "../store/table.ts";

@@ -1,6 +1,6 @@
-// Handlers of `alarmsApi` in src/api/webhooks.ts.
+// Handlers of src/api/webhooks/alarms.ts.
 
-import type { Alarm, alarmsApi } from "../../api/webhooks.ts";
+import type { Alarm, alarmsApi } from "../../api/webhooks/alarms.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { actorOf, record } from "../audit/record.ts";

@@ -52,7 +52,8 @@ const groups: readonly (readonly string[])[] = [
   [
     "api/organizations.ts",
     "api/providers/providers.ts",
-    "api/webhooks.ts",
+    "api/webhooks/alarms.ts",
+    "api/webhooks/webhooks.ts",
     "console/pages/removed-words.ts",
     "console/pages/user-fields.tsx",
     "console/providers/leaving.ts",

@@ -1,10 +1,11 @@
 // The one HTML page of the console. Everything else is made by its script, so the page's policy allows no inline code,
 // no other host, and no text that becomes code.
 
-import { attentionApi } from "../../api/paths.ts";
+import { attentionApi } from "../../api/paths/attention.ts";
 import { authoritiesApi } from "../../api/certificates/authorities.ts";
 import { nodesApi } from "../../api/nodes.ts";
-import { pathsApi } from "../../api/paths.ts";
+import { pathsApi } from "../../api/paths/paths.ts";
+import { relaysApi } from "../../api/paths/relays.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { factorsApi } from "../../api/factors.ts";
 import { organizationsApi } from "../../api/organizations.ts";
@@ -57,7 +58,7 @@ const firstOfPages: Readonly<Record<string, First>> = {
     asks: [
       (slug) => apiPath(attentionApi.retrieve, { slug }),
       (slug) => apiPath(authoritiesApi.retrieve, { slug }),
-      (slug) => apiPath(pathsApi.relays, { slug }),
+      (slug) => apiPath(relaysApi.list, { slug }),
       (slug) => apiPath(pathsApi.groups, { slug }),
     ],
   },

@@ -13,11 +13,11 @@ import { Event } from "../../api/events.ts";
 import { Group } from "../../api/groups.ts";
 import { Member } from "../../api/members.ts";
 import { Organization } from "../../api/organizations.ts";
-import { RegistrationToken } from "../../api/tokens.ts";
+import { RegistrationToken } from "../../api/tokens/registration-tokens.ts";
 import { sessionCookie } from "../http/cookies.ts";
 import { isOfOrganization, type Route } from "../http/route.ts";
-import { ServiceToken } from "../../api/tokens.ts";
-import { Webhook } from "../../api/webhooks.ts";
+import { ServiceToken } from "../../api/tokens/service-tokens.ts";
+import { Webhook } from "../../api/webhooks/webhooks.ts";
 
 type Json = { [key: string]: unknown };
 

@@ -1,6 +1,6 @@
 // The OpenAPI document with its two viewers, and the pages that links with a secret open: handlers of src/api/pages.ts.
 
-import { docsApi, viewersApi } from "../../api/pages.ts";
+import { docsApi, linksApi, viewersApi } from "../../api/pages.ts";
 import { AppError } from "../../base/errors.ts";
 import { shellPage } from "../console/routes.ts";
 import { attach, type Handlers } from "../http/attach.ts";
@@ -46,10 +46,9 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       const session = makeCookie(docsCookie, token, docsSessionS, publicUrl);
       return { status: 204, cookies: [session, await cookieOfDevice(services, proven)] };
     },
-    join: shellPage,
-    setup: shellPage,
   };
-  return [...viewers.map(withSignIn), ...attach(docsApi, others)];
+  const links = attach(linksApi, { join: shellPage, setup: shellPage });
+  return [...viewers.map(withSignIn), ...attach(docsApi, others), ...links];
 }
 
 /** The console's page shows the sign-in form of the docs at their addresses. */

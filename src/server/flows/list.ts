@@ -1,6 +1,7 @@
 // The flows of an organization as the API shows them.
 
-import { maxFirst, type Flow, type FlowQuery, type Flows } from "../../api/paths.ts";
+import { maxFirst } from "../../api/paths/attention.ts";
+import type { Flow, FlowQuery, Flows } from "../../api/paths/flows.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { flowProtocols } from "../../protocol/traffic-reports.ts";
 import { inSlices } from "../http/heavy-work.ts";

@@ -1,6 +1,6 @@
 // Proposes a policy: today's rules, narrowed to what was used. It never widens: what would be gained by it is an error here.
 
-import { flowsKeptMs, type Proposal } from "../../api/paths.ts";
+import { flowsKeptMs, type Proposal } from "../../api/paths/flows.ts";
 import type { Rule } from "../../api/rules.ts";
 import { AppError } from "../../base/errors.ts";
 import { countOf, formatTime } from "../../base/quantities.ts";

@@ -1,6 +1,6 @@
 // Reads reported flows in slices, and makes one of what sender and receiver say of the same flows.
 
-import { flowsApi } from "../../api/paths.ts";
+import { flowsApi } from "../../api/paths/flows.ts";
 import { AppError } from "../../base/errors.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { actorOf, record } from "../audit/record.ts";

@@ -1,6 +1,6 @@
 // How many nodes of each organization were online, and how they reached each other: counted every five minutes, kept for 30 days.
 
-import { maxOnlinePoints, type OnlineHistory } from "../../api/nodes.ts";
+import { maxOnlinePoints, type OnlineHistory } from "../../api/history/online-history.ts";
 import { formatTime } from "../../base/quantities.ts";
 import type { GroupPathSums } from "../paths/group-paths.ts";
 import { forAll, inTurn } from "../for-all.ts";

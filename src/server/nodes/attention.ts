@@ -1,7 +1,7 @@
 // What needs an administrator's attention among an organization's nodes: how many are online, and the first nodes
 // with each problem. Each query is bounded, or answered from an index alone: every open console asks.
 
-import { maxFirst, type NodeTrouble } from "../../api/paths.ts";
+import { maxFirst, type NodeTrouble } from "../../api/paths/attention.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { advisoriesFor } from "../../engine/features.ts";
 import type { Params, Reader } from "../store/database.ts";

@@ -1,7 +1,7 @@
 // Routes: networks behind nodes, shown and changed by network. The subnets of the nodes are the only store, and every
 // change passes `changeNode`.
 
-import type { Route } from "../../api/paths.ts";
+import type { Route } from "../../api/paths/routes.ts";
 import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";

@@ -14,7 +14,7 @@ import type { OrganizationCall } from "../http/route.ts";
 import { browserOf } from "../users/sessions/browser-sessions.ts";
 import { makePhone, type PhoneWish } from "./phones.ts";
 import type { nodesApi } from "../../api/nodes.ts";
-import type { routesApi } from "../../api/paths.ts";
+import type { routesApi } from "../../api/paths/routes.ts";
 import { AppError } from "../../base/errors.ts";
 import { sessionsEndedHeader } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";

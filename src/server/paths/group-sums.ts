@@ -1,6 +1,6 @@
 // Nodes and paths summed by group, for the map of many nodes and for the history of paths. Pure.
 
-import { maxMapGroups, maxNamedPaths, type BetweenGroups, type GroupPaths } from "../../api/paths.ts";
+import { maxMapGroups, maxNamedPaths, type BetweenGroups, type GroupPaths } from "../../api/paths/paths.ts";
 import { formatTime } from "../../base/quantities.ts";
 
 export type Sums = {

@@ -1,6 +1,7 @@
 // The paths of an organization as the API shows them.
 
-import type { Attention, Path, PathCounts, PathQuery } from "../../api/paths.ts";
+import type { Attention } from "../../api/paths/attention.ts";
+import type { Path, PathCounts, PathQuery } from "../../api/paths/paths.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { pageOf, searchPattern, type Page } from "../http/lists.ts";
 import { ListQuery } from "../../api/values.ts";

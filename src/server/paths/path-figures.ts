@@ -1,6 +1,6 @@
 // Figures of the paths of all organizations, for the metrics.
 
-import type { Path } from "../../api/paths.ts";
+import type { Path } from "../../api/paths/paths.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
 import { paths } from "../store/tables/paths.ts";

@@ -1,6 +1,6 @@
 // The relays of an organization as the API shows them, and their figures for the metrics.
 
-import type { Relay } from "../../api/paths.ts";
+import type { Relay } from "../../api/paths/relays.ts";
 import { formatTime } from "../../base/quantities.ts";
 import type { Reader } from "../store/database.ts";
 import {

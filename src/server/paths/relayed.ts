@@ -1,7 +1,7 @@
 // Counts what relays forward, by month, and pauses a relay whose monthly limit is reached: traffic costs money. A paused relay
 // is left out of all configurations, its own included, and comes back with its first report of the next month.
 
-import type { Relay } from "../../api/paths.ts";
+import type { Relay } from "../../api/paths/relays.ts";
 import * as v from "valibot";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { RelayedReport, type RelayedAnswer } from "../../protocol/traffic-reports.ts";

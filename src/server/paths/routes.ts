@@ -1,6 +1,8 @@
-// Handlers of src/api/paths.ts.
+// Handlers of src/api/paths/: paths, relays and attention.
 
-import { maxFirst, type attentionApi, type pathsApi } from "../../api/paths.ts";
+import { maxFirst, type attentionApi } from "../../api/paths/attention.ts";
+import type { pathsApi } from "../../api/paths/paths.ts";
+import type { relaysApi } from "../../api/paths/relays.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { listReply } from "../http/lists.ts";
@@ -23,7 +25,7 @@ const pathsShownTo = ({ system, changes, reports }: Services, call: Access) => (
 });
 
 export const pathHandlers = (services: Services): Handlers<typeof pathsApi> => {
-  const { db, system, publicUrl, groupPaths } = services;
+  const { db, publicUrl, groupPaths } = services;
   const shown = (call: Access) => pathsShownTo(services, call);
   return {
     list: async (call, input) =>
@@ -40,12 +42,15 @@ export const pathHandlers = (services: Services): Handlers<typeof pathsApi> => {
       const { id: nodeId } = await findNode(db, call.org.id, call.id());
       return listReply(call, publicUrl, await listPaths(db, call.org.id, input, { ...shown(call), nodeId }));
     },
-    relays: async ({ org }) => ({ body: await listRelays(db, org.id, system.now()) }),
-    limitRelay: async (call, { limit_bytes: limit }) => ({
-      body: await limitRelay({ db, system }, call.org.id, call.id(), limit, actorOf(call)),
-    }),
   };
 };
+
+export const relayHandlers = ({ db, system }: Services): Handlers<typeof relaysApi> => ({
+  list: async ({ org }) => ({ body: await listRelays(db, org.id, system.now()) }),
+  limit: async (call, { limit_bytes: limit }) => ({
+    body: await limitRelay({ db, system }, call.org.id, call.id(), limit, actorOf(call)),
+  }),
+});
 
 export const attentionHandlers = (services: Services): Handlers<typeof attentionApi> => ({
   async retrieve(call) {

@@ -1,7 +1,7 @@
 // Maintains policies between requests: an application without confirmation is rolled back, and a test that fails
 // because a node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
 
-import type { Attention } from "../../api/paths.ts";
+import type { Attention } from "../../api/paths/attention.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";

@@ -1,7 +1,7 @@
 // Hands out a published release to machines that join and to networks without internet access: files of a directory,
 // unchanged, and the script that installs them. The publisher signs, so installed agents need not trust this server.
 
-import type { releasesApi } from "../../api/pages.ts";
+import type { releasesApi } from "../../api/releases.ts";
 import { AppError } from "../../base/errors.ts";
 import { installerOf, placesOf, releaseFile } from "../../release/handed-out.ts";
 import type { Handlers } from "../http/attach.ts";
@@ -33,7 +33,7 @@ export function releaseHandlers(
   };
 }
 
-/** It stays in its directory: the patterns of the path (src/api/pages.ts) admit names without a leading dot. */
+/** It stays in its directory: the patterns of the path (src/api/releases.ts) admit names without a leading dot. */
 async function fileAt(path: string | undefined) {
   const file = Bun.file(path ?? "");
   const found = await file.stat().catch(() => undefined);

@@ -1,7 +1,7 @@
 // Deletes rows that nothing needs any more, in batches of one short transaction each. What a restore of a backup must
 // still know to be revoked is kept: deleted webhooks, and service tokens without an end.
 
-import { flowsKeptMs } from "../../api/paths.ts";
+import { flowsKeptMs } from "../../api/paths/flows.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Params } from "../store/database.ts";
 import { flowsKey } from "../store/tables/paths.ts";

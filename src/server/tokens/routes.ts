@@ -1,6 +1,8 @@
-// Handlers of src/api/tokens.ts.
+// Handlers of src/api/tokens/.
 
-import type { registrationTokensApi, serviceTokensApi, TokenDeletion } from "../../api/tokens.ts";
+import type { registrationTokensApi } from "../../api/tokens/registration-tokens.ts";
+import type { serviceTokensApi } from "../../api/tokens/service-tokens.ts";
+import type { TokenDeletion } from "../../api/left-access.ts";
 import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";

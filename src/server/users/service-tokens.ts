@@ -6,7 +6,7 @@ import {
   type NewServiceToken,
   type ServiceToken,
   type ServiceTokenRequest,
-} from "../../api/tokens.ts";
+} from "../../api/tokens/service-tokens.ts";
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";

@@ -1,6 +1,6 @@
-// Handlers of src/api/webhooks.ts.
+// Handlers of src/api/webhooks/webhooks.ts.
 
-import type { DeliveryQuery, webhooksApi } from "../../api/webhooks.ts";
+import type { DeliveryQuery, webhooksApi } from "../../api/webhooks/webhooks.ts";
 import type { ListQuery } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";

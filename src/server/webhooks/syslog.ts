@@ -7,7 +7,7 @@ import { AppError } from "../../base/errors.ts";
 import { parseAddress } from "../../base/ip.ts";
 import { brand } from "../../brand.ts";
 import { isUrgentEvent, type Told } from "./formats.ts";
-import { pinOf } from "../../api/webhooks.ts";
+import { pinOf } from "../../api/webhooks/webhooks.ts";
 import type { Event } from "../../api/events.ts";
 
 const defaultPort = 6514;

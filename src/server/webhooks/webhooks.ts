@@ -10,8 +10,8 @@ import type {
   WebhookPatch,
   WebhookRequest,
   WebhookFormat,
-} from "../../api/webhooks.ts";
-import { eventsFor, formatFor } from "../../api/webhooks.ts";
+} from "../../api/webhooks/webhooks.ts";
+import { eventsFor, formatFor } from "../../api/webhooks/webhooks.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError, invalidField } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";

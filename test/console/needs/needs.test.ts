@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { evenly, isBackupDue, lastDays } from "../../../src/console/words/days.ts";
 import { countNeeds, needCounts, type NeedKind } from "../../../src/console/needs/need-kinds.ts";
 import { needRows, relayedWords, testsWords, tilesOf, verdictOf } from "../../../src/console/needs/needs.ts";
-import type { Attention } from "../../../src/api/paths.ts";
+import type { Attention } from "../../../src/api/paths/attention.ts";
 
 const now = Date.UTC(2026, 10, 1);
 const day = 86_400_000;

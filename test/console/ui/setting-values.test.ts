@@ -5,7 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { organizationProviderSettings, providerSettings } from "../../../src/api/providers/providers.ts";
 import { leaverSettings } from "../../../src/api/users.ts";
-import { webhookSettings } from "../../../src/api/webhooks.ts";
+import { webhookSettings } from "../../../src/api/webhooks/webhooks.ts";
 import { differing, valuesOf } from "../../../src/console/ui/setting-values.ts";
 import { flagWords, itemOf, itemText, type Setting } from "../../../src/protocol/settings.ts";
 

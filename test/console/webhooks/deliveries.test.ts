@@ -9,7 +9,7 @@ import {
   outcomeOfAll,
   standingOf,
 } from "../../../src/console/webhooks/deliveries.ts";
-import type { ListedDelivery as Delivery } from "../../../src/api/webhooks.ts";
+import type { ListedDelivery as Delivery } from "../../../src/api/webhooks/webhooks.ts";
 
 const delivery = (id: number, more: Partial<Delivery>): Delivery => ({
   id,

@@ -2,7 +2,7 @@
 
 import { beforeEach, describe, expect, test } from "bun:test";
 import type { Organization } from "../../../src/api/organizations.ts";
-import type { Alarm } from "../../../src/api/webhooks.ts";
+import type { Alarm } from "../../../src/api/webhooks/alarms.ts";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
 import { readTitles } from "../../../src/server/alarms/present-title.ts";
 import { recordAway } from "../../../src/server/nodes/contact/away.ts";

@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import * as v from "valibot";
-import { alarmRules } from "../../../src/api/webhooks.ts";
+import { alarmRules } from "../../../src/api/webhooks/alarms.ts";
 import { runSync } from "../../support/debian.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
 import { makeClock } from "../../support/clock.ts";

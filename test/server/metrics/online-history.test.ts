@@ -1,6 +1,6 @@
 // How many nodes were online: counted in intervals, shown by day, deleted after a month.
 
-import { OnlineHistory } from "../../../src/api/nodes.ts";
+import { OnlineHistory } from "../../../src/api/history/online-history.ts";
 import { join } from "node:path";
 import { SQL } from "bun";
 import { beforeEach, expect, test } from "bun:test";

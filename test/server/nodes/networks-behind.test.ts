@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { Event } from "../../../src/api/events.ts";
-import { Route } from "../../../src/api/paths.ts";
+import { Route } from "../../../src/api/paths/routes.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";

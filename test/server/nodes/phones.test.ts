@@ -1,6 +1,6 @@
 // Phones: site files for the Nebula app, made by their users in a browser. No agent, so nothing waits for them.
 
-import { OnlineHistory } from "../../../src/api/nodes.ts";
+import { OnlineHistory } from "../../../src/api/history/online-history.ts";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";

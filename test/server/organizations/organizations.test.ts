@@ -1,4 +1,5 @@
-import { NewRegistrationToken, NewServiceToken } from "../../../src/api/tokens.ts";
+import { NewRegistrationToken } from "../../../src/api/tokens/registration-tokens.ts";
+import { NewServiceToken } from "../../../src/api/tokens/service-tokens.ts";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { symlinkSync } from "node:fs";
 import { join } from "node:path";

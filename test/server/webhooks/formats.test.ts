@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { Delivery, formatFor, NewWebhook, quietSpan } from "../../../src/api/webhooks.ts";
+import { Delivery, formatFor, NewWebhook, quietSpan } from "../../../src/api/webhooks/webhooks.ts";
 import { operator, ourselves, record } from "../../../src/server/audit/record.ts";
 import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
 import { parseNetworks } from "../../../src/server/http/edge.ts";

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { deliveriesBeforeSql } from "../../../src/server/webhooks/webhooks.ts";
-import { ListedDelivery } from "../../../src/api/webhooks.ts";
+import { ListedDelivery } from "../../../src/api/webhooks/webhooks.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 const behindAll = 999_999_999_999_999;

@@ -20,7 +20,7 @@ import {
 import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
 import { maxClockGapMs } from "../../../src/server/store/replicas.ts";
 import { isPublic } from "../../../src/server/webhooks/webhook-target.ts";
-import { Delivery, ListedDelivery, NewWebhook } from "../../../src/api/webhooks.ts";
+import { Delivery, ListedDelivery, NewWebhook } from "../../../src/api/webhooks/webhooks.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { makeTestServer, type TestServerOptions } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";

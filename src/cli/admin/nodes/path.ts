@@ -1,6 +1,6 @@
 // `agent admin path …`: how nodes reach their peers.
 
-import { pathKinds, pathsApi, probeResults } from "../../../api/paths.ts";
+import { pathKinds, pathsApi, probeResults } from "../../../api/paths/paths.ts";
 import { brand } from "../../../brand.ts";
 import type { Implementation } from "../../command.ts";
 import { given } from "../../../base/given.ts";

@@ -1,6 +1,6 @@
 // `agent admin relay …`: what relays forward for others, and their monthly limits.
 
-import { pathsApi } from "../../../api/paths.ts";
+import { relaysApi } from "../../../api/paths/relays.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { formatSize, parseSize } from "../../../base/quantities.ts";
@@ -21,7 +21,7 @@ export const list: Implementation = {
   examples: [`${brand.executable} admin relay list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const relays = await read(context, (api) => api.call(pathsApi.relays, { slug }));
+    const relays = await read(context, (api) => api.call(relaysApi.list, { slug }));
     context.output.list(
       { relays },
       {
@@ -61,7 +61,7 @@ export const limit: Implementation = {
       throw new AppError("usage", `The limit must be a size such as 500MB or 4GB, or none, not "${word}"`);
     const relay = await write(context, async (api) => {
       const { id } = await nodeByName(api, slug, name);
-      return request(pathsApi.limitRelay, { slug, id }, { limit_bytes: bytes });
+      return request(relaysApi.limit, { slug, id }, { limit_bytes: bytes });
     });
     if (relay === undefined) return;
     const done =

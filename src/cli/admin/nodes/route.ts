@@ -1,7 +1,7 @@
 // `agent admin route …`: networks behind nodes, and their routers.
 
 import { request } from "../../../api/request.ts";
-import { routesApi, type Route } from "../../../api/paths.ts";
+import { routesApi, type Route } from "../../../api/paths/routes.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";

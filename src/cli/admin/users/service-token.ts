@@ -1,7 +1,7 @@
 // `agent admin service-token …`: tokens for programs.
 
 import { request } from "../../../api/request.ts";
-import { serviceTokensApi } from "../../../api/tokens.ts";
+import { serviceTokensApi } from "../../../api/tokens/service-tokens.ts";
 import { given } from "../../../base/given.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import { brand } from "../../../brand.ts";

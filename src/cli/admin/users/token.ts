@@ -3,7 +3,8 @@
 import type { ItemOf } from "../../../api/endpoint.ts";
 import { nodesApi } from "../../../api/nodes.ts";
 import { request } from "../../../api/request.ts";
-import { registrationTokensApi, serviceTokensApi, usualTokenLife } from "../../../api/tokens.ts";
+import { registrationTokensApi, usualTokenLife } from "../../../api/tokens/registration-tokens.ts";
+import { serviceTokensApi } from "../../../api/tokens/service-tokens.ts";
 import { brand } from "../../../brand.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import type { Context, Implementation } from "../../command.ts";

@@ -3,11 +3,11 @@
 
 import { given } from "../../../base/given.ts";
 import {
-  lineKeyLifeS,
+  longestLifeOnCommandLineS,
   type NewRegistrationToken,
   type RegistrationToken,
   type RegistrationTokenRequest,
-} from "../../../api/tokens.ts";
+} from "../../../api/tokens/registration-tokens.ts";
 import { brand } from "../../../brand.ts";
 import { formatJoinKey, parseJoinKey } from "../../../protocol/join-key.ts";
 import { quoteWord } from "../../../base/quote.ts";
@@ -98,7 +98,7 @@ export async function createRegistrationToken(
     ...given({ caFingerprint: services.caFingerprint }),
     registrationToken: token,
     role: made.is_lighthouse ? "lighthouse" : "node",
-    isShortLived: made.uses === 1 && request.expires_in <= lineKeyLifeS,
+    isShortLived: made.uses === 1 && request.expires_in <= longestLifeOnCommandLineS,
     ...given({ seal }),
   });
   return { ...made, token, command: registerLine(services, org.slug, made, token, seal), join_key };

@@ -15,7 +15,7 @@ import {
   type TableRow,
 } from "../table.ts";
 import * as v from "valibot";
-import { webhookFormats } from "../../../api/webhooks.ts";
+import { webhookFormats } from "../../../api/webhooks/webhooks.ts";
 
 export const webhooks = table("webhooks", {
   id: serial,
@@ -31,7 +31,7 @@ export const webhooks = table("webhooks", {
   /** As memberships.invitedBy. */
   createdBy: since(7, textOrNull()),
   format: since(61, wordWithDefault(webhookFormats, "json")),
-  /** As src/api/webhooks.ts has them: `22:00-07:00 Europe/Berlin`. */
+  /** As src/api/webhooks/webhooks.ts has them: `22:00-07:00 Europe/Berlin`. */
   quietHours: since(61, textOrNull()),
 });
 export type WebhookRow = TableRow<typeof webhooks>;

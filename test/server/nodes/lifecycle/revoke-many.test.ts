@@ -1,4 +1,4 @@
-import { NewRegistrationToken } from "../../../../src/api/tokens.ts";
+import { NewRegistrationToken } from "../../../../src/api/tokens/registration-tokens.ts";
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../../src/pki/keys.ts";

@@ -1,17 +1,31 @@
-// Webhooks and their deliveries, and the alarms that they tell. Webhooks are only for admins: their URLs often contain a secret.
+// Webhooks and their deliveries. Webhooks are only for admins: their URLs often contain a secret.
 
 import * as v from "valibot";
-import { foreignText } from "../base/text.ts";
-import { endpoint } from "./endpoint.ts";
-import { declare, taken } from "../protocol/settings.ts";
-import { eventTypes, type EventType } from "./events.ts";
-import { ListQuery, oldBackupDays, since, Text, Time, whole, word } from "./values.ts";
+import { foreignText } from "../../base/text.ts";
+import { endpoint } from "../endpoint.ts";
+import { declare, taken } from "../../protocol/settings.ts";
+import { eventTypes, type EventType } from "../events.ts";
+import { ListQuery, since, Text, Time, whole, word } from "../values.ts";
 
 const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];
 const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
 
 type Family = EventType extends `${infer F}.${string}` ? F : never;
 const examples: (EventType | `${Family}.*`)[] = ["alarm.*", "node.away", "node.online"];
+
+/** The fingerprint in the URL of a syslog server, as Node's `hash` writes it; undefined: it has none. */
+export const pinOf = (parameters: URLSearchParams): string | undefined =>
+  parameters
+    .get("fingerprint")
+    ?.toLowerCase()
+    .replaceAll(":", "")
+    .replace(/^sha256/, "");
+/** One address with a whole domain, and nothing that would become another header. */
+const isAddress = ({ pathname, search }: URL) =>
+  search === "" &&
+  /^[\w.+-]{1,64}@(?=.{4,253}$)([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]*[a-z0-9])?$/i.test(
+    pathname,
+  );
 
 const Url = v.pipe(
   foreignText(2048),
@@ -29,32 +43,22 @@ const Url = v.pipe(
     return searchParams.size === 1 && /^[0-9a-f]{64}$/.test(pinOf(searchParams) ?? "");
   }, "A URL with syslogs: takes one parameter: ?fingerprint=sha256: and 64 hexadecimal digits, with or without colons."),
 );
-/** The fingerprint in the URL of a syslog server, as Node's `hash` writes it; undefined: it has none. */
-export const pinOf = (parameters: URLSearchParams): string | undefined =>
-  parameters
-    .get("fingerprint")
-    ?.toLowerCase()
-    .replaceAll(":", "")
-    .replace(/^sha256/, "");
-/** One address with a whole domain, and nothing that would become another header. */
-const isAddress = ({ pathname, search }: URL) =>
-  search === "" &&
-  /^[\w.+-]{1,64}@(?=.{4,253}$)([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]*[a-z0-9])?$/i.test(
-    pathname,
-  );
-
-/** What a delivery looks like. `json`: signed, as https://www.standardwebhooks.com specifies. */
-export const webhookFormats = [
-  "json",
-  "slack",
-  "mattermost",
-  "teams",
-  "discord",
-  "ntfy",
-  "mail",
-  "syslog",
-] as const;
-export type WebhookFormat = (typeof webhookFormats)[number];
+/**
+ * What a delivery looks like, with its words in forms. `json`: signed, as https://www.standardwebhooks.com specifies. It is
+ * the initial one, so its words say what becomes of a URL without another choice.
+ */
+const formatWords = {
+  json: "By the URL, else JSON for programs",
+  slack: "Slack",
+  mattermost: "Mattermost",
+  teams: "Microsoft Teams",
+  discord: "Discord",
+  ntfy: "ntfy",
+  mail: "E-mail",
+  syslog: "Syslog over TLS",
+};
+export type WebhookFormat = keyof typeof formatWords;
+export const webhookFormats = Object.keys(formatWords) as WebhookFormat[];
 
 /** The schemes that have one format. */
 const ofScheme: Readonly<Record<string, WebhookFormat>> = { "mailto:": "mail", "syslogs:": "syslog" };
@@ -71,20 +75,14 @@ export function formatFor(url: string, given?: WebhookFormat): WebhookFormat | u
   const { protocol, hostname } = new URL(url);
   const needed = ofScheme[protocol];
   const asked = given ?? needed ?? ofHost.find(([host]) => host.test(hostname))?.[1] ?? "json";
-  const isOther = Object.values(ofScheme).includes(asked) && asked !== needed;
-  return isOther || (needed !== undefined && asked !== needed) ? undefined : asked;
+  // A scheme with a format of its own takes that one alone, and no other URL takes it.
+  const own = Object.values(ofScheme).includes(asked) ? asked : undefined;
+  return own === needed ? asked : undefined;
 }
 
 /** What a webhook gets that names no events: a program everything, people the alarms. */
 export const eventsFor = (format: WebhookFormat): string[] => (format === "json" ? ["*"] : ["alarm.*"]);
 
-const Quiet = v.pipe(
-  foreignText(64),
-  v.check(
-    (text) => quietSpan(text) !== undefined,
-    "Enter hours and a time zone, such as 22:00-07:00 Europe/Berlin.",
-  ),
-);
 const quietText = /^([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d) ([A-Za-z0-9_+/-]{1,40})$/;
 
 /** The minutes of the day at which quiet hours begin and end, and their zone. Undefined for another text. */
@@ -100,6 +98,14 @@ export function quietSpan(text: string): { from: number; to: number; zone: strin
     return undefined;
   }
 }
+const Quiet = v.pipe(
+  foreignText(64),
+  v.check(
+    (text) => quietSpan(text) !== undefined,
+    "Enter hours and a time zone, such as 22:00-07:00 Europe/Berlin.",
+  ),
+);
+
 const Subscribed = v.pipe(
   v.array(
     v.pipe(
@@ -143,16 +149,7 @@ export const webhookSettings = declare({
     help: "What the receiver understands (default: by the URL, else json, which is signed)",
     section: "Webhook",
     label: "Format",
-    choices: [
-      "By the URL, else JSON for programs",
-      "Slack",
-      "Mattermost",
-      "Microsoft Teams",
-      "Discord",
-      "ntfy",
-      "E-mail",
-      "Syslog over TLS",
-    ],
+    choices: Object.values(formatWords),
     initial: "json",
   },
   quiet_hours: {
@@ -316,104 +313,5 @@ export const webhooksApi = {
     body: v.strictObject({}),
     answers: { 202: { description: "The delivery, waiting", schema: Delivery } },
     errors: ["conflict"],
-  }),
-};
-
-// Alarms: what is wrong now, found in one place, whether a webhook tells it or not.
-
-type Rule = {
-  /** The word of its value. */
-  unit: "minutes" | "days" | "refusals" | "switch";
-  /** Null: off. */
-  initial: number | null;
-  words: string;
-};
-
-/** Every kind of alarm, with its rule. The values are those of a small company. */
-export const alarmRules = {
-  lighthouse: { unit: "minutes", initial: 3, words: "A lighthouse is away for so long" },
-  relay: { unit: "minutes", initial: 3, words: "A relay is away for so long" },
-  router: { unit: "minutes", initial: 3, words: "A router of a network, or an exit, is away for so long" },
-  node: { unit: "minutes", initial: 15, words: "Another node in server mode is away for so long" },
-  desktop: { unit: "minutes", initial: null, words: "A node in desktop mode is away for so long" },
-  path: {
-    unit: "minutes",
-    initial: 5,
-    words: "A node does not reach a peer for so long, and both are online",
-  },
-  certificate: { unit: "switch", initial: 1, words: "A node that is online has not renewed its certificate" },
-  ca: { unit: "days", initial: 60, words: "A CA ends within so many days, and was not replaced" },
-  backup: {
-    unit: "days",
-    initial: oldBackupDays,
-    words: "The last backup of the control plane is older than that",
-  },
-  update: {
-    unit: "switch",
-    initial: 1,
-    words: "An update in rings stopped, because a node does not work with it, or paused by itself",
-  },
-  policy: { unit: "switch", initial: 1, words: "A test of the policy fails" },
-  sign_ins: { unit: "refusals", initial: 20, words: "So many sign-ins are refused within 10 minutes" },
-} as const satisfies Record<string, Rule>;
-export type AlarmKind = keyof typeof alarmRules;
-export const alarmKinds = Object.keys(alarmRules) as AlarmKind[];
-
-export const Alarm = v.object({
-  id: v.number(),
-  kind: word(alarmKinds),
-  /** The cause, in a sentence. */
-  title: Text,
-  /** Who cannot reach what, and what that cuts. */
-  text: Text,
-  urgent: v.boolean(),
-  flapping: v.boolean(),
-  /** Nodes that it is about now. */
-  nodes: v.array(v.number()),
-  /** Since when the cause is there. */
-  since: Time,
-  raised_at: Time,
-  /** Null: it is open. */
-  ended_at: v.nullable(Time),
-});
-export type Alarm = v.InferOutput<typeof Alarm>;
-
-const AlarmTest = v.object({
-  /** How many webhooks get it. */
-  webhooks: v.number(),
-});
-
-export const alarmsApi = {
-  list: endpoint({
-    name: "alarms_list",
-    method: "GET",
-    path: "/api/org/{slug}/alarms/",
-    access: "member",
-    scope: "nodes",
-    summary:
-      "Alarms: the open ones, and the newest that ended, at most 100; open ones first, then the newest",
-    answers: { 200: { description: "Alarms", schema: v.array(Alarm) } },
-  }),
-  retrieve: endpoint({
-    name: "alarms_retrieve",
-    method: "GET",
-    path: "/api/org/{slug}/alarms/{id}/",
-    access: "member",
-    scope: "nodes",
-    summary: "One alarm",
-    answers: { 200: { description: "The alarm", schema: Alarm } },
-  }),
-  test: endpoint({
-    name: "alarms_test",
-    method: "POST",
-    path: "/api/org/{slug}/alarms/test/",
-    access: "admin",
-    scope: "webhooks",
-    summary:
-      "Send a test alarm to every webhook that gets alarms, also in quiet hours. GET webhooks/{id}/deliveries/ tells what became of it",
-    grows: true,
-    fresh: false,
-    body: v.strictObject({}),
-    answers: { 202: { description: "How many webhooks get it", schema: AlarmTest } },
   }),
 };

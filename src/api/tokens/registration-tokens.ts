@@ -1,13 +1,12 @@
-// Registration tokens, for machines, and service tokens, for programs. Their secrets are shown once.
+// Registration tokens, for machines. Their secrets are shown once.
 
 import * as v from "valibot";
-import { parseDuration } from "../base/quantities.ts";
-import { parseNetwork } from "../base/ip.ts";
-import { NodeName, recordId } from "../protocol/values.ts";
-import { foreignText, label } from "../base/text.ts";
-import { endpoint, hasSome, isOn } from "./endpoint.ts";
-import { AccessReport, DeletionQuery, Switch } from "./left-access.ts";
-import { ExpiresIn, GroupName, ListQuery, since, Text, Time, word } from "./values.ts";
+import { parseDuration } from "../../base/quantities.ts";
+import { foreignText, label } from "../../base/text.ts";
+import { NodeName, recordId } from "../../protocol/values.ts";
+import { endpoint, hasSome, isOn } from "../endpoint.ts";
+import { TokenDeletion, tokenDeleted } from "../left-access.ts";
+import { ExpiresIn, GroupName, ListQuery, since, Text, Time } from "../values.ts";
 
 /** In seconds. A node that runs checks in at least once a minute. */
 const Silence = v.pipe(
@@ -24,8 +23,8 @@ export const usualTokenLife = "24h";
  * Longest life of a join key that may stand on a command line, where other users of the machine can read it. The console
  * shows keys in such lines, so it asks for this one first.
  */
-export const lineKeyLife = "1h";
-export const lineKeyLifeS = parseDuration(lineKeyLife) ?? 0;
+export const longestLifeOnCommandLine = "1h";
+export const longestLifeOnCommandLineS = parseDuration(longestLifeOnCommandLine) ?? 0;
 
 const onlyEphemeral = "Only for ephemeral nodes: set ephemeral to true.";
 
@@ -42,7 +41,7 @@ export const RegistrationTokenRequest = v.pipe(
     /** Its nodes end when they stop, or after `silence`. */
     ephemeral: v.optional(v.boolean()),
     silence: v.optional(Silence),
-    /** Peers get the names of ephemeral nodes too. */
+    /** Peers get the names of its nodes, although these are ephemeral. */
     names: v.optional(v.boolean()),
     /** Its nodes need no approval, unless the organization approves all. */
     approved: v.optional(v.boolean()),
@@ -99,59 +98,6 @@ export const NewRegistrationToken = v.object({
   join_key: since("0.2.0", Text),
 });
 export type NewRegistrationToken = v.InferOutput<typeof NewRegistrationToken>;
-
-/** Scopes: what a service token can be allowed to do. */
-export const tokenScopes = ["read", "nodes", "policy", "webhooks"] as const;
-
-export const serviceRoles = ["member", "admin"] as const;
-const SourceNetwork = v.pipe(
-  foreignText(64),
-  v.trim(),
-  v.transform((text) => (text.includes("/") ? text : `${text}/${text.includes(":") ? 128 : 32}`)),
-  v.check((text) => parseNetwork(text) !== undefined, "Enter a network such as 192.0.2.0/24."),
-);
-export const ServiceTokenRequest = v.strictObject({
-  name: label(100),
-  role: v.picklist(serviceRoles),
-  /** Default: 90 days. */
-  expires_in: v.optional(ExpiresIn),
-  /** Default: all that the role can use. */
-  scopes: v.optional(
-    v.pipe(v.array(v.picklist(tokenScopes)), v.minLength(1), v.maxLength(tokenScopes.length)),
-  ),
-  /** The token is valid only from these. Default: everywhere. */
-  networks: v.optional(v.pipe(v.array(SourceNetwork), v.minLength(1), v.maxLength(20))),
-});
-export type ServiceTokenRequest = v.InferOutput<typeof ServiceTokenRequest>;
-
-export const ServiceToken = v.object({
-  id: v.number(),
-  name: Text,
-  role: word(serviceRoles),
-  expires_at: v.nullable(Time),
-  /** Null: a token of an earlier release, which has all rights of its role. */
-  scopes: since("0.2.0", v.nullable(v.array(Text))),
-  /** Null: valid from everywhere. */
-  networks: since("0.2.0", v.nullable(v.array(Text))),
-  created_at: Time,
-  /** The user who made it. Null: the command line of the control plane itself, or a service token. */
-  created_by: since("0.2.0", v.nullable(v.number())),
-  /** Exact to some minutes. Null: never, or not since the control plane records it. */
-  last_used_at: since("0.2.0", v.nullable(Time)),
-});
-export type ServiceToken = v.InferOutput<typeof ServiceToken>;
-export const NewServiceToken = v.object({ ...ServiceToken.entries, token: Text });
-export type NewServiceToken = v.InferOutput<typeof NewServiceToken>;
-
-const TokenDeletion = v.strictObject({ ...DeletionQuery.entries, revoke_webhooks: Switch });
-export type TokenDeletion = v.InferOutput<typeof TokenDeletion>;
-const deleted = {
-  200: {
-    description: "Revoked, with ?report=true: what was created with the token, and which of it was revoked",
-    schema: AccessReport,
-  },
-  204: { description: "Revoked" },
-} as const;
 
 export const registrationTokensApi = {
   list: endpoint({
@@ -211,52 +157,6 @@ export const registrationTokensApi = {
       "Revoke a registration token. Its nodes and webhooks stay, unless ?revoke_nodes=true and ?revoke_webhooks=true",
     fresh: { revoke_nodes: isOn, revoke_webhooks: isOn, report: false },
     query: TokenDeletion,
-    answers: deleted,
-  }),
-};
-
-export const serviceTokensApi = {
-  list: endpoint({
-    name: "service_tokens_list",
-    method: "GET",
-    path: "/api/org/{slug}/service_tokens/",
-    access: "admin",
-    usersOnly: true,
-    summary: "The organization's service tokens, without the secrets",
-    query: ListQuery,
-    answers: { 200: { description: "service tokens", schema: v.array(ServiceToken) } },
-  }),
-  create: endpoint({
-    name: "service_tokens_create",
-    method: "POST",
-    path: "/api/org/{slug}/service_tokens/",
-    access: "admin",
-    usersOnly: true,
-    summary: "Create a token for a program. It is shown once",
-    grows: true,
-    fresh: true,
-    body: ServiceTokenRequest,
-    answers: { 201: { description: "The token", schema: NewServiceToken } },
-  }),
-  retrieve: endpoint({
-    name: "service_tokens_retrieve",
-    method: "GET",
-    path: "/api/org/{slug}/service_tokens/{id}/",
-    access: "admin",
-    usersOnly: true,
-    summary: "One service token, without the secret",
-    answers: { 200: { description: "The service token", schema: ServiceToken } },
-  }),
-  revoke: endpoint({
-    name: "service_tokens_destroy",
-    method: "DELETE",
-    path: "/api/org/{slug}/service_tokens/{id}/",
-    access: "admin",
-    usersOnly: true,
-    summary:
-      "Revoke a service token. Its nodes and webhooks stay, unless ?revoke_nodes=true and ?revoke_webhooks=true",
-    fresh: true,
-    query: TokenDeletion,
-    answers: deleted,
+    answers: tokenDeleted,
   }),
 };

@@ -1,0 +1,105 @@
+// Networks behind nodes, each with its routers: a view of the nodes' subnets.
+
+import * as v from "valibot";
+import { foreignText } from "../../base/text.ts";
+import { Cidr } from "../../engine/allowed-settings.ts";
+import { maxMetric } from "../../protocol/routing/advertised.ts";
+import { recordId } from "../../protocol/values.ts";
+import { endpoint } from "../endpoint.ts";
+import { ListQuery, policyErrors, Text } from "../values.ts";
+
+const Metric = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(maxMetric));
+const Routers = v.pipe(v.array(recordId), v.minLength(1), v.maxLength(16));
+
+const Router = v.object({
+  node: v.number(),
+  node_name: Text,
+  online: v.boolean(),
+  /** False: root of its machine offers the network, and no administrator has approved it. */
+  approved: v.boolean(),
+  /** Whether root of its machine offers the network. Otherwise the machine has to be made ready by hand. */
+  offered: v.boolean(),
+  /** Lower is preferred. */
+  metric: v.number(),
+  /** Others are used as long as one of them works. */
+  maintenance: v.boolean(),
+  /** The network as it is there, if the router translates its addresses. */
+  behind: v.nullable(Text),
+  masquerade: v.nullable(v.boolean()),
+  /** The address that must answer the router. */
+  watch: v.nullable(Text),
+  /** As the node reported: `ready`, `down` if what is behind does not answer, `failed`, `not_approved`. */
+  state: v.nullable(Text),
+  why: v.nullable(Text),
+});
+
+export const Route = v.object({ network: Text, routers: v.array(Router) });
+export type Route = v.InferOutput<typeof Route>;
+
+const routesPath = "/api/org/{slug}/routes/";
+const routeAnswers = { 200: { description: "The route", schema: Route } };
+
+export const routesApi = {
+  list: endpoint({
+    name: "routes_list",
+    method: "GET",
+    path: routesPath,
+    access: "member",
+    scope: "nodes",
+    summary:
+      "Networks behind nodes with their routers, and those that nodes offer and no administrator has approved, ordered by network",
+    query: ListQuery,
+    answers: { 200: { description: "Routes", schema: v.array(Route) } },
+  }),
+  create: endpoint({
+    name: "routes_create",
+    method: "POST",
+    path: routesPath,
+    access: "admin",
+    scope: "nodes",
+    summary:
+      "Make nodes routers of a network, in addition to those that it has. This also approves what they offer",
+    grows: true,
+    fresh: true,
+    body: v.strictObject({ network: Cidr, via: Routers, metric: v.optional(Metric) }),
+    answers: { 201: { description: "The route", schema: Route } },
+    errors: ["conflict", "too_many_certificates", ...policyErrors],
+  }),
+  update: endpoint({
+    name: "routes_partial_update",
+    method: "PATCH",
+    path: routesPath,
+    access: "admin",
+    scope: "nodes",
+    summary: "Change metric or maintenance of routers of a network; without `via`, of all of them",
+    fresh: true,
+    body: v.strictObject({
+      network: Cidr,
+      via: v.optional(Routers),
+      metric: v.optional(Metric),
+      maintenance: v.optional(v.boolean()),
+    }),
+    answers: routeAnswers,
+  }),
+  delete: endpoint({
+    name: "routes_destroy",
+    method: "DELETE",
+    path: routesPath,
+    access: "admin",
+    scope: "nodes",
+    summary: "Let nodes route a network no longer; without `via`, all that do",
+    fresh: true,
+    query: v.strictObject({
+      network: Cidr,
+      via: v.optional(
+        v.pipe(
+          foreignText(272),
+          v.regex(/^[1-9]\d{0,14}(,[1-9]\d{0,14}){0,15}$/, "At most 16 ids, separated by commas."),
+          v.transform((text) => text.split(",").map(Number)),
+        ),
+      ),
+    }),
+    answers: { 204: { description: "Deleted" } },
+    errors: policyErrors,
+  }),
+};

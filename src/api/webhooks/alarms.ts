@@ -1,0 +1,102 @@
+// Alarms: what is wrong now, found in one place, whether a webhook tells it or not.
+
+import * as v from "valibot";
+import { endpoint } from "../endpoint.ts";
+import { oldBackupDays, Text, Time, word } from "../values.ts";
+
+type Rule = {
+  /** The word of its value. */
+  unit: "minutes" | "days" | "refusals" | "switch";
+  /** Null: off. */
+  initial: number | null;
+  words: string;
+};
+
+/** Every kind of alarm, with its rule. The values are those of a small company. */
+export const alarmRules = {
+  lighthouse: { unit: "minutes", initial: 3, words: "A lighthouse is away for so long" },
+  relay: { unit: "minutes", initial: 3, words: "A relay is away for so long" },
+  router: { unit: "minutes", initial: 3, words: "A router of a network, or an exit, is away for so long" },
+  node: { unit: "minutes", initial: 15, words: "Another node in server mode is away for so long" },
+  desktop: { unit: "minutes", initial: null, words: "A node in desktop mode is away for so long" },
+  path: {
+    unit: "minutes",
+    initial: 5,
+    words: "A node does not reach a peer for so long, and both are online",
+  },
+  certificate: { unit: "switch", initial: 1, words: "A node that is online has not renewed its certificate" },
+  ca: { unit: "days", initial: 60, words: "A CA ends within so many days, and was not replaced" },
+  backup: {
+    unit: "days",
+    initial: oldBackupDays,
+    words: "The last backup of the control plane is older than that",
+  },
+  update: {
+    unit: "switch",
+    initial: 1,
+    words: "An update in rings stopped, because a node does not work with it, or paused by itself",
+  },
+  policy: { unit: "switch", initial: 1, words: "A test of the policy fails" },
+  sign_ins: { unit: "refusals", initial: 20, words: "So many sign-ins are refused within 10 minutes" },
+} as const satisfies Record<string, Rule>;
+export type AlarmKind = keyof typeof alarmRules;
+export const alarmKinds = Object.keys(alarmRules) as AlarmKind[];
+
+export const Alarm = v.object({
+  id: v.number(),
+  kind: word(alarmKinds),
+  /** The cause, in a sentence. */
+  title: Text,
+  /** Who cannot reach what, and what that cuts. */
+  text: Text,
+  urgent: v.boolean(),
+  flapping: v.boolean(),
+  /** Nodes that it is about now. */
+  nodes: v.array(v.number()),
+  /** Since when the cause is there. */
+  since: Time,
+  raised_at: Time,
+  /** Null: it is open. */
+  ended_at: v.nullable(Time),
+});
+export type Alarm = v.InferOutput<typeof Alarm>;
+
+const AlarmTest = v.object({
+  /** How many webhooks get it. */
+  webhooks: v.number(),
+});
+
+export const alarmsApi = {
+  list: endpoint({
+    name: "alarms_list",
+    method: "GET",
+    path: "/api/org/{slug}/alarms/",
+    access: "member",
+    scope: "nodes",
+    summary:
+      "Alarms: the open ones, and the newest that ended, at most 100; open ones first, then the newest",
+    answers: { 200: { description: "Alarms", schema: v.array(Alarm) } },
+  }),
+  retrieve: endpoint({
+    name: "alarms_retrieve",
+    method: "GET",
+    path: "/api/org/{slug}/alarms/{id}/",
+    access: "member",
+    scope: "nodes",
+    summary: "One alarm",
+    answers: { 200: { description: "The alarm", schema: Alarm } },
+  }),
+  test: endpoint({
+    name: "alarms_test",
+    method: "POST",
+    path: "/api/org/{slug}/alarms/test/",
+    access: "admin",
+    scope: "webhooks",
+    summary:
+      "Send a test alarm to every webhook that gets alarms, also in quiet hours. GET webhooks/{id}/deliveries/ tells what became of it",
+    grows: true,
+    fresh: false,
+    body: v.strictObject({}),
+    answers: { 202: { description: "How many webhooks get it", schema: AlarmTest } },
+  }),
+};
