@@ -34,12 +34,15 @@ export type Answer = {
 export type QuerySchema = v.StrictObjectSchema<v.ObjectEntries, undefined>;
 
 /**
- * Whether a field that is given needs a fresh second factor. The type of a method, because TypeScript compares parameters of
- * methods in both directions: a function for lists may stand where one for any value is expected.
+ * The type of a method, because TypeScript compares parameters of methods in both directions: a function for lists may stand
+ * where one for any value is expected.
  */
-type FreshField = boolean | { asks(value: unknown): boolean }["asks"];
+type Bivariant = { asks(value: unknown): boolean }["asks"];
+/** Whether a field that is given needs a fresh second factor. */
+type FreshField = boolean | Bivariant;
 
 export type Endpoint = {
+  // What it is
   /** The operationId in the OpenAPI document: `nodes_list`, `nodes_create`. */
   name: string;
   method: Method;
@@ -47,7 +50,6 @@ export type Endpoint = {
   path: string;
   /** Regular expressions that parameters of the path must match. A path with anything else is unknown. */
   patterns?: Readonly<Record<string, string>>;
-  access: Access;
   summary: string;
   /** The input of a request: body or query, or nothing. */
   body?: v.GenericSchema;
@@ -56,6 +58,17 @@ export type Endpoint = {
   answers: Readonly<Record<number, Answer>>;
   /** Error codes besides those that every endpoint of its kind has. */
   errors?: readonly ErrorCode[];
+
+  // Who may call it
+  access: Access;
+  /** Also accepts the token of the path's node. */
+  node?: true;
+  /** Service tokens are refused: it concerns users or tokens, or makes machines run another program. */
+  usersOnly?: true;
+  /** Service tokens with this scope may call it; without one, they may only read. See server/users/token-scopes.ts. */
+  scope?: "nodes" | "policy" | "webhooks";
+  /** A POST that changes nothing, such as a plan: `read` is scope enough. */
+  reads?: true;
   /**
    * Whether users with a second factor, or who need one, must have proven it within 10 minutes: always, never, or if
    * a field of the input is given that needs it (server/users/factors/step-up.ts). Required before what changes the
@@ -63,28 +76,27 @@ export type Endpoint = {
    * Fields are declared one by one, so that a new one cannot be forgotten.
    */
   fresh?: boolean | Readonly<Record<string, FreshField>>;
-  /** The maximum of the body, if it is not the usual one. */
-  maxBody?: number;
-  /** Service tokens are refused: it concerns users or tokens, or makes machines run another program. */
-  usersOnly?: true;
-  /** Service tokens with this scope may call it; without one, they may only read. See server/users/token-scopes.ts. */
-  scope?: "nodes" | "policy" | "webhooks";
-  /** A POST that changes nothing, such as a plan: `read` is scope enough. */
-  reads?: true;
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
   guesses?: true;
-  /** Also accepts the token of the path's node. */
-  node?: true;
-  /** Served by the listener's own route table, without Hono, and without a turn: for the most frequent requests. */
+
+  // What it may cost
+  /** The maximum of the body, if it is not the usual one. */
+  maxBody?: number;
+  /**
+   * The organization stores more afterwards, so at its maximum the request is refused. A handler can admit some requests all
+   * the same (`grows` in server/http/attach.ts).
+   */
+  grows?: true;
+
+  // How it is served
+  /** By the listener's own route table, without Hono and without waiting for a turn: for the most frequent requests. */
   direct?: true;
+  /** The answer may be held (`Prefer: wait=N`). The caller's rights are checked again before it is sent. */
+  held?: true;
   /** A page sends this by itself: it does not count as use of a browser's session. */
   unattended?: true;
   /** Logged only with `logReads`. */
   quiet?: true;
-  /** The organization stores more afterwards, so at its maximum the request is refused. A handler may except some (`grows`). */
-  grows?: true;
-  /** The answer may be held (`Prefer: wait=N`). The caller's rights are checked again before it is sent. */
-  held?: true;
 };
 
 type AllFields<T> = { [K in keyof T]-?: boolean | ((value: T[K]) => boolean) };

@@ -27,6 +27,7 @@ import type { System } from "../base/system.ts";
 import { within } from "../base/within.ts";
 
 export type ControlPlaneNews = {
+  // Told to the organization's engine.
   /** The control plane's time of the last check-in, RFC 3339. */
   checkedIn(at: string): void;
   /** The bytes that the control plane counts for this relay; undefined for other nodes. */
@@ -37,22 +38,26 @@ export type ControlPlaneNews = {
   restartPending(keys: string[]): void;
   /** The connection pauses until `endPause` is called or the time has passed; undefined after the pause. */
   paused(endPause: (() => void) | undefined): void;
+
+  // Asked from it, for reports.
   /** How this node reaches its peers; undefined while that is not known. */
   peers(): readonly PeerReport[] | undefined;
   /** The findings for the control plane, and its answers for a lighthouse. */
   health: NonNullable<FollowDeps["health"]>;
-  /** Healings to report to the control plane. The reporter removes those that arrived. */
-  healings(): Healing[];
+  /** Healings to report to the control plane: always the same array, from which the reporter removes those that arrived. */
+  unsentHealings(): Healing[];
 };
 
 export type SyncOutcome = {
-  /** Whether this node has access, and what was done with its engine. */
+  /** Whether this node has access. `resumed`: again, since this check-in. */
   access: "ok" | "revoked" | "resumed";
+  /** What was done with its engine: a revocation stops it, a restore starts it. */
   action: "none" | "stopped" | "started";
+  /** What became of the configuration. `returned`: it failed here, for this `reason`, and the former one is in force. */
   result: "changed" | "same" | "returned";
+  reason?: string;
   configVersion: number;
   leftOut?: readonly LeftOut[];
-  reason?: string;
 };
 
 export type ControlPlane = {
@@ -105,7 +110,7 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
   return {
     follow(organization, control, news, signal) {
       const deps = depsFor(organization, control, news);
-      const paths = makePathReporter(news.peers, system.now, undefined, news.healings());
+      const paths = makePathReporter({ peers: news.peers, now: system.now, healings: news.unsentHealings() });
       return followOrganization(
         organization,
         { ...deps, paths, health: news.health },
@@ -115,7 +120,8 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
     leave: (organization) => leaveIfEphemeral(organization, system, log),
     async sync(organization, control, news) {
       const deps = { ...depsFor(organization, control, news), isAsked: true };
-      // Of a rollout: the control plane may be away because of the present ones.
+      // Settings that a rollout chose, or took back, apply before the check-in: those in force may be why the control plane
+      // cannot be reached.
       const state = readSyncState(organization.directory);
       if (state !== undefined && !hasChosenSettings(organization, state))
         await makeLocalSync(organization, deps)();

@@ -90,7 +90,7 @@ export class OrganizationEngine {
   readonly #news: ControlPlaneNews = {
     // Saved only with the next change: one write a minute for each organization is not worth it.
     peers: () => (this.health.current() === undefined ? undefined : this.health.peers()),
-    healings: () => this.health.healings,
+    unsentHealings: () => this.health.healings,
     health: {
       findingKind: () => this.health.reporter.findingKind(),
       isBusy: () => this.health.reporter.isBusy(),

@@ -3,7 +3,7 @@
 
 import type { MappingShown } from "../../node/files/mapping-state.ts";
 import type { FlowsShown } from "../../node/files/flows-state.ts";
-import type { SealSeen } from "../../engine/left-out.ts";
+import type { SealSeen } from "../../engine/seal-seen.ts";
 import * as v from "valibot";
 import type { ErrorCode } from "../../base/errors.ts";
 import type { Confirmation } from "../../protocol/confirmation.ts";

@@ -2,7 +2,8 @@
 // would refuse, and what an enforced one keeps out (granted/sealed-config.ts, granted/sealed-files.ts).
 
 import * as v from "valibot";
-import { describeSeal, type LeftOut, type SealSeen } from "../../engine/left-out.ts";
+import type { LeftOut } from "../../engine/left-out.ts";
+import { describeSeal, noSeal, type SealSeen } from "../../engine/seal-seen.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import { plainRefused } from "../../protocol/seals/refused.ts";
@@ -18,7 +19,7 @@ type Sealed = Pick<Organization, "directory" | "slug">;
 type Seen = NonNullable<SyncState["seal"]>;
 
 function seenOf({ held, damaged }: TakenSeal, directory: string, objections: LeftOut[]): Seen {
-  const { number, made_at } = held?.seal ?? { number: 0, made_at: 0 };
+  const { number, made_at } = held?.seal ?? { number: noSeal, made_at: 0 };
   const hash = held?.hash ?? (damaged ? damagedSeal : "");
   const isEnforced = held === undefined ? isSealMarked(directory) : held.seal.mode === "enforce";
   const plain = objections.map(plainRefused);
@@ -27,7 +28,7 @@ function seenOf({ held, damaged }: TakenSeal, directory: string, objections: Lef
 
 /**
  * Undefined: the organization is not sealed. `files`, `told`: as they were sent. `isNew`: false for the files in force, which
- * lack what was kept out. Number 0: no seal can be used.
+ * lack what was kept out. Its number is `noSeal` if no seal can be used.
  */
 export function compareWithSeal(
   { directory, slug }: Sealed,

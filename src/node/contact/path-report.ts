@@ -34,14 +34,17 @@ const wholeEveryMs = 3_600_000;
 /** Pause after an answer that no reports are wanted, or are not known. */
 const unwantedMs = 600_000;
 
-export function makePathReporter(
+type Reported = {
   /** Undefined while the state of the peers is not known. */
-  peers: () => readonly PeerReport[] | undefined,
-  now: () => number,
-  store?: ReportStore,
-  /** Taken from its start as soon as the control plane has them. */
-  healings: Healing[] = [],
-): PathReporter {
+  peers(): readonly PeerReport[] | undefined;
+  now(): number;
+  /** For a node whose next process goes on from what this one reported. */
+  store?: ReportStore;
+  /** Those not yet reported. The reporter removes the first ones from this array as soon as the control plane has them. */
+  healings: Healing[];
+};
+
+export function makePathReporter({ peers, now, store, healings }: Reported): PathReporter {
   let reported = store?.read();
   let isWanted = reported !== undefined;
   let sent: { before: ReportedPaths | undefined; after: ReportedPaths } | undefined;

@@ -31,7 +31,7 @@ import { OrganizationHealth, type HealthDeps } from "../health/organization-heal
 import type { PeersSeen } from "../health/peer-report.ts";
 import { exchangeProbes, restoreProbes, savedHealthDirectory } from "../health/saved-health.ts";
 import type { HealthRecord, Watch, Watched } from "./health-record.ts";
-import type { KeepContext } from "../edge/bring-edge.ts";
+import type { KeepContext } from "../edge/keep-edge.ts";
 import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
 import { examineEngine, organizationDeps, type OrganizationSettings } from "./organization-deps.ts";
 
@@ -253,7 +253,7 @@ export async function watchHealth<T>(
 
 /** Loaded on demand: `status` looks once, and starts nothing. */
 async function besideEngine(context: KeepContext, signal: AbortSignal): Promise<void> {
-  const { keepEdge } = await import("../edge/bring-edge.ts");
+  const { keepEdge } = await import("../edge/keep-edge.ts");
   await keepEdge(context, signal);
 }
 
@@ -275,7 +275,7 @@ function reporterOf(
       writeFileAtomic(path, `${JSON.stringify(reported)}\n`, 0o600);
     },
   };
-  return makePathReporter(peers, now, store, healings);
+  return makePathReporter({ peers, now, store, healings });
 }
 
 async function repeat(save: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {

@@ -18,7 +18,7 @@ const tcpListener: EdgePart = {
 
 const tcpFallback: EdgePart = {
   name: "TCP fallback",
-  // In server mode check-auth notices a blocked UDP (bring-edge.ts): this part has its own process only while UDP is blocked.
+  // In server mode check-auth notices a blocked UDP (keep-edge.ts): this part has its own process only while UDP is blocked.
   needed(organization) {
     if (Object.keys(tcpWaysOf(organization)).length === 0) return false;
     return organization.config.mode === "desktop" || readTcpState(organization.directory) !== undefined;
@@ -35,7 +35,7 @@ const flowsPart: EdgePart = {
 
 const portMapping: EdgePart = {
   name: "the port mapping of the router",
-  // In server mode check-auth keeps the mapping (bring-edge.ts): this part needs no process of its own.
+  // In server mode check-auth keeps the mapping (keep-edge.ts): this part needs no process of its own.
   needed: (organization) => organization.config.mode === "desktop" && isMappingWanted(organization),
   start: async (context) => (await import("./mapping/keep-mapping.ts")).startPortMapping(context),
 };

@@ -3,12 +3,12 @@
 
 import type { RouteChoice } from "../files/config/local-changes.ts";
 import { hasSeveralRouters } from "../files/config/read-config.ts";
-import { isRouter } from "../routing/offers.ts";
+import { hasRouterWork } from "../routing/offers.ts";
 import { runPart, type EdgeContext, type EdgePart } from "./part.ts";
 
 export const routerPart: EdgePart = {
   name: "the router",
-  needed: ({ directory }) => isRouter(directory),
+  needed: ({ directory }) => hasRouterWork(directory),
   async start(context) {
     const { runRouter, unmakeRouter } = await import("../routing/router.ts");
     const deps = await depsOf(context);

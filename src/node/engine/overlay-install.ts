@@ -34,7 +34,7 @@ import {
   type Present,
   type TrialOutcome,
   type TrialPlaces,
-} from "./overlay-trial.ts";
+} from "./engine-trial.ts";
 import { installPackagedEngine, isPackagedPlace, requirePackageManager } from "./overlay-package.ts";
 import { fetchEngine, findEngineRelease, newestEngine, planEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
@@ -147,7 +147,7 @@ function warnOfFallback(error: unknown, request: EngineRequest, log: Log): AppEr
 }
 
 /** Before anything is replaced: whether there is a newer engine stays unknown, and the user needs another way. */
-function noNewerEngine(unanswered: AppError, present: NonNullable<Present>, packaged: string): AppError {
+function noNewerEngine(unanswered: AppError, present: Present, packaged: string): AppError {
   const what = packaged === present.version ? "the same version" : `${packaged}, which is older`;
   return new AppError(
     unanswered.code,
@@ -164,7 +164,7 @@ function noNewerEngine(unanswered: AppError, present: NonNullable<Present>, pack
 async function installRelease(
   request: EngineRequest,
   places: EnginePlaces,
-  present: Present,
+  present: Present | undefined,
   deps: EngineDeps,
 ): Promise<EngineOutcome> {
   const system = trustingControlPlanes(places.configRoot, deps.system);
@@ -245,7 +245,7 @@ export function planRollBack(places: EnginePlaces, system: Pick<System, "platfor
 }
 
 /** An engine that cannot report its version counts as missing: this run may be its repair. */
-async function presentEngine(places: EnginePlaces, system: System): Promise<Present> {
+async function presentEngine(places: EnginePlaces, system: System): Promise<Present | undefined> {
   const found = findEngine(places, system);
   if (found === undefined) return undefined;
   try {
@@ -287,7 +287,7 @@ async function installBytes(
   bytes: Uint8Array,
   request: EngineRequest,
   places: EnginePlaces,
-  present: Present,
+  present: Present | undefined,
   deps: EngineDeps,
 ): Promise<EngineOutcome> {
   const target = places.overlayBinary;
@@ -303,7 +303,7 @@ async function installBytes(
 async function installPackage(
   request: EngineRequest,
   places: EnginePlaces,
-  present: Present,
+  present: Present | undefined,
   deps: EngineDeps,
   unanswered?: AppError,
 ): Promise<EngineOutcome> {
@@ -321,6 +321,6 @@ async function installPackage(
   return { ...(await tryAndSwap(candidate, request.version, places, present, deps)), source: "package" };
 }
 
-function outcomeOf(present: Present, to: string, path: string): TrialOutcome {
+function outcomeOf(present: Present | undefined, to: string, path: string): TrialOutcome {
   return { from: present?.version ?? null, to, changed: present?.version !== to, path };
 }

@@ -1,5 +1,5 @@
 // Finds and downloads the engine's published archives: the one for this machine, the newest version, the expected hash.
-// Verifies the hash only; overlay-trial.ts tests the engine.
+// Verifies the hash only; engine-trial.ts tests the engine.
 
 import { isAbsolute } from "node:path";
 import { brand } from "../../brand.ts";

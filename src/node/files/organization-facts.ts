@@ -2,7 +2,8 @@
 // Contacts no server and no engine.
 
 import { countOf } from "../../base/quantities.ts";
-import type { LeftOut, SealSeen } from "../../engine/left-out.ts";
+import type { LeftOut } from "../../engine/left-out.ts";
+import type { SealSeen } from "../../engine/seal-seen.ts";
 import type { DataPlane } from "./config/data-plane.ts";
 import { flowsShown, type FlowsShown } from "./flows-state.ts";
 import type { SyncState } from "./generations.ts";

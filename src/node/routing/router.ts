@@ -20,14 +20,8 @@ import type { Offer } from "../../protocol/routing/advertised.ts";
 import { tunnelDevice } from "../files/config/read-config.ts";
 import { overlayNetworks } from "../files/granted/networks.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import {
-  approvedOffers,
-  readRouterFile,
-  routerFilePath,
-  withoutOffer,
-  writeRouterFile,
-  type RouterFile,
-} from "./offers.ts";
+import { approvedOffers, withoutOffer } from "./offers.ts";
+import { readRouterFile, routerFilePath, writeRouterFile, type RouterFile } from "./router-file.ts";
 import { closingForwarding6, hasIpv6, openForwarding6 } from "./ipv6-forwarding.ts";
 import { probeMark } from "./route-probe.ts";
 

@@ -47,12 +47,12 @@ function addressesOf(org: Networks, host: number): NodeAddress {
 }
 
 /** The IPv6 address that belongs to this IPv4 address; null if the organization has no IPv6 network. */
-export function secondAddress(org: Networks, ip: string): string | null {
+export function address6Of(org: Networks, ip: string): string | null {
   return addressesOf(org, hostNumber(org, ip)).ip6;
 }
 
 /** The host number of an IPv6 address; undefined if the address is never assigned. */
-export function secondHost(org: Networks, ip6: string | null): number | undefined {
+export function hostOf6(org: Networks, ip6: string | null): number | undefined {
   const address = parseAddress(ip6 ?? "");
   return address === undefined || org.network6 === null
     ? undefined
@@ -86,18 +86,18 @@ async function requestedHost(
   const host = hostOf(network, address);
   if (host === undefined) throw wrong(`Enter an address in ${network.text}, except its first and its last.`);
   const holder = await holderOf(tx, orgId, host);
-  if (holder !== undefined && holder !== null && holder !== nodeId)
-    throw addressTaken(addressOf(network, host));
+  if (typeof holder === "number" && holder !== nodeId) throw addressTaken(addressOf(network, host));
   return host;
 }
 
-/** The node that holds the host, null if it is free again, undefined if it was never used. */
+/** The node that holds the host; `free`: it was used before. */
 async function holderOf(
   reader: Pick<Reader, "get">,
   orgId: number,
   host: number,
-): Promise<number | null | undefined> {
-  return (await addresses.find(reader, { orgId, host }))?.nodeId;
+): Promise<number | "free" | "unused"> {
+  const row = await addresses.find(reader, { orgId, host });
+  return row === undefined ? "unused" : (row.nodeId ?? "free");
 }
 
 export function addressTaken(address: string): AppError {
@@ -114,7 +114,7 @@ async function nextFree(tx: Transaction, orgId: number, network: Network, next: 
   if (free !== undefined) return free.host;
   let host = next;
   // Skips addresses that were chosen by hand. The counter never returns to a skipped address.
-  while ((await holderOf(tx, orgId, host)) !== undefined) host++;
+  while ((await holderOf(tx, orgId, host)) !== "unused") host++;
   if (host > lastHost(network)) {
     throw new AppError("network_full", `The network ${network.text} has no free address.`, {
       hint: "Delete nodes that are no longer used, or create an organization with a larger network.",
@@ -124,20 +124,25 @@ async function nextFree(tx: Transaction, orgId: number, network: Network, next: 
   return host;
 }
 
-/** Throws address_taken if another node took it in the meantime. */
+/** The columns of a hold without one: as fields, and the same in SQL. */
+const noHold = { heldVersion: null, heldUntil: null, freeAt: null, recheckVersion: null, isQuiet: false };
+const noHoldSql =
+  "held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL, is_quiet = 0";
+
+/** Throws address_taken if another node took it in the meantime. `atMs` stands in the SQL: an upsert takes no parameters. */
 export async function takeAddress(
   tx: Transaction,
   orgId: number,
   address: Pick<NodeAddress, "host" | "ip">,
   nodeId: number,
-  at: number,
+  atMs: number,
 ): Promise<void> {
   const taken = await addresses.upsert(
     tx,
     { orgId, host: address.host, nodeId },
     `ON CONFLICT (org_id, host) DO UPDATE
-       SET taken_at = CASE WHEN addresses.node_id = excluded.node_id THEN addresses.taken_at ELSE ${Math.floor(at)} END,
-         node_id = excluded.node_id, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL, is_quiet = 0
+       SET taken_at = CASE WHEN addresses.node_id = excluded.node_id THEN addresses.taken_at ELSE ${Math.floor(atMs)} END,
+         node_id = excluded.node_id, ${noHoldSql}
      WHERE addresses.node_id IS NULL OR addresses.node_id = excluded.node_id`,
   );
   if (taken === 0) throw addressTaken(address.ip);
@@ -159,7 +164,5 @@ export async function leaveAddresses(
 
 /** Frees the addresses of a node that never had a certificate. */
 export async function freeAddresses(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
-  const none = { heldVersion: null, heldUntil: null, freeAt: null, recheckVersion: null, isQuiet: false };
-  const free = { nodeId: null, ...none };
-  await addresses.update(tx, { orgId, nodeId }, free);
+  await addresses.update(tx, { orgId, nodeId }, { nodeId: null, ...noHold });
 }

@@ -14,7 +14,7 @@ import { isLimited } from "./ca-limits.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { ServerOptions } from "../options.ts";
-import { secondAddress } from "../allocation/address-pool.ts";
+import { address6Of } from "../allocation/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { queryAll, queryOne } from "../store/table.ts";
@@ -217,7 +217,7 @@ function lifetimeOf(org: IssuingOrg, { ephemeralSilenceS, phone }: NodeRow, usua
 
 /** A node that is older than its organization's IPv6 network gets its address with the first certificate that can hold it. */
 export function withSecondAddress(org: IssuingOrg, node: NodeRow): NodeRow {
-  return node.ip6 === null && org.network6 !== null ? { ...node, ip6: secondAddress(org, node.ip) } : node;
+  return node.ip6 === null && org.network6 !== null ? { ...node, ip6: address6Of(org, node.ip) } : node;
 }
 
 async function giveSecondAddress(tx: Transaction, org: IssuingOrg, asked: NodeRow): Promise<NodeRow> {

@@ -25,7 +25,7 @@ import { findOwner } from "../users/users.ts";
 import { parse } from "../http/parse-input.ts";
 import { readObstacles } from "../nodes/subnets.ts";
 import type { ServerOptions } from "../options.ts";
-import { hostNumber, secondHost, takeAddress } from "../allocation/address-pool.ts";
+import { hostNumber, hostOf6, takeAddress } from "../allocation/address-pool.ts";
 import { holdName } from "../allocation/held-names.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { authorities, certificates } from "../store/tables/certificates.ts";
@@ -202,7 +202,7 @@ async function insertHost(tx: Transaction, context: Context, host: PlannedHost):
   const networks = { id: orgId, network: plan.network, network6: plan.network6 };
   await takeAddress(tx, orgId, { host: hostNumber(networks, host.ip), ip: host.ip }, id, now);
   // Its IPv6 address may belong to another host number.
-  const second = secondHost(networks, host.ip6);
+  const second = hostOf6(networks, host.ip6);
   if (second !== undefined) await takeAddress(tx, orgId, { host: second, ip: host.ip6 ?? "" }, id, now);
   // Configurations on other machines may name it. None of them has confirmed version 1 before it registers.
   if (isBlocked) await holdName(tx, { id, orgId, name }, 1);

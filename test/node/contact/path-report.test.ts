@@ -34,12 +34,12 @@ let now: number;
 let peers: PeerReport[] | undefined;
 let stored: ReportedPaths | undefined;
 const make = () =>
-  makePathReporter(
-    () => peers,
-    () => now,
-    { read: () => stored, write: (reported) => void (stored = reported) },
+  makePathReporter({
+    peers: () => peers,
+    now: () => now,
+    store: { read: () => stored, write: (reported) => void (stored = reported) },
     healings,
-  );
+  });
 let reporter: PathReporter;
 let healings: Healing[];
 

@@ -38,14 +38,8 @@ import {
 } from "./granted-listeners.ts";
 import { sealedConfig } from "./sealed-config.ts";
 import type { Permissions } from "../permissions.ts";
-import {
-  checkRoutes,
-  overlapsOf,
-  refusedNetworks,
-  takesInternet,
-  type Overlap,
-  type RouteRules,
-} from "./routes.ts";
+import { checkRoutes, overlapsOf, refusedNetworks, type Overlap, type RouteRules } from "./routes.ts";
+import { takesInternet } from "./internet-share.ts";
 
 /**
  * The settings that take something of the machine, each with its decision. A test proves that no other setting of the
@@ -170,7 +164,7 @@ function rulesOf({ slug, machine, networks, permissions }: Situation): RouteRule
     attached,
     routes: named(routes),
     foreign: others.flatMap((each) => each.routes.map((network) => [each.slug, network] as const)),
-    present: machine.tenants.find((each) => each.slug === slug)?.routes ?? [],
+    inForce: machine.tenants.find((each) => each.slug === slug)?.routes ?? [],
     needed: neededOf(machine),
     allowed: permissions.routes,
     former: permissions.former_routes,

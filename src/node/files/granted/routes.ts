@@ -8,10 +8,10 @@ import {
   networksOverlap,
   parseNetworks,
   parseNetwork,
-  size,
   specialNetwork,
   type Network,
 } from "../../../base/ip.ts";
+import { tooMuch, tooWide, widestOf } from "./internet-share.ts";
 
 export type RouteRules = {
   slug: string;
@@ -23,9 +23,10 @@ export type RouteRules = {
   attached: readonly { network: string; device: string }[];
   /** Other routes of this machine. */
   routes: readonly { network: string; name: string }[];
-  /** Routes that the machine's other organizations have in force, by slug, and those of this one. */
+  /** Routes that the machine's other organizations have in force, by slug. */
   foreign: readonly (readonly [slug: string, network: string])[];
-  present: readonly string[];
+  /** Routes that this organization has in force. */
+  inForce: readonly string[];
   /** Networks of one address that this machine needs outside of overlays. */
   needed: readonly { network: string; name: string }[];
   /** Networks whose routes the administrator has allowed (permissions.json). */
@@ -34,10 +35,6 @@ export type RouteRules = {
   former: readonly string[];
 };
 
-/** The largest part of the internet that stays routed from before: 1/32 of IPv4 (eight /8), 1/32 of 2000::/3 (a /8). */
-const share = { 4: size(4, 5), 6: size(6, 8) } as const;
-
-const tooMuch = "it takes most of the internet";
 const isPublic = "it is a part of the internet, which only root of this machine may route into an overlay";
 
 export type CheckedRoutes = {
@@ -76,11 +73,8 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
     else if (reason !== undefined) refused.set(route.text, reason);
     else if (!isAllowed) counted.push(route);
   }
-  for (const family of [4, 6] as const) {
-    const least = leastPrefix(counted, own, family);
-    for (const { text, prefix } of counted.filter((each) => isCounted(each, family)))
-      if (prefix < least) refused.set(text, `together with the other routes ${tooMuch}`);
-  }
+  for (const { text } of widestOf(counted, own))
+    refused.set(text, `together with the other routes ${tooMuch}`);
   return { refused, here };
 }
 
@@ -95,7 +89,10 @@ function firstReason(refusers: readonly Refuser[], route: Network): string | und
   return undefined;
 }
 
-/** Why an overlay must not take a new network, by its text: the engine routes the networks of certificates as well. */
+/**
+ * Why an overlay must not take a new network, by its text: the engine routes the networks of certificates as well. Unlike
+ * routes, they may be wide or parts of the internet: `takesInternet` decides about all of them. There is none in force to keep.
+ */
 export function refusedNetworks(
   texts: readonly string[],
   { isSpecialAllowed, ...rules }: Omit<RouteRules, "others" | "former"> & { isSpecialAllowed: boolean },
@@ -103,7 +100,7 @@ export function refusedNetworks(
   const permitted = parseNetworks(rules.allowed);
   const takes = takenBy(rules);
   const machineKeeps = keptByMachine(rules);
-  const crosses = crossingOf({ ...rules, present: [] });
+  const crosses = crossingOf({ ...rules, inForce: [] });
   return new Map(
     parseNetworks(texts).flatMap((network) => {
       if (permitted.some((each) => holdsNetwork(each, network))) return [];
@@ -146,12 +143,6 @@ export function overlapsOf(
   });
 }
 
-/** Whether networks that the engine routes without unsafe_routes take most of the internet. */
-export function takesInternet(texts: readonly string[]): boolean {
-  const all = parseNetworks(texts);
-  return ([4, 6] as const).some((family) => coverage(all, family) > share[family]);
-}
-
 function inOverlay(
   route: Network,
   own: readonly Network[],
@@ -168,10 +159,6 @@ function inOverlay(
       return `it overlaps ${text}, the network of the organization "${slug}"`;
   }
   return undefined;
-}
-
-function tooWide(route: Network): string | undefined {
-  return coverage([route], route.family) > share[route.family] ? tooMuch : undefined;
 }
 
 function whySpecial(network: Network): string | undefined {
@@ -209,34 +196,33 @@ function keptByMachine({ attached, routes }: Pick<RouteRules, "attached" | "rout
  * tunnel has stopped. An organization keeps the route that it has, unless root allows the other one: no other gets its traffic
  * by a narrower route, before or after.
  */
-function crossingOf({ slug, foreign, present }: Pick<RouteRules, "slug" | "foreign" | "present">) {
-  const others = foreign.flatMap(([other, text]) =>
+function crossingOf({ slug, foreign, inForce }: Pick<RouteRules, "slug" | "foreign" | "inForce">) {
+  const otherRoutes = foreign.flatMap(([other, text]) =>
     // Only root allows so wide a route. Like a default route, it takes the packets that no other route takes.
     parseNetworks([text]).flatMap((network) => (tooWide(network) === undefined ? [{ other, network }] : [])),
   );
   // Tables: two organizations may have thousands of routes each. Of several with the same route, the first by name.
   const exact = new Map(
-    others
+    otherRoutes
       .toSorted((a, b) => (a.other < b.other ? 1 : -1))
       .map((each) => [cutTo(each.network.prefix, each.network), each]),
   );
-  const prefixes = [...new Set(others.map(({ network }) => network.prefix))];
-  const narrowerBy = new Map<number, Map<string, (typeof others)[number]>>();
+  const prefixes = [...new Set(otherRoutes.map(({ network }) => network.prefix))];
+  const narrowerBy = new Map<number, Map<string, (typeof otherRoutes)[number]>>();
   const narrowerThan = (prefix: number) => {
-    const narrower = () => others.filter(({ network }) => network.prefix > prefix);
+    const narrower = () => otherRoutes.filter(({ network }) => network.prefix > prefix);
     const found =
       narrowerBy.get(prefix) ?? new Map(narrower().map((each) => [cutTo(prefix, each.network), each]));
     narrowerBy.set(prefix, found);
     return found;
   };
-  const hasAlready = new Set(present);
+  const hasAlready = new Set(inForce);
   return (route: Network, isAllowed: boolean): string | undefined => {
     const { prefix, text } = route;
     const same = exact.get(cutTo(prefix, route));
-    // The kernel has one route to a network. If both organizations got it at the same time, the first by name keeps
-    // it.
-    if (same !== undefined && !(hasAlready.has(text) && slug < same.other))
-      return `there is a route of the organization "${same.other}" to it`;
+    // The kernel has one route to a network. If both organizations got it at the same time, the first by name keeps it.
+    const keepsIt = same !== undefined && hasAlready.has(text) && slug < same.other;
+    if (same !== undefined && !keepsIt) return `there is a route of the organization "${same.other}" to it`;
     if (isAllowed) return undefined;
     const around = prefixes
       .filter((each) => each < prefix)
@@ -270,6 +256,7 @@ function takenBy({
   ]);
   const addresses = needed.flatMap(({ network: text, name }) => {
     const address = parseNetwork(text);
+    // An overlay of one address has that address in any case.
     if (address === undefined || overlays.has(text)) return [];
     const reach = Math.max(
       0,
@@ -283,47 +270,4 @@ function takenBy({
     );
     return taken === undefined ? undefined : `it overlaps ${taken.address.text}, ${taken.name}`;
   };
-}
-
-const isCounted = (network: Network, family: 4 | 6): boolean =>
-  network.family === family && !isPrivate(network);
-
-/** The shortest prefix for which all routes with it or a longer one stay within the share. Wider routes are refused. */
-function leastPrefix(routes: readonly Network[], own: readonly Network[], family: 4 | 6): number {
-  const ownNetworks = new Set(own);
-  const sorted = inOrder([...own, ...routes], family);
-  let [low, high] = [0, bits(family) + 1];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    const narrow = sorted.filter((each) => each.prefix >= middle || ownNetworks.has(each));
-    if (covered(narrow) <= share[family]) high = middle;
-    else low = middle + 1;
-  }
-  return low;
-}
-
-function coverage(all: readonly Network[], family: 4 | 6): bigint {
-  return covered(inOrder(all, family));
-}
-
-/** The networks on the internet, sorted by first address. */
-function inOrder(all: readonly Network[], family: 4 | 6): Network[] {
-  return all.filter((each) => isCounted(each, family)).sort((a, b) => compareAddresses(a.value, b.value));
-}
-
-function compareAddresses(a: bigint, b: bigint): number {
-  if (a === b) return 0;
-  return a < b ? -1 : 1;
-}
-
-/** The number of addresses in at least one of these networks, which are sorted. */
-function covered(sorted: readonly Network[]): bigint {
-  let [sum, end] = [0n, 0n];
-  for (const { family, value, prefix } of sorted) {
-    const last = value + size(family, prefix);
-    if (last <= end) continue;
-    sum += last - (value > end ? value : end);
-    end = last;
-  }
-  return sum;
 }

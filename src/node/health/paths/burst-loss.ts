@@ -4,10 +4,13 @@ import { defer } from "../../../base/defer.ts";
 import type { System } from "../../../base/system.ts";
 import type { NoEcho, OpenEcho } from "../../../platform/network/echo-socket.ts";
 
-export type BurstResult = "pass" | "lost" | "unknown" | NoEcho;
+export type BurstLoss = "pass" | "lost" | "unknown" | NoEcho;
 
 const count = 16;
 const bursts = 4;
+/** A share of packets that says that they pass. */
+const mostShare = 3 / 4;
+const lostShare = 1 / 2;
 const answerMs = 1000;
 /** How long a packet that goes alone waits for the answer to the one before. */
 const aloneMs = 250;
@@ -16,19 +19,23 @@ const lookMs = 20;
 const headerBytes = 28;
 
 /**
- * lost: in four bursts less than half of them pass,
- * and three quarters of the others.
+ * A burst is `count` packets at once. After each burst but the first, as many go one by one, to compare:
+ * - after two bursts, `mostShare` of them passed: `pass`, without more packets;
+ * - at the end, less than `mostShare` of those one by one passed: `unknown`, since the path loses packets anyway;
+ * - else less than `lostShare` of the bursts passed: `lost`.
  */
-export async function packetsTogether(
+export async function measureBurstLoss(
   from: string,
   to: string,
   open: OpenEcho,
   system: Pick<System, "sleep">,
   bytes: number,
-): Promise<BurstResult> {
+): Promise<BurstLoss> {
   const answered = new Set<number>();
   const socket = await open(from, ({ sequence }) => void answered.add(sequence));
   if (typeof socket === "string") return socket;
+  using _ = defer(() => socket.close());
+  // They have 16 bits, and begin anew with each measurement, so that no late answer to the last one is counted.
   let sequence = Math.floor(performance.now()) % 30_000;
   const passedOf = (sent: readonly number[]) => sent.filter((each) => answered.has(each)).length;
   const answers = async (sent: readonly number[], withinMs: number) => {
@@ -47,14 +54,14 @@ export async function packetsTogether(
     await answers(sent, answerMs);
     return passedOf(sent);
   };
-  using _ = defer(() => socket.close());
   let [together, alone] = [0, 0];
   for (let burst = 0; burst < bursts; burst++) {
     together += await send(false);
     // Two, because the engine may be quick enough to take some packets of a burst one by one.
-    if (burst === 1 && together >= (2 * count * 3) / 4) return "pass";
-    alone += burst === 0 ? 0 : await send(true);
+    if (burst === 1 && together >= 2 * count * mostShare) return "pass";
+    // Most paths pass after two bursts, and need no comparison: it begins with the second one.
+    if (burst > 0) alone += await send(true);
   }
-  if (alone < (count * (bursts - 1) * 3) / 4) return "unknown";
-  return together < (count * bursts) / 2 ? "lost" : "pass";
+  if (alone < (bursts - 1) * count * mostShare) return "unknown";
+  return together < bursts * count * lostShare ? "lost" : "pass";
 }

@@ -1,7 +1,7 @@
 // Proves that the engine's offloads carry traffic, and turns them off where they do not: a driver or a filter may drop the
 // large packets that kernel and engine exchange. Packets one by one do not show it, many at once do.
 
-import { packetsTogether, type BurstResult } from "./burst-loss.ts";
+import { measureBurstLoss, type BurstLoss } from "./burst-loss.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
@@ -98,12 +98,12 @@ export class OffloadTrial {
     return seen?.tun_offloads === true || seen?.udp_offloads === true;
   }
 
-  #measure({ from, to, bytes }: Probed): Promise<BurstResult> {
+  #measure({ from, to, bytes }: Probed): Promise<BurstLoss> {
     const { open, system } = this.#deps;
-    return packetsTogether(from, to, open, system, bytes);
+    return measureBurstLoss(from, to, open, system, bytes);
   }
 
-  async #act(probed: Probed, known: TrialFacts, result: BurstResult): Promise<void> {
+  async #act(probed: Probed, known: TrialFacts, result: BurstLoss): Promise<void> {
     if (result !== "pass" && result !== "lost") return;
     const { inForce, trial } = known;
     if (inForce === true)

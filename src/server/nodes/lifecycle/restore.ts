@@ -9,7 +9,7 @@ import { beginPeriod } from "./owner-period.ts";
 import { makeOrder } from "../contact/orders.ts";
 import { checkHub, checkSubnets } from "../subnets.ts";
 import { renewCertificates } from "./renewal.ts";
-import { type Networks, hostNumber, secondHost, takeAddress } from "../../allocation/address-pool.ts";
+import { type Networks, hostNumber, hostOf6, takeAddress } from "../../allocation/address-pool.ts";
 import type { Transaction } from "../../store/database.ts";
 import { type NodeRow, nodes } from "../../store/tables/nodes.ts";
 import { publishNames } from "../../names/publish.ts";
@@ -87,7 +87,7 @@ const notRevoked = ({ name }: NodeRecord) => new AppError("conflict", `The node 
 /** Throws conflict if another node has one of the node's addresses. The IPv6 address of an imported node may have a row of its own. */
 async function takeAddresses(tx: Transaction, org: Networks, node: NodeRecord, now: number): Promise<void> {
   const first = { host: hostNumber(org, node.ip), ip: node.ip };
-  const second = { host: secondHost(org, node.ip6) ?? first.host, ip: node.ip6 ?? "" };
+  const second = { host: hostOf6(org, node.ip6) ?? first.host, ip: node.ip6 ?? "" };
   for (const address of second.host === first.host ? [first] : [first, second]) {
     await takeAddress(tx, org.id, address, node.id, now).catch((error: unknown) => {
       throw error instanceof AppError && error.code === "address_taken"

@@ -2,12 +2,8 @@
 
 import { describe, expect, test } from "bun:test";
 import * as fc from "fast-check";
-import {
-  checkRoutes,
-  refusedNetworks,
-  takesInternet,
-  type RouteRules,
-} from "../../../../src/node/files/granted/routes.ts";
+import { checkRoutes, refusedNetworks, type RouteRules } from "../../../../src/node/files/granted/routes.ts";
+import { takesInternet } from "../../../../src/node/files/granted/internet-share.ts";
 
 const none: RouteRules = {
   slug: "acme",
@@ -16,7 +12,7 @@ const none: RouteRules = {
   attached: [],
   routes: [],
   foreign: [],
-  present: [],
+  inForce: [],
   needed: [],
   allowed: [],
   former: [],
@@ -158,24 +154,24 @@ describe("a route of another organization", () => {
   });
 
   test("ends one inside it that was in force before, and leaves one around it", () => {
-    const present = ["10.9.3.0/24", "10.8.0.0/15"];
-    expect([refusal("10.9.3.0/24", { present }), refusal("10.8.0.0/15", { present })]).toEqual([
+    const inForce = ["10.9.3.0/24", "10.8.0.0/15"];
+    expect([refusal("10.9.3.0/24", { inForce }), refusal("10.8.0.0/15", { inForce })]).toEqual([
       inside,
       undefined,
     ]);
   });
 
   test("that both have in force stays with the first by name", () => {
-    const present = ["10.9.0.0/16"];
-    expect(refusal("10.9.0.0/16", { present })).toBeUndefined();
-    expect(check(["10.9.0.0/16"], { slug: "zoo", foreign, present }).refused.size).toBe(1);
+    const inForce = ["10.9.0.0/16"];
+    expect(refusal("10.9.0.0/16", { inForce })).toBeUndefined();
+    expect(check(["10.9.0.0/16"], { slug: "zoo", foreign, inForce }).refused.size).toBe(1);
   });
 
   test("that three have in force stays with the first by name alone", () => {
     const [network, slugs] = ["10.9.0.0/16", ["a", "b", "c"]];
     const keeping = slugs.filter((slug) => {
       const others = slugs.filter((each) => each !== slug).map((each) => [each, network] as const);
-      return check([network], { slug, foreign: others, present: [network] }).refused.size === 0;
+      return check([network], { slug, foreign: others, inForce: [network] }).refused.size === 0;
     });
     expect(keeping).toEqual(["a"]);
   });

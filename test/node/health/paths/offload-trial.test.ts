@@ -2,7 +2,7 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import { OffloadTrial } from "../../../../src/node/health/paths/offload-trial.ts";
-import { packetsTogether } from "../../../../src/node/health/paths/burst-loss.ts";
+import { measureBurstLoss } from "../../../../src/node/health/paths/burst-loss.ts";
 import {
   decideDataPlane,
   readTrial,
@@ -38,7 +38,7 @@ function network(passes: (nth: number, sent: number) => boolean) {
 }
 
 const together = ({ open, system }: ReturnType<typeof network>) =>
-  packetsTogether("10.77.0.2", "10.77.0.1", open, system, 1300);
+  measureBurstLoss("10.77.0.2", "10.77.0.1", open, system, 1300);
 
 test("large packets that pass, that are lost together, and a path that loses any", async () => {
   const healthy = network(() => true);
@@ -49,7 +49,7 @@ test("large packets that pass, that are lost together, and a path that loses any
   expect(await together(network((_, sent) => sent % 5 !== 0))).toBe("pass");
   expect(await together(network((_, sent) => sent % 2 === 0))).toBe("unknown");
   expect(await together(network(() => false))).toBe("unknown");
-  expect(await packetsTogether("", "", async () => "denied", network(() => true).system, 1300)).toBe(
+  expect(await measureBurstLoss("", "", async () => "denied", network(() => true).system, 1300)).toBe(
     "denied",
   );
 });
@@ -71,7 +71,7 @@ test("an engine that is late takes packets together that were sent one by one: e
     if (waiting.length === 1) waiting[0]?.();
     waiting = [];
   };
-  expect(await packetsTogether("10.77.0.2", "10.77.0.1", open, { sleep }, 1300)).toBe("lost");
+  expect(await measureBurstLoss("10.77.0.2", "10.77.0.1", open, { sleep }, 1300)).toBe("lost");
 });
 
 const here = useSentConfig();

@@ -1,5 +1,5 @@
-// Server mode: check-auth starts the unit that runs the parts of an organization where one is needed, and disables it where
-// none is: it ends by itself then.
+// Server mode: `check-auth` enables the edge unit of an organization, which runs its parts, while a part is needed, and
+// disables it otherwise. A disabled unit ends by itself.
 
 import { AppError } from "../../base/errors.ts";
 import { repeat } from "../../base/within.ts";
@@ -20,24 +20,24 @@ import { watchFiles } from "./watch-files.ts";
 
 export type KeepContext = EdgeContext & { system: EdgeContext["system"] & Pick<System, "run"> };
 
-/** How often it looks whether a part is needed. */
+/** How often the files are examined for whether a part is needed, in ms. */
 const lookEveryMs = 2000;
 
 /** Until the signal. Does not reject. */
 export async function keepEdge(context: KeepContext, signal: AbortSignal): Promise<void> {
   const { slug, log, system } = context;
-  const failed = (reason: string) =>
+  const logFailure = (reason: string) =>
     log.warn("Cannot start what this organization needs beside its engine", { team: slug, reason });
-  const options = { everyMs: lookEveryMs, signal, system, failed };
+  const options = { everyMs: lookEveryMs, signal, system, failed: logFailure };
   const { keepMapping } = await import("./mapping/keep-mapping.ts");
   await Promise.all([
     repeat(unitKeeper(context), options),
-    repeat(noticer(context, signal), options),
+    repeat(udpWatcher(context, signal), options),
     keepMapping(context, signal),
   ]);
 }
 
-function noticer(context: KeepContext, signal: AbortSignal): () => Promise<void> {
+function udpWatcher(context: KeepContext, signal: AbortSignal): () => Promise<void> {
   const files = watchFiles(context);
   let hasWays = false;
   return async () => {
@@ -52,17 +52,18 @@ function noticer(context: KeepContext, signal: AbortSignal): () => Promise<void>
 function unitKeeper(context: KeepContext): () => Promise<void> {
   const { directory } = context;
   const files = watchFiles(context);
-  let last: boolean | undefined;
+  /** Undefined: the unit was not switched yet. */
+  let wasNeeded: boolean | undefined;
   return async () => {
     const organization = files.look();
     if (organization === undefined) return;
     try {
       const isNeeded = needsEdge(organization) && !isStopped(directory);
-      if (isNeeded !== last) await bring(context, isNeeded);
-      last = isNeeded;
-      // Root, or the control plane, ended it while the unit did not run.
-      const isOver = Object.keys(tcpWaysOf(organization)).length === 0;
-      if (isOver && readTcpState(directory) !== undefined && !isEnabled(edgeUnit(context.slug)))
+      if (isNeeded !== wasNeeded) await switchUnit(context, isNeeded);
+      wasNeeded = isNeeded;
+      // The control plane or root took TCP fallback away while the unit was off: nothing else clears its state.
+      const hasNoWays = Object.keys(tcpWaysOf(organization)).length === 0;
+      if (hasNoWays && readTcpState(directory) !== undefined && !isEnabled(edgeUnit(context.slug)))
         await applyChanges(context, { tcp: { state: undefined } }, context);
     } catch (error) {
       files.again();
@@ -71,7 +72,7 @@ function unitKeeper(context: KeepContext): () => Promise<void> {
   };
 }
 
-async function bring({ slug, system }: KeepContext, isNeeded: boolean): Promise<void> {
+async function switchUnit({ slug, system }: KeepContext, isNeeded: boolean): Promise<void> {
   const unit = edgeUnit(slug);
   if (!isNeeded && !isEnabled(unit)) return;
   if (unitPath(edgeTemplate) === undefined)

@@ -19,22 +19,23 @@ export type TrialPlaces = EngineSettings & { configRoot: string };
 export type TrialOutcome = { from: string | null; to: string; changed: boolean; path: string };
 type TrialDeps = { system: System; log: Log };
 
-/** The engine in use, if there is one that reports its version. */
-export type Present = { path: string; version: string } | undefined;
+/** The engine in use. Undefined in its place: there is none that reports its version. */
+export type Present = { path: string; version: string };
 
 /** Tests the candidate and installs it. The candidate file is removed in any case. */
 export async function tryAndSwap(
   candidate: string,
   wanted: string | undefined,
   places: TrialPlaces,
-  present: Present,
+  present: Present | undefined,
   deps: TrialDeps,
 ): Promise<TrialOutcome> {
   const target = places.overlayBinary;
   using _ = defer(() => rmSync(candidate, { force: true }));
   const version = await candidateVersion(candidate, deps.system);
   checkVersion(version, wanted, present);
-  // An older engine may refuse a configuration for the present one. The caller then fetches another one.
+  // Not for a downgrade: the configuration in force may use what the older engine lacks. The caller fetches one for it after
+  // the swap.
   if (present === undefined || compareVersions(version, present.version) >= 0)
     await checkConfigurations(candidate, places, present, deps);
   const isThere = sameFile(candidate, target);
@@ -56,7 +57,11 @@ async function candidateVersion(candidate: string, system: System): Promise<stri
 }
 
 /** Throws unless the version is the requested one, is not refused, and is not lower without an explicit request. */
-export function checkVersion(version: string, wanted: string | undefined, present: Present): void {
+export function checkVersion(
+  version: string,
+  wanted: string | undefined,
+  present: Present | undefined,
+): void {
   refuseEngineVersion(version);
   if (wanted !== undefined && wanted !== version) {
     throw new AppError("failed", `This engine is ${version}, not ${wanted}`, {
@@ -74,13 +79,16 @@ export function checkVersion(version: string, wanted: string | undefined, presen
 async function checkConfigurations(
   candidate: string,
   places: TrialPlaces,
-  present: Present,
+  present: Present | undefined,
   { system, log }: TrialDeps,
 ): Promise<void> {
   for (const config of configurations(places.configRoot)) {
     if (await accepts(candidate, config, system)) continue;
-    if (present === undefined || !(await accepts(present.path, config, system))) {
-      log.warn(`The engine does not accept ${config}`);
+    const isAccepted = present !== undefined && (await accepts(present.path, config, system));
+    if (!isAccepted) {
+      log.warn(
+        `${present === undefined ? "The new engine does not accept" : "Neither engine accepts"} ${config}`,
+      );
       continue;
     }
     throw new AppError(

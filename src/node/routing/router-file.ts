@@ -1,0 +1,35 @@
+// What this machine changed and found out as a router of an organization, until the next boot.
+
+import { basename, dirname, join } from "node:path";
+import * as v from "valibot";
+import { makeDirectory, writeFileUntilBoot } from "../../base/files.ts";
+import { readValidJson } from "../files/json-file.ts";
+import { savedHealthDirectory } from "../health/saved-health.ts";
+
+const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
+/** Until the next boot, like what it describes: forwarding by interface as it was before, and the state of each network. */
+const RouterFile = v.object({
+  forwarding: v.pipe(v.record(text(15), v.picklist(["0", "1"])), v.maxEntries(1000)),
+  /** What switching on IPv6 changed (ipv6-forwarding.ts); absent: it was on, or is not needed. */
+  ipv6: v.exactOptional(v.object({ acceptRa: v.pipe(v.array(text(15)), v.maxLength(1000)) })),
+  /** The router is being removed: other organizations of the machine do not leave forwarding on for it. */
+  ending: v.exactOptional(v.boolean()),
+  networks: v.pipe(
+    v.record(text(64), v.object({ state: text(16), why: v.exactOptional(text(200)) })),
+    v.maxEntries(1000),
+  ),
+});
+export type RouterFile = v.InferOutput<typeof RouterFile>;
+
+export const routerFilePath = (directory: string, slug = basename(directory)) =>
+  join(savedHealthDirectory(dirname(directory)), `${slug}.router.json`);
+
+/** The router file of this organization, or of another one on this machine. */
+export const readRouterFile = (directory: string, slug?: string): RouterFile | undefined =>
+  readValidJson(routerFilePath(directory, slug), RouterFile);
+
+export function writeRouterFile(directory: string, file: RouterFile): void {
+  const path = routerFilePath(directory);
+  makeDirectory(dirname(path), 0o755);
+  writeFileUntilBoot(path, `${JSON.stringify(file)}\n`, 0o644);
+}
