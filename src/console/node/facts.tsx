@@ -55,14 +55,17 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
   const slug = currentSlug.value ?? "";
   const { owner_id: owner } = node;
   const names = useMemberNames(slug);
-  const full = useFullNames();
+  const fullNames = useFullNames();
   const { words, isBehind } = configurationOf(node);
   const holes = vulnerabilitiesOf(node);
   const byOwner = groupsByOwner(node);
   const due = useDueNode(slug, node);
   const relay = useRelays().find((each) => each.node === node.id);
   const addresses = [node.ip_address, node.ip_address6].filter((each) => each !== null);
-  const short: readonly Fact[] = [
+  const when = (isShown: boolean, title: string, value: () => Fact[1]): readonly Fact[] =>
+    isShown ? [[title, value()]] : [];
+  const isRevoked = node.state === "revoked";
+  const identity: readonly Fact[] = [
     [
       "Address",
       addresses.map((each) => (
@@ -72,15 +75,15 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
         </>
       )),
     ],
-    ...(node.state === "revoked"
-      ? []
-      : [["Names", hostLabels(node.name).map((name) => <bdi key={name}>{full(name)}</bdi>)] as const]),
-    ...(node.state === "revoked" || isShort
-      ? []
-      : [["Aliases", <Aliases node={node} full={full} />] as const]),
+    ...when(!isRevoked, "Names", () =>
+      hostLabels(node.name).map((name) => <bdi key={name}>{fullNames(name)}</bdi>),
+    ),
+    ...when(!isRevoked && !isShort, "Aliases", () => <Aliases node={node} full={fullNames} />),
     ["Groups", node.groups.length === 0 ? none : node.groups.map((text) => <Tag key={text} text={text} />)],
-    ...(byOwner.length === 0 ? [] : [["By its owner", byOwner.join(", ")] as const]),
+    ...when(byOwner.length > 0, "By its owner", () => byOwner.join(", ")),
     ["Owner", owner == null ? "the organization" : (names.get(owner) ?? `user ${owner}`)],
+  ];
+  const condition: readonly Fact[] = [
     [
       "Engine",
       holes === "" ? (
@@ -118,30 +121,29 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
     ["Roles", rolesAndPlace(node) || none],
     ["Networks", node.subnets.join(", ") || none],
     ["Exit for", node.exit_groups?.join(", ") || none],
-    ...(relay === undefined ? [] : [["Relayed", relayText(relay)] as const]),
+    ...when(relay !== undefined, "Relayed", () => relay && relayText(relay)),
     [
       "System",
       [node.platform, node.agent_version === null ? "" : "agent " + node.agent_version]
         .filter(Boolean)
         .join(", ") || "unknown",
     ],
-    ...(node.data_plane == null ? [] : [["Packets", describeDataPlane(node.data_plane)] as const]),
-    ...(due === undefined
-      ? []
-      : [
-          [
-            "Confirmation",
-            <span>
-              Its user confirms it by <When at={due.until} />, or it is revoked
-            </span>,
-          ] as const,
-        ]),
+    ...when(node.data_plane != null, "Packets", () => node.data_plane && describeDataPlane(node.data_plane)),
+    ...when(due !== undefined, "Confirmation", () => (
+      <span>
+        Its user confirms it by <When at={due?.until ?? null} />, or it is revoked
+      </span>
+    )),
     ["Added", <When at={node.created_at} />],
   ];
-  return <Facts facts={isShort ? short : [...short, ...rest]} />;
+  return <Facts facts={isShort ? [...identity, ...condition] : [...identity, ...condition, ...rest]} />;
 }
 
-const [width, dayMs] = [306, 86_400_000];
+/** Of the drawing. */
+const width = 306;
+const dayMs = 86_400_000;
+/** A node that is online renews when two thirds of the life have passed. Later than this share of it, something is wrong. */
+const lateShare = 0.75;
 
 /** The life of the certificate as a bar, with now and the renewal. */
 export function CertificateBar({ node: { certificate, phone, state } }: { node: Node }) {
@@ -160,7 +162,7 @@ export function CertificateBar({ node: { certificate, phone, state } }: { node: 
   const renews = `renews ${format.format(renewal)}`;
   const words = `Issued ${exact(begin)}${phone == null ? `, renews about ${exact(renewal)}` : ""}, ends ${exact(end)}`;
   const isOver = end <= now.value;
-  const isLate = phone == null && now.value > begin + (end - begin) * 0.75;
+  const isLate = phone == null && now.value > begin + (end - begin) * lateShare;
   return (
     <>
       <svg class="draw" viewBox={`0 0 ${width} 40`} role="img" aria-label={words}>

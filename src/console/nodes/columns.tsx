@@ -18,7 +18,8 @@ import { Tag } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { PathBars } from "../node/path-drawings.tsx";
 
-const first = "name";
+/** The key of the first column, which is always there. */
+const firstKey = "name";
 const byDefault = ["state", "address", "groups", "paths", "engine", "seen", "revoked"];
 /** Beside an open node. */
 const byDefaultBeside = byDefault.filter((key) => key !== "engine");
@@ -53,7 +54,7 @@ export function allColumns(
   { paths, aliases }: { paths: CountsByNode; aliases: AliasWords },
   isRevoked: boolean,
 ): readonly Column<ListedNode>[] {
-  const standing = (node: ListedNode) =>
+  const shownState = (node: ListedNode) =>
     stateOf({
       ...node,
       broken: paths.get(node.id)?.broken,
@@ -62,14 +63,15 @@ export function allColumns(
   const owner = ({ ownerId }: ListedNode) =>
     ownerId === null ? "" : (names.get(ownerId) ?? `user ${ownerId}`);
   return [
-    { ...textColumn<ListedNode>(first, "Name", 2, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
+    { ...textColumn<ListedNode>(firstKey, "Name", 2, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
     {
-      ...textColumn<ListedNode>("state", "State", 3, (node) => standing(node)[1]),
-      // Before the paths are known, the state is not.
+      ...textColumn<ListedNode>("state", "State", 3, (node) => shownState(node)[1]),
+      // Before the paths are known, the state is not. Without any, no state changes by them.
       ...(paths.size === 0 ? { isRestless: true as const } : {}),
-      sortKey: (node) => ranks.indexOf(standing(node)[0]) + node.nameKey,
+      // Ranks have one digit, so this sorts by rank, then by name.
+      sortKey: (node) => `${ranks.indexOf(shownState(node)[0])} ${node.nameKey}`,
       cell(node) {
-        const [name, word] = standing(node);
+        const [name, word] = shownState(node);
         return <span title={word}>{State({ name, word })}</span>;
       },
     },
@@ -142,7 +144,7 @@ export function chosenColumns<T extends { key: string }>(
   isBeside = false,
 ): readonly T[] {
   const keys = asked === "" ? usual(isBeside) : asked.split(",");
-  const chosen = all.filter(({ key }) => key === first || keys.includes(key));
+  const chosen = all.filter(({ key }) => key === firstKey || keys.includes(key));
   return isNarrow.value ? chosen.slice(0, 1 + byDefaultNarrow.length) : chosen;
 }
 
@@ -153,16 +155,18 @@ export function ColumnChoice({ all, asked }: ChoiceProps) {
   const set = (key: string, isOn: boolean) => {
     const ordered = all
       .map((each) => each.key)
-      .filter((each) => each !== first && (each === key ? isOn : keys.includes(each)));
+      .filter((each) => each !== firstKey && (each === key ? isOn : keys.includes(each)));
     // Only the name: stored as a word that is no column, because an empty list means the usual columns.
-    const text = ordered.length === 0 ? first : ordered.join(",");
-    const same = usual(false).filter((each) => all.some((column) => column.key === each));
-    setQuery({ columns: text === same.join(",") ? undefined : text });
+    const text = ordered.length === 0 ? firstKey : ordered.join(",");
+    const usualText = usual(false)
+      .filter((each) => all.some((column) => column.key === each))
+      .join(",");
+    setQuery({ columns: text === usualText ? undefined : text });
   };
   return (
     <Menu label="Columns" icon="columns" isPlain={true}>
       {all
-        .filter(({ key }) => key !== first)
+        .filter(({ key }) => key !== firstKey)
         .map(({ key, title }) => (
           <Check key={key} label={title} checked={keys.includes(key)} set={(isOn) => set(key, isOn)} />
         ))}

@@ -29,35 +29,38 @@ const withSecret = (more: string): Settings => {
 const shownOf = <T extends { client_secret?: string | undefined }>({ client_secret, ...body }: T) =>
   client_secret === undefined ? body : { ...body, client_secret: "…" };
 
+const empty = { issuer: "", values: usual };
 /** Input that was not added, for the next time. The secret is not kept. */
-let kept = { path: "", issuer: "", values: usual };
+let draft = { path: "", ...empty };
 
-/** `complete`: for a provider that is not registered there yet. */
+/** `complete`: called with the new provider if its client ID is missing, because it is not registered there yet. */
 type Adding = { path: string; complete(made: Provider): void; close(): void };
 
-export function NewProvider({ path, complete, close: shut }: Adding) {
-  const before = kept.path === path ? kept : { issuer: "", values: usual };
-  const [issuer, setIssuer] = useState(before.issuer);
-  const form = useSettings(organizationProviderSettings, undefined, before.values);
-  const { name, ...changes } = form.changes;
+export function NewProvider({ path, complete, close }: Adding) {
+  const initial = draft.path === path ? draft : empty;
+  const [issuer, setIssuer] = useState(initial.issuer);
+  const form = useSettings(organizationProviderSettings, undefined, initial.values);
+  // The name is an argument of the command, the others are flags.
+  const { name, ...flags } = form.changes;
   const body = { issuer, ...form.now };
-  const close = () => {
+  const closeWithDraft = () => {
     const { client_secret: _, ...values } = form.now;
-    kept = { path, issuer, values };
-    shut();
+    draft = { path, issuer, values };
+    close();
   };
   const sending = useAction(async () => {
     const made = await call(organizationProvidersApi.create, { slug: currentSlug.value ?? "" }, body);
     await refresh(path);
-    kept = { path: "", issuer: "", values: usual };
-    shut();
-    if (made.client_id === "") complete(made);
+    draft = { path: "", ...empty };
+    close();
+    if (isIncomplete(made)) complete(made);
   });
   return (
     <FormDialog
       title="Add a provider"
-      close={close}
-      hasUnsaved={changes.client_secret !== undefined}
+      close={closeWithDraft}
+      // All else is in the draft.
+      hasUnsaved={flags.client_secret !== undefined}
       action="Add the provider"
       form={sending}
       shown={shownFields}
@@ -69,7 +72,7 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
           issuer || "ISSUER",
           "--org",
           currentSlug.value ?? "",
-          ...flagWords(organizationProviderSettings, changes),
+          ...flagWords(organizationProviderSettings, flags),
         ],
         call: ["POST", path, shownOf(body)],
       }}
@@ -90,6 +93,8 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
     </FormDialog>
   );
 }
+
+const isIncomplete = ({ client_id }: Provider) => client_id === "";
 
 type Editing = { path: string; provider: Provider; close(): void };
 
