@@ -20,7 +20,10 @@ export function claimOf({ slug, directory }: Place): Claim {
   return readClaim(slug, text, overlayNetworks(directory));
 }
 
-/** Claims of the engines that run now. `isMeant`: selects organizations. */
+/**
+ * Claims of the engines that run now. `isMeant`: selects organizations. One that cannot be read claims nothing: its damage must
+ * not keep the others from starting.
+ */
 export function runningClaims(
   configRoot: string,
   log: Pick<Log, "debug">,

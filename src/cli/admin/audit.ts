@@ -37,11 +37,11 @@ export const verify: Implementation = {
     const files = context.values.list("archive");
     const known = new Set(context.values.list("known"));
     const { faultsIn, verifyChains } = await import("../../server/audit/verify.ts");
-    const { readArchiveKey } = await import("../../server/audit/archive-key.ts");
+    const { readPublicArchiveKey } = await import("../../server/audit/archive-key.ts");
     const { verifyArchives } = await import("../../server/retention/verify-archives.ts");
     const { chains, archives, key } = await onData(context, async ({ db, secretKey }) => {
       const found = await verifyChains(db, secretKey);
-      const publicKey = await readArchiveKey(db, secretKey);
+      const publicKey = await readPublicArchiveKey(db, secretKey);
       return { chains: found, key: publicKey, archives: verifyArchives(files, found, publicKey, known) };
     });
     const lines = chains.map(({ organization, events, head, archived }) => {

@@ -29,7 +29,7 @@ export async function openArchiveKey(
 }
 
 /** Undefined before the first archive. */
-export async function readArchiveKey(
+export async function readPublicArchiveKey(
   reader: Pick<Reader, "get">,
   secretKey: SecretKeys,
 ): Promise<string | undefined> {

@@ -9,7 +9,7 @@ import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { eventsAfter, lastArchived, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { readArchiveKey } from "./archive-key.ts";
+import { readPublicArchiveKey } from "./archive-key.ts";
 import { cutOf, isOurs, type Cut } from "./archive-cut.ts";
 import { continues, eventText } from "./record.ts";
 
@@ -45,7 +45,7 @@ const slugs = organizations.pick("id", "slug");
 
 /** Recomputes every chain, from its first event or from the signed cut behind its newest archive. */
 export async function verifyChains(db: Reader, secretKey: SecretKeys): Promise<Chain[]> {
-  const key = await readArchiveKey(db, secretKey);
+  const key = await readPublicArchiveKey(db, secretKey);
   const chains = [await verifyChain(db, null, null, key)];
   const sql = `SELECT ${slugs.select()} FROM organizations ORDER BY id`;
   for (const { id, slug } of await queryAll(db, slugs, sql))

@@ -2,6 +2,7 @@
 
 import { bundleConsole } from "./bundle.ts" with { type: "macro" };
 
+/** Each file by its name with its hash: gzip, in base64. */
 const packed: Readonly<Record<string, string>> = bundleConsole();
 
 const types: Readonly<Record<string, string>> = {

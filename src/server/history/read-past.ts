@@ -8,7 +8,7 @@ import type { PastReport } from "../../api/history/past.ts";
 import { messageOf } from "../../base/errors.ts";
 import { foreignText } from "../../base/text.ts";
 import { Moment } from "../../api/values.ts";
-import { readArchiveKey } from "../audit/archive-key.ts";
+import { readPublicArchiveKey } from "../audit/archive-key.ts";
 import { sentenceOf, verifyChain, type Chain, type Seen } from "../audit/verify.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import type { ServerOptions } from "../options.ts";
@@ -125,7 +125,7 @@ export async function readPast(
   until: number,
   head = "",
 ): Promise<Past> {
-  const key = await readArchiveKey(db, secretKey);
+  const key = await readPublicArchiveKey(db, secretKey);
   let fold = new Fold(until);
   let noted: number | null = null;
   const see = (event: Seen) => {

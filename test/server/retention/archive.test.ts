@@ -3,7 +3,7 @@
 import { afterEach, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { readArchiveKey } from "../../../src/server/audit/archive-key.ts";
+import { readPublicArchiveKey } from "../../../src/server/audit/archive-key.ts";
 import { Cut } from "../../../src/server/audit/archive-cut.ts";
 import { listEvents } from "../../../src/server/audit/read.ts";
 import { verifyChains } from "../../../src/server/audit/verify.ts";
@@ -60,7 +60,7 @@ function helpersOf(server: TestServer, orgId: number, archive: string) {
       return chains.find(({ organization }) => organization === "acme");
     },
     files: () => readdirSync(archive).sort((a, b) => Number(a.split("-")[2]) - Number(b.split("-")[2])),
-    key: () => readArchiveKey(db, server.app.services.secretKey),
+    key: () => readPublicArchiveKey(db, server.app.services.secretKey),
     retain: () => {
       clock.ms += 2 * 3_600_000;
       return retain(server.app.services, new AbortController().signal);

@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { verifyChains } from "../../../src/server/audit/verify.ts";
-import { readArchiveKey } from "../../../src/server/audit/archive-key.ts";
+import { readPublicArchiveKey } from "../../../src/server/audit/archive-key.ts";
 import { verifyArchives } from "../../../src/server/retention/verify-archives.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { makeRandom } from "../../support/random.ts";
@@ -48,7 +48,7 @@ test("killed at any instant, no event is lost and the archives continue each oth
   expect([...recorded].filter((id) => !kept.has(id))).toEqual([]);
   const chains = await verifyChains(db, secretKey);
   expect(chains.map(({ breaks }) => breaks)).toEqual([[]]);
-  const { verified } = verifyArchives(paths, chains, await readArchiveKey(db, secretKey));
+  const { verified } = verifyArchives(paths, chains, await readPublicArchiveKey(db, secretKey));
   // A kill between file and cut may leave one archive that nothing continues yet.
   const open = verified.filter(({ next }) => next === null);
   expect(open.length).toBeLessThanOrEqual(1);

@@ -11,7 +11,7 @@ import { valueOf } from "../field.tsx";
 
 type SearchProps = {
   label: string;
-  /** Of the words in the query. */
+  /** The parameter of the address that keeps the words. */
   name?: string;
   placeholder?: string;
   /** An icon alone until it is used. */
