@@ -70,7 +70,7 @@ export type ServerOptions = {
   publicUrl: string;
   /** `sha256:HEX` of the server's own TLS CA, if nodes must pin it. */
   caFingerprint?: string;
-  /** That CA, which the install script of this server brings. */
+  /** The certificate of that CA, which the install script of this server brings. */
   caPem?: string;
   accessLifetimeS: number;
   refreshLifetimeS: number;

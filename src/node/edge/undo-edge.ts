@@ -52,7 +52,7 @@ async function undoChanges(
   ];
 }
 
-/** The same for all organizations of this machine. */
+/** What undoes the parts of all organizations of this machine. */
 export async function undoAllChanges(configRoot: string, system: UsedSystem): Promise<Change[]> {
   const all: Change[] = [];
   const gone: string[] = [];

@@ -88,7 +88,7 @@ export function removeSeal(directory: string): void {
   writeSealFiles(endingWrites, directory);
 }
 
-/** Of the seal in seal.json; empty if there is none. */
+/** The hash of the seal in seal.json: empty if there is none, `damagedSeal` if it cannot be read. */
 export function heldSealHash(directory: string): string {
   try {
     return readHeldSeal(directory)?.hash ?? "";

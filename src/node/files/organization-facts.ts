@@ -16,7 +16,7 @@ export type OrganizationFacts = {
   ip_address: string;
   /** RFC 3339. */
   certificate_not_after: string;
-  /** Its certificate lives for an hour. */
+  /** The node is ephemeral: its certificate lives for an hour. */
   ephemeral?: true;
   /** Why the control plane has revoked this node. */
   revoked?: string;
@@ -24,7 +24,7 @@ export type OrganizationFacts = {
   left_out?: LeftOut[];
   /** The organization wants to know which flows there are. */
   flows?: FlowsShown;
-  /** The one that was decided last; the engine may still run with the former one. */
+  /** The data plane that was decided last; the engine may still run with the former one. */
   dataPlane?: DataPlane;
   /** What the organization's seal would refuse. */
   seal?: SealSeen;

@@ -87,7 +87,7 @@ const SavedProbes = v.object({
         since_ms: v.optional(v.pipe(v.number(), v.minValue(0))),
         /** The tunnel's index at its last answer. */
         index: v.optional(count),
-        /** Of a peer that a user asked for: how long ago. */
+        /** How long ago a user asked for this peer; absent if none did. */
         named_ms: v.optional(v.pipe(v.number(), v.minValue(0))),
       }),
     ),

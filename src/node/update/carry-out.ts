@@ -76,7 +76,7 @@ export type CarryOutDeps = {
 };
 
 const mostPeers = 8;
-/** As many as the state's file takes. */
+/** Peers that the state keeps: as many as its file takes. */
 const mostKept = 10_000;
 const roundEveryMs = 2000;
 /** A peer counts as one that answered if it did in any of these rounds before the change. */
@@ -151,7 +151,7 @@ async function say(deps: CarryOutDeps, order: number, said: Said, tries = 1): Pr
       return true;
     } catch (error) {
       log.debug(`The control plane does not take the report: ${messageOf(error)}`);
-      // It knows no such order, or will never take it.
+      // The control plane knows no such order, or will never take the report: sending it again is useless.
       if (error instanceof AppError && neverTaken.includes(error.code)) return true;
       if (left > 1) await system.sleep(reportEveryMs);
     }
@@ -165,7 +165,7 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Said |
   const { order } = state;
   const refused = await whyRefused(order, deps);
   if (state.step === "taken" && refused !== undefined) {
-    // Of a kill in the middle of the change, the engine may be the new one already.
+    // After a kill in the middle of the change, the engine may be the new one already.
     await restoreFormer(state, deps);
     return { state: "refused", reason: refused };
   }

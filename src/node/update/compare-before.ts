@@ -20,7 +20,7 @@ export type Before = {
   failed: string[];
   /** How many peers had a tunnel. */
   tunnels: number;
-  /** Of the engine, in kilobytes. */
+  /** Memory of the engine, in kilobytes. */
   memory?: number | undefined;
 };
 

@@ -176,7 +176,7 @@ const planKept = (manifest: Manifest, system: System): Step[] =>
     planReplaced(join(keptRelease(system), name), 0o644),
   );
 
-/** Of any age: nothing is installed from it here. */
+/** The published release of this version, of any age: nothing is installed from it here. */
 async function findOwnRelease(places: Places, system: System) {
   const request = { version: buildInfo.version, allowDowngrade: true };
   const published = await fetchRelease(request, trustingControlPlanes(places.configRoot, system));

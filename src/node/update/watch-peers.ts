@@ -78,7 +78,7 @@ export type Verdict = { probe: string; reason: string } | undefined;
 export const lostRounds = 4;
 /** A node with more than this share of additional losses does not carry traffic as before. */
 const mostRisenLoss = 0.2;
-/** So many rounds show a loss. A watch of a minute has them. */
+/** Rounds that a loss is measured over. A watch of a minute has as many. */
 const lossRounds = 12;
 
 /** Returns the probes that were answered before, and are not answered now. */

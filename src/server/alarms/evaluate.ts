@@ -17,10 +17,10 @@ import { ruledPick, valueOf, type Ruled } from "./alarm-rules.ts";
 
 type Services = Pick<ServerOptions, "db" | "log">;
 
-/** How often causes are looked for that no minute matters for. */
+/** How often to look for causes for which a minute does not matter. */
 const slowMs = 60_000;
 
-/** Of more broken pairs than that, the rest counts from the next turn on. */
+/** Broken pairs that one turn counts. The rest counts from the next turn on. */
 const maxBroken = 100_000;
 
 /** Returns the work of a turn. */
@@ -106,7 +106,7 @@ async function lookAtAway(turn: Turn, away: Away): Promise<void> {
   const covered = new Set<string>();
   for (const alarm of open) {
     const left = awayLeft(away, alarm);
-    // Those that it names last stay covered until it ends.
+    // What an alarm named last stays covered until the alarm ends.
     for (const key of [...(left.heads.length > 0 ? left.heads : alarm.heads), ...left.rest]) covered.add(key);
     await follow(db, alarm, { ...left, why: alarm.revoked ?? left.why }, silence.now);
   }

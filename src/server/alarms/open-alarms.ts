@@ -23,9 +23,10 @@ export type Cause = {
 /** What is left of an alarm's cause. `why`: instead of "Well again". */
 export type Left = { heads: readonly string[]; rest: readonly string[]; why?: string | undefined };
 
-/** A cause that comes back so often within this time is reported as flapping. */
-const [flapsMs, flaps] = [3 * 3_600_000, 3];
-/** Such an alarm ends only after so long. */
+/** A cause that comes back `flaps` times within `flapsMs` is reported as flapping. */
+const flaps = 3;
+const flapsMs = 3 * 3_600_000;
+/** A flapping alarm ends only after its cause was gone for so long. */
 const steadyMs = 15 * 60_000;
 /** What went away together with the heads has this time to come back after them, before it is a cause of its own. */
 const togetherMs = 120_000;

@@ -111,7 +111,7 @@ async function withinSpan(db: Pick<Reader, "all">, orgId: number | null, { from,
 const maxTime = 8.64e15;
 const hourMs = 3_600_000;
 
-/** Of the last days by hour, oldest first, read day by day: other requests get their chance between them. */
+/** Counts the events of the last days by hour, oldest first. Reads day by day: other requests get their chance in between. */
 export async function countEvents(
   db: Pick<Reader, "all">,
   orgId: number,

@@ -112,7 +112,7 @@ export async function verifyBackup(
   }
 }
 
-/** Also the files that SQLite keeps beside it. */
+/** Removes a database, and the files that SQLite keeps beside it. */
 export function removeDatabase(path: string): void {
   for (const each of sqliteFiles(path)) rmSync(each, { force: true });
 }

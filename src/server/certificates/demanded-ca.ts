@@ -13,7 +13,7 @@ export type Demanded = {
   names: readonly string[];
 };
 
-/** Of seals that were read already: each certificate asks, and a seal has up to 256 KB. */
+/** What seals demand that were read already, by their hash: each certificate asks, and a seal has up to 256 KB. */
 const known = new Map<string, Demanded | undefined>();
 const maxKnown = 100;
 

@@ -27,7 +27,7 @@ import { isLimited } from "./ca-limits.ts";
 type Store = Pick<ServerOptions, "db" | "system" | "clock">;
 type Org = { id: number; slug: string };
 
-/** As many as a seal may name. */
+/** Offline CAs of an organization: as many as a seal may name. */
 const maxOffline = 4;
 
 /**
@@ -48,7 +48,7 @@ export async function addOfflineAuthority(
   const print = fingerprint(ca);
   if (ca.notBefore * 1000 > now || ca.notAfter * 1000 <= now)
     throw refused(`The CA "${ca.name}" is not valid now: compare the clocks.`);
-  // Of everything: it is compared with the CAs of other organizations.
+  // With the lock of everything, because the CA is compared with those of other organizations.
   await db.write(async (tx) => {
     await requireOwner(tx);
     const known = await authorities.all(tx, { orgId: org.id, offline: true, retiredAt: null });

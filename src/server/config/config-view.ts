@@ -48,7 +48,7 @@ export type ConfigSource = {
   /** Seconds; null: the default of the node's engine. */
   aliveInterval: number | null;
   overrides: YamlMap;
-  /** Of an open rollout: they are sent beside `overrides` to the nodes that have its order. */
+  /** Overrides of an open rollout: they are sent beside `overrides` to the nodes that have its order. */
   tried?: { order: number; overrides: YamlMap } | undefined;
   certificateVersion: 1 | "both" | 2;
   rules: readonly Rule[];

@@ -38,7 +38,7 @@ export type Outline = {
 export type NodeFiles = {
   etag: string;
   configVersion: number;
-  /** Of the seals in the answer, in their order. */
+  /** The tags of the seals in the answer, in their order. */
   sealTags: readonly string[];
   outline: Outline;
   answer(): Promise<DownloadAnswer & { seals?: readonly SignedSeal[] }>;

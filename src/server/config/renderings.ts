@@ -38,7 +38,7 @@ export function makeRenderings(
 ): Renderings {
   const refuse = makeRefuser(log);
   const digests = makeBoundedCache<string>(maxDigests);
-  /** By digest. */
+  /** Rendered configurations by their digest. */
   const texts = makeBoundedCache<RenderedConfig>(maxBytes);
   return {
     async of(view, node, inTurn = (work) => work()) {

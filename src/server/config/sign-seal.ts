@@ -24,7 +24,7 @@ const dayS = 86_400;
 export const renewBeforeMs = 60 * dayS * 1000;
 const lifetimeS = 365 * dayS;
 
-/** Of a certificate that this signer made: so that it can be revoked, whatever the control plane says. */
+/** The certificates that this signer made, noted so that they can be revoked, whatever the control plane says. */
 export const Issued = v.array(
   v.object({
     name: v.string(),
@@ -224,7 +224,7 @@ export function unrecorded(before: SealedState | undefined, after: SealedState, 
   });
 }
 
-/** Those that get a certificate now. `changed`: also these. */
+/** The nodes that get a certificate now. `changed`: names of nodes that get one in any case. */
 export function dueIn(
   sealable: readonly Sealable[],
   nowMs: number,

@@ -49,7 +49,7 @@ export type OrgView = {
   orderKey: OrderKey;
   orderKeyProof: string | null;
   seals: readonly SignedSeal[];
-  /** Of each seal. Computed here, because every download needs them and a seal has up to 256 KB. */
+  /** The tag of each seal. Computed here, because every download needs them and a seal has up to 256 KB. */
   sealTags: readonly string[];
 };
 

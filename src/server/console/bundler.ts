@@ -38,7 +38,7 @@ const smaller: Bun.BunPlugin = {
   },
 };
 
-/** Of the contract, browsers take methods and paths, plain values, and of settings neither schemas nor what the help says. */
+/** What browsers get of a module of the contract: methods and paths, plain values, and settings without schemas and help. */
 function withoutSchemas(module: Record<string, unknown>): string {
   return Object.entries(module)
     .map(([name, value]) => [name, shown(name, value)])
@@ -63,7 +63,7 @@ const wordsAlone = (key: string, value: unknown) =>
   key === "subjects" || key === "since" ? undefined : value;
 
 const ofCommands = ["takes", "sends", "help", "removal", "hint", "range", "describes", "whole", "file"];
-/** Of settings that no form has, the names. */
+/** Settings as forms need them; only the names of those that no form has. */
 const shownToUsers = (key: string, value: unknown) => {
   const { takes, section, flag, words, none, file } = Object(value);
   if (key !== "" && takes !== undefined && section === undefined)

@@ -17,7 +17,10 @@ const mostRanges = 5;
 const mostParts = 12;
 const mostGroups = 3;
 
-/** Those who must report, for a rule to be narrowed. `whyNot`: why the reports of a node are not complete. */
+/**
+ * What tells whether a rule was used. All `members` must report, for a rule to be narrowed. `whyNot`: why the reports of a node
+ * are not complete.
+ */
 export type Evidence = {
   /** Active nodes. */
   members: readonly (Member & { isRouter: boolean })[];

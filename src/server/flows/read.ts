@@ -59,7 +59,7 @@ export type Observed = {
   /** 0: no node had the address for the whole interval. */
   from: number;
   to: number;
-  /** Of the peer, as the node saw it. */
+  /** The address of the peer, as the node saw it. */
   address: string;
   protocol: string;
   port: number;
@@ -75,7 +75,7 @@ export type ReadFlows = {
   /** Whether the organization wants flows. Otherwise none is read: those of before are being deleted. */
   isWanted: boolean;
   observed: Observed[];
-  /** By node. */
+  /** By the id of the node that reported. */
   coverage: Map<number, Coverage>;
   /** Kinds of flows that are too many to keep in memory. */
   leftOut: number;
@@ -147,7 +147,7 @@ function addKind(kinds: Map<string, Observed>, each: Row): boolean {
   const isIn = each.side === flowSides.in;
   const from = isIn ? peer : nodeId;
   const to = isIn ? nodeId : peer;
-  // Of a peer that is a node, both addresses are the same peer.
+  // A node may have two addresses: both are the same peer.
   const key = `${from} ${to} ${peer === 0 ? address : ""} ${protocol} ${port}`;
   let kind = kinds.get(key);
   if (kind === undefined) {

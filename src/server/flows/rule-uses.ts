@@ -17,7 +17,7 @@ export type Use = {
   receivers: Set<number>;
   /** A sender whose address was no node's for the whole interval, or a host behind a router. */
   hasUnknown: boolean;
-  /** By protocol; 0 where it has none. */
+  /** Ports by protocol; 0 where the protocol has none. */
   ports: Map<string, Set<number>>;
 };
 
@@ -32,7 +32,7 @@ export function isAccepted({ protocol, sent, received }: Observed): boolean {
   return isAnswered || (received !== undefined && protocol !== "tcp");
 }
 
-/** Both may have seen the same flows: the larger number counts. */
+/** How many flows. Sender and receiver may have seen the same ones: the larger number counts. */
 export const flowsIn = ({ sent, received }: Observed): number =>
   Math.max(sent?.flows ?? 0, received?.flows ?? 0);
 

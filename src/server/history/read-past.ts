@@ -28,7 +28,7 @@ const Change = v.tuple([v.number(), foreignText(40), v.number(), v.nullable(Cont
 const Changes = v.object({ noted_rows: v.array(Change) });
 
 type Values = v.InferOutput<typeof Content>;
-/** By part, then by the id of the row. */
+/** Rows by part of the policy, then by their ids. */
 export type Rows = Map<string, Map<number, Values>>;
 
 export type Past = {

@@ -9,12 +9,14 @@ import { organizations } from "../store/tables/organizations.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system">;
 
-/** Of one transaction, and of one event. */
-const [maxNotes, maxEventBytes] = [1000, 48 * 1024];
+/** Of one transaction. */
+const maxNotes = 1000;
+/** Of one event. */
+const maxEventBytes = 48 * 1024;
 
 const org = computed({ orgId: integer() });
 
-/** Of all organizations. */
+/** Records the notes of all organizations. */
 export async function recordAllNotes(deps: Deps): Promise<void> {
   const sql = "SELECT DISTINCT org_id FROM policy_changes ORDER BY org_id";
   await forAll(await queryAll(deps.db, org, sql), orgOf, ({ orgId }) => recordNotes(deps, orgId));

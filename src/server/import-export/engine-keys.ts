@@ -17,7 +17,7 @@ const rules = not(
   `not imported: create the rules that you need by \`${brand.executable} admin rule create\``,
 );
 
-/** By path, with all below it. */
+/** What becomes of each key, by its path, and of all keys below it. */
 const fates: ReadonlyMap<string, Fate> = new Map(
   Object.entries({
     "pki.ca": use("CAs of the network (files are read by themselves)"),

@@ -275,7 +275,7 @@ export function above(file: string): string[] {
   return nearest === "." ? ["."] : [nearest, ...above(nearest)];
 }
 
-/** Of one setting in several files, the last file's holds. */
+/** If several files have a setting, the value of the last file holds. */
 function merge(files: readonly Reading[]): Machine {
   const last = <T>(read: (each: Reading) => T | undefined): T | undefined =>
     files.map(read).findLast((each) => each !== undefined);

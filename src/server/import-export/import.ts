@@ -169,7 +169,7 @@ async function fillOrganization(
 type Context = {
   orgId: number;
   now: number;
-  /** By fingerprint. */
+  /** Ids of the CAs by their fingerprints. */
   authorityIds: ReadonlyMap<string, number>;
   random: Store["system"]["random"];
   plan: ImportPlan;

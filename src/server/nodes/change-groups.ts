@@ -109,7 +109,7 @@ async function inChunks(
   }
 }
 
-/** Those of the nodes that are not revoked. */
+/** The nodes with these ids that are not revoked. */
 export async function readGrouped(
   tx: Transaction,
   orgId: number,

@@ -24,9 +24,9 @@ import { sent } from "../../protocol/settings.ts";
 const Changeable = v.object(sent(organizationSettings));
 type Changeable = v.InferOutput<typeof Changeable>;
 type IsChanged = (field: keyof Changeable) => boolean;
-/** Of a higher floor (users/factors/step-up.ts). */
+/** Given by the caller, because it is of a higher floor (users/factors/step-up.ts). */
 type RequireOwnFactor = (tx: Transaction, actor: Actor) => Promise<void>;
-/** Of a higher floor (rollout/refuse-beside.ts). */
+/** Given by the caller, because it is of a higher floor (rollout/refuse-beside.ts). */
 type RefuseBesideRollout = (tx: Transaction, org: { id: number; slug: string }) => Promise<void>;
 
 /**
@@ -51,7 +51,7 @@ export async function patchOrganization(
     const isChanged: IsChanged = (field) => JSON.stringify(after[field]) !== JSON.stringify(before[field]);
     const present = { id: org.id, network: shown.network, ...versionsOf(before) };
     await migrate(tx, present, versionsOf(after), system.now());
-    // It may restart the engines that are watched, and would be the organization's without a ring.
+    // Other overrides may restart engines that a rollout watches, and would reach all nodes without a ring.
     if (isChanged("config_overrides")) await refuseBesideRollout(tx, org);
     if (isChanged("second_factor_required") && after.second_factor_required)
       await requireOwnFactor(tx, actor);

@@ -154,7 +154,7 @@ function* groupsOf(
 /** States of a node that is online, by the worst kind of path that it reports. */
 const states = ["well", "relayed", "broken"] as const;
 
-/** By name, those without one last. */
+/** Compares groups by name. The one without a name comes last. */
 function byName(a: string | null, b: string | null): number {
   if (a === b) return 0;
   return b === null || (a !== null && a < b) ? -1 : 1;

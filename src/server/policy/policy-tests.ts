@@ -8,7 +8,7 @@ import { makeReach, type Reach } from "./reach.ts";
 import type { NodeClass } from "./node-classes.ts";
 import { makeWork, TooMuchWork, type Work } from "./comparison-limit.ts";
 
-/** As it is stored: nodes by id. */
+/** A test as it is stored: it names nodes by id. */
 export const PolicyTest = v.object({
   expect: v.picklist(["accept", "deny"]),
   from: Target,

@@ -5,7 +5,7 @@ import type { Database } from "../store/database.ts";
 import { computed, integerOrNull, queryNumber, queryOne } from "../store/table.ts";
 
 const batchSize = 500;
-/** Those with ids in a range. */
+/** SQL for the expired certificates with ids above $1, up to $2. $3: now, ms. */
 const expired = `FROM certificates WHERE id > $1 AND id <= $2 AND state <> 'current' AND not_after < $3
   AND EXISTS (SELECT 1 FROM certificates n WHERE n.node_id = certificates.node_id AND n.kind = certificates.kind
     AND (n.not_after > certificates.not_after OR (n.not_after = certificates.not_after AND n.id > certificates.id)))`;

@@ -138,7 +138,7 @@ export async function createDrill(
     const former = await drills.all(tx, { orgId: org.id });
     refuseTooMuch(former, wanted.for_s, now);
     const last = Math.max(0, ...former.map((each) => each.beginsAt));
-    // It is the number of the order, too, and nodes take only rising ones. The one after it aborts the drill.
+    // The beginning is the number of the order, too, and nodes take only rising numbers. The next number aborts the drill.
     const beginsAt = Math.max(now + drillLeadMs, last + 2);
     if (beginsAt > now + 2 * drillLeadMs)
       throw new AppError("conflict", "The clock of the control plane was set back since the last drill.", {
@@ -195,7 +195,7 @@ export async function abortDrill({ db, system }: Store, org: Org, id: number, ac
 
 /** Throws conflict. Each node counts too, whatever its control plane says. */
 function refuseTooMuch(former: readonly DrillRow[], forS: number, now: number): void {
-  // Of those that were deleted, only the maximum is known.
+  // How long the deleted drills were is not known: the most is assumed.
   const isCut = former.length >= keptDrills;
   let time: DrillTime = { ms: isCut ? mostDrillTimeMs : 0, at: former[0]?.beginsAt ?? 0 };
   for (const { beginsAt, endsAt } of isCut ? former.slice(1) : former) {

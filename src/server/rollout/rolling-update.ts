@@ -52,7 +52,7 @@ async function advance(services: Store, update: Update): Promise<void> {
   if (current !== null && next?.isLighthouse === true && !(await hasSettled(db, update, now))) return;
   if (next === undefined && current === null && isOpen) return;
   await db.writeFor({ org: orgId }, async (tx) => {
-    // Of two concurrent servers only one may update the next node.
+    // Only one of two concurrent servers may update the next node.
     const taken = await tx.run(
       `UPDATE organizations SET moving_node = $2, move_open = $3, move_settled_at = NULL
        WHERE id = $1 AND coalesce(moving_node, 0) = $4`,

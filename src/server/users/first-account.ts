@@ -52,7 +52,7 @@ export async function makeFirstAccount(
   const hashed = await passwords.hash(password, { user: email, source: network, isKnown: false });
   return db.write(async (tx) => {
     if (!(await isValid(tx, key, system.now()))) throw linkExpired();
-    // Also the links of other replicas.
+    // All links for a first account end, also those of other replicas.
     await tx.run("DELETE FROM meta WHERE key LIKE $1", [`${prefix}%`]);
     const actor: Actor = { kind: "nobody", id: null, ip: address };
     const now = system.now();

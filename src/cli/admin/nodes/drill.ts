@@ -142,7 +142,7 @@ function print({ output }: Context, shown: Shown): void {
 }
 
 const targetsOf = ({ nodes }: Shown) => nodes.map(({ node_name: name }) => name).join(", ");
-/** Of the control plane, the nodes are those that refused. */
+/** Without nodes in a drill of the control plane: there they are the nodes that refused. */
 const titleOf = (shown: Shown): string =>
   `${shown.kind}${shown.kind === "control-plane-away" || shown.nodes.length === 0 ? "" : ` (${targetsOf(shown)})`} for ${shown.for_s} s from ${shown.begins_at}`;
 

@@ -284,7 +284,7 @@ async function requireSigner(
   if (line === undefined) return;
   const own = readSigner(line);
   if (signers.some(({ key }) => key === own.key)) return;
-  // Not in the error: a fingerprint looks like a token there, which is left out.
+  // Printed, not put into the error: errors leave out what looks like a token, and fingerprints do.
   for (const each of signers) output.say(`signer ${signerWords(each)}`);
   output.say(`${file}: ${signerWords(own)}`);
   throw new AppError("usage", `--key is not the key of a signer of seal ${number}`, {

@@ -11,11 +11,11 @@ import { firstTunKernel, firstUdpKernel, wantedBuffer, type DataPlane } from "./
 /** The settings in force, as `status` shows them. */
 export type DataPlaneSeen = DataPlaneReport & {
   why?: DataPlaneWhy;
-  /** The same as a sentence, without a full stop. */
+  /** `why` as a sentence, without a full stop. */
   reason?: string;
 };
 
-/** How much later than the decision an engine starts that was started for it. */
+/** An engine that is started for a decision starts at most this much later, in ms. */
 const sameStartMs = 1000;
 
 /** The data plane as `status` shows it. `startedAt`: start of the running engine, ms since 1970. */

@@ -175,7 +175,7 @@ export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteCho
   };
 }
 
-/** Both as text; false if one of them is no network. */
+/** Whether the host lies in the network. False if one of the two texts is no network. */
 export function isInNetwork(host: string, network: string): boolean {
   const [inner, outer] = [parseNetwork(host), parseNetwork(network)];
   return inner !== undefined && outer !== undefined && holdsNetwork(outer, inner);

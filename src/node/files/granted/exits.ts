@@ -72,7 +72,7 @@ export function grantExit(
   return { candidates, exit, strict: word.strict, lan: word.lan };
 }
 
-/** The same for an organization's directory. */
+/** How this machine uses exits, by the files of an organization's directory. */
 export function exitUseOf(directory: string): ExitUse | undefined {
   const permissions = permissionsOrNone(directory);
   if (permissions.exit === undefined) return undefined;

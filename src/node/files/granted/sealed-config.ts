@@ -206,7 +206,7 @@ function withNetworksBehind(rule: YamlMap, { own }: SealedSelf, engine: Engine):
   return [rule, ...own.routes.map((network) => ({ ...rule, local_cidr: network }))];
 }
 
-/** Of an exit: echo, names, and the internet, for the groups that may use it. */
+/** The rules of an exit: echo, names, and the internet, for the groups that may use it. */
 function exitRules(self: SealedSelf, engine: Engine): YamlMap[] {
   const { own, state } = self;
   if (own === undefined || own.exit.length === 0 || !can(engine, "explicit_local_cidr")) return [];

@@ -162,7 +162,7 @@ function waysFor(self: SealedSelf, tcp: NonNullable<NodeConfig["tcp"]>): NonNull
   return Object.fromEntries([...Object.entries(tcp), ...more].slice(0, mostTcpWays));
 }
 
-/** Of a node in the sealed network: its address there, and those of all sealed nodes by their names. */
+/** What the file of a node in the sealed network has: its address there, and the addresses of all sealed nodes by their names. */
 function insideOf(
   self: SealedSelf,
   { ip_address6: present }: Pick<NodeConfig, "ip_address6">,

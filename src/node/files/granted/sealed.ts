@@ -24,7 +24,7 @@ export type Told = {
 type Asked = Told & { sealed: SealedState; own: SealedNode | undefined; groups: readonly string[] };
 type Tell = (key: string, reason: string) => void;
 
-/** As many as `status` can show. */
+/** Objections that are listed: as many as `status` can show. */
 const mostObjections = 20;
 
 export function objectionsOf(sealed: SealedState, told: Told): LeftOut[] {
@@ -211,7 +211,7 @@ function isNarrowed(
   return local === undefined || local === "any" || (typeof local === "string" && mayRoute(own, local));
 }
 
-/** Of an exit: echo, names, and the internet, for the groups that may use it. */
+/** Whether it is a rule of an exit: echo, names, or the internet, for the groups that may use it. */
 function permitsExit(told: YamlMap, { own, sealed }: Asked): boolean {
   if (own === undefined || own.exit.length === 0 || !isOfKnownKeys(told)) return false;
   const { proto, port, local_cidr: local } = told;

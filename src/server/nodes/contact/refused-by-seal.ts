@@ -20,7 +20,7 @@ const againMs = 3_600_000;
 const maxNoted = 10_000;
 
 export type SealNotes = {
-  /** Those that no node of the organization told within the hour. Notes them. */
+  /** The refusals that no node of the organization told within the last hour. Notes them as told. */
   unknown(orgId: number, isEnforced: boolean, refused: readonly Refused[]): Refused[];
   /** Counts an event; false: this node had too many. */
   admits(nodeId: number): boolean;

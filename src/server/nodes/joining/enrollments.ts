@@ -159,7 +159,7 @@ export async function confirmEnrollment(
     await requireMayEnroll(tx, org, caller.userId);
     await requireFreeNodeName(tx, org, found.name, now);
     const expiresAt = now + lifetimeMs;
-    // Of a confirmation and a refusal at the same time the first counts: the machine may have got its answer.
+    // If a confirmation and a refusal come at the same time, the first one counts: the machine may have got its answer.
     const confirmation = `UPDATE enrollments SET org_id = $2, expires_at = $3
       WHERE id = $1 AND org_id IS NULL AND tries < ${refusedTries}`;
     if ((await tx.run(confirmation, [found.id, org.id, expiresAt])) === 0) throw noSuchRequest();

@@ -24,7 +24,7 @@ export async function announceExpiring({ db, system }: Pick<ServerOptions, "db" 
   await forAll(Map.groupBy(found, orgOf), orgOfEntry, ([orgId, expiring]) =>
     db.writeFor({ org: orgId }, async (tx) => {
       for (const { id, nodeId, fingerprint, notAfter } of expiring) {
-        // Of two concurrent servers only one announces it.
+        // Only one of two concurrent servers announces it.
         const unannounced = { id, state: "current", expiringToldAt: null } as const;
         if ((await certificates.update(tx, unannounced, { expiringToldAt: now })) === 0) continue;
         await record(tx, {

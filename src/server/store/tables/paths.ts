@@ -98,7 +98,7 @@ export const flows = table(
     /** New ones; in a summary those that are in no row. */
     flows: integer(),
     answered: integer(),
-    /** Of the first and the last interval, ms. */
+    /** Times of the first and the last interval, ms. */
     firstAt: integer(),
     lastAt: integer(),
     /** In a summary: for how long flows may have passed unseen, and the id of the last report. */

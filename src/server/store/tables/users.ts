@@ -119,7 +119,7 @@ export const wrongCodes = table(
 
 // Challenges and codes that count once. They are not stored when they are made, only when they are used.
 
-/** They must not count again until they expire. */
+/** Challenges that were used: they must not count again until they expire. */
 export const usedChallenges = table("used_challenges", {
   challengeHash: text("PRIMARY KEY"),
   expiresAt: integer(),

@@ -46,7 +46,7 @@ export async function obtainCertificate(
     });
     return { wish, chain, privateKey, ...read };
   } catch (error) {
-    // Such an order would fail each later attempt. After anything else the next attempt continues it.
+    // An order whose chain is refused would fail each later attempt. After anything else the next attempt continues the order.
     const isUseless = error instanceof AppError && error.code === "untrusted_answer";
     if (error instanceof OrderEnded || isUseless) await store.dropOrder();
     throw tooSlow.aborted ? lateError() : error;

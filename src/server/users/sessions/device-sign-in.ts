@@ -149,7 +149,7 @@ export async function pollDeviceSignIn(
     await db.writeFor("rows", (tx) => deviceRequests.update(tx, { id }, { polledAt: now }));
     throw new AppError("sign_in_waiting", "The code has not been typed in a browser yet.");
   }
-  // Of two polls at once, one gets the session.
+  // If two polls come at once, one of them gets the session.
   const taken = await db.writeFor("rows", (tx) => deviceRequests.delete(tx, { id }));
   if (taken === 0) throw expired();
   if (isApproved !== 1) throw new AppError("sign_in_refused", "The sign-in was refused in the browser.");
