@@ -63,8 +63,10 @@ const onlineCountsMs = 20_000;
 const retentionMs = 300_000;
 /** Delay after the start until the database is examined, and the interval at which PostgreSQL is asked. */
 const pagesMs = 60_000;
-/** How often all pages of SQLite are read: once a day, and while there is damage, which may have been the disk's. */
-const [pagesEveryMs, damagedEveryMs] = [86_400_000, 600_000];
+/** How often all pages of SQLite are read. */
+const pagesEveryMs = 86_400_000;
+/** How often they are read while there is damage, which may have been the disk's. */
+const damagedEveryMs = 600_000;
 /** How often a release that is about to expire is logged. */
 const releaseMs = 86_400_000;
 /** How often the certificate is looked at; the first one is ordered this long after the start. */

@@ -24,8 +24,10 @@ const mostPaced = { perCaller: 5000, perOwner: 20_000, refusal: tooManyPaced };
 /** Check-ins come from whole fleets, and most take microseconds: this many begin in a round. Long ones count as other requests. */
 const checkinsInRound = 16;
 const mostCheckins = { perCaller: 1000, perOwner: 200_000, refusal: tooManyPaced };
-/** Owners that are no organizations: callers without credentials, and users outside of organizations. */
-const [anonymous, users] = [0, -1];
+/** The owner of requests without credentials, in the place of an organization's id. */
+const anonymous = 0;
+/** The owner of requests of users outside of organizations. */
+const users = -1;
 
 /** Each step throws an AppError or changes the exchange. It returns a promise only if it waits. */
 export type Pipeline = {

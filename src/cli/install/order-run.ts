@@ -5,7 +5,9 @@ import type { Client } from "../../node/contact/requests/client.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
 
-const [lockTries, lockEveryMs] = [40, 250];
+/** Attempts to get the lock: a run before may be about to end. */
+const lockTries = 40;
+const lockEveryMs = 250;
 
 export const orderRun = (word: string): Pick<Implementation, "args" | "examples"> => ({
   args: {

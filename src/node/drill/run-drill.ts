@@ -13,7 +13,9 @@ import { watchPeers } from "./watch-peers.ts";
 const mostPeers = 64;
 /** All nodes would report at the same moment. */
 const spreadMs = 3000;
-const [reportTries, reportAgainMs] = [6, 5000];
+/** Attempts to send the report. */
+const reportTries = 6;
+const reportAgainMs = 5000;
 /** How often a program that keeps a port dead looks whether the drill was aborted. */
 const lookEveryMs = 1000;
 

@@ -31,8 +31,12 @@ const quietEnoughMs = 8300;
 const askEveryMs = 6000;
 /** How often UDP is tried while this node goes by TCP. */
 const everyMs = 3000;
-/** How long to wait for an answer: of one hub by UDP, of all by UDP, of one by TCP. */
-const [oneByUdpMs, allByUdpMs, byTcpMs] = [800, 1000, 3000];
+/** How long to wait for the answer of one hub by UDP. */
+const oneByUdpMs = 800;
+/** How long to wait for the answers of all hubs by UDP. */
+const allByUdpMs = 1000;
+/** How long to wait for the answer of one hub by TCP. */
+const byTcpMs = 3000;
 /** If none answers by UDP within this time, TCP is tried, too. */
 const soonMs = 300;
 /** How often the question by UDP is repeated. */

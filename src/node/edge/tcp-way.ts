@@ -33,8 +33,9 @@ export type TcpWay = {
 const loopback = "127.0.0.1";
 /** Loaded where a way is opened: it is megabytes. */
 const boundedWebSocket = () => (require("ws") as typeof import("ws")).WebSocket;
-/** Between attempts to connect. */
-const [firstPauseMs, longestPauseMs] = [500, 10_000];
+/** Pauses between attempts to connect are doubled from the first to the longest. */
+const firstPauseMs = 500;
+const longestPauseMs = 10_000;
 const openWithinMs = 8000;
 /** More is dropped, as a full UDP queue drops it. */
 const mostWaiting = 1_048_576;

@@ -14,9 +14,11 @@ import {
 } from "../../base/ip.ts";
 import { chainsOf, setOf, versioned, type Chain } from "../../platform/nftables.ts";
 
-/** Our own numbers: no other program may have rules or routes there. */
+/** The number of our routing table: no other program may have routes there. */
 export const exitTable = 7783;
-export const [firstPriority, lastPriority] = [7700, 7709];
+/** Our rules have priorities from the first to the last of these: no other program may have rules there. */
+export const firstPriority = 7700;
+export const lastPriority = 7709;
 
 export type ExitFacts = {
   /** The tunnel's interface, and this node's addresses in the overlay. */

@@ -49,8 +49,9 @@ const inheritedMs = 300_000;
 const mostTunnels = 5;
 /** How often a lighthouse is asked for one of the relayed peers, in turn. */
 const askEveryMs = 20_000;
-/** Pauses between attempts to apply a change: the first and the longest. */
-const [firstPauseMs, longestPauseMs] = [1000, 300_000];
+/** Pauses between attempts to apply a change are doubled from the first to the longest. */
+const firstPauseMs = 1000;
+const longestPauseMs = 300_000;
 
 export class Healer {
   readonly #deps: HealerDeps;

@@ -6,8 +6,10 @@ import type { NameIndex, Records } from "./name-index.ts";
 
 /** Clients see a change of names this soon; a cache must not keep an answer longer. */
 const ttl = 1;
-/** Without EDNS, and the maximum with it: a datagram of this size is not fragmented. */
-const [plainBytes, ednsBytes] = [512, 1232];
+/** The maximum of an answer without EDNS (RFC 1035, section 4.2.1). */
+const plainBytes = 512;
+/** The maximum with EDNS: a datagram of this size is not fragmented. */
+const ednsBytes = 1232;
 /** A query is a header, one name of at most 255 bytes, and EDNS options. */
 const maxQueryBytes = 1024;
 const headerBytes = 12;

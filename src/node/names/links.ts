@@ -67,10 +67,10 @@ export function makeLinks(
     await bus.watchOwner(resolvedName);
     return bus;
   };
-  const release = async (each: Bus, kept: readonly (number | undefined)[]) => {
+  const release = async (connected: Bus, kept: readonly (number | undefined)[]) => {
     for (const link of losses.keys()) {
       if (kept.includes(link)) continue;
-      await revertLink(each, link, server);
+      await revertLink(connected, link, server);
       losses.delete(link);
     }
   };

@@ -15,8 +15,10 @@ import { indexForPeers, type NameIndex } from "./name-index.ts";
 const dnsPort = 53;
 /** After a failure, ms: another program has the port. */
 const afterFailureMs = 10_000;
-/** Queries in one second, of one address and of all: the machine's own programs must still be answered. */
-const [perAddress, perSecond] = [100, 2000];
+/** Queries of one address in one second. */
+const perAddress = 100;
+/** Queries of all addresses in one second: the machine's own programs must still be answered. */
+const perSecond = 2000;
 /** Addresses that are counted in one second. */
 const maxCounted = 4096;
 

@@ -39,10 +39,13 @@ const silentMs = 1500;
 const flowsEveryMs = 5000;
 const keptMs = 3_600_000;
 const mostKept = 256;
-/** After a restart of an old engine all tunnels come up anew: nothing is judged so soon, and planned changes wait longer. */
-const [settlesMs, plannedAfterMs] = [10_000, 60_000];
-/** Pauses after a failure to apply: the first and the longest. */
-const [firstPauseMs, longestPauseMs] = [1000, 60_000];
+/** After a restart of an old engine all tunnels come up anew: routers are judged only after this time. */
+const settlesMs = 10_000;
+/** Planned changes wait for this time after such a restart. */
+const plannedAfterMs = 60_000;
+/** Pauses after a failure to apply are doubled from the first to the longest. */
+const firstPauseMs = 1000;
+const longestPauseMs = 60_000;
 
 /** Runs until the signal. Does not reject. */
 export async function runFailover(deps: FailoverDeps, signal: AbortSignal): Promise<void> {

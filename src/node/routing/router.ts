@@ -378,11 +378,13 @@ export function tableBody(filter: Filter): string {
 }
 
 /** Packets from the overlay get this machine's address, so that hosts behind it need no route back. */
-function masquerade(each: Watched, overlays: readonly string[]): string[] {
-  if (each.offer.masquerade !== true || each.device === undefined) return [];
-  const word = isOf(each, 6) ? "ip6" : "ip";
-  const from = overlays.filter((overlay) => overlay.includes(":") === isOf(each, 6));
-  return [`${word} saddr ${setOf(from)} oifname "${each.device}" ${word} daddr ${real(each)} masquerade`];
+function masquerade(watched: Watched, overlays: readonly string[]): string[] {
+  if (watched.offer.masquerade !== true || watched.device === undefined) return [];
+  const word = isOf(watched, 6) ? "ip6" : "ip";
+  const from = overlays.filter((overlay) => overlay.includes(":") === isOf(watched, 6));
+  return [
+    `${word} saddr ${setOf(from)} oifname "${watched.device}" ${word} daddr ${real(watched)} masquerade`,
+  ];
 }
 
 const quoted = (names: readonly string[]) => setOf(names.map((name) => `"${name}"`));

@@ -61,12 +61,16 @@ export function compareWithBefore(
   return undefined;
 }
 
-/** The engine's memory may be so much above that of the former one, which knew the same peers: a part of it, or as many kilobytes. */
-const [mostGrownPart, mostGrown] = [0.25, 40 * 1024];
+/**
+ * The engine's memory may grow by the larger of these two, compared with the former engine, which knew the same peers: a share
+ * of what that had, or kilobytes.
+ */
+const mostGrownShare = 0.25;
+const mostGrownKb = 40 * 1024;
 
 /** In kilobytes. A leak shows in a short watch, too. */
 export function compareMemory(before: number, now: number): Verdict {
-  if (now - before <= Math.max(mostGrown, before * mostGrownPart)) return undefined;
+  if (now - before <= Math.max(mostGrownKb, before * mostGrownShare)) return undefined;
   const [from, to] = [before, now].map((kilobytes) => Math.round(kilobytes / 1024));
   return { probe: programProbes.memory, reason: `The engine's memory grew from ${from} to ${to} MB` };
 }

@@ -6,8 +6,9 @@ import { foreignSentence, foreignText } from "../../base/text.ts";
 /** What is away for a while. */
 export const drillKinds = ["lighthouse-away", "relay-away", "control-plane-away"] as const;
 
-/** In seconds. */
-export const [leastDrillS, mostDrillS] = [10, 600];
+/** The shortest and the longest drill. */
+export const leastDrillS = 10;
+export const mostDrillS = 600;
 /** Nodes that hold a poll learn of a drill at once; those of server mode pause between two checks. */
 export const drillLeadMs = 5000;
 /** How long after the end of a drill a node waits for the peers that it lost. */

@@ -80,8 +80,8 @@ function seenBy({ sent, received }: Observed): Flow["seen_by"] {
   return received === undefined ? "sender" : "both";
 }
 
-function shownFlow(each: Observed, names: ReadonlyMap<number, Reporter>): Flow {
-  const { from, to, address, protocol, port, firstAt, lastAt } = each;
+function shownFlow(flow: Observed, names: ReadonlyMap<number, Reporter>): Flow {
+  const { from, to, address, protocol, port, firstAt, lastAt } = flow;
   return {
     from: from === 0 ? null : from,
     from_name: names.get(from)?.name ?? null,
@@ -90,9 +90,9 @@ function shownFlow(each: Observed, names: ReadonlyMap<number, Reporter>): Flow {
     address,
     protocol: flowProtocols.find((word) => word === protocol) ?? "other",
     port: port === 0 ? null : port,
-    flows: count(each),
-    unanswered: unanswered(each),
-    seen_by: seenBy(each),
+    flows: count(flow),
+    unanswered: unanswered(flow),
+    seen_by: seenBy(flow),
     first_at: formatTime(firstAt),
     last_at: formatTime(lastAt),
   };

@@ -142,9 +142,9 @@ export async function readFlows(
   return { isWanted, observed: [...kinds.values()], coverage, leftOut };
 }
 
-function addKind(kinds: Map<string, Observed>, each: Row): boolean {
-  const { nodeId, peer, address, protocol, port, firstAt, lastAt } = each;
-  const isIn = each.side === flowSides.in;
+function addKind(kinds: Map<string, Observed>, row: Row): boolean {
+  const { nodeId, peer, address, protocol, port, firstAt, lastAt } = row;
+  const isIn = row.side === flowSides.in;
   const from = isIn ? peer : nodeId;
   const to = isIn ? nodeId : peer;
   // A node may have two addresses: both are the same peer.
@@ -157,7 +157,7 @@ function addKind(kinds: Map<string, Observed>, each: Row): boolean {
   }
   const side = isIn ? "received" : "sent";
   const { flows: before = 0, answered = 0 } = kind[side] ?? {};
-  kind[side] = { flows: before + each.flows, answered: answered + each.answered };
+  kind[side] = { flows: before + row.flows, answered: answered + row.answered };
   kind.firstAt = Math.min(kind.firstAt, firstAt);
   kind.lastAt = Math.max(kind.lastAt, lastAt);
   return true;

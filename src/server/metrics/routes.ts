@@ -97,18 +97,18 @@ function otherClock(own: number, theirs: number): AppError {
   );
 }
 
-function showServer(each: ReplicaReport): Server {
+function showServer(replica: ReplicaReport): Server {
   return {
-    id: each.id,
-    host: each.host,
-    version: each.version,
-    running: each.isRunning,
-    started_at: formatTime(each.startedAt),
-    last_seen_at: formatTime(each.seenAt),
-    leases: [...each.leases],
-    clock_ahead_ms: each.clockAheadMs,
-    notices_behind_ms: each.noticesBehindMs,
-    last_error: each.lastError,
-    last_error_at: each.lastErrorAt === null ? null : formatTime(each.lastErrorAt),
+    id: replica.id,
+    host: replica.host,
+    version: replica.version,
+    running: replica.isRunning,
+    started_at: formatTime(replica.startedAt),
+    last_seen_at: formatTime(replica.seenAt),
+    leases: [...replica.leases],
+    clock_ahead_ms: replica.clockAheadMs,
+    notices_behind_ms: replica.noticesBehindMs,
+    last_error: replica.lastError,
+    last_error_at: replica.lastErrorAt === null ? null : formatTime(replica.lastErrorAt),
   };
 }

@@ -32,9 +32,10 @@ export type FoundNodes = {
   away: Set<string>;
 };
 
+/** A path has its kind as a place in this list: the higher, the worse. */
 export const kindNames = ["direct", "relayed", "broken"] as const;
-
-export const [relayed, broken] = [1, 2];
+export const relayed = kindNames.indexOf("relayed");
+export const broken = kindNames.indexOf("broken");
 
 /** A pair of nodes by their places in `FoundNodes.all`, the smaller one first. `rtt` in ms; NaN without one. */
 type Edge = { a: number; b: number; kind: number; rtt: number };

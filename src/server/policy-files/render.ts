@@ -95,9 +95,9 @@ export async function renderPolicy(
     ...old.tests.flatMap(({ from, to }) => [from, to]),
   ];
   const certified = new Set(present.flatMap((node) => node.groups));
-  const hasNodes = (each: Peer) => {
-    if ("node" in each) return names.has(each.node);
-    return !("group" in each) || !isUsersGroup(each.group) || certified.has(each.group);
+  const hasNodes = (peer: Peer) => {
+    if ("node" in peer) return names.has(peer.node);
+    return !("group" in peer) || !isUsersGroup(peer.group) || certified.has(peer.group);
   };
   const comments = leftOut(old, await sideWriter(reader, orgId, snapshot, sides), hasNodes);
   const shown = {

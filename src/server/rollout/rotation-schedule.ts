@@ -15,7 +15,8 @@ import { authorities } from "../store/tables/certificates.ts";
 import { events } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 
-const [hourMs, dayMs] = [3_600_000, 86_400_000];
+const hourMs = 3_600_000;
+const dayMs = 86_400_000;
 /** A CA with less remaining lifetime is replaced: then every certificate of a node still gets its full lifetime. */
 const rotateBeforeMs = 2 * nodeLifetimeMs;
 /** Events announce the expiry this many days before. */

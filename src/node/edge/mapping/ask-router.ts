@@ -117,7 +117,15 @@ async function byPmp(client: string, question: Question): Promise<Mapping | Refu
   return answer === undefined ? undefined : checked("NAT-PMP", { ...answer, ...address }, wanted, question);
 }
 
-const [conflict, conflictOther, onlyForEver, unauthorized] = [718, 729, 725, 606];
+// Error codes of WANIPConnection:2 (UPnP Forum), section 2.5.
+/** ConflictInMappingEntry: another machine has the port. */
+const conflict = 718;
+/** ConflictWithOtherMechanisms: it was mapped by another protocol. */
+const conflictOther = 729;
+/** OnlyPermanentLeasesSupported. */
+const onlyForEver = 725;
+/** Action not authorized. */
+const unauthorized = 606;
 
 async function byUpnp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
   const { gateway, before } = question;

@@ -39,8 +39,11 @@ const longestLifeMs = 3_600_000;
 /** A mapping is renewed after half its life (RFC 6887, section 11.2.1), but not more often than this. */
 const shortestMs = 15_000;
 /** A router that gave nothing is asked again after this time, doubled each time. Another network is asked at once. */
-const [againMs, longestAgainMs] = [30_000, 3_600_000];
-const [reportTries, reportEveryMs] = [5, 1000];
+const againMs = 30_000;
+const longestAgainMs = 3_600_000;
+/** How often lighthouses are asked at which address they see this node: they learn it from its next report. */
+const confirmTries = 5;
+const confirmEveryMs = 1000;
 
 export const startPortMapping = (context: EdgeContext): RunningPart =>
   runPart(
@@ -154,7 +157,7 @@ async function confirmed(
   if (answer === undefined || !("at" in answer)) return answer;
   const api = localApi(controlSocket(directory), system);
   const own = [before?.mapped?.at, answer.at];
-  for (let tries = 0; tries < reportTries; tries++) {
+  for (let tries = 0; tries < confirmTries; tries++) {
     const known = await api.queryLighthouse(config.ip_address).catch(() => undefined);
     if (known === undefined) return answer;
     const seen = Object.values(known)
@@ -165,7 +168,7 @@ async function confirmed(
     if (seen.some((each) => withoutPort(each) === withoutPort(answer.at))) return answer;
     if (seen.length > 0)
       return { refused: `it names ${answer.at}, and lighthouses see this node at ${seen[0]}` };
-    await system.sleep(reportEveryMs);
+    await system.sleep(confirmEveryMs);
   }
   return answer;
 }

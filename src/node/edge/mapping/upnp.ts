@@ -10,7 +10,9 @@ import type { Wanted } from "./datagrams.ts";
 export type Control = { port: number; path: string; service: string };
 export type SoapAnswer = { values: string } | { fault: number };
 
-const [ssdpPort, ssdpGroup] = [1900, "239.255.255.250"];
+/** SSDP: the multicast address at which routers are looked for. */
+const ssdpGroup = "239.255.255.250";
+const ssdpPort = 1900;
 /** A router of version 2 answers this, too. */
 const searched = "urn:schemas-upnp-org:device:InternetGatewayDevice:1";
 const findWithinMs = 2000;

@@ -52,7 +52,11 @@ const hourMs = 3_600_000;
 const keptMs = 30 * 24 * hourMs;
 /** How often all addresses that the control plane knows are requested again. */
 const wholeEveryMs = 24 * hourMs;
-const [firstEveryMs, longestEveryMs, lostEveryMs] = [30_000, 600_000, 5000];
+/** How often the control plane is asked for addresses: the interval is doubled from the first to the longest. */
+const firstEveryMs = 30_000;
+const longestEveryMs = 600_000;
+/** The longest interval while peers are lost. */
+const lostEveryMs = 5000;
 const logEveryMs = 300_000;
 const saveEveryMs = 60_000;
 /** Each change reloads the engine. Without a lighthouse, and for peers that are gone, it comes at once. */
