@@ -110,7 +110,8 @@ async function whyDaemonFailed(system: System): Promise<string | undefined> {
   await system.run(systemctlCommand("restart", "--no-block", daemonUnit));
   // Until systemd starts the job, the previous daemon still shows as active.
   await system.sleep(1000);
-  let [since, livingPid] = [0, ""];
+  /** The daemon that is ready, and since when. */
+  let ready: { pid: string; since: number } | undefined;
   for (let waited = 1000; waited < readyWithinMs + stableMs; waited += 500) {
     const unit = await unitProperties(daemonUnit, ["ActiveState", "MainPID", "Job", "NRestarts"], system);
     if (unit === undefined) {
@@ -118,10 +119,11 @@ async function whyDaemonFailed(system: System): Promise<string | undefined> {
       continue;
     }
     if (unit.Job === "" && Number(unit.NRestarts) >= maxRestarts) return "the daemon crashes repeatedly";
-    const up = unit.ActiveState === "active" && unit.Job === "";
-    if (!up || unit.MainPID !== livingPid) [since, livingPid] = [waited, up ? unit.MainPID : ""];
-    if (livingPid !== "" && waited - since >= stableMs) return undefined;
-    if (livingPid === "" && waited >= readyWithinMs) return "the daemon does not become ready";
+    const isReady = unit.ActiveState === "active" && unit.Job === "";
+    if (!isReady) ready = undefined;
+    else if (ready?.pid !== unit.MainPID) ready = { pid: unit.MainPID, since: waited };
+    if (ready !== undefined && waited - ready.since >= stableMs) return undefined;
+    if (ready === undefined && waited >= readyWithinMs) return "the daemon does not become ready";
     await system.sleep(500);
   }
   return "the daemon does not keep running";

@@ -201,6 +201,9 @@ async function isOfWrongClock(db: Database, until: number): Promise<boolean> {
   });
 }
 
+/** What stands in the place of a hash before the first event of a chain. */
+const beginning = "";
+
 type Archive = { file: string; seen: Seen[]; breaks: Chain["breaks"] };
 /** `missing`: a sentence about what was not found. `isWhole`: since the first event. */
 type Archives = { files: Archive[]; missing: string[]; isWhole: boolean };
@@ -218,7 +221,7 @@ async function readArchives(
   let wanted = newest.last_hash;
   let isBegun = false;
   for (const file of dataDirectory === undefined ? [] : namesIn(directory, orgId)) {
-    if (isBegun || wanted === "") break;
+    if (isBegun || wanted === beginning) break;
     await nextRound();
     const seen: Seen[] = [];
     try {
@@ -231,7 +234,7 @@ async function readArchives(
     }
     isBegun = seen.some((event) => changesIn(event)?.some(([at, part]) => part === "*" && at <= until));
   }
-  const isWhole = wanted === "";
+  const isWhole = wanted === beginning;
   const absent = `The archive that ends with the hash ${wanted.slice(0, 16)}… is not in ${directory}: put it there to know more.`;
   return { files, missing: isWhole || isBegun ? [] : [absent], isWhole };
 }

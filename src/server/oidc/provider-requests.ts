@@ -80,13 +80,18 @@ function lineFull(): AppError {
 /** Tolerated difference between the clocks of provider and server. */
 const toleranceS = 60;
 
+/** Whether this control plane has a client ID at the provider. */
+const isRegistered = ({ clientId }: Pick<Provider, "clientId">) => clientId !== "";
+/** Without a secret, PKCE alone proves that the code is ours. */
+const isPublicClient = ({ secretSealed }: Pick<Provider, "secretSealed">) => secretSealed === "";
+
 export function makeExchange(deps: Deps): Exchange {
   const configurations = makeConfigurations(deps);
   return {
     discover: configurations.find,
     inLine: makeFairQueue({ ofOwner: 16, perCaller: 500, perOwner: 5000, refusal: lineFull }),
     async authorizationUrl(provider, redirectUri, { state, nonce, verifier }) {
-      if (provider.clientId === "")
+      if (!isRegistered(provider))
         throw new AppError("not_found", "This provider of identities has no client ID yet.");
       const { calculatePKCECodeChallenge } = await loadOauth();
       const { authorization_endpoint: endpoint } = await configurations.find(provider);
@@ -201,7 +206,7 @@ async function partiesOf({ configurations, system }: Asking, provider: Provider)
 
 async function authentication({ secretKey }: Deps, provider: Provider, server: AuthorizationServer) {
   const { None, ClientSecretPost } = await loadOauth();
-  if (provider.secretSealed === "") return None();
+  if (isPublicClient(provider)) return None();
   const secret = openSecret(secretKey, provider.secretSealed, providerContext(provider.id));
   const methods = server.token_endpoint_auth_methods_supported ?? ["client_secret_basic"];
   return methods.includes("client_secret_basic") ? basic(secret) : ClientSecretPost(secret);

@@ -78,9 +78,12 @@ function requireRestorable(node: NodeRecord): void {
       "conflict",
       `The node ${node.name} is ephemeral and has ended: its machine brings it back.`,
     );
-  // The placeholder node of an import, which holds blocked fingerprints of unknown nodes.
-  if (node.ip === "") throw new AppError("conflict", `${node.name} is not a machine: it cannot be restored.`);
+  if (isPlaceholder(node))
+    throw new AppError("conflict", `${node.name} is not a machine: it cannot be restored.`);
 }
+
+/** The node without an address that an import makes: it holds blocked fingerprints of unknown nodes. */
+const isPlaceholder = ({ ip }: NodeRecord) => ip === "";
 
 const notRevoked = ({ name }: NodeRecord) => new AppError("conflict", `The node ${name} is not revoked.`);
 
