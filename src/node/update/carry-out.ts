@@ -88,7 +88,7 @@ const firstSeenMs = 60_000;
 const seenAgainMs = 200_000;
 /** A control plane may be away for so long. After that, the node may have lost its way there by the change. */
 const longestOutageMs = 600_000;
-/** What needs the engine's log is compared so often. A tunnel that begins through a relay has become direct by then. */
+/** How often to compare what needs the engine's log. A tunnel that begins through a relay has become direct by then. */
 const compareEveryMs = 60_000;
 const reportEveryMs = 5000;
 const reportTries = 60;
@@ -123,7 +123,7 @@ export async function carryOut(deps: CarryOutDeps): Promise<void> {
 
 type Said = Omit<UpdateReport, "order">;
 
-/** Only if no other order came: that one has to be carried out then. */
+/** Does nothing to the file if another order came, which has to be carried out then. */
 async function finish(deps: CarryOutDeps, order: number, said: Said): Promise<void> {
   const state = readUpdateState(deps.directory);
   if (state?.order.order !== order) return void (await say(deps, order, said));
@@ -131,7 +131,7 @@ async function finish(deps: CarryOutDeps, order: number, said: Said): Promise<vo
   await sayLast(deps, order, said);
 }
 
-/** If the control plane does not take it, the file keeps it until that answers a check-in. */
+/** If the control plane does not take the report, the file keeps it until the control plane answers a check-in. */
 async function sayLast(deps: CarryOutDeps, order: number, said: Said): Promise<void> {
   if (!(await say(deps, order, said, reportTries))) return;
   const state = readUpdateState(deps.directory);
@@ -140,7 +140,7 @@ async function sayLast(deps: CarryOutDeps, order: number, said: Said): Promise<v
   writeUpdateState(deps.directory, rest);
 }
 
-/** Whether the control plane has taken it, or never will. */
+/** Whether the control plane has taken the report, or never will. */
 async function say(deps: CarryOutDeps, order: number, said: Said, tries = 1): Promise<boolean> {
   const { updater, system, log } = deps;
   const [agent, engine] = await Promise.all([updater.agentVersion(), updater.engineVersion()]);
@@ -170,33 +170,34 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Said |
     return { state: "refused", reason: refused };
   }
   await say(deps, order.order, { state: "taken" });
-  let present = state;
-  if (present.former === undefined) {
+  /** As the file has it. */
+  let noted = state;
+  if (noted.former === undefined) {
     const former = { agent: await updater.agentVersion(), engine: await updater.engineVersion() };
     const before = await readBefore(deps);
     const change = { at: deps.system.now(), agent: order.agent ?? null, engine: order.engine ?? null };
-    present = { ...present, former, change, before, answered: await answeredBefore(deps) };
-    writeUpdateState(directory, present);
+    noted = { ...noted, former, change, before, answered: await answeredBefore(deps) };
+    writeUpdateState(directory, noted);
   }
-  if (present.step === "taken") {
+  if (noted.step === "taken") {
     forgetSeen(directory);
     if (order.settings === true) {
-      present = { ...present, settings: true };
-      writeUpdateState(directory, present);
+      noted = { ...noted, settings: true };
+      writeUpdateState(directory, noted);
     }
     const failure = await change(order, deps);
     if (failure !== undefined) {
-      await restoreFormer(present, deps);
+      await restoreFormer(noted, deps);
       const of = order.agent === undefined ? "engine" : "agent";
       return { state: "failed", reason: failure, ...given({ log: await deps.logLine(of) }) };
     }
     if (readUpdateState(directory)?.order.order !== order.order) return undefined;
-    writeUpdateState(directory, { ...present, step: "applied" });
+    writeUpdateState(directory, { ...noted, step: "applied" });
   }
-  await say(deps, order.order, { state: "applied", answered: peersIn(present.answered ?? []) });
-  const outcome = await watch(deps, present);
+  await say(deps, order.order, { state: "applied", answered: peersIn(noted.answered ?? []) });
+  const outcome = await watch(deps, noted);
   if (outcome === undefined || outcome.state === "passed") return outcome;
-  await restoreFormer(present, deps);
+  await restoreFormer(noted, deps);
   return outcome;
 }
 
@@ -204,14 +205,14 @@ async function whyRefused(order: UpdateState["order"], deps: CarryOutDeps): Prom
   const { updater, directory } = deps;
   const may = permittedUpdates(directory);
   const asked = [
-    { what: "agent", version: order.agent, present: await updater.agentVersion() },
-    { what: "engine", version: order.engine, present: await updater.engineVersion() },
+    { what: "agent", version: order.agent, installed: await updater.agentVersion() },
+    { what: "engine", version: order.engine, installed: await updater.engineVersion() },
   ];
-  for (const { what, version, present } of asked) {
+  for (const { what, version, installed } of asked) {
     if (version === undefined) continue;
     if (!may.includes(what)) return `Root of this machine does not permit updates of the ${what}`;
-    if (present !== null && compareVersions(version, present) < 0)
-      return `This machine has the ${what} ${present}, which is higher`;
+    if (installed !== null && compareVersions(version, installed) < 0)
+      return `This machine has the ${what} ${installed}, which is higher`;
   }
   return order.agent === undefined ? undefined : updater.whyAgentStays();
 }
@@ -238,9 +239,9 @@ async function restoreFormer(
   { order: { order }, former, change }: UpdateState,
   { updater, log, slug, directory }: CarryOutDeps,
 ): Promise<void> {
-  const present = readUpdateState(directory);
-  if (present?.settings === true) {
-    writeUpdateState(directory, { ...present, settings: false });
+  const noted = readUpdateState(directory);
+  if (noted?.settings === true) {
+    writeUpdateState(directory, { ...noted, settings: false });
     await updater.switchSettings(order);
     log.warn("The former settings are back", { team: slug });
   }
@@ -249,13 +250,13 @@ async function restoreFormer(
     engine: { now: () => updater.engineVersion(), back: () => updater.rollBackEngine() },
   };
   for (const what of ["agent", "engine"] as const) {
-    const before = former?.[what] ?? null;
-    if (before === null) continue;
-    const present = await steps[what].now();
-    const isOurs = change === undefined || present === null || present === change[what];
-    if (present === before || !isOurs) continue;
+    const formerVersion = former?.[what] ?? null;
+    if (formerVersion === null) continue;
+    const version = await steps[what].now();
+    const isOurs = change === undefined || version === null || version === change[what];
+    if (version === formerVersion || !isOurs) continue;
     await steps[what].back();
-    log.warn(`The former version ${before} is back`, { team: slug });
+    log.warn(`The former version ${formerVersion} is back`, { team: slug });
   }
 }
 
@@ -308,22 +309,22 @@ async function answeredBefore(deps: CarryOutDeps): Promise<ProbeKey[]> {
 /** Undefined: another order came. */
 async function watch(
   deps: CarryOutDeps,
-  { order, answered: before = [], before: former }: UpdateState,
+  { order, answered = [], before }: UpdateState,
 ): Promise<Said | undefined> {
   const { directory, system } = deps;
-  const addresses = [...new Set(before.map((key) => key.split(" ")[2] ?? ""))];
+  const addresses = [...new Set(answered.map((key) => key.split(" ")[2] ?? ""))];
   const { own, mtu = 1300 } = readFacts(deps);
   const probes = probesOf(addresses, mtu);
-  const engineFailure = makeEngineWatch(deps, former?.memory);
+  const engineFailure = makeEngineWatch(deps, before?.memory);
   const agentFailure = await makeAgentWatch(deps, order);
   const end = system.monotonic() + order.watch_s * 1000;
   const settled = system.monotonic() + settleMs;
   let rounds: Round[] = [];
   let compareAt = settled + compareEveryMs;
   const compare = async () => {
-    if (former === undefined || system.monotonic() < compareAt) return undefined;
+    if (before === undefined || system.monotonic() < compareAt) return undefined;
     compareAt += compareEveryMs;
-    return compareWithBefore(former, await tunnelsOf(deps), await linesOf(deps), system.now());
+    return compareWithBefore(before, await tunnelsOf(deps), await linesOf(deps), system.now());
   };
   // A short watch, too, has to see a lost peer, and the first check-in of a new agent.
   while (system.monotonic() < end || rounds.length <= lostRounds || !isSeen(deps, order)) {
@@ -331,7 +332,7 @@ async function watch(
     if (system.monotonic() > settled) rounds = [...rounds, round].slice(-60);
     if (readUpdateState(directory)?.order.order !== order.order) return undefined;
     const ofAgent = await agentFailure();
-    const verdict = ofAgent ?? judge(before, rounds, former?.loss) ?? engineFailure() ?? (await compare());
+    const verdict = ofAgent ?? judge(answered, rounds, before?.loss) ?? engineFailure() ?? (await compare());
     if (verdict !== undefined) {
       const log = await deps.logLine(ofAgent === undefined ? "engine" : "agent");
       return { state: "failed", ...verdict, ...given({ log }) };
@@ -339,8 +340,8 @@ async function watch(
     const left = end - system.monotonic();
     await system.sleep(left > 0 ? Math.min(left, roundEveryMs) : roundEveryMs);
   }
-  const lost = [...new Set(lostProbes(before, rounds).map((key) => key.split(" ")[2] ?? ""))];
-  return { state: "passed", answered: peersIn(before), lost };
+  const lost = [...new Set(lostProbes(answered, rounds).map((key) => key.split(" ")[2] ?? ""))];
+  return { state: "passed", answered: peersIn(answered), lost };
 }
 
 function readEngine({ directory }: CarryOutDeps): { pid: number; kilobytes: number } | undefined {
@@ -357,21 +358,22 @@ function lostTogether({ directory }: CarryOutDeps, since: number): Verdict {
   return { probe: "large packets that are sent together", reason: trial.reason };
 }
 
-/** An engine that ends, or grows without end. `before`: the memory of the former one, in kilobytes. */
-function makeEngineWatch(deps: CarryOutDeps, before?: number) {
-  const [began, first] = [deps.system.now(), readEngine(deps)];
-  const usual = before ?? first?.kilobytes ?? 0;
+/** An engine that ends, or grows without end. `formerKb`: the memory of the former engine, in kilobytes. */
+function makeEngineWatch(deps: CarryOutDeps, formerKb?: number) {
+  const began = deps.system.now();
+  const watched = readEngine(deps);
+  const usualKb = formerKb ?? watched?.kilobytes ?? 0;
   return () => {
-    const now = readEngine(deps);
-    if (first === undefined) return undefined;
-    if (now?.pid !== first.pid)
+    const running = readEngine(deps);
+    if (watched === undefined) return undefined;
+    if (running?.pid !== watched.pid)
       return (
         lostTogether(deps, began) ?? {
           probe: programProbes.engine,
           reason: "The engine ended by itself, or was started again",
         }
       );
-    return compareMemory(usual, now.kilobytes);
+    return compareMemory(usualKb, running.kilobytes);
   };
 }
 
@@ -387,17 +389,20 @@ async function makeAgentWatch(
   const { directory, system, updater } = deps;
   const began = system.monotonic();
   // The clock may jump meanwhile: what counts is that the file is written again and again.
-  let [seenAt, heard, patientUntil] = [0, began, 0];
-  const restarts = await updater.agentRestarts();
+  let fileAt = 0;
+  // By the time that never goes back, in ms:
+  let heardAt = began;
+  let patientUntil = 0;
+  const restartsBefore = await updater.agentRestarts();
   return async () => {
-    const now = await updater.agentRestarts();
-    if (restarts !== undefined && now !== undefined && now > restarts)
+    const restarts = await updater.agentRestarts();
+    if (restartsBefore !== undefined && restarts !== undefined && restarts > restartsBefore)
       return { probe: programProbes.agent, reason: "The agent ended by itself since the change" };
     const seen = lastSeen(directory);
-    if (seen !== undefined && seen.at !== seenAt) [seenAt, heard] = [seen.at, system.monotonic()];
-    const patience = seen?.agent === agent ? heard + seenAgainMs : began + firstSeenMs;
+    if (seen !== undefined && seen.at !== fileAt) [fileAt, heardAt] = [seen.at, system.monotonic()];
+    const patience = seen?.agent === agent ? heardAt + seenAgainMs : began + firstSeenMs;
     if (system.monotonic() < Math.max(patience, patientUntil)) return undefined;
-    if (system.monotonic() < heard + longestOutageMs && !(await isReached(deps, order))) {
+    if (system.monotonic() < heardAt + longestOutageMs && !(await isReached(deps, order))) {
       patientUntil = system.monotonic() + seenAgainMs;
       return undefined;
     }

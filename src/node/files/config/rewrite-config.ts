@@ -33,20 +33,20 @@ type SealedPlace = Place & { seal: EnforcedState | undefined };
 function readPresent({ directory, slug, seal }: SealedPlace, machine: Machine) {
   const state = readSyncState(directory);
   const path = generationFile(directory, "config.yml");
-  const present = readTextIfThere(path);
+  const configYml = readTextIfThere(path);
   const source = readTextIfThere(generationFile(directory, "server.yml"));
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
-  if (state === undefined || present === undefined || source === undefined || hostCrt === undefined)
+  if (state === undefined || configYml === undefined || source === undefined || hostCrt === undefined)
     return undefined;
   if (!isChecked(state)) return undefined;
   const sent = (engine = state.data_plane?.engine) => {
-    // Other ones may need a restart, so only a synchronization takes them.
+    // Other settings of a rollout may need a restart, so only a synchronization takes them.
     const usesSettings = state.settings?.used;
     const { config } = readSent(source, { directory, slug, hostCrt, machine, seal, engine, usesSettings });
     // The engine refuses a configuration with such an interface name.
     return withoutNames(config, state.unresolved).config;
   };
-  return { state, path, present, sent, localApi: hasLocalApi(present, directory) };
+  return { state, path, configYml, sent, localApi: hasLocalApi(configYml, directory) };
 }
 
 /** A part that is left out stays as it is. */
@@ -60,8 +60,8 @@ export type OwnChanges = {
 
 /**
  * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if the
- * configuration is not one that takes such changes (not checked yet; for those of healing: of an older engine), or if they
- * change nothing.
+ * configuration takes no such changes, because it was not checked yet or, for those of healing, is for an older engine. Also
+ * false if they change nothing.
  */
 export function rewriteConfig(
   place: SealedPlace,
@@ -71,7 +71,7 @@ export function rewriteConfig(
   const found = readPresent(place, machine);
   if (found === undefined || (healing !== undefined && !found.localApi)) return false;
   const sent = found.sent();
-  const chosen = withRouteChoice(sent, readRouteChoice(place.directory));
+  const chosenRoutes = withRouteChoice(sent, readRouteChoice(place.directory));
   if (healing !== undefined) writeLocalChanges(place.directory, healing);
   if (peers !== undefined) writePeerMap(place.directory, peers);
   if (routes !== undefined) writeRouteChoice(place.directory, routes);
@@ -79,10 +79,10 @@ export function rewriteConfig(
   const { localApi } = found;
   const { host_names: names, data_plane: dataPlane } = found.state;
   // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.
-  const overrides = withoutChosenRoutes(withoutExit(overriddenIn(found.present)), chosen);
+  const overrides = withoutChosenRoutes(withoutExit(overriddenIn(found.configYml)), chosenRoutes);
   const next = finishConfig(sent, place.directory, { names, localApi, dataPlane, overrides });
-  if (next !== found.present) writeFileAtomic(found.path, next, 0o644);
-  return healing !== undefined || next !== found.present;
+  if (next !== found.configYml) writeFileAtomic(found.path, next, 0o644);
+  return healing !== undefined || next !== found.configYml;
 }
 
 /**
@@ -94,7 +94,7 @@ export async function decideForStart(
   engine: string | undefined,
   deps: DecideDeps,
 ): Promise<void> {
-  await decide(place, deps, (plane) => ({ engine, before: plane }));
+  await decide(place, deps, (plane) => ({ engine, former: plane }));
 }
 
 /**
@@ -105,8 +105,8 @@ export async function keepPort(place: Place, port: number | undefined, deps: Dec
   await decide(place, deps, (plane) => {
     if (plane === undefined) return undefined;
     const { port: _, ...rest } = plane;
-    const before = port === undefined ? rest : { ...rest, port };
-    return { engine: plane.engine === "" ? undefined : plane.engine, before };
+    const former = port === undefined ? rest : { ...rest, port };
+    return { engine: plane.engine === "" ? undefined : plane.engine, former };
   });
 }
 
@@ -117,29 +117,29 @@ async function decide(
   { command, system }: DecideDeps,
   choose: (
     plane: DataPlane | undefined,
-  ) => { engine: string | undefined; before: DataPlane | undefined } | undefined,
+  ) => { engine: string | undefined; former: DataPlane | undefined } | undefined,
 ): Promise<void> {
   await withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
     const sealed = await withSeal(place);
     const found = sealed === undefined ? undefined : readPresent(sealed, machine);
     if (found === undefined) return;
-    const { state, path, present, localApi } = found;
+    const { state, path, configYml, localApi } = found;
     const own = readOverrides(place.directory);
     const chosen = choose(state.data_plane);
     if (chosen === undefined) return;
-    const { engine, before } = chosen;
+    const { engine, former } = chosen;
     const sent = found.sent(engine);
     const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
-    const dataPlane = decideDataPlane(basis, before, system.now());
-    const overrides = withoutKeptPort(withoutKeys(overriddenIn(present), own), state.data_plane?.port);
+    const dataPlane = decideDataPlane(basis, former, system.now());
+    const overrides = withoutKeptPort(withoutKeys(overriddenIn(configYml), own), state.data_plane?.port);
     const next = finishConfig(sent, place.directory, {
       names: state.host_names,
       localApi,
       dataPlane,
       overrides,
     });
-    if (next !== present) writeFileAtomic(path, next, 0o644);
+    if (next !== configYml) writeFileAtomic(path, next, 0o644);
     writeSyncState(place.directory, { ...state, data_plane: dataPlane });
   });
 }
@@ -155,16 +155,16 @@ export async function withSeal(place: Place): Promise<SealedPlace | undefined> {
 }
 
 /** The routers are chosen anew, unless an administrator has set the routes. */
-function withoutChosenRoutes(present: YamlMap, chosen: YamlMap): YamlMap {
+function withoutChosenRoutes(inForce: YamlMap, chosen: YamlMap): YamlMap {
   const path = "tun.unsafe_routes";
-  return Bun.deepEquals(valueAt(present, path), valueAt(chosen, path))
-    ? withoutKeys(present, {}, [path])
-    : present;
+  return Bun.deepEquals(valueAt(inForce, path), valueAt(chosen, path))
+    ? withoutKeys(inForce, {}, [path])
+    : inForce;
 }
 
 /** The sections in force, without what is decided anew; overrides.yml stands above that. */
-function withoutKeys(present: YamlMap, own: YamlMap, paths: readonly string[] = dataPlaneKeys): YamlMap {
-  const kept = { ...present };
+function withoutKeys(inForce: YamlMap, own: YamlMap, paths: readonly string[] = dataPlaneKeys): YamlMap {
+  const kept = { ...inForce };
   for (const path of paths) {
     const [section = "", key = ""] = path.split(".");
     const [values, owned] = [kept[section], own[section]];
@@ -177,9 +177,9 @@ function withoutKeys(present: YamlMap, own: YamlMap, paths: readonly string[] = 
 }
 
 /** The port in force is decided again, unless an administrator set it. */
-function withoutKeptPort(present: YamlMap, kept: number | undefined): YamlMap {
-  const { listen } = present;
-  if (!isMap(listen) || ![0, kept].includes(Number(listen["port"]))) return present;
+function withoutKeptPort(inForce: YamlMap, kept: number | undefined): YamlMap {
+  const { listen } = inForce;
+  if (!isMap(listen) || ![0, kept].includes(Number(listen["port"]))) return inForce;
   const { port: _, ...rest } = listen;
-  return { ...present, listen: rest };
+  return { ...inForce, listen: rest };
 }
