@@ -294,6 +294,7 @@ export const nodesApi = {
         headers: { [sessionsEndedHeader]: "How many sessions of command lines on its machine have ended" },
       },
     },
+    errors: ["conflict"],
   }),
   transfer: endpoint({
     name: "nodes_transfer",

@@ -419,5 +419,6 @@ export const organizationsApi = {
     summary: "Delete an organization and revoke all its nodes",
     fresh: true,
     answers: { 204: { description: "Deleted" } },
+    errors: ["conflict"],
   }),
 };

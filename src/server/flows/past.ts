@@ -61,7 +61,7 @@ export async function reportPast(
   requirePast(at, await noteTime(db));
   if (to === undefined && (from !== null || port !== null || asked.protocol !== undefined))
     throw new AppError("bad_request", "Give `to`, too.");
-  const key = await openOrderKey(db, orgId, secretKey).catch(brokenKey);
+  const key = await openOrderKey(db, orgId, secretKey);
   const org = await organizations.find(db, { id: orgId });
   if (org === undefined) throw new AppError("not_found", "There is no such organization.");
   await recordNotes(deps, orgId);
@@ -91,14 +91,6 @@ export async function reportPast(
   } finally {
     memory.close();
   }
-}
-
-function brokenKey(cause: unknown): never {
-  if (cause instanceof AppError && cause.code !== "bad_configuration") throw cause;
-  const message =
-    "The order key of the organization, which signs the report, cannot be read: the database was changed by hand.";
-  const hint = "Compare `order_public` and `order_key_sealed` in the table `organizations` with a backup.";
-  throw new AppError("conflict", message, { cause, hint });
 }
 
 function unreadable(cause: unknown): AppError {

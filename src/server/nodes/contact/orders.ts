@@ -43,15 +43,24 @@ export async function makeOrder(
   return { seq, jws: await signOrder(order, key) };
 }
 
+/** The key that signs orders, moves and reports. Throws not_found, and conflict for a key that cannot be read. */
 export async function openOrderKey(
   reader: Pick<Reader, "get">,
   orgId: number,
   secretKey: Store["secretKey"],
 ): Promise<SigningKey> {
-  const keys = await organizations.find(reader, { id: orgId });
-  if (keys === undefined) throw new AppError("not_found", "There is no such organization.");
-  const context = orderKeyContext(keys.orderPublic.kid);
-  return v.parse(SigningKey, JSON.parse(openSecret(secretKey, keys.orderKeySealed, context)));
+  try {
+    const keys = await organizations.find(reader, { id: orgId });
+    if (keys === undefined) throw new AppError("not_found", "There is no such organization.");
+    const context = orderKeyContext(keys.orderPublic.kid);
+    return v.parse(SigningKey, JSON.parse(openSecret(secretKey, keys.orderKeySealed, context)));
+  } catch (cause) {
+    if (cause instanceof AppError && cause.code !== "bad_configuration") throw cause;
+    const message =
+      "The order key of the organization, which signs orders and reports, cannot be read: the database was changed by hand.";
+    const hint = "Compare `order_public` and `order_key_sealed` in the table `organizations` with a backup.";
+    throw new AppError("conflict", message, { cause, hint });
+  }
 }
 
 /** Tells a node of this organization that the control plane is at `apiBase`, with a public certificate. */

@@ -66,6 +66,27 @@ describe("a revoked node", () => {
       expect(errorOf(answer)).toMatchObject({ code: "not_found", detail: "The node laptop is revoked." });
   });
 
+  test("needs the order key: an administrator learns that it was changed by hand", async () => {
+    const node = await registerNode(server, org, "laptop");
+    const columns = ["order_public", "order_key_sealed"] as const;
+    const before = await server.db.get(`SELECT ${columns.join()} FROM organizations WHERE id = $1`, [org.id]);
+    const put = (column: string, text: unknown) =>
+      server.db.write((tx) =>
+        tx.run(`UPDATE organizations SET ${column} = $1 WHERE id = $2`, [String(text), org.id]),
+      );
+    for (const column of columns)
+      for (const text of ["no JSON", "{}"]) {
+        await put(column, text);
+        expect([column, text, errorOf(await revoke(node))]).toMatchObject([
+          column,
+          text,
+          { code: "conflict", detail: expect.stringContaining("cannot be read"), hint: expect.anything() },
+        ]);
+        await put(column, before?.[column]);
+      }
+    expect((await revoke(node)).status).toBe(204);
+  });
+
   test("gets the order and no certificate if it is revoked while its new node.crt is signed", async () => {
     const node = await registerNode(server, org, "web");
     expect((await callNode("PATCH", node, "", { name: "renamed" })).status).toBe(200);
