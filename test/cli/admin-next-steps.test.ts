@@ -261,6 +261,15 @@ test("a forgotten first word is seen by how the others were taken", async () => 
   expect(err).toContain('Taken as ORG "p2.yaml". The words are ORG FILE.');
 });
 
+test("overrides of all nodes at once name the command that tries them on one node first, and back", async () => {
+  const overrides = '{"tun":{"mtu":1400}}';
+  const { err } = await agent("admin org update acme --config-overrides -", overrides);
+  expect(err).toContain("`agent admin rollout create acme --settings FILE`");
+  const refused = await agent("admin rollout create acme --settings -", "{}");
+  expect(refused.err).toContain("`agent admin org update acme --config-overrides FILE`");
+  expect((await agent("admin org update acme --name Acme")).err).not.toContain("--settings");
+});
+
 test("a webhook to an address that is not public is warned of on local data, and refused by a server", async () => {
   const warning =
     "Unless serve was started with --webhook-allow, deliveries fail: The address must be public.";

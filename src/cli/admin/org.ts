@@ -85,7 +85,11 @@ async function readNew({ values, words }: Context) {
   });
 }
 
+const inRings = (slug: string) =>
+  `\`${brand.executable} admin rollout create ${quoteWord(slug)} --settings FILE\``;
+
 export const update: Implementation = {
+  notes: `--config-overrides reaches all nodes at once. ${inRings("SLUG")} tries the same file on one node first.`,
   args: { ...slugArg, ...settingFlags(organizationSettings), ...targetFlags },
   examples: [
     `${brand.executable} admin org update acme --certificate-version both`,
@@ -102,6 +106,8 @@ export const update: Implementation = {
     const org = await write(context, () => request(organizationsApi.update, { slug }, body));
     if (org === undefined) return;
     output.result(org, changedLines(organizationSettings, org.slug, org, body));
+    if (body.config_overrides !== undefined)
+      output.say(`All nodes get them at once. To try some on one node first: ${inRings(slug)}`);
     if (typeof body.name_suffix === "string")
       output.say(
         `Machines serve it where root allows it: \`sudo ${brand.executable} names allow ${body.name_suffix}\``,

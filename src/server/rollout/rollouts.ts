@@ -185,7 +185,7 @@ export async function createRollout(
     await refuseBesideDrill(tx, org, system.now());
     await beginSettings(tx, { ...made, settings });
     if (candidates.length === 0)
-      throw settings === null ? nothingToUpdate(isPermitted, org.slug) : nobodyTries();
+      throw settings === null ? nothingToUpdate(isPermitted, org.slug) : nobodyTries(org.slug);
     const row = await rollouts.insertReturning(tx, {
       ...made,
       ...whichSettings({ settings }),
@@ -217,9 +217,9 @@ export async function createRollout(
 const storedSettings = ({ settings }: RolloutRequest): RolloutRow["settings"] =>
   settings === undefined ? null : v.parse(Overrides, settings);
 
-const nobodyTries = () =>
+const nobodyTries = (slug: string) =>
   new AppError("conflict", "No node has an agent that tries settings.", {
-    hint: `Change them for all nodes at once: \`${brand.executable} admin org update SLUG --config-overrides FILE\`.`,
+    hint: `Change them for all nodes at once: \`${brand.executable} admin org update ${slug} --config-overrides FILE\`.`,
   });
 
 function nothingToUpdate(isPermitted: boolean, slug: string): AppError {

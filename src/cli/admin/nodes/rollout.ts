@@ -122,7 +122,8 @@ export const create: Implementation = {
   notes:
     "Rings: one node, 5 %, 25 %, all; lighthouses, relays, routers and exits last, one of a kind at a time. A ring has passed when its\n" +
     "nodes are online and packets pass to the peers that they had before. Otherwise it stops, and the ring goes back. Nodes take\n" +
-    `signed releases only, never a lower version, and only if root permits it: ${brand.executable} up ORG --allow-updates agent,engine\n` +
+    "signed releases only, never a lower version, and only if root permits it:\n" +
+    `sudo ${brand.executable} sync-config --org-slug ORG --allow-updates agent,engine\n` +
     "Settings need no permission. Nodes with an agent before 0.2.0 get them at the end.",
   args: {
     ...orgArg,
