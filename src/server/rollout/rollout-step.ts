@@ -43,7 +43,7 @@ export type Ring = {
 };
 
 export type Told = Pick<Member, "nodeId"> & {
-  state: "told" | "returning" | "failed" | "skipped" | "returned";
+  state: "told" | "returning" | "failed" | "skipped";
   reason?: string;
 };
 export type Step = {

@@ -4,7 +4,6 @@
 import { given } from "../../base/given.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { countedSilence, watchSilence } from "../nodes/contact/silence.ts";
-import type { UpdateOrder } from "../../protocol/updates/order.ts";
 import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
@@ -19,12 +18,12 @@ import {
   textOrNull,
   truth,
 } from "../store/table.ts";
-import { nodes } from "../store/tables/nodes.ts";
-import { orderOf, rolloutNodes, rollouts, type Compared, type RolloutRow } from "../store/tables/rollouts.ts";
+import { rolloutNodes, rollouts, type Compared, type RolloutRow } from "../store/tables/rollouts.ts";
 import { notifyNode, raiseOwnVersion } from "../store/versions.ts";
 import { permissionOf } from "../nodes/contact/update-permission.ts";
 import { rolledOut } from "../../api/rollouts.ts";
 import { findWorst, readCompared, risesSince } from "./compare-unchanged.ts";
+import { endOrder, giveOrder } from "./node-orders.ts";
 import { writeMissing } from "./rollout-members.ts";
 import { endSettings, whichSettings } from "./settings-in-rings.ts";
 import {
@@ -60,14 +59,13 @@ export function makeRollouts(services: Services): () => Promise<void> {
   };
 }
 
+const openRollouts = `SELECT ${rollouts.select("r")} FROM rollouts r JOIN organizations o ON o.id = r.org_id
+  WHERE r.ended_at IS NULL AND o.deleted_at IS NULL`;
+
 /** One step of each open rollout. Returns whether a ring of one was left. */
 export async function advanceRollouts(services: Services): Promise<{ isRingOver: boolean }> {
   const { db, system } = services;
-  const open = await queryAll(
-    db,
-    rollouts,
-    `SELECT ${rollouts.select()} FROM rollouts WHERE ended_at IS NULL`,
-  );
+  const open = await queryAll(db, rollouts, openRollouts);
   let isRingOver = false;
   if (open.length === 0) return { isRingOver };
   const now = system.now();
@@ -98,7 +96,7 @@ const minuteMs = 60_000;
 const silentBefore = (silence: Silence, now: number): number =>
   now - silentMs - (10 * minuteMs - silence(now - 10 * minuteMs));
 
-const counted = computed({ state: text(), n: integer() });
+const counted = computed({ state: text(), n: integer(), last: integer() });
 const memberPick = joined(
   "m",
   rolloutNodes,
@@ -131,7 +129,8 @@ const waiting = `SELECT ${columns} ${from} AND m.state = 'waiting'
 async function readRing(reader: Reader, row: RolloutRow, now: number, silence: Silence): Promise<Ring> {
   const { id, ring, watchS, hours } = row;
   const key = [id, ring];
-  const countStates = `SELECT state, count(*) AS n FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2 GROUP BY state`;
+  const countStates = `SELECT state, count(*) AS n, max(at) AS last FROM rollout_nodes
+    WHERE rollout_id = $1 AND ring = $2 GROUP BY state`;
   const counts = await queryAll(reader, counted, countStates, key);
   const times = [now - settleMs, now - watchS * 1000 - lateMs, now - silentMs];
   const some =
@@ -143,13 +142,12 @@ async function readRing(reader: Reader, row: RolloutRow, now: number, silence: S
   const waits = row.state === "running" ? await queryAll(reader, memberPick, waiting, next) : [];
   const proven = `SELECT node_id FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2 AND state = 'passed' AND answered > 0 LIMIT 1`;
   const size = "SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1";
-  const passedLast = `SELECT coalesce(max(at), 0) AS n FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2 AND state = 'passed'`;
   return {
     counts: Object.fromEntries(counts.map(({ state, n }) => [state, n])),
     isProven: (await reader.get(proven, key)) !== undefined,
     members: [...some, ...waits].map((each) => memberOf(each, row, silence)),
     size: await queryNumber(reader, size, [id]),
-    passedMs: silence(await queryNumber(reader, passedLast, key)),
+    passedMs: silence(counts.find(({ state }) => state === "passed")?.last ?? 0),
   };
 }
 
@@ -217,22 +215,9 @@ async function tell(
 ): Promise<void> {
   await rolloutNodes.update(tx, { rolloutId: row.id, nodeId }, { state, at: now, ...given({ reason }) });
   if (state === "failed") return;
-  const order = state === "told" || state === "returning" ? orderFor(row, state) : null;
-  await nodes.update(tx, { id: nodeId }, { updateOrder: order && JSON.stringify(order) });
+  if (state === "skipped") await endOrder(tx, row, nodeId);
+  else await giveOrder(tx, row, nodeId, state);
   // Settings come with its configuration.
   const wake = row.settings === null ? notifyNode : raiseOwnVersion;
   await wake(tx, row.orgId, nodeId);
-}
-
-function orderFor(row: RolloutRow, state: "told" | "returning"): UpdateOrder {
-  const { agent, engine, settings, watchS } = row;
-  const versions = {
-    ...(agent === null ? {} : { agent }),
-    ...(engine === null ? {} : { engine }),
-    ...(settings === null ? {} : { settings: true }),
-  };
-  const order = orderOf(row);
-  return state === "told"
-    ? { order, ...versions, watch_s: watchS }
-    : { order: order + 1, back: true, ...versions, watch_s: watchS };
 }

@@ -2,10 +2,16 @@
 // has them beside the former ones (config/config.ts); at its end they are the organization's, or are sent no longer.
 
 import { AppError } from "../../base/errors.ts";
+import { quoteWord } from "../../base/quote.ts";
+import { brand } from "../../brand.ts";
 import { record, type Actor } from "../audit/record.ts";
+import { portWithOverrides } from "../config/config.ts";
 import type { Transaction } from "../store/database.ts";
-import { organizations } from "../store/tables/organizations.ts";
+import { queryAll } from "../store/table.ts";
+import { hubIs, nodes } from "../store/tables/nodes.ts";
+import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import type { RolloutRow } from "../store/tables/rollouts.ts";
+import { endOrders } from "./node-orders.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 type Wanted = Pick<RolloutRow, "orgId" | "agent" | "engine" | "groups" | "settings">;
@@ -23,19 +29,52 @@ export async function beginSettings(tx: Transaction, wanted: Wanted): Promise<vo
       errors: { settings: ["Leave out versions and groups."] },
     });
   const org = await organizations.find(tx, { id: orgId });
-  if (Bun.deepEquals(org?.configOverrides, settings))
+  if (org === undefined || Bun.deepEquals(org.configOverrides, settings))
     throw new AppError("conflict", "The organization has these settings already.");
+  await refuseMovedHubs(tx, org, settings);
   await raiseConfigVersion(tx, orgId);
+}
+
+const hubPick = nodes.pick(
+  "name",
+  "listenPort",
+  "externalPort",
+  "isLighthouse",
+  "isRelay",
+  "publicIp",
+  "configOverrides",
+);
+
+/** All nodes look for a lighthouse or relay at one port, by UDP and by TCP, whichever settings it has. Throws conflict. */
+async function refuseMovedHubs(
+  tx: Transaction,
+  { id, slug, configOverrides }: Pick<OrganizationRow, "id" | "slug" | "configOverrides">,
+  settings: OrganizationRow["configOverrides"],
+): Promise<void> {
+  const sql = `SELECT ${hubPick.select()} FROM nodes
+    WHERE org_id = $1 AND state = 'active' AND (${hubIs()}) AND public_ip IS NOT NULL ORDER BY id`;
+  for (const hub of await queryAll(tx, hubPick, sql, [id])) {
+    const [from, to] = [portWithOverrides(hub, configOverrides), portWithOverrides(hub, settings)];
+    if (from === to) continue;
+    const why = `Other nodes look for ${hub.name} at its UDP port: settings in rings cannot change it from ${from} to ${to}.`;
+    const line = `${brand.executable} admin node update ${slug} ${quoteWord(hub.name)} --external-port N`;
+    throw new AppError("conflict", why, {
+      hint: `Leave out \`listen.port\`. \`${line}\` changes the port of this node, and tells the others.`,
+    });
+  }
 }
 
 /** Those that were tried become the organization's, also for nodes that were left out; else every node goes back. */
 export async function endSettings(
   tx: Transaction,
-  { orgId, settings }: Pick<RolloutRow, "orgId" | "settings">,
+  row: RolloutRow,
   state: RolloutRow["state"],
   { actor, now }: { actor: Actor; now: number },
 ): Promise<void> {
+  const { orgId, settings } = row;
   if (settings === null) return;
+  // A machine that takes the place of one of these nodes would wait for them.
+  await endOrders(tx, row);
   const org = await organizations.find(tx, { id: orgId });
   if (state === "passed" && org !== undefined) {
     await organizations.update(tx, { id: orgId }, { configOverrides: settings });

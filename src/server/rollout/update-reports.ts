@@ -6,7 +6,7 @@ import { programProbes, type UpdateReport } from "../../protocol/updates/order.t
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, places, queryAll, queryNumber, text } from "../store/table.ts";
-import { nodes, sightings } from "../store/tables/nodes.ts";
+import { sightings } from "../store/tables/nodes.ts";
 import {
   orderOf,
   rolloutNodes,
@@ -14,6 +14,7 @@ import {
   type RolloutNodeRow,
   type RolloutRow,
 } from "../store/tables/rollouts.ts";
+import { endOrder } from "./node-orders.ts";
 import { silentMs } from "./rollout-step.ts";
 
 type Services = Pick<ServerOptions, "db" | "system">;
@@ -43,7 +44,7 @@ export async function takeUpdateReport(
     // Settings are sent until all nodes have them.
     const isKept = row.settings !== null && change.state === "passed";
     if (["passed", "returned", "refused"].includes(change.state ?? "") && !isKept)
-      await nodes.update(tx, { id: nodeId }, { updateOrder: null });
+      await endOrder(tx, row, nodeId);
   });
 }
 

@@ -10,7 +10,15 @@ import { advanceRollouts } from "../../../src/server/rollout/rollout-turn.ts";
 import { createRollout } from "../../../src/server/rollout/rollouts.ts";
 import { codeOf, registerNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
-import { makeFleet, newer, older, runRollout, type Bot, type Fault } from "../../support/rollout-fleet.ts";
+import {
+  checkIn,
+  makeFleet,
+  newer,
+  older,
+  runRollout,
+  type Bot,
+  type Fault,
+} from "../../support/rollout-fleet.ts";
 import { makeTestServer, onPostgres, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;
@@ -234,6 +242,69 @@ test("a ring that is taken back is over in time although the clock was set back 
   // The node is away.
   const done = await runRollout({ server, org: acme, bots: bots.slice(0, 0), seed: 8, watchS });
   expect(done.state).toBe("stopped");
+});
+
+describe("a node that was away while its ring was taken back", () => {
+  const newest = "1.12.0";
+
+  /** The first node of the fleet that changes is told to go back, and does not learn it. */
+  async function awayAfterAbort(bots: readonly Bot[]): Promise<Bot> {
+    const { id } = await start();
+    await advanceRollouts(server.app.services);
+    const told = await server.db.get("SELECT node_id FROM rollout_nodes WHERE state = 'told'");
+    const bot = bots.find(({ node }) => node.id === told?.["node_id"]);
+    if (bot === undefined) throw new Error("No node was told");
+    await checkIn(server, bot);
+    expect(bot.order).toMatchObject({ engine: newer });
+    expect((await steer(id, "abort")).status).toBe(200);
+    for (const passedMs of [0, 61_000]) {
+      server.clock.ms += passedMs;
+      await advanceRollouts(server.app.services);
+    }
+    return bot;
+  }
+
+  test("is told when it returns, also if the next rollout has left it out", async () => {
+    const bots = await makeFleet(server, acme, 4);
+    const away = await awayAfterAbort(bots);
+    const others = bots.filter((bot) => bot !== away);
+    await server.app.services.reports.stop();
+    const longAgo = "UPDATE sightings SET last_checkin_at = 0 WHERE node_id = $1";
+    await server.db.write((tx) => tx.run(longAgo, [away.node.id]));
+    await start({ engine: newest });
+    const done = await runRollout({ server, org: acme, bots: others, seed: 9, watchS });
+    expect(done).toMatchObject({ state: "passed", reason: "" });
+    expect(done.rings.map(({ left_out: leftOut }) => leftOut)).toEqual([0, 1]);
+    await checkIn(server, away);
+    expect(away.order).toMatchObject({ engine: newer, back: true });
+  });
+
+  test("gets the order of the next rollout, although it reports late that it is back", async () => {
+    const [bot] = await makeFleet(server, acme, 1);
+    if (bot === undefined) throw new Error("There is no node");
+    await awayAfterAbort([bot]);
+    await checkIn(server, bot);
+    const back = bot.order?.order;
+    await server.app.services.reports.stop();
+    await start({ engine: newest });
+    await advanceRollouts(server.app.services);
+    const report = await server.send("POST", `/api/org/acme/nodes/${bot.node.id}/update_report/`, {
+      token: bot.node.token,
+      body: { order: back, state: "returned" },
+    });
+    expect(report.status).toBe(204);
+    await checkIn(server, bot);
+    expect(bot.order).toMatchObject({ engine: newest });
+  });
+});
+
+test("a rollout of an organization that was deleted is left alone", async () => {
+  await makeFleet(server, acme, 2);
+  await start();
+  expect((await server.send("DELETE", "/api/org/acme/", { token: owner })).status).toBe(204);
+  for (let turn = 0; turn < 3; turn++) await advanceRollouts(server.app.services);
+  const changes = await server.db.all("SELECT id FROM events WHERE type = 'rollout.changed'");
+  expect(changes).toEqual([]);
 });
 
 test("the last ring, paused because it proved nothing, is finished by who resumes it, and webhooks hear it", async () => {

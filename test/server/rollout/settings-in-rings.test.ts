@@ -99,6 +99,8 @@ test("nodes are sent them ring by ring, and at the end the organization has them
     const { tun, logging, rollout } = await configOf(node);
     expect([tun.mtu, logging.level, rollout]).toEqual([1280, "info", undefined]);
   }
+  const left = await server.db.get("SELECT count(*) AS n FROM nodes WHERE update_order IS NOT NULL");
+  expect(Number(left?.["n"])).toBe(0);
   const event = await server.db.get(
     "SELECT after FROM events WHERE type = 'organization.updated' ORDER BY id DESC LIMIT 1",
   );
@@ -154,4 +156,23 @@ test("what is refused: beside versions, to some groups, what is so already, and 
   const refused = await putOverrides({});
   expect(codeOf(refused)).toEqual([409, "conflict"]);
   expect(refused.text).toContain(`Rollout ${id} is under way`);
+});
+
+test("a port of lighthouses and relays that other nodes look for is refused, and one of other nodes alone is not", async () => {
+  await makeFleet(server, acme, 3, (at) => (at === 0 ? { is_lighthouse: true, public_ip: "192.0.2.1" } : {}));
+  const refused = await create({ settings: { ...after, listen: { port: 5000 } } });
+  expect(codeOf(refused)).toEqual([409, "conflict"]);
+  expect(refused.text).toContain("Other nodes look for node0 at its UDP port");
+  expect(refused.text).toContain("from 4242 to 5000");
+  expect(refused.text).toContain("agent admin node update acme node0 --external-port N");
+  expect(await overrides()).toEqual(before);
+  // This one has a port of its own, whatever the organization says.
+  const nodes = await server.send("GET", "/api/org/acme/nodes/", { token: owner });
+  const found = v.parse(v.array(v.object({ id: v.number(), name: v.string() })), nodes.json);
+  const id = found.find(({ name }) => name === "node0")?.id;
+  const own = { config_overrides: { listen: { port: 4242 } } };
+  expect((await server.send("PATCH", `/api/org/acme/nodes/${id}/`, { token: owner, body: own })).status).toBe(
+    200,
+  );
+  expect((await create({ settings: { ...after, listen: { port: 5000 } } })).status).toBe(201);
 });
