@@ -278,6 +278,8 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     await endRestored(tx, now);
     // Confirmations since the backup are lost: users are told again, and have time again.
     await tx.run("UPDATE owner_proofs SET told_at = NULL");
+    // Without the providers' tokens only a sign-in proves that a user is still there: each has a day for it.
+    await tx.run("UPDATE organizations SET revoke_unproven_from = $1", [now]);
     const after = { revoked_nodes: carried?.revoked_nodes ?? 0 };
     await record(tx, {
       orgId: null,
