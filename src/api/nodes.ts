@@ -16,6 +16,7 @@ import { declare, taken } from "../protocol/settings.ts";
 import {
   filesHeaders,
   GroupName,
+  idsOf,
   ListQuery,
   maxEmailLength,
   notModified,
@@ -176,13 +177,7 @@ const NodeListQuery = v.strictObject({
   revoked: Switch,
   owner: v.optional(v.literal("me")),
   exits: v.optional(v.literal("true")),
-  ids: v.optional(
-    v.pipe(
-      foreignText(3200),
-      v.regex(/^[1-9]\d{0,14}(,[1-9]\d{0,14}){0,199}$/, "At most 200 ids, separated by commas."),
-      v.transform((text) => text.split(",").map(Number)),
-    ),
-  ),
+  ids: v.optional(idsOf(200, 3200)),
 });
 
 export const nodesApi = {

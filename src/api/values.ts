@@ -115,6 +115,17 @@ export const Moment = v.pipe(
 /** A switch of a query; off by default. */
 export const Switch = v.optional(v.picklist(["true", "false"]), "false");
 
+/** Ids in a query, separated by commas. `longest`: of the text. */
+export const idsOf = (most: number, longest: number) =>
+  v.pipe(
+    foreignText(longest),
+    v.regex(
+      new RegExp(`^[1-9]\\d{0,14}(,[1-9]\\d{0,14}){0,${most - 1}}$`),
+      `At most ${most} ids, separated by commas.`,
+    ),
+    v.transform((text) => text.split(",").map(Number)),
+  );
+
 export const ListQuery = v.strictObject({
   page: v.optional(whole(1, 1_000_000), "1"),
   page_size: v.optional(whole(1, maxPageSize), "100"),

@@ -1,15 +1,16 @@
 // Networks behind nodes, each with its routers: a view of the nodes' subnets.
 
 import * as v from "valibot";
-import { foreignText } from "../../base/text.ts";
 import { Cidr } from "../../engine/allowed-settings.ts";
 import { maxMetric } from "../../protocol/routing/advertised.ts";
 import { recordId } from "../../protocol/values.ts";
 import { endpoint } from "../endpoint.ts";
-import { ListQuery, policyErrors, Text } from "../values.ts";
+import { idsOf, ListQuery, policyErrors, Text } from "../values.ts";
 
 const Metric = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(maxMetric));
-const Routers = v.pipe(v.array(recordId), v.minLength(1), v.maxLength(16));
+/** Of one network, in one request. */
+const maxRouters = 16;
+const Routers = v.pipe(v.array(recordId), v.minLength(1), v.maxLength(maxRouters));
 
 const Router = v.object({
   node: v.number(),
@@ -91,13 +92,7 @@ export const routesApi = {
     fresh: true,
     query: v.strictObject({
       network: Cidr,
-      via: v.optional(
-        v.pipe(
-          foreignText(272),
-          v.regex(/^[1-9]\d{0,14}(,[1-9]\d{0,14}){0,15}$/, "At most 16 ids, separated by commas."),
-          v.transform((text) => text.split(",").map(Number)),
-        ),
-      ),
+      via: v.optional(idsOf(maxRouters, 272)),
     }),
     answers: { 204: { description: "Deleted" } },
     errors: policyErrors,

@@ -35,6 +35,13 @@ export const caWord = ({ state, kind, not_before }: Authority, all: readonly Aut
     ? "withdrawn"
     : state;
 
+/**
+ * When the CAs of the present rotation begin, which is before its start. Signers may add an offline CA at any time: it says
+ * nothing about the rotation.
+ */
+export const rotationBegins = (cas: readonly Pick<Authority, "offline" | "not_before">[]): number =>
+  Math.max(...cas.flatMap((ca) => (ca.offline ? [] : [Date.parse(ca.not_before)])));
+
 const steerings: readonly unknown[] = ["start", "rollback"];
 /** The latest start or rollback. `events`: the newest first. */
 export const lastSteering = (events: readonly AuditEvent[]): AuditEvent | undefined =>

@@ -15,6 +15,7 @@ import {
   progressOf,
   renewalShare,
   rollbackWarning,
+  rotationBegins,
   spansOf,
   stepOf,
   trustOf,
@@ -409,12 +410,12 @@ function RotationPanel({ slug, data: { cas, rotation }, ask }: RotationProps) {
   );
 }
 
-/** The user who started the rotation, or rolled it back. The event is not older than its CAs. */
+/** The user who started the rotation, or rolled it back. */
 function Started({ slug, cas }: { slug: string; cas: readonly Authority[] }) {
   const names = useMemberNames(slug);
   const [event, setEvent] = useState<AuditEvent | undefined>(undefined);
   useEffect(() => {
-    const start = Math.max(...cas.map(({ not_before }) => Date.parse(not_before)));
+    const start = rotationBegins(cas);
     // Optional: without it, the page shows less.
     readEvents(slug, { start, end: undefined }, () => undefined).then(
       ({ events }) => setEvent(lastSteering(events)),

@@ -7,6 +7,7 @@ import {
   endsByWeek,
   lastSteering,
   progressOf,
+  rotationBegins,
   renewalShare,
   spansOf,
   stepOf,
@@ -126,4 +127,13 @@ test("who started a rotation, or rolled it back, is in the newest event that say
   expect(lastSteering(started)?.id).toBe(1);
   expect(lastSteering([event(4, "ca.rotated", "rollback"), ...started])?.id).toBe(4);
   expect(lastSteering([event(2, "node.renewed", "start")])).toBeUndefined();
+});
+
+test("a rotation begins with its own CAs, whatever offline CA signers add later", () => {
+  const cas = [
+    { offline: false, not_before: "2026-11-01T00:00:00.000Z" },
+    { offline: false, not_before: "2026-11-20T00:00:00.000Z" },
+    { offline: true, not_before: "2026-11-25T00:00:00.000Z" },
+  ];
+  expect(rotationBegins(cas)).toBe(Date.parse("2026-11-20T00:00:00.000Z"));
 });
