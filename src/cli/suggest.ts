@@ -85,7 +85,7 @@ const makeLines = (): ReadonlyMap<string, string> =>
     ...meaning("doctor", "diagnose bugreport"),
   ]);
 
-/** The same after `admin`. */
+/** What words after `admin` may mean. */
 const makeAdminLines = (): ReadonlyMap<string, string> =>
   new Map([
     ...meaning("admin node list", "list ls"),

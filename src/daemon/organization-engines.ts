@@ -236,7 +236,7 @@ export class OrganizationEngines {
     refuseRevoked({ slug, directory: join(this.#deps.configRoot, slug) }, hint);
   }
 
-  /** Without an answer the last order stays in force. */
+  /** Asks the control plane for its order about this node. Without an answer the last order stays in force. */
   async #askOnce(engine: OrganizationEngine): Promise<void> {
     const asked = engine.sync().catch(() => undefined);
     await within(this.#deps.system, askMs, asked, undefined);

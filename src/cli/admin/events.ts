@@ -137,7 +137,7 @@ export function timeOf(values: Values, flag: string, { now }: Pick<System, "now"
   );
 }
 
-/** The same in ISO 8601, as queries have it. */
+/** A time of a flag in ISO 8601, as queries have it. */
 export function momentOf(...given: Parameters<typeof timeOf>): string | undefined {
   const time = timeOf(...given);
   return time === undefined ? undefined : new Date(time).toISOString();

@@ -5,7 +5,7 @@ import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import { reportFailures } from "./organizations.ts";
 
-/** These change all the time. */
+/** Fields that change all the time: a watch prints no line for them alone. */
 const measured = /"(age_s|rtt_ms|loss)":[\d.]+,?/g;
 
 export const command: Implementation = {

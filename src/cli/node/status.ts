@@ -8,7 +8,7 @@ import type { StatusReport } from "../../daemon/asking/status-report.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
-/** These change all the time. */
+/** Fields that change all the time: a watch prints no line for them alone. */
 const times = /"(uptime_s":\d+|checked_at":"[^"]*"),?/g;
 
 export const command: Implementation = {

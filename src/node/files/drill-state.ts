@@ -38,7 +38,7 @@ export function drillLeftMs({ endsAt }: DrillState, now: number): number {
   return leftMs > mostDrillTimeMs ? 0 : Math.max(0, leftMs);
 }
 
-/** Whether it is too late for the node's report. */
+/** Whether the time for the node's report of the drill is over. */
 export const isLate = ({ endsAt }: DrillState, now: number): boolean =>
   now > endsAt + 2 * afterDrillMs || endsAt - now > mostDrillTimeMs;
 

@@ -29,7 +29,7 @@ export function isBroken({ answeredAt, missed }: ProbeRecord): boolean {
   return answeredAt !== undefined && missed >= brokenAfter;
 }
 
-/** Whether it answers now: each address that is probed is asked every 10 s. */
+/** Whether the address answers now: each address that is probed is asked every 10 s. */
 export function isAnswering({ answeredAt, missed }: ProbeRecord, now: number): boolean {
   return answeredAt !== undefined && now - answeredAt < freshMs && missed < brokenAfter;
 }

@@ -84,7 +84,7 @@ class Fold {
     return changes?.length !== 0;
   }
 
-  /** Whether it counts for the moment. */
+  /** Adds a change. Returns whether it counts for the moment that was asked about. */
   #add(change: Noted[number]): boolean {
     const [at, part] = change;
     if (at < this.#latest - tickMs && this.until >= at && this.until <= this.#latest) this.isTurned = true;

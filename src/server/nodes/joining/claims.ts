@@ -28,7 +28,7 @@ export async function requireFreshClaim(
   if ((await nodeOfName(db, call.org.id, name)) !== undefined) await call.requireFresh();
 }
 
-/** Also adds, for a node that a session registers, the groups that the policy gives the user's nodes. */
+/** Requires it also where a node that a session registers gets groups that the policy gives to the user's nodes. */
 export async function requireFreshForNode(
   db: Pick<Reader, "get" | "all">,
   call: Pick<OrganizationCall, "org" | "caller" | "requireFresh">,

@@ -60,7 +60,7 @@ export async function findDueIn(
   return queryAll(reader, due, sql, [now, orgId, ownerId ?? null]);
 }
 
-/** Those of `found` that are still due: the user may have confirmed meanwhile. */
+/** The nodes of `found` that are still due: the user may have confirmed one meanwhile. */
 export async function findStillDue(
   tx: Pick<Reader, "all">,
   found: readonly Pick<Due, "id">[],
