@@ -10,6 +10,15 @@ import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { changeRole, removeMember } from "../../src/server/offboarding/member-changes.ts";
 import { createDrill } from "../../src/server/rollout/drills.ts";
 import { createRollout } from "../../src/server/rollout/rollouts.ts";
+import { refuseBesideRollout } from "../../src/server/rollout/refuse-beside.ts";
+import { migrateVersions } from "../../src/server/rollout/version-migration.ts";
+import type { Transaction } from "../../src/server/store/database.ts";
+import { requireOwnFactor } from "../../src/server/users/factors/step-up.ts";
+import { requireRole } from "../../src/server/users/late-rights.ts";
+import { patchNode } from "../../src/server/nodes/nodes.ts";
+import { patchOrganization } from "../../src/server/organizations/patch-organization.ts";
+import { registerNode } from "../support/nodes.ts";
+import { untested } from "../support/untested.ts";
 import { queryNumber } from "../../src/server/store/table.ts";
 import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { makeNumbered, membershipOf } from "../support/people.ts";
@@ -88,7 +97,7 @@ test("a slow name server does not let a removed caller create a webhook", async 
   expect(written).toEqual([{ type: "webhook.created" }]);
 });
 
-test("who was demoted meanwhile begins no rollout and no drill", async () => {
+test("who was demoted meanwhile begins no rollout and no drill, and changes no settings", async () => {
   await using own = await makeTestServer();
   const acme = await own.organization("acme");
   await own.person("mary@example.org");
@@ -97,7 +106,12 @@ test("who was demoted meanwhile begins no rollout and no drill", async () => {
   const actor = { kind: "person", id, ip: "192.0.2.7" } as const;
   const { services } = own.app;
   const wanted = { settings: { tun: { mtu: 1280 } }, groups: [], hours: [], watch_s: 60 };
-  const begun = [
+  const node = await registerNode(own, acme, "web");
+  const testing = { ...untested, admitIn: (tx: Transaction) => requireRole(tx, acme.id, actor) };
+  const rules = { migrate: migrateVersions, requireOwnFactor, refuseBesideRollout, requireRole };
+  const begun: Promise<unknown>[] = [
+    patchOrganization(services, { ...acme, role: "member" }, { node_approval: "none" }, actor, rules),
+    patchNode({ ...services, testing }, acme, node.id, { config_overrides: {} }, actor),
     createRollout(services, acme, wanted, actor),
     createDrill(services, acme, { kind: "control-plane-away", nodes: [], for_s: 60 }, actor),
   ];

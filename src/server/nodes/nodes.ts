@@ -172,9 +172,13 @@ export async function patchNode(
   const change = (tx: Transaction) => changeAndRecord(tx, services, org, id, patch, actor);
   const now = system.now();
   const { groups, ...ungrouped } = patch;
+  const changeAlone = async (tx: Transaction) => {
+    await testing.admitIn(tx);
+    return asEdit(tx, org.id, now, [ungrouped], () => change(tx));
+  };
   const changing =
     groups === undefined
-      ? db.writeFor({ org: org.id }, (tx) => asEdit(tx, org.id, now, [ungrouped], () => change(tx)))
+      ? db.writeFor({ org: org.id }, changeAlone)
       : editReach({ db, orgId: org.id, now, testing }, change);
   const { node, beside } = await changing.catch((error: unknown) => {
     throw taken(error, patch);

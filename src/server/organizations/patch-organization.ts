@@ -28,6 +28,8 @@ type IsChanged = (field: keyof Changeable) => boolean;
 type RequireOwnFactor = (tx: Transaction, actor: Actor) => Promise<void>;
 /** Given by the caller, because it is of a higher floor (rollout/refuse-beside.ts). */
 type RefuseBesideRollout = (tx: Transaction, org: { id: number; slug: string }) => Promise<void>;
+/** Given by the caller, because it is of a higher floor (users/late-rights.ts). */
+type RequireRole = (tx: Transaction, orgId: number, actor: Actor) => Promise<void>;
 
 /**
  * Changes settings, with what follows from each, in one transaction. Returns the organization afterwards. Throws
@@ -42,9 +44,16 @@ export async function patchOrganization(
     migrate,
     requireOwnFactor,
     refuseBesideRollout,
-  }: { migrate: Migrate; requireOwnFactor: RequireOwnFactor; refuseBesideRollout: RefuseBesideRollout },
+    requireRole,
+  }: {
+    migrate: Migrate;
+    requireOwnFactor: RequireOwnFactor;
+    refuseBesideRollout: RefuseBesideRollout;
+    requireRole: RequireRole;
+  },
 ): Promise<Organization> {
   return db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const shown = await findOrganization(tx, org, org.role);
     const before = v.parse(Changeable, shown);
     const after = v.parse(Changeable, { ...before, ...patch });

@@ -14,6 +14,7 @@ import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { addMember, findMember, listedColumns, listedMemberOf } from "../users/members.ts";
 import { emailInvitation } from "../users/invitations.ts";
 import { findOwner } from "../users/users.ts";
+import { requireRole } from "../users/late-rights.ts";
 import { requireOwnFactor } from "../users/factors/step-up.ts";
 import {
   createGroup,
@@ -45,12 +46,14 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
       adds(await findOrganization(services.db, org, null), { name, config_overrides }),
     async handle(call, input) {
       const org = { ...call.org, role: roleOf(call) };
-      const rules = { migrate: migrateVersions, requireOwnFactor, refuseBesideRollout };
+      const rules = { migrate: migrateVersions, requireOwnFactor, refuseBesideRollout, requireRole };
       return { body: await patchOrganization(services, org, input, actorOf(call), rules) };
     },
   },
   async delete(call) {
     await revokeAllNodes(services, call.org, actorOf(call), organizationDeleted);
+    // The revocations took a while. Not the session: it may have ended with the node that it was of.
+    await requireRole(services.db, call.org.id, actorOf(call), "owner");
     await deleteOrganization(services, call.org, actorOf(call));
     return noContent;
   },
