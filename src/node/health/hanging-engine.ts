@@ -35,7 +35,8 @@ export class HangWatch {
     this.#misses = process === this.#process ? this.#misses + 1 : 1;
     this.#process = process;
     if (this.#misses < missesOfHang || now - answeredAt < silentMs) return false;
-    if (now - this.#restartedAt < onceInMs) return false;
+    // A restart in the future was noted by a clock that was set back since.
+    if (Math.abs(now - this.#restartedAt) < onceInMs) return false;
     this.#restartedAt = now;
     return true;
   }

@@ -86,7 +86,7 @@ function endedRows({ accessLifetimeS }: Deps, now: number, keptMs: number): Ende
       where: "next_at IS NULL AND created_at < $1",
       params: [now - deliveriesMs],
     },
-    { table: "alarms", key: "id", where: "ended_at < $1", params: [now - alarmsMs] },
+    { table: "alarms", key: "id", where: endedAlarms, params: [now - alarmsMs] },
     { table: "retired_tokens", key: "token_hash", where: "retired_at < $1", params: [now - keptMs] },
     { table: "registration_tokens", key: "id", where: unusedToken, params: [now - keptMs] },
     {
@@ -106,6 +106,10 @@ const unusedToken = `expires_at < $1
   AND NOT EXISTS (SELECT 1 FROM registration_requests q WHERE q.token_id = registration_tokens.id)
   AND id NOT IN (SELECT registered_with FROM nodes WHERE registered_with IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM registrants r WHERE r.principal = 'registration_token/' || registration_tokens.id)`;
+
+/** Those of a deleted organization are not looked after any more. */
+const endedAlarms = `ended_at < $1
+  OR ended_at IS NULL AND org_id IN (SELECT id FROM organizations WHERE deleted_at < $1)`;
 
 /** The newest of each organization stays: the next one gets a higher number. */
 const oldRollouts = `SELECT r.id FROM rollouts r WHERE r.ended_at < $1

@@ -44,6 +44,12 @@ test("a restart by an earlier process counts for an hour", () => {
   expect(missed(3700)).toBe(true);
 });
 
+test("a restart that a clock noted before it was set back by a day does not count", () => {
+  const watch = new HangWatch(86_400 * second);
+  const missed = (at: number) => watch.missed(engine, 0, at * second);
+  expect([100, 110, 120].map(missed)).toEqual([false, false, true]);
+});
+
 test("a silent socket restarts the engine at the third question, an absent one never", async () => {
   const restarted: number[] = [];
   let now = 100 * second;

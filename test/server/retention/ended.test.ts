@@ -77,6 +77,23 @@ test("ended refresh tokens, retired tokens and deliveries go, in batches; those 
   await db.write((tx) => tx.run("DELETE FROM deliveries"));
 });
 
+test("alarms go 90 days after their end, or after that of their organization", async () => {
+  const { db, clock } = server;
+  const gone = await server.organization("gone", "10.78.0.0/16");
+  const alarm = (orgId: number, ended: number) => [orgId, ended === 0 ? null : clock.ms - ended * day];
+  await db.write(async (tx) => {
+    await tx.run("UPDATE organizations SET deleted_at = $1 WHERE id = $2", [clock.ms - 91 * day, gone.id]);
+    for (const row of [alarm(org.id, 0), alarm(org.id, 89), alarm(org.id, 91), alarm(gone.id, 0)])
+      await tx.run(
+        `INSERT INTO alarms (org_id, kind, heads, rest, title, text, since, raised_at, ended_at)
+         VALUES ($1, 'node', '[]', '[]', '', '', 1, 1, $2)`,
+        row,
+      );
+  });
+  await run();
+  expect([await count("alarms"), await count("alarms", `org_id = ${org.id}`)]).toEqual([2, 2]);
+});
+
 test("expired certificates go, but the newest of each node and kind and all that are valid stay", async () => {
   const { clock } = server;
   const start = clock.ms;
