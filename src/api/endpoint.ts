@@ -143,7 +143,7 @@ export type InputOf<E> = v.InferOutput<SchemaOf<E>>;
 export type GivenOf<E> = v.InferInput<SchemaOf<E>>;
 
 /** The last parameter of a call: nothing, or the optional or required input. */
-export type Given<E> = [GivenOf<E>] extends [undefined]
+export type CallInput<E> = [GivenOf<E>] extends [undefined]
   ? []
   : object extends GivenOf<E>
     ? [input?: GivenOf<E>]

@@ -7,7 +7,7 @@ import {
   hasQuery,
   type AnswerOf,
   type Endpoint,
-  type Given,
+  type CallInput,
   type Method,
   type Params,
 } from "./endpoint.ts";
@@ -26,7 +26,7 @@ export type Request<T> = {
 export function request<const E extends Endpoint>(
   of: E,
   params: Params<E>,
-  ...[given]: Given<E>
+  ...[given]: CallInput<E>
 ): Request<AnswerOf<E>> {
   const input: object = given ?? {};
   return {

@@ -8,7 +8,7 @@ import {
   roles,
   type AnswerOf,
   type Endpoint,
-  type Given,
+  type CallInput,
   type ItemOf,
   type Params,
 } from "../../api/endpoint.ts";
@@ -26,9 +26,9 @@ import { explainRefusal } from "./explain-refusal.ts";
 import { chooseTarget, requireLocalData, sayTarget, type Target } from "./target.ts";
 
 export type Api = {
-  call<const E extends Endpoint>(of: E, params: Params<E>, ...given: Given<E>): Promise<AnswerOf<E>>;
+  call<const E extends Endpoint>(of: E, params: Params<E>, ...given: CallInput<E>): Promise<AnswerOf<E>>;
   /** All pages of a list. */
-  all<const E extends Endpoint>(of: E, params: Params<E>, ...given: Given<E>): Promise<ItemOf<E>[]>;
+  all<const E extends Endpoint>(of: E, params: Params<E>, ...given: CallInput<E>): Promise<ItemOf<E>[]>;
 };
 
 type Effect = {
@@ -124,7 +124,7 @@ function apiOf(send: Sender): Api {
   return {
     call: async (of, params, ...given) =>
       answered(await send({ ...request(of, params, ...given), maxBytes, repeatable: true })),
-    async all<const E extends Endpoint>(of: E, params: Params<E>, ...[given]: Given<E>) {
+    async all<const E extends Endpoint>(of: E, params: Params<E>, ...[given]: CallInput<E>) {
       const found: ItemOf<E>[] = [];
       const reader = readerOf(of);
       const schema = v.custom<ItemOf<E>[]>((value) => v.is(reader, value));

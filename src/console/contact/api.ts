@@ -6,7 +6,7 @@ import {
   hasQuery,
   type SentOf,
   type Endpoint,
-  type Given,
+  type CallInput,
   type Method,
   type Params,
   type Path,
@@ -136,7 +136,7 @@ export type Sending<T = unknown> = {
 export function request<const E extends Endpoint>(
   of: E,
   params: Params<E>,
-  ...[given]: Given<E>
+  ...[given]: CallInput<E>
 ): Sending<SentOf<E>> {
   const [query, body] = hasQuery(of) ? [given] : [undefined, given];
   const path = filledPath(of.path, params, query);
@@ -150,7 +150,7 @@ export function request<const E extends Endpoint>(
 export const call = <const E extends Endpoint>(
   of: E,
   params: Params<E>,
-  ...given: Given<E>
+  ...given: CallInput<E>
 ): Promise<SentOf<E>> => request(of, params, ...given).send();
 
 /** Errors of a wrong password or code. They do not end the session. */
