@@ -50,8 +50,9 @@ const longestPauseMs = 60_000;
 /** Runs until the signal. Does not reject. */
 export async function runFailover(deps: FailoverDeps, signal: AbortSignal): Promise<void> {
   const { system, log } = deps;
+  const team = basename(deps.directory);
   const failover = new Failover(deps);
-  const failed = (reason: string) => log.warn("Cannot watch the routers of networks", { reason });
+  const failed = (reason: string) => log.warn("Cannot watch the routers of networks", { team, reason });
   await repeat(() => failover.step(), { everyMs, signal, system, failed });
   failover.close();
 }
@@ -154,8 +155,8 @@ class Failover {
       if (kept.network === network && seen.find((each) => each.via === kept.via)?.isAlive !== true)
         this.#kept.delete(host);
     if (before === undefined || before.via === via) return;
-    const { log } = this.#deps;
-    const evidence = { network, from: before.via, to: via };
+    const { log, directory } = this.#deps;
+    const evidence = { team: basename(directory), network, from: before.via, to: via };
     if (!decided.isPlanned) {
       this.#isUrgent = true;
       return log.warn("The router of a network does not answer: using another one", evidence);

@@ -45,8 +45,9 @@ const backMs = 3000;
 /** Runs until the signal, and leaves the router as it is then. Does not reject. */
 export async function runRouter(deps: RouterDeps, signal: AbortSignal): Promise<void> {
   const { system, log } = deps;
+  const team = basename(deps.directory);
   const router = new Router(deps);
-  const failed = (reason: string) => log.warn("Cannot make this machine a router", { reason });
+  const failed = (reason: string) => log.warn("Cannot make this machine a router", { team, reason });
   await repeat(() => router.step(), { everyMs: stepEveryMs, signal, system, failed });
   router.close();
 }
@@ -124,7 +125,8 @@ class Router {
     const what = wasDown
       ? "The network behind this router is reached again"
       : "What is behind this router is gone";
-    this.#deps.log[wasDown ? "info" : "warn"](what, { network, watch, interface: device });
+    const { log, directory } = this.#deps;
+    log[wasDown ? "info" : "warn"](what, { team: basename(directory), network, watch, interface: device });
   }
 
   /** Switches forwarding on where it is off, and back where it is needed no more. Returns the values from before. */
