@@ -28,6 +28,13 @@ export const maxEmailLength = 254;
 /** The code of an authenticator app, or a recovery code. */
 export const maxCodeLength = 64;
 
+/** The sentences by which callers tell what a `not_found` is about. */
+export const notFound = {
+  organization: "There is no such organization.",
+  /** No endpoint has the path: the control plane may be older than the caller. */
+  path: "There is no such resource.",
+} as const;
+
 // Answers
 
 /** Not `maxLength`, which would be a promise of the OpenAPI document. */

@@ -1,6 +1,7 @@
 // The HTTP application: Hono finds the endpoint of a request, and `answer` does the rest. Check-ins, most requests of a large
 // fleet, use the listener's own route table instead, with the same pipeline.
 
+import { notFound } from "../api/values.ts";
 import { Hono } from "hono";
 import { TrieRouter } from "hono/router/trie-router";
 import { AppError } from "../base/errors.ts";
@@ -93,7 +94,7 @@ function makeHono(endpoints: readonly Endpoint[], lane: Lane): Hono<Environment>
   return hono;
 }
 
-const nothingHere = () => new AppError("not_found", "There is no such resource.");
+const nothingHere = () => new AppError("not_found", notFound.path);
 
 /** The methods of an endpoint that belong in the listener's table. */
 function directRoutes(endpoint: Endpoint, lane: Lane): DirectRoute[] {

@@ -1,5 +1,6 @@
 // Adds to the refusals of a control plane what to do next, which only the command line knows.
 
+import { notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { brand } from "../../brand.ts";
@@ -23,7 +24,7 @@ export function explainRefusal(error: unknown, path: string, target: Target): un
   if (!(error instanceof AppError)) return error;
   const { code, details } = error;
   const [, slug] = /^\/api\/org\/([^/]+)\//.exec(path) ?? [];
-  if (code === "not_found" && slug !== undefined && error.message === "There is no such organization.") {
+  if (code === "not_found" && slug !== undefined && error.message === notFound.organization) {
     const name = decodeURIComponent(slug);
     return new AppError(code, `There is no organization ${name}`, {
       ...details,
@@ -43,7 +44,7 @@ export function explainRefusal(error: unknown, path: string, target: Target): un
       : "Ask an owner of the organization for a higher role, or a staff user. On the control plane's machine, --local works with all rights.";
     return new AppError(code, `${error.message.replace(/\.$/, "")}: ${target.name}`, { ...details, hint });
   }
-  if (code === "not_found" && error.message === "There is no such resource.") {
+  if (code === "not_found" && error.message === notFound.path) {
     return new AppError(code, `${target.profile.api_base} does not know ${path.replace(/\?.*/, "")}`, {
       ...details,
       hint: `Its version may be older than this ${brand.executable}. Update the control plane, or check the URL.`,

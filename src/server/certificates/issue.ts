@@ -1,7 +1,7 @@
 // The only place that signs certificates of nodes: for registration, renewal, a changed node, restore and CA rotation.
 // Never signs for a revoked node.
 
-import { nodeLifetimeMs } from "../../api/values.ts";
+import { nodeLifetimeMs, notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
 import { certifiedNetwork } from "../../pki/certificate.ts";
@@ -53,7 +53,7 @@ export type IssuingOrg = ReturnType<typeof issuingOrg.parse>;
 export async function readIssuingOrg(reader: Pick<Reader, "get">, id: number): Promise<IssuingOrg> {
   const sql = `SELECT ${issuingOrg.select()} FROM organizations WHERE id = $1 AND deleted_at IS NULL`;
   const org = await queryOne(reader, issuingOrg, sql, [id]);
-  if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+  if (org === undefined) throw new AppError("not_found", notFound.organization);
   // Certificates of version 1 hold no IPv6 address.
   return org.certificateVersion === 1 ? { ...org, network6: null } : org;
 }

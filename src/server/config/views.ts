@@ -3,6 +3,7 @@
 // Each change of what a view holds must raise the config_version of the organization in the same transaction: else nodes get
 // the former view. What ends with time alone (CAs, entries of the blocklist) stays in a view until the next change.
 
+import { notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { mostTcpWays } from "../../protocol/stored.ts";
 import { sealHash } from "../../pki/seal.ts";
@@ -121,7 +122,7 @@ const caPick = authorities.pick("id", "kind", "certificate", "retiredAt");
 
 async function loadView(reader: Reader, orgId: number, now: number): Promise<OrgView> {
   const org = await organizations.find(reader, { id: orgId });
-  if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+  if (org === undefined) throw new AppError("not_found", notFound.organization);
   const rules = await listRules(reader, { id: orgId });
   const hubs = await queryAll(
     reader,

@@ -1,5 +1,6 @@
 // Handlers of the console's page and files in src/api/pages.ts.
 
+import { notFound } from "../../api/values.ts";
 import type { consoleApi } from "../../api/pages.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Handlers } from "../http/attach.ts";
@@ -22,7 +23,7 @@ export async function shellPage(call?: { request: AskedRequest; path: string }) 
 
 export const consoleHandlers: Handlers<typeof consoleApi> = {
   root({ request }) {
-    if (!acceptsHtml(request)) throw new AppError("not_found", "There is no such resource.");
+    if (!acceptsHtml(request)) throw new AppError("not_found", notFound.path);
     return { status: 302, headers: { Location: "/console/" } };
   },
   start: shellPage,

@@ -1,6 +1,7 @@
 // What was in force at a moment, as a signed report: the policy, or who could reach a node. The audit log gives the rows of that
 // moment (history/), and the code that reads today's rows reads them.
 
+import { notFound } from "../../api/values.ts";
 import type { AnswerOf } from "../../api/endpoint.ts";
 import type { PastQuery, PastReport, pastApi } from "../../api/history/past.ts";
 import type { Rule } from "../../api/rules.ts";
@@ -63,7 +64,7 @@ export async function reportPast(
     throw new AppError("bad_request", "Give `to`, too.");
   const key = await openOrderKey(db, orgId, secretKey);
   const org = await organizations.find(db, { id: orgId });
-  if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+  if (org === undefined) throw new AppError("not_found", notFound.organization);
   await recordNotes(deps, orgId);
   const past = await readPast(deps, org, at, head);
   const { rows, chain, doubts } = past;

@@ -1,6 +1,7 @@
 // One request, as the checks and its route see it. Each part is read on first use, because check-ins (most requests)
 // need few of them. Knows no route.
 
+import { notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { maxPollWaitS } from "../../protocol/checkin.ts";
 import { isStorable, notStorable } from "../../base/text.ts";
@@ -76,7 +77,7 @@ export class Exchange implements Call, InputSource {
   param(name: string): string {
     const text = this.#params[name] ?? "";
     // Answer not_found: no database can store this text, so nothing has this name.
-    if (!isStorable(text)) throw new AppError("not_found", "There is no such resource.");
+    if (!isStorable(text)) throw new AppError("not_found", notFound.path);
     return text;
   }
 

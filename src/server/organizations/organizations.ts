@@ -1,6 +1,7 @@
 // Creates organizations with their two CAs, order key and initial rules, and deletes them. A deleted organization
 // keeps its rows, so that its nodes still learn that they are revoked.
 
+import { notFound } from "../../api/values.ts";
 import * as v from "valibot";
 import {
   Organization,
@@ -151,7 +152,7 @@ export async function findOrganization(
 ): Promise<Organization> {
   const sql = `SELECT ${organizationColumns} FROM organizations o WHERE o.id = $1 AND o.deleted_at IS NULL`;
   const row = await reader.get(sql, [org.id]);
-  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+  if (row === undefined) throw new AppError("not_found", notFound.organization);
   return organizationOf(row, role);
 }
 
@@ -183,7 +184,7 @@ export async function deleteOrganization(
   const now = system.now();
   await db.write(async (tx) => {
     const deleted = await organizations.update(tx, { id: org.id, deletedAt: null }, { deletedAt: now });
-    if (deleted === 0) throw new AppError("not_found", "There is no such organization.");
+    if (deleted === 0) throw new AppError("not_found", notFound.organization);
     await tx.run(
       `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3
        WHERE org_id = $1 AND state <> 'revoked'`,

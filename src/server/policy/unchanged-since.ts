@@ -1,5 +1,6 @@
 // Tells whether an organization changed while its policy was planned or tested outside of a transaction.
 
+import { notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
@@ -21,6 +22,6 @@ const stateSql = `SELECT o.last_version || '/' || coalesce(p.version, 0) || '/' 
 /** A text that changes with every change of the organization's policy and nodes, except ephemeral ones, which come and go. */
 export async function stateStamp(reader: Pick<Reader, "get">, orgId: number): Promise<string> {
   const row = await queryOne(reader, stateRow, stateSql, [orgId]);
-  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+  if (row === undefined) throw new AppError("not_found", notFound.organization);
   return row.n;
 }

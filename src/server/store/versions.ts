@@ -1,6 +1,7 @@
 // Configuration versions. Each organization has one counter, so versions only rise. A change for all nodes takes a
 // number for the organization, a change for one node takes one for that node. A node's version is the higher of the two.
 
+import { notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { requireLockOf, type Reader, type Transaction } from "./database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne } from "./table.ts";
@@ -29,7 +30,7 @@ export async function readConfigVersion(reader: Pick<Reader, "get">, orgId: numb
 export async function readVersions(reader: Pick<Reader, "get">, orgId: number): Promise<Versions> {
   const sql = `SELECT ${versionsPick.select()} FROM organizations WHERE id = $1`;
   const row = await queryOne(reader, versionsPick, sql, [orgId]);
-  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+  if (row === undefined) throw new AppError("not_found", notFound.organization);
   return row;
 }
 

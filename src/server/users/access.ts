@@ -1,5 +1,6 @@
 // All authorization: which credentials an endpoint accepts, and whether the caller may use it.
 
+import { notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Exchange } from "../http/current-request.ts";
 import {
@@ -99,7 +100,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
     const { caller } = asking;
     const slug = asking.param("slug");
     const org = caller.kind === "service" ? ownOf(caller, slug) : await findOrganization(db, caller, slug);
-    if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+    if (org === undefined) throw new AppError("not_found", notFound.organization);
     if (!mayInOrganization(org, caller, rules.access)) throw denied();
     if (caller.kind === "person") await checkFactor(caller, rules, org);
     return org;

@@ -1,6 +1,7 @@
 // Signs orders: only a signed order makes a node stop or restart its overlay. The order stays in the row of a revoked node,
 // so a node that was offline for months still gets it.
 
+import { notFound } from "../../../api/values.ts";
 import * as v from "valibot";
 import { AppError } from "../../../base/errors.ts";
 import { makeOpaqueToken } from "../../../pki/opaque.ts";
@@ -51,7 +52,7 @@ export async function openOrderKey(
 ): Promise<SigningKey> {
   try {
     const keys = await organizations.find(reader, { id: orgId });
-    if (keys === undefined) throw new AppError("not_found", "There is no such organization.");
+    if (keys === undefined) throw new AppError("not_found", notFound.organization);
     const context = orderKeyContext(keys.orderPublic.kid);
     return v.parse(SigningKey, JSON.parse(openSecret(secretKey, keys.orderKeySealed, context)));
   } catch (cause) {
