@@ -176,6 +176,7 @@ describe("floors", () => {
       { name: "allocation", holds: "addresses and names: taken, held after their node, free again" },
       { name: "options.ts", holds: "what the process gives to the control plane" },
       { name: "audit", holds: "recording and reading events" },
+      { name: "require-role.ts", holds: "the caller's role, checked again in the transaction that writes" },
       {
         name: "retention",
         holds: "what is kept how long: archives of events, and the bytes of an organization",

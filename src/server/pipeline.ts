@@ -11,7 +11,6 @@ import { makeRounds, type Turn } from "./http/fair-queue.ts";
 import type { OrganizationCall, Reply, Route } from "./http/route.ts";
 import type { Testing } from "./policy/edit-policy.ts";
 import type { Services } from "./services.ts";
-import { requireRole } from "./users/late-rights.ts";
 
 /** A path with its methods. `weakest`: the route with the widest access; its callers may get 405. */
 export type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
@@ -171,7 +170,6 @@ export function testingOf({ testing }: Pick<Services, "testing">, call: Organiza
   return {
     inTurn: (work) => inTurnOf({ heavyWork: testing }, call, work),
     admitAgain: () => call.admitAgain(),
-    admitIn: (tx) => requireRole(tx, call.org.id, actorOf(call)),
   };
 }
 

@@ -1,4 +1,4 @@
-// Rights that end during a request: a slow body, a slow name server, a password that is being checked. A slow request
+// Rights that end during a request: a slow body, a slow name server, a password that is being checked, a lock. A slow request
 // must not keep a right.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
@@ -8,22 +8,11 @@ import { deleteOrganization } from "../../src/server/organizations/organizations
 import type { Organization } from "../../src/api/organizations.ts";
 import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { changeRole, removeMember } from "../../src/server/offboarding/member-changes.ts";
-import { createDrill } from "../../src/server/rollout/drills.ts";
-import { createRollout } from "../../src/server/rollout/rollouts.ts";
-import { refuseBesideRollout } from "../../src/server/rollout/refuse-beside.ts";
-import { migrateVersions } from "../../src/server/rollout/version-migration.ts";
-import type { Transaction } from "../../src/server/store/database.ts";
-import { requireOwnFactor } from "../../src/server/users/factors/step-up.ts";
-import { requireRole } from "../../src/server/users/late-rights.ts";
-import { patchNode } from "../../src/server/nodes/nodes.ts";
-import { patchOrganization } from "../../src/server/organizations/patch-organization.ts";
-import { registerNode } from "../support/nodes.ts";
-import { untested } from "../support/untested.ts";
-import { queryNumber } from "../../src/server/store/table.ts";
 import { createServiceToken } from "../../src/server/users/service-tokens.ts";
+import { memberships } from "../../src/server/store/tables/organizations.ts";
+import { countOf, registerNode } from "../support/nodes.ts";
 import { makeNumbered, membershipOf } from "../support/people.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
-import { failureOf } from "./store/cases.ts";
 
 let server: TestServer;
 let org: Organization;
@@ -97,23 +86,51 @@ test("a slow name server does not let a removed caller create a webhook", async 
   expect(written).toEqual([{ type: "webhook.created" }]);
 });
 
-test("who was demoted meanwhile begins no rollout and no drill, and changes no settings", async () => {
-  await using own = await makeTestServer();
-  const acme = await own.organization("acme");
-  await own.person("mary@example.org");
-  await own.join(acme, "mary@example.org", "member");
-  const id = await queryNumber(own.db, "SELECT id AS n FROM users WHERE email = 'mary@example.org'");
-  const actor = { kind: "person", id, ip: "192.0.2.7" } as const;
-  const { services } = own.app;
-  const wanted = { settings: { tun: { mtu: 1280 } }, groups: [], hours: [], watch_s: 60 };
-  const node = await registerNode(own, acme, "web");
-  const testing = { ...untested, admitIn: (tx: Transaction) => requireRole(tx, acme.id, actor) };
-  const rules = { migrate: migrateVersions, requireOwnFactor, refuseBesideRollout, requireRole };
-  const begun: Promise<unknown>[] = [
-    patchOrganization(services, { ...acme, role: "member" }, { node_approval: "none" }, actor, rules),
-    patchNode({ ...services, testing }, acme, node.id, { config_overrides: {} }, actor),
-    createRollout(services, acme, wanted, actor),
-    createDrill(services, acme, { kind: "control-plane-away", nodes: [], for_s: 60 }, actor),
-  ];
-  for (const each of begun) expect(await failureOf(each)).toMatchObject({ code: "permission_denied" });
+const rule = {
+  direction: "inbound",
+  protocol: "udp",
+  ports: "4",
+  peer: { any: true },
+  target: { any: true },
+};
+/** By the node that they name. */
+const edits: Record<string, (node: number) => { method?: string; path: string; body: object }> = {
+  "a rule": () => ({ path: "firewall_rules/", body: rule }),
+  "a group": () => ({ path: "groups/", body: { name: "web" } }),
+  "an alias": (node) => ({ path: "names/", body: { name: "shop", node } }),
+  "a route": (node) => ({ method: "PATCH", path: `nodes/${node}/`, body: { subnets: ["192.168.7.0/24"] } }),
+  "a setting": () => ({ method: "PATCH", path: "", body: { flows: true } }),
+  "a node": () => ({ path: "nodes/", body: { name: "other" } }),
+  "a rotation": () => ({ path: "ca/rotate/", body: { action: "start" } }),
+  "a drill": () => ({ path: "drills/", body: { kind: "control-plane-away", for_s: 60 } }),
+  "a rollout": () => ({ path: "rollouts/", body: { engine: "1.12.0" } }),
+  "the name of a node": (node) => ({ method: "PATCH", path: `nodes/${node}/`, body: { name: "other" } }),
+};
+test.each(Object.entries(edits))("rights that end while an edit waits for the lock: %s", async (_, edit) => {
+  await using busy = await makeTestServer();
+  const acme = await busy.organization("acme");
+  const token = await busy.person("ada@example.org");
+  await busy.join(acme, "ada@example.org", "admin");
+  const node = await registerNode(busy, acme, "router");
+  const written = () => countOf(busy, "SELECT count(*) AS n FROM events WHERE org_id = $1", acme.id);
+  const before = await written();
+  const id = await membershipOf(busy.db, acme, "ada@example.org");
+  const { db } = busy.app.services;
+  const { writeFor } = db;
+  let removal: Promise<unknown> = Promise.resolve();
+  // The edit was admitted, and waits behind the removal.
+  db.writeFor = (concern, work) => {
+    db.writeFor = writeFor;
+    removal = writeFor({ org: acme.id }, (tx) => memberships.delete(tx, { id }));
+    return writeFor(concern, work);
+  };
+  try {
+    const { method = "POST", path, body } = edit(node.id);
+    const answer = await busy.send(method, `/api/org/acme/${path}`, { token, body });
+    expect(answer.json).toMatchObject({ code: "permission_denied" });
+    expect(await written()).toBe(before);
+  } finally {
+    db.writeFor = writeFor;
+    await removal;
+  }
 });

@@ -8,7 +8,7 @@ import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
 import { queryAll } from "../store/table.ts";
 import { alarms, webhooks, type AlarmRow } from "../store/tables/webhooks.ts";
-import { requireRole } from "../users/late-rights.ts";
+import { requireRole } from "../require-role.ts";
 import { isSubscribed } from "../webhooks/outbox.ts";
 import { readTitles } from "./present-title.ts";
 

@@ -10,7 +10,7 @@ import type { OrganizationCall } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import type { Transaction } from "../store/database.ts";
 import { readSeals } from "../store/tables/policies.ts";
-import { requireRole } from "../users/late-rights.ts";
+import { requireRole } from "../require-role.ts";
 import { addOfflineAuthority, storeOffline } from "./offline.ts";
 import { countVersions, listSealable } from "./waiting.ts";
 

@@ -58,7 +58,7 @@ export async function createAlias(
 ): Promise<Alias> {
   const now = system.now();
   const created = db.writeFor({ org: org.id }, (tx) =>
-    editWithoutTests(tx, org.id, now, async () => {
+    editWithoutTests(tx, { orgId: org.id, now, actor }, async () => {
       const { id, address } = await insertAlias(tx, org, request, now);
       const after = { name: request.name, node: request.node, address };
       await record(tx, { ...event(org, now, actor, request.name), type: "name.created", after });
@@ -172,7 +172,7 @@ async function findAlias(reader: Pick<Reader, "get">, org: Org, id: number): Pro
 export async function deleteAlias({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
   const now = system.now();
   await db.writeFor({ org: org.id }, (tx) =>
-    editWithoutTests(tx, org.id, now, async () => {
+    editWithoutTests(tx, { orgId: org.id, now, actor }, async () => {
       const { name } = await findAlias(tx, org, id);
       await removeAlias(tx, org, id, now);
       await record(tx, { ...event(org, now, actor, name), type: "name.deleted" });

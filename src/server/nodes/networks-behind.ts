@@ -90,7 +90,7 @@ async function changeRouters(
   await db.writeFor({ org: org.id }, async (tx) => {
     const changes = (await chosen(tx, org, network, via)).map((node) => [node.id, change(node)] as const);
     const patches = changes.map(([, patch]) => patch);
-    await asEdit(tx, org.id, system.now(), patches, async () => {
+    await asEdit(tx, { orgId: org.id, now: system.now(), actor }, patches, async () => {
       for (const [id, patch] of changes) {
         const { updated, issued } = await changeNode(tx, services, org, id, patch, actor);
         await record(tx, [updated, ...issued]);

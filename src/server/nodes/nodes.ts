@@ -9,7 +9,7 @@ import { AppError } from "../../base/errors.ts";
 import type { RouteOptions } from "../../protocol/routing/advertised.ts";
 import type { Node } from "../../protocol/node.ts";
 import { issuedEvents, record, type Actor, type AuditEvent } from "../audit/record.ts";
-import { editWithoutTests, editReach, type Testing } from "../policy/edit-policy.ts";
+import { editWithoutTests, editReach, type Editor, type Testing } from "../policy/edit-policy.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import {
   issueOverlay,
@@ -48,6 +48,7 @@ import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
+import { requireRole } from "../require-role.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { atLeisure, blockFormerLater } from "./lifecycle/upkeep.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
@@ -107,7 +108,10 @@ export async function createNode(
 ): Promise<Node> {
   const { db, system } = services;
   const created = await db
-    .writeFor({ org: org.id }, (tx) => insertPending(tx, org, request, actor, system.now()))
+    .writeFor({ org: org.id }, async (tx) => {
+      await requireRole(tx, org.id, actor);
+      return insertPending(tx, org, request, actor, system.now());
+    })
     .catch((error: unknown) => {
       throw taken(error, request);
     });
@@ -170,16 +174,12 @@ export async function patchNode(
 ): Promise<Node> {
   const { db, system, testing } = services;
   const change = (tx: Transaction) => changeAndRecord(tx, services, org, id, patch, actor);
-  const now = system.now();
+  const editor = { orgId: org.id, now: system.now(), actor };
   const { groups, ...ungrouped } = patch;
-  const changeAlone = async (tx: Transaction) => {
-    await testing.admitIn(tx);
-    return asEdit(tx, org.id, now, [ungrouped], () => change(tx));
-  };
   const changing =
     groups === undefined
-      ? db.writeFor({ org: org.id }, changeAlone)
-      : editReach({ db, orgId: org.id, now, testing }, change);
+      ? db.writeFor({ org: org.id }, (tx) => asEdit(tx, editor, [ungrouped], () => change(tx)))
+      : editReach({ ...editor, db, testing }, change);
   const { node, beside } = await changing.catch((error: unknown) => {
     throw taken(error, patch);
   });
@@ -210,15 +210,16 @@ export async function changeAndRecord(
 type UngroupedPatch = NodePatch & { groups?: never };
 
 /** Routes and relays are parts of the policy: changes of these are an edit of it, others are not. */
-export function asEdit<T>(
+export async function asEdit<T>(
   tx: Transaction,
-  orgId: number,
-  now: number,
+  editor: Editor,
   patches: readonly UngroupedPatch[],
   change: () => Promise<T>,
 ): Promise<T> {
   const isPolicy = patches.some(({ subnets, is_relay }) => subnets !== undefined || is_relay !== undefined);
-  return isPolicy ? editWithoutTests(tx, orgId, now, change) : change();
+  if (isPolicy) return editWithoutTests(tx, editor, change);
+  await requireRole(tx, editor.orgId, editor.actor);
+  return change();
 }
 
 /** The groups that a request names. "any" is none. */

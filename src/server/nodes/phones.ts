@@ -12,7 +12,7 @@ import type { Views } from "../config/views.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { limits, throttled, type Throttle } from "../http/throttle.ts";
 import type { UserCaller } from "../users/sessions/browser-sessions.ts";
-import { requireRole } from "../users/late-rights.ts";
+import { requireRole } from "../require-role.ts";
 import { ownerGroupsOf } from "../policy/group-users.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { publishNames } from "../names/publish.ts";

@@ -7,7 +7,7 @@ import { ownerGroup } from "../../protocol/users-groups.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole } from "../users/late-rights.ts";
+import { requireRole } from "../require-role.ts";
 import { groupsThatProvidersDecide } from "../policy/group-users.ts";
 import {
   anotherOwner,

@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireStaff } from "../users/late-rights.ts";
+import { requireStaff } from "../require-role.ts";
 import { findUser, userEvent } from "../users/users.ts";
 import { endSessions } from "../users/sessions/sessions.ts";
 import { accessForEvent, endAccess, type Access, type Ending } from "./left-access.ts";

@@ -8,7 +8,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole, requireStaff } from "../users/late-rights.ts";
+import { requireRole, requireStaff } from "../require-role.ts";
 import { organizationBySlug } from "../organizations/organizations.ts";
 import { ifNotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/organizations.ts";

@@ -12,7 +12,7 @@ import { sealSecret } from "../../pki/secrets.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole, requireStaff } from "../users/late-rights.ts";
+import { requireRole, requireStaff } from "../require-role.ts";
 import { endSessions } from "../users/sessions/sessions.ts";
 import { allOrganizations } from "../organizations/organizations.ts";
 import { ifNotUnique, type Reader, type Transaction } from "../store/database.ts";

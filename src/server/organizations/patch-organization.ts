@@ -5,6 +5,7 @@ import { invalidField } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
+import { requireRole } from "../require-role.ts";
 import type { Transaction } from "../store/database.ts";
 import { nodeGroups } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
@@ -28,8 +29,6 @@ type IsChanged = (field: keyof Changeable) => boolean;
 type RequireOwnFactor = (tx: Transaction, actor: Actor) => Promise<void>;
 /** Given by the caller, because it is of a higher floor (rollout/refuse-beside.ts). */
 type RefuseBesideRollout = (tx: Transaction, org: { id: number; slug: string }) => Promise<void>;
-/** Given by the caller, because it is of a higher floor (users/late-rights.ts). */
-type RequireRole = (tx: Transaction, orgId: number, actor: Actor) => Promise<void>;
 
 /**
  * Changes settings, with what follows from each, in one transaction. Returns the organization afterwards. Throws
@@ -44,12 +43,10 @@ export async function patchOrganization(
     migrate,
     requireOwnFactor,
     refuseBesideRollout,
-    requireRole,
   }: {
     migrate: Migrate;
     requireOwnFactor: RequireOwnFactor;
     refuseBesideRollout: RefuseBesideRollout;
-    requireRole: RequireRole;
   },
 ): Promise<Organization> {
   return db.writeFor({ org: org.id }, async (tx) => {

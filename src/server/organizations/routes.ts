@@ -14,7 +14,6 @@ import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { addMember, findMember, listedColumns, listedMemberOf } from "../users/members.ts";
 import { emailInvitation } from "../users/invitations.ts";
 import { findOwner } from "../users/users.ts";
-import { requireRole } from "../users/late-rights.ts";
 import { requireOwnFactor } from "../users/factors/step-up.ts";
 import {
   createGroup,
@@ -27,6 +26,7 @@ import {
 import { createOrganization, deleteOrganization, findOrganization } from "./organizations.ts";
 import { patchOrganization } from "./patch-organization.ts";
 import { adds } from "../retention/budget.ts";
+import { requireRole } from "../require-role.ts";
 import { refuseBesideRollout } from "../rollout/refuse-beside.ts";
 import { migrateVersions } from "../rollout/version-migration.ts";
 import { listRows, type Listed } from "../store/list-rows.ts";
@@ -46,7 +46,7 @@ export const organizationHandlers = (services: Services): Handlers<typeof organi
       adds(await findOrganization(services.db, org, null), { name, config_overrides }),
     async handle(call, input) {
       const org = { ...call.org, role: roleOf(call) };
-      const rules = { migrate: migrateVersions, requireOwnFactor, refuseBesideRollout, requireRole };
+      const rules = { migrate: migrateVersions, requireOwnFactor, refuseBesideRollout };
       return { body: await patchOrganization(services, org, input, actorOf(call), rules) };
     },
   },

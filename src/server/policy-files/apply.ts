@@ -12,7 +12,7 @@ import {
   storedTests,
   testsFailed,
 } from "../policy/edit-policy.ts";
-import { requireRole } from "../users/late-rights.ts";
+import { requireRole } from "../require-role.ts";
 import { stateStamp } from "../policy/unchanged-since.ts";
 import { adds } from "../retention/budget.ts";
 import type { ServerOptions } from "../options.ts";

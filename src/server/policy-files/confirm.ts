@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { requireRole } from "../users/late-rights.ts";
+import { requireRole } from "../require-role.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { events } from "../store/tables/events.ts";

@@ -1,6 +1,6 @@
 // Every manual edit of a policy goes through editReach if it changes which nodes reach each other (rules, groups of nodes),
-// else through editWithoutTests. Both refuse an edit while an applied file waits for its confirmation; editReach also refuses one that makes
-// a test of the policy fail.
+// else through editWithoutTests. Both refuse an edit of a user who has lost the role meanwhile, and any while an applied file waits
+// for its confirmation; editReach also refuses one that makes a test of the policy fail.
 
 import * as v from "valibot";
 import { formatTime } from "../../base/quantities.ts";
@@ -8,6 +8,7 @@ import { AppError } from "../../base/errors.ts";
 import { brand } from "../../brand.ts";
 import type { Actor } from "../audit/record.ts";
 import { inSlices } from "../http/heavy-work.ts";
+import { requireRole } from "../require-role.ts";
 import { requireLockOf, type Database, type Reader, type Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
@@ -24,42 +25,44 @@ export const storedTests = (row: Pick<PolicyRow, "tests"> | undefined): PolicyTe
 
 /**
  * Runs an edit of names, descriptions, routes or relays in its transaction. It runs no test of the policy, so its callers
- * are listed in test/architecture.test.ts. Throws policy_unconfirmed or policy_by_file.
+ * are listed in test/architecture.test.ts. Throws permission_denied, policy_unconfirmed or policy_by_file.
  */
 export async function editWithoutTests<T>(
   tx: Transaction,
-  orgId: number,
-  now: number,
+  editor: Editor,
   edit: () => Promise<T>,
 ): Promise<T> {
-  await begin(tx, orgId, now);
+  await begin(tx, editor);
   return edit();
 }
 
-/** Raises the version. Throws policy_unconfirmed or policy_by_file. */
-async function begin(tx: Transaction, orgId: number, now: number): Promise<Guards | undefined> {
+/** Who edits which policy when. */
+export type Editor = { orgId: number; now: number; actor: Actor };
+
+/** Raises the version. Throws permission_denied, policy_unconfirmed or policy_by_file. */
+async function begin(tx: Transaction, { orgId, now, actor }: Editor): Promise<Guards | undefined> {
   requireLockOf(tx, orgId);
+  // The edit may have waited for the lock.
+  await requireRole(tx, orgId, actor);
   const row = await raisePolicyVersion(tx, orgId, now);
   requireConfirmed(row);
   requireByHand(row);
   return row;
 }
 
-/** How tests of the policy are run: they may take seconds, in slices. The other two throw if the caller's rights have ended. */
+/** How tests of the policy are run: they may take seconds, in slices. `admitAgain` throws if the caller's rights have ended. */
 export type Testing = {
   inTurn<T>(work: () => Promise<T>): Promise<T>;
   admitAgain(): Promise<void>;
-  /** In the transaction of the edit, which may have waited for the lock. */
-  admitIn(tx: Transaction): Promise<void>;
 };
 
-export type Editing = { db: Database; orgId: number; now: number; testing: Testing };
+export type Editing = Editor & { db: Database; testing: Testing };
 
 const maxTries = 5;
 
 /**
  * Runs `edit` in a transaction; with tests, first in one that is rolled back, because they read what it would make. Throws
- * policy_unconfirmed, policy_by_file, or policy_test_failed if a test fails that passed before: tests that fail already,
+ * permission_denied, policy_unconfirmed, policy_by_file, or policy_test_failed if a test fails that passed before: tests that fail already,
  * because a node was revoked, do not stop other edits.
  */
 export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => Promise<T>): Promise<T> {
@@ -86,8 +89,7 @@ function writeUntested<T>(
   edit: (tx: Transaction) => Promise<T>,
 ): Promise<{ result: T } | undefined> {
   return writeOrRollBack<{ result: T }, undefined>(editing, async (tx, rollBack) => {
-    await editing.testing.admitIn(tx);
-    if (storedTests(await begin(tx, editing.orgId, editing.now)).length > 0) return rollBack(undefined);
+    if (storedTests(await begin(tx, editing)).length > 0) return rollBack(undefined);
     return { result: await edit(tx) };
   });
 }
@@ -112,14 +114,14 @@ async function writeOrRollBack<T, U>(
 
 /** Undefined if the organization has changed since `stamp`. */
 function write<T>(
-  { db, orgId, now, testing }: Editing,
+  editing: Editing,
   stamp: string,
   edit: (tx: Transaction) => Promise<T>,
 ): Promise<{ result: T } | undefined> {
+  const { db, orgId } = editing;
   return db.writeFor({ org: orgId }, async (tx) => {
     if ((await stateStamp(tx, orgId)) !== stamp) return undefined;
-    await testing.admitIn(tx);
-    await begin(tx, orgId, now);
+    await begin(tx, editing);
     return { result: await edit(tx) };
   });
 }
@@ -127,10 +129,10 @@ function write<T>(
 type Tried = { stamp: string; tests: PolicyTest[]; before: Tested; after: Tested };
 
 function tryOut(editing: Editing, edit: (tx: Transaction) => Promise<unknown>): Promise<Tried> {
-  const { orgId, now } = editing;
+  const { orgId } = editing;
   return writeOrRollBack<never, Tried>(editing, async (tx, rollBack) => {
     const stamp = await stateStamp(tx, orgId);
-    const row = await begin(tx, orgId, now);
+    const row = await begin(tx, editing);
     const before = await stateIn(tx, orgId);
     await edit(tx);
     return rollBack({ stamp, tests: storedTests(row), before, after: await stateIn(tx, orgId) });

@@ -64,7 +64,7 @@ export async function createGroup(
   actor: Actor,
 ): Promise<Group> {
   if (isReservedGroup(name)) throw reserved(name, "name");
-  const created = edit({ db, system }, org, async (tx) => {
+  const created = edit({ db, system }, org, actor, async (tx) => {
     const createdAt = system.now();
     const { id } = await nodeGroups.insertReturning(tx, { orgId: org.id, name, description, createdAt });
     await record(tx, { ...event(org, system, actor, name), type: "group.created" });
@@ -87,7 +87,7 @@ export async function describeGroup(
   description: string | undefined,
   actor: Actor,
 ): Promise<Group> {
-  return edit({ db, system }, org, async (tx) => {
+  return edit({ db, system }, org, actor, async (tx) => {
     const before = await findGroup(tx, org, name);
     if (description === undefined || description === before.description) return before;
     await nodeGroups.update(tx, { id: before.id }, { description });
@@ -122,8 +122,14 @@ export async function useOfGroup(
   return (await queryOne(tx, computed({ found: text() }), firstUse, params))?.found;
 }
 
-function edit<T>({ db, system }: Store, { id }: Org, change: (tx: Transaction) => Promise<T>): Promise<T> {
-  return db.writeFor({ org: id }, (tx) => editWithoutTests(tx, id, system.now(), () => change(tx)));
+function edit<T>(
+  { db, system }: Store,
+  { id: orgId }: Org,
+  actor: Actor,
+  change: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  const editor = { orgId, now: system.now(), actor };
+  return db.writeFor({ org: orgId }, (tx) => editWithoutTests(tx, editor, () => change(tx)));
 }
 
 /** Throws conflict for a group in use: without it, other nodes could reach each other than now. */
@@ -133,7 +139,7 @@ export async function deleteGroup(
   name: string,
   actor: Actor,
 ): Promise<void> {
-  await edit({ db, system }, org, async (tx) => {
+  await edit({ db, system }, org, actor, async (tx) => {
     const { id } = await findGroup(tx, org, name);
     const use = await useOfGroup(tx, org.id, name, system.now());
     if (use !== undefined) throw new AppError("conflict", `The group ${name} is in use by ${use}.`);

@@ -64,7 +64,7 @@ export async function isPeerOfRule(reader: Pick<Reader, "get">, org: Org, nodeId
 
 export async function createRule(store: Store, org: Org, asked: AskedRule, actor: Actor): Promise<Rule> {
   const { system } = store;
-  return editRules(store, org, async (tx) => {
+  return editRules(store, org, actor, async (tx) => {
     await requireRoom(tx, org);
     const request = parse(CheckedRule, { ...asked, ...(await namedSides(tx, store, org, asked)) });
     await checkReferences(tx, org, request, system.now());
@@ -84,7 +84,7 @@ export async function patchRule(
   actor: Actor,
 ): Promise<Rule> {
   const { system } = store;
-  return editRules(store, org, async (tx) => {
+  return editRules(store, org, actor, async (tx) => {
     const before = await findRule(tx, org, id);
     const { id: _, ...present } = before;
     // Fields that are valid one by one may be invalid together.
@@ -124,7 +124,7 @@ const namesProvider = ({ peer, target }: Pick<Rule, "peer" | "target">) =>
 
 export async function deleteRule(store: Store, org: Org, id: number, actor: Actor): Promise<void> {
   const { system } = store;
-  await editRules(store, org, async (tx) => {
+  await editRules(store, org, actor, async (tx) => {
     const before = await findRule(tx, org, id);
     await firewallRules.delete(tx, { orgId: org.id, id });
     if (namesProvider(before)) await store.forgetProviderGroups(tx, org.id);
@@ -136,9 +136,10 @@ export async function deleteRule(store: Store, org: Org, id: number, actor: Acto
 function editRules<T>(
   { db, system, testing }: Store,
   org: Org,
+  actor: Actor,
   change: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
-  return editReach({ db, orgId: org.id, now: system.now(), testing }, change);
+  return editReach({ db, orgId: org.id, now: system.now(), actor, testing }, change);
 }
 
 /**

@@ -15,6 +15,7 @@ import {
 } from "../../protocol/updates/drill.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
+import { requireRole } from "../require-role.ts";
 import type { Changes } from "../config/changes.ts";
 import type { Database, Reader, Transaction } from "../store/database.ts";
 import { computed, integer, places, queryAll, queryNumber, text, textOrNull } from "../store/table.ts";
@@ -29,7 +30,6 @@ import {
   readSilent,
   showDrill,
 } from "./drill-report.ts";
-import { requireRole } from "../users/late-rights.ts";
 import { isOverdue, refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
@@ -165,6 +165,7 @@ export async function createDrill(
 export async function abortDrill({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<Drill> {
   const now = system.now();
   const aborted = await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await drills.find(tx, { orgId: org.id, id });
     if (row === undefined) throw new AppError("not_found", "There is no such drill.");
     if (row.endedAt !== null || row.endsAt <= now) throw new AppError("conflict", `Drill ${id} is over.`);

@@ -9,6 +9,7 @@ import { brand } from "../../brand.ts";
 import { operator, record, type Actor } from "../audit/record.ts";
 import { fitPage, pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { ServerOptions } from "../options.ts";
+import { requireRole } from "../require-role.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { counted } from "../store/list-rows.ts";
 import {
@@ -24,7 +25,6 @@ import {
 import { Overrides } from "../store/tables/organizations.ts";
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
 import { permissionOf } from "../nodes/contact/update-permission.ts";
-import { requireRole } from "../users/late-rights.ts";
 import { chooseRings } from "./choose-rings.ts";
 import { refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";

@@ -1,6 +1,7 @@
 // Shows the CAs of an organization and executes an administrator's rotation commands. rotation-phases.ts does the steps in
 // between.
 
+import { notFound } from "../../api/values.ts";
 import type { Authorities, RotationRequest } from "../../api/certificates/authorities.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
@@ -13,6 +14,7 @@ import { insertAuthority, makeAuthorities } from "../certificates/make-authoriti
 import { nextStepAt, raiseRotationVersion, recordRotation, retire } from "./rotation-phases.ts";
 import { awaitsSigners, waitingFor, type Phase } from "./rotation-waiting.ts";
 import type { ServerOptions } from "../options.ts";
+import { requireRole } from "../require-role.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { authorities } from "../store/tables/certificates.ts";
@@ -30,7 +32,7 @@ export async function showAuthorities(
 ): Promise<Authorities> {
   const cas = await authorities.all(reader, { orgId: id });
   const org = await organizations.find(reader, { id });
-  if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+  if (org === undefined) throw new AppError("not_found", notFound.organization);
   const { rotationPhase: phase, rotationPaused: isPaused } = org;
   const waiting = await waitingFor(reader, id, phase, now);
   const isUnsigned = phase === "trust" && (await awaitsSigners(reader, id));
@@ -81,6 +83,7 @@ export async function steerRotation(
   if (action === "start" && !isHurried) await startRotation(store, org, actor, { now, limited });
   if (action !== "start") {
     await db.writeFor({ org: org.id }, async (tx) => {
+      await requireRole(tx, org.id, actor);
       const phase = await readPhase(tx, org.id);
       if (phase === "none") throw new AppError("conflict", "No CA rotation is under way.");
       if (action === "rollback") {
@@ -98,6 +101,7 @@ export async function steerRotation(
 /** Lets a running rotation no longer wait for tunnels. False if none is running. */
 async function hurry({ db, system }: Store, org: Org, actor: Actor): Promise<boolean> {
   return db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const phase = await readPhase(tx, org.id);
     if (phase === "none") return false;
     await organizations.update(tx, { id: org.id }, { rotationNow: true });
@@ -118,6 +122,7 @@ export async function startRotation(
   const limit = await limitOf(db, org.id, options.limited === true);
   const made = await makeAuthorities(store, org.slug, now, limit);
   await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const started = await organizations.update(
       tx,
       { id: org.id, rotationPhase: "none", moveOpen: false, deletedAt: null },
@@ -180,7 +185,7 @@ export async function rollBackEarly(
 
 async function readPhase(tx: Transaction, orgId: number): Promise<Phase> {
   const org = await organizations.find(tx, { id: orgId, deletedAt: null });
-  if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+  if (org === undefined) throw new AppError("not_found", notFound.organization);
   return org.rotationPhase;
 }
 

@@ -8,7 +8,7 @@ import { quoteWord } from "../../base/quote.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { type Actor, principal, record } from "../audit/record.ts";
-import { requireRole } from "./late-rights.ts";
+import { requireRole } from "../require-role.ts";
 import { type OwnerConfirmation, confirmOwner } from "./ownership.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Role } from "../../api/endpoint.ts";

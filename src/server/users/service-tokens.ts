@@ -10,7 +10,7 @@ import {
 import { AppError } from "../../base/errors.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import { requireRole } from "./late-rights.ts";
+import { requireRole } from "../require-role.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";

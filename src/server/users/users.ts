@@ -6,7 +6,7 @@ import { quoteWord } from "../../base/quote.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireStaff } from "./late-rights.ts";
+import { requireStaff } from "../require-role.ts";
 import { confirmOwner, originOf, type OwnerChoice } from "./ownership.ts";
 import type { Passwords } from "./sign-in/passwords.ts";
 import { endSessions, wrongCredentials } from "./sessions/sessions.ts";

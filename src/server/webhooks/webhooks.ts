@@ -15,7 +15,7 @@ import { eventsFor, formatFor } from "../../api/webhooks/webhooks.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError, invalidField } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { requireRole } from "../users/late-rights.ts";
+import { requireRole } from "../require-role.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
 import { leaseMs, timeOfNext } from "./outbox.ts";
 import type { OrganizationAccess } from "../http/route.ts";

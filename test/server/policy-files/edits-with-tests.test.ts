@@ -6,7 +6,6 @@ import { operator, type Actor } from "../../../src/server/audit/record.ts";
 import { applyPolicy } from "../../../src/server/policy-files/apply.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import type { CheckedRule } from "../../../src/api/rules.ts";
-import type { Testing } from "../../../src/server/policy/edit-policy.ts";
 import { createRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";
 import { memberships } from "../../../src/server/store/tables/organizations.ts";
@@ -15,12 +14,11 @@ import { untested } from "../../support/untested.ts";
 
 let server: TestServer;
 let org: Organization;
-let token: string;
 let count = 0;
 
 beforeAll(async () => {
   server = await makeTestServer();
-  token = await server.person("ada@example.org");
+  await server.person("ada@example.org");
 });
 afterAll(() => server[Symbol.asyncDispose]());
 beforeEach(async () => {
@@ -40,6 +38,10 @@ const rule = (ports: string): CheckedRule => ({
   peer: { any: true },
   target: { any: true },
 });
+async function ada(): Promise<{ memberId: number; actor: Actor }> {
+  const member = await memberships.find(server.db, { orgId: org.id, email: "ada@example.org" });
+  return { memberId: member?.id ?? 0, actor: { kind: "person", id: member?.userId ?? 0, ip: null } };
+}
 const ports = async () => (await listRules(server.db, org)).map((each) => each.ports);
 const codeOf = (work: Promise<unknown>) =>
   work.then(
@@ -83,47 +85,24 @@ test("tests that come while an edit begins are run", async () => {
 test("rights that end while tests run leave everything as it was", async () => {
   await withTests();
   const before = await ports();
-  const ended = () => Promise.reject(new AppError("permission_denied", "removed"));
-  let begun = 0;
-  const endedAfter: Testing = { ...untested, admitIn: () => (++begun > 1 ? ended() : Promise.resolve()) };
-  for (const testing of [{ ...untested, admitAgain: ended }, endedAfter])
-    expect(await codeOf(createRule({ ...server.app.services, testing }, org, rule("3"), operator))).toBe(
-      "permission_denied",
-    );
+  const { memberId, actor } = await ada();
+  const refused = () => Promise.reject(new AppError("permission_denied", "removed"));
+  const removed = () => server.db.write(async (tx) => void (await memberships.delete(tx, { id: memberId })));
+  for (const admitAgain of [refused, removed]) {
+    const testing = { ...untested, admitAgain };
+    const edit = createRule({ ...server.app.services, testing }, org, rule("3"), actor);
+    expect(await codeOf(edit)).toBe("permission_denied");
+  }
   expect(await ports()).toEqual(before);
 });
 
-test("rights that end while an edit waits for the lock leave everything as it was", async () => {
-  const member = await memberships.find(server.db, { orgId: org.id, email: "ada@example.org" });
-  const before = await ports();
-  const { db } = server.app.services;
-  const { writeFor } = db;
-  let removal: Promise<unknown> = Promise.resolve();
-  // The edit was admitted, and waits behind the removal.
-  db.writeFor = (concern, work) => {
-    db.writeFor = writeFor;
-    removal = writeFor({ org: org.id }, (tx) => memberships.delete(tx, { id: member?.id ?? 0 }));
-    return writeFor(concern, work);
-  };
-  try {
-    const body = rule("4");
-    const answer = await server.send("POST", `/api/org/${org.slug}/firewall_rules/`, { token, body });
-    expect(answer.json).toMatchObject({ code: "permission_denied" });
-    expect(await ports()).toEqual(before);
-  } finally {
-    db.writeFor = writeFor;
-    await removal;
-  }
-});
-
 test("rights that end while a file is planned leave everything as it was", async () => {
-  const member = await memberships.find(server.db, { orgId: org.id, email: "ada@example.org" });
-  const actor: Actor = { kind: "person", id: member?.userId ?? 0, ip: null };
+  const { memberId, actor } = await ada();
   const applying = codeOf(
     applyPolicy(server.app.services, org, { policy, prune: false }, actor, {
       // Asked after the plan.
       async requireRoom() {
-        await server.db.write((tx) => memberships.delete(tx, { id: member?.id ?? 0 }));
+        await server.db.write((tx) => memberships.delete(tx, { id: memberId }));
       },
     }),
   );

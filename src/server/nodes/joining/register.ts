@@ -29,7 +29,7 @@ import type { Transaction } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { registrationTokens } from "../../store/tables/joining.ts";
-import { requireRole } from "../../users/late-rights.ts";
+import { requireRole } from "../../require-role.ts";
 import { checkHub, checkPublicAddress } from "../subnets.ts";
 import { taken } from "../nodes.ts";
 import { countTokenGuess } from "../../http/throttle.ts";

@@ -7,7 +7,7 @@
 import { AppError } from "../../../base/errors.ts";
 import type { RegisterRequest } from "../../../protocol/registration.ts";
 import { principal, type Actor } from "../../audit/record.ts";
-import { requireRole } from "../../users/late-rights.ts";
+import { requireRole } from "../../require-role.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { registrants } from "../../store/tables/nodes.ts";

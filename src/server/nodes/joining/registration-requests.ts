@@ -14,7 +14,7 @@ import type { IssuingOrg } from "../../certificates/issue.ts";
 import type { OrganizationAccess } from "../../http/route.ts";
 import { forAll, orgOf } from "../../for-all.ts";
 import type { ServerOptions } from "../../options.ts";
-import { requireRole } from "../../users/late-rights.ts";
+import { requireRole } from "../../require-role.ts";
 import type { Row, Transaction } from "../../store/database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne } from "../../store/table.ts";
 import { registrationRequests as requests, type RegistrationRequestRow } from "../../store/tables/joining.ts";

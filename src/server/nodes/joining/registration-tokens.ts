@@ -17,7 +17,7 @@ import { isLoopback } from "../../../base/loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { sealHash } from "../../../pki/seal.ts";
 import { demandedIn } from "../../certificates/demanded-ca.ts";
-import { requireRole } from "../../users/late-rights.ts";
+import { requireRole } from "../../require-role.ts";
 import { record, type Actor } from "../../audit/record.ts";
 import { ensureGroups } from "../../policy/groups.ts";
 import { insertPending } from "../nodes.ts";

@@ -14,7 +14,7 @@ import type { Transaction } from "../../store/database.ts";
 import { type NodeRow, nodes } from "../../store/tables/nodes.ts";
 import { publishNames } from "../../names/publish.ts";
 import { releaseOwnName } from "../../allocation/held-names.ts";
-import { requireRole } from "../../users/late-rights.ts";
+import { requireRole } from "../../require-role.ts";
 import { raiseConfigVersion, raiseOwnVersion } from "../../store/versions.ts";
 
 /** Restores a revoked node with new certificates; the old ones stay blocked. Throws conflict if name or address is taken. */

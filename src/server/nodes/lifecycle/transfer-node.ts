@@ -6,7 +6,7 @@ import { AppError } from "../../../base/errors.ts";
 import type { Transfer } from "../../../api/nodes.ts";
 import type { Node } from "../../../protocol/node.ts";
 import { issuedEvents, record, type Actor } from "../../audit/record.ts";
-import { requireRole } from "../../users/late-rights.ts";
+import { requireRole } from "../../require-role.ts";
 import { groupsThatProvidersDecide, ownerGroupsOf } from "../../policy/group-users.ts";
 import type { Transaction } from "../../store/database.ts";
 import { readIssuingOrg } from "../../certificates/issue.ts";

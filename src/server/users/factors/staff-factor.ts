@@ -3,7 +3,7 @@
 import { record, type Actor } from "../../audit/record.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { readMeta, setMeta } from "../../store/meta.ts";
-import { requireStaff } from "../late-rights.ts";
+import { requireStaff } from "../../require-role.ts";
 import type { FactorServices } from "./second-factor.ts";
 import { requireOwnFactor } from "./step-up.ts";
 

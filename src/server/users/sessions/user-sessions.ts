@@ -14,7 +14,7 @@ import { computed, integer, queryAll, queryNumber, text } from "../../store/tabl
 import { browserSessions, idleMs, type SessionRow } from "../../store/tables/sessions.ts";
 import { isLive } from "./browser-sessions.ts";
 import { endFamily } from "./families.ts";
-import { requireRole } from "../late-rights.ts";
+import { requireRole } from "../../require-role.ts";
 import { findMembership, memberEvent } from "../members.ts";
 import { endSessions } from "./sessions.ts";
 

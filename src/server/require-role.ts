@@ -1,9 +1,9 @@
-// Checks the caller's role again, inside the transaction that creates something the caller can use later. A request that
-// was admitted before the caller was removed, disabled or demoted must not complete afterwards.
+// Checks the caller's role again, inside the transaction that writes. A request that was admitted before the caller was
+// removed, disabled or demoted must not complete afterwards.
 
-import { AppError } from "../../base/errors.ts";
-import type { Actor } from "../audit/record.ts";
-import type { Reader } from "../store/database.ts";
+import { AppError } from "../base/errors.ts";
+import type { Actor } from "./audit/record.ts";
+import type { Reader } from "./store/database.ts";
 
 /** Throws permission_denied if the actor no longer has the role or a higher one. The server itself acts by settings. */
 export async function requireRole(
