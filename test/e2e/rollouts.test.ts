@@ -2,40 +2,26 @@
 // first node, which goes back by itself, and no other node is touched.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { copyFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import * as v from "valibot";
-import { Rollout } from "../../src/api/rollouts.ts";
-import { buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
-import { bridgePort } from "../support/bridge.ts";
-import {
-  enginesOf,
-  placesBelow,
-  registerDesktop,
-  startDaemon,
-  untilStatus,
-  type Places,
-} from "../support/daemon.ts";
+import { buildAgent } from "../support/agent.ts";
+import { enginesOf, untilStatus } from "../support/daemon.ts";
 import { inCi } from "../support/debian.ts";
 import { openChannel, packEngine, packFiles } from "../support/engine-channel.ts";
 import { asRoot, engines, missing, type Engine } from "../support/engines.ts";
-import { makeLan, startPing, type Host } from "../support/namespaces.ts";
-import { makeOrganization, type Organization } from "../support/overlay.ts";
+import { startPing, type Host } from "../support/namespaces.ts";
+import { fourNodes, isEnded, startRingNodes, type RingNode, type RingNodes } from "../support/ring-nodes.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
 const [, older, newer] = engines;
 if (inCi && missing !== undefined) throw new Error(missing);
 
-const names = ["lighthouse", "desk", "porch", "attic"];
 const watchS = 10;
 
-type Node = { name: string; host: Host; places: Places; overlay: string };
-
 let stack: AsyncDisposableStack;
-let plane: ControlPlane;
-let acme: Organization;
-let nodes: Node[];
+let rings: RingNodes;
+let nodes: RingNode[];
 let publish: (version: string) => void;
 
 /** The same engine with another version of the same length: what is wrong with it is done to its machine from outside. */
@@ -46,12 +32,9 @@ function renamed({ nebula, version }: Engine, other: string): Buffer {
   return bytes;
 }
 
-async function start(engine: Engine): Promise<void> {
+async function start({ nebula }: Engine): Promise<void> {
   stack = new AsyncDisposableStack();
   const directory = stack.use(temporaryDirectory());
-  const lan = stack.use(makeLan(names));
-  plane = stack.use(await startControlPlane(join(directory.path, "server")));
-  acme = await makeOrganization(plane);
   const channel = stack.use(openChannel());
   publish = (version) => {
     if (newer === undefined) return;
@@ -59,45 +42,12 @@ async function start(engine: Engine): Promise<void> {
     channel.publish(version, packFiles(directory.path, ["nebula"]));
   };
   if (newer !== undefined) channel.publish(newer.version, packEngine(directory.path, newer));
-  const token = await acme.makeToken(["--uses", "10", "--lighthouse"]);
-  nodes = [];
-  for (const name of names) {
-    const host = lan.host(name);
-    const overlay = join(directory.path, `${name}-engine`);
-    copyFileSync(engine.nebula, overlay);
-    const places = placesBelow(join(directory.path, name), overlay);
-    const bridges = join(directory.path, name);
-    const flags = name === "lighthouse" ? ["--is-lighthouse", "--public-ip", host.address] : [];
-    await registerDesktop(acme, places, token, name, [...flags, "--allow-updates", `engine=${channel.url}`]);
-    for (const port of [new URL(plane.url).port, new URL(channel.url.replace("{version}", "")).port])
-      stack.use(await bridgePort(host, bridges, Number(port)));
-    const daemon = await startDaemon(host, places);
-    stack.defer(() => daemon.signal("SIGTERM"));
-    nodes.push({ name, host, places, overlay });
-  }
-  for (const { places } of nodes) await untilStatus(places, "acme", ({ state }) => state === "running");
+  rings = stack.use(await startRingNodes({ names: fourNodes, nebula, channel }));
+  ({ nodes } = rings);
 }
 
-const versionOf = ({ host, overlay }: Node) => /Version: (\S+)/.exec(host.run([overlay, "-version"]))?.[1];
-
-async function rollOut(engine: string): Promise<Rollout> {
-  for (let tries = 0; tries < 60; tries++) {
-    const answer = await acme.api("POST", "/api/org/acme/rollouts/", { engine, watch_s: watchS });
-    if (answer.status === 201) return v.parse(Rollout, await answer.json());
-    // Nodes say with their next check-in what root permits.
-    await Bun.sleep(1000);
-  }
-  throw new Error("No rollout could be created");
-}
-
-async function ended(id: number, ms: number): Promise<Rollout> {
-  for (const giveUpAt = performance.now() + ms; ; await Bun.sleep(500)) {
-    const answer = await acme.api("GET", `/api/org/acme/rollouts/${id}/`);
-    const shown = v.parse(Rollout, await answer.json());
-    if (shown.ended_at !== null) return shown;
-    if (performance.now() > giveUpAt) throw new Error(`It has not ended: ${JSON.stringify(shown)}`);
-  }
-}
+const versionOf = ({ host, overlay }: RingNode) =>
+  /Version: (\S+)/.exec(host.run([overlay, "-version"]))?.[1];
 
 type Fault = { begin(host: Host, pid: number): void; end(host: Host): void };
 
@@ -126,7 +76,7 @@ function doFault(version: string, fault: Fault): Disposable & { nodes: Set<strin
   };
 }
 
-function badEngine(node: Node, version: string): number | undefined {
+function badEngine(node: RingNode, version: string): number | undefined {
   const [pid] = enginesOf(node.places);
   if (pid === undefined || versionOf(node) !== version) return undefined;
   try {
@@ -180,8 +130,8 @@ asRoot("updates in rings", () => {
       async () => {
         publish(version);
         using faults = doFault(version, fault);
-        const { id } = await rollOut(version);
-        const shown = await ended(id, 100_000);
+        const { id } = await rings.begin({ engine: version }, watchS);
+        const shown = await rings.until(id, isEnded, 100_000);
         expect([...faults.nodes]).toEqual([shown.failed_node ?? ""]);
         expect(shown).toMatchObject({ state: "stopped", ring: 1 });
         expect(shown.probe).toContain(probe);
@@ -199,8 +149,8 @@ asRoot("updates in rings", () => {
       const desk = nodes[1];
       const lighthouse = nodes[0];
       if (desk === undefined || lighthouse === undefined || newer === undefined) return;
-      const { id } = await rollOut(newer.version);
-      const shown = await ended(id, 150_000);
+      const { id } = await rings.begin({ engine: newer.version }, watchS);
+      const shown = await rings.until(id, isEnded, 150_000);
       expect(shown).toMatchObject({ state: "passed" });
       expect(shown.rings.map(({ passed }) => passed)).toEqual([1, 3]);
       expect(nodes.map(versionOf)).toEqual(nodes.map(() => newer.version));

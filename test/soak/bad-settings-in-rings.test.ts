@@ -3,4 +3,4 @@
 import { env } from "node:process";
 
 env["SOAK"] = "1";
-await import("../e2e/settings-in-rings.test.ts");
+await import("../e2e/bad-settings-in-rings.test.ts");
