@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { FunctionComponent } from "preact";
 import type { IconName } from "./ui/drawings.ts";
-import { parts } from "./ui/part.ts";
+import { parts } from "./ui/lazy-parts.ts";
 
 /** Which dialog of the palette is open. Here, because its file is loaded later. */
 export const opened = signal<PaletteProps["kind"] | undefined>(undefined);

@@ -14,7 +14,7 @@ import { fileLog, lastLines } from "../node/engine/engine-log.ts";
 import type { System } from "../base/system.ts";
 import type { Answer, Notice, Request, OrganizationState } from "./ipc/messages.ts";
 import { followLog } from "./follow-log.ts";
-import type { Client, Handler } from "./ipc/answer.ts";
+import type { Client, Handler } from "./ipc/answer-line.ts";
 import type { OrganizationEngines } from "./organization-engines.ts";
 
 export type ActionDeps = {

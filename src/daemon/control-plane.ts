@@ -10,7 +10,7 @@ import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts"
 import { engineInUse } from "../node/engine/engine-in-use.ts";
 import { makePathReporter } from "../node/contact/path-report.ts";
 import { relayedIn, type RelayedAnswer } from "../protocol/traffic-reports.ts";
-import type { PeerReport } from "../node/health/peer-report.ts";
+import type { PeerReport } from "../node/health/shown-peer.ts";
 import { followOnce, followOrganization, type FollowDeps } from "../node/contact/follow.ts";
 import { hasChosenSettings, makeLocalSync } from "../node/contact/local-sync.ts";
 import { readSyncState, versionInForce } from "../node/files/generations.ts";

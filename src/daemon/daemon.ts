@@ -14,7 +14,7 @@ import type { System } from "../base/system.ts";
 import { makeHandler, noticeOf, summarize } from "./actions.ts";
 import type { ControlPlane } from "./control-plane.ts";
 import { rotateLog } from "./engine-logs.ts";
-import { makeGate } from "./gate.ts";
+import { makeGate } from "./start-checks.ts";
 import { askDaemon } from "./ipc/client.ts";
 import type { Notice } from "./ipc/messages.ts";
 import { serveIpc } from "./ipc/server.ts";

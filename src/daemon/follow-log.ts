@@ -3,7 +3,7 @@
 import { messageOf } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
 import type { System } from "../base/system.ts";
-import type { Client } from "./ipc/answer.ts";
+import type { Client } from "./ipc/answer-line.ts";
 
 const followEveryMs = 250;
 /** How much of a followed log may wait for the client to read it. */

@@ -9,7 +9,7 @@ import { openOrganization, type Organization } from "../node/files/organizations
 import { openForRevocations } from "../node/files/damaged-organization.ts";
 import { refuseRevoked, startsWhenRestored } from "../node/files/revoked-notes.ts";
 import { decidedWithinMs } from "../node/health/prober.ts";
-import type { PeersSeen } from "../node/health/peer-report.ts";
+import type { PeersSeen } from "../node/health/shown-peer.ts";
 import type { SyncOutcome } from "./control-plane.ts";
 import type { OrganizationState } from "./ipc/messages.ts";
 import {

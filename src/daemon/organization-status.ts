@@ -6,7 +6,7 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, messageOf } from "../base/errors.ts";
 import { certificateEnd } from "../node/files/certificate-end.ts";
-import { countPeers, metricsUrl } from "../node/engine/peers.ts";
+import { countPeers, metricsUrl } from "../node/engine/count-tunnels.ts";
 import { seenDataPlane } from "../node/files/config/data-plane-in-force.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import {

@@ -15,7 +15,7 @@ import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../base/system.ts";
 import { initialState, step, wakeAt, type Effect, type EngineEvent, type EngineState } from "./lifecycle.ts";
-import type { Spawned } from "./processes.ts";
+import type { Spawned } from "./engine-processes.ts";
 
 export type Launch = {
   /** The engine's program and arguments. */

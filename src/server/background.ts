@@ -12,7 +12,7 @@ import { runDueUpkeep } from "./nodes/lifecycle/upkeep.ts";
 import { endRequests } from "./nodes/joining/registration-requests.ts";
 import { reauthenticate } from "./nodes/lifecycle/reauthentication.ts";
 import { makeAlarms } from "./alarms/evaluate.ts";
-import { recordAway } from "./nodes/contact/away.ts";
+import { recordAway } from "./nodes/contact/away-nodes.ts";
 import { endSilentNodes } from "./nodes/contact/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/gone-at-provider.ts";

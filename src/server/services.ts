@@ -3,7 +3,7 @@
 
 import { openAuthorities, type Authorities } from "./certificates/authorities.ts";
 import { makeBoundedCache, type BoundedCache } from "./config/bounded-cache.ts";
-import { makeChanges, type Changes } from "./config/changes.ts";
+import { makeChanges, type Changes } from "./config/held-polls.ts";
 import { makeRenderings, type Renderings } from "./config/renderings.ts";
 import { makeViews, type Views } from "./config/views.ts";
 import type { InTurn } from "./http/fair-queue.ts";
@@ -16,7 +16,7 @@ import { makeNodeClocks, type NodeClocks } from "./nodes/contact/node-clocks.ts"
 import { makeClones, type Clones } from "./nodes/contact/clones.ts";
 import { makeLive } from "./nodes/contact/live-nodes.ts";
 import { makePlaneFallback, type PlaneFallback } from "./nodes/contact/plane-fallback.ts";
-import { makeProbes, type Probes } from "./nodes/contact/probe.ts";
+import { makeProbes, type Probes } from "./nodes/contact/probe-port.ts";
 import { makeRefusalNotes } from "./nodes/contact/refused-engine.ts";
 import { forgetProviderGroups, nameProviderGroup } from "./nodes/name-provider-group.ts";
 import { makeRenewals, type Renewals } from "./nodes/lifecycle/renewal.ts";

@@ -5,9 +5,9 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { realSystem } from "../../src/base/system.ts";
-import { collectFlows } from "../../src/node/edge/flows.ts";
+import { collectFlows } from "../../src/node/edge/collect-flows.ts";
 import { noteTaken, readCollected } from "../../src/node/files/flows-state.ts";
-import { proposePolicy } from "../../src/server/flows/propose.ts";
+import { proposePolicy } from "../../src/server/flows/propose-policy.ts";
 import { deleteEnded } from "../../src/server/retention/ended-records.ts";
 import { makeLan } from "../support/namespaces.ts";
 import { registerNode } from "../support/nodes.ts";

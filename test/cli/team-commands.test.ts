@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { planUnit } from "../../src/cli/node/organization-command.ts";
-import { isStopped, markStopped } from "../../src/node/files/stopped.ts";
+import { isStopped, markStopped } from "../../src/node/files/stopped-by-user.ts";
 import { renderPlan } from "../../src/base/plan/plan.ts";
 import { refuseRevoked, startsWhenRestored, writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
 import { openState } from "../../src/daemon/state.ts";

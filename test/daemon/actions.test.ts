@@ -7,7 +7,7 @@ import { readPermissions, writePermissions } from "../../src/node/files/permissi
 import { sessionProof } from "../../src/pki/session-proof.ts";
 import { actions, makeHandler } from "../../src/daemon/actions.ts";
 import type { Answer, Notice, Request } from "../../src/daemon/ipc/messages.ts";
-import type { Client } from "../../src/daemon/ipc/answer.ts";
+import type { Client } from "../../src/daemon/ipc/answer-line.ts";
 import { codeOf, makeEnginesWorld, stateOf, type EnginesWorld } from "../support/organization-engines.ts";
 import { until } from "../support/until.ts";
 

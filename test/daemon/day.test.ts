@@ -7,7 +7,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeHandler, noticeOf } from "../../src/daemon/actions.ts";
 import { connectControlPlane } from "../../src/daemon/control-plane.ts";
-import { makeGate } from "../../src/daemon/gate.ts";
+import { makeGate } from "../../src/daemon/start-checks.ts";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
 import type { Notice, OrganizationState } from "../../src/daemon/ipc/messages.ts";
 import { serveIpc } from "../../src/daemon/ipc/server.ts";

@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectControlPlane } from "../../src/daemon/control-plane.ts";
-import { makeGate } from "../../src/daemon/gate.ts";
+import { makeGate } from "../../src/daemon/start-checks.ts";
 import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
 import { openState } from "../../src/daemon/state.ts";
 import { readStatusWithoutDaemon } from "../../src/daemon/asking/status-without-daemon.ts";

@@ -9,7 +9,7 @@ import { startEnrolled } from "../../src/cli/join/registration.ts";
 import type { Context } from "../../src/cli/command.ts";
 import { findEngineProcess } from "../../src/node/engine/engine-process.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
-import { isStopped, markStopped, unmarkStopped } from "../../src/node/files/stopped.ts";
+import { isStopped, markStopped, unmarkStopped } from "../../src/node/files/stopped-by-user.ts";
 import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../support/node.ts";
 import { rejection } from "../pki/thrown.ts";
 import { until } from "../support/until.ts";

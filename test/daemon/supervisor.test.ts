@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { spawnEngine, watchEnd } from "../../src/daemon/processes.ts";
+import { spawnEngine, watchEnd } from "../../src/daemon/engine-processes.ts";
 import { Supervisor, type RunningProcess, type SupervisorDeps } from "../../src/daemon/supervisor.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { findEngineProcess } from "../../src/node/engine/engine-process.ts";

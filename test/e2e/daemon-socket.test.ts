@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { chmodSync, copyFileSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
-import type { Peer } from "../../src/daemon/ipc/answer.ts";
+import type { Peer } from "../../src/daemon/ipc/answer-line.ts";
 import { serveIpc } from "../../src/daemon/ipc/server.ts";
 import { openLibc } from "../../src/platform/libc.ts";
 import { realSystem } from "../../src/base/system.ts";

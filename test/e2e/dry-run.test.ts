@@ -315,7 +315,7 @@ const elsewhere: Record<string, string> = {
   "admin oidc update": "it needs a provider",
   "admin oidc delete": "it needs a provider",
   "admin audit verify-report": "it only reads a file; test/server/history/reports.test.ts",
-  "admin policy propose": "it only reads; test/server/flows/propose.test.ts",
+  "admin policy propose": "it only reads; test/server/flows/propose-policy.test.ts",
   "admin flow list": "it reads, which is an event; test/server/flows/flows.test.ts",
   "admin relay list": "it only reads; test/e2e/relayed-bytes.test.ts",
   "admin relay limit": "it needs a relay; test/e2e/relayed-bytes.test.ts",

@@ -4,6 +4,6 @@
 import { env } from "node:process";
 
 env["SOAK"] = "1";
-await import("../node/names/answer.test.ts");
+await import("../node/names/answer-query.test.ts");
 await import("../e2e/resolved-names.test.ts");
 await import("../e2e/names-flood.test.ts");

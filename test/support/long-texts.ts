@@ -3,7 +3,7 @@
 // standard output before it starts, and printed texts that are too long to standard error.
 
 import * as v from "valibot";
-import { answerTo } from "../../src/daemon/ipc/answer.ts";
+import { answerTo } from "../../src/daemon/ipc/answer-line.ts";
 import { Request } from "../../src/daemon/ipc/messages.ts";
 import { run } from "../../src/cli/run.ts";
 import { AppError } from "../../src/base/errors.ts";
@@ -14,7 +14,7 @@ import { isLoopback } from "../../src/base/loopback.ts";
 import { checkBase, makeClient } from "../../src/node/contact/requests/client.ts";
 import { testConfig } from "../../src/node/engine/engine.ts";
 import { describe, isReady, parseLogLine, reloadEvidence } from "../../src/node/engine/log-lines.ts";
-import { countPeers } from "../../src/node/engine/peers.ts";
+import { countPeers } from "../../src/node/engine/count-tunnels.ts";
 import { readYaml } from "../../src/node/files/config/read-yaml.ts";
 import { decodeCaBundle } from "../../src/pki/nebula.ts";
 import { parsePem } from "../../src/pki/pem.ts";

@@ -1,6 +1,6 @@
 // Machines as the node sees them, for tests: nothing in use, except what a test says.
 
-import { readTenants, type Machine } from "../../src/node/files/granted/machine.ts";
+import { readTenants, type Machine } from "../../src/node/files/granted/machine-facts.ts";
 import { readKernel } from "../../src/platform/network/kernel.ts";
 import type { MachineState } from "../../src/platform/machine-state.ts";
 import type { Socket } from "../../src/platform/network/proc-tables.ts";

@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { noticeOf } from "../../src/daemon/actions.ts";
 import type { ControlPlane, ControlPlaneNews } from "../../src/daemon/control-plane.ts";
-import { makeGate } from "../../src/daemon/gate.ts";
+import { makeGate } from "../../src/daemon/start-checks.ts";
 import type { Notice } from "../../src/daemon/ipc/messages.ts";
 import { openState, type StateStore } from "../../src/daemon/state.ts";
 import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";

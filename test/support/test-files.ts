@@ -65,7 +65,7 @@ const portMapping = [
   "src/base/datagrams/**",
   "src/cli/node/edge.ts",
   "src/node/edge/{keep-edge,parts,undo-edge}.ts",
-  "src/node/edge/mapping/**",
+  "src/node/edge/port-mapping/**",
   "src/node/files/mapping-state.ts",
   "src/node/health/apply-changes.ts",
   "test/support/port-mapper.ts",
@@ -243,7 +243,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
     "src/server/backup/**",
   ],
   "e2e/systemd-flows.test.ts": [
-    "src/node/edge/{keep-edge,edge,flows,parts}.ts",
+    "src/node/edge/{keep-edge,edge,collect-flows,parts}.ts",
     "src/node/files/flows-state.ts",
     "src/platform/{nftables,systemd/systemd,network/flow-counter}.ts",
   ],

@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { EnginePort, PortState } from "../../node/engine/ports.ts";
-import type { ProbeResult } from "../../node/contact/requests/probe.ts";
+import type { ProbeResult } from "../../node/contact/requests/probe-port.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
 
@@ -84,7 +84,7 @@ async function probe(
   apiBase: string,
   context: Context,
 ): Promise<ProbeResult[]> {
-  const { maxProbes, probePort } = await import("../../node/contact/requests/probe.ts");
+  const { maxProbes, probePort } = await import("../../node/contact/requests/probe-port.ts");
   if (ports.length > maxProbes) {
     throw new AppError(
       "usage",
@@ -112,7 +112,7 @@ export async function probeForOrganization(
   port: number,
   context: Context,
 ): Promise<ProbeResult> {
-  const { probePort } = await import("../../node/contact/requests/probe.ts");
+  const { probePort } = await import("../../node/contact/requests/probe-port.ts");
   return probePort(port, true, await questionOf(organization, context), context.system);
 }
 

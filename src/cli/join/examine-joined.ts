@@ -7,7 +7,7 @@ import { AppError } from "../../base/errors.ts";
 import { isLoopback } from "../../base/loopback.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { LighthouseAnswer } from "../../node/contact/requests/lighthouse-answer.ts";
-import type { ProbeResult } from "../../node/contact/requests/probe.ts";
+import type { ProbeResult } from "../../node/contact/requests/probe-port.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import { sayProgress, type Context } from "../command.ts";
 

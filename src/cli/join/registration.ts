@@ -124,7 +124,7 @@ export async function startEnrolled(
 /** Services start all that is not stopped, so an organization that cannot run beside another one is stopped first. */
 async function holdBack(slug: string, { settings, log }: Context): Promise<AppError | undefined> {
   const { refuseBesideRunning } = await import("../../daemon/running-claims.ts");
-  const { isStopped, markStopped } = await import("../../node/files/stopped.ts");
+  const { isStopped, markStopped } = await import("../../node/files/stopped-by-user.ts");
   const { findEngineProcess } = await import("../../node/engine/engine-process.ts");
   const directory = join(settings.configRoot, slug);
   // An organization that runs is not new: its user decides whether it stays, also after a reboot.
@@ -149,7 +149,7 @@ async function wantedState(
   { settings, system, log }: Context,
 ): Promise<"up" | "down" | undefined> {
   if (mode === "server") {
-    const { isStopped } = await import("../../node/files/stopped.ts");
+    const { isStopped } = await import("../../node/files/stopped-by-user.ts");
     return isStopped(join(settings.configRoot, slug)) ? "down" : undefined;
   }
   const { askDaemon } = await import("../../daemon/ipc/client.ts");

@@ -16,7 +16,7 @@ export const daemon = lazyCommand({ description: "Run the daemon" }, async () =>
     const log = makeLog({ ...logOptions(settings, system), stamped });
     const daemonSettings = { ...settings, address: daemonAddress(settings) };
     if (settings.dryRun) {
-      const { planDaemon } = await import("../../daemon/plan.ts");
+      const { planDaemon } = await import("../../daemon/start-plan.ts");
       output.plan(await planDaemon(daemonSettings, { system, log, say: output.say }));
       return 0;
     }

@@ -181,7 +181,7 @@ async function throughSystemd(
 }
 
 async function stopUnit(directory: string, engine: SystemdEngine): Promise<void> {
-  const { markStopped } = await import("../../node/files/stopped.ts");
+  const { markStopped } = await import("../../node/files/stopped-by-user.ts");
   // First, so that neither a restore nor a reboot starts the unit after a kill of this command.
   markStopped(directory);
   await engine.disable();
@@ -194,7 +194,7 @@ async function startUnit(
   engine: SystemdEngine,
 ): Promise<void> {
   const { slug, directory } = organization;
-  const { unmarkStopped } = await import("../../node/files/stopped.ts");
+  const { unmarkStopped } = await import("../../node/files/stopped-by-user.ts");
   const { forgetWasStopped, refuseRevoked, startsWhenRestored } =
     await import("../../node/files/revoked-notes.ts");
   unmarkStopped(directory);
@@ -213,7 +213,7 @@ async function startUnit(
 /** The plan of a command of server mode. */
 export async function planUnit(verb: UnitVerb, { slug, directory }: Place): Promise<Step[]> {
   const { engineUnit, systemctlCommand } = await import("../../platform/systemd/systemd.ts");
-  const { isStopped, stoppedPath } = await import("../../node/files/stopped.ts");
+  const { isStopped, stoppedPath } = await import("../../node/files/stopped-by-user.ts");
   const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
   const run = (...words: string[]): Step => ({
     step: "run",

@@ -16,7 +16,7 @@ export const command: Implementation = {
   async run({ system, settings, words, values, output }) {
     const [node = ""] = words;
     const { findPeer } = await import("../../daemon/asking/find-peer.ts");
-    const { isUnknown } = await import("../../node/health/peer-report.ts");
+    const { isUnknown } = await import("../../node/health/shown-peer.ts");
     const { pathText } = await import("../../daemon/asking/peers-text.ts");
     const deps = { address: daemonAddress(settings), settings };
     const found = await findPeer(node, values.text("org-slug"), deps, system);

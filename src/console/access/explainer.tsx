@@ -31,7 +31,7 @@ import {
   trafficText,
   type Fact,
   type Traffic,
-} from "./link.ts";
+} from "./network-between.ts";
 import { ShowRule } from "./rule-list.tsx";
 import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";

@@ -13,7 +13,15 @@ import { isNarrow } from "../ui/narrow.ts";
 import { Panel, Why } from "../ui/page.tsx";
 import { Empty } from "../ui/parts.tsx";
 import { Tag } from "../ui/tag.tsx";
-import { cellOf, isChanged, linesOf, matrixOf, shortTraffic, type ChangedCell, type Line } from "./matrix.ts";
+import {
+  cellOf,
+  isChanged,
+  linesOf,
+  matrixOf,
+  shortTraffic,
+  type ChangedCell,
+  type Line,
+} from "./group-cells.ts";
 import type { Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
 import { ShowRule, useSlices } from "./rule-list.tsx";

@@ -9,7 +9,7 @@ import { readNamed } from "../activity/named-nodes.ts";
 import { providerGroupsPath, wordsOf } from "../providers/provider-words.ts";
 import type { Words } from "./merge.ts";
 import { isOwnerSide, isProviderSide, namesOf, toRule, type Rule } from "./rules.ts";
-import { namedIn } from "./standing.ts";
+import { namedIn } from "./rules-of-node.ts";
 import type { Tests } from "./test-text.ts";
 
 export type Saved = {

@@ -10,7 +10,7 @@ import { addPasskey, canUsePasskeys, isPasskeyHost } from "./passkeys.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { Button, FormEnd } from "../ui/button.tsx";
 import { FormFailure, Text, useAction } from "../ui/form.tsx";
-import { tell } from "../ui/told.tsx";
+import { tell } from "../ui/toast.tsx";
 import { Confirm, Dialog, FormDialog } from "../ui/dialog.tsx";
 import { Copy, Failure, Line, Loading, State, When } from "../ui/parts.tsx";
 import { Panel } from "../ui/page.tsx";

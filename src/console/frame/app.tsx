@@ -25,7 +25,7 @@ import { exact, now } from "../words/times.ts";
 import { Icon, Sign } from "../ui/icon.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { Empty, Loading } from "../ui/parts.tsx";
-import { tell, Told } from "../ui/told.tsx";
+import { tell, Told } from "../ui/toast.tsx";
 
 /** The page that the address names, within the frame; the sign-in form over it without a session. */
 export function App() {
@@ -111,7 +111,7 @@ function Palette() {
 function SignedOut() {
   const [hasFailed, setFailed] = useState(false);
   const part = useLater(
-    () => import("./gate.ts"),
+    () => import("./signed-out-pages.ts"),
     isSignedOut.value,
     () => setFailed(true),
   );

@@ -5,7 +5,7 @@ import { rulesApi } from "../../api/rules.ts";
 import { longestLifeOnCommandLine, registrationTokensApi } from "../../api/tokens/registration-tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useMemo, useState } from "preact/hooks";
-import { reachOf, standingOf, type Standee } from "../access/standing.ts";
+import { reachOf, standingOf, type Standee } from "../access/rules-of-node.ts";
 import { call } from "../contact/api.ts";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { mayAddOwn, mayAdminister, me, organization, currentSlug } from "../contact/me.ts";

@@ -9,7 +9,7 @@ import type { Node } from "../../protocol/node.ts";
 import { ApiError, call } from "../contact/api.ts";
 import { makePhoneKey, type PhoneKey } from "./phone-key.ts";
 import { refresh } from "../contact/resource.ts";
-import { tell } from "../ui/told.tsx";
+import { tell } from "../ui/toast.tsx";
 
 /** `again`: the phone that is imported again; undefined for a new one, which alone takes a name and groups. */
 export type Desired = { again: Node | undefined; name: string; groups: string[]; system: "android" | "ios" };

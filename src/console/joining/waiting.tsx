@@ -24,7 +24,7 @@ import { ordered } from "../ui/lists/order.ts";
 import { Panel } from "../ui/page.tsx";
 import { Empty, FromTerminal, Loading, State, When } from "../ui/parts.tsx";
 import { Rows } from "../ui/lists/rows.tsx";
-import { tell } from "../ui/told.tsx";
+import { tell } from "../ui/toast.tsx";
 import { Export, searched } from "../ui/lists/tools.tsx";
 import type { Selection } from "../nodes/filter.ts";
 import {

@@ -1,6 +1,6 @@
 // The ways of bands and lines between boxes, and the places of their labels. Pure: the same boxes give the same ways.
 
-import { centreOf, overlap, type Box, type Point, type Size } from "./ring.ts";
+import { centreOf, overlap, type Box, type Point, type Size } from "./places-on-ring.ts";
 
 export type Curve = { from: Point; control: Point; to: Point };
 /** `label`: its size. `weight`: bands that weigh more get their labels first. */

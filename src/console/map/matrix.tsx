@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 import { go } from "../frame/router.ts";
-import { cut } from "./boxes.ts";
+import { cut } from "./group-boxes.ts";
 import {
   groupWord,
   isPair,

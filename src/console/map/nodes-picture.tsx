@@ -9,10 +9,10 @@ import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { pathOf } from "../frame/router.ts";
 import { exact, now } from "../words/times.ts";
 import { pathOfCurve, waysOf } from "./bands.ts";
-import { cut } from "./boxes.ts";
-import { isCurrent, wordsOf, type Edge } from "./edges.ts";
-import { kindOfAway, Mark, roleOf } from "./squares.tsx";
-import { keptFor, place, ringOrder, type Box, type Placed } from "./ring.ts";
+import { cut } from "./group-boxes.ts";
+import { isCurrent, wordsOf, type Edge } from "./node-paths.ts";
+import { kindOfAway, Mark, roleOf } from "./node-squares.tsx";
+import { keptFor, place, ringOrder, type Box, type Placed } from "./places-on-ring.ts";
 import { msWords } from "../words/numbers.ts";
 
 /** Beyond this number of nodes, the map is drawn by groups. */

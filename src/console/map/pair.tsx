@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { apiPath } from "../../api/endpoint.ts";
 import { pathsApi, type BetweenGroups } from "../../api/paths/paths.ts";
 import { rulesApi } from "../../api/rules.ts";
-import { cellOf } from "../access/matrix.ts";
+import { cellOf } from "../access/group-cells.ts";
 import { toRule } from "../access/rules.ts";
 import { pathOf } from "../frame/router.ts";
 import { useList, useResource } from "../contact/resource.ts";

@@ -12,7 +12,7 @@ import { isNarrow } from "../ui/narrow.ts";
 import { ordered } from "../ui/lists/order.ts";
 import { Rows, type Column } from "../ui/lists/rows.tsx";
 import { Export, Search, searched } from "../ui/lists/tools.tsx";
-import { isCurrent, rank, wordsOf, type Edge } from "./edges.ts";
+import { isCurrent, rank, wordsOf, type Edge } from "./node-paths.ts";
 import { groupKey, groupWord, pairKey, pairName, pathsIn, type Pair } from "./groups.ts";
 import { msWords } from "../words/numbers.ts";
 

@@ -12,7 +12,7 @@ import type { NamedPath } from "../map/groups.ts";
 import { needCounts, type Found, type NeedKind } from "./need-kinds.ts";
 import { updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { keyOf, type Registration } from "../joining/registrations.ts";
-import { relayText } from "./relays.ts";
+import { relayText } from "./relayed-traffic.ts";
 import { backupCommand } from "./backup-command.ts";
 import type { SignName } from "../ui/drawings.ts";
 import { msWords, plural } from "../words/numbers.ts";

@@ -12,7 +12,7 @@ import { isBackupDue } from "../words/days.ts";
 import { isAdmin, me, shownOrganization, currentSlug } from "../contact/me.ts";
 import { countNeeds, isUrgent, type Known } from "./need-kinds.ts";
 import { registrationsPath } from "../joining/registrations.ts";
-import { relaysPath } from "./relays.ts";
+import { relaysPath } from "./relayed-traffic.ts";
 import { useList, useResource, type Resource } from "../contact/resource.ts";
 import { now } from "../words/times.ts";
 

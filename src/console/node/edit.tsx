@@ -16,7 +16,7 @@ import { refresh } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Check, Text, useAction } from "../ui/form.tsx";
 import { Dialog, FormDialog } from "../ui/dialog.tsx";
-import { tell } from "../ui/told.tsx";
+import { tell } from "../ui/toast.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
 import { Effects } from "./effects.tsx";
 

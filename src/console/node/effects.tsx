@@ -3,7 +3,7 @@
 import type { Rule as StoredRule } from "../../api/rules.ts";
 import type { Node } from "../../protocol/node.ts";
 import { Sentence } from "../access/sentence.tsx";
-import { standingChange, standingOf } from "../access/standing.ts";
+import { standingChange, standingOf } from "../access/rules-of-node.ts";
 import { currentSlug } from "../contact/me.ts";
 import { useList } from "../contact/resource.ts";
 import { Failure } from "../ui/parts.tsx";

@@ -15,7 +15,7 @@ import { me, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { configurationOf, renewalOf, updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { useDueNode } from "../nodes/own-nodes.tsx";
-import { relayText } from "../needs/relays.ts";
+import { relayText } from "../needs/relayed-traffic.ts";
 import { useRelays } from "../needs/use-needs.ts";
 import { useResource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";

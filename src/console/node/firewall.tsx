@@ -5,7 +5,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { endsOf, sentenceOf, sideWords, trafficWords, type Rule } from "../access/rules.ts";
-import { standingOf } from "../access/standing.ts";
+import { standingOf } from "../access/rules-of-node.ts";
 import { currentSlug } from "../contact/me.ts";
 import { knownNodes } from "../nodes/node-list.ts";
 import { useList } from "../contact/resource.ts";

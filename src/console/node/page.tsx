@@ -19,7 +19,7 @@ import { Configuration } from "./configuration.tsx";
 import { CertificateBar, Changed, changesPath, NodeFacts } from "./facts.tsx";
 import { Firewall } from "./firewall.tsx";
 import { Paths, isBroken } from "./paths.tsx";
-import { parts, usePart } from "../ui/part.ts";
+import { parts, usePart } from "../ui/lazy-parts.ts";
 import { useNeighbours } from "./neighbours.ts";
 import { usePeers, WhyOf } from "./why.tsx";
 

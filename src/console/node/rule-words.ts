@@ -4,7 +4,7 @@ import { type Rule as StoredRule, rulesApi } from "../../api/rules.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useState } from "preact/hooks";
 import { namesOf, toRule, type Rule } from "../access/rules.ts";
-import { namedIn } from "../access/standing.ts";
+import { namedIn } from "../access/rules-of-node.ts";
 import { emailsOf, membersPath } from "../activity/member-names.ts";
 import { readNamed } from "../activity/named-nodes.ts";
 import { useList } from "../contact/resource.ts";

@@ -5,7 +5,7 @@ import { apiPath, type Endpoint } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Asking } from "../ui/part.ts";
+import type { Asking } from "../ui/lazy-parts.ts";
 import { call } from "../contact/api.ts";
 import { partsOf } from "../words/field-parts.ts";
 import { currentSlug } from "../contact/me.ts";

@@ -27,7 +27,7 @@ import { Menu } from "../ui/menu.tsx";
 import { isNarrow, isWide } from "../ui/narrow.ts";
 import { ordered } from "../ui/lists/order.ts";
 import { Page } from "../ui/page.tsx";
-import { parts, usePart } from "../ui/part.ts";
+import { parts, usePart } from "../ui/lazy-parts.ts";
 import { CopyCommand, Empty, Failure, Loading } from "../ui/parts.tsx";
 import { Rows } from "../ui/lists/rows.tsx";
 import { Chip } from "../ui/tag.tsx";
@@ -44,7 +44,7 @@ import {
   type Selection,
 } from "./filter.ts";
 import { lastShown } from "../node/neighbours.ts";
-import { Selected } from "./selected.tsx";
+import { Selected } from "./selected-actions.tsx";
 
 /** A word of the address, such as `?show=away`; "" if it has none. */
 const word = (name: string) => query.value.get(name) ?? "";

@@ -38,14 +38,14 @@ import { pathOf, query, setQuery } from "../frame/router.ts";
 import { commandText } from "../words/terminal.ts";
 import { shortDay } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
-import { Verification } from "../ui/chain.tsx";
+import { Verification } from "../ui/verify-chain.tsx";
 import { Events } from "../activity/events.tsx";
 import { Bars } from "../ui/figures.tsx";
 import { Page } from "../ui/page.tsx";
 import { Field, valueOf } from "../ui/field.tsx";
 import { Empty, Failure, Line, Loading } from "../ui/parts.tsx";
 import { Chip, Pill } from "../ui/tag.tsx";
-import { tell } from "../ui/told.tsx";
+import { tell } from "../ui/toast.tsx";
 import { ReadingExport, Search } from "../ui/lists/tools.tsx";
 import { plural } from "../words/numbers.ts";
 

@@ -38,7 +38,7 @@ import { Check } from "../ui/form.tsx";
 import { Icon } from "../ui/icon.tsx";
 import { AwaitedNodes } from "../nodes/awaited-nodes.tsx";
 import { Page, Panel } from "../ui/page.tsx";
-import { parts, usePart } from "../ui/part.ts";
+import { parts, usePart } from "../ui/lazy-parts.ts";
 import { Copy, Facts, FromTerminal, Line, Loading, moment, State, When } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { Export } from "../ui/lists/tools.tsx";

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { apiPath } from "../../api/endpoint.ts";
 import { pathsApi, type GroupPaths } from "../../api/paths/paths.ts";
-import { edgesOf, isCurrent, worstFirst, type Edge } from "../map/edges.ts";
+import { edgesOf, isCurrent, worstFirst, type Edge } from "../map/node-paths.ts";
 import {
   drawnOf,
   groupKey,
@@ -21,7 +21,7 @@ import {
 import { ManyMatrix, Matrix } from "../map/matrix.tsx";
 import { maxNodes, NodesPicture } from "../map/nodes-picture.tsx";
 import { PairPanel } from "../map/pair.tsx";
-import { GroupPicture } from "../map/picture.tsx";
+import { GroupPicture } from "../map/group-picture.tsx";
 import {
   AwayNodes,
   BrokenPairs,
@@ -31,8 +31,8 @@ import {
   Legend,
   SlowestPairs,
   WorstGroups,
-} from "../map/side.tsx";
-import { perSquareOf } from "../map/squares.tsx";
+} from "../map/beside-picture.tsx";
+import { perSquareOf } from "../map/node-squares.tsx";
 import { groupLink, PairsTable, PathsTable } from "../map/tables.tsx";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";

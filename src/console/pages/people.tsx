@@ -11,7 +11,7 @@ import { refresh, useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { now } from "../words/times.ts";
 import { Button, CloseEnd } from "../ui/button.tsx";
-import { tell } from "../ui/told.tsx";
+import { tell } from "../ui/toast.tsx";
 import { Choice, Text, useAction } from "../ui/form.tsx";
 import { Avatar, Icon, Sign } from "../ui/icon.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";

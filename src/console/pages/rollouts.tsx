@@ -18,7 +18,7 @@ import {
   stateOf,
   versionsOf,
   type Shown,
-} from "../rollouts/words.ts";
+} from "../rollouts/rollout-words.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Share, Tile } from "../ui/figures.tsx";

@@ -6,7 +6,7 @@ import { ApiError } from "../contact/api.ts";
 import { FormEnd, CloseEnd } from "./button.tsx";
 import { Dialog } from "./dialog.tsx";
 import { FormFailure, Text, useAttempts } from "./form.tsx";
-import { tell } from "./told.tsx";
+import { tell } from "./toast.tsx";
 
 export type Item = { id: number; name: string };
 type Failed = { name: string; why: string };

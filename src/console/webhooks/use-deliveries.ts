@@ -9,7 +9,7 @@ import { isUnderWay, joined, outcomeOfAll, type Known } from "./deliveries.ts";
 import { onEvent } from "../contact/live.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { useAction } from "../ui/form.tsx";
-import { tell } from "../ui/told.tsx";
+import { tell } from "../ui/toast.tsx";
 
 /** The deliveries that were read. `path`: the list's path. `again`: sends a delivery again. */
 export type Log = Known & {

@@ -25,7 +25,7 @@ import { Pill } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { useDeliveries, useSending, type Log } from "./use-deliveries.ts";
 
-import { EditWebhook, Deletion } from "./forms.tsx";
+import { EditWebhook, Deletion } from "./webhook-forms.tsx";
 
 export const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : events.join(", "));
 

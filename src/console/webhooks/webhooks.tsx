@@ -8,13 +8,13 @@ import { currentSlug } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
 import { Button, Words } from "../ui/button.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
-import { tell } from "../ui/told.tsx";
+import { tell } from "../ui/toast.tsx";
 import { List, textColumn } from "../ui/lists/list.tsx";
 import { Page } from "../ui/page.tsx";
 import { State } from "../ui/parts.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 
-import { EditWebhook, webhooksPath } from "./forms.tsx";
+import { EditWebhook, webhooksPath } from "./webhook-forms.tsx";
 import { eventsOf, WebhookById } from "./webhook-page.tsx";
 
 export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {

@@ -9,7 +9,7 @@ import { unsafeRoutes } from "../../node/files/config/read-config.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { OrganizationSettings } from "../../node/contact/organization-deps.ts";
 import { chooseSlugs } from "./choose-slugs.ts";
-import type { PeerReport } from "../../node/health/peer-report.ts";
+import type { PeerReport } from "../../node/health/shown-peer.ts";
 import type { System } from "../../base/system.ts";
 import type { LocalAddress } from "../ipc/transport.ts";
 import { readPeers } from "./read-peers.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { findEngineProcess } from "../../node/engine/engine-process.ts";
 import { isRunByUnits } from "../../node/engine/systemd-engine.ts";
 import type { Organization } from "../../node/files/organizations.ts";
-import { isStopped } from "../../node/files/stopped.ts";
+import { isStopped } from "../../node/files/stopped-by-user.ts";
 import { ageOf, identifyProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 import { engineUnit, isEnabled } from "../../platform/systemd/systemd.ts";
 import { unitProperties } from "../../platform/systemd/unit-properties.ts";

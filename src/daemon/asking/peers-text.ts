@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { can } from "../../engine/features.ts";
-import type { PeerReport } from "../../node/health/peer-report.ts";
+import type { PeerReport } from "../../node/health/shown-peer.ts";
 import type { OrganizationPeers } from "./read-peers.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
 

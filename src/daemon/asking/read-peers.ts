@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
 import type { OrganizationSettings } from "../../node/contact/organization-deps.ts";
-import type { PeerReport } from "../../node/health/peer-report.ts";
+import type { PeerReport } from "../../node/health/shown-peer.ts";
 import type { System } from "../../base/system.ts";
 import { askDaemon } from "../ipc/client.ts";
 import type { LocalAddress } from "../ipc/transport.ts";

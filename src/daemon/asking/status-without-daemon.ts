@@ -7,7 +7,7 @@ import { AppError, messageOf } from "../../base/errors.ts";
 import { seenDataPlane } from "../../node/files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../node/files/generations.ts";
 import { openOrganization } from "../../node/files/organizations.ts";
-import { countPeers, metricsUrl } from "../../node/engine/peers.ts";
+import { countPeers, metricsUrl } from "../../node/engine/count-tunnels.ts";
 import { certificateWarning, readOrganizationFacts } from "../../node/files/organization-facts.ts";
 import { readSavedHealth, savedHealthDirectory, type SavedHealth } from "../../node/health/saved-health.ts";
 import { mappingShown } from "../../node/files/mapping-state.ts";

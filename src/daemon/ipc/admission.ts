@@ -3,7 +3,7 @@
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { PeerCredentials } from "../../platform/libc.ts";
-import type { Client, Peer } from "./answer.ts";
+import type { Client, Peer } from "./answer-line.ts";
 import type { Access } from "./transport.ts";
 
 const maxClients = 500;

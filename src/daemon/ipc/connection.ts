@@ -1,6 +1,6 @@
 // One client of the daemon's socket: lines in, lines out, in order.
 
-import { answerTo, type Answering, type Client, type Incoming, type Peer } from "./answer.ts";
+import { answerTo, type Answering, type Client, type Incoming, type Peer } from "./answer-line.ts";
 import { maxLineBytes, type Answer, type Notice } from "./messages.ts";
 
 /** If more bytes than this are unread, the next request of the client waits. */

@@ -10,7 +10,7 @@ import type { Confirmation } from "../../protocol/confirmation.ts";
 import type { Finding } from "../../node/health/findings.ts";
 import type { DataPlaneSeen } from "../../node/files/config/data-plane-in-force.ts";
 import type { Health } from "../../node/health/verdict.ts";
-import type { PeerReport } from "../../node/health/peer-report.ts";
+import type { PeerReport } from "../../node/health/shown-peer.ts";
 import type { RelayedAnswer } from "../../protocol/traffic-reports.ts";
 import { Slug } from "../../protocol/values.ts";
 

@@ -5,7 +5,7 @@ import type { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import type { Libc } from "../../platform/libc.ts";
-import type { Handler } from "./answer.ts";
+import type { Handler } from "./answer-line.ts";
 import {
   administrator,
   admit,

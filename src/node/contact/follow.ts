@@ -264,11 +264,11 @@ async function roleReports(
   const { directory } = organization;
   const reported = paths?.report();
   const relayed = config.is_relay
-    ? await (await import("./relayed.ts")).relayedReport({ ...organization, config }, system)
+    ? await (await import("./report-relayed.ts")).relayedReport({ ...organization, config }, system)
     : undefined;
   const flows =
     config.flows === true
-      ? (await import("./flows.ts")).flowsReport({ ...organization, config }, system)
+      ? (await import("./report-flows.ts")).flowsReport({ ...organization, config }, system)
       : undefined;
   const addresses = health?.addressRequest();
   return {
@@ -309,7 +309,7 @@ export async function followOnce(
   const needsSync = synced !== undefined || (await hasNews(answer, { directory, state, engine }, deps));
   const sync = needsSync ? await synchronizeOnce() : {};
   if (relayedIn(answer)?.paused === true)
-    await (await import("./relayed.ts")).endForwarding(organization, deps.system);
+    await (await import("./report-relayed.ts")).endForwarding(organization, deps.system);
   // Names, the move and the configuration were taken in any case.
   if (notStarted !== undefined) throw notStarted;
   const accepted = order?.restored === true ? "resumed" : "ok";
@@ -386,7 +386,7 @@ async function askControlPlane(
   }
   if (about.paths !== undefined) deps.paths?.answered(answer.paths);
   if (about.flows !== undefined)
-    (await import("./flows.ts")).noteAnswer(organization, about.flows, answer.flows);
+    (await import("./report-flows.ts")).noteAnswer(organization, about.flows, answer.flows);
   deps.health?.noteAnswer(answer);
   deps.onCheckin?.(answer);
   const askNames = async (others: Parameters<typeof ask>[1]) =>

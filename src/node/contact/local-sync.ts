@@ -116,7 +116,7 @@ async function presentSurroundings(
   const { noteResolved } = await import("../files/granted/resolved-hosts.ts");
   await noteResolved(directory, system);
   if (surroundings === undefined) return undefined;
-  const { readMachine, surroundingsOf } = await import("../files/granted/machine.ts");
+  const { readMachine, surroundingsOf } = await import("../files/granted/machine-facts.ts");
   return surroundingsOf(slug, await readMachine(directory, system), surroundings);
 }
 

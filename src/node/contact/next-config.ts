@@ -27,7 +27,7 @@ import { damagedSeal, heldSealHash } from "../files/held-seal.ts";
 import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
 import { withoutUnresolved } from "../files/granted/unresolved-names.ts";
-import { readMachine } from "../files/granted/machine.ts";
+import { readMachine } from "../files/granted/machine-facts.ts";
 import { maskedNetworks } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readWhole } from "../files/config/read-yaml.ts";

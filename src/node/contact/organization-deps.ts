@@ -13,7 +13,7 @@ import { silence } from "../files/config/read-config.ts";
 import { engineInUse, unknownInUse, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
 import { foundEngine } from "../engine/found-engine.ts";
-import { isStopped } from "../files/stopped.ts";
+import { isStopped } from "../files/stopped-by-user.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
 import { examineUnit, isRunByUnits, systemdEngine } from "../engine/systemd-engine.ts";

@@ -10,7 +10,7 @@ import {
   type Healing,
   type PathsReport,
 } from "../../protocol/path-report.ts";
-import type { PeerReport } from "../health/peer-report.ts";
+import type { PeerReport } from "../health/shown-peer.ts";
 
 export type PathReporter = {
   /** The report for the next check-in; undefined if there is nothing to report now. */

@@ -20,7 +20,7 @@ import {
 import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import type { EnforcedState } from "../files/granted/sealed-node.ts";
 import { readWhole } from "../files/config/read-yaml.ts";
-import { readMachine } from "../files/granted/machine.ts";
+import { readMachine } from "../files/granted/machine-facts.ts";
 import { keepFormerRoutes } from "../files/permissions.ts";
 import { withoutNames } from "../files/granted/unresolved-names.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/config/sent-config.ts";

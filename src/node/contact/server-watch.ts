@@ -28,7 +28,7 @@ import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hanging-eng
 import { keptHere, type KeptPeers } from "../health/paths/kept-peers.ts";
 import { OffloadTrial } from "../health/paths/offload-trial.ts";
 import { OrganizationHealth, type HealthDeps } from "../health/organization-health.ts";
-import type { PeersSeen } from "../health/peer-report.ts";
+import type { PeersSeen } from "../health/shown-peer.ts";
 import { exchangeProbes, restoreProbes, savedHealthDirectory } from "../health/saved-health.ts";
 import type { HealthRecord, Watch, Watched } from "./health-record.ts";
 import type { KeepContext } from "../edge/keep-edge.ts";

@@ -39,9 +39,9 @@ import { controlPlane, isSilent } from "./control-plane.ts";
 import { engineInUse, offloads } from "./engine.ts";
 import { portMapping } from "./port-mapping.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
-import { meeting } from "./meeting.ts";
+import { meeting } from "./can-meet.ts";
 import { controlPlaneOf, type KnownControlPlane } from "../files/granted/control-planes.ts";
-import { leftOutFinding, permissions, placeOf } from "./taken.ts";
+import { leftOutFinding, permissions, placeOf } from "./machine-use.ts";
 import { examineTraffic, type ShownStatus } from "./traffic.ts";
 import { readText } from "../../base/open-file.ts";
 

@@ -16,7 +16,7 @@ import type { Organization } from "../files/organizations.ts";
 import { graveness, type Finding as Found } from "../health/findings.ts";
 import type { Health } from "../health/verdict.ts";
 import { readRouterFile } from "../routing/router-file.ts";
-import { interfaces, routesHere } from "./taken.ts";
+import { interfaces, routesHere } from "./machine-use.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { roles } from "./hubs.ts";
 import { askHubs, whyUnreached } from "./underlay.ts";

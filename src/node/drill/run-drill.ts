@@ -8,7 +8,7 @@ import type { DrillReport } from "../../protocol/updates/drill.ts";
 import { drillLeftMs, endOf, isLate, readDrill, writeDrill, type DrillState } from "../files/drill-state.ts";
 import { readFacts } from "../health/configured-facts.ts";
 import { makePortDead, removeDeadPort } from "./dead-port.ts";
-import { watchPeers } from "./watch-peers.ts";
+import { watchPeers } from "./lost-peers.ts";
 
 const mostPeers = 64;
 /** All nodes would report at the same moment. */

@@ -11,7 +11,7 @@ import {
   unitPath,
   edgeTemplate,
 } from "../../platform/systemd/systemd.ts";
-import { isStopped } from "../files/stopped.ts";
+import { isStopped } from "../files/stopped-by-user.ts";
 import { readTcpState, tcpWaysOf } from "../files/tcp-state.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { needsEdge } from "./parts.ts";
@@ -29,7 +29,7 @@ export async function keepEdge(context: KeepContext, signal: AbortSignal): Promi
   const logFailure = (reason: string) =>
     log.warn("Cannot start what this organization needs beside its engine", { team: slug, reason });
   const options = { everyMs: lookEveryMs, signal, system, failed: logFailure };
-  const { keepMapping } = await import("./mapping/keep-mapping.ts");
+  const { keepMapping } = await import("./port-mapping/keep-mapping.ts");
   await Promise.all([
     repeat(unitKeeper(context), options),
     repeat(udpWatcher(context, signal), options),

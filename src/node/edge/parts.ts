@@ -30,14 +30,14 @@ const flowsPart: EdgePart = {
   name: "the count of flows",
   // Without nft `status` says so, and nothing runs.
   needed: (organization) => areFlowsReported(organization) && whyNoTables() === undefined,
-  start: async (context) => (await import("./flows.ts")).startFlows(context),
+  start: async (context) => (await import("./collect-flows.ts")).startFlows(context),
 };
 
 const portMapping: EdgePart = {
   name: "the port mapping of the router",
   // In server mode check-auth keeps the mapping (keep-edge.ts): this part needs no process of its own.
   needed: (organization) => organization.config.mode === "desktop" && isMappingWanted(organization),
-  start: async (context) => (await import("./mapping/keep-mapping.ts")).startPortMapping(context),
+  start: async (context) => (await import("./port-mapping/keep-mapping.ts")).startPortMapping(context),
 };
 
 export const edgeParts: readonly EdgePart[] = [

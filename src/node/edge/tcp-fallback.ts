@@ -17,7 +17,7 @@ import { engineQuestion, isEngineAnswer } from "../engine/engine-question.ts";
 import { localApi } from "../engine/local-api.ts";
 import { staticHosts } from "../files/config/read-config.ts";
 import { credentialsIfOwn, type Organization } from "../files/organizations.ts";
-import { isStopped } from "../files/stopped.ts";
+import { isStopped } from "../files/stopped-by-user.ts";
 import { readTcpState, tcpWaysOf, type TcpState } from "../files/tcp-state.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { runPart, type EdgeContext, type RunningPart } from "./part.ts";
@@ -25,7 +25,7 @@ import { openTcpWay, type TcpWay } from "./tcp-way.ts";
 import { proxyFor } from "../../base/connect-failure.ts";
 import { watchFiles } from "./watch-files.ts";
 
-/** An answer of this age to the probes of health, every 8 s (paces.ts), shows that UDP passes. A slower one costs a question. */
+/** An answer of this age to the probes of health, every 8 s (probe-paces.ts), shows that UDP passes. A slower one costs a question. */
 const quietEnoughMs = 8300;
 /** How often one lighthouse or relay is asked by UDP if they do not answer probes: two packets of 44 bytes, 1.3 MB a day. */
 const askEveryMs = 6000;

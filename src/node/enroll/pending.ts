@@ -35,12 +35,12 @@ import { sealInForce, underSeal } from "../files/granted/seal-in-force.ts";
 import { takeSeals } from "../files/held-seal.ts";
 import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/granted/host-names.ts";
-import { ignoringDamage, readMachine } from "../files/granted/machine.ts";
+import { ignoringDamage, readMachine } from "../files/granted/machine-facts.ts";
 import { maskedNetworks } from "../files/granted/networks.ts";
 import { refuseForeignFile } from "../files/own-files.ts";
 import { writePermissions, type Permissions } from "../files/permissions.ts";
 import { temporarySibling } from "../files/replacement.ts";
-import { stoppedPath } from "../files/stopped.ts";
+import { stoppedPath } from "../files/stopped-by-user.ts";
 import {
   checkedState,
   readSent,

@@ -38,7 +38,7 @@ import {
   removeTemporarySiblings,
   temporarySibling,
 } from "../files/replacement.ts";
-import { isStopped, markStopped } from "../files/stopped.ts";
+import { isStopped, markStopped } from "../files/stopped-by-user.ts";
 import { keepOrders } from "../files/orders.ts";
 import { salvageOrganization } from "../files/damaged-organization.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";

@@ -18,7 +18,7 @@ import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
 import { chainsOf, keepTable, setOf, versioned } from "../../platform/nftables.ts";
 import { insideExit } from "../files/granted/exits.ts";
-import { readMachineAlone, type Machine, type Tenant } from "../files/granted/machine.ts";
+import { readMachineAlone, type Machine, type Tenant } from "../files/granted/machine-facts.ts";
 import { subnetsIn } from "../files/granted/networks.ts";
 
 const everyMs = 5000;

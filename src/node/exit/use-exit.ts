@@ -28,7 +28,7 @@ import {
   type Exit,
   type ExitUse,
 } from "../files/granted/exits.ts";
-import { ownNetworks, readMachine, type Machine } from "../files/granted/machine.ts";
+import { ownNetworks, readMachine, type Machine } from "../files/granted/machine-facts.ts";
 import { readOwnYaml } from "../files/config/read-yaml.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { applyChanges } from "../health/apply-changes.ts";

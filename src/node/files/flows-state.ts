@@ -1,4 +1,4 @@
-// What this machine reports of its flows, between the part that collects them (edge/flows.ts) and the check-ins that send them.
+// What this machine reports of its flows, between the part that collects them (edge/collect-flows.ts) and the check-ins that send them.
 // Each file has one writer.
 
 import { rmSync } from "node:fs";

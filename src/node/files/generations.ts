@@ -56,7 +56,7 @@ export const SyncState = v.object({
     }),
   ),
   /**
-   * The state of this machine that decided about routes and ports (machine.ts); unset where nothing depended on it.
+   * The state of this machine that decided about routes and ports (machine-facts.ts); unset where nothing depended on it.
    */
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
   /** The settings of a rollout that came with it, by the order's number, and whether config.yml has them; unset: none came. */

@@ -22,7 +22,7 @@ export async function applyChanges(
 ): Promise<boolean> {
   // Loaded on demand: it decodes certificates, and most processes never heal.
   const { rewriteConfig, withSeal } = await import("../files/config/rewrite-config.ts");
-  const { readMachine } = await import("../files/granted/machine.ts");
+  const { readMachine } = await import("../files/granted/machine-facts.ts");
   return withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
     const sealed = await withSeal(place);

@@ -18,7 +18,7 @@ import type { Healer } from "./healer.ts";
 import { outlivesMs } from "./healing.ts";
 import type { EngineSeen, Inventory, Present } from "./inventory.ts";
 import { conclude, type Contact, type Health, type LighthouseState, type Observation } from "./verdict.ts";
-import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
+import { describePeer, orderPeers, type PeerReport } from "./shown-peer.ts";
 import { relaysToMeasure } from "./probe-targets.ts";
 import type { Prober } from "./prober.ts";
 import { isAnswering, isBroken, brokenAfter, type ProbeRecord } from "./probe-record.ts";

@@ -9,7 +9,7 @@ import { hostsPath, indexHosts, peerNames, readAllHosts, readHosts } from "../fi
 import type { Organization } from "../files/organizations.ts";
 import { maxNames } from "../../protocol/names.ts";
 import type { Facts } from "./configured-facts.ts";
-import { hasTraffic } from "./paces.ts";
+import { hasTraffic } from "./probe-paces.ts";
 import { Tunnels, type EngineTunnel } from "./tunnels.ts";
 
 export type EngineSeen = { pid: number; version: string | undefined; /** Since its start. */ ageMs: number };

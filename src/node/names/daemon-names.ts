@@ -9,10 +9,10 @@ import { namesPlaces } from "../../platform/names-places.ts";
 import type { System } from "../../base/system.ts";
 import { makeNamesReader, makePreparer } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
-import { afterFailureMs, makeService, onceEach } from "./service.ts";
+import { afterFailureMs, makeService, onceEach } from "./name-service.ts";
 import { clearWay, openWay } from "./system-resolution.ts";
 
-/** How often the names are read; service.ts has the pause after a failure. */
+/** How often the names are read; name-service.ts has the pause after a failure. */
 const everyMs = 500;
 
 type Places = { configRoot: string; stateDb: string };

@@ -16,7 +16,7 @@ import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts"
 import { hostsLines, maxHostsNames } from "./hosts-lines.ts";
 import { makeNamesReader, makePreparer, markOf, type LoadedNames } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
-import { afterFailureMs, makeService, onceEach } from "./service.ts";
+import { afterFailureMs, makeService, onceEach } from "./name-service.ts";
 import { clearWay, openWay } from "./system-resolution.ts";
 
 export const hostsFile = "/etc/hosts";

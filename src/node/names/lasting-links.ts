@@ -2,7 +2,7 @@
 // at each end.
 
 import { messageOf } from "../../base/errors.ts";
-import type { Links } from "./links.ts";
+import type { Links } from "./resolved-links.ts";
 import type { Zone } from "./name-records.ts";
 import type { Way } from "./service-state.ts";
 

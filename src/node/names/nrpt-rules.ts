@@ -4,7 +4,7 @@
 import { brand } from "../../brand.ts";
 import type { Registry, RegistryValues } from "../../platform/windows/registry.ts";
 import { makeLastingLinks } from "./lasting-links.ts";
-import type { Links } from "./links.ts";
+import type { Links } from "./resolved-links.ts";
 
 const localRules = String.raw`SYSTEM\CurrentControlSet\Services\Dnscache\Parameters\DnsPolicyConfig`;
 /** While this key exists, even without rules, Windows ignores local rules. Only group policies create it. */

@@ -9,7 +9,7 @@ import { systemErrorCode } from "../../base/system-errors.ts";
 import { readTextIfThere, syncDirectory, writeNewFile } from "../../base/files.ts";
 import { rename } from "../../platform/file-system.ts";
 import { makeLastingLinks } from "./lasting-links.ts";
-import type { Links } from "./links.ts";
+import type { Links } from "./resolved-links.ts";
 import type { Zone } from "./name-records.ts";
 import type { HostPort } from "./resolver.ts";
 import type { LinkState } from "./service-state.ts";

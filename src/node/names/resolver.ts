@@ -7,7 +7,7 @@ import { decode, encode } from "dns-packet";
 import { AppError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { portCommand, resolverAddress } from "../../platform/names-places.ts";
-import { answerQuery } from "./answer.ts";
+import { answerQuery } from "./answer-query.ts";
 import type { NameIndex } from "./name-index.ts";
 
 const maxConnections = 32;

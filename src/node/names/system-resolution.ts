@@ -2,7 +2,7 @@
 
 import { resolverAddress, type NamesPlaces } from "../../platform/names-places.ts";
 import { windowsRegistry } from "../../platform/windows/registry.ts";
-import { clearLinks, makeLinks, type Links } from "./links.ts";
+import { clearLinks, makeLinks, type Links } from "./resolved-links.ts";
 import { clearNrpt, makeNrpt } from "./nrpt-rules.ts";
 import { clearResolverFiles, makeResolverFiles, resolverDirectory } from "./resolver-files.ts";
 

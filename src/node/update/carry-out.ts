@@ -41,7 +41,7 @@ import {
   type ProbeKey,
   type Round,
   type Verdict,
-} from "./watch-peers.ts";
+} from "./echo-peers.ts";
 
 /** What runs on this machine. Each change rejects with the reason if the former version is in its place again. */
 export type Updater = {

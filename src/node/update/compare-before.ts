@@ -3,7 +3,7 @@
 
 import { programProbes } from "../../protocol/updates/order.ts";
 import { failedHandshakes, timedOutSince } from "../health/handshakes.ts";
-import type { Verdict } from "./watch-peers.ts";
+import type { Verdict } from "./echo-peers.ts";
 
 export type Tunnel = {
   address: string;

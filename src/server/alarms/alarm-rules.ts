@@ -3,7 +3,7 @@
 import { alarmRules, type AlarmKind } from "../../api/webhooks/alarms.ts";
 import type { Picked } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import type { SilentNode } from "../nodes/contact/away.ts";
+import type { SilentNode } from "../nodes/contact/away-nodes.ts";
 
 export const ruledPick = organizations.pick("id", "slug", "alarmRules", "notifyAwayMinutes");
 export type Ruled = typeof ruledPick extends Picked<infer T> ? T : never;

@@ -3,7 +3,7 @@
 import { formatTime } from "../../base/quantities.ts";
 import { onlineMs } from "../../api/values.ts";
 import { lateMs } from "../nodes/contact/silence.ts";
-import { reachedBy, type Silence, type SilentNode } from "../nodes/contact/away.ts";
+import { reachedBy, type Silence, type SilentNode } from "../nodes/contact/away-nodes.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, inParts, integer, places, queryAll, queryNumber, text } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";

@@ -5,7 +5,7 @@ import { messageOf } from "../../base/errors.ts";
 import { alarmKinds, type AlarmKind } from "../../api/webhooks/alarms.ts";
 import type { ServerOptions } from "../options.ts";
 import { openDrills } from "../rollout/drills.ts";
-import type { Silence } from "../nodes/contact/away.ts";
+import type { Silence } from "../nodes/contact/away-nodes.ts";
 import { computed, inParts, integer, places, queryAll } from "../store/table.ts";
 import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
 import { awayCauses, awayLeft, isAwayKind, isSettled, namesOf, readAway, type Away } from "./away-causes.ts";

@@ -1,8 +1,8 @@
 // Broken paths between nodes that are online, as causes: grouped by the node that most of them share.
 
 import { formatTime } from "../../base/quantities.ts";
-import type { Silence } from "../nodes/contact/away.ts";
-import { gapMs } from "../nodes/contact/silence.ts";
+import type { Silence } from "../nodes/contact/away-nodes.ts";
+import { gapMs, quietMs } from "../nodes/contact/silence.ts";
 import type { Reader } from "../store/database.ts";
 import { inParts, places, queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -10,8 +10,6 @@ import { paths } from "../store/tables/paths.ts";
 import { namesOf } from "./away-causes.ts";
 import type { Cause } from "./open-alarms.ts";
 
-/** Longer than any poll. */
-const quietMs = 100_000;
 /** Bounds a turn: of more pairs, the rest comes when these are well. */
 const maxPairs = 2000;
 

@@ -13,7 +13,7 @@ import type { SignedSeal } from "../../protocol/seals/seal.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import { portWithOverrides } from "./config.ts";
 import { mayIssue } from "../certificates/issue.ts";
-import { outlineOthers, withoutBlocklist } from "./outline.ts";
+import { outlineOthers, withoutBlocklist } from "./comparable-files.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
 import type { Renderings, WorkInTurn } from "./renderings.ts";
 import type { Reader } from "../store/database.ts";

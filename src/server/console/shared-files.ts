@@ -20,17 +20,17 @@ const groups: readonly (readonly string[])[] = [
   // Rules in words, and whom they let in.
   [
     "console/access/class-words.ts",
-    "console/access/matrix.ts",
+    "console/access/group-cells.ts",
     "console/access/networks.ts",
     "console/access/rules.ts",
     "console/access/sentence.tsx",
-    "console/access/standing.ts",
+    "console/access/rules-of-node.ts",
     "console/access/test-text.ts",
     "console/activity/rule-change.ts",
     "console/node/rule-words.ts",
   ],
   // Drawings.
-  ["console/map/groups.ts", "console/map/ring.ts", "console/ui/figures.tsx"],
+  ["console/map/groups.ts", "console/map/places-on-ring.ts", "console/ui/figures.tsx"],
   // Nodes and CAs that need attention, and the live log of events.
   [
     "console/activity/log.ts",

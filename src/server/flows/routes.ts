@@ -6,7 +6,7 @@ import { ownerOf } from "../paths/routes.ts";
 import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
 import { listFlows } from "./list.ts";
-import { proposePolicy } from "./propose.ts";
+import { proposePolicy } from "./propose-policy.ts";
 import { withFlows } from "./read.ts";
 
 export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => ({

@@ -7,7 +7,7 @@ import { diskSpaceAt } from "../../base/disk-space.ts";
 import { blocklistLimit } from "../../protocol/download.ts";
 import { countBlocklists } from "../certificates/blocklist.ts";
 import type { Meters, Sample } from "../http/meters.ts";
-import type { Changes } from "../config/changes.ts";
+import type { Changes } from "../config/held-polls.ts";
 import type { ServerOptions } from "../options.ts";
 import { readStatus } from "../store/acme-state.ts";
 import { relayFigures } from "../paths/relay-list.ts";

@@ -3,7 +3,7 @@
 
 import type { ServerHistory } from "../../api/servers.ts";
 import { formatTime } from "../../base/quantities.ts";
-import type { Changes } from "../config/changes.ts";
+import type { Changes } from "../config/held-polls.ts";
 import type { Meters, Totals } from "../http/meters.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database, Reader } from "../store/database.ts";

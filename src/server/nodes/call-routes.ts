@@ -13,7 +13,7 @@ import { filesFor, type NodeFiles } from "../config/node-files.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { makeMove, revokedError } from "./contact/orders.ts";
-import { elsewhereOf } from "./contact/elsewhere.ts";
+import { elsewhereOf } from "./contact/lighthouse-address.ts";
 import { endNode } from "./lifecycle/ephemeral.ts";
 import { revokeNode } from "./lifecycle/revoke.ts";
 import type { Services } from "../services.ts";

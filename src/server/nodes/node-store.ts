@@ -1,7 +1,7 @@
 // The services that changes of nodes need. Admin commands have all of them except what comes from check-ins.
 
 import type { Authorities } from "../certificates/authorities.ts";
-import type { Changes } from "../config/changes.ts";
+import type { Changes } from "../config/held-polls.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reports } from "./contact/reports.ts";
 import type { VersionAges } from "./contact/version-ages.ts";

@@ -3,7 +3,7 @@
 import type { pastApi } from "../../api/history/past.ts";
 import type { policyApi } from "../../api/policy.ts";
 import { actorOf } from "../audit/record.ts";
-import { reportPast } from "../flows/past.ts";
+import { reportPast } from "../flows/report-past.ts";
 import { withFlows } from "../flows/read.ts";
 import type { Handlers } from "../http/attach.ts";
 import { inSlices, jsonInPieces } from "../http/heavy-work.ts";

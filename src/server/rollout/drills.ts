@@ -16,7 +16,7 @@ import {
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole } from "../require-role.ts";
-import type { Changes } from "../config/changes.ts";
+import type { Changes } from "../config/held-polls.ts";
 import type { Database, Reader, Transaction } from "../store/database.ts";
 import { computed, integer, places, queryAll, queryNumber, text, textOrNull } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";

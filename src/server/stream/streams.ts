@@ -5,8 +5,8 @@ import { AppError } from "../../base/errors.ts";
 import type { Reports } from "../nodes/contact/reports.ts";
 import type { Reader } from "../store/database.ts";
 import type { System } from "../../base/system.ts";
-import { pump, type StreamCall } from "./pump.ts";
-import { makeTail } from "./tail.ts";
+import { pump, type StreamCall } from "./send-events.ts";
+import { makeTail } from "./read-new-events.ts";
 
 /** `perCaller`: one browser needs one stream. */
 const limits = { perCaller: 10, inAll: 2000 };

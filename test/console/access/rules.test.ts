@@ -1,10 +1,16 @@
 // The rules of the page Access: words and back, edits on edits, and the matrix beside the control plane's own decision.
 
 import type { Rule as StoredRule } from "../../../src/api/rules.ts";
-import { reachOf, type Standee } from "../../../src/console/access/standing.ts";
+import { reachOf, type Standee } from "../../../src/console/access/rules-of-node.ts";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { cellOf, isChanged, linesOf, matrixOf, shortTraffic } from "../../../src/console/access/matrix.ts";
+import {
+  cellOf,
+  isChanged,
+  linesOf,
+  matrixOf,
+  shortTraffic,
+} from "../../../src/console/access/group-cells.ts";
 import {
   changeWords,
   commandsOf,

@@ -21,7 +21,7 @@ import {
   type LinkedNode,
   type Path,
   type Traffic,
-} from "../../../src/console/access/link.ts";
+} from "../../../src/console/access/network-between.ts";
 import { numberText } from "../../../src/console/words/numbers.ts";
 
 const nodes = Array.from({ length: 20 }, (_, at) => ({

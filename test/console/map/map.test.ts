@@ -9,10 +9,10 @@ import {
   squareAt,
   squaresFor,
   squaresPath,
-} from "../../../src/console/map/boxes.ts";
-import { edgesOf, worstFirst, type Path } from "../../../src/console/map/edges.ts";
+} from "../../../src/console/map/group-boxes.ts";
+import { edgesOf, worstFirst, type Path } from "../../../src/console/map/node-paths.ts";
 import { drawnOf, hubOf, isPair, pairWords, type Group, type Pair } from "../../../src/console/map/groups.ts";
-import { centreOf, overlap, place, type Box } from "../../../src/console/map/ring.ts";
+import { centreOf, overlap, place, type Box } from "../../../src/console/map/places-on-ring.ts";
 import { heatLevel } from "../../../src/console/words/numbers.ts";
 
 const node = (id: number, groups: readonly string[] = [], more = {}) => ({

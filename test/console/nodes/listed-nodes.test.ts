@@ -3,7 +3,7 @@
 import type { Rule as StoredRule } from "../../../src/api/rules.ts";
 import { expect, test } from "bun:test";
 import { aliasWords } from "../../../src/console/node/aliases.ts";
-import { namedIn, standingChange, standingOf } from "../../../src/console/access/standing.ts";
+import { namedIn, standingChange, standingOf } from "../../../src/console/access/rules-of-node.ts";
 import { ownerGroup, selfGroup } from "../../../src/protocol/users-groups.ts";
 import { exportName, filtered, groupsOf, selectedIn } from "../../../src/console/nodes/filter.ts";
 import { vulnerabilitiesOf } from "../../../src/console/nodes/states.ts";

@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { isUnknown } from "../../../src/node/health/peer-report.ts";
+import { isUnknown } from "../../../src/node/health/shown-peer.ts";
 import { findPeer } from "../../../src/daemon/asking/find-peer.ts";
 import { writeHosts } from "../../../src/node/files/hosts.ts";
 import { OrganizationHealth } from "../../../src/node/health/organization-health.ts";

@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { connect as netConnect } from "node:net";
-import type { Client } from "../../../src/daemon/ipc/answer.ts";
+import type { Client } from "../../../src/daemon/ipc/answer-line.ts";
 import { connectDaemon } from "../../../src/daemon/ipc/client.ts";
 import { failureOf, libc, ownGroup, quiet, system, useIpc } from "../../support/ipc.ts";
 import { until } from "../../support/until.ts";

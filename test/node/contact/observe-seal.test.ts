@@ -11,7 +11,7 @@ import { sealedConfig, sealedSettings } from "../../../src/node/files/granted/se
 import { sealedSelf } from "../../../src/node/files/granted/sealed-node.ts";
 import { allowedConfig, engineSettings } from "../../../src/engine/allowed-settings.ts";
 import { isMap, type YamlValue } from "../../../src/base/yaml.ts";
-import { objectionsOf } from "../../../src/node/files/granted/sealed.ts";
+import { objectionsOf } from "../../../src/node/files/granted/refused-by-seal.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { sealHash } from "../../../src/pki/seal.ts";
 import type { SealedState, SignedSeal } from "../../../src/protocol/seals/seal.ts";

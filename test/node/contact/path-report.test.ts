@@ -9,7 +9,7 @@ import {
   type PathReporter,
   type ReportedPaths,
 } from "../../../src/node/contact/path-report.ts";
-import type { PeerReport } from "../../../src/node/health/peer-report.ts";
+import type { PeerReport } from "../../../src/node/health/shown-peer.ts";
 import {
   maxHealings,
   maxPaths,

@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { makeLocalSync } from "../../../src/node/contact/local-sync.ts";
 import { rewriteConfig, withSeal } from "../../../src/node/files/config/rewrite-config.ts";
-import { readMachine } from "../../../src/node/files/granted/machine.ts";
+import { readMachine } from "../../../src/node/files/granted/machine-facts.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
 import { chosenSettings, writeUpdateState } from "../../../src/node/files/update-order.ts";
 import { makeControl } from "../../support/node.ts";

@@ -75,7 +75,7 @@ const proofs: Record<string, Record<string, Proof>> = {
     'units: cures.join(" && ") || serviceCommand(system)': machine("a program that others can replace"),
     "units: serviceCommand(system)": machine("a unit that was edited"),
   },
-  "node/doctor/meeting.ts": {
+  "node/doctor/can-meet.ts": {
     "meeting: `Ask the organization's administrator to make a node with a public address a relay: ${brand.executable} admin node update ${quoteWord(slug)} NODE --relay`":
       "advice: an administrator decides which node is a relay",
   },
@@ -157,7 +157,7 @@ const proofs: Record<string, Record<string, Proof>> = {
       "another interface with the overlay's route",
     ),
   },
-  "node/doctor/taken.ts": {
+  "node/doctor/machine-use.ts": {
     "interfaces: remedy": machine("a network inside of the overlay, which is meant"),
     "leftOutFinding: `${ask}, or allow the routes that you want: ${line}`": machine(
       "a route into the internet that the organization sends",

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { meeting } from "../../../src/node/doctor/meeting.ts";
+import { meeting } from "../../../src/node/doctor/can-meet.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
 import type { OpenEcho } from "../../../src/platform/network/echo-socket.ts";

@@ -7,7 +7,7 @@ import { stateText } from "../../../src/daemon/asking/health-text.ts";
 import { renderStatus } from "../../../src/daemon/asking/status-report.ts";
 import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
-import { meeting } from "../../../src/node/doctor/meeting.ts";
+import { meeting } from "../../../src/node/doctor/can-meet.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { examineTraffic } from "../../../src/node/doctor/traffic.ts";
 import { allKinds, type Kind } from "../../../src/node/health/findings.ts";

@@ -8,7 +8,7 @@ import type { Step } from "../../../src/base/plan/plan.ts";
 import { realSystem, type System } from "../../../src/base/system.ts";
 import { releaseAddressPath } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
-import { makeGate } from "../../../src/daemon/gate.ts";
+import { makeGate } from "../../../src/daemon/start-checks.ts";
 import { can } from "../../../src/engine/features.ts";
 import { planMissing } from "../../../src/node/demo/demo.ts";
 import { engineVersion } from "../../../src/node/engine/engine.ts";

@@ -12,7 +12,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { makeGate } from "../../../src/daemon/gate.ts";
+import { makeGate } from "../../../src/daemon/start-checks.ts";
 import { readPermissions } from "../../../src/node/files/permissions.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { rejection } from "../../pki/thrown.ts";

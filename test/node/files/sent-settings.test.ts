@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { deviceName } from "../../../src/engine/interface-names.ts";
-import type { Machine } from "../../../src/node/files/granted/machine.ts";
+import type { Machine } from "../../../src/node/files/granted/machine-facts.ts";
 import { readSent } from "../../../src/node/files/config/sent-config.ts";
 import { stringifyYaml, type YamlMap } from "../../../src/base/yaml.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";

@@ -1,7 +1,7 @@
 // A peer that was revoked or deleted is gone as soon as this node has the configuration or the names that say so.
 
 import { expect, test } from "bun:test";
-import { isUnknown } from "../../../src/node/health/peer-report.ts";
+import { isUnknown } from "../../../src/node/health/shown-peer.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 import { ReplayedNetwork } from "../../support/replayed-network.ts";
 

@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { compareMemory, compareWithBefore, describeBefore } from "../../../src/node/update/compare-before.ts";
-import { judge, lostRounds } from "../../../src/node/update/watch-peers.ts";
+import { judge, lostRounds } from "../../../src/node/update/echo-peers.ts";
 
 const now = Date.parse("2026-11-28T12:00:00Z");
 const addresses = ["10.77.0.2", "10.77.0.3", "10.77.0.4"];

@@ -5,7 +5,7 @@ import type { Organization } from "../../../src/api/organizations.ts";
 import type { Alarm } from "../../../src/api/webhooks/alarms.ts";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
 import { readTitles } from "../../../src/server/alarms/present-title.ts";
-import { recordAway } from "../../../src/server/nodes/contact/away.ts";
+import { recordAway } from "../../../src/server/nodes/contact/away-nodes.ts";
 import type { Reader } from "../../../src/server/store/database.ts";
 import { alarms as storedAlarms } from "../../../src/server/store/tables/webhooks.ts";
 import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";

@@ -5,7 +5,7 @@
 import { env } from "node:process";
 import { expect, test } from "bun:test";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
-import { recordAway } from "../../../src/server/nodes/contact/away.ts";
+import { recordAway } from "../../../src/server/nodes/contact/away-nodes.ts";
 import { endSilentNodes } from "../../../src/server/nodes/contact/silence.ts";
 import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";

@@ -7,7 +7,7 @@ import { awayCauses, readAway } from "../../../src/server/alarms/away-causes.ts"
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
 import { ourselves, record } from "../../../src/server/audit/record.ts";
 import { finders } from "../../../src/server/alarms/other-causes.ts";
-import { recordAway } from "../../../src/server/nodes/contact/away.ts";
+import { recordAway } from "../../../src/server/nodes/contact/away-nodes.ts";
 import { rememberBackup } from "../../../src/server/store/meta.ts";
 import { commandLines, wrongWith } from "../../support/documents.ts";
 import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { SQL } from "bun";
 import { beforeEach, describe, expect, test } from "bun:test";
 import type { Organization } from "../../../src/api/organizations.ts";
-import { recordAway } from "../../../src/server/nodes/contact/away.ts";
+import { recordAway } from "../../../src/server/nodes/contact/away-nodes.ts";
 import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { fixture, writeFixture } from "../../support/fixture.ts";

@@ -10,7 +10,7 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../../src/server/organizations/organizations.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
-import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
+import { maxPollsPerNode } from "../../../src/server/config/held-polls.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { checkinOf, codeOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";

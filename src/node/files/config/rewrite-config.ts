@@ -22,7 +22,7 @@ import {
   type RouteChoice,
 } from "./local-changes.ts";
 import { withLock } from "../lock.ts";
-import { readMachine, type Machine } from "../granted/machine.ts";
+import { readMachine, type Machine } from "../granted/machine-facts.ts";
 import { readSent } from "./sent-config.ts";
 import { writeTcpState, type TcpState } from "../tcp-state.ts";
 

@@ -30,7 +30,7 @@ import {
 } from "../granted/grants.ts";
 import type { Granted, Situation } from "../granted/grant-asked.ts";
 import type { Overlap } from "../granted/routes.ts";
-import { readMachineAlone, surroundingsOf, type Machine } from "../granted/machine.ts";
+import { readMachineAlone, surroundingsOf, type Machine } from "../granted/machine-facts.ts";
 import { flagAllowing, permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";
 
 export type SentConfig = Pick<Granted, "kept" | "here"> & {

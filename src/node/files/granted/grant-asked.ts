@@ -2,7 +2,7 @@
 
 import type { LeftOut } from "../../../engine/left-out.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
-import type { InForce, Machine, Tenant } from "./machine.ts";
+import type { InForce, Machine, Tenant } from "./machine-facts.ts";
 import type { SealedSelf } from "./sealed-node.ts";
 import type { PermissionFlag, Permissions } from "../permissions.ts";
 

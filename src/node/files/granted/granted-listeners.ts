@@ -13,7 +13,7 @@ import {
 } from "../../../base/ip.ts";
 import { isMap, valueAt, type YamlValue } from "../../../base/yaml.ts";
 import { dropSection, leaveOut, setKeys, type Asked } from "./grant-asked.ts";
-import { ownNetworks, takenPort, type Tenant } from "./machine.ts";
+import { ownNetworks, takenPort, type Tenant } from "./machine-facts.ts";
 
 // Listeners of the engine itself
 

@@ -24,7 +24,7 @@ import {
   type Machine,
   type OfMachine,
   type Tenant,
-} from "./machine.ts";
+} from "./machine-facts.ts";
 import { leaveOut, setKeys, type Asked, type Granted, type Situation } from "./grant-asked.ts";
 import {
   decideDns,

@@ -6,7 +6,7 @@ import type { OpenEcho } from "../../../platform/network/echo-socket.ts";
 import type { System } from "../../../base/system.ts";
 import type { Inventory } from "../inventory.ts";
 import type { OffloadTrial } from "./offload-trial.ts";
-import { busiest, hasTraffic, MeasurePace } from "../paces.ts";
+import { busiest, hasTraffic, MeasurePace } from "../probe-paces.ts";
 import { fullBytes, largestThrough } from "./path-mtu.ts";
 import type { Prober } from "../prober.ts";
 import { isAnswering } from "../probe-record.ts";

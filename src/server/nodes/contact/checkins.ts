@@ -6,7 +6,7 @@ import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../../protocol/checkin.ts";
 import type { DrillOrder } from "../../../protocol/updates/drill.ts";
-import type { Changes } from "../../config/changes.ts";
+import type { Changes } from "../../config/held-polls.ts";
 import type { InTurn } from "../../http/fair-queue.ts";
 import type { NamesNews } from "../../names/organization-names.ts";
 import type { Names } from "../../names/names-cache.ts";

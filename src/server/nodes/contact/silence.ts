@@ -1,6 +1,6 @@
 // Ends ephemeral nodes that are silent for too long. Only the time while a server was up counts: nodes cannot check in
 // otherwise. A server notes when it looked last; a longer pause between two notes is a gap that does not count, nor does a
-// jump of the clock. away.ts counts the silence of other nodes alike.
+// jump of the clock. away-nodes.ts counts the silence of other nodes alike.
 
 import * as v from "valibot";
 import { given } from "../../../base/given.ts";
@@ -35,6 +35,8 @@ export const gapMs = 10_000;
  * late while the database is away for less than a gap. A node that holds polls, of 55 s at most, is heard of once a poll.
  */
 export const lateMs = 10_000;
+/** A node may be silent for so long. It is longer than any poll: more is heard of a node that is well. */
+export const quietMs = 100_000;
 /** How long gaps are kept: longer than any silence. */
 const keptMs = 8 * 86_400_000;
 const maxGaps = 100;

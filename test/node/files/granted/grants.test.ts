@@ -10,7 +10,7 @@ import {
   takings,
 } from "../../../../src/node/files/granted/grants.ts";
 import type { Situation } from "../../../../src/node/files/granted/grant-asked.ts";
-import type { Tenant } from "../../../../src/node/files/granted/machine.ts";
+import type { Tenant } from "../../../../src/node/files/granted/machine-facts.ts";
 import { noPermissions } from "../../../../src/node/files/permissions.ts";
 import type { YamlMap, YamlValue } from "../../../../src/base/yaml.ts";
 import { emptyMachine } from "../../../support/machine.ts";

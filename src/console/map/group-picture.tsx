@@ -1,0 +1,364 @@
+// The picture of the groups: boxes of squares on a ring, bands between them, and the paths that are broken.
+
+import { useMemo } from "preact/hooks";
+import type { GroupPaths } from "../../api/paths/paths.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import type { CountsByNode } from "../nodes/path-counts.ts";
+import { pathOfCurve, waysOf, type Way } from "./bands.ts";
+import { cut, groupSize, maxNames, namesSize, pitchOf, squareAt } from "./group-boxes.ts";
+import {
+  drawnOf,
+  groupWord,
+  isPair,
+  onlineIn,
+  pairFinder,
+  pairKey,
+  pairWords,
+  pathsIn,
+  type Group,
+  type Pair,
+} from "./groups.ts";
+import { Names, perSquareOf, Squares, squaresOf, type Square } from "./node-squares.tsx";
+import { groupLink } from "./tables.tsx";
+import {
+  centreOf,
+  keptFor,
+  place,
+  ringOrder,
+  type Box,
+  type Placed,
+  type Point,
+  type Size,
+} from "./places-on-ring.ts";
+import { msWords, heatLevel } from "../words/numbers.ts";
+
+type Props = {
+  slug: string;
+  sums: GroupPaths;
+  /** Undefined: too many to draw each. */
+  nodes: readonly ListedNode[] | undefined;
+  counts: CountsByNode;
+  /** The pair that the address names. */
+  selected: string | undefined;
+  linkTo(pair: Pair): string;
+};
+
+const ground = {
+  ellipse: { x: 258, y: 216 },
+  gap: 28,
+  margin: 16,
+  least: { width: 692, height: 420 },
+};
+const labelHeight = 20;
+
+/** The hub in the middle, the others in a ring, and the paths between them as bands. */
+export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Props) {
+  const { hub, ring } = drawnOf(sums.groups);
+  const find = useMemo(() => pairFinder(sums.pairs), [sums]);
+  const order = orderOf(slug, ring, find);
+  const squares = useMemo(() => squaresOf(sums.groups, nodes, counts), [sums, nodes, counts]);
+  const perSquare = perSquareOf(sums.groups, nodes);
+  const groups = order.flatMap((name) => ring.find((group) => group.name === name) ?? []);
+  const all = hub === undefined ? groups : [...groups, hub];
+  const pitch = pitchOf(Math.max(...all.map((group) => squares.get(group.name)?.length ?? 0)));
+  const sizes = growing(slug, all, (group) =>
+    sizeOf(group, group === hub, squares.get(group.name) ?? [], pitch),
+  );
+  const sizeKey = sizes.map(({ width, height }) => `${width}x${height}`).join();
+  const placed = keptFor(`groups ${groups.length} ${sizeKey}`, () =>
+    place(sizes.slice(0, groups.length), sizes[groups.length], ground),
+  );
+  const boxes = boxesOf(groups, hub, placed);
+  const pairs = sums.pairs.filter(({ from, to }) => from !== to && boxes.has(from) && boxes.has(to));
+  const isSpoke = ({ from, to }: Pair) => hub !== undefined && (from === hub.name || to === hub.name);
+  const bands = pairs.filter((pair) => !isSpoke(pair));
+  const spokes = pairs.filter(isSpoke);
+  const bandKey = [...bands, ...spokes]
+    .map((pair) => `${pairKey(pair.from, pair.to)} ${labelOf(pair)}`)
+    .join();
+  const ways = keptFor(`bands ${sizeKey} ${order.join(" ")} ${bandKey}`, () =>
+    waysOfBands(bands, spokes, boxes, placed),
+  );
+  const isDim = (...names: readonly Group["name"][]) =>
+    selected !== undefined && !names.some((name) => selected.split(" ").includes(name ?? ""));
+  const isPairDim = (pair: Pair) => selected !== undefined && !isPair(pair, selected);
+  const ends = brokenEnds(sums, boxes, squares, pitch, nodes === undefined ? undefined : hub);
+  return (
+    <svg
+      class="draw"
+      viewBox={`0 0 ${Math.ceil(placed.width)} ${Math.ceil(placed.height)}`}
+      role="group"
+      aria-label="Groups and the paths between them"
+    >
+      {spokes.map((pair) => (
+        <Spoke
+          key={pairKey(pair.from, pair.to)}
+          pair={pair}
+          ends={[boxes.get(pair.from), boxes.get(pair.to)]}
+          isDim={isPairDim(pair)}
+          href={linkTo(pair)}
+        />
+      ))}
+      {bands.map((pair) => (
+        <Band
+          key={pairKey(pair.from, pair.to)}
+          pair={pair}
+          way={ways.get(pairKey(pair.from, pair.to))}
+          isDim={isPairDim(pair)}
+          href={linkTo(pair)}
+        />
+      ))}
+      {all.map((group) => {
+        const box = boxes.get(group.name);
+        if (box === undefined) return null;
+        return (
+          <GroupBox
+            key={groupWord(group.name)}
+            slug={slug}
+            group={group}
+            box={box}
+            squares={squares.get(group.name) ?? []}
+            pitch={pitch}
+            isHub={group === hub}
+            isDim={isDim(group.name)}
+            isHot={selected !== undefined && !isDim(group.name)}
+          />
+        );
+      })}
+      {ends.map(({ key, from, to, groups: [one, other] }) => (
+        <g
+          key={key}
+          class={dimmed("", selected !== undefined && !isPair({ from: one, to: other }, selected))}
+        >
+          <title>{key}</title>
+          <path class="broken" d={`M${point(from)}L${point(to)}`} />
+          {nodes === undefined ? null : <circle class="broken-end" cx={to.x} cy={to.y} r="7" />}
+        </g>
+      ))}
+      {bands.map((pair) => {
+        const key = pairKey(pair.from, pair.to);
+        const label = ways.get(key)?.label;
+        // Labels of the others would hide what the chosen one is about.
+        if (label === undefined || isPairDim(pair)) return null;
+        return <Label key={key} pair={pair} at={label} href={linkTo(pair)} isHot={selected !== undefined} />;
+      })}
+      {perSquare === 1 ? null : <desc>{`A square stands for up to ${perSquare} nodes.`}</desc>}
+    </svg>
+  );
+}
+
+const dimmed = (name: string, isDim: boolean) => `${name}${isDim ? " dim" : ""}`;
+const point = ({ x, y }: Point) => `${Math.round(10 * x) / 10} ${Math.round(10 * y) / 10}`;
+
+/** The order stays while the groups are the same, however many paths they have. */
+function orderOf(slug: string, ring: readonly Group[], find: ReturnType<typeof pairFinder>) {
+  const names = ring.map(({ name }) => name);
+  const weight = (a: Group["name"], b: Group["name"]) => {
+    const pair = find(a, b);
+    return pair === undefined ? 0 : pathsIn(pair);
+  };
+  return keptFor(`order ${slug} ${names.join(" ")}`, () => ringOrder(names, weight).order);
+}
+
+/** Boxes only grow, so that nothing jumps when a node comes or goes. */
+function growing(slug: string, groups: readonly Group[], sizeNow: (group: Group) => Size): Size[] {
+  const known = keptFor(`sizes ${slug}`, () => new Map<Group["name"], Size>());
+  return groups.map((group) => {
+    const [now, before] = [sizeNow(group), known.get(group.name)];
+    const size = {
+      width: Math.max(now.width, before?.width ?? 0),
+      height: Math.max(now.height, before?.height ?? 0),
+    };
+    known.set(group.name, size);
+    return size;
+  });
+}
+
+function sizeOf(group: Group, isHub: boolean, squares: readonly Square[], pitch: number): Size {
+  if (isHub && squares.some(({ name }) => name !== undefined)) return namesSize(squares.length);
+  const title = groupWord(group.name).length + `${group.nodes}`.length * 2 + 1;
+  return groupSize(squares.length, pitch, title, group.broken > 0);
+}
+
+function boxesOf(groups: readonly Group[], hub: Group | undefined, { ring, middle }: Placed) {
+  const boxes = new Map<Group["name"], Box>();
+  for (const [at, group] of groups.entries()) {
+    const box = ring[at];
+    if (box !== undefined) boxes.set(group.name, box);
+  }
+  if (hub !== undefined && middle !== undefined) boxes.set(hub.name, middle);
+  return boxes;
+}
+
+const labelOf = (pair: Pair) =>
+  `${pathsIn(pair)}${pair.rtt_ms_median === null ? "" : ` · ${msWords(pair.rtt_ms_median)} ms`}`;
+const labelWidth = (pair: Pair) => 16 + 6 * labelOf(pair).length + (pair.broken > 0 ? 18 : 0);
+
+const widthOf = (pair: Pair) => 1.5 + 1.15 * Math.log2(Math.max(1, pathsIn(pair)));
+
+function waysOfBands(
+  bands: readonly Pair[],
+  spokes: readonly Pair[],
+  boxes: ReadonlyMap<Group["name"], Box>,
+  { width, height }: Placed,
+): ReadonlyMap<string, Way> {
+  const wanted = bands.flatMap((pair) => {
+    const [from, to] = [boxes.get(pair.from), boxes.get(pair.to)];
+    if (from === undefined || to === undefined) return [];
+    const label = { width: labelWidth(pair), height: labelHeight };
+    const weight = pathsIn(pair) + 1e6 * pair.broken;
+    return [{ key: pairKey(pair.from, pair.to), from, to, label, weight }];
+  });
+  const lines = spokes.flatMap((pair) => {
+    const [from, to] = [boxes.get(pair.from), boxes.get(pair.to)];
+    return from === undefined || to === undefined ? [] : [[centreOf(from), centreOf(to)] as const];
+  });
+  return waysOf(wanted, { boxes: [...boxes.values()], size: { width, height }, spokes: lines });
+}
+
+type SpokeProps = { pair: Pair; ends: (Box | undefined)[]; isDim: boolean; href: string };
+
+/** A line between the hub and a group of the ring. */
+function Spoke({ pair, ends: [a, b], isDim, href }: SpokeProps) {
+  if (a === undefined || b === undefined) return null;
+  const line = `M${point(centreOf(a))}L${point(centreOf(b))}`;
+  return (
+    <a href={href}>
+      <title>{pairWords(pair)}</title>
+      <path class="hit" d={line} />
+      <path class={dimmed("spoke", isDim)} stroke-width="3" d={line} />
+    </a>
+  );
+}
+
+type BandProps = { pair: Pair; way: Way | undefined; isDim: boolean; href: string };
+
+/** Screen readers and keys have the label; a band without one is a link of its own. */
+function Band({ pair, way, isDim, href }: BandProps) {
+  if (way === undefined) return null;
+  const line = pathOfCurve(way.curve);
+  const width = widthOf(pair);
+  const heat = pair.rtt_ms_median === null ? "spoke" : `heat-${Math.max(2, heatLevel(pair.rtt_ms_median))}`;
+  const hasLabel = way.label !== undefined && !isDim;
+  return (
+    <a href={href} {...(hasLabel ? { "aria-hidden": "true", tabindex: -1 } : {})}>
+      <title>{pairWords(pair)}</title>
+      <path class="hit" d={line} />
+      <path class="gap" stroke-width={width + 5} d={line} />
+      <path class={dimmed(`band ${heat}`, isDim)} stroke-width={width} d={line} />
+      {pair.relayed === 0 ? null : (
+        <path class={dimmed("relay", isDim)} d={pathOfCurve(way.curve, width / 2 + 3)} />
+      )}
+    </a>
+  );
+}
+
+type LabelProps = { pair: Pair; at: Point; href: string; isHot: boolean };
+
+function Label({ pair, at, href, isHot }: LabelProps) {
+  const width = labelWidth(pair);
+  const isIll = pair.broken > 0;
+  return (
+    <a href={href}>
+      <title>{pairWords(pair)}</title>
+      {/* As high as a finger needs. */}
+      <rect class="hit-area" x={at.x - width / 2} y={at.y - 12} width={width} height="24" />
+      <rect
+        class={`lab${isIll ? " ill" : ""}${isHot ? " hot" : ""}`}
+        x={at.x - width / 2}
+        y={at.y - labelHeight / 2}
+        width={width}
+        height={labelHeight}
+        rx="10"
+      />
+      {isIll ? <path class="need" d={`M${at.x - width / 2 + 14} ${at.y - 5}l5 9h-10z`} /> : null}
+      <text class="ts" x={at.x + (isIll ? 8 : 0)} y={at.y + 4} text-anchor="middle">
+        {labelOf(pair)}
+      </text>
+    </a>
+  );
+}
+
+type BoxProps = {
+  slug: string;
+  group: Group;
+  box: Box;
+  squares: readonly Square[];
+  pitch: number;
+  isHub: boolean;
+  isDim: boolean;
+  isHot: boolean;
+};
+
+function GroupBox({ slug, group, box, squares, pitch, isHub, isDim, isHot }: BoxProps) {
+  const { x, y, width, height } = box;
+  const name = groupWord(group.name);
+  const count = `${onlineIn(group)}/${group.nodes}`;
+  const words = `${name}: ${onlineIn(group)} of ${group.nodes} online`;
+  const hasNames = isHub && squares.some((square) => square.name !== undefined);
+  return (
+    <a class={isDim ? "dim" : undefined} href={groupLink(slug, group.name)}>
+      <title>{words}</title>
+      <rect
+        class={`box${isHub ? " hub" : ""}${isHot ? " hot" : ""}`}
+        x={x}
+        y={y}
+        width={width}
+        height={height}
+        rx="8"
+      />
+      <text class="th" x={x + 12} y={y + 20}>
+        {cut(name, width - 30 - 6 * count.length)}
+      </text>
+      <text class="ts" x={x + width - 12} y={y + 20} text-anchor="end">
+        {count}
+      </text>
+      {hasNames ? (
+        <Names x={x} y={y} width={width} squares={squares} />
+      ) : (
+        <Squares x={x} y={y} squares={squares} pitch={pitch} />
+      )}
+      {!hasNames && group.broken > 0 ? (
+        <text class="ill-name" x={x + 12} y={y + height - 12}>
+          {cut(brokenWords(group, squares), width - 16, 6)}
+        </text>
+      ) : null}
+    </a>
+  );
+}
+
+/** "web-5 broken", "web-5 and 3 more broken". */
+function brokenWords({ broken }: Group, squares: readonly Square[]): string {
+  const first = squares.find(({ kind, name }) => kind === "need" && name !== undefined)?.name;
+  if (first === undefined) return `${broken} broken`;
+  return broken > 1 ? `${first} and ${broken - 1} more broken` : `${first} broken`;
+}
+
+type Ends = { key: string; from: Point; to: Point; groups: readonly [Group["name"], Group["name"]] };
+
+/** Where the broken paths begin and end: at the squares of their nodes. */
+function brokenEnds(
+  { broken }: GroupPaths,
+  boxes: ReadonlyMap<Group["name"], Box>,
+  squares: ReadonlyMap<Group["name"], Square[]>,
+  pitch: number,
+  named: Group | undefined,
+): Ends[] {
+  const endOf = (name: Group["name"], id: number): Point | undefined => {
+    const [box, all] = [boxes.get(name), squares.get(name)];
+    const at = all?.findIndex((square) => square.id === id) ?? -1;
+    if (box === undefined || all === undefined) return undefined;
+    if (at < 0) return centreOf(box);
+    if (named !== undefined && name === named.name)
+      return { x: box.x + 17, y: box.y + 40 + 20 * Math.min(at, maxNames) };
+    const { x, y } = squareAt(at, all.length, pitch);
+    return { x: box.x + x + (pitch - 2) / 2, y: box.y + y + (pitch - 2) / 2 };
+  };
+  return broken.flatMap(({ node, node_name, group, peer, peer_name, peer_group }) => {
+    const [from, to] = [endOf(group, node), endOf(peer_group, peer)];
+    if (from === undefined || to === undefined) return [];
+    return [
+      { key: `${node_name} does not reach ${peer_name}`, from, to, groups: [group, peer_group] as const },
+    ];
+  });
+}

@@ -1,0 +1,83 @@
+// The forms of webhooks: a new one, changes of one, and the question before one is deleted.
+
+import { apiPath, type GivenOf } from "../../api/endpoint.ts";
+import { webhooksApi, webhookSettings, type ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
+import { flagWords } from "../../protocol/settings.ts";
+import { useState } from "preact/hooks";
+import { request, call } from "../contact/api.ts";
+import { currentSlug } from "../contact/me.ts";
+import { refresh } from "../contact/resource.ts";
+import { go, pathOf } from "../frame/router.ts";
+import { useAction } from "../ui/form.tsx";
+import { parts, usePart } from "../ui/lazy-parts.ts";
+import { Confirm, FormDialog, ShownOnce } from "../ui/dialog.tsx";
+import { SettingFields, useSettings } from "../ui/setting-fields.tsx";
+
+export const webhooksPath = (slug: string) => apiPath(webhooksApi.list, { slug });
+
+/** Creates a webhook, or changes the given one. */
+export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
+  const slug = currentSlug.value ?? "";
+  // As it was when the dialog opened, so that only what this user edits is sent.
+  const [webhook] = useState(now);
+  const offered = usePart(parts.activity)?.eventNames;
+  const form = useSettings<GivenOf<typeof webhooksApi.create>>(webhookSettings, webhook);
+  const { now: typed, changes } = form;
+  // What is not chosen follows from the URL.
+  const given = { ...changes, url: typed.url };
+  const [secret, setSecret] = useState<string | undefined>(undefined);
+  const params = { slug, id: webhook?.id ?? 0 };
+  const sending = useAction(async () => {
+    const made = webhook === undefined ? await call(webhooksApi.create, params, given) : undefined;
+    if (made === undefined) await call(webhooksApi.update, params, changes);
+    await refresh(webhooksPath(slug));
+    if (made?.format === "json") setSecret(made.secret);
+    else close();
+  });
+  if (secret !== undefined)
+    return (
+      <ShownOnce title="The secret of the webhook" secret={secret} close={close}>
+        It signs each delivery, as standardwebhooks.com describes: the program checks it.
+      </ShownOnce>
+    );
+  const { url: _, ...events } = changes;
+  return (
+    <FormDialog
+      title={webhook === undefined ? "Create a webhook" : "Edit the webhook"}
+      hasUnsaved={Object.keys(changes).length > 0}
+      close={close}
+      action={webhook === undefined ? "Create the webhook" : "Save"}
+      form={sending}
+      shown={Object.keys(webhookSettings)}
+      terminal={{
+        command:
+          webhook === undefined
+            ? ["webhook", "create", slug, typed.url, ...flagWords(webhookSettings, events)]
+            : ["webhook", "update", slug, webhook.id, ...flagWords(webhookSettings, changes)],
+        call:
+          webhook === undefined
+            ? ["POST", webhooksPath(slug), given]
+            : ["PATCH", apiPath(webhooksApi.update, params), changes],
+      }}
+    >
+      <SettingFields settings={webhookSettings} form={form} error={sending.error} offered={offered} />
+    </FormDialog>
+  );
+}
+
+export function Deletion({ webhook, close }: { webhook: Webhook; close(): void }) {
+  const slug = currentSlug.value ?? "";
+  const params = { slug, id: webhook.id };
+  return (
+    <Confirm
+      title={`Delete the webhook ${webhook.url}?`}
+      action="Delete the webhook"
+      typeName={new URL(webhook.url).host || webhook.url}
+      effect="There is no way back: deliveries that wait are not sent, and a new webhook has another secret."
+      run={() => go(pathOf(slug, "webhooks"))}
+      close={close}
+      command={["webhook", "delete", slug, webhook.id]}
+      sends={request(webhooksApi.delete, params)}
+    />
+  );
+}

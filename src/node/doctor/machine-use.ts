@@ -1,0 +1,140 @@
+// Examines what an organization takes of this machine, by the same decision that filters its configuration (grants.ts).
+
+import type { System } from "../../base/system.ts";
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import { readTextIfThere } from "../../base/files.ts";
+import { maskNetwork, parseNetwork } from "../../base/ip.ts";
+import { describeLeftOut, type LeftOut } from "../../engine/left-out.ts";
+import { readText } from "../../base/open-file.ts";
+import { quoteWord } from "../../base/quote.ts";
+import { generationFile } from "../files/generations.ts";
+import { ownNetworks, readMachine, type Machine } from "../files/granted/machine-facts.ts";
+import { sealInForce } from "../files/granted/seal-in-force.ts";
+import type { Organization } from "../files/organizations.ts";
+import { flagAllowing, permissionsOrNone } from "../files/permissions.ts";
+import { overlapsOfPlace, readSent, type Place, type SentConfig } from "../files/config/sent-config.ts";
+import { fail, ok, warn, type Finding } from "./check.ts";
+
+type Examined = Pick<Organization, "directory" | "slug">;
+
+const lineOf = (slug: string, flags: readonly string[]) =>
+  `${brand.executable} sync-config --org-slug ${quoteWord(slug)} ${flags.join(" ")}`;
+
+export async function placeOf(
+  { directory, slug }: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<Place> {
+  const hostCrt = readText(join(directory, "host.crt"));
+  const seal = await sealInForce(directory, slug);
+  return { directory, slug, hostCrt, machine: await readMachine(directory, system), seal };
+}
+
+/** The present decision about the configuration that was sent last; undefined where that is not stored. */
+export async function decideNow(
+  organization: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<(SentConfig & { place: Place }) | undefined> {
+  const source = readTextIfThere(generationFile(organization.directory, "server.yml"));
+  if (source === undefined) return undefined;
+  const place = await placeOf(organization, system);
+  return { ...readSent(source, place), place };
+}
+
+/** Names the settings that were left out, with the line that allows those routes that root can allow. */
+export function leftOutFinding(
+  { directory, slug }: Examined,
+  leftOut: readonly LeftOut[],
+  place: Place,
+): Finding {
+  const ask = "Ask the organization's administrator to change it";
+  const refused = routesOf(leftOut);
+  const permissions = permissionsOrNone(directory);
+  const source = readTextIfThere(generationFile(directory, "server.yml")) ?? "";
+  const allowing = { ...permissions, routes: [...permissions.routes, ...refused] };
+  const final = new Set(routesOf(readSent(source, { ...place, permissions: allowing }).leftOut));
+  const allowable = refused.filter((each) => !final.has(each));
+  if (allowable.length === 0) return warn(describeLeftOut(leftOut), ask);
+  const line = lineOf(slug, [flagAllowing(directory, "allow-routes", allowable)]);
+  return warn(describeLeftOut(leftOut), `${ask}, or allow the routes that you want: ${line}`);
+}
+
+const routesOf = (leftOut: readonly LeftOut[]) =>
+  leftOut.flatMap(({ key }) => /^tun\.unsafe_routes (\S+)$/.exec(key)?.[1] ?? []);
+
+const isFixed = ({ addresses }: Machine, device: string, network: string) =>
+  addresses.some(
+    (each) => each.device === device && each.isFixed === true && maskNetwork(each.address) === network,
+  );
+
+/** Names what would not be granted today, but stays because it was in force before. */
+export async function permissions(
+  organization: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<Finding> {
+  const { kept = [] } = (await decideNow(organization, system)) ?? {};
+  if (kept.length === 0) return ok("it has nothing of this machine that needs a permission");
+  const flags = [...new Set(kept.map(({ flag }) => flag))].map((flag) =>
+    flagAllowing(
+      organization.directory,
+      flag,
+      kept.flatMap((each) => (each.flag === flag ? [each.entry] : [])),
+    ),
+  );
+  const names = kept.map(({ key }) => key).join(", ");
+  return warn(
+    `${names}: in force from before, and would need this machine's permission today`,
+    `Allow it for good: ${lineOf(organization.slug, flags)}`,
+  );
+}
+
+/** A network of the machine inside the overlay takes its packets, and an equal one is lost to it. */
+export async function interfaces(
+  organization: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<Finding> {
+  const { slug, directory } = organization;
+  const place = await placeOf(organization, system);
+  const lost = lostNetwork(place.machine);
+  if (lost !== undefined) return lost;
+  const overlaps = overlapsOfPlace(place);
+  const [worst] = overlaps.toSorted((a, b) => Number(a.isWider) - Number(b.isWider));
+  if (worst === undefined) return ok("the overlay and the networks of this machine do not overlap");
+  const { overlay, with: network, name, isWider } = worst;
+  const line = lineOf(slug, [flagAllowing(directory, "allow-overlap", [overlay])]);
+  const remedy = `Ask the administrator of ${slug} to move it to another overlay network, or give this machine another network. If this is meant: ${line}`;
+  return isWider
+    ? warn(`the overlay ${overlay} lies in ${network}, ${name}`, remedy)
+    : fail(`the overlay ${overlay} takes over ${network}, ${name}`, remedy);
+}
+
+/** An engine of an earlier version could replace the route to a network of an interface, which does not come back by itself. */
+function lostNetwork(machine: Machine): Finding | undefined {
+  const { attached } = ownNetworks(machine);
+  const lost = attached.find(({ network, device }) => {
+    const { family = 4, prefix = 32 } = parseNetwork(network) ?? {};
+    const isThere = machine.routes.some((each) => each.network === network && each.device === device);
+    // Some networks need no route: /31, /32, /127, /128, and IPv6 addresses that a router assigned.
+    const hasRoute = family === 4 ? prefix < 31 : prefix < 127 && isFixed(machine, device, network);
+    return machine.interfaces.includes(device) && hasRoute && !isThere;
+  });
+  if (lost === undefined) return undefined;
+  const { network, device } = lost;
+  const own = machine.addresses.find(
+    (each) => each.device === device && maskNetwork(each.address) === network,
+  );
+  const source = own?.address.replace(/\/\d+$/, "") ?? "";
+  return fail(
+    `${device} is in ${network}, but this machine has no route there`,
+    `ip route replace ${network} dev ${quoteWord(device)} src ${source}`,
+  );
+}
+
+/** Routes that are not installed because this machine is where they lead, as a part of a sentence. */
+export async function routesHere(
+  organization: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<string> {
+  const { here } = (await decideNow(organization, system)) ?? {};
+  return [...(here ?? [])].map(([network, why]) => `; no route to ${network}: ${why}`).join("");
+}

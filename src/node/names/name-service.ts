@@ -1,0 +1,99 @@
+// The service of names of any system: keeps the resolver running, points the system to it, and writes its state for other
+// commands.
+
+import { given } from "../../base/given.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import type { System } from "../../base/system.ts";
+import type { Links } from "./resolved-links.ts";
+import type { LoadedNames } from "./names-reader.ts";
+import { makePeerServers } from "./peer-servers.ts";
+import { startResolver, type Resolver } from "./resolver.ts";
+import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
+import { indexNames } from "./name-index.ts";
+
+/** After a failure, such as a full disk. */
+export const afterFailureMs = 10_000;
+
+const indexOf = ({ names, zones }: LoadedNames) => indexNames(names, zones);
+
+type Options = {
+  statePath: string;
+  links: Links;
+  /** Short names are found too. */
+  search?: boolean;
+  /** Networks whose nodes are answered, where the organization wants it; undefined: none. */
+  peers?: readonly string[] | undefined;
+};
+
+/** `serve` says of which organizations the names belong into the hosts file. */
+export function makeService(
+  { statePath, links, search = false, peers: networks }: Options,
+  { monotonic }: Pick<System, "monotonic">,
+  log: Log,
+) {
+  const peerServers = makePeerServers(networks, { monotonic });
+  const warn = onceEach(log);
+  let resolver: Resolver | undefined;
+  let served: LoadedNames | undefined;
+  let failedAt: number | undefined;
+  let fault: string | undefined;
+  let written = "";
+  const keepResolver = async (known: LoadedNames) => {
+    const isNew = served !== known;
+    served = known;
+    if (resolver !== undefined && isNew) resolver.use(indexOf(known));
+    if (resolver !== undefined || (failedAt !== undefined && monotonic() - failedAt < afterFailureMs)) return;
+    try {
+      resolver = await startResolver(indexOf(known));
+      failedAt = fault = undefined;
+    } catch (error) {
+      failedAt = monotonic();
+      fault = messageOf(error);
+    }
+    warn(fault ?? "");
+  };
+  const save = (state: ServiceState) => {
+    try {
+      writeServiceState(state, statePath);
+    } catch (error) {
+      // Only `agent names` and the doctor read it: names must not depend on it.
+      log.debug(messageOf(error));
+    }
+  };
+  return {
+    async serve(known: LoadedNames): Promise<(slug: string) => boolean> {
+      await keepResolver(known);
+      const serving: Way = fault === undefined ? await links.keep(known.zones) : links.without(fault);
+      const peers = await peerServers.serve(known);
+      const state: ServiceState = {
+        schema: 1,
+        serving,
+        ...given({ fault }),
+        ...(search ? { search } : {}),
+        suffixes: known.zones.flatMap(({ slug, suffix }) =>
+          suffix === undefined ? [] : [{ slug, ...suffix }],
+        ),
+        peers,
+      };
+      const text = JSON.stringify(state);
+      if (text !== written) save(state);
+      written = text;
+      return (slug) => isInHostsFile(slug, serving);
+    },
+    close() {
+      resolver?.close();
+      peerServers.close();
+      links.close();
+    },
+  };
+}
+
+/** Logs a warning when it differs from the one before; empty text stands for none. */
+export function onceEach(log: Log): (text: string) => void {
+  let last = "";
+  return (text) => {
+    if (text !== last && text !== "") log.warn(text);
+    last = text;
+  };
+}

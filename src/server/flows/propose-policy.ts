@@ -1,0 +1,185 @@
+// Proposes a policy: today's rules, narrowed to what was used. It never widens: what would be gained by it is an error here.
+
+import { flowsKeptMs, type Proposal } from "../../api/paths/flows.ts";
+import type { Rule } from "../../api/rules.ts";
+import { AppError } from "../../base/errors.ts";
+import { countOf, formatTime } from "../../base/quantities.ts";
+import { oneLine } from "../../base/unprintable.ts";
+import { inSlices } from "../http/heavy-work.ts";
+import { accessOf, intersect, isNothing } from "../policy/packets.ts";
+import { runTests, type PolicyTest } from "../policy/policy-tests.ts";
+import { makeReach } from "../policy/reach.ts";
+import { readSnapshot, type Snapshot } from "../policy-files/current.ts";
+import { renderPolicy, sideWriter, showRule, type SideWriter } from "../policy-files/render.ts";
+import type { Reader } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { events } from "../store/tables/events.ts";
+import { firewallRules } from "../store/tables/policies.ts";
+import { narrowRules, type Evidence, type RuleChange } from "./narrow-rules.ts";
+import { readFlows, readReporters, requirePast, type Coverage, type Reporter } from "./read.ts";
+import { shownUse, usesOf, type Use } from "./rule-uses.ts";
+
+const hourMs = 3_600_000;
+const agePick = firewallRules.pick("id", "createdAt");
+const editPick = events.pick("at", "subject", "before", "after");
+/** Flows may have passed unseen for this share of the time. */
+const unseenShare = 0.01;
+
+/** Since when each rule permits what it does, by its id: as it was made, or edited after `from`. */
+async function readAges(reader: Reader, orgId: number, from: number): Promise<Map<number, number>> {
+  const sql = `SELECT ${agePick.select()} FROM firewall_rules WHERE org_id = $1`;
+  const ages = new Map((await queryAll(reader, agePick, sql, [orgId])).map((row) => [row.id, row.createdAt]));
+  const edits = `SELECT ${editPick.select()} FROM events
+    WHERE org_id = $1 AND type = 'rule.updated' AND at >= $2 ORDER BY id DESC LIMIT 10000`;
+  for (const { at, subject, before, after } of (
+    await queryAll(reader, editPick, edits, [orgId, from])
+  ).toReversed())
+    if (withoutDescription(before) !== withoutDescription(after)) {
+      const id = Number(subject.slice("rule/".length));
+      // An applied policy makes a rule again, with the same number.
+      ages.set(id, Math.max(at, ages.get(id) ?? 0));
+    }
+  return ages;
+}
+
+const withoutDescription = (json: string | null) =>
+  JSON.stringify({ ...Object(JSON.parse(json ?? "{}")), description: "" });
+
+export async function proposePolicy(
+  reader: Reader,
+  orgId: number,
+  { since = 0 }: { since?: number | undefined },
+  now: number,
+): Promise<Proposal> {
+  requirePast(since, now);
+  const from = Math.max(since, now - flowsKeptMs);
+  const snapshot = await readSnapshot(reader, orgId);
+  const reporters = await readReporters(reader, orgId);
+  const ids = [...reporters.keys()];
+  const { observed, coverage, leftOut } = await readFlows(reader, orgId, ids, from);
+  const all = [...reporters.values()];
+  const uses = await inSlices(usesOf(snapshot.rules, all, observed));
+  const ages = await readAges(reader, orgId, from);
+  // Reports come every five minutes, and later after an outage. Of a short time, that may be most of it.
+  const lateMs = Math.min(hourMs, (now - from) / 10);
+  const evidence: Evidence = {
+    begin: from + lateMs,
+    madeAt: (id) => ages.get(id) ?? now,
+    seenSince: (id) => coverage.get(id)?.firstAt ?? now,
+    members: all.filter(({ state }) => state === "active"),
+    uses,
+    whyNot: (id) =>
+      leftOut > 0
+        ? "and others have too many kinds of flows"
+        : whyNotComplete(reporters.get(id), coverage.get(id), { since: from, now, lateMs }),
+  };
+  const changes = await inSlices(narrowRules(snapshot.rules, evidence));
+  await keepTests(changes, snapshot);
+  const rules = changes.flatMap(({ into }) => into);
+  await requireNarrower(snapshot, rules);
+  const sides = snapshot.rules.flatMap(({ peer, target }) => [peer, target]);
+  const side = await sideWriter(reader, orgId, snapshot, sides);
+  const shown = changes.map((each) => shownChange(each, uses.get(each.rule.id), side));
+  const first = Math.min(...[...coverage.values()].map(({ firstAt }) => firstAt));
+  const count = (kind: RuleChange["what"]) => changes.filter(({ what }) => what === kind).length;
+  const made = {
+    since: formatTime(from),
+    observed_since: first === Infinity ? null : formatTime(Math.max(from, first)),
+    policy: await renderPolicy(reader, orgId, { ...snapshot, rules }),
+    changes: shown,
+    narrowed: count("narrowed"),
+    removed: count("removed"),
+    kept: count("kept"),
+  };
+  return { ...made, policy: headOf(made, formatTime(now)) + made.policy };
+}
+
+/** Why a node's reports do not prove that something was not used. */
+function whyNotComplete(
+  node: Reporter | undefined,
+  seen: Coverage | undefined,
+  { since, now, lateMs }: { since: number; now: number; lateMs: number },
+): string | undefined {
+  if (node === undefined) return undefined;
+  if (node.phone !== null) return "is a phone, which reports no flows";
+  if (seen === undefined) return "reported no flows";
+  const begin = Math.max(since, node.registeredAt ?? node.createdAt);
+  if (seen.firstAt > begin + lateMs) return `reports flows only since ${formatTime(seen.firstAt)}`;
+  if (seen.lastAt < Math.min(now, node.lastCheckinAt ?? now) - lateMs)
+    return `reported no flows after ${formatTime(seen.lastAt)}`;
+  const unseen = seen.unseenS * 1000 > unseenShare * (now - begin);
+  return unseen ? `did not see its flows for ${Math.round(seen.unseenS / 60)} minutes` : undefined;
+}
+
+/** A test that would fail by the change gets back the rules that it is about. */
+async function keepTests(changes: RuleChange[], { tests, rules, nodes: members }: Snapshot): Promise<void> {
+  const failing = async (list: readonly Rule[]) =>
+    new Set((await inSlices(runTests(tests, { rules: list, members }))).map(({ test }) => test));
+  const before = await failing(rules);
+  const after = await failing(changes.flatMap(({ into }) => into));
+  const broken = tests.filter((_, at) => after.has(at) && !before.has(at));
+  if (broken.length === 0) return;
+  const isAbout = ({ protocol, ports }: Rule, test: PolicyTest) =>
+    !isNothing(intersect(accessOf(protocol, ports), accessOf(test.protocol, test.ports)));
+  for (const [at, { rule, what }] of changes.entries())
+    if (what !== "kept" && broken.some((test) => isAbout(rule, test)))
+      changes[at] = { rule, what: "kept", reason: "a test of the policy needs it", into: [rule] };
+}
+
+async function requireNarrower(
+  { rules: before, nodes: members }: Snapshot,
+  after: readonly Rule[],
+): Promise<void> {
+  const reach = await inSlices(makeReach({ rules: before, members }, { rules: after, members }));
+  const changed = await inSlices(reach.changes());
+  if (changed.every(({ gains }) => isNothing(gains))) return;
+  throw new AppError("internal", "The proposed policy would permit what the present one does not");
+}
+
+type Shown = Proposal["changes"][number];
+
+function shownChange(
+  { rule, what, reason, into }: RuleChange,
+  use: Use | undefined,
+  side: SideWriter,
+): Shown {
+  return {
+    rule: showRule(rule, side),
+    id: rule.id,
+    what,
+    reason,
+    ...shownUse(use),
+    into: what === "kept" ? [] : into.map((each) => showRule(each, side)),
+  };
+}
+
+/** The evidence, as comments: a removed rule stands there as it was. */
+function headOf({ since, observed_since: observed, changes }: Omit<Proposal, "policy">, now: string): string {
+  const word = (rule: Shown["rule"]) =>
+    JSON.stringify({ ...rule, description: rule.description || undefined });
+  const lines = changes.flatMap((each) => {
+    const use =
+      each.last_at === null
+        ? "not used"
+        : `${countOf(each.flows, "flow")} of ${countOf(each.nodes, "node")}, last ${each.last_at}`;
+    return [
+      `${each.what} rule ${each.id}: ${each.reason} (${use})`,
+      ...(each.what === "kept" ? [] : [`  was ${word(each.rule)}`]),
+      ...each.into.map((part) => `  now ${word(part)}`),
+    ];
+  });
+  return [
+    observed === null
+      ? `No node reported flows since ${since}.`
+      : `Proposed from the flows that nodes reported between ${observed} and ${now}; asked about since ${since}.`,
+    "It permits nothing that the present policy does not. A rule that is younger, or whose nodes were observed for a shorter time",
+    "than was asked about, stays as it is.",
+    "What these days cannot know: a job that runs once a year, a restore, a node that was away. Mark such a rule by a description",
+    "that begins with `keep:` and the reason. Look at `policy plan` before you apply this.",
+    ...lines,
+    "",
+  ]
+    .map((line) => `# ${oneLine(line)}`.trimEnd())
+    .join("\n")
+    .concat("\n");
+}

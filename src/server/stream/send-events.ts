@@ -1,0 +1,92 @@
+// Sends one stream its events, and checks repeatedly whether its caller may still have them.
+
+import { defer } from "../../base/defer.ts";
+import { listEvents, eventShownTo } from "../audit/read.ts";
+import type { Event } from "../../api/events.ts";
+import type { OrganizationCall } from "../http/route.ts";
+import type { Contact } from "../nodes/contact/reports.ts";
+import type { Reader } from "../store/database.ts";
+import type { System } from "../../base/system.ts";
+import type { Tail } from "./read-new-events.ts";
+
+/** A demotion, or the end of a session, closes the stream within this time, ms. */
+const checkEveryMs = 3000;
+/** How often the client gets data: it takes 25 s without any for the end of the connection. */
+const beatEveryMs = 9000;
+const maxWaiting = 1000;
+
+export type StreamCall = Pick<OrganizationCall, "caller" | "org" | "request" | "admitAgain">;
+
+type Deps = { db: Pick<Reader, "all">; system: Pick<System, "sleep">; tail: Tail };
+
+/** `send` returns false if the client does not take more. */
+type Client = { signal: AbortSignal; send(text: string): boolean };
+
+/** Returns when the client or the server ends, and throws when the caller's rights end. */
+export async function pump(
+  { db, system, tail }: Deps,
+  call: StreamCall,
+  after: number,
+  { signal, send }: Client,
+): Promise<void> {
+  let last = after;
+  let waiting: Event[] = [];
+  let contacts = new Map<number, Contact>();
+  let wake: (() => void) | undefined;
+  const sendAll = (events: readonly Event[]) => {
+    for (const event of events) {
+      if (event.id <= last) continue;
+      // With the role that the caller has now.
+      if (!send(written(eventShownTo(call, event)))) return false;
+      last = event.id;
+    }
+    return true;
+  };
+  /** Until there is news, or it is time to look at the rights. */
+  const pause = async () => {
+    if (waiting.length + contacts.size > 0) return;
+    const woken = new Promise<void>((resolve) => {
+      wake = resolve;
+    });
+    const timer = new AbortController();
+    const either = AbortSignal.any([signal, timer.signal]);
+    await Promise.race([woken, system.sleep(checkEveryMs, either).catch(() => undefined)]);
+    timer.abort();
+  };
+  const { begun, leave } = tail.follow(call.org.id, (events, more) => {
+    waiting.push(...events);
+    for (const contact of more) contacts.set(contact[0], contact);
+    wake?.();
+  });
+  using _ = defer(() => leave());
+  // The client sees at once that it is connected.
+  send(": open\n\n");
+  // Missed events are read after the first look of the tail: nothing falls between.
+  const ended = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
+  await Promise.race([begun, ended]);
+  for (let isBehind = true; isBehind && !signal.aborted;) {
+    // There may be a million events to read, and the rights may end meanwhile.
+    await call.admitAgain();
+    const { events, next } = await listEvents(db, call.org.id, { after: last, limit: 200 });
+    if (!sendAll(events)) return;
+    isBehind = next !== undefined;
+  }
+  for (let heardAt = performance.now(); !signal.aborted; await pause()) {
+    await call.admitAgain();
+    if (waiting.length > maxWaiting) return;
+    const events = waiting;
+    waiting = [];
+    const newContacts = [...contacts.values()];
+    contacts = new Map();
+    if (newContacts.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(newContacts)}\n\n`)) return;
+    const isQuiet = events.length === 0;
+    if (isQuiet && performance.now() - heardAt < beatEveryMs) continue;
+    if (isQuiet ? !send("event: beat\ndata:\n\n") : !sendAll(events)) return;
+    heardAt = performance.now();
+  }
+}
+
+/** The browser sends the id of the last event when it connects again. */
+function written(event: Event): string {
+  return `id: ${event.id}\nevent: event\ndata: ${JSON.stringify(event)}\n\n`;
+}
