@@ -162,6 +162,12 @@ export function messageOf(error: unknown): string {
   return reasonOf(error, "");
 }
 
+/** The same with what to do next. */
+export function messageWithHint(error: unknown): string {
+  const hint = error instanceof AppError ? error.details.hint : undefined;
+  return hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;
+}
+
 /** Without the path if `action` already names it. */
 function reasonOf(error: unknown, action: string): string {
   if (!(error instanceof Error)) return String(error);

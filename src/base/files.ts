@@ -136,8 +136,8 @@ export function hasMode(path: string, mode: number): boolean {
 
 /** Differs once another file lies at this path, or its content was written. Empty: there is none. */
 export function fileStamp(path: string): string {
-  const found = statSync(path, { throwIfNoEntry: false });
-  return found === undefined ? "" : `${found.ino} ${found.mtimeMs} ${found.size}`;
+  const found = statSync(path, { bigint: true, throwIfNoEntry: false });
+  return found === undefined ? "" : `${found.ino} ${found.mtimeNs} ${found.size}`;
 }
 
 /** The text of a file; undefined if it does not exist. */

@@ -51,3 +51,14 @@ export async function repeat(
     await system.sleep(everyMs, signal).catch(() => undefined);
   }
 }
+
+/** Works after `firstMs`, and then every `everyMs`, until the signal. `work` must not throw. */
+export async function atIntervals(
+  work: () => void,
+  { firstMs, everyMs, signal, system }: { firstMs: number } & Omit<RepeatOptions, "failed">,
+): Promise<void> {
+  for (let waitMs = firstMs; !signal.aborted; waitMs = everyMs) {
+    await system.sleep(waitMs, signal).catch(() => undefined);
+    if (!signal.aborted) work();
+  }
+}

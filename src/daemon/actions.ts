@@ -17,7 +17,7 @@ import { followLog } from "./follow-log.ts";
 import type { Client, Handler } from "./ipc/answer-line.ts";
 import type { OrganizationEngines } from "./organization-engines.ts";
 
-export type ActionDeps = {
+type ActionDeps = {
   engines: OrganizationEngines;
   configRoot: string;
   subscribers: Set<(notice: Notice) => void>;

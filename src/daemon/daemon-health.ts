@@ -19,7 +19,7 @@ import { OffloadTrial } from "../node/health/paths/offload-trial.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
 import { controlSocket } from "../platform/systemd/control-socket.ts";
 import type { OpenEcho } from "../platform/network/echo-socket.ts";
-import { ageOf, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
+import { isSameProcess, ageOf, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../base/system.ts";
 
 export type DaemonHealthDeps = {
@@ -31,7 +31,7 @@ export type DaemonHealthDeps = {
   log: Log;
 };
 
-export type Supervised = {
+type Supervised = {
   process(): ProcessIdentity | undefined;
   control: Pick<EngineControl, "reload" | "restart">;
   /** The shown health has changed. */
@@ -79,8 +79,7 @@ export function makeDaemonHealth(
     try {
       writeFileAtomic(hangLog(logPath), `${lastLines(logPath, logLines).join("\n")}\n`, 0o600);
       const present = supervised.process();
-      if (present?.pid === process.pid && present.started === process.started)
-        await supervised.control.restart();
+      if (isSameProcess(present, process)) await supervised.control.restart();
     } catch (error) {
       log.error("Cannot restart an engine that hangs", { team: slug, reason: messageOf(error) });
     }
@@ -93,7 +92,7 @@ export function makeDaemonHealth(
     async engine() {
       const present = supervised.process();
       if (present === undefined) return undefined;
-      if (known?.process.pid !== present.pid || known.process.started !== present.started)
+      if (known === undefined || !isSameProcess(known.process, present))
         known = { process: present, version: await engineVersion(present) };
       return { pid: present.pid, version: known.version, ageMs: ageOf(present) };
     },

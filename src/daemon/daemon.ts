@@ -3,6 +3,7 @@
 import { dirname } from "node:path";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../base/errors.ts";
+import { atIntervals } from "../base/within.ts";
 import type { Log } from "../base/log.ts";
 import { rememberVersions } from "../node/engine/engine.ts";
 import { runningVersion } from "../node/engine/engine-in-use.ts";
@@ -38,7 +39,7 @@ export type DaemonSettings = EngineSettings & {
   logFile: string | undefined;
 };
 
-export type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane };
+type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane };
 
 const firstTidyMs = 3000;
 const tidyEveryMs = 60_000;
@@ -81,6 +82,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   opened.defer(ending.stopListening);
   const end = Promise.withResolvers<"stop">();
   const background = new AbortController();
+  const { signal } = background;
   const rounds: Promise<void>[] = [];
   opened.defer(async () => void (await Promise.all(rounds)));
   const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
@@ -97,10 +99,10 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   engines.open(settings.autostart);
 
   rounds.push(
-    repeat(tidy, system, background.signal),
-    keepLogsShort(engines, system, background.signal),
-    serveNames(settings, { system, log }, background.signal),
-    notifier.feedWatchdog(() => checkSelf(settings.address, system), background.signal),
+    atIntervals(tidy, { firstMs: firstTidyMs, everyMs: tidyEveryMs, signal, system }),
+    keepLogsShort(engines, system, signal),
+    serveNames(settings, { system, log }, signal),
+    notifier.feedWatchdog(() => checkSelf(settings.address, system), signal),
   );
   notifier.ready();
   log.info("The daemon is ready", { pid: process.pid, teams: engines.slugs().length });
@@ -213,14 +215,6 @@ async function keepLogsShort(
   for (let waitMs = logsEveryMs; !signal.aborted;) {
     await system.sleep(waitMs, signal).catch(() => undefined);
     if (!signal.aborted) waitMs = engines.rotateLogs() ? floodedEveryMs : Math.min(logsEveryMs, 2 * waitMs);
-  }
-}
-
-/** The first round runs soon after the start. */
-async function repeat(work: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {
-  for (let waitMs = firstTidyMs; !signal.aborted; waitMs = tidyEveryMs) {
-    await system.sleep(waitMs, signal).catch(() => undefined);
-    if (!signal.aborted) work();
   }
 }
 

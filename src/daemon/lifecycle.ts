@@ -1,7 +1,7 @@
 // The life of one organization's engine as a pure function: state and event in, state and effects out. The desired state
 // (`wanted`) is separate from the observed one (`phase`). Clock, processes and timers belong to the supervisor.
 
-import type { ProcessIdentity } from "../platform/process-identity.ts";
+import { isSameProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 
 export type Phase =
   /** No process, none expected. */
@@ -172,8 +172,4 @@ function tick(state: EngineState, now: number): Step {
     return [{ ...state, phase: { ...phase, killed: true } }, [effect]];
   }
   return [state, []];
-}
-
-function isSameProcess(a: ProcessIdentity, b: ProcessIdentity): boolean {
-  return a.pid === b.pid && a.started === b.started;
 }

@@ -4,7 +4,7 @@ import { given } from "../base/given.ts";
 import { readSyncState } from "../node/files/generations.ts";
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { AppError, messageOf } from "../base/errors.ts";
+import { messageWithHint } from "../base/errors.ts";
 import { certificateEnd } from "../node/files/certificate-end.ts";
 import { countPeers, metricsUrl } from "../node/engine/count-tunnels.ts";
 import { seenDataPlane } from "../node/files/config/data-plane-in-force.ts";
@@ -126,10 +126,8 @@ function readFacts(configRoot: string, slug: string): CachedFacts {
     const { name = "", directory } = readRemains(configRoot, slug);
     const note = readRevokedNote(directory);
     const revoked = note === undefined ? {} : { revoked: note.reason };
-    const hint = error instanceof AppError ? error.details.hint : undefined;
-    const problem = hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;
     const facts = { name, ip_address: "", certificate_not_after: "", ...revoked };
-    return { facts, metrics: undefined, problem };
+    return { facts, metrics: undefined, problem: messageWithHint(error) };
   }
 }
 

@@ -18,7 +18,7 @@ import { refuseCollision, type Claim } from "./collisions.ts";
 import { claimOf, runningClaims } from "./running-claims.ts";
 import type { Launch } from "./supervisor.ts";
 
-export type GateSettings = EngineSettings & { configRoot: string };
+type GateSettings = EngineSettings & { configRoot: string };
 export type Gate = ReturnType<typeof makeGate>;
 
 export function makeGate(

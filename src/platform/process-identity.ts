@@ -32,3 +32,7 @@ export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals)
     return false;
   }
 }
+
+/** False if one of them is unknown. */
+export const isSameProcess = (a: ProcessIdentity | undefined, b: ProcessIdentity | undefined): boolean =>
+  a !== undefined && a.pid === b?.pid && a.started === b.started;

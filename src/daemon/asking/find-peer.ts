@@ -15,7 +15,7 @@ import type { LocalAddress } from "../ipc/transport.ts";
 import { readPeers } from "./read-peers.ts";
 import { readStatus } from "./status-report.ts";
 
-export type FoundPeer = { slug: string; peer: PeerReport; reportsTunnels: boolean };
+type FoundPeer = { slug: string; peer: PeerReport; reportsTunnels: boolean };
 
 type Deps = { address: LocalAddress; settings: OrganizationSettings & { stateDb: string } };
 

@@ -29,14 +29,14 @@ export type Watcher = {
 };
 
 /** An organization that the daemon does not report. `isForgotten`: the daemon runs, and does not know it. */
-export type FoundStatus = { status: OrganizationState; checkedAt: number | undefined; isForgotten: boolean };
+export type Unreported = { status: OrganizationState; checkedAt: number | undefined; isForgotten: boolean };
 
 type Report = { daemon: { running: boolean; pid?: number }; teams: OrganizationState[] };
 
 /** Adds findings to a report. `others`: organizations that the daemon does not report. */
 export async function withFindings<R extends Report>(
   report: R,
-  others: readonly FoundStatus[],
+  others: readonly Unreported[],
   system: Pick<System, "run" | "platform" | "now">,
   configRoot: string,
 ): Promise<R> {

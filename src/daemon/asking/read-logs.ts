@@ -12,7 +12,7 @@ import { childEnvironment, type System } from "../../base/system.ts";
 import { connectDaemon } from "../ipc/client.ts";
 import type { LocalAddress } from "../ipc/transport.ts";
 
-export type LogRequest = {
+type LogRequest = {
   slug: string;
   directory: string;
   mode: "desktop" | "server";

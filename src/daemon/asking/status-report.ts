@@ -28,7 +28,7 @@ import { daysLeft, roughly, textTable } from "./text-table.ts";
 import { askDaemon } from "../ipc/client.ts";
 import type { Answer, OrganizationState } from "../ipc/messages.ts";
 import type { LocalAddress } from "../ipc/transport.ts";
-import type { FoundStatus } from "./organization-findings.ts";
+import type { Unreported } from "./organization-findings.ts";
 
 export type StatusReport = {
   daemon: { running: boolean; version?: string; pid?: number };
@@ -40,7 +40,7 @@ export type StatusReport = {
 type Places = { address: LocalAddress; configRoot: string; stateDb: string };
 
 /** `probe`: probes organizations that no daemon watches now, instead of showing their last results. */
-export type StatusQuestion = {
+type StatusQuestion = {
   slug: string | undefined;
   probe?: ((report: StatusReport) => Promise<StatusReport>) | undefined;
 };
@@ -130,7 +130,7 @@ async function readOthers(
   slugs: readonly string[],
   daemonRuns: boolean,
   system: Pick<System, "run" | "now" | "platform" | "fetch">,
-): Promise<FoundStatus[]> {
+): Promise<Unreported[]> {
   const { readStatusWithoutDaemon } = await import("./status-without-daemon.ts");
   const found = await Promise.all(slugs.map((slug) => readStatusWithoutDaemon(places, slug, system)));
   return found.map((each) => ({

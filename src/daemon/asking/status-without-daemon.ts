@@ -3,7 +3,7 @@
 
 import { given } from "../../base/given.ts";
 import { join } from "node:path";
-import { AppError, messageOf } from "../../base/errors.ts";
+import { messageWithHint } from "../../base/errors.ts";
 import { seenDataPlane } from "../../node/files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../node/files/generations.ts";
 import { openOrganization } from "../../node/files/organizations.ts";
@@ -35,10 +35,8 @@ export async function readStatusWithoutDaemon(
     const { readRemains } = await import("../../node/files/damaged-organization.ts");
     const { mode = "server", name = "", directory } = readRemains(configRoot, slug);
     const observed = observeProcess(join(directory, "config.yml"));
-    const hint = error instanceof AppError ? error.details.hint : undefined;
-    const message = hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;
     const facts = { team: slug, mode, name, ip_address: "", certificate_not_after: "" };
-    return { status: { ...facts, ...observed, message }, isDamaged: true, checkedAt };
+    return { status: { ...facts, ...observed, message: messageWithHint(error) }, isDamaged: true, checkedAt };
   }
 }
 

@@ -51,7 +51,7 @@ function identify(credentials: PeerCredentials | undefined, access: Access): Pee
 export const clientRefused = ["Client refused", "More clients refused"] as const;
 export const lineRefused = ["Malformed line refused", "More malformed lines refused"] as const;
 
-export type RefusalLog = (
+type RefusalLog = (
   events: typeof clientRefused | typeof lineRefused,
   why: { code: string; message?: string },
   caller: Partial<Pick<PeerCredentials, "uid" | "pid">>,

@@ -12,7 +12,7 @@ import type { System } from "../../base/system.ts";
 import type { Answer, Notice, Request } from "./messages.ts";
 import type { LocalAddress } from "./transport.ts";
 
-export type IpcClient = {
+type IpcClient = {
   /** Throws daemon_unreachable if the daemon runs the organizations of another config root. */
   verify(): Promise<void>;
   /** Resolves with the answer. A refusal becomes an AppError with the daemon's code and message. */

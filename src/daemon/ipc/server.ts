@@ -37,7 +37,7 @@ export type ServerOptions = {
   patienceSeconds?: number;
 };
 
-export type IpcServer = {
+type IpcServer = {
   /** Disconnects every client after the requests in progress are answered. */
   stop(): Promise<void>;
   clients(): number;

@@ -16,8 +16,6 @@ export type LocalAddress = ({ kind: "socket"; path: string } | { kind: "pipe"; n
 /** The group that may connect; without a group only root may. */
 export type Access = { groupId: number | undefined };
 
-export type SocketHandlers<Data> = Bun.SocketHandler<Data>;
-
 /**
  * Listens. Removes the socket file of a killed daemon, but not one that answers. The lock beside it prevents two daemons
  * from doing this at the same time. Throws AppError("busy") if a daemon is running.
@@ -25,7 +23,7 @@ export type SocketHandlers<Data> = Bun.SocketHandler<Data>;
 export async function listenLocal<Data>(
   address: LocalAddress,
   access: Access,
-  handlers: SocketHandlers<Data>,
+  handlers: Bun.SocketHandler<Data>,
 ): Promise<{ stop(): void }> {
   if (address.kind === "pipe")
     return Bun.listen<Data>({ unix: address.name, socket: handlers, allowHalfOpen: true });
@@ -43,7 +41,7 @@ export async function listenLocal<Data>(
 function listenOnSocket<Data>(
   path: string,
   access: Access,
-  handlers: SocketHandlers<Data>,
+  handlers: Bun.SocketHandler<Data>,
 ): { stop(): void } {
   const [onlyRoot, rootAndGroup] = [0o177, 0o117];
   const umask = process.umask(access.groupId === undefined ? onlyRoot : rootAndGroup);

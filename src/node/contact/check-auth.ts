@@ -7,7 +7,7 @@ import { followOnce, followOrganization, type FollowDeps, type Turn } from "./fo
 import type { Organization } from "../files/organizations.ts";
 import { canNote, readRevokedNote, revokedError, startsWhenRestored } from "../files/revoked-notes.ts";
 
-export type AuthReport = {
+type AuthReport = {
   org_slug: string;
   result: "ok" | "revoked" | "resumed" | "unsure";
   action: "none" | "stopped" | "started";

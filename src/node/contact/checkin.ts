@@ -163,9 +163,7 @@ export async function checkIn(
       advertised,
       updates,
       seal_refused: damage === undefined ? refusedOf(state?.seal) : undefined,
-    }),
-    ...(options.others === undefined ? {} : { others: true }),
-    ...given({
+      others: options.others,
       machine: options.machine,
       time: options.time,
       leaving: options.leaving,

@@ -82,7 +82,7 @@ export type Turn = {
   answer?: CheckinAnswer;
 };
 
-export type FollowOptions = {
+type FollowOptions = {
   /** Ends the loop and cancels a held poll. */
   signal: AbortSignal;
   /** The remaining time in seconds; no poll is held longer. Unset: no limit. */

@@ -1,5 +1,4 @@
-// Stores the status of an organization in server mode for `agent status`: no daemon knows it, so check-auth writes
-// it.
+// Stores the status of an organization in server mode for `agent status`: no daemon knows it, so check-auth writes it.
 
 import { given } from "../../base/given.ts";
 import { formatTime } from "../../base/quantities.ts";

@@ -31,7 +31,7 @@ import { readMachine } from "../files/granted/machine-facts.ts";
 import { maskedNetworks } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readWhole } from "../files/config/read-yaml.ts";
-import { readSent, refuseNetworks, type Place } from "../files/config/sent-config.ts";
+import { readSent, refuseNetworks } from "../files/config/sent-config.ts";
 import type { Client, Download } from "./requests/client.ts";
 import { checkAnswer } from "./verify-download.ts";
 
@@ -52,9 +52,8 @@ export async function fetchConfig(
   { slug, directory, config }: Organization,
   { client, isAsked = false }: Pick<SyncDeps, "client" | "isAsked">,
 ): Promise<Download> {
-  // The ETag covers the whole set of files. If one is missing or cannot be read, or a user asks because one may be damaged,
-  // download all.
-  // Download all as well if the seal is not the one that was compared last: root deleted it, or it is damaged.
+  // The ETag covers the whole set of files. Download all if one is missing or cannot be read, if a user asks because one may be
+  // damaged, or if the seal is not the one that was compared last: root deleted it, or it is damaged.
   const [state, seal] = [readSyncState(directory), heldSealHash(directory)];
   const isKnown = !isAsked && isComplete(directory) && seal === (state?.seal?.hash ?? "");
   const etag = isKnown ? state?.etag || undefined : undefined;
@@ -142,15 +141,7 @@ export async function prepareNext(
   return received === undefined ? undefined : completeNext(organization, received, deps);
 }
 
-async function placeOf(
-  { directory, slug }: Pick<Organization, "directory" | "slug">,
-  { files }: Pick<Received, "files">,
-  { system, engine }: SyncDeps,
-): Promise<Omit<Place, "seal">> {
-  const machine = await readMachine(directory, system);
-  return { directory, slug, hostCrt: files["host.crt"], machine, engine: engine.next };
-}
-
+/** Renders the files for this machine, under the seal that is in force. */
 export async function completeNext(
   organization: Organization,
   received: Received,
@@ -160,7 +151,14 @@ export async function completeNext(
   const { isNew, ...sealed } = received;
   const seal = await sealInForce(directory, organization.slug);
   const rest = { ...sealed, files: await underSeal(seal, received.files, () => presentFiles(directory)) };
-  const place = { ...(await placeOf(organization, rest, deps)), seal };
+  const place = {
+    directory,
+    slug: organization.slug,
+    hostCrt: rest.files["host.crt"],
+    machine: await readMachine(directory, deps.system),
+    engine: deps.engine.next,
+    seal,
+  };
   if (isNew) refuseNetworks(place, deps.log);
   const sent = readSent(received.serverYml, place);
   const { config, leftOut, unresolved } = await withoutUnresolved(sent.config, deps.system);

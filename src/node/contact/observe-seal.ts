@@ -18,14 +18,6 @@ import type { Next, SyncDeps } from "./next-config.ts";
 type Sealed = Pick<Organization, "directory" | "slug">;
 type Seen = NonNullable<SyncState["seal"]>;
 
-function seenOf({ held, damaged }: TakenSeal, directory: string, objections: LeftOut[]): Seen {
-  const { number, made_at } = held?.seal ?? { number: noSeal, made_at: 0 };
-  const hash = held?.hash ?? (damaged ? damagedSeal : "");
-  const isEnforced = held === undefined ? isSealMarked(directory) : held.seal.mode === "enforce";
-  const plain = objections.map(plainRefused);
-  return { number, hash, made_at, objections: plain, ...(isEnforced ? { enforced: true } : {}) };
-}
-
 /**
  * Undefined: the organization is not sealed. `files`, `told`: as they were sent. `isNew`: false for the files in force, which
  * lack what was kept out. Its number is `noSeal` if no seal can be used.
@@ -83,4 +75,12 @@ export function tellUnrendered(
   const seal = seenOf(taken, directory, [reason, ...others]);
   // Without an ETag the next answer has the files, by which this is told or ends.
   if (!Bun.deepEquals(seal, state.seal)) writeSyncState(directory, { ...state, etag: "", seal });
+}
+
+function seenOf({ held, damaged }: TakenSeal, directory: string, objections: LeftOut[]): Seen {
+  const { number, made_at } = held?.seal ?? { number: noSeal, made_at: 0 };
+  const hash = held?.hash ?? (damaged ? damagedSeal : "");
+  const isEnforced = held === undefined ? isSealMarked(directory) : held.seal.mode === "enforce";
+  const plain = objections.map(plainRefused);
+  return { number, hash, made_at, objections: plain, ...(isEnforced ? { enforced: true } : {}) };
 }

@@ -26,7 +26,7 @@ export const ReportedPaths = v.object({
 });
 export type ReportedPaths = v.InferOutput<typeof ReportedPaths>;
 
-export type ReportStore = { read(): ReportedPaths | undefined; write(reported: ReportedPaths): void };
+type ReportStore = { read(): ReportedPaths | undefined; write(reported: ReportedPaths): void };
 
 export const reportEveryMs = 30_000;
 /** All paths are reported again after this time: a control plane may have lost some. */

@@ -30,6 +30,71 @@ import type { SyncDeps } from "./next-config.ts";
 /** From this version of the rules on, parts of the internet are routed only with root's permission. */
 const publicRoutesRules = 8;
 
+/**
+ * Rewrites config.yml if the rules change it. The caller must then reload the engine. A text that the engine refuses is not
+ * written: the caller tries the same as a new configuration and reports the refusal. Returns the text that it replaced.
+ * Undefined: it replaced none, or it is not known that the engine runs with that text alone.
+ */
+export async function recheckPresent(
+  { directory, slug }: { directory: string; slug: string },
+  { engine, log, system }: Pick<SyncDeps, "engine" | "log" | "system">,
+): Promise<string | undefined> {
+  const state = readSyncState(directory);
+  const path = generationFile(directory, "config.yml");
+  const present = readWhole(path);
+  if (state === undefined || (isChecked(state) && present !== undefined)) return undefined;
+  const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
+  const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
+  if (source === undefined || hostCrt === undefined) return undefined;
+  if ((state.rules ?? 0) < publicRoutesRules) permitFormerRoutes({ directory, slug }, present ?? "", log);
+  const machine = await readMachine(directory, system);
+  const decided = await decide(async () => {
+    const seal = await sealInForce(directory, slug);
+    const isTrusted = await recheckTrust(directory, seal);
+    const sent = readSent(source, { directory, slug, hostCrt, machine, seal });
+    const { config, leftOut } = withoutNames(sent.config, state.unresolved);
+    return {
+      isTrusted,
+      ...sent,
+      config,
+      leftOut: [...sent.leftOut, ...leftOut],
+      ...given({ unresolved: state.unresolved }),
+    };
+  });
+  if (decided === undefined) return undefined;
+  const { isTrusted, ...sent } = decided;
+  const checked = finishAgain(sent.config, directory, { present: present ?? "", state });
+  if (checked === undefined) return undefined;
+  let replaced: string | undefined;
+  if (checked !== present || !isTrusted) {
+    const refusal = await testAgain(directory, checked, engine, system);
+    if (refusal !== undefined) {
+      log.warn("The configuration in force stays as it is: the engine refuses it by the present rules", {
+        team: slug,
+        reason: refusal,
+      });
+      return undefined;
+    }
+    if (isTrusted && isApplied(directory)) replaced = present;
+    removeTree(generationFile(directory, appliedMark));
+    writeFileAtomic(path, checked, 0o644);
+  }
+  warnOfLeftOut(slug, state.left_out ?? [], sent.leftOut, log);
+  writeSyncState(directory, { ...state, ...checkedState(sent) });
+  return replaced;
+}
+
+/** Undefined: a seal cannot be put into force. The caller reports it, after it has applied the revocations. */
+async function decide<T>(work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof AppError && ["bad_configuration", "untrusted_answer"].includes(error.code))
+      return undefined;
+    throw error;
+  }
+}
+
 /** An earlier version takes no notice of a seal, and may have taken a CA that it does not have. False: ca.crt was changed. */
 async function recheckTrust(directory: string, seal: EnforcedState | undefined): Promise<boolean> {
   const present = presentFiles(directory);
@@ -84,69 +149,4 @@ async function testAgain(
   } catch (error) {
     return messageOf(error);
   }
-}
-
-/** Undefined: a seal cannot be put into force. The caller reports it, after it has applied the revocations. */
-async function decide<T>(work: () => Promise<T>): Promise<T | undefined> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof AppError && ["bad_configuration", "untrusted_answer"].includes(error.code))
-      return undefined;
-    throw error;
-  }
-}
-
-/**
- * Rewrites config.yml if the rules change it. The caller must then reload the engine. A text that the engine refuses is not
- * written: the caller tries the same as a new configuration and reports the refusal. Returns the text that it replaced.
- * Undefined: it replaced none, or it is not known that the engine runs with that text alone.
- */
-export async function recheckPresent(
-  { directory, slug }: { directory: string; slug: string },
-  { engine, log, system }: Pick<SyncDeps, "engine" | "log" | "system">,
-): Promise<string | undefined> {
-  const state = readSyncState(directory);
-  const path = generationFile(directory, "config.yml");
-  const present = readWhole(path);
-  if (state === undefined || (isChecked(state) && present !== undefined)) return undefined;
-  const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
-  const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
-  if (source === undefined || hostCrt === undefined) return undefined;
-  if ((state.rules ?? 0) < publicRoutesRules) permitFormerRoutes({ directory, slug }, present ?? "", log);
-  const machine = await readMachine(directory, system);
-  const decided = await decide(async () => {
-    const seal = await sealInForce(directory, slug);
-    const isTrusted = await recheckTrust(directory, seal);
-    const sent = readSent(source, { directory, slug, hostCrt, machine, seal });
-    const { config, leftOut } = withoutNames(sent.config, state.unresolved);
-    return {
-      isTrusted,
-      ...sent,
-      config,
-      leftOut: [...sent.leftOut, ...leftOut],
-      ...given({ unresolved: state.unresolved }),
-    };
-  });
-  if (decided === undefined) return undefined;
-  const { isTrusted, ...sent } = decided;
-  const checked = finishAgain(sent.config, directory, { present: present ?? "", state });
-  if (checked === undefined) return undefined;
-  let replaced: string | undefined;
-  if (checked !== present || !isTrusted) {
-    const refusal = await testAgain(directory, checked, engine, system);
-    if (refusal !== undefined) {
-      log.warn("The configuration in force stays as it is: the engine refuses it by the present rules", {
-        team: slug,
-        reason: refusal,
-      });
-      return undefined;
-    }
-    if (isTrusted && isApplied(directory)) replaced = present;
-    removeTree(generationFile(directory, appliedMark));
-    writeFileAtomic(path, checked, 0o644);
-  }
-  warnOfLeftOut(slug, state.left_out ?? [], sent.leftOut, log);
-  writeSyncState(directory, { ...state, ...checkedState(sent) });
-  return replaced;
 }

@@ -6,11 +6,18 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { worstDisk } from "../../base/disk-space.ts";
 import { messageOf } from "../../base/errors.ts";
+import { atIntervals } from "../../base/within.ts";
 import { makeDirectory, writeFileAtomic } from "../../base/files.ts";
 import * as v from "valibot";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { openEchoSocket } from "../../platform/network/echo-socket.ts";
-import { ageOf, isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
+import {
+  isSameProcess,
+  ageOf,
+  isAlive,
+  signalProcess,
+  type ProcessIdentity,
+} from "../../platform/process-identity.ts";
 import { isRunByUnits } from "../engine/systemd-engine.ts";
 import { engineUnit, journalCommand } from "../../platform/systemd/systemd.ts";
 import type { Healing } from "../../protocol/path-report.ts";
@@ -192,7 +199,7 @@ function makeServerHang(
         signalProcess(process, "SIGQUIT");
         await system.sleep(dumpMs);
         const present = (await examineEngine(organization, settings, system)).process;
-        if (present?.pid === process.pid && present.started === process.started) await control.restart();
+        if (isSameProcess(present, process)) await control.restart();
       } catch (error) {
         log.error("Cannot restart an engine that hangs", { team: slug, reason: messageOf(error) });
       }
@@ -233,11 +240,12 @@ export async function watchHealth<T>(
       writeHealing(directory, slug, healer, clock);
     });
   const ended = new AbortController();
-  const saving = repeat(save, system, ended.signal);
+  const { signal } = ended;
+  const saving = atIntervals(save, { firstMs: firstSaveMs, everyMs: saveEveryMs, signal, system });
   const open = () => openOrganization(settings.configRoot, slug);
   const heardAt = (peers: readonly string[]) => health.prober.lastAnswerOf(peers);
   const beside = isRunByUnits({ directory: organization.directory, mode: organization.config.mode }, system)
-    ? besideEngine({ ...organization, open, control, command, log, heardAt, system }, ended.signal)
+    ? besideEngine({ ...organization, open, control, command, log, heardAt, system }, signal)
     : Promise.resolve();
   try {
     const paths = reporterOf(health, healer.healings, directory, slug, system);
@@ -276,13 +284,6 @@ function reporterOf(
     },
   };
   return makePathReporter({ peers, now, store, healings });
-}
-
-async function repeat(save: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {
-  for (let waitMs = firstSaveMs; !signal.aborted; waitMs = saveEveryMs) {
-    await system.sleep(waitMs, signal).catch(() => undefined);
-    if (!signal.aborted) save();
-  }
 }
 
 /** Runs the watch for the time of `work`. */

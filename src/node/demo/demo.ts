@@ -15,9 +15,9 @@ import { planProvision, provideEngine, type ProvidingSettings } from "../enroll/
 import { requireProgram, systemProgram } from "./network.ts";
 import { playDemo, type Timeline } from "./stage.ts";
 
-export type DemoSettings = ProvidingSettings;
+type DemoSettings = ProvidingSettings;
 
-export type DemoDeps = { system: System; log: Log; say(text: string): void };
+type DemoDeps = { system: System; log: Log; say(text: string): void };
 
 /** Set for the process inside the namespaces: the directory that the outer one created. */
 const insideVariable = "OVERLAY_DEMO_DIRECTORY";

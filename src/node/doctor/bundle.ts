@@ -25,16 +25,7 @@ const filesOfOrganization = [
   "current/sync.json",
 ];
 
-export type BundlePlaces = { configRoot: string; logOf: (slug: string) => string };
-
-/** An unreadable file is reported by its error. */
-function readOrReason(path: string): string | undefined {
-  try {
-    return readTextIfThere(path);
-  } catch (error) {
-    return `${messageOf(error)}\n`;
-  }
-}
+type BundlePlaces = { configRoot: string; logOf: (slug: string) => string };
 
 /** Writes the .tar.gz with mode 0600. Returns the names of its files. */
 export async function writeBundle(
@@ -67,4 +58,13 @@ export async function writeBundle(
     throw fromSystemError(`write ${path}`, error);
   }
   return [...content.keys()];
+}
+
+/** An unreadable file is reported by its error. */
+function readOrReason(path: string): string | undefined {
+  try {
+    return readTextIfThere(path);
+  } catch (error) {
+    return `${messageOf(error)}\n`;
+  }
 }

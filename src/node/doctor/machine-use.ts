@@ -31,7 +31,7 @@ export async function placeOf(
 }
 
 /** The present decision about the configuration that was sent last; undefined where that is not stored. */
-export async function decideNow(
+async function decideNow(
   organization: Examined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
 ): Promise<(SentConfig & { place: Place }) | undefined> {

@@ -50,25 +50,6 @@ const sync = `${run} sync-config`;
 const askSigner =
   "Ask a signer of the organization whether that change is theirs: the next seal should have it, or the change should go";
 
-/** Empty if its files cannot be read: another check reports that. */
-function knownControlPlane(directory: string): Partial<KnownControlPlane> {
-  try {
-    return controlPlaneOf(directory) ?? {};
-  } catch {
-    return {};
-  }
-}
-
-/** The same node again, with new keys: an administrator revokes those that it has. */
-function registerAgain({ slug, directory, config }: Organization): string {
-  const { apiBase = "URL", caFingerprint } = knownControlPlane(directory);
-  const pin = caFingerprint === undefined ? "" : ` --ca-fingerprint ${caFingerprint}`;
-  const plain = apiBase.startsWith("http:") ? " --allow-plain-http" : "";
-  const node = `${quoteWord(slug)} ${quoteWord(config.name)}`;
-  const where = `--api-base ${quoteWord(apiBase)}${pin}${plain} --org-slug ${quoteWord(slug)}`;
-  return `${run} register --force ${where} --registration-token-file FILE, with a token that an administrator makes: ${run} admin node revoke ${node} && ${run} admin token create ${quoteWord(slug)} --node ${quoteWord(config.name)}`;
-}
-
 const dayS = 86_400;
 
 type Deps = {
@@ -258,6 +239,25 @@ async function configuration(
 function remedyOfRefusal({ directory }: Organization): string {
   const own = join(directory, "overrides.yml");
   return existsSync(own) ? `Correct ${own}, then run: ${sync}` : sync;
+}
+
+/** The same node again, with new keys: an administrator revokes those that it has. */
+function registerAgain({ slug, directory, config }: Organization): string {
+  const { apiBase = "URL", caFingerprint } = knownControlPlane(directory);
+  const pin = caFingerprint === undefined ? "" : ` --ca-fingerprint ${caFingerprint}`;
+  const plain = apiBase.startsWith("http:") ? " --allow-plain-http" : "";
+  const node = `${quoteWord(slug)} ${quoteWord(config.name)}`;
+  const where = `--api-base ${quoteWord(apiBase)}${pin}${plain} --org-slug ${quoteWord(slug)}`;
+  return `${run} register --force ${where} --registration-token-file FILE, with a token that an administrator makes: ${run} admin node revoke ${node} && ${run} admin token create ${quoteWord(slug)} --node ${quoteWord(config.name)}`;
+}
+
+/** Empty if its files cannot be read: another check reports that. */
+function knownControlPlane(directory: string): Partial<KnownControlPlane> {
+  try {
+    return controlPlaneOf(directory) ?? {};
+  } catch {
+    return {};
+  }
 }
 
 /** If the list becomes too long for the engine, later revocations do not reach this node. */

@@ -57,7 +57,7 @@ async function forgetFlows({ slug, directory, open, system }: EdgeContext): Prom
 }
 
 /** Until the signal. Then what was counted is collected too, unless a report waits. Does not reject. */
-export async function countFlows(context: Context, signal: AbortSignal): Promise<void> {
+async function countFlows(context: Context, signal: AbortSignal): Promise<void> {
   const { slug, directory, log, system } = context;
   let fault: string | undefined = "";
   for (let isLast = false; !isLast;) {

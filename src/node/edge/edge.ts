@@ -4,7 +4,7 @@ import { messageOf } from "../../base/errors.ts";
 import type { EdgeContext, EdgePart, RunningPart } from "./part.ts";
 import { watchFiles } from "./watch-files.ts";
 
-export type EdgeOptions = {
+type EdgeOptions = {
   parts: readonly EdgePart[];
   /** Whether the organization's engine runs or should run. */
   isUp(): boolean;

@@ -1,10 +1,11 @@
 // One lighthouse or relay by TCP: a UDP port on loopback for this machine's engine, and a WebSocket to a forwarder that passes
 // the datagrams on to the engine there. Other machines cannot reach the port, and other programs of this one are not heard.
 
+import { given } from "../../base/given.ts";
 import { DatagramBatch, datagramsIn, longestMessage, sendOrLose } from "../../base/datagrams/frames.ts";
 import { engineQuestion, isEngineAnswer } from "../engine/engine-question.ts";
 
-export type TcpWayOptions = {
+type TcpWayOptions = {
   url: string;
   /** An HTTP proxy. */
   proxy: string | undefined;
@@ -171,7 +172,7 @@ function openClient(url: string, proxy: string | undefined): WebSocket {
     tls: { rejectUnauthorized: false },
     // Encrypted packets do not get smaller, and who answers in the server's place could send a little that unpacks to much.
     perMessageDeflate: false,
-    ...(proxy === undefined ? {} : { proxy }),
+    ...given({ proxy }),
   });
   client.binaryType = "arraybuffer";
   return client;

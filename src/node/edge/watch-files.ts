@@ -10,7 +10,7 @@ import type { EdgeContext } from "./part.ts";
 /** The organization is opened this often even if no file has changed. */
 const wholeEveryMs = 60_000;
 
-export type WatchedFiles = {
+type WatchedFiles = {
   /**
    * The organization, opened again, if a file of its directory has changed since the last call, or `more` differs, or a minute has
    * passed. Undefined: nothing is new; or it is damaged, or being replaced, and the next call tries again.

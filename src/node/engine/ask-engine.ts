@@ -7,8 +7,7 @@ import { systemErrorCode } from "../../base/system-errors.ts";
 import { engineQuestion, isEngineAnswer } from "./engine-question.ts";
 
 /** answers: an engine is there, and UDP passes both ways. closed: the machine answers, but nothing listens. */
-export type EngineAnswer =
-  { is: "answers"; rttMs: number; from: number } | { is: "closed" | "no route" | "silent" };
+type EngineAnswer = { is: "answers"; rttMs: number; from: number } | { is: "closed" | "no route" | "silent" };
 
 /**
  * Linux tells each address only once a second that a port is closed (icmp_ratelimit), and the handshakes of the engine here

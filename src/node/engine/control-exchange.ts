@@ -25,13 +25,6 @@ export function isAbsent({ code, cause }: AppError): boolean {
   return cause === undefined || ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(cause) ?? "");
 }
 
-function unreachableError(at: string, why: string, cause?: unknown): AppError {
-  return new AppError("engine_unreachable", `The overlay engine's control socket ${at} ${why}`, {
-    ...given({ cause }),
-    hint: "The engine serves it from version 1.12 on. Restart the organization if its engine is newer.",
-  });
-}
-
 /** One request on one connection: the engine closes it after the answer. */
 export async function exchange(
   at: string | undefined,
@@ -93,4 +86,11 @@ function openConnection(at: string, request: string): { line: Promise<{ text: st
       void opening.then((socket) => socket.terminate()).catch(() => undefined);
     },
   };
+}
+
+function unreachableError(at: string, why: string, cause?: unknown): AppError {
+  return new AppError("engine_unreachable", `The overlay engine's control socket ${at} ${why}`, {
+    ...given({ cause }),
+    hint: "The engine serves it from version 1.12 on. Restart the organization if its engine is newer.",
+  });
 }

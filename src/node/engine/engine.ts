@@ -53,15 +53,6 @@ const silentMs = 1500;
 
 export type EngineRunner = Pick<System, "run" | "isRoot" | "platform">;
 
-/** Throws engine_failed if root must not run this file: other users could replace it. */
-function refuseForeign(binary: string, system: EngineRunner): void {
-  const why = whyForeign(binary, system.isRoot, system);
-  if (why === undefined) return;
-  throw new AppError("engine_failed", `Root must not run the overlay engine ${binary}: ${why}`, {
-    hint: "Allow only root to write there (chown root, chmod go-w), then try again.",
-  });
-}
-
 /**
  * "1.6.1". Throws engine_missing if the program does not exist, engine_failed if it is not an engine, or if root must not
  * run it.
@@ -142,15 +133,13 @@ function testError(output: string): string {
   return clean(text ?? "it gives no reason", maxReasonLength);
 }
 
-/**
- * Whether the log drops lines because of a flood, so that the expected line may never come. Checked only now and
- * then: it costs a process, and the caller holds the lock.
- */
-async function mayLackLines(
-  waited: number,
-  { isFlooded }: Pick<RunningEngine, "isFlooded">,
-): Promise<boolean> {
-  return waited > 0 && waited % silentMs === 0 && (await isFlooded?.()) === true;
+/** Throws engine_failed if root must not run this file: other users could replace it. */
+function refuseForeign(binary: string, system: EngineRunner): void {
+  const why = whyForeign(binary, system.isRoot, system);
+  if (why === undefined) return;
+  throw new AppError("engine_failed", `Root must not run the overlay engine ${binary}: ${why}`, {
+    hint: "Allow only root to write there (chown root, chmod go-w), then try again.",
+  });
 }
 
 /** Waits for the ready line. If `alive` returns false, throws engine_failed with the engine's last error. */
@@ -182,6 +171,17 @@ export async function waitUntilReady(
   }
   if (!options.silent)
     throw new AppError("engine_failed", "The overlay engine did not become active in time");
+}
+
+/**
+ * Whether the log drops lines because of a flood, so that the expected line may never come. Checked only now and
+ * then: it costs a process, and the caller holds the lock.
+ */
+async function mayLackLines(
+  waited: number,
+  { isFlooded }: Pick<RunningEngine, "isFlooded">,
+): Promise<boolean> {
+  return waited > 0 && waited % silentMs === 0 && (await isFlooded?.()) === true;
 }
 
 export type RunningEngine = {

@@ -70,7 +70,7 @@ const Relays = v.object({
     100_000,
   ),
 });
-export type RelayState = v.InferOutput<typeof Relays>["Relays"][number];
+type RelayState = v.InferOutput<typeof Relays>["Relays"][number];
 
 const Device = v.object({ name: text(64), cidr: list(address, 1000) });
 const Version = v.object({ version: text(64) });

@@ -53,7 +53,7 @@ export type EngineRequest = {
   isUpdate?: boolean;
 };
 
-export type EngineOutcome = {
+type EngineOutcome = {
   from: string | null;
   to: string;
   source: "release" | "package" | "file" | "rollback";
@@ -62,9 +62,9 @@ export type EngineOutcome = {
   sha256?: string;
 };
 
-export type EnginePlaces = TrialPlaces & { stateDb: string };
+type EnginePlaces = TrialPlaces & { stateDb: string };
 
-export type EngineDeps = { system: System; log: Log };
+type EngineDeps = { system: System; log: Log };
 
 /** Installs the requested engine. After any failure the present engine is unchanged. */
 export async function installEngine(

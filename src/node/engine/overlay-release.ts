@@ -25,7 +25,7 @@ export type EngineSource = {
   isPinned?: boolean;
 };
 
-export type EngineRelease = {
+type EngineRelease = {
   base: string;
   file: string;
   /** Undefined if the channel does not name it; then the archive does. */

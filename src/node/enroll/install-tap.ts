@@ -17,7 +17,7 @@ import { findEngineRelease, planEngineRelease, type EngineSource } from "../engi
 import { readBytes } from "../../base/open-file.ts";
 import { sha256Hex } from "../../base/sha256.ts";
 
-export type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
+type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
   /** Path of the engine's Windows archive, or of the library itself. */
   file: string | undefined;
 };

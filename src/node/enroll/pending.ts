@@ -25,7 +25,6 @@ import type { ConfigFiles } from "../../protocol/download.ts";
 import type { RegisterAnswer } from "../../protocol/registration.ts";
 import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../base/system.ts";
-import type { YamlMap } from "../../base/yaml.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig, readOverrides } from "../files/config/config-file.ts";
@@ -41,14 +40,14 @@ import { refuseForeignFile } from "../files/own-files.ts";
 import { writePermissions, type Permissions } from "../files/permissions.ts";
 import { temporarySibling } from "../files/replacement.ts";
 import { stoppedPath } from "../files/stopped-by-user.ts";
+import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/config/sent-config.ts";
 import {
-  checkedState,
-  readSent,
-  refuseNetworks,
-  warnOfLeftOut,
-  type Place,
-} from "../files/config/sent-config.ts";
-import { markApplied, presentFiles, stageGeneration, switchGeneration } from "../files/generations.ts";
+  markApplied,
+  presentFiles,
+  stageGeneration,
+  switchGeneration,
+  type SyncState,
+} from "../files/generations.ts";
 import { writeCredentials } from "../files/organizations.ts";
 
 /** Returns true if an earlier run left the directory. It is private, because it will contain the keys. */
@@ -142,6 +141,8 @@ type FillOptions = {
   confirmSeal?: ((hash: string) => Promise<void>) | undefined;
 };
 
+type FillDeps = { system: Pick<System, "now" | "lookup" | "sleep" | "machineState">; log: Log };
+
 /** Verifies the answer, then writes all files of the organization. */
 export async function fillPending(
   pending: string,
@@ -149,10 +150,10 @@ export async function fillPending(
   registration: FillOptions,
   keys: Keys,
   apiBase: string,
-  { system, log }: { system: Pick<System, "now" | "lookup" | "sleep" | "machineState">; log: Log },
+  deps: FillDeps,
 ): Promise<void> {
-  const { slug, mode } = registration;
-  const now = system.now();
+  const { slug, mode, overlayVersion: engine } = registration;
+  const now = deps.system.now();
   const received = await checkAnswer(config, {
     hostKeyPem: keys.host,
     nodeKeyPem: keys.node,
@@ -161,47 +162,58 @@ export async function fillPending(
     now,
   });
   const final = join(dirname(pending), slug);
-  const serverYml = config.files["config.yml"];
   keepOnlyKeys(pending);
   copyOwnFiles(final, pending, registration.allow);
   await beginSeal({ pending, final }, config.seals, registration, now);
-  const seal = await sealInForce(pending, slug);
-  const taken = await underSeal(seal, config.files, () => ignoringDamage(() => presentFiles(final)));
-  const place = {
-    directory: final,
-    slug,
-    hostCrt: taken["host.crt"],
-    machine: await readMachine(final, system, apiBase),
-    allowedIn: pending,
-    seal,
-    engine: registration.overlayVersion,
-  };
-  refuseNetworks(place, log);
-  const sent = readSent(serverYml, place);
-  const { configYml, names, dataPlane } = await finishFirst(sent.config, place, registration, system);
-  const files: ConfigFiles = {
-    ...taken,
-    "config.yml": configYml,
-    // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
-    ...(received.mode === mode ? {} : { "node-config.json": withMode(taken["node-config.json"], mode) }),
-  };
+  const { files, state } = await renderFirst(config, { pending, final, slug, engine, apiBase }, deps);
+  // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
+  if (received.mode !== mode) files["node-config.json"] = withMode(files["node-config.json"], mode);
   reportingWrites(pending, () => {
-    const state = {
-      etag: config.etag ?? "",
-      config_version: config.config_version,
-      applied_at: formatTime(now),
-      certificate_not_after: endOfCertificates(taken["host.crt"]),
-      ...given({ host_names: names }),
-      ...checkedState({ ...sent, dataPlane }),
-    };
-    warnOfLeftOut(slug, [], sent.leftOut, log);
-    switchGeneration(pending, stageGeneration(pending, files, state, serverYml));
+    warnOfLeftOut(slug, [], state.left_out ?? [], deps.log);
+    switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
     markApplied(pending);
     makeSocketDirectory(pending);
     writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
     if (registration.apiCa !== undefined)
       writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
   });
+}
+
+/** The first generation for this machine, under the seal that it begins with. */
+async function renderFirst(
+  config: RegisterAnswer["config"],
+  {
+    pending,
+    final,
+    slug,
+    engine,
+    apiBase,
+  }: { pending: string; final: string; slug: string; engine: string | undefined; apiBase: string },
+  { system, log }: FillDeps,
+): Promise<{ files: ConfigFiles; state: SyncState }> {
+  const seal = await sealInForce(pending, slug);
+  const taken = await underSeal(seal, config.files, () => ignoringDamage(() => presentFiles(final)));
+  const hostCrt = taken["host.crt"];
+  const machine = await readMachine(final, system, apiBase);
+  const place = { directory: final, slug, hostCrt, machine, allowedIn: pending, seal, engine };
+  refuseNetworks(place, log);
+  const sent = readSent(config.files["config.yml"], place);
+  const names = await resolveNames(sent.config, engine, {}, system, maskedNetworks(hostCrt));
+  const own = readOverrides(final);
+  const basis = { engine, kernel: machine.kernel, sent: sent.config, own, trial: undefined };
+  const dataPlane = decideDataPlane(basis, undefined, system.now());
+  const localApi = can(engine, "local_api");
+  return {
+    files: { ...taken, "config.yml": finishConfig(sent.config, final, { names, localApi, dataPlane }) },
+    state: {
+      etag: config.etag ?? "",
+      config_version: config.config_version,
+      applied_at: formatTime(system.now()),
+      certificate_not_after: endOfCertificates(hostCrt),
+      ...given({ host_names: names }),
+      ...checkedState({ ...sent, dataPlane }),
+    },
+  };
 }
 
 const withMode = (nodeConfig: string, mode: string) =>
@@ -235,20 +247,6 @@ function notSealed(pin: string, reason = "the control plane sent no seals"): App
   return new AppError("untrusted_answer", `The registration is refused: ${reason}`, {
     hint: `Ask a signer whether ${pin.slice(0, 16)} is a seal of the organization, and for a new join key.`,
   });
-}
-
-/** The first config.yml for this machine, and what it was decided by. */
-async function finishFirst(
-  sent: YamlMap,
-  { directory, hostCrt, machine }: Place,
-  { overlayVersion: engine }: { overlayVersion: string | undefined },
-  system: Pick<System, "now" | "lookup" | "sleep">,
-) {
-  const names = await resolveNames(sent, engine, {}, system, maskedNetworks(hostCrt));
-  const basis = { engine, kernel: machine.kernel, sent, own: readOverrides(directory), trial: undefined };
-  const dataPlane = decideDataPlane(basis, undefined, system.now());
-  const localApi = can(engine, "local_api");
-  return { configYml: finishConfig(sent, directory, { names, localApi, dataPlane }), names, dataPlane };
 }
 
 /** A killed run leaves its files, or even the directory that it replaced, which may have the note of a revocation. */

@@ -22,6 +22,50 @@ import type { System } from "../../base/system.ts";
 type ExitChoice = NonNullable<Permissions["exit"]>;
 type Deps = ApplyDeps & { system: ApplyDeps["system"] & Pick<System, "run" | "platform"> };
 
+/**
+ * The command line that makes this choice, for hints: following one must change nothing else. It always has the
+ * organization: once a choice is deleted, `off` does not find it as the one that has an exit in use.
+ */
+export function exitCommand(slug: string, choice: ExitChoice | "off"): string {
+  const { use, strict, lan } = choice === "off" ? { use: choice, strict: false, lan: true } : choice;
+  const flags = `${strict ? " --strict" : ""}${lan ? "" : " --no-lan"}`;
+  return `${brand.executable} exit use ${quoteWord(use)}${flags} --org-slug ${quoteWord(slug)}`;
+}
+
+/** Stores the choice. It takes effect within seconds: use-exit.ts reads it in each round. */
+export async function useFromNow(
+  organization: Organization,
+  choice: ExitChoice,
+  system: Pick<System, "platform" | "machineState">,
+): Promise<void> {
+  await requireUsable(organization, choice, system);
+  // It tells of the former exit, until use-exit.ts writes it anew.
+  rmSync(exitStatePath(organization.directory), { force: true });
+  writePermissions(organization.directory, { exit: choice });
+}
+
+/**
+ * Resolves when the machine's rules and routes are as they were before. The choice is deleted first, so that a killed run
+ * leaves nothing that use-exit.ts would follow again.
+ */
+export async function useNone(place: { slug: string; directory: string }, deps: Deps): Promise<void> {
+  writePermissions(place.directory, { exit: undefined });
+  const leave = async () => {
+    const why = await leaveKernel(place, deps.system);
+    rmSync(exitStatePath(place.directory), { force: true });
+    if (why === undefined) return;
+    throw new AppError("failed", `Cannot take the rules of the exit away: ${why}`, {
+      hint: `Run \`${exitCommand(place.slug, "off")}\` again as root.`,
+    });
+  };
+  // The kernel first: packets that it leads into the tunnel would be dropped once the engine has no route for them.
+  await leave();
+  // Renders config.yml without the exit's route.
+  await applyChanges(place, {}, deps);
+  // use-exit.ts may have been in the middle of a round that had read the former choice.
+  await leave();
+}
+
 /** Throws why this machine cannot use the exit. */
 async function requireUsable(
   { slug, directory, config }: Organization,
@@ -59,16 +103,6 @@ async function requireUsable(
   refuseStrictFilter(exitCommand(slug, { use, strict, lan }), await system.machineState());
 }
 
-/**
- * The command line that makes this choice, for hints: following one must change nothing else. It always has the
- * organization: once a choice is deleted, `off` does not find it as the one that has an exit in use.
- */
-export function exitCommand(slug: string, choice: ExitChoice | "off"): string {
-  const { use, strict, lan } = choice === "off" ? { use: choice, strict: false, lan: true } : choice;
-  const flags = `${strict ? " --strict" : ""}${lan ? "" : " --no-lan"}`;
-  return `${brand.executable} exit use ${quoteWord(use)}${flags} --org-slug ${quoteWord(slug)}`;
-}
-
 /** The kernel would drop the packets of peers, because their way back is another interface. */
 function refuseStrictFilter(command: string, { defaultDevices }: MachineState): void {
   for (const device of defaultDevices[4]) {
@@ -87,37 +121,3 @@ function refuseStrictFilter(command: string, { defaultDevices }: MachineState): 
 
 const filterOf = (device: string) =>
   Number(readTextIfThere(`/proc/sys/net/ipv4/conf/${device}/rp_filter`)?.trim() ?? 0);
-
-/** Stores the choice. It takes effect within seconds: use-exit.ts reads it in each round. */
-export async function useFromNow(
-  organization: Organization,
-  choice: ExitChoice,
-  system: Pick<System, "platform" | "machineState">,
-): Promise<void> {
-  await requireUsable(organization, choice, system);
-  // It tells of the former exit, until use-exit.ts writes it anew.
-  rmSync(exitStatePath(organization.directory), { force: true });
-  writePermissions(organization.directory, { exit: choice });
-}
-
-/**
- * Resolves when the machine's rules and routes are as they were before. The choice is deleted first, so that a killed run
- * leaves nothing that use-exit.ts would follow again.
- */
-export async function useNone(place: { slug: string; directory: string }, deps: Deps): Promise<void> {
-  writePermissions(place.directory, { exit: undefined });
-  const leave = async () => {
-    const why = await leaveKernel(place, deps.system);
-    rmSync(exitStatePath(place.directory), { force: true });
-    if (why === undefined) return;
-    throw new AppError("failed", `Cannot take the rules of the exit away: ${why}`, {
-      hint: `Run \`${exitCommand(place.slug, "off")}\` again as root.`,
-    });
-  };
-  // The kernel first: packets that it leads into the tunnel would be dropped once the engine has no route for them.
-  await leave();
-  // Renders config.yml without the exit's route.
-  await applyChanges(place, {}, deps);
-  // use-exit.ts may have been in the middle of a round that had read the former choice.
-  await leave();
-}

@@ -36,7 +36,7 @@ import { ipProgram } from "../../platform/network/kernel.ts";
 import { applyExit, rulesRemoval } from "./apply-plan.ts";
 import { noPlan, planExit, type ExitFacts, type ExitPlan } from "./exit-plan.ts";
 
-export type ExitDeps = {
+type ExitDeps = {
   command: string;
   control: Pick<EngineControl, "reload">;
   openEcho: OpenEcho;
@@ -61,9 +61,9 @@ const graceMs = 2500;
 const restMs = 30_000;
 
 /** The last echo of an exit: its arrival in monotonic ms, and its round trip in ms. */
-export type ExitEcho = { at: number; rtt: number };
+type ExitEcho = { at: number; rtt: number };
 
-export type ExitHistory = {
+type ExitHistory = {
   /** Monotonic ms, as all times here. */
   now: number;
   /** By overlay address. The exit in use answers from inside its tunnel. */

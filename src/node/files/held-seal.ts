@@ -51,7 +51,7 @@ export function enforcedSeal(directory: string, slug: string): EnforcedState | u
 }
 
 /** A file with its text, or without one: it is removed. In the order of a list, with a kill between any two. */
-export type SealWrite = { name: typeof sealFile | typeof enforcedMark; text?: string };
+type SealWrite = { name: typeof sealFile | typeof enforcedMark; text?: string };
 
 export function writeSealFiles(writes: readonly SealWrite[], directory: string): void {
   for (const { name, text } of writes) {

@@ -44,7 +44,7 @@ export function writeHosts(directory: string, hosts: HostsFile): void {
 }
 
 /** The node of a name or an address: the router, if it is the address of an alias. */
-export type FoundHost = {
+type FoundHost = {
   node: NamedNode;
   /** The first is the preferred one. */
   addresses: readonly string[];
@@ -53,7 +53,7 @@ export type FoundHost = {
 };
 
 /** Lookups in one list of names. Names of nodes come before stated forms, and both before aliases. */
-export type HostIndex = {
+type HostIndex = {
   /** `beta`, or `beta.acme.internal` with or without a final dot, in any case. */
   byName(name: string): FoundHost | undefined;
   /** An overlay address, or the address of an alias. */
@@ -116,11 +116,6 @@ export function peerNames(slug: string, directory: string): (address: string) =>
 /** The domain of an organization's names: `acme.internal`. */
 export function domainOf(slug: string): string {
   return `${slug}.${brand.internalDomain}`;
-}
-
-/** The full name of a node: `beta.acme.internal`. */
-export function fullName(node: Pick<NamedNode, "name">, slug: string): string {
-  return `${hostLabels(node.name)[0] ?? node.name}.${domainOf(slug)}`;
 }
 
 function addressesOf({ ip, ip6 }: NamedNode): string[] {

@@ -24,7 +24,7 @@ const lookEveryMs = 50;
 const leftOverMs = 60_000;
 
 /** A lock that is not an organization's. `doing`: what the holder does, for the error message. */
-export type OtherLock = { path: string; doing: string };
+type OtherLock = { path: string; doing: string };
 
 /**
  * Runs `work` under the directory's lock. Waits up to 15 s, then throws `busy`, which names the holder. Pass `other` where

@@ -143,7 +143,7 @@ export type Stopping = {
   wanted?(): Promise<boolean>;
 };
 
-export type CarriedOut = {
+type CarriedOut = {
   /** What was done. "none": the order was in force already, or the user wants a restored overlay to stay stopped. */
   action: "stopped" | "started" | "none";
   /** Why the revocation could not be noted. The engine is stopped, and the next run tries to note it again. */

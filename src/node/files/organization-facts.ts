@@ -1,6 +1,7 @@
 // What `status` shows of a registered organization, read from its files alone: name, address, end of the certificate.
 // Contacts no server and no engine.
 
+import { given } from "../../base/given.ts";
 import { countOf } from "../../base/quantities.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
 import type { SealSeen } from "../../engine/seal-seen.ts";
@@ -53,9 +54,7 @@ export function readOrganizationFacts(
     ...(config.ephemeral === true ? { ephemeral: true as const } : {}),
     ...(note === undefined ? {} : { revoked: note.reason }),
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
-    ...(flows === undefined ? {} : { flows }),
-    ...(state?.data_plane === undefined ? {} : { dataPlane: state.data_plane }),
-    ...(seal === undefined ? {} : { seal }),
+    ...given({ flows, dataPlane: state?.data_plane, seal }),
   };
 }
 

@@ -27,10 +27,6 @@ export type Organization = {
 /** Why node-config.json cannot be read, and all order keys of its copies: the newest copy may have a former key. */
 export type Damage = { error: AppError; orderKeys: OrderKey[] };
 
-function isThere(path: string): boolean {
-  return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
-}
-
 /**
  * Throws not_registered if the organization does not exist here, bad_configuration if its file is damaged, foreign_files
  * if others than root can change its directory.
@@ -76,6 +72,10 @@ function readNodeConfig(path: string, slug: string): NodeConfig | undefined {
   }
   if (config === undefined || config.org_slug === slug) return config;
   throw damagedError(slug, `${path} belongs to the organization "${config.org_slug}"`);
+}
+
+function isThere(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
 function damagedError(slug: string, message: string, cause?: unknown): AppError {

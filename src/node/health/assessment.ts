@@ -21,7 +21,7 @@ import { conclude, type Contact, type Health, type LighthouseState, type Observa
 import { describePeer, orderPeers, type PeerReport } from "./shown-peer.ts";
 import { relaysToMeasure } from "./probe-targets.ts";
 import type { Prober } from "./prober.ts";
-import { isAnswering, isBroken, brokenAfter, type ProbeRecord } from "./probe-record.ts";
+import { isAnswering, isBroken, brokenAfter } from "./probe-record.ts";
 import type { ObservedPeer, ObservedPeers } from "./observed-peers.ts";
 
 /** Facts that only the control plane knows; `at` is in monotonic ms. */
@@ -231,19 +231,19 @@ export function smallerPackets(
   return `In ${file} set tun: { mtu: ${bytes} }, then: ${brand.executable} sync-config --org-slug ${quoteWord(slug)}`;
 }
 
+/** The state of one lighthouse or router, from its probes, the engine's tunnels and its log. */
 function stateOfHub(
   address: string,
   { inventory, prober, log, now, time }: AssessmentInput,
 ): LighthouseState {
-  return lighthouseState({
-    address,
-    record: prober.record(address),
-    hasTunnel: inventory.tunnels.get(address) !== undefined,
-    reportsTunnels: inventory.reportsTunnels,
-    log,
-    now,
-    time,
-  });
+  const record = prober.record(address);
+  if (record === undefined) return "early";
+  if (isAnswering(record, now)) return "answers";
+  // After a pause of this process, too, wait for the next probes.
+  if (record.missed < brokenAfter) return "early";
+  if (isBroken(record)) return "lost";
+  if (inventory.tunnels.get(address) !== undefined) return "tunnel";
+  return inventory.reportsTunnels || lastHandshake(log, address, time) === "failed" ? "lost" : "unknown";
 }
 
 function unmetPeers(
@@ -350,30 +350,4 @@ function seenPeer(
     answeredAt: record?.answeredAt,
     tunnel: inventory.tunnels.get(address),
   };
-}
-
-// The state of one lighthouse or router, from its probes, the engine's tunnels and its log. Pure.
-
-export type LighthouseSeen = {
-  address: string;
-  record: ProbeRecord | undefined;
-  hasTunnel: boolean;
-  reportsTunnels: boolean;
-  /** The last lines of the engine's log. */
-  log: readonly string[];
-  /** Monotonic ms. */
-  now: number;
-  /** ms since 1970. */
-  time: number;
-};
-
-export function lighthouseState(seen: LighthouseSeen): LighthouseState {
-  const { address, record, hasTunnel, reportsTunnels, log, now, time } = seen;
-  if (record === undefined) return "early";
-  if (isAnswering(record, now)) return "answers";
-  // After a pause of this process, too, wait for the next probes.
-  if (record.missed < brokenAfter) return "early";
-  if (isBroken(record)) return "lost";
-  if (hasTunnel) return "tunnel";
-  return reportsTunnels || lastHandshake(log, address, time) === "failed" ? "lost" : "unknown";
 }

@@ -17,7 +17,7 @@ import {
 } from "./healing.ts";
 import type { ObservedPeers } from "./observed-peers.ts";
 
-export type HealerDeps = {
+type HealerDeps = {
   slug: string;
   api: Pick<LocalApi, "closeTunnel" | "createTunnel"> & Partial<Pick<LocalApi, "queryLighthouse">>;
   /** Stores the changes, rewrites config.yml and reloads the engine. */

@@ -10,7 +10,7 @@ import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./path
 import type { ObservedPeer, ObservedPeers } from "./observed-peers.ts";
 
 /** An underlay address that is denied until a time, so that its peer is reached through a relay. */
-export type Denial = { peer: string; underlay: string; until: number };
+type Denial = { peer: string; underlay: string; until: number };
 
 type Attempt = {
   closedAt: number;

@@ -25,7 +25,7 @@ type Target = ProbeRecord & {
 };
 type Request = { address: string; nonce: Uint8Array; sentAt: number };
 
-export type ProberDeps = {
+type ProberDeps = {
   open: OpenEcho;
   random(bytes: number): Uint8Array;
   /** ms that never go back. */

@@ -39,7 +39,7 @@ export type PeersSeen = {
   engineVersion: string | undefined;
 };
 
-export type PeerFacts = {
+type PeerFacts = {
   address: string;
   name: string;
   isLighthouse: boolean;

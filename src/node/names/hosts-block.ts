@@ -9,7 +9,7 @@ const begin = `# BEGIN ${brand.id} names: written by \`${brand.executable} names
 const beginAfterFeed = `${begin} (after an added line feed)`;
 const end = `# END ${brand.id} names`;
 
-export type SplitHosts = {
+type SplitHosts = {
   /** The file without the block. */
   rest: string;
   /** The lines between the marks; undefined without a block. */

@@ -17,7 +17,7 @@ const maxBytes = 32 * 1024 * 1024;
 const quietMs = 900;
 
 /** The lines of the block, given the names that other lines of the file have. */
-export type LinesFor = (taken: ReadonlySet<string>) => readonly string[];
+type LinesFor = (taken: ReadonlySet<string>) => readonly string[];
 
 export type HostsEditor = {
   /**

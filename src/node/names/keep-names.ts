@@ -7,14 +7,14 @@ import { closeSync } from "node:fs";
 import { basename, join } from "node:path";
 import { brand, namesStatePath } from "../../brand.ts";
 import { messageOf } from "../../base/errors.ts";
-import { readTextIfThere } from "../../base/files.ts";
+import { fileStamp, readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { NamesPlaces } from "../../platform/names-places.ts";
 import type { System } from "../../base/system.ts";
 import { hasMarks } from "./hosts-block.ts";
 import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts";
 import { hostsLines, maxHostsNames } from "./hosts-lines.ts";
-import { makeNamesReader, makePreparer, markOf, type LoadedNames } from "./names-reader.ts";
+import { makeNamesReader, makePreparer, type LoadedNames } from "./names-reader.ts";
 import { preparedFile } from "./prepared-names.ts";
 import { afterFailureMs, makeService, onceEach } from "./name-service.ts";
 import { clearWay, openWay } from "./system-resolution.ts";
@@ -48,22 +48,7 @@ export async function keepNames(places: Places, { system, log }: Deps, signal?: 
     cache === undefined ? undefined : makePreparer(join(cache, preparedFile), places.configRoot, system, log),
   );
   const block = makeNamesStep(places, system);
-  const runtime = system.env["RUNTIME_DIRECTORY"];
-  // The unit of an earlier release has no network and no such directory. It keeps the names in the hosts file.
-  const service =
-    runtime === undefined
-      ? undefined
-      : makeService(
-          {
-            ...places,
-            statePath: join(runtime, basename(namesStatePath)),
-            links: openWay("resolved", { ...places, monotonic: system.monotonic }),
-          },
-          system,
-          log,
-        );
-  if (service === undefined)
-    log.warn(`The service of names is of an earlier release. Renew it: ${brand.executable} names --on`);
+  const service = openService(places, { system, log });
   const warn = onceEach(log);
   try {
     while (!isReplaced()) {
@@ -87,6 +72,18 @@ export async function keepNames(places: Places, { system, log }: Deps, signal?: 
   }
 }
 
+/** Undefined in the unit of an earlier release, which has no network and no such directory: it keeps the names in the hosts file. */
+function openService(places: Places, { system, log }: Deps): ReturnType<typeof makeService> | undefined {
+  const runtime = system.env["RUNTIME_DIRECTORY"];
+  if (runtime === undefined) {
+    log.warn(`The service of names is of an earlier release. Renew it: ${brand.executable} names --on`);
+    return undefined;
+  }
+  const statePath = join(runtime, basename(namesStatePath));
+  const links = openWay("resolved", { ...places, monotonic: system.monotonic });
+  return makeService({ ...places, statePath, links }, system, log);
+}
+
 type UpdateResult = ReturnType<HostsEditor["update"]> | "fought";
 
 /** One look at the hosts file. */
@@ -103,7 +100,7 @@ export function makeNamesStep(
   return {
     run(known, inBlock = () => true) {
       const slugs = known.zones.map(({ slug }) => `${slug} ${inBlock(slug)}`).join();
-      const before = markOf(path);
+      const before = fileStamp(path);
       const isSame = former?.known === known && former.slugs === slugs;
       if (isSame && before === rightMark) return "same";
       if (!isSame) {
@@ -169,6 +166,6 @@ export function refuseForeignHosts(path: string, owner = 0): void {
 }
 
 function watchFile(path: string): () => boolean {
-  const before = markOf(path);
-  return () => ![before, "-"].includes(markOf(path));
+  const before = fileStamp(path);
+  return () => ![before, ""].includes(fileStamp(path));
 }

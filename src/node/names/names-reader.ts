@@ -2,6 +2,7 @@
 
 import { statSync } from "node:fs";
 import { join } from "node:path";
+import { fileStamp } from "../../base/files.ts";
 import { clean, type Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
@@ -90,11 +91,6 @@ function stateOf(configRoot: string): string {
   ];
   const slugs = listOrganizations(configRoot);
   return slugs
-    .map((slug) => [slug, ...files.map((name) => markOf(join(configRoot, slug, name)))].join(" "))
+    .map((slug) => [slug, ...files.map((name) => fileStamp(join(configRoot, slug, name)))].join(" "))
     .join("\n");
-}
-
-export function markOf(path: string): string {
-  const found = statSync(path, { bigint: true, throwIfNoEntry: false });
-  return found === undefined ? "-" : `${found.ino}.${found.mtimeNs}.${found.size}`;
 }

@@ -7,6 +7,7 @@ import { messageOf } from "../../base/errors.ts";
 import { isWithin, parseNetworks } from "../../base/ip.ts";
 import type { System } from "../../base/system.ts";
 import type { Zone } from "./name-records.ts";
+import type { LoadedNames } from "./names-reader.ts";
 import type { PackedNames } from "./packed-names.ts";
 import { openSockets, type HostPort } from "./resolver.ts";
 import type { PeerService } from "./service-state.ts";
@@ -22,7 +23,6 @@ const perSecond = 2000;
 /** Addresses that are counted in one second. */
 const maxCounted = 4096;
 
-type LoadedNames = { zones: readonly Zone[]; names: PackedNames };
 type Server = {
   slug: string;
   indexFor: (from: string) => NameIndex | undefined;

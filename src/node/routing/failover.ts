@@ -16,7 +16,7 @@ import { addressesIn } from "../files/granted/networks.ts";
 import { chooseRouter, type RouterChoice, type RouterSeen } from "./choose-router.ts";
 import { probeMark } from "./route-probe.ts";
 
-export type FailoverDeps = {
+type FailoverDeps = {
   directory: string;
   system: Pick<System, "sleep">;
   open: OpenEcho;

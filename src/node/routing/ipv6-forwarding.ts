@@ -9,7 +9,7 @@ import { appendText } from "../../base/open-file.ts";
 import type { Change } from "../../platform/apply.ts";
 
 /** Interfaces whose accept_ra was 1, where we switched forwarding on. */
-export type Forwarding6 = { acceptRa: string[] };
+type Forwarding6 = { acceptRa: string[] };
 
 const root = "/proc/sys/net/ipv6/conf";
 const switchPath = join(root, "all/forwarding");

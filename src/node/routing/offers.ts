@@ -10,7 +10,7 @@ import { permissionsOrNone } from "../files/permissions.ts";
 import { readRouterFile } from "./router-file.ts";
 
 /** Reads nothing else for a machine that offers nothing: every check-in asks. */
-export function readOffers(directory: string): Offer[] {
+function readOffers(directory: string): Offer[] {
   if (!existsSync(join(directory, "permissions.json"))) return [];
   return permissionsOrNone(directory).advertise.flatMap((each) => parseOffer(each) ?? []);
 }

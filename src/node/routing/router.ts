@@ -25,7 +25,7 @@ import { readRouterFile, routerFilePath, writeRouterFile, type RouterFile } from
 import { closingForwarding6, hasIpv6, openForwarding6 } from "./ipv6-forwarding.ts";
 import { probeMark } from "./route-probe.ts";
 
-export type RouterDeps = {
+type RouterDeps = {
   directory: string;
   system: Pick<System, "run" | "platform" | "isRoot" | "machineState" | "sleep">;
   open: OpenEcho;

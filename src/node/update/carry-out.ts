@@ -44,7 +44,7 @@ import {
 } from "./echo-peers.ts";
 
 /** What runs on this machine. Each change rejects with the reason if the former version is in its place again. */
-export type Updater = {
+type Updater = {
   /** Why the agent cannot be replaced by a release here; undefined if it can. */
   whyAgentStays(): Promise<string | undefined>;
   /** How often systemd has started the daemon again by itself; undefined if it does not run it. */

@@ -28,7 +28,7 @@ export type Member = {
 };
 
 /** The engine that an organization runs, or would run at its next start. `current`: the installed engine. */
-export type MemberEngine = {
+type MemberEngine = {
   org_slug: string;
   path: string | null;
   version: string | null;

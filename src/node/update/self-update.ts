@@ -66,7 +66,7 @@ import {
   type Places,
 } from "./update-trial.ts";
 
-export type UpdateOutcome = {
+type UpdateOutcome = {
   from: string;
   to: string;
   source: "release" | "rollback";

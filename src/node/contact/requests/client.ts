@@ -20,7 +20,7 @@ import { readCapped } from "../../../base/read-capped.ts";
 import type { FetchInit, System } from "../../../base/system.ts";
 import { setClock } from "../../health/findings.ts";
 
-export type ClientOptions = {
+type ClientOptions = {
   /** The control plane's URL: `https://…`, or `http://` on loopback or with allowPlainHttp. */
   base: string;
   /** Sent as bearer token: a user's JWT or a node's token. */

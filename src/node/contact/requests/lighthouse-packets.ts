@@ -10,12 +10,12 @@ import type { Target } from "../../files/granted/lighthouse-targets.ts";
 import { currentGeneration, readSyncState } from "../../files/generations.ts";
 import { openOrganization, type Organization } from "../../files/organizations.ts";
 
-export type PacketDeps = {
+type PacketDeps = {
   system: Pick<System, "now" | "sleep" | "sendDatagram">;
   health?: Pick<HealthReporter, "isBusy">;
 };
 
-export type LighthousePackets = {
+type LighthousePackets = {
   /** Call it when the configuration may have changed. Sends packets while they are needed. */
   refresh(): void;
   /** Continues for at most `ms`, then stops. Does not reject. */

@@ -1,6 +1,7 @@
 // Asks the router for a UDP port: by PCP, NAT-PMP or UPnP-IGD, whichever it knows. What it answers is checked: a router, also
 // one of a foreign network, cannot make this node name an address that is none of the internet.
 
+import { given } from "../../../base/given.ts";
 import { messageOf } from "../../../base/errors.ts";
 import type { Step } from "../../../base/plan/plan.ts";
 import { networkContains, parseAddress, parseNetworks, parseUnderlay } from "../../../base/ip.ts";
@@ -181,7 +182,7 @@ function checked(
   const { host = "", external } = answer;
   const unusable = whyUnusable(host, question, external);
   if (unusable !== undefined) return unusable;
-  const held = { by, port, external, nonce, ...(control === undefined ? {} : { control }) };
+  const held = { by, port, external, nonce, ...given({ control }) };
   return { ...held, at: `${host}:${external}`, lifetimeS: answer.lifetimeS };
 }
 

@@ -1,6 +1,7 @@
 // Keeps a UDP port of the router mapped to the engine. A renewal is the same request as the first one: so a router that has
 // forgotten everything makes the mapping again. Between renewals nothing is sent. Times are since the boot, with those asleep.
 
+import { given } from "../../../base/given.ts";
 import type { Step } from "../../../base/plan/plan.ts";
 import { planRemoved } from "../../../base/plan/plan-file.ts";
 import { formatTime } from "../../../base/quantities.ts";
@@ -125,7 +126,7 @@ export function stateAfter(
     const { by, at, external, nonce, control, lifetimeS } = answer;
     const lifeMs = lifetimeS === 0 ? longestLifeMs : Math.min(longestLifeMs, lifetimeS * 1000);
     const since = before?.mapped?.at === at ? before.mapped.since : formatTime(system.now());
-    const more = { ...(control === undefined ? {} : { control }), until: now + lifeMs };
+    const more = { ...given({ control }), until: now + lifeMs };
     const nextAt = now + Math.max(shortestMs, lifeMs / 2);
     return {
       ...place,

@@ -8,7 +8,7 @@ import type { Wanted } from "./datagrams.ts";
 
 /** Where mappings are asked for. */
 export type Control = { port: number; path: string; service: string };
-export type SoapAnswer = { values: string } | { fault: number };
+type SoapAnswer = { values: string } | { fault: number };
 
 /** SSDP: the multicast address at which routers are looked for. */
 const ssdpGroup = "239.255.255.250";

@@ -17,7 +17,7 @@ export function needsRestart(key: string): boolean {
   return ![...waitsForStart, ...mayWaitForStart].includes(key);
 }
 
-export type RestartNeed = { now: string[]; later: string[] };
+type RestartNeed = { now: string[]; later: string[] };
 
 /**
  * The changed keys that the running engine applies only by a restart. An unknown version counts as old. `waiting`: keys

@@ -37,7 +37,7 @@ export type RouteRules = {
 
 const isPublic = "it is a part of the internet, which only root of this machine may route into an overlay";
 
-export type CheckedRoutes = {
+type CheckedRoutes = {
   /** The reason for each refused route, by its text as `parseNetwork` formats it. */
   refused: Map<string, string>;
   /** Routes to a network that this machine is in: the machine's own route stays. This is no error. */

@@ -63,7 +63,7 @@ const saveEveryMs = 60_000;
 const applyEveryMs = 120_000;
 const retryMs = 60_000;
 
-export type KeptDeps = {
+type KeptDeps = {
   slug: string;
   directory: string;
   /** Writes the map, rewrites config.yml and reloads the engine. */

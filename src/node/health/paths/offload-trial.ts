@@ -21,7 +21,7 @@ const rarelyMs = 3_600_000;
 /** After a trial that showed another cause for the loss, which may have ended. */
 const clearedMs = 7 * 86_400_000;
 
-export type OffloadDeps = {
+type OffloadDeps = {
   place: { slug: string; directory: string };
   kernel: string;
   /** Decides again (data-plane.ts), for the engine's next start. */

@@ -34,6 +34,7 @@ export async function largestThrough(
   const answered = new Set<number>();
   const socket = await open(from, ({ sequence }) => void answered.add(sequence));
   if (typeof socket === "string") return socket;
+  using _ = defer(() => socket.close());
   let sequence = Math.floor(performance.now()) % 30_000;
   /** The largest of some sizes that passes, 0 for none. They are sent at once: a loss is known after two waits. */
   const largestOf = async (sizes: readonly number[]) => {
@@ -49,7 +50,6 @@ export async function largestThrough(
     }
     return Math.max(0, ...passed);
   };
-  using _ = defer(() => socket.close());
   if ((await largestOf([full])) > 0) return { bytes: full, isFull: true };
   let [low, step] = [await largestOf([smallest]), full - smallest];
   if (low === 0) return "silent";
