@@ -375,11 +375,14 @@ function translate(error: unknown): unknown {
     });
   }
   // 08: connection. 57P: ended by the operator. 25P03: our own time-out.
-  const isLost = /^(08|57P|25P03)/.test(state) || (systemErrorCode(error) ?? "").includes("CONNECTION");
+  const code = systemErrorCode(error) ?? "";
+  const isLost = /^(08|57P|25P03)/.test(state) || code.includes("CONNECTION");
   if (isLost) return new Lost("the connection ended", { cause: error });
   // 28: the role may not connect. 3D: no such database. 53: insufficient resources (disk full). 57: cancelled. 58: I/O error.
   // 25006: read only. 55P03: lock time-out.
-  return /^(28|3D|53|57|58|25006|55P03)/.test(state) ? unavailable(error) : error;
+  const isRefused = /^(28|3D|53|57|58|25006|55P03)/.test(state);
+  // A certificate ends, or is replaced, while the server runs.
+  return isRefused || /TLS|CERT|ISSUER|LEAF/.test(code) ? unavailable(error) : error;
 }
 
 function unavailable(cause: unknown): AppError {
