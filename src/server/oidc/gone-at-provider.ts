@@ -39,13 +39,14 @@ type Services = NodeGroupServices & {
   system: Pick<ServerOptions["system"], "monotonic">;
 };
 
-/** With the loop's interval and retries, a user who left is noticed within an hour. */
+/** How often a provider is asked about a user. With the loop's interval and retries, one who left is noticed within an hour. */
 const askEveryMs = 50 * 60_000;
+/** Pause after a request that failed, or whose process ended. */
 const againMs = 5 * 60_000;
 /** Maximum number of users in one turn. The others follow in the next. */
 const maxAtOnce = 100;
 /** Concurrent requests of one organization, or of one provider of the installation. */
-const sideBySide = 10;
+const maxConcurrent = 10;
 /** Maximum time that one provider may take in a turn: the others wait for the next one. */
 const turnMs = 30_000;
 
@@ -86,8 +87,8 @@ export async function checkLeavers(services: Services, closing?: AbortSignal): P
   const ends = system.monotonic() + turnMs;
   const hasEnded = () => closing?.aborted === true || system.monotonic() > ends;
   const ask = async (grants: readonly ProviderGrantRow[]) => {
-    for (let at = 0; at < grants.length && !hasEnded(); at += sideBySide)
-      await Promise.all(grants.slice(at, at + sideBySide).map((grant) => checkUser(services, grant)));
+    for (let at = 0; at < grants.length && !hasEnded(); at += maxConcurrent)
+      await Promise.all(grants.slice(at, at + maxConcurrent).map((grant) => checkUser(services, grant)));
   };
   const asked = await Promise.allSettled([...Map.groupBy(due, ({ owner }) => owner).values()].map(ask));
   const failed = asked.find((each) => each.status === "rejected");

@@ -29,13 +29,16 @@ export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
 };
 type Org = { id: number };
 
+/** What a report changes. Undefined: unchanged; null: the node has none any more. */
 type Consequences = {
   engine: string | undefined;
   advertised: Advertised[] | undefined;
   tcp: string | null | undefined;
   mayUpdate: string | null | undefined;
   sealRefused: string | null | undefined;
+  /** The version that it has confirmed. */
   confirmed: number | undefined;
+  /** Its certificates are due for renewal. */
   isDue: boolean;
 };
 
@@ -86,19 +89,20 @@ export async function applyConsequences(
 ): Promise<boolean> {
   if (consequences === undefined) return false;
   const { engine, advertised, tcp, mayUpdate, sealRefused, isDue } = consequences;
-  const isOther =
+  const tookOffer =
     advertised !== undefined && (await unlessStorageRefuses(() => takeAdvertised(deps, node, advertised)));
-  const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
+  const tookEngine =
+    engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
   if (isDue) {
     await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
   }
-  const isMoved = tcp !== undefined && (await takeTcp(deps, node, tcp));
-  const isPermitted =
+  const tookTcp = tcp !== undefined && (await takeTcp(deps, node, tcp));
+  const tookPermission =
     mayUpdate !== undefined && (await unlessStorageRefuses(() => takePermission(deps, node, mayUpdate)));
-  const isRefused =
+  const tookRefusal =
     sealRefused !== undefined &&
     (await unlessStorageRefuses(() => takeRefusal({ ...deps, notes: deps.sealNotes }, node, sealRefused)));
-  return isTaken || isOther || isMoved || isPermitted || isRefused || isDue;
+  return tookOffer || tookEngine || isDue || tookTcp || tookPermission || tookRefusal;
 }
 
 /** What a node may change by its reports. */
