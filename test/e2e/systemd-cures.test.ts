@@ -212,6 +212,29 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
     await machine.until("systemctl is-active --quiet overlay-agent@acme", 30_000);
   }, 120_000);
 
+  test("is not needed where the configuration was gone at a start: a check starts the engine, but none that root stopped", async () => {
+    const { machine } = node;
+    const unit = "overlay-agent@acme";
+    const check = "agent check-auth --all || test $? = 6";
+    const config = "/etc/overlay-agent/acme/config.yml";
+    await machine.must(`systemctl stop ${timer} ${service}`);
+    await site.plane.stop();
+    try {
+      for (const lost of [`$(readlink -f ${config})`, config]) {
+        await machine.must(`systemctl stop ${unit} && rm ${lost} && systemctl start ${unit}`);
+        await machine.must(`! systemctl is-active ${unit}`);
+        await machine.must(check);
+        await machine.until(pingPeer, 20_000);
+      }
+      await machine.must(`systemctl stop ${unit}; ${check}`);
+      await machine.must(`! systemctl is-active ${unit}`);
+    } finally {
+      await site.plane.start();
+      await machine.must(`systemctl start ${unit} ${timer}; systemctl start --no-block ${service}`);
+    }
+    await machine.until("agent status | head -1 | grep -q 'running as'", 60_000);
+  }, 120_000);
+
   test("ends it in desktop mode: the daemon is stopped and disabled", async () => {
     await using desk = await site.boot("desk");
     const { machine } = desk;

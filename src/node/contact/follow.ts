@@ -292,7 +292,8 @@ export async function followOnce(
   const { damage, directory } = organization;
   if (damage === undefined) keepCopy(organization);
   const state = options.state ?? readSyncState(directory);
-  const engine = await deps.engine();
+  let engine = await deps.engine();
+  if (!engine.isRunning && (await deps.control.startLeftOut?.()) === true) engine = await deps.engine();
   const names = options.names ?? makeNamesKeeper(organization, deps);
   const asked = await askControlPlane(organization, deps, { ...options, state, names, engine });
   if ("error" in asked) return handleRefusal(asked.error, organization, deps);

@@ -1,6 +1,7 @@
 // Checks the present configuration again and applies what that changes, before and without the control plane.
 
-import { dirname } from "node:path";
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
 import { fileStamp, removeTree } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
@@ -85,6 +86,8 @@ function makeDamageWatch({ directory }: Organization): () => boolean {
   let known = { stamp: "", isWhole: false };
   return () => {
     const path = generationFile(directory, "config.yml");
+    // What the engine reads may be a link to it.
+    if (!existsSync(join(directory, "config.yml"))) return false;
     try {
       const stamp = fileStamp(path);
       if (stamp !== known.stamp) known = { stamp, isWhole: readWhole(path) !== undefined };

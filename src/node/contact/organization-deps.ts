@@ -1,7 +1,9 @@
 // Connects a command to one organization: to its control plane, and to its engine. systemd runs engines of mode server,
 // the daemon those of mode desktop. Any other engine is found by its arguments.
 
+import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
@@ -13,6 +15,7 @@ import { silence } from "../files/config/read-config.ts";
 import { engineInUse, unknownInUse, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
 import { foundEngine } from "../engine/found-engine.ts";
+import { readRevokedNote } from "../files/revoked-notes.ts";
 import { isStopped } from "../files/stopped-by-user.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
@@ -70,5 +73,21 @@ function controlOf({ slug, config, directory }: Organization, system: System, lo
     return foundEngine({ slug, directory }, system, log);
   const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
   const engine = systemdEngine({ slug, directory }, system, silent);
-  return { ...engine, wanted: async () => !isStopped(directory) && (await engine.isEnabled()) };
+  const wanted = async () => !isStopped(directory) && (await engine.isEnabled());
+  return {
+    ...engine,
+    wanted,
+    async startLeftOut() {
+      const mayStart = existsSync(join(directory, "config.yml")) && readRevokedNote(directory) === undefined;
+      if (!mayStart || !(await engine.wasLeftOut()) || !(await wanted())) return false;
+      log.warn("The engine was not started while its configuration was gone: starting it", { team: slug });
+      try {
+        await engine.start();
+        return true;
+      } catch (error) {
+        log.error("The engine cannot be started", { team: slug, reason: messageOf(error) });
+        return false;
+      }
+    },
+  };
 }

@@ -38,7 +38,11 @@ export type EngineControl = {
 };
 
 /** An engine that orders of the control plane can stop and start. */
-export type OverlayControl = EngineControl & Stopping;
+export type OverlayControl = EngineControl &
+  Stopping & {
+    /** Starts an engine that was not started at a boot, because config.yml was gone then. Returns whether it did. Does not throw. */
+    startLeftOut?(): Promise<boolean>;
+  };
 
 /** Limit for engine messages in an error. */
 const maxReasonLength = 400;

@@ -39,6 +39,8 @@ export type SystemdEngine = EngineControl &
     isUp(): Promise<boolean>;
     /** False if root has disabled the unit with systemctl. */
     isEnabled(): Promise<boolean>;
+    /** Whether systemd left the last start out, because a condition of the unit did not hold: config.yml was gone. */
+    wasLeftOut(): Promise<boolean>;
   };
 
 /**
@@ -92,6 +94,16 @@ export function systemdEngine(
     // Stops it, too. The unit of version 0.1.0 ignores `stopped`, which alone would not survive a reboot.
     disable: () => askSystemd("disable --now", unit, system),
     isUp: () => isUp(unit, system),
+    wasLeftOut: async () => {
+      const names = ["ActiveState", "ConditionResult", "ConditionTimestampMonotonic"] as const;
+      const found = await unitProperties(unit, names, system);
+      // Without any start, the result is "no", too, at the time 0.
+      return (
+        found?.ActiveState === "inactive" &&
+        found.ConditionResult === "no" &&
+        Number(found.ConditionTimestampMonotonic) > 0
+      );
+    },
     isEnabled: async () =>
       (await unitProperties(unit, ["UnitFileState"], system))?.UnitFileState.startsWith("enabled") ??
       isEnabled(unit),
