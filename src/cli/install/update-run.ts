@@ -33,8 +33,8 @@ export const command: Implementation = {
         directory,
         updater: await makeUpdater(context, organization),
         tunnels: () => tunnelsOf(slug, context),
-        engineLines: () => engineLines(slug, context, handshakeLines),
-        logLine: (of) => (of === "agent" ? agentLine(context) : engineLine(slug, context)),
+        engineLines: () => engineLines(organization, context, handshakeLines),
+        logLine: (of) => (of === "agent" ? agentLine(context) : engineLine(organization, context)),
         report: (report) => send((client, nodeId) => client.reportUpdate(slug, nodeId, report)),
         openEcho: openEchoSocket,
         system,
@@ -44,21 +44,26 @@ export const command: Implementation = {
   },
 };
 
-async function engineLines(slug: string, { settings, system }: Context, count: number): Promise<string[]> {
+/** A node that was in desktop mode before has a log of that time, too. */
+async function engineLines(
+  { slug, directory, config }: Organization,
+  { settings, system }: Context,
+  count: number,
+): Promise<string[]> {
   const { dirname, join } = await import("node:path");
   const { lastLines } = await import("../../node/engine/engine-log.ts");
-  const { hasSystemd } = await import("../../platform/service-manager.ts");
+  const { isRunByUnits } = await import("../../node/engine/systemd-engine.ts");
   const { engineUnit, journalCommand } = await import("../../platform/systemd/systemd.ts");
-  const lines = lastLines(join(dirname(settings.stateDb), "logs", `${slug}.log`), count);
-  if (lines.length > 0 || !hasSystemd(system)) return lines;
+  if (!isRunByUnits({ directory, mode: config.mode }, system))
+    return lastLines(join(dirname(settings.stateDb), "logs", `${slug}.log`), count);
   const argv = journalCommand(engineUnit(slug), `--lines=${count}`);
   return ((await system.run(argv).catch(() => undefined))?.stdout ?? "").split("\n");
 }
 
 /** The last line that complains, else the last one. */
-async function engineLine(slug: string, context: Context): Promise<string | undefined> {
+async function engineLine(organization: Organization, context: Context): Promise<string | undefined> {
   const { lastComplaint } = await import("../../node/engine/log-lines.ts");
-  const lines = await engineLines(slug, context, logLines);
+  const lines = await engineLines(organization, context, logLines);
   return (lastComplaint(lines) ?? lines.findLast((line) => line.trim() !== ""))?.slice(0, 500);
 }
 
