@@ -157,4 +157,31 @@ describeMachine("updates of agents in rings", () => {
       if (name !== "light") await machine.until("ping -c 1 -W 1 10.77.0.1", 30_000);
     }
   }, 240_000);
+
+  test("a harmful setting stops at a node in server mode, which goes back", async () => {
+    const Nodes = v.array(v.object({ id: v.number(), name: v.string() }));
+    // Relays change last.
+    for (const { id, name } of v.parse(Nodes, await plane.api("GET", "/api/org/acme/nodes/")))
+      if (name === "desk" || name === "shop")
+        await plane.api("PATCH", `/api/org/acme/nodes/${id}/`, { is_relay: true });
+    const server = machines.get("pinned");
+    if (server === undefined) throw new Error("There is no machine in server mode");
+    const config = "/etc/overlay-agent/acme/config.yml";
+    for (const name of ["desk", "shop"] as const)
+      await machines.get(name)?.until(`grep -q 'am_relay: true' ${config}`, 60_000);
+    await server.until("ping -c 1 -W 1 10.77.0.1", 60_000);
+    const mark = `grep -q 'disabled: true' ${config}`;
+    const settings = {
+      tun: { mtu: 1290, disabled: true },
+      timers: { connection_alive_interval: 3 },
+    };
+    const body = { settings, watch_s: watchS };
+    const { id } = v.parse(Rollout, await plane.api("POST", "/api/org/acme/rollouts/", body));
+    await server.until(mark, 90_000);
+    const shown = await ended(id, 120_000);
+    expect(shown).toMatchObject({ state: "stopped", ring: 1, failed_node: "pinned" });
+    expect(shown.probe).toContain("small packets of IPv4");
+    await server.until("ping -c 1 -W 1 10.77.0.1", 30_000);
+    for (const machine of machines.values()) await machine.must(`! ${mark}`);
+  }, 240_000);
 });
