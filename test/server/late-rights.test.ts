@@ -104,13 +104,16 @@ const edits: Record<string, (node: number) => { method?: string; path: string; b
   "a rotation": () => ({ path: "ca/rotate/", body: { action: "start" } }),
   "a drill": () => ({ path: "drills/", body: { kind: "control-plane-away", for_s: 60 } }),
   "a rollout": () => ({ path: "rollouts/", body: { engine: "1.12.0" } }),
+  "the end of a node": (node) => ({ method: "DELETE", path: `nodes/${node}/`, body: {} }),
+  "a certificate": (node) => ({ path: `nodes/${node}/renew_cert/`, body: {} }),
+  "the organization": () => ({ method: "DELETE", path: "", body: {} }),
   "the name of a node": (node) => ({ method: "PATCH", path: `nodes/${node}/`, body: { name: "other" } }),
 };
 test.each(Object.entries(edits))("rights that end while an edit waits for the lock: %s", async (_, edit) => {
   await using busy = await makeTestServer();
   const acme = await busy.organization("acme");
   const token = await busy.person("ada@example.org");
-  await busy.join(acme, "ada@example.org", "admin");
+  await busy.join(acme, "ada@example.org", "owner");
   const node = await registerNode(busy, acme, "router");
   const written = () => countOf(busy, "SELECT count(*) AS n FROM events WHERE org_id = $1", acme.id);
   const before = await written();

@@ -410,7 +410,10 @@ export async function renewNode(
     });
   }
   if (isUnsafe(node.overlayVersion)) throw new AppError("conflict", unsafeSentence);
-  return renewCertificates(services, org.id, id, actor);
+  return renewCertificates(services, org.id, id, actor, undefined, async (tx) => {
+    await requireRole(tx, org.id, actor);
+    return true;
+  });
 }
 
 /** Translates a refusal by a unique index: another request was faster. */

@@ -22,6 +22,7 @@ import { firstRules } from "../policy/firewall.ts";
 import { checkRoom } from "./networks.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
+import { requireRole } from "../require-role.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { memberships, organizations, type OrganizationRow } from "../store/tables/organizations.ts";
@@ -185,6 +186,8 @@ export async function deleteOrganization(
   await db.write(async (tx) => {
     const deleted = await organizations.update(tx, { id: org.id, deletedAt: null }, { deletedAt: now });
     if (deleted === 0) throw new AppError("not_found", notFound.organization);
+    // The revocations took a while. Not the session: it may have ended with the node that it was of.
+    await requireRole(tx, org.id, actor, "owner");
     await tx.run(
       `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3
        WHERE org_id = $1 AND state <> 'revoked'`,

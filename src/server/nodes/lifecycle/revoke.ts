@@ -12,6 +12,7 @@ import type { Transaction } from "../../store/database.ts";
 import { queryAll, queryOne } from "../../store/table.ts";
 import { lastCertificateEnd } from "../../store/tables/certificates.ts";
 import { type NodeRow, nodes } from "../../store/tables/nodes.ts";
+import { requireRole } from "../../require-role.ts";
 import { publishNames } from "../../names/publish.ts";
 import { acceptedFrom, announceBlocklist } from "../../certificates/blocklist.ts";
 import { boundHolds } from "../../allocation/holds.ts";
@@ -26,7 +27,8 @@ type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 
 /**
  * Revokes a node. `ownerId`: only as this user's own node. Throws not_found also for a node that is already revoked,
- * permission_denied for a node that is not the user's, and for one that does not exist: the user may not ask.
+ * permission_denied for a node that is not the user's, and for one that does not exist: the user may not ask. Throws it also
+ * for an administrator who lost the role meanwhile.
  */
 export async function revokeNode(
   services: Store,
@@ -45,6 +47,7 @@ export async function revokeNode(
   const order = await makeOrder(services, db, org, node, "revoke", reason);
   const sessionsEnded = await db.writeFor({ org: org.id }, async (tx) => {
     if (ownerId !== undefined) await requireOwner(tx, await findNode(tx, org.id, id), ownerId);
+    else if (actor.kind !== "node") await requireRole(tx, org.id, actor);
     const revocation = { actor, reason, now: system.now() };
     const raise = () => raiseConfigVersion(tx, org.id);
     const event = await tombstone(tx, { orgId: org.id, id, order }, revocation, raise);
