@@ -136,8 +136,10 @@ describe("the page Access", () => {
       void page.evaluate("location.reload()");
       await (await leaving).dismiss();
       expect(await dialog.getByLabel("From").inputValue()).toBe("web");
+      // A network behind nodes can be what a rule opens.
+      await dialog.getByLabel("To", { exact: true }).fill("192.168.30.0/24");
+      await dialog.getByRole("status").getByText("192.168.30.0/24").waitFor();
       await dialog.getByLabel("To", { exact: true }).fill("db");
-      await dialog.getByText('A network: with "send to".').waitFor();
       // A text that is too long is not cut without a word.
       await dialog.getByLabel("Description").fill("x".repeat(256));
       await dialog.getByRole("button", { name: "Add to the draft" }).click();
@@ -259,9 +261,14 @@ describe("the page Access", () => {
       const dialog = page.getByRole("dialog");
       await dialog.getByLabel("From").fill("db");
       await dialog.getByLabel("To", { exact: true }).fill("192.168.30.0/24");
-      await dialog.getByText("192.168.30.0/24 is behind web-1: name web-1.").waitFor();
-      await dialog.getByText("give it a node of its own as gateway").first().waitFor();
+      await dialog.getByLabel("Ports").fill("9100");
       await dialog.getByRole("button", { name: "Add to the draft" }).click();
+      // The control plane takes it: a rule can open one network alone.
+      await row("nodes in db may reach 192.168.30.0/24").waitFor();
+      await until(() => saving().isEnabled(), { what: "the plan of the draft" });
+      await discard();
+      await page.getByRole("button", { name: "Add a rule" }).click();
+      await dialog.getByLabel("From").fill("db");
       // Half a name shows the node before it offers a new group.
       await dialog.getByLabel("To", { exact: true }).fill("web-");
       await dialog.getByText("Nodes: web-1.").waitFor();

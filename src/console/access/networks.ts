@@ -2,9 +2,9 @@
 
 import type { Router } from "../../protocol/networks-behind.ts";
 
-/** What an administrator can do to open one network to one group: no single rule does it. */
+/** What an administrator can do to open one network to one group. */
 export const gatewayWords =
-  "What reaches a node reaches all networks behind it. To open one network alone, give it a node of its own as gateway, which no other rule reaches, be it to all nodes or to one of its groups.";
+  "What reaches a node reaches all networks behind it. A rule opens one network alone if its To is that network.";
 
 /** The node in front of an IPv4 address, or of a network. */
 export function routerTo<T extends Router>(text: string, nodes: readonly T[]): T | undefined {
@@ -16,11 +16,13 @@ export function routerTo<T extends Router>(text: string, nodes: readonly T[]): T
   return nodes.find(({ subnets }) => subnets.some(isIn));
 }
 
-/** Why a side cannot name this network, and what to name. Undefined: it is no network. */
+/** As the target of a rule, a network is one behind nodes. */
+export const targetOf = (word: string): string =>
+  /^[\d.a-f:]+\/\d{1,3}$/i.test(word) ? `network:${word.toLowerCase()}` : word;
+
+/** Why a test cannot name this network, and what to name. Undefined: it is no network. */
 export function networkFault(word: string, nodes: readonly Router[]): string | undefined {
-  if (!/^[\d.a-f:]+\/\d{1,3}$/i.test(word)) return undefined;
+  if (targetOf(word) === word) return undefined;
   const router = nodes.find(({ subnets }) => subnets.includes(word.toLowerCase()));
-  return router === undefined
-    ? `A network cannot stand here: name the node in front of ${word}. ${gatewayWords}`
-    : `${word} is behind ${router.name}: name ${router.name}. ${gatewayWords}`;
+  return `A test names nodes: name ${router?.name ?? "the node"} in front of ${word}.`;
 }

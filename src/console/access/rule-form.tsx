@@ -18,7 +18,7 @@ import { Failure } from "../ui/parts.tsx";
 import type { Draft } from "./draft-state.ts";
 import { edit } from "./draft.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
-import { gatewayWords, networkFault } from "./networks.ts";
+import { gatewayWords, targetOf } from "./networks.ts";
 import { Sentence } from "./sentence.tsx";
 import { contentOf, endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
@@ -74,7 +74,8 @@ export function RuleForm({ rule, draft, close }: Props) {
   const ends = endsOf(now);
   const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
   const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
-  const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
+  const named = withEnds(now, { from: word(ends.from), to: word(ends.to) });
+  const whole = { ...named, target: targetOf(named.target) };
   const isLong = now.description.length > 255;
   // The rule as it is now. `rule` is as it was when the dialog was opened: another user may have changed or deleted it since.
   const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);
@@ -82,30 +83,22 @@ export function RuleForm({ rule, draft, close }: Props) {
   const submit = (event: Event) => {
     event.preventDefault();
     setChecked(true);
-    if (
-      isLong ||
-      missing.length > 0 ||
-      portsFault(now.ports) !== undefined ||
-      networkFault(whole.target, nodes) !== undefined
-    )
-      return;
+    if (isLong || missing.length > 0 || portsFault(now.ports) !== undefined) return;
     const id = present?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
     if (present === undefined) edit(draft, (rules) => [...rules, { ...whole, id }]);
     else edit(draft, (rules) => rules.map((each) => (each.id === id ? whole : each)));
     close();
     requestAnimationFrame(() => document.getElementById(`rule-${id}`)?.scrollIntoView({ block: "nearest" }));
   };
-  // Only the peer of a rule may be a network or `self`: From of an inbound rule, To of an outbound one.
-  const mayBeNetwork = (key: "from" | "to") => (key === "from") === (now.direction === "inbound");
   const side = (key: "from" | "to") => (
     <SidePicker
       label={key === "from" ? "From" : "To"}
       word={ends[key]}
       set={(typed: string) => setNow(withEnds(now, { ...ends, [key]: typed }))}
       sides={sides}
-      mayBeNetwork={mayBeNetwork(key)}
-      verb={mayBeNetwork(key) ? undefined : key === "to" ? "send to" : "reach"}
-      fault={mayBeNetwork(key) ? undefined : networkFault(whole.target, nodes)}
+      // Only the peer of a rule may be `self`: From of an inbound rule, To of an outbound one.
+      mayBeSelf={(key === "from") === (now.direction === "inbound")}
+      mayBeNetwork={true}
       isChecked={isChecked}
     />
   );
@@ -233,12 +226,10 @@ type SidePickerProps = {
   word: string;
   set: (typed: string) => void;
   sides: Named;
-  /** Whether the side may be a network or `self`. */
-  mayBeNetwork: boolean;
-  /** The direction in which this side could be a network; undefined if it can be one now, or never. */
-  verb?: string | undefined;
+  mayBeSelf?: boolean;
+  mayBeNetwork?: boolean;
   /** The error of a network on a side that cannot be one. */
-  fault: string | undefined;
+  fault?: string | undefined;
   /** Whether the form was sent. */
   isChecked: boolean;
 };
@@ -248,13 +239,13 @@ export function SidePicker({
   word,
   set,
   sides,
-  mayBeNetwork,
-  verb,
+  mayBeSelf = false,
+  mayBeNetwork = false,
   fault,
   isChecked,
 }: SidePickerProps) {
   const list = `sides-${label}`;
-  const offered = sidesFor(word, sides, mayBeNetwork);
+  const offered = sidesFor(word, sides, mayBeSelf);
   const missing = missingOf(word, sides);
   // Do not offer a new group for the beginning of a node's name.
   const alike = missing === undefined ? [] : sides.nodes.filter((name) => name.startsWith(missing));
@@ -263,7 +254,7 @@ export function SidePicker({
       <Field
         label={label}
         errors={fault === undefined ? undefined : [fault]}
-        help={`A group, a node${mayBeNetwork ? ", a network" : " (with the networks behind it)"}, or any.${verb === undefined ? "" : ` A network: with "${verb}".`}`}
+        help={`A group, a node (with the networks behind it)${mayBeNetwork ? ", a network" : ""}, or any.`}
       >
         <input
           required
@@ -360,7 +351,7 @@ const sideHelp = [
   ["user:EMAIL", "the nodes of a member"],
   ["idp:GROUP", "the nodes of the users in a group at a provider of identities"],
   ["self", "nodes with the same owner: in From where they may reach, in To where they may send"],
-  ["192.168.5.0/24", "a network: in From where it may reach, in To where nodes may send to it"],
+  ["192.168.5.0/24", "a network, such as one behind nodes"],
 ] as const;
 
 /** After the fields, so that Tab after a typing error leads to the next field, not to this button. */

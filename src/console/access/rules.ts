@@ -87,6 +87,7 @@ export function sideWords(word: string): { before: string; name: string } {
   if (word === "any") return { before: "", name: "all nodes" };
   if (word === "self") return { before: "", name: "nodes with the same owner" };
   if (word.startsWith("group:")) return { before: "nodes in ", name: word.slice("group:".length) };
+  if (word.startsWith("network:")) return { before: "", name: word.slice("network:".length) };
   if (word.startsWith("user:#")) return { before: "", name: `nodes of a former member (${word.slice(6)})` };
   if (word.startsWith("idp:#")) return { before: "", name: "nodes of a deleted provider's group" };
   if (word.startsWith("idp:")) return { before: "nodes of users in ", name: word.slice("idp:".length) };

@@ -30,7 +30,7 @@ const states = {
 } as const;
 
 export function PolicyTests({ draft, saved, mayEdit }: Props) {
-  const [open, setOpen] = useState<PolicyTest | "new" | undefined>(undefined);
+  const [open, setOpen] = useState<PolicyTest | "new">();
   const tests = testsOf(draft);
   const fresh = notIn(listOf(saved), tests);
   const gone = notIn(tests, listOf(saved));
@@ -183,7 +183,6 @@ function TestForm({ draft, old, close }: FormProps) {
       word={test[key]}
       set={(text: string) => setTest({ ...test, [key]: text })}
       sides={sides}
-      mayBeNetwork={false}
       fault={networkFault(whole[key], nodes)}
       isChecked={isChecked}
     />
