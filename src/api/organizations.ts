@@ -260,7 +260,7 @@ export const organizationSettings = declare({
     help: "Tell webhooks and the audit log when a node has not checked in for so many minutes, 5 to 10080, and when it is back",
     section: "Reports",
     label: "Tell webhooks that a node is away",
-    more: "After so long without contact, and again when it is back. Where to: Webhooks.",
+    more: "After so long without contact, and again when it is back. Where to: Alarms.",
     offered: [5, 15, 30, 60, 720],
   },
   alarm_rules: {
@@ -270,10 +270,8 @@ export const organizationSettings = declare({
     hint: "RULE=VALUE",
     whole: true,
     help: 'Other rules of alarms than the usual ones (repeatable; replaces all; "" for none), such as node=30, node:laptops=60 or backup=off',
-    section: "Reports",
+    section: "Alarms",
     label: "Rules of alarms",
-    more: "One a line: node=30 (minutes), node:laptops=60, backup=off. Others are as usual. Where to: Webhooks.",
-    lines: true,
     initial: [],
   },
   second_factor_required: {

@@ -6,17 +6,18 @@ import type { IconName } from "./ui/drawings.ts";
 import { parts } from "./ui/lazy-parts.ts";
 
 /** Which dialog of the palette is open. Here, because its file is loaded later. */
-export const opened = signal<PaletteProps["kind"] | undefined>(undefined);
+export const opened = signal<PaletteProps["kind"]>();
 
 export type View = FunctionComponent<{ rest: readonly string[] }>;
 export type Page = {
   title: string;
+  /** Words that the palette finds it by, too. */
+  also?: string;
   icon?: IconName | undefined;
   /** The letter that opens it after `g`. */
   letter?: string;
   /** Hidden from members, whom the control plane refuses. */
   isForAdmins?: boolean;
-  isForStaff?: boolean;
   load(): Promise<View>;
 };
 
@@ -63,7 +64,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     icon: "routes",
     letter: "r",
     isForAdmins: true,
-    load: async () => (await administration()).Routes,
+    load: async () => (await editing()).Routes,
   },
   activity: {
     title: "Activity",
@@ -96,12 +97,12 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     isForAdmins: true,
     load: async () => (await administration()).Tokens,
   },
-  webhooks: {
-    title: "Webhooks",
+  alarms: {
+    title: "Alarms",
+    also: "rules, webhooks, mail",
     icon: "webhooks",
     letter: "w",
-    isForAdmins: true,
-    load: async () => (await administration()).Webhooks,
+    load: async () => (await administration()).Alarms,
   },
   settings: {
     title: "Settings",
@@ -114,7 +115,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
 parts.node = nodePages;
 parts.editing = editing;
 parts.activity = activity;
-parts.qr = () => import("./ui/qr-picture.tsx");
+parts.qr = () => import("./frame/loaded-later.ts");
 parts.joining = joining;
 
 /** One node, by its number. */
@@ -131,6 +132,7 @@ const sidePages: Readonly<Record<string, Page>> = {
   },
   flows: { title: "Flows", load: async () => (await operation()).FlowsPage },
   past: { title: "At a moment", load: async () => (await operation()).PastPage },
+  webhooks: { title: "Alarms", load: async () => (await administration()).Alarms },
   phones: { title: "Phones", load: async () => (await joining()).Phones },
 };
 
@@ -163,12 +165,6 @@ export const otherPages = {
     load: async () => (await administration()).CommandLine,
   },
   join: { title: "Let a machine join", load: async () => (await administration()).Join },
-  /** For developers: nothing leads to it. */
-  parts: {
-    title: "Parts",
-    isForStaff: true,
-    load: async () => (await operation()).Parts,
-  },
 } satisfies Readonly<Record<string, Page>>;
 
 const views = new Map<Page, View>();

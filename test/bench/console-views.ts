@@ -28,7 +28,7 @@ const pages = [
   ["Certificates", "main h2"],
   ["Members", "[role=row]"],
   ["Keys and tokens", "main .panel"],
-  ["Webhooks", "main .panel"],
+  ["Alarms", "main .panel"],
   ["Settings", "main input, main select"],
 ] as const;
 

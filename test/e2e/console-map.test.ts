@@ -41,7 +41,7 @@ describe("the map by groups", () => {
   };
   const open = async (words = "") => {
     await page.goto(`${scene.url()}/console/acme/map/${words}`);
-    await page.getByText("25 nodes; paths: ").waitFor();
+    await page.getByText("25 nodes with an agent; paths: ").waitFor();
   };
   const picture = () => page.getByRole("group", { name: "Groups and the paths between them" });
   const heading = (name: string) => page.getByRole("heading", { level: 2, name, exact: true });
@@ -64,7 +64,7 @@ describe("the map by groups", () => {
     await node(apps, 3).report([direct(node(apps, 4), 3)]);
     await page.goto(`${scene.url()}/console/acme/map/`);
     await signIn(page);
-    await page.getByText("25 nodes; paths: 3 direct, 1 relayed, 1 broken").waitFor();
+    await page.getByText("25 nodes with an agent; paths: 3 direct, 1 relayed, 1 broken").waitFor();
   }, limitMs);
   afterAll(() => scene[Symbol.asyncDispose]());
 
@@ -157,7 +157,7 @@ describe("the map by groups", () => {
       const box = picture().getByRole("link", { name: "web: 13 of 13 online" });
       const before = await box.boundingBox();
       await node(apps, 5).report([broken(node(webs, 5)), direct(node(webs, 6), 30)]);
-      await page.getByText("25 nodes; paths: 4 direct, 1 relayed, 2 broken").waitFor();
+      await page.getByText("25 nodes with an agent; paths: 4 direct, 1 relayed, 2 broken").waitFor();
       await page.getByRole("list", { name: "Broken paths" }).getByText("app-6").waitFor();
       await picture()
         .getByRole("link", { name: /^app – web: 6 paths, .*2 broken$/ })

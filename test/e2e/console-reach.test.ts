@@ -3,6 +3,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
+import partsPage from "../../src/console/pages/all-components.html";
 import {
   addRule,
   type Console,
@@ -21,13 +22,20 @@ const staff = "staff@example.org";
 const otherPages = [
   ...["add/", "add/?kind=lighthouse", "waiting/", "1/"].map((path) => `acme/machines/${path}`),
   "acme/phones/",
-  ...["account/", "join/", "command-line/", "parts/"].map((path) => `-/${path}`),
+  ...["account/", "join/", "command-line/"].map((path) => `-/${path}`),
 ];
 
 describe("every page of the console", () => {
   let scene: Console;
   let page: Page;
   let paths: string[];
+  /** All components in their states, which the console itself does not have. */
+  const parts = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    development: false,
+    routes: { "/": partsPage },
+  });
 
   beforeAll(async () => {
     scene = await startConsole();
@@ -53,14 +61,15 @@ describe("every page of the console", () => {
     paths = [...(await page.evaluate<string[]>(links)), ...otherPages];
     expect(paths.length).toBeGreaterThan(20);
   }, limitMs);
-  afterAll(() => scene[Symbol.asyncDispose]());
+  afterAll(async () => {
+    await parts.stop(true);
+    await scene[Symbol.asyncDispose]();
+  });
 
   async function open(path: string): Promise<void> {
     await page.goto(`${scene.url()}/console/${path}`);
     await page.getByRole("heading", { level: 1 }).first().waitFor();
-    // The page of all parts shows loading on purpose.
-    if (!path.includes("parts"))
-      await page.locator("[aria-busy=true]").first().waitFor({ state: "detached" });
+    await page.locator("[aria-busy=true]").first().waitFor({ state: "detached" });
   }
 
   test(
@@ -136,10 +145,11 @@ describe("every page of the console", () => {
         const found = await page.evaluate<string[]>(motions);
         if (found.length > 0) moving.push([path, found]);
       }
-      await page.emulateMedia({ reducedMotion: "no-preference" });
       expect(moving).toEqual([]);
       // The page of all parts has something that turns.
-      await open("-/parts/");
+      await page.emulateMedia({ reducedMotion: "no-preference" });
+      await page.goto(parts.url.href);
+      await page.getByRole("heading", { level: 1, name: "Parts" }).waitFor();
       expect(await page.evaluate<string[]>(motions)).not.toEqual([]);
     },
     limitMs,
@@ -150,12 +160,13 @@ describe("every page of the console", () => {
     async () => {
       for (const width of [1280, 320]) {
         await page.setViewportSize({ width, height: 800 });
-        await page.goto(`${scene.url()}/console/-/parts/`);
+        await page.goto(parts.url.href);
         await page.getByRole("heading", { level: 1, name: "Parts" }).waitFor();
         // It shows loading on purpose.
         await page.evaluate(
           `document.querySelectorAll("[aria-busy]").forEach((each) => each.removeAttribute("aria-busy"))`,
         );
+        expect([width, await overflowOf(page)]).toEqual([width, 0]);
         expect([width, await violationsInSchemes(page)]).toEqual([width, noViolations]);
       }
       await page.setViewportSize({ width: 1280, height: 800 });

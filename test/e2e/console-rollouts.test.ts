@@ -36,6 +36,7 @@ describe("rollouts in the console", () => {
       await page.getByRole("button", { name: "Update nodes" }).click();
       const dialog = page.getByRole("dialog", { name: "Update nodes in rings" });
       expect(await dialog.getByRole("button", { name: "Begin" }).isDisabled()).toBe(true);
+      await dialog.getByText("Nothing is chosen yet.").waitFor();
       await dialog.getByLabel("Version of the engine").fill("1.12.0");
       await dialog.getByRole("textbox", { name: "Hours" }).fill("at night");
       await dialog.getByText('"at" is not hours').waitFor();
@@ -70,6 +71,12 @@ describe("rollouts in the console", () => {
       await page.getByRole("button", { name: "Update nodes" }).press("Enter");
       await page.getByLabel("Version of the engine").focus();
       await page.keyboard.type("1.12.0");
+      // It says what is chosen, what runs now, and what happens in which order.
+      const begin = page.getByRole("dialog");
+      await begin.getByText("Now 1.10.1 on 3 nodes.").waitFor();
+      await begin.getByRole("heading", { name: "engine 1.12.0, up to 3 nodes" }).waitFor();
+      await begin.getByText("Ring 1: 1 node, watched for 30 minutes.").waitFor();
+      await begin.getByText(/^Ring 2: 2 nodes, lighthouses, relays/).waitFor();
       await page.keyboard.press("Enter");
       await page.getByRole("heading", { name: "engine 1.12.0" }).waitFor();
       await page.getByText("Ring 1, now").waitFor();
@@ -89,6 +96,41 @@ describe("rollouts in the console", () => {
       }
       database.run("UPDATE rollout_nodes SET state = 'passed' WHERE ring = 1");
       await page.getByText("1 of 3 nodes updated").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "settings go through rings, too, and the form and the page say which",
+    async () => {
+      const { page } = scene;
+      await scene.admin(["rollout", "abort", "acme", "1"]);
+      using database = new Database(join(scene.data, "control.db"));
+      database.run("PRAGMA busy_timeout = 5000");
+      database.run("UPDATE rollouts SET state = 'stopped', ended_at = 1");
+      await page.goto(`${scene.url()}/console/acme/rollouts/`);
+      await page.getByRole("button", { name: "Update nodes" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByRole("button", { name: "Engine settings" }).click();
+      const settings = dialog.getByLabel("Settings of all engines");
+      expect(await settings.inputValue()).toBe("{}");
+      await settings.fill('{"tun":');
+      await dialog.getByText("This is no JSON object.").waitFor();
+      await settings.fill('{"tun":{"mtu":1400}}');
+      await dialog.getByRole("heading", { name: "Settings: tun, up to 3 nodes" }).waitFor();
+      await dialog.getByText("If a node does not work with them, all nodes go back.").waitFor();
+      await dialog.getByLabel("From the terminal").click();
+      await dialog.getByText("agent admin rollout create acme --settings FILE").waitFor();
+      expect(await violationsInSchemes(page)).toEqual(noViolations);
+      await page.setViewportSize({ width: 320, height: 600 });
+      expect(await overflowOf(page)).toBe(0);
+      // A form that goes on below its end says so: its buttons stay, above a line.
+      const end = await dialog.getByRole("button", { name: "Begin" }).boundingBox();
+      expect((end?.y ?? 600) + (end?.height ?? 0)).toBeLessThan(600);
+      await page.setViewportSize({ width: 1280, height: 800 });
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("Escape");
+      database.run("UPDATE rollouts SET state = 'running', ended_at = NULL");
     },
     limitMs,
   );

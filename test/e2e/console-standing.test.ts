@@ -2,6 +2,8 @@
 // approved and revoked many at once, and counted where they need a person.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { Database } from "bun:sqlite";
+import { join } from "node:path";
 import type { Page } from "playwright-core";
 import * as v from "valibot";
 import { CheckinAnswer } from "../../src/protocol/checkin.ts";
@@ -167,10 +169,23 @@ describe("how machines stand in the console", () => {
         )
         .waitFor();
       expect(await violationsIn(page)).toEqual([]);
-      await page.getByRole("dialog").getByText("give it a node of its own as gateway").waitFor();
+      await page.getByRole("dialog").getByText("A rule opens one network alone").waitFor();
+      // In a low window the form goes on below: its end stays in sight, and so does the field that has the focus.
+      await page.setViewportSize({ width: 1280, height: 480 });
+      const inSight = (name: string) =>
+        page.evaluate<boolean>(`(({ top, bottom }) => top >= 0 && bottom <= innerHeight - 32)(
+          [...document.querySelectorAll("dialog button")].find((each) => each.textContent === "${name}").getBoundingClientRect())`);
+      expect(
+        await page.evaluate(`(({ scrollHeight, clientHeight }) => scrollHeight > clientHeight)(
+        document.querySelector("dialog"))`),
+      ).toBe(true);
+      expect(await inSight("Save")).toBe(true);
+      await page.getByLabel("Relay:").focus();
+      expect(await inSight("Save")).toBe(true);
+      await page.setViewportSize({ width: 1280, height: 800 });
       await button("Save").click();
       // What is left to do, and where.
-      await page.getByText("The other nodes now route 192.168.7.0/24 through this one.").waitFor();
+      await page.getByText("sudo agent up acme --advertise 192.168.7.0/24+masquerade").waitFor();
       expect(await page.getByRole("dialog").getByRole("link").getAttribute("href")).toBe(
         "/console/acme/access/",
       );
@@ -239,6 +254,23 @@ describe("how machines stand in the console", () => {
       await button("Approve 4 nodes").waitFor();
       await page.getByRole("link", { name: "one laptop" }).waitFor();
       expect(await page.getByText("Another node has this name").count()).toBe(0);
+      // One that asks no more says so, and no word of that is cut.
+      using database = new Database(join(scene.data, "control.db"));
+      database.run("PRAGMA busy_timeout = 5000");
+      database.run("UPDATE registration_requests SET asked_at = asked_at - 600000 WHERE name = 'ci-1'");
+      await page.reload();
+      for (const width of [1280, 900]) {
+        await page.setViewportSize({ width, height: 800 });
+        await page
+          .locator("[data-column=asked]")
+          .filter({ hasText: /not since 1\dm ago/ })
+          .waitFor();
+        const cut = `[...document.querySelectorAll(".body [data-column=asked]")]
+          .filter((each) => each.scrollWidth > each.clientWidth || each.scrollHeight > each.clientHeight)
+          .map((each) => each.textContent)`;
+        expect([width, await page.evaluate<unknown>(cut)]).toEqual([width, []]);
+      }
+      await page.setViewportSize({ width: 1280, height: 800 });
       await page.getByLabel("Search nodes").fill("ci-");
       await button("Approve 2 nodes").click();
       const dialog = page.getByRole("dialog");
@@ -514,6 +546,26 @@ describe("how machines stand in the console", () => {
         expect([path, await violationsIn(page), await overflowOf(page)]).toEqual([path, [], 0]);
         expect([path, await cutListsIn(page)]).toEqual([path, []]);
       }
+    },
+    limitMs,
+  );
+
+  test(
+    "the numbers of nodes on Overview, Map and Nodes agree, and the list says whom it has besides",
+    async () => {
+      await scene.admin(["node", "create", "acme", "later"]);
+      await open("nodes/");
+      const besides = page.getByText(
+        /^\d+ nodes with an agent, and \d+ without \(phones, or not registered\)$/,
+      );
+      const words = await besides.innerText();
+      const [counted = 0, others = 0] = [...words.matchAll(/\d+/g)].map(Number);
+      await page.getByRole("link", { name: `All ${counted + others}`, exact: true }).waitFor();
+      await open("");
+      await page.getByText(`The list has ${words}.`).waitFor();
+      await page.getByRole("link", { name: new RegExp(`^Online\\s*\\d+\\s*of ${counted}`) }).waitFor();
+      await open("map/");
+      await page.getByText(`${counted} nodes with an agent; paths: `).waitFor();
     },
     limitMs,
   );

@@ -1,10 +1,19 @@
-// The console's pages for webhooks and their deliveries, in a real browser.
+// The console's pages for alarms, their rules, webhooks and their deliveries, in a real browser.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
 import type { Page, Request } from "playwright-core";
-import { askToDelete, openPage, signIn, startConsole, type Console } from "../support/console.ts";
+import {
+  askToDelete,
+  noViolations,
+  openPage,
+  overflowOf,
+  signIn,
+  startConsole,
+  violationsInSchemes,
+  type Console,
+} from "../support/console.ts";
 import { until } from "../support/until.ts";
 
 const limitMs = 120_000;
@@ -37,9 +46,70 @@ describe("webhooks in the console", () => {
   });
 
   test(
+    "alarms are one place, found by any of their words: what is wrong, and rules that are changed there",
+    async () => {
+      for (const word of ["alarm", "webhook", "rules"]) {
+        await page.keyboard.press("Control+k");
+        await page.getByLabel("Page or node").fill(word);
+        await page.getByRole("option", { name: /^Alarms/ }).waitFor();
+        await page.keyboard.press("Escape");
+      }
+      using database = new Database(join(scene.data, "control.db"));
+      database.run("PRAGMA busy_timeout = 5000");
+      const now = Date.now();
+      database.run(
+        `INSERT INTO alarms (org_id, kind, heads, rest, title, text, is_urgent, since, raised_at)
+         SELECT id, 'router', '["node/1"]', '[]', 'Router gw is away', 'Nobody reaches 192.168.7.0/24.', 1, ?1, ?1
+         FROM organizations`,
+        [now],
+      );
+      await openPage(page, "Alarms");
+      await page.getByRole("row").filter({ hasText: "Router gw is away" }).getByText("open").waitFor();
+      const rule = (words: string) => page.getByRole("row").filter({ hasText: words });
+      await rule("A relay is away for so long").getByText("3 minutes").waitFor();
+      await button("Change: A relay is away for so long").click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByLabel("Value").fill("1");
+      await button("Save").click();
+      await dialog.getByText("relay=1: Enter RULE=VALUE").waitFor();
+      await dialog.getByLabel("Value").fill("30");
+      await dialog.getByLabel("From the terminal").click();
+      await dialog.getByText("agent admin org update acme --alarm relay=30", { exact: true }).waitFor();
+      expect(await violationsInSchemes(page)).toEqual(noViolations);
+      await button("Save").click();
+      await rule("A relay is away for so long").getByText("30 minutes").waitFor();
+      await button("Change: A test of the policy fails").press("Enter");
+      await dialog.getByLabel("Value").selectOption("off");
+      await button("Save").click();
+      await rule("A test of the policy fails").getByText("off").waitFor();
+      await scene.admin(["group", "create", "acme", "laptops"]);
+      await button("Add a rule for a group").click();
+      await dialog.getByLabel("Groups").fill("laptops");
+      await dialog.getByLabel("Value").fill("60");
+      await button("Save").click();
+      await rule("A node of laptops is away for so long").getByText("60 minutes").waitFor();
+      await button("Change: A relay is away for so long").click();
+      await dialog.getByLabel("Value").fill("");
+      await button("Save").click();
+      await rule("A relay is away for so long").getByText("3 minutes").waitFor();
+      const { alarm_rules: rules } = await scene.adminJson(["org", "show", "acme"]);
+      expect(rules).toEqual(["policy=off", "node:laptops=60"]);
+      expect(await violationsInSchemes(page)).toEqual(noViolations);
+      await page.setViewportSize({ width: 320, height: 700 });
+      expect(await overflowOf(page)).toBe(0);
+      await page.setViewportSize({ width: 1280, height: 800 });
+      // Settings have them no more.
+      await openPage(page, "Settings");
+      await page.getByText("Nodes report their paths").waitFor();
+      expect(await page.getByText("Rules of alarms").count()).toBe(0);
+    },
+    limitMs,
+  );
+
+  test(
     "a webhook is created, its deliveries are listed, and it is deleted",
     async () => {
-      await openPage(page, "Webhooks");
+      await openPage(page, "Alarms");
       await button("Create a webhook").click();
       await page.getByLabel(/^URL/).fill(`http://127.0.0.1:${receiver.port}/hook`);
       // Families and types are offered, behind what is typed already.

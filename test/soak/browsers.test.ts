@@ -79,7 +79,7 @@ const pages: readonly (readonly [path: string, heading: string, text: string])[]
   ["acme/certificates/", "Certificates", "the overlay"],
   ["acme/people/", "Members", "noor@example.org"],
   ["acme/tokens/", "Keys and tokens", "terraform"],
-  ["acme/webhooks/", "Webhooks", "http://127.0.0.1:9/hook"],
+  ["acme/alarms/", "Alarms", "http://127.0.0.1:9/hook"],
   ["acme/settings/", "Settings", "10.64.0.0/10"],
   ["-/account/", "Account", "this browser"],
   ["-/organizations/", "Organizations", "10.64.0.0/10"],

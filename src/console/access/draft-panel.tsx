@@ -39,7 +39,7 @@ import {
   endsOf,
   faultLines,
   rowsOf,
-  type Edits,
+  type Edits as RuleEdits,
   type Named,
   type Rule,
 } from "./rules.ts";
@@ -96,7 +96,7 @@ function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedP
   );
 }
 
-type Change = Edits & Record<"fresh" | "gone", Tests>;
+type Change = RuleEdits & Record<"fresh" | "gone", Tests>;
 
 function changeOf(draft: Draft, saved: Saved, rules: readonly Rule[]): Change {
   const tests = testsLeft(draft);
@@ -108,7 +108,7 @@ function changeOf(draft: Draft, saved: Saved, rules: readonly Rule[]): Change {
 }
 
 function Unsaved({ draft, saved }: Props) {
-  const [open, setOpen] = useState<"discard" | "details" | undefined>(undefined);
+  const [open, setOpen] = useState<"discard" | "details">();
   const { theirs, error, isSaving, tests } = draft;
   const rules = shownRules(draft, saved);
   const change = changeOf(draft, saved, rules);
@@ -261,36 +261,28 @@ function EffectColumn({ access, kind, nodes, children }: EffectColumnProps) {
 }
 
 function TestColumn({ tests: { after, failing } }: Pick<Plan, "tests">) {
-  if (after === 0)
-    return (
-      <div>
-        <h3>There are no tests to check.</h3>
-      </div>
-    );
-  if (failing.length === 0)
-    return (
-      <div>
-        <h3>
-          <Sign name="on" />
-          {after === 1 ? "The test passes." : `All ${after} tests pass.`}
-        </h3>
-      </div>
-    );
+  const some = after === 1 ? "The test passes." : `All ${after} tests pass.`;
+  const passing = after === 0 ? "There are no tests to check." : some;
+  const isFailing = failing.length > 0;
   return (
     <div>
       <h3>
-        <Sign name="need" />
-        {failText(failing.length, after)}
+        {after === 0 ? null : <Sign name={isFailing ? "need" : "on"} />}
+        {isFailing ? failText(failing.length, after) : passing}
       </h3>
-      <ul role="alert">
-        {failing.slice(0, maxRows).map((line) => (
-          <li key={line} class="wraps">
-            <bdi>{spaced(line)}</bdi>
-            <a href="#tests">Show</a>
-          </li>
-        ))}
-      </ul>
-      {after === failing.length ? null : <p class="quiet">{numberText(after - failing.length)} pass</p>}
+      {isFailing ? (
+        <ul role="alert">
+          {failing.slice(0, maxRows).map((line) => (
+            <li key={line} class="wraps">
+              <bdi>{spaced(line)}</bdi>
+              <a href="#tests">Show</a>
+            </li>
+          ))}
+        </ul>
+      ) : null}
+      {isFailing && after > failing.length ? (
+        <p class="quiet">{numberText(after - failing.length)} pass</p>
+      ) : null}
     </div>
   );
 }
@@ -298,13 +290,15 @@ function TestColumn({ tests: { after, failing } }: Pick<Plan, "tests">) {
 type Effect = Plan["access"]["classes"][number];
 type EffectProps = { row: Effect; kind: "gain" | "lose"; nodes: readonly Named[] };
 
+const ownersWords = (owners: NonNullable<Effect["owners"]>) =>
+  owners === "any" ? "" : ` (with ${owners === "same" ? "the same owner" : "different owners"})`;
+
 /** "web → db tcp 5432", and how many pairs: "60 × 12". */
 function EffectRow({ row: { from, to, owners = "any", pairs, ...row }, kind, nodes }: EffectProps) {
   const isNamed = [from, to].every(({ count, nodes: names }) => count <= names.length);
   const isProduct = from.count * to.count === pairs;
   const size = isProduct ? `${numberText(from.count)} × ${numberText(to.count)}` : numberText(pairs);
-  const owned =
-    owners === "any" ? "" : ` (with ${owners === "same" ? "the same owner" : "different owners"})`;
+  const owned = ownersWords(owners);
   return (
     <li>
       <span class="cut" title={`${classWords(from, nodes)} → ${classWords(to, nodes)}${owned}`}>
@@ -341,18 +335,17 @@ function ClassName({ of, nodes }: { of: Class; nodes: readonly Named[] }) {
   );
 }
 
-const Edit = ({ isNew, of }: { isNew: boolean; of: VNode }) => (
-  <li class="wraps">{isNew ? <ins>+ {of}</ins> : <del>− {of}</del>}</li>
-);
+const Edits = ({ isNew, all }: { isNew: boolean; all: readonly VNode[] }) =>
+  all.map((each) => <li class="wraps">{isNew ? <ins>+ {each}</ins> : <del>− {each}</del>}</li>);
 
-const RuleWords = ({ rule }: { rule: Rule }) => (
+const ruleWords = (rule: Rule) => (
   <>
     {rule.id > 0 ? `Rule ${rule.id}: ` : ""}
     <Sentence rule={rule} />
   </>
 );
 
-const TestWords = ({ test }: { test: Tests[number] }) => (
+const testWords = (test: Tests[number]) => (
   <>
     Test: <TestSentence test={test} />
   </>
@@ -368,18 +361,8 @@ function Details({ plan: { access }, change: { added, removed, fresh, gone }, cl
   return (
     <>
       <ul class="effects">
-        {removed.map((rule) => (
-          <Edit isNew={false} of={<RuleWords rule={rule} />} />
-        ))}
-        {added.map((rule) => (
-          <Edit isNew={true} of={<RuleWords rule={rule} />} />
-        ))}
-        {gone.map((test) => (
-          <Edit isNew={false} of={<TestWords test={test} />} />
-        ))}
-        {fresh.map((test) => (
-          <Edit isNew={true} of={<TestWords test={test} />} />
-        ))}
+        <Edits isNew={false} all={[...removed.map(ruleWords), ...gone.map(testWords)]} />
+        <Edits isNew={true} all={[...added.map(ruleWords), ...fresh.map(testWords)]} />
       </ul>
       {access.pairs_changed === 0 ? (
         <p>{nothingWords}</p>
@@ -392,11 +375,8 @@ function Details({ plan: { access }, change: { added, removed, fresh, gone }, cl
               .map(({ from, to, owners = "any", gains, loses }, at) => (
                 <li key={at} class="wraps">
                   <span>
-                    <bdi>{classWords(from, nodes)}</bdi> → <bdi>{classWords(to, nodes)}</bdi>{" "}
-                    {owners === "any"
-                      ? null
-                      : `(${owners === "same" ? "with the same owner" : "with different owners"}) `}
-                    <Gains count={from.count} gains={gains} loses={loses} />
+                    <bdi>{classWords(from, nodes)}</bdi> → <bdi>{classWords(to, nodes)}</bdi>
+                    {ownersWords(owners)} <Gains count={from.count} gains={gains} loses={loses} />
                   </span>
                 </li>
               ))}

@@ -64,7 +64,7 @@ function useLater(value: readonly [saved: readonly Rule[], rules: readonly Rule[
 export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
   const [saved, rules] = useLater(useMemo(() => [now.saved, draft ?? now.saved], [now.saved, draft]));
   const { lines, isRead } = useLines(saved, rules);
-  const [chosen, setChosen] = useState<readonly [Line, Line] | undefined>(undefined);
+  const [chosen, setChosen] = useState<readonly [Line, Line]>();
   const shown = useMemo(() => lines.slice(0, maxGroups), [lines]);
   const names = shown.map(({ all }) => all.join()).join("\n");
   const cells = useMemo(

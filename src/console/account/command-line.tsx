@@ -44,8 +44,8 @@ function Here({ port, state, challenge }: HereProps) {
 
 function ByCode() {
   const [code, setCode] = useState("");
-  const [found, setFound] = useState<Asking | undefined>(undefined);
-  const [outcome, setOutcome] = useState<"approved" | "refused" | undefined>(undefined);
+  const [found, setFound] = useState<Asking>();
+  const [outcome, setOutcome] = useState<"approved" | "refused">();
   const { error, isRunning, submit } = useAction(async () =>
     setFound(await call(commandLineApi.find, {}, { user_code: code })),
   );

@@ -22,8 +22,8 @@ const path = apiPath(identitiesApi.list, {});
 export function Identities() {
   const providers = useResource(apiPath(providerSignInApi.list, {}));
   const { data = [], error } = useResource(path);
-  const [linking, setLinking] = useState<Provider | undefined>(undefined);
-  const [unlinking, setUnlinking] = useState<Identity | undefined>(undefined);
+  const [linking, setLinking] = useState<Provider>();
+  const [unlinking, setUnlinking] = useState<Identity>();
   const choices = providers.data ?? [];
   if (error !== undefined) return <Failure error={error} />;
   if (choices.length === 0 && data.length === 0) return null;

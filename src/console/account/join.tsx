@@ -13,9 +13,9 @@ import { AskingMachine } from "./asking-machine.tsx";
 
 export function Join() {
   const request = query.value.get("request") ?? "";
-  const [found, setFound] = useState<Enrollment | undefined>(undefined);
-  const [error, setError] = useState<ApiError | undefined>(undefined);
-  const [joined, setJoined] = useState<string | undefined>(undefined);
+  const [found, setFound] = useState<Enrollment>();
+  const [error, setError] = useState<ApiError>();
+  const [joined, setJoined] = useState<string>();
   useEffect(() => {
     if (request === "") return;
     call(enrollmentsApi.find, {}, { request }).then(setFound, (failure: unknown) => {

@@ -25,7 +25,7 @@ const passkeysPath = apiPath(passkeysApi.list, {});
 
 export function SecondFactors() {
   const [asked, setAsked] = useState<Asked>(undefined);
-  const [codes, setCodes] = useState<Codes | undefined>(undefined);
+  const [codes, setCodes] = useState<Codes>();
   const present = factors.value;
   if (present === undefined) return null;
   const close = () => setAsked(undefined);
@@ -193,7 +193,7 @@ function Passkeys({ ask }: { ask(asked: Asked): void }) {
 
 function whyNoPasskeys(): string {
   if (!isPasskeyHost)
-    return "Passkeys need a host name, and none works on a bare IP address. Open the console by the name of the control plane, or start it with one: --public-url https://vpn.example.org";
+    return "Passkeys need a host name. Open the console by the name of the control plane, or start it with one: --public-url https://vpn.example.org";
   if (!isSecureContext) return "This browser has no passkeys on this page: it needs HTTPS.";
   return "This browser cannot use passkeys here. Use a newer one: Chrome 129, Firefox 119, Safari 18.4.";
 }
@@ -211,7 +211,7 @@ function PresentPassword({ password, set, errors }: PresentProps) {
   return (
     <Text
       label="Your password"
-      help="Needed for your first app or passkey: a browser that is left open is not enough. Leave it empty if you have none."
+      help="Needed for your first app or passkey. Leave it empty if you have none."
       errors={errors}
       value={password}
       set={set}
@@ -224,7 +224,7 @@ type Secret = SentOf<typeof totpApi.create>;
 
 function NewApp({ isFirst, changed, close }: NewProps) {
   const [password, setPassword] = useState("");
-  const [secret, setSecret] = useState<Secret | undefined>(undefined);
+  const [secret, setSecret] = useState<Secret>();
   const begin = useAction(async () =>
     setSecret(await call(totpApi.create, {}, isFirst ? { current_password: password } : {})),
   );

@@ -41,7 +41,7 @@ type Sent = { body?: unknown; signal?: AbortSignal | undefined };
 export type Answer<T> = { data: T; headers: Headers };
 
 /** Since when the control plane does not answer, ms since 1970. */
-export const awaySince = signal<number | undefined>(undefined);
+export const awaySince = signal<number>();
 /** The session ended: the page keeps its content, with the sign-in form over it. */
 export const isSignedOut = signal(false);
 

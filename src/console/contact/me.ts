@@ -19,9 +19,9 @@ export type Organization = Pick<
 /** The organization requires a second factor, which this session has not proven: nothing else is known of it. */
 const closed = { network: "", role: null, self_enrollment: "off", second_factor_required: true } as const;
 
-export const me = signal<Me | undefined>(undefined);
+export const me = signal<Me>();
 /** The user's second factors. */
-export const factors = signal<Factors | undefined>(undefined);
+export const factors = signal<Factors>();
 /** A second factor is required, and the user has none: most requests are refused until there is one. */
 export const isFactorMissing = computed(() => {
   const present = factors.value;
@@ -101,7 +101,7 @@ export async function readMe(): Promise<void> {
 }
 
 /** The error of the first requests. */
-export const startError = signal<ApiError | undefined>(undefined);
+export const startError = signal<ApiError>();
 const startAgainMs = 5000;
 let again: ReturnType<typeof setTimeout> | undefined;
 

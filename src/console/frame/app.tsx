@@ -83,10 +83,11 @@ function Away() {
 }
 
 const laterAfterMs = 1000;
+const loadLater = () => import("./loaded-later.ts");
 
 /** A file that is loaded a moment after the first page, or when it is needed. `fail`: it was needed, and did not arrive. */
 function useLater<M extends object>(load: () => Promise<M>, isNeeded: boolean, fail: () => void) {
-  const [found, setFound] = useState<M | undefined>(undefined);
+  const [found, setFound] = useState<M>();
   useEffect(() => {
     const begin = () => void load().then(setFound, () => isNeeded && fail());
     if (isNeeded) return begin();
@@ -99,7 +100,7 @@ function useLater<M extends object>(load: () => Promise<M>, isNeeded: boolean, f
 function Palette() {
   const kind = opened.value;
   const part = useLater(
-    () => import("./palette.tsx"),
+    loadLater,
     kind !== undefined,
     // The next time that it is opened it is loaded again.
     () => ((opened.value = undefined), tell(notLoaded, true)),
@@ -110,11 +111,7 @@ function Palette() {
 /** The form that signs in. It is there before a session ends, as the control plane may have been updated since. */
 function SignedOut() {
   const [hasFailed, setFailed] = useState(false);
-  const part = useLater(
-    () => import("./signed-out-pages.ts"),
-    isSignedOut.value,
-    () => setFailed(true),
-  );
+  const part = useLater(loadLater, isSignedOut.value, () => setFailed(true));
   if (!isSignedOut.value) return null;
   if (part !== undefined) return <part.SignIn />;
   return hasFailed ? <NotLoaded /> : <Loading />;
@@ -127,8 +124,7 @@ function Content() {
   if (currentSlug.value !== undefined && !organizations.value.some((each) => each.slug === currentSlug.value))
     return <Empty text="There is no such organization, or you are not a member of it." />;
   const found = findPage(segments.value);
-  const isForStaff =
-    found !== undefined && (found.page.isForStaff === true || Object.values(staffPages).includes(found.page));
+  const isForStaff = found !== undefined && Object.values(staffPages).includes(found.page);
   if (found === undefined || (isForStaff && me.value?.is_staff !== true))
     return (
       <Page title="No such page">

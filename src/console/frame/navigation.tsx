@@ -71,6 +71,14 @@ export function Navigation() {
   );
 }
 
+/** The pages of the navigation that others belong to. */
+const insideOf: Readonly<Record<string, string>> = {
+  phones: "nodes",
+  flows: "access",
+  past: "access",
+  webhooks: "alarms",
+};
+
 type Entry = Pick<Page, "title" | "icon"> & {
   segment: string;
   href: string;
@@ -90,7 +98,7 @@ function pagesOf(slug: string, isForAdmin: boolean): Entry[] {
       href: segment === "" ? pathOf(slug) : pathOf(slug, segment),
       isHere:
         currentSlug.value === slug &&
-        (segments.value[1]?.replace("phones", "nodes").replace(/flows|past/, "access") ?? "") === segment,
+        (insideOf[segments.value[1] ?? ""] ?? segments.value[1] ?? "") === segment,
       counted: segment === "" && isForAdmin ? slug : undefined,
       isDraft: unsaved.value.includes(`${slug}/${segment}`),
     }));
@@ -128,9 +136,9 @@ function Me({ isHere }: { isHere: boolean }) {
     <div class="me">
       <Avatar name={email} />
       <div>
-        <bdi class="cut" title={email}>
-          {email}
-        </bdi>
+        <a class="cut" href={pathOf("-", "account")} title={`Account: ${email}`}>
+          <bdi>{email}</bdi>
+        </a>
         <small>
           <Sign name={isCurrent ? "on" : "off"} />
           {isCurrent ? "Live" : "Not live"}

@@ -32,9 +32,10 @@ type Group = { name: string; commands: readonly Command[] };
 function pagesIn(shown: Organization, { organizationPages }: Tables): Command[] {
   return Object.entries(organizationPages)
     .filter(([, { isForAdmins }]) => isForAdmins !== true || isAdmin(shown))
-    .map(([segment, { title, icon = "right", letter }]) => ({
+    .map(([segment, { title, also, icon = "right", letter }]) => ({
       title,
       icon,
+      ...(also === undefined ? {} : { what: also }),
       path: segment === "" ? pathOf(shown.slug) : pathOf(shown.slug, segment),
       ...(letter === undefined ? {} : { hint: `g ${letter}` }),
     }));
@@ -144,7 +145,7 @@ function Search({ pages: tables, close }: Omit<PaletteProps, "kind">) {
   const { nodes, isSearching } = useNodesOf(words);
   const found = pages.map(({ name, commands }) => ({
     name,
-    commands: commands.filter(({ title }) => title.toLowerCase().includes(words)),
+    commands: commands.filter(({ title, what = "" }) => `${title} ${what}`.toLowerCase().includes(words)),
   }));
   // Behind the others: what is chosen already does not move when they arrive.
   const groups = [

@@ -47,7 +47,7 @@ type Credentials = { email: string; password: string };
 function Form() {
   const [credentials, setCredentials] = useState<Credentials>({ email: me.value?.email ?? "", password: "" });
   /** How the second factor can be proven, after the password was right. */
-  const [methods, setMethods] = useState<readonly string[] | undefined>(undefined);
+  const [methods, setMethods] = useState<readonly string[]>();
   if (methods === undefined) return <PasswordForm {...{ credentials, setCredentials, setMethods }} />;
   return <FactorForm {...{ credentials, methods }} back={() => setMethods(undefined)} />;
 }

@@ -12,7 +12,7 @@ import { FormEnd } from "../ui/button.tsx";
 
 type Asked = { methods: readonly string[]; answer: (isProven: boolean) => void };
 
-const asked = signal<Asked | undefined>(undefined);
+const asked = signal<Asked>();
 let running: Promise<boolean> | undefined;
 
 /** Requests that wait at the same time share one dialog. */

@@ -77,8 +77,8 @@ export function AddNode() {
     name: "",
     isApproved: false,
   });
-  const [token, setToken] = useState<Token | undefined>(undefined);
-  const [joined, setJoined] = useState<Joined | undefined>(undefined);
+  const [token, setToken] = useState<Token>();
+  const [joined, setJoined] = useState<Joined>();
   const again = () => {
     setToken(undefined);
     setJoined(undefined);

@@ -32,8 +32,8 @@ const systems = [
 export function Phones() {
   const slug = currentSlug.value ?? "";
   const held = importOf(slug);
-  const [chosen, setChosen] = useState<Node | undefined>(undefined);
-  const [missing, setMissing] = useState<string | undefined>(undefined);
+  const [chosen, setChosen] = useState<Node>();
+  const [missing, setMissing] = useState<string>();
   const [isLeaving, setLeaving] = useState(false);
   useEffect(() => void whyNoKey().then(setMissing), []);
   const again = held?.again ?? chosen;

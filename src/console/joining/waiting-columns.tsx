@@ -108,7 +108,7 @@ export function columnsOf({ twins, tokens, owners, readAt, give }: Beside): read
       ),
     },
     {
-      ...timeColumn<Registration>("asked", "Asked", ({ created_at }) => created_at),
+      ...timeColumn<Registration>("asked", "Asked", ({ created_at }) => created_at, { width: 1.5 }),
       cell: (each) =>
         isSilent(each, readAt) ? (
           <span title={silenceOf(each)}>

@@ -50,10 +50,8 @@ export function Waiting() {
   const order = query.value.get("order") ?? "name";
   const isFound = searched();
   const [selected, setSelected] = useState<Selection>(new Set());
-  const [answer, setAnswer] = useState<Answer | undefined>(undefined);
-  const [together, setTogether] = useState<{ verb: Verb; machines: readonly Registration[] } | undefined>(
-    undefined,
-  );
+  const [answer, setAnswer] = useState<Answer>();
+  const [together, setTogether] = useState<{ verb: Verb; machines: readonly Registration[] }>();
   const [hasRefused, setRefused] = useState(false);
   const columns = useMemo(
     () => columnsOf({ twins, tokens, owners, readAt, give: setAnswer }),
@@ -250,7 +248,7 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
   const id = isApproval ? null : machine.registration_token_id;
   const { data: token, error } = useResource(tokenPathOf(slug, id ?? 0));
   const { twins, open = [] } = useTwinsAndTokens();
-  const [endsToken, setEndsToken] = useState<boolean | undefined>(undefined);
+  const [endsToken, setEndsToken] = useState<boolean>();
   // Its default depends on the token.
   if (id !== null && token === undefined && error === undefined) return null;
   const isTokenOver = token !== undefined && (endsToken ?? (!keepsKey && isOnlyFor(machine, token, open)));

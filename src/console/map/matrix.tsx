@@ -102,7 +102,7 @@ const top = 84;
 
 /** One drawing: keys and the pointer choose a cell, the line below says what it is. The table has the same as links. */
 export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
-  const [at, setAt] = useState<{ row: number; column: number } | undefined>(undefined);
+  const [at, setAt] = useState<{ row: number; column: number }>();
   const { cells, heats, frames } = useMemo(() => cellsOf(groups, pairs), [groups, pairs]);
   const found = (where: typeof at) =>
     cells.find((each) => each.row === where?.row && each.column === where.column)?.pair;

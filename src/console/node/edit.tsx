@@ -1,6 +1,5 @@
 // The dialog that changes a node: name, groups, the networks behind it, and its roles.
 
-import { CloseEnd } from "../ui/button.tsx";
 import { organizationsApi } from "../../api/organizations.ts";
 import { nodesApi, nodeSettings } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
@@ -13,12 +12,12 @@ import { networksIn, partsOf, sentencesOf } from "../words/field-parts.ts";
 import { changesOf, changedKeys, rebased, typedOf, type Changes, type Key, type Typed } from "./change.ts";
 import { currentSlug } from "../contact/me.ts";
 import { refresh } from "../contact/resource.ts";
-import { pathOf } from "../frame/router.ts";
 import { Check, Text, useAction } from "../ui/form.tsx";
-import { Dialog, FormDialog } from "../ui/dialog.tsx";
+import { FormDialog } from "../ui/dialog.tsx";
 import { tell } from "../ui/toast.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
 import { Effects } from "./effects.tsx";
+import { Next, type Way } from "./next-steps.tsx";
 
 function flagsOf(node: Node, { groups, subnets, exit_groups: exits, ...changes }: Changes): string[] {
   const list = (flag: string, before: readonly string[], after = before) => [
@@ -60,13 +59,16 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   const changes = changesOf(before, typed);
   const sent = useRef({ groups, subnets });
   const added = subnets.filter((network) => !before.subnets.includes(network));
-  const [routed, setRouted] = useState<readonly string[]>([]);
+  const opened = partsOf(typed.exit_groups).filter((group) => !before.exit_groups?.includes(group));
+  const [routed, setRouted] = useState<Way>();
   const form = useAction(async () => {
     sent.current = { groups, subnets };
     if (follow(await get(path))) return;
     await call(nodesApi.update, { slug, id: node.id }, changes);
     await refresh(apiPath(organizationsApi.retrieve, { slug }));
-    if (added.length > 0) return setRouted(added);
+    const name = changes.name ?? node.name;
+    if (added.length > 0) return setRouted({ name, networks: added });
+    if (opened.length > 0) return setRouted({ name, groups: opened });
     close();
     tell(
       changes.name === undefined ? `${node.name} is saved.` : `${node.name} is called ${changes.name} now.`,
@@ -76,7 +78,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     // The saved change itself also arrives as an event.
     if (!form.isRunning) follow(node);
   }, [node]);
-  if (routed.length > 0) return <Routed key="routed" networks={routed} close={close} />;
+  if (routed !== undefined) return <Next key="next" way={routed} close={close} />;
   const isTyped = Object.keys(changes).length > 0;
   return (
     <FormDialog
@@ -118,23 +120,6 @@ function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
       ))}
       <p>The fields have that and your changes: read them again before you save.</p>
     </div>
-  );
-}
-
-/** New networks behind a node were saved: what is left to do. */
-function Routed({ networks, close }: { networks: readonly string[]; close(): void }) {
-  return (
-    <Dialog title="Saved" close={close}>
-      <p>
-        The other nodes now route {networks.join(", ")} through this one. On it, permit forwarding, and give
-        the network a way back: a route to the overlay, or masquerading.
-      </p>
-      <p>
-        Next: which nodes may reach it? See the rules on the page{" "}
-        <a href={pathOf(currentSlug.value ?? "", "access")}>Access</a>. {gatewayWords}
-      </p>
-      <CloseEnd close={close} />
-    </Dialog>
   );
 }
 

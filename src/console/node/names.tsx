@@ -16,7 +16,7 @@ type Props = { node: Node; full(name: string): string };
 export function Aliases({ node, full }: Props) {
   const slug = currentSlug.value ?? "";
   const path = apiPath(namesApi.list, { slug });
-  const [asked, setAsked] = useState<Alias | "new" | undefined>(undefined);
+  const [asked, setAsked] = useState<Alias | "new">();
   const { data = [] } = useList(apiPath(namesApi.list, { slug }, { page_size: "1000" }));
   const aliases = data.filter((each) => each.node === node.id);
   const close = () => setAsked(undefined);

@@ -163,7 +163,7 @@ const mayRenew = ({ state, phone }: Node): boolean => state === "active" && phon
 
 /** The dialogs of what can be done with a node. */
 export function useActions(node: Node | undefined) {
-  const [asked, setAsked] = useState<Asked | undefined>(undefined);
+  const [asked, setAsked] = useState<Asked>();
   const part = usePart(mayAdminister.value ? parts.editing : undefined);
   const Dialog = asked === undefined || asked === "edit" ? undefined : part?.dialogs[asked];
   const close = () => setAsked(undefined);

@@ -160,9 +160,7 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
 
 /** What the rules permit from one to the other; undefined until it is known. */
 function usePermitted(slug: string, from: number, to: number | null): Explained["permitted"] | undefined {
-  const [found, setFound] = useState<{ key: string; permitted: Explained["permitted"] } | undefined>(
-    undefined,
-  );
+  const [found, setFound] = useState<{ key: string; permitted: Explained["permitted"] }>();
   const key = `${slug} ${from} ${to}`;
   // Other rules may answer differently.
   const { data: rules } = useList(apiPath(rulesApi.list, { slug }, { page_size: "1000" }));

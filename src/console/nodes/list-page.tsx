@@ -10,7 +10,7 @@ import type { ListedNode } from "./listed-nodes.ts";
 import { mayAddOwn, mayAdminister, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { useNodes } from "./node-list.ts";
-import { updateEngine, vulnerabilitiesOf } from "./states.ts";
+import { countWords, updateEngine, vulnerabilitiesOf } from "./states.ts";
 import { usePathCounts, type CountsByNode } from "./path-counts.ts";
 import { registrationsPath } from "../joining/registrations.ts";
 import { useOpen } from "../joining/use-open.ts";
@@ -53,6 +53,8 @@ const word = (name: string) => query.value.get(name) ?? "";
 export type Listed = {
   /** How many of all are shown. */
   count: string;
+  /** Why the list has more nodes than other pages count. */
+  besides?: string;
   isFiltered: boolean;
   tools: ComponentChildren;
   body: ComponentChildren;
@@ -83,7 +85,7 @@ export function NodeList() {
   const slug = currentSlug.value ?? "";
   const isWaiting = word("show") === "waiting";
   const table = useTable(slug);
-  const { count, isFiltered, tools, body, bar, terminal } = isWaiting ? waitingList(slug) : table;
+  const { count, besides, isFiltered, tools, body, bar, terminal } = isWaiting ? waitingList(slug) : table;
   const opened = isWaiting ? undefined : table.opened;
   const [isRested, setRested] = useState(false);
   useEffect(() => {
@@ -105,6 +107,7 @@ export function NodeList() {
           {count}
         </span>
       }
+      fact={isFiltered ? undefined : besides}
       terminal={terminal}
       actions={mayAdminister.value || mayAddOwn.value ? add : null}
       isWhole={true}
@@ -176,6 +179,9 @@ function useTable(
     paths,
     ownerName: names.get(Number(owner)) ?? `user ${owner}`,
     count: `${shown.length} of ${total}`,
+    besides: isWhole
+      ? countWords(all.length, all.filter(({ state, phone }) => state === "active" && phone == null).length)
+      : "",
     isFiltered: words.some((each) => each !== ""),
     terminal: {
       command: ["node", "list", slug, ...(isRevoked ? ["--revoked"] : [])],

@@ -29,7 +29,7 @@ function wordsOf(count: number, dropped: number): string {
 /** At the bottom, where it moves nothing: what can be done with all that are selected. */
 export function Selected({ nodes, dropped, clear }: Props) {
   // Keeps the nodes of the question, although the list changes meanwhile.
-  const [asked, setAsked] = useState<{ verb: Verb; nodes: readonly ListedNode[] } | undefined>(undefined);
+  const [asked, setAsked] = useState<{ verb: Verb; nodes: readonly ListedNode[] }>();
   const part = usePart(nodes.length === 0 ? undefined : parts.editing);
   const Asked = asked && part?.dialogs[asked.verb];
   const words = wordsOf(nodes.length, dropped);

@@ -4,6 +4,7 @@ import { advisoriesFor, type Advisory } from "../../engine/features.ts";
 import type { Node } from "../../protocol/node.ts";
 import { findingOf, findingWords } from "../../protocol/finding-kinds.ts";
 import { ago } from "../words/ago.ts";
+import { plural } from "../words/numbers.ts";
 
 /** The states that are drawn, see `State` in ui/parts.tsx. */
 export type StateName = "waiting" | "online" | "relayed" | "limited" | "attention" | "away" | "revoked";
@@ -58,6 +59,15 @@ type Standing = Pick<Node, "state" | "online" | "phone">;
 /** Whether the site file of a phone is out of date, or its certificate would have been renewed by now. */
 export const isImportDue = (phone: Node["phone"], now = Date.now()): boolean =>
   phone != null && (phone.import_by === null || Date.parse(phone.import_by) <= now);
+
+/**
+ * Why the list of nodes has more than Overview and Map count; "" if it has not. `all`: without revoked ones. `counted`: those that
+ * check in.
+ */
+export const countWords = (all: number, counted: number): string =>
+  all <= counted
+    ? ""
+    : `${plural(counted, "node")} with an agent, and ${all - counted} without (phones, or not registered)`;
 
 /** Whether what it reports is current. */
 export const isPresent = ({ state, online }: Standing): boolean => state === "active" && online;

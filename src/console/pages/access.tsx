@@ -223,7 +223,7 @@ function Undoing({ sentences }: { sentences: readonly string[] }) {
 type UnconfirmedProps = { draft: Draft; unconfirmed: NonNullable<Saved["policy"]["unconfirmed"]> };
 
 function Unconfirmed({ draft, unconfirmed }: UnconfirmedProps) {
-  const [asked, setAsked] = useState<"confirm" | "revert" | undefined>(undefined);
+  const [asked, setAsked] = useState<"confirm" | "revert">();
   const endpoint = asked === "revert" ? policyApi.revert : policyApi.confirm;
   return (
     <div role="status">

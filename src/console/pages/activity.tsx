@@ -29,7 +29,6 @@ import type { Settings } from "../../protocol/settings.ts";
 import { organizationSettings } from "../../api/organizations.ts";
 import { eventText } from "../activity/event-words.ts";
 import { eventsPath, readEvents, useLog, type Log } from "../activity/log.ts";
-import { OpenAlarms } from "../activity/open-alarms.tsx";
 import { isLive, onEvent } from "../contact/live.ts";
 import { me, organization, currentSlug } from "../contact/me.ts";
 import { useMemberNames, useUserNames } from "../activity/member-names.ts";
@@ -161,7 +160,6 @@ function LogPage({ slug, names }: { slug: string; names: Names }) {
         call: ["GET", eventsPath(slug, { after: "0", limit: "1000" })],
       }}
     >
-      {slug === "" ? null : <OpenAlarms slug={slug} />}
       {slug === "" ? null : <Week slug={slug} filter={filter} />}
       <Filters slug={slug} filter={filter} events={log.events} />
       <div>
@@ -312,7 +310,7 @@ const nearTop = 40;
 
 /** Events that come while the user reads further down wait until they are asked for. `key`: of the filters. */
 function useHeld(found: readonly AuditEvent[], key: string) {
-  const [held, setHeld] = useState<{ key: string; id: number } | undefined>(undefined);
+  const [held, setHeld] = useState<{ key: string; id: number }>();
   const newest = found[0]?.id;
   useEffect(() => {
     const look = () => {

@@ -1,7 +1,7 @@
-// All components in their states, for developers: to see what there is, and for the tests of contrast and width. Staff
-// reach it by its address, /console/-/parts/.
+// All components in their states, for developers: to see what there is (`bun src/console/pages/all-components.html`), and for the tests of
+// contrast and width. The console does not have it.
 
-import type { ComponentChildren } from "preact";
+import { render, type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError } from "../contact/api.ts";
 import { Button, Segments } from "../ui/button.tsx";
@@ -33,7 +33,7 @@ const Row = ({ title, children }: { title: string; children: ComponentChildren }
   </Panel>
 );
 
-export function Parts() {
+function Parts() {
   return (
     <Page
       title="Parts"
@@ -237,3 +237,12 @@ function Answers() {
     </>
   );
 }
+
+const place = document.getElementById("console");
+if (place !== null)
+  render(
+    <main>
+      <Parts />
+    </main>,
+    place,
+  );

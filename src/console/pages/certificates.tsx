@@ -41,7 +41,6 @@ import { Page, Panel } from "../ui/page.tsx";
 import { parts, usePart } from "../ui/lazy-parts.ts";
 import { Copy, Facts, FromTerminal, Line, Loading, moment, State, When } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
-import { Export } from "../ui/lists/tools.tsx";
 import { useAttention } from "../needs/use-needs.ts";
 import { numberText } from "../words/numbers.ts";
 
@@ -59,19 +58,11 @@ const states: Readonly<Record<Authority["state"], StateName>> = {
 /** Nodes confirm without an event. */
 const rotationReadMs = 5000;
 
-const columns = [
-  { title: "Kind", text: ({ kind }: Authority) => kind },
-  { title: "Fingerprint", text: ({ fingerprint }: Authority) => fingerprint },
-  { title: "Trusted", text: ({ trusted }: Authority) => `${trusted}` },
-  { title: "Valid from", text: ({ not_before }: Authority) => not_before },
-  { title: "Ends", text: ({ not_after }: Authority) => not_after },
-];
-
 export function Certificates() {
   const slug = currentSlug.value ?? "";
   const { data, error } = useResource(pathOfCas(slug));
   const attention = useAttention(slug);
-  const [asked, setAsked] = useState<Asked | undefined>(undefined);
+  const [asked, setAsked] = useState<Asked>();
   const isRotating = data !== undefined && data.rotation.phase !== "none";
   useEffect(() => {
     if (!isRotating) return undefined;
@@ -95,7 +86,7 @@ export function Certificates() {
     >
       {isRead ? (
         <>
-          <CaPanel slug={slug} data={data} />
+          <CaPanel data={data} />
           <div class="two">
             <div class="stackd">
               <NodeCertificates slug={slug} data={attention.data} />
@@ -111,7 +102,6 @@ export function Certificates() {
                     ],
                   ]}
                 />
-                <p class="help">The list begins anew after a rotation: no node trusts their CA then.</p>
               </Panel>
               {mayAdminister.value ? <KnownKey isRotating={isRotating} ask={setAsked} /> : null}
             </div>
@@ -147,10 +137,8 @@ const kinds = [
 ] as const;
 const yearMs = 365 * 86_400_000;
 
-type CaPanelProps = { slug: string; data: Authorities };
-
 /** Who signs, and until when: as bars, and as the facts of each. */
-function CaPanel({ slug, data }: CaPanelProps) {
+function CaPanel({ data }: { data: Authorities }) {
   const { cas } = data;
   const at = now.value;
   const rows = kinds.map(([kind, title]) => ({
@@ -169,20 +157,11 @@ function CaPanel({ slug, data }: CaPanelProps) {
     <Panel
       title="Authorities"
       beside={<span class="quiet no-phone">who signs; until when nodes trust it</span>}
-      actions={
-        <Export
-          isSmall={true}
-          file={`${slug}-cas.csv`}
-          items={cas}
-          columns={[{ title: "State", text: (ca: Authority) => caWord(ca, cas) }, ...columns]}
-        />
-      }
     >
       <div class="in">
         <TimeLine label="The CAs over time; the table below has the same" {...{ rows, from, to, now: at }} />
       </div>
       <CaTable cas={cas} rotation={data.rotation} />
-      <p class="in quiet">New CAs are valid from some minutes before, as clocks differ.</p>
     </Panel>
   );
 }
@@ -236,7 +215,7 @@ function NodeCertificates({ slug, data }: { slug: string; data: Attention | unde
   const ends = nodes.flatMap(({ state, endsAt, isEphemeral }) =>
     state !== "active" || endsAt === null || isEphemeral ? [] : [endsAt],
   );
-  const [renewing, setRenewing] = useState<ListedNode | undefined>(undefined);
+  const [renewing, setRenewing] = useState<ListedNode>();
   const Renew = usePart(renewing === undefined ? undefined : parts.editing)?.dialogs.renew;
   const { counts, ended } = endsByWeek(ends, now.value);
   if (data === undefined) return null;
@@ -262,10 +241,8 @@ function NodeCertificates({ slug, data }: { slug: string; data: Attention | unde
               mark={{ at: renewalShare, words: "renewed before here" }}
             />
             <p class="help">
-              A certificate lives {nodeLifetimeMs / 86_400_000} days, of an ephemeral node an hour; no setting
-              changes that. A phone's also ends when its confirmation is due (Settings). A node renews it by
-              itself at a check-in, when a third of its life is left; one that is away does so when it is
-              back.
+              A certificate lives {nodeLifetimeMs / 86_400_000} days. Its node renews it by itself when a
+              third of that is left; one that is away does so when it is back.
               {ended === 0 ? "" : ` ${ended} ended while their nodes were away.`} These end first:
             </p>
           </div>
@@ -413,7 +390,7 @@ function RotationPanel({ slug, data: { cas, rotation }, ask }: RotationProps) {
 /** The user who started the rotation, or rolled it back. */
 function Started({ slug, cas }: { slug: string; cas: readonly Authority[] }) {
   const names = useMemberNames(slug);
-  const [event, setEvent] = useState<AuditEvent | undefined>(undefined);
+  const [event, setEvent] = useState<AuditEvent>();
   useEffect(() => {
     const start = rotationBegins(cas);
     // Optional: without it, the page shows less.
@@ -438,8 +415,8 @@ function KnownKey({ isRotating, ask }: KnownKeyProps) {
   return (
     <Panel title="Is a key of a CA known to others?" hasRoom={true}>
       <p class="quiet">
-        Then rotate at once, without waiting for tunnels, and do not roll it back: that returns to the known
-        key.
+        Then rotate at once, and do not roll it back: that returns to the known key. Nodes trust certificates
+        made with it until they have confirmed the last step.
       </p>
       <p class="group mt8">
         <Button
@@ -450,19 +427,11 @@ function KnownKey({ isRotating, ask }: KnownKeyProps) {
           Replace the CAs now
         </Button>
       </p>
-      <details>
-        <summary>Until when the key works</summary>
-        <p>
-          Whoever has the key can make certificates until the last step: nodes trust the old CA until they
-          have confirmed step 3, and one that is away until it is back. The same, also of a rotation that is
-          running:
-        </p>
-        <Line text={`agent admin ca rotate ${currentSlug.value ?? ""} --now`} />
-      </details>
     </Panel>
   );
 }
 
+const tornWords = "Tunnels that still use a former CA are torn down, and can lose packets for some seconds.";
 const questions: Readonly<
   Record<Action, { title: string; action: string; effect: string; flags: readonly string[] }>
 > = {
@@ -494,8 +463,7 @@ const questions: Readonly<
   hurry: {
     title: "Go on without waiting for tunnels?",
     action: "Do not wait for tunnels",
-    effect:
-      "Nodes end their trust in the former CAs at once. Tunnels that still use one are torn down, and can lose packets for some seconds. Choose it when a key may be known to others.",
+    effect: `Nodes end their trust in the former CAs at once. Choose it when a key may be known to others. ${tornWords}`,
     flags: ["--now"],
   },
 };
@@ -525,7 +493,7 @@ function RotationDialog({ action, isNow: isAskedNow = false, close }: Asked & { 
           ) : null}
           {action === "start" ? (
             <Check
-              label="A key of the present CAs may be known to others: do not wait for tunnels. Those that still use a former CA are torn down, and can lose packets for some seconds"
+              label={`A key of the present CAs may be known to others: do not wait for tunnels. ${tornWords}`}
               checked={isNow}
               set={setNow}
             />

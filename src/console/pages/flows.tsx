@@ -21,7 +21,7 @@ const useHeads = { Rule: 1, "Last use": 2, Flows: 1, "By nodes": 1 };
 export function FlowsPage() {
   const slug = currentSlug.value ?? "";
   const path = apiPath(flowsApi.list, { slug });
-  const [found, setFound] = useState<Flows | undefined>(undefined);
+  const [found, setFound] = useState<Flows>();
   const read = useAction(async () =>
     setFound(await get(apiPath(flowsApi.list, { slug }, { limit: "1000" }))),
   );

@@ -195,12 +195,12 @@ function pageOf(secret: string): LinkPage {
 export function Links() {
   const [secret] = useState(location.hash.slice(1));
   const page = pageOf(secret);
-  const [done, setDone] = useState<Done | undefined>(undefined);
+  const [done, setDone] = useState<Done>();
   // Typed once: who mistypes it could not sign in.
   const [isShown, setShown] = useState(false);
   const [typed, setTyped] = useState({ email: "", password: "", otp: "" });
   const { error, isRunning, attempt } = useAttempts();
-  const [found, setFound] = useState<VNode | undefined>(undefined);
+  const [found, setFound] = useState<VNode>();
   const finding = useAttempts();
   const finishWith = (work: () => Promise<Done>) =>
     attempt(async () => {

@@ -45,7 +45,7 @@ import { Fleet } from "../ui/figures.tsx";
 import { isNarrow } from "../ui/narrow.ts";
 import { Page, Panel } from "../ui/page.tsx";
 import { Empty, Failure, Loading } from "../ui/parts.tsx";
-import { numberText } from "../words/numbers.ts";
+import { plural } from "../words/numbers.ts";
 
 /** Beyond these, the picture would be a tangle: the matrix comes first. */
 const maxPictureNodes = 1500;
@@ -133,7 +133,7 @@ function linkWith(changes: Readonly<Record<string, string | undefined>>): string
 type Kinds = Pick<GroupPaths["totals"], "direct" | "relayed" | "broken">;
 const ofWhom = () => (mayAdminister.value ? "" : " of yours, as only administrators see all");
 const factOf = (nodes: number, { direct, relayed, broken }: Kinds, more = "") =>
-  `${numberText(nodes)} nodes; paths${ofWhom()}: ${direct} direct, ${relayed} relayed, ${broken} broken${more}`;
+  `${plural(nodes, "node")} with an agent; paths${ofWhom()}: ${direct} direct, ${relayed} relayed, ${broken} broken${more}`;
 
 /** Each node is a box. Phones, which are not counted, may be too many. */
 function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
@@ -177,7 +177,7 @@ function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
     to: { id: to, name: nameOf(to) },
   }));
   return (
-    <Frame slug={slug} fact={factOf(nodes.length, kinds, more)} view={view} views={views}>
+    <Frame slug={slug} fact={factOf(sums.totals.nodes, kinds, more)} view={view} views={views}>
       {view === "table" ? (
         <PathsTable slug={slug} nodes={nodes} edges={edges} />
       ) : (

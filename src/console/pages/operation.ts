@@ -4,6 +4,5 @@ export { Certificates } from "./certificates.tsx";
 export { FlowsPage } from "./flows.tsx";
 export { PastPage } from "./past.tsx";
 export { Rollouts } from "./rollouts.tsx";
-export { Parts } from "./all-components.tsx";
 export { Servers } from "./servers.tsx";
 export { Organizations, Users } from "./staff.tsx";

@@ -15,6 +15,7 @@ import { useMemberNames } from "../activity/member-names.ts";
 import { needRows, tilesOf, verdictOf, type Act, type Need, type TileText } from "../needs/needs.ts";
 import type { Answer } from "../joining/waiting-columns.tsx";
 import { OwnNodes } from "../nodes/own-nodes.tsx";
+import { countWords } from "../nodes/states.ts";
 import { relayText } from "../needs/relayed-traffic.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
@@ -161,6 +162,7 @@ function State({ slug, attention, network, count }: StateProps) {
   }));
   const left = network?.left_out.groups ?? 0;
   const per = perSquare(groups);
+  const besides = countWords(attention.nodes, attention.active);
   return (
     <Panel isAlarm={alarm !== undefined} hasRoom={true}>
       <div class="apart">
@@ -196,8 +198,9 @@ function State({ slug, attention, network, count }: StateProps) {
         </>
       )}
       {groups.length === 0 ? null : <Fleet groups={groups} />}
-      {per === 1 && left === 0 ? null : (
+      {per === 1 && left === 0 && besides === "" ? null : (
         <p class="help">
+          {besides === "" ? "" : `Counted are nodes with an agent. The list has ${besides}. `}
           {per === 1 ? "" : `A square stands for up to ${per} nodes. `}
           {left === 0 ? "" : `${left} more groups, which are better off, are not shown.`}
         </p>
@@ -258,7 +261,7 @@ type NeedsProps = {
 
 function NeedsYou({ slug, rows, count, isUrgent, isEmpty = false }: NeedsProps) {
   const all = <a href={`${pathOf(slug, "nodes")}?show=needs`}>Show in nodes</a>;
-  const [answer, setAnswer] = useState<Answer | undefined>(undefined);
+  const [answer, setAnswer] = useState<Answer>();
   const AnswerDialog = usePart(answer === undefined ? undefined : parts.joining)?.AnswerDialog;
   return (
     <Panel

@@ -35,7 +35,7 @@ const packetText = /^(?:(tcp|udp|icmp)(?:[ /]|$))?(\d{1,5})?$/;
 export function PastPage() {
   const slug = currentSlug.value ?? "";
   const [asked, setAsked] = useState({ at: fieldOf(Date.now() - dayMs), from: "", to: "", packet: "" });
-  const [found, setFound] = useState<Found | undefined>(undefined);
+  const [found, setFound] = useState<Found>();
   const { data: nodes = [] } = useNodes();
   const set = (field: keyof typeof asked) => (text: string) => setAsked({ ...asked, [field]: text.trim() });
   const ms = Date.parse(asked.at);

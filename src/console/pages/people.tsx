@@ -34,20 +34,15 @@ type Ask = (asked: Asked) => void;
 
 const membersPath = (slug: string) => apiPath(membersApi.list, { slug });
 
-const roles: readonly (readonly [Role, string])[] = [
-  ["member", "Member: sees nodes, rules and activity, and manages own nodes"],
-  ["admin", "Administrator: changes nodes, rules and settings"],
-  ["owner", "Owner: also names owners, and deletes the organization"],
-];
-const shortRoles = [
-  ["owner", "Owner", "Everything; names owners, and may delete the organization"],
-  ["admin", "Admin", "Nodes, access, members and settings"],
-  ["member", "Member", "Sees nodes, rules and activity; manages own nodes"],
+const roles = [
+  ["owner", "Owner", "everything; names owners, and may delete the organization"],
+  ["admin", "Admin", "nodes, access, members and settings"],
+  ["member", "Member", "sees nodes, rules and activity; manages own nodes"],
 ] as const;
 
 export function People() {
   const slug = currentSlug.value ?? "";
-  const [asked, setAsked] = useState<Asked | undefined>(undefined);
+  const [asked, setAsked] = useState<Asked>();
   const close = () => setAsked(undefined);
   const read = useList(apiPath(membersApi.list, { slug }, { page_size: "1000" }));
   const { data = [] } = read;
@@ -81,7 +76,7 @@ export function People() {
       </List>
       <Panel title="Roles">
         <ul class="lines roles">
-          {shortRoles.map(([role, title, words]) => (
+          {roles.map(([role, title, words]) => (
             <li key={role}>
               <b>{title}</b>
               <span class="quiet">{words}</span>
@@ -241,33 +236,22 @@ const actionsOnMember = (member: Member, ask: Ask) => (
   </Menu>
 );
 
-/** A menu on a phone; else two buttons. */
-function actionsOnInvited(member: Member, ask: Ask) {
-  const invite = () => ask({ dialog: "invite", member });
-  const withdraw = () => ask({ dialog: "remove", member });
-  return isNarrow.value ? (
-    <Menu label={`Actions for ${member.email}`} isSmall={true}>
-      <button type="button" onClick={invite}>
-        New link or role…
-      </button>
-      <button type="button" class="danger" onClick={withdraw}>
-        Withdraw…
-      </button>
-    </Menu>
-  ) : (
-    <span class="group tight">
-      <Button isSmall={true} label={`New link or role for ${member.email}`} onClick={invite}>
-        New link
-      </Button>
-      <Button isSmall={true} kind="ghost" label={`Withdraw ${member.email}`} onClick={withdraw}>
-        Withdraw
-      </Button>
-    </span>
-  );
-}
+const actionsOnInvited = (member: Member, ask: Ask) => (
+  <Menu label={`Actions for ${member.email}`} isSmall={true}>
+    <button type="button" onClick={() => ask({ dialog: "invite", member })}>
+      New link or role…
+    </button>
+    <button type="button" class="danger" onClick={() => ask({ dialog: "remove", member })}>
+      Withdraw…
+    </button>
+  </Menu>
+);
 
 /** Owners are named by owners. */
-const offeredRoles = () => roles.filter(([role]) => role !== "owner" || organization.value?.role === "owner");
+const offeredRoles = () =>
+  roles
+    .filter(([role]) => role !== "owner" || organization.value?.role === "owner")
+    .map(([role, title, words]) => [role, `${title}: ${words}`] as const);
 const refreshMembers = () => refresh(membersPath(currentSlug.value ?? ""));
 
 /** `again`: the member whose link was lost, or did not arrive. */
@@ -275,7 +259,7 @@ function Invite({ again, close }: { again: Member | undefined; close(): void }) 
   const slug = currentSlug.value ?? "";
   const [email, setEmail] = useState(again?.email ?? "");
   const [role, setRole] = useState<Role>(again?.role ?? "member");
-  const [made, setMade] = useState<NewMember | undefined>(undefined);
+  const [made, setMade] = useState<NewMember>();
   const form = useAction(async () => {
     setMade(await call(membersApi.create, { slug }, { email, role }));
     await refreshMembers();

@@ -8,7 +8,6 @@ import { request } from "../contact/api.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
-import { Begin } from "../rollouts/begin.tsx";
 import {
   isOpen,
   memberState,
@@ -25,6 +24,7 @@ import { Share, Tile } from "../ui/figures.tsx";
 import { linkColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { Page, Panel, Why } from "../ui/page.tsx";
+import { parts, usePart } from "../ui/lazy-parts.ts";
 import { Empty, Facts, Line, Loading, signOf, When } from "../ui/parts.tsx";
 import { Pill, Tag } from "../ui/tag.tsx";
 import { plural } from "../words/numbers.ts";
@@ -45,8 +45,9 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
   const id = asked === undefined ? data?.[0]?.id : Number(asked);
   const one = id === undefined ? "" : apiPath(rolloutsApi.retrieve, { slug, id });
   const { data: shown, error: failed } = useResource(one);
-  const [action, setAction] = useState<Action | undefined>(undefined);
+  const [action, setAction] = useState<Action>();
   const [isBeginning, setBeginning] = useState(false);
+  const Begin = usePart(isBeginning ? parts.editing : undefined)?.Begin;
   const isRunning = shown !== undefined && isOpen(shown);
   useEffect(() => {
     if (!isRunning) return undefined;
@@ -85,7 +86,7 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
           ) : null}
         </div>
       )}
-      {isBeginning ? <Begin path={path} close={() => setBeginning(false)} /> : null}
+      {!isBeginning || Begin === undefined ? null : <Begin path={path} close={() => setBeginning(false)} />}
       {action === undefined || shown === undefined ? null : (
         <Steer shown={shown} action={action} path={path} close={() => setAction(undefined)} />
       )}
@@ -154,7 +155,13 @@ function Whole({ slug, shown, ask }: WholeProps) {
         <div class="in">
           <Facts
             facts={[
+              ...(shown.settings === null
+                ? []
+                : ([["Settings", <code>{JSON.stringify(shown.settings)}</code>]] as const)),
               ["Started", <When at={created_at} />],
+              ...(shown.waits_until === null
+                ? []
+                : ([["Goes on", <When at={shown.waits_until} />]] as const)),
               ...(ended_at === null ? [] : ([["Ended", <When at={ended_at} />]] as const)),
               [
                 "For",
@@ -175,6 +182,12 @@ function Whole({ slug, shown, ask }: WholeProps) {
     </>
   );
 }
+
+/** What becomes of rings that had passed. */
+const passedWords = ({ settings }: Shown) =>
+  settings === null
+    ? "Versions of rings that had passed stay."
+    : "Rings that had passed go back to the former settings, too.";
 
 /** Why it stopped or pauses: the node, the probe, and the line of its log. */
 function Reason({ slug, shown, nodes }: { slug: string; shown: Shown; nodes: readonly Member[] }) {
@@ -202,7 +215,7 @@ function Reason({ slug, shown, nodes }: { slug: string; shown: Shown; nodes: rea
             ? "Resume says that this ring is well, and the next one begins. Abort takes it back."
             : state === "returning"
               ? "The nodes of this ring go back to their former versions."
-              : "The nodes of this ring went back. Versions of rings that had passed stay."}
+              : `The nodes of this ring went back. ${passedWords(shown)}`}
         </p>
       </Why>
     </div>
@@ -267,14 +280,16 @@ const effects: Readonly<Record<Action, readonly [verb: string, effect: string]>>
     "No other node is told. Those that have changed stay watched, and may take the ring back.",
   ],
   resume: ["Resume", "It goes on with its next nodes."],
-  abort: ["Abort", "The nodes of this ring go back. Versions of rings that had passed stay."],
+  abort: ["Abort", "The nodes of this ring go back."],
 };
 
 type SteerProps = { shown: Shown; action: Action; path: string; close(): void };
 
-function Steer({ shown: { id, reason }, action, path, close }: SteerProps) {
+function Steer({ shown, action, path, close }: SteerProps) {
+  const { id, reason } = shown;
   const slug = currentSlug.value ?? "";
-  const [verb, effect] = effects[action];
+  const [verb, words] = effects[action];
+  const effect = action === "abort" ? `${words} ${passedWords(shown)}` : words;
   return (
     <Confirm
       title={`${verb} the rollout?`}

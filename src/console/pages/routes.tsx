@@ -1,5 +1,7 @@
-// Routes: networks behind nodes, a row for each router. Offers are approved here, and routers put into maintenance.
+// Routes: networks behind nodes, a row for each router, and exits to the internet. Offers are approved here, routers put into
+// maintenance, and what is left to do on machines is said in whole lines.
 
+import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 import { nodesApi } from "../../api/nodes.ts";
@@ -7,6 +9,9 @@ import { routesApi } from "../../api/paths/routes.ts";
 import type { Node } from "../../protocol/node.ts";
 import { call, request } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";
+import { Next, NextSteps, type Way } from "../node/next-steps.tsx";
+import { partsOf, sentencesOf } from "../words/field-parts.ts";
+import { GroupsField } from "./groups-field.tsx";
 import { refresh, useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { useNodes } from "../nodes/node-list.ts";
@@ -29,6 +34,9 @@ function stateOf({ approved, maintenance, online, offered, state, why }: Row) {
   return state === "ready" ? (["online", "ready"] as const) : (["waiting", "not ready yet"] as const);
 }
 
+const thereOf = ({ behind, masquerade, watch }: Row) =>
+  [behind, masquerade === true && "masquerades", watch && `asks ${watch}`].filter(Boolean).join(", ");
+
 const actionOf = ({ approved, maintenance }: Row) =>
   approved ? (maintenance ? "Use again" : "Maintain") : "Approve";
 
@@ -37,8 +45,14 @@ export function Routes() {
   const path = apiPath(routesApi.list, { slug });
   const { data, error } = useList(apiPath(routesApi.list, { slug }, { page_size: "1000" }));
   const exits = useList(apiPath(nodesApi.list, { slug }, { exits: "true" }));
-  const [asked, setAsked] = useState<Row | undefined>(undefined);
-  const [isAdding, setAdding] = useState(false);
+  const [asked, setAsked] = useState<Row>();
+  const [adding, setAdding] = useState<"route" | "exit">();
+  const [next, setNext] = useState<Way>();
+  const steps = (way: Way, of: string) => (
+    <Button isSmall={true} kind="ghost" label={`Commands for ${of}`} onClick={() => setNext(way)}>
+      Commands
+    </Button>
+  );
   const rows = data
     ?.flatMap(({ network, routers }) => routers.map((each) => ({ ...each, network })))
     .map((each, at) => ({ ...each, at }));
@@ -47,7 +61,7 @@ export function Routes() {
       title="Routes"
       terminal={{ command: ["route", "list", slug], call: ["GET", path] }}
       actions={
-        <Button kind="primary" icon="plus" onClick={() => setAdding(true)}>
+        <Button kind="primary" icon="plus" onClick={() => setAdding("route")}>
           <Words first="Add" rest="a route" />
         </Button>
       }
@@ -67,11 +81,15 @@ export function Routes() {
           ),
           textColumn("metric", "Metric", 1, ({ metric }: Row) => `${metric}`),
           stateColumn(3, stateOf),
-          textColumn("behind", "There", 3, ({ behind, masquerade, watch }: Row) =>
-            [behind, masquerade === true && "masquerades", watch && `asks ${watch}`]
-              .filter(Boolean)
-              .join(", "),
-          ),
+          {
+            ...textColumn("behind", "There", 3, thereOf),
+            cell: (row: Row) =>
+              row.offered ? (
+                <bdi title={thereOf(row)}>{thereOf(row)}</bdi>
+              ) : (
+                steps({ name: row.node_name, networks: [row.network] }, `${row.network} by ${row.node_name}`)
+              ),
+          },
           actionsColumn(1, (row: Row) => (
             <Button
               isSmall={true}
@@ -84,77 +102,140 @@ export function Routes() {
           )),
         ]}
         keyOf={({ at }: Row) => at}
-        empty="None. On a node in the network: sudo agent up --advertise 192.168.5.0/24"
+        empty="None. Add one: a node in the network becomes its router."
       />
-      <List
-        label="Exits"
-        title="Exits"
-        part="exits"
-        path={path}
-        read={exits}
-        columns={[
-          linkColumn(
-            "exit",
-            "Exit",
-            2,
-            ({ name }: Node) => name,
-            ({ id }: Node) => pathOf(slug, "nodes", id),
-          ),
-          textColumn("groups", "For", 2, ({ exit_groups: groups = [] }: Node) => groups.join(", ")),
-          // Nodes do not say what their root offers.
-          textColumn("state", "Node", 1, ({ online }: Node) => (online ? "online" : "away")),
-        ]}
-        keyOf={({ id }: Node) => id}
-        empty="None. On the node: sudo agent up --advertise-exit. Then name the groups, on the page of the node: Edit."
-      />
-      {isAdding ? <Add path={path} close={() => setAdding(false)} /> : null}
+      <Exits path={path} read={exits} steps={steps} add={() => setAdding("exit")} />
+      {adding === undefined ? null : (
+        <Add
+          isExit={adding === "exit"}
+          path={path}
+          exits={exits.data ?? []}
+          close={(way) => {
+            setAdding(undefined);
+            setNext(way);
+          }}
+        />
+      )}
+      {next === undefined ? null : (
+        <Next title={`On ${next.name}`} way={next} close={() => setNext(undefined)} />
+      )}
       {asked === undefined ? null : <Change row={asked} path={path} close={() => setAsked(undefined)} />}
     </Page>
   );
 }
 
-function Add({ path, close }: { path: string; close(): void }) {
+type ExitsProps = {
+  path: string;
+  read: ReturnType<typeof useList<Node>>;
+  steps(way: Way, of: string): VNode;
+  add(): void;
+};
+
+function Exits({ path, read, steps, add }: ExitsProps) {
+  const slug = currentSlug.value ?? "";
+  return (
+    <List
+      label="Exits"
+      title="Exits"
+      part="exits"
+      path={path}
+      read={read}
+      columns={[
+        linkColumn(
+          "exit",
+          "Exit",
+          2,
+          ({ name }: Node) => name,
+          ({ id }: Node) => pathOf(slug, "nodes", id),
+        ),
+        textColumn("groups", "For", 2, ({ exit_groups: groups = [] }: Node) => groups.join(", ")),
+        // Nodes do not say what their root offers.
+        textColumn("state", "Node", 1, ({ online }: Node) => (online ? "online" : "away")),
+        actionsColumn(1, ({ name, exit_groups: groups = [] }: Node) => steps({ name, groups }, name)),
+      ]}
+      keyOf={({ id }: Node) => id}
+      empty="None. Add one: other nodes reach the internet by it."
+    >
+      <Button isSmall={true} icon="plus" onClick={add}>
+        <Words first="Add" rest="an exit" />
+      </Button>
+    </List>
+  );
+}
+
+type AddProps = {
+  isExit: boolean;
+  path: string;
+  exits: readonly Node[];
+  /** With what is left to do. */
+  close(way?: Way): void;
+};
+
+/** A router of a network, or an exit for groups. */
+function Add({ isExit, path, exits, close }: AddProps) {
   const slug = currentSlug.value ?? "";
   const { data: nodes = [] } = useNodes();
-  const [network, setNetwork] = useState("");
-  const [router, setRouter] = useState("");
-  const body = { network, via: nodes.flatMap(({ id, name }) => (name === router ? id : [])) };
+  const [typed, setTyped] = useState("");
+  const [name, setName] = useState("");
+  const via = nodes.flatMap((each) => (each.name === name ? each.id : []));
+  const groups = partsOf(typed);
+  const present = exits.find(({ id }) => id === via[0])?.exit_groups ?? [];
+  const exit = { exit_groups: [...new Set([...present, ...groups])] };
+  const route = { network: typed.trim(), via };
+  const way = isExit ? { name, groups } : { name, networks: [typed.trim()] };
+  const isWhole = via.length > 0 && groups.length > 0;
+  const node = { slug, id: via[0] ?? 0 };
   const form = useAction(async () => {
-    await call(routesApi.create, { slug }, body);
-    await refresh(path);
-    close();
+    if (isExit) await call(nodesApi.update, node, exit);
+    else await call(routesApi.create, { slug }, route);
+    await refresh(isExit ? apiPath(nodesApi.list, { slug }) : path);
+    close(way);
   });
+  const fields = form.error?.fields;
+  const what = isExit ? "exit" : "route";
   return (
     <FormDialog
-      title="Add a route"
-      action="Add the route"
-      hasUnsaved={network + router !== ""}
+      title={`Add ${isExit ? "an exit" : "a route"}`}
+      action={`Add the ${what}`}
+      hasUnsaved={typed + name !== ""}
       form={form}
-      close={close}
-      shown={["network"]}
-      disabled={body.via.length === 0}
+      close={() => close()}
+      shown={["network", "exit_groups"]}
+      disabled={!isWhole}
       terminal={{
-        command: ["route", "create", slug, network, "--via", router],
-        call: ["POST", path, body],
+        command: isExit
+          ? ["node", "update", slug, name, ...groups.flatMap((group) => ["--add-exit-group", group])]
+          : ["route", "create", slug, typed, "--via", name],
+        call: isExit ? ["PATCH", apiPath(nodesApi.update, node), exit] : ["POST", path, route],
       }}
     >
-      <Text
-        label="Network"
-        errors={form.error?.fields["network"]}
-        value={network}
-        set={setNetwork}
-        control={{ required: true, placeholder: "192.168.5.0/24" }}
-      />
+      {isExit ? (
+        <GroupsField
+          label="For the groups"
+          help="Separated by commas; any: all nodes."
+          errors={sentencesOf(fields, "exit_groups", groups)}
+          value={typed}
+          set={setTyped}
+        />
+      ) : (
+        <Text
+          label="Network"
+          errors={fields?.["network"]}
+          value={typed}
+          set={setTyped}
+          control={{ required: true, placeholder: "192.168.5.0/24" }}
+        />
+      )}
       <Choice
-        label="Router"
-        help="On it: sudo agent up --advertise, with the network."
-        value={router}
-        set={setRouter}
+        label={isExit ? "Exit" : "Router"}
+        value={name}
+        set={setName}
         choices={[
           ["", "Choose a node"],
           ...nodes.flatMap(({ name, phone }) => (phone === null ? [[name, name] as const] : [])),
         ]}
       />
+      {isWhole ? <NextSteps {...way} /> : null}
     </FormDialog>
   );
 }

@@ -30,9 +30,11 @@ import { OwnProviders } from "../providers/own-providers.tsx";
 import { plural } from "../words/numbers.ts";
 
 const ownPath = (slug: string) => apiPath(organizationsApi.retrieve, { slug });
-const fields = Object.entries<Setting>(organizationSettings).filter(([, { section }]) => section);
-/** In the order of the page. */
+/** In the order of the page. Alarms have a page of their own. */
 const sections = ["Organization", "Names", "Sign-in", "Nodes", "Reports", "Certificates"];
+const fields = Object.entries<Setting>(organizationSettings).filter(([, { section = "" }]) =>
+  sections.includes(section),
+);
 
 export function Settings() {
   const slug = currentSlug.value ?? "";

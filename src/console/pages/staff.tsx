@@ -123,7 +123,7 @@ function NewOrganization({ close }: { close(): void }) {
 }
 
 export function Users() {
-  const [asked, setAsked] = useState<User | "new" | undefined>(undefined);
+  const [asked, setAsked] = useState<User | "new">();
   const close = () => setAsked(undefined);
   const columns: readonly Column<User>[] = [
     textColumn("email", "E-mail", 4, ({ email }) => email),

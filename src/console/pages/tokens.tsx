@@ -52,7 +52,7 @@ function madeColumns<T extends Token>(slug: string, kind: Kind, names: Names): C
 
 export function Tokens() {
   const slug = currentSlug.value ?? "";
-  const [revoked, setRevoked] = useState<Revoked | undefined>(undefined);
+  const [revoked, setRevoked] = useState<Revoked>();
   const [isMaking, setMaking] = useState(false);
   const names = useMemberNames(slug);
   const actions = <T extends Token>(kind: Kind, nameOf: (token: T) => string): Column<T> =>
@@ -207,7 +207,7 @@ function NewServiceToken({ close }: { close(): void }) {
   const [expires, setExpires] = useState("90d");
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set(["read"]));
   const [networks, setNetworks] = useState("");
-  const [secret, setSecret] = useState<string | undefined>(undefined);
+  const [secret, setSecret] = useState<string>();
   const from = partsOf(networks);
   const body = {
     name,

@@ -23,8 +23,8 @@ export function OwnProviders() {
   const path = apiPath(organizationProvidersApi.list, { slug });
   const { data, error } = useResource(path);
   const [isAdding, setAdding] = useState(false);
-  const [editing, setEditing] = useState<Provider | undefined>(undefined);
-  const [removing, setRemoving] = useState<Provider | undefined>(undefined);
+  const [editing, setEditing] = useState<Provider>();
+  const [removing, setRemoving] = useState<Provider>();
   return (
     <>
       <Panel

@@ -1,34 +1,73 @@
-// The form that begins an update in rings.
+// The form that begins an update in rings: of versions, or of engine settings. It says what is chosen, and what happens in which
+// order.
 
 import { useState } from "preact/hooks";
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
+import { organizationsApi } from "../../api/organizations.ts";
 import { rolloutsApi, usualWatchS } from "../../api/rollouts.ts";
+import { isObject } from "../../base/is-object.ts";
 import { hoursFrom } from "../../protocol/updates/hours.ts";
-import { call } from "../contact/api.ts";
+import { call, type ApiError } from "../contact/api.ts";
 import { me, currentSlug } from "../contact/me.ts";
-import { refresh, useList } from "../contact/resource.ts";
+import { refresh, useList, useResource } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
-import { partsOf, sentencesOf } from "../words/field-parts.ts";
+import type { ListedNode } from "../nodes/listed-nodes.ts";
+import { useNodes } from "../nodes/node-list.ts";
+import { Segments } from "../ui/button.tsx";
 import { FormDialog } from "../ui/dialog.tsx";
+import { Field, valueOf } from "../ui/field.tsx";
 import { Listed, Text, useAction } from "../ui/form.tsx";
+import { partsOf, sentencesOf } from "../words/field-parts.ts";
+import { plural } from "../words/numbers.ts";
+import { olderThan, planOf, runningWords } from "./plan.ts";
 
 const usualMinutes = `${usualWatchS / 60}`;
-const empty = { agent: "", engine: "", groups: "", hours: "" };
+const empty = { agent: "", engine: "", settings: "", groups: "", hours: "" };
+const kinds = [
+  ["versions", "Versions"],
+  ["settings", "Engine settings"],
+] as const;
+
+/** Undefined: it is no JSON object. */
+function objectIn(text: string): Record<string, unknown> | undefined {
+  try {
+    const found: unknown = JSON.parse(text);
+    return isObject(found) ? found : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+type Typed = typeof empty;
+type Form = {
+  typed: Typed;
+  put(field: keyof Typed): (text: string) => void;
+  fields: ApiError["fields"] | undefined;
+};
 
 export function Begin({ path, close }: { path: string; close(): void }) {
   const slug = currentSlug.value ?? "";
-  const { data: groups = [] } = useList(apiPath(groupsApi.list, { slug }, { page_size: "1000" }));
+  const present = useResource(apiPath(organizationsApi.retrieve, { slug })).data?.config_overrides;
+  const { data: nodes = [] } = useNodes();
+  const [kind, setKind] = useState<(typeof kinds)[number][0]>("versions");
   const [typed, setTyped] = useState(empty);
   const [watch, setWatch] = useState(usualMinutes);
-  const put = (field: keyof typeof empty) => (text: string) => setTyped({ ...typed, [field]: text });
+  const isSettings = kind === "settings";
   const hours = partsOf(typed.hours, " ");
   const wrong = hours.find((each) => hoursFrom(each) === undefined);
-  const [agent, engine] = [typed.agent.trim(), typed.engine.trim()];
+  const text = typed.settings || JSON.stringify(present ?? {}, null, 2);
+  const settings = objectIn(text);
+  const groups = isSettings ? [] : partsOf(typed.groups);
+  const versions = (
+    [
+      ["agent", typed.agent.trim()],
+      ["engine", typed.engine.trim()],
+    ] as const
+  ).filter(([, version]) => !isSettings && version !== "");
   const body = {
-    ...(agent === "" ? {} : { agent }),
-    ...(engine === "" ? {} : { engine }),
-    groups: partsOf(typed.groups),
+    ...(isSettings ? { settings: settings ?? {} } : Object.fromEntries(versions)),
+    groups,
     hours: hours.flatMap((each) => hoursFrom(each) ?? []) as GivenOf<typeof rolloutsApi.create>["hours"],
     watch_s: Number(watch) * 60,
   };
@@ -38,73 +77,155 @@ export function Begin({ path, close }: { path: string; close(): void }) {
     close();
     go(pathOf(slug, "rollouts", id));
   });
-  const fields = form.error?.fields;
+  const asked = nodes.filter(
+    ({ state, phone, groups: own }) =>
+      state === "active" &&
+      phone === null &&
+      (groups.length === 0 || groups.some((each) => own.includes(each))),
+  );
+  const isSame = settings === undefined || JSON.stringify(settings) === JSON.stringify(present);
+  const isNothing = isSettings ? isSame : versions.length === 0;
+  const chosen = isSettings
+    ? `Settings: ${Object.keys(settings ?? {}).join(", ") || "as usual"}`
+    : versions.map((each) => each.join(" ")).join(", ");
+  const count = isSettings
+    ? asked.length
+    : olderThan(asked, { agent: "", engine: "", ...Object.fromEntries(versions) }).length;
+  const inputs: Form = {
+    typed,
+    put: (field) => (next) => setTyped({ ...typed, [field]: next }),
+    fields: form.error?.fields,
+  };
   return (
     <FormDialog
       title="Update nodes in rings"
       action="Begin"
-      hasUnsaved={Object.values(typed).some((text) => text !== "")}
+      hasUnsaved={Object.values(typed).some((each) => each !== "")}
       form={form}
       close={close}
       shown={Object.keys(empty)}
-      disabled={agent + engine === "" || wrong !== undefined}
+      disabled={isNothing || wrong !== undefined}
       terminal={{
         command: [
           "rollout",
           "create",
           slug,
-          ...(agent === "" ? [] : ["--agent", agent]),
-          ...(engine === "" ? [] : ["--engine", engine]),
-          ...body.groups.flatMap((group) => ["--group", group]),
+          ...(isSettings ? ["--settings", "FILE"] : []),
+          ...versions.flatMap(([what, version]) => [`--${what}`, version]),
+          ...groups.flatMap((group) => ["--group", group]),
           ...hours.flatMap((each) => ["--hours", each]),
           ...(watch === usualMinutes ? [] : ["--watch", `${watch}m`]),
         ],
         call: ["POST", path, body],
       }}
     >
-      <Text
-        label="Version of the agent"
-        help="A signed release. Empty: as it is."
-        errors={fields?.["agent"]}
-        value={typed.agent}
-        set={put("agent")}
-        control={{ maxlength: 20, placeholder: me.value?.server_version, autocomplete: "off" }}
-      />
-      <Text
-        label="Version of the engine"
-        help="Never a lower one. Empty: as it is."
-        errors={fields?.["engine"]}
-        value={typed.engine}
-        set={put("engine")}
-        control={{ maxlength: 20, placeholder: "1.12.0", autocomplete: "off" }}
-      />
-      <Listed
-        label="Groups"
-        help="Separated by commas. Empty: all nodes."
-        errors={sentencesOf(fields, "groups", body.groups)}
-        value={typed.groups}
-        set={put("groups")}
-        offered={groups.map(({ name }) => name)}
-      />
-      <Text
-        label="Hours"
-        help="In each node's own time, separated by blanks: 22-5, or sat,sun:0-24. Empty: always."
-        errors={
-          wrong === undefined
-            ? sentencesOf(fields, "hours", hours)
-            : [`"${wrong}" is not hours such as 22-5 or sat,sun:0-24.`]
-        }
-        value={typed.hours}
-        set={put("hours")}
-        control={{ maxlength: 200, placeholder: "22-5", autocomplete: "off" }}
-      />
-      <Text
-        label="Minutes that a ring is watched"
-        errors={fields?.["watch_s"]}
-        value={watch}
-        set={setWatch}
-        control={{ type: "number", min: 1, max: 1440, required: true }}
-      />
+      <div class="check">
+        <Segments label="What" value={kind} choices={kinds} set={(next) => setKind(next)} />
+      </div>
+      {isSettings ? (
+        <SettingsField {...inputs} text={text} isWrong={settings === undefined} />
+      ) : (
+        <Versions {...inputs} nodes={asked} />
+      )}
+      <Times {...inputs} wrong={wrong} watch={watch} setWatch={setWatch} />
+      <div class="notice" role="status">
+        {isNothing ? (
+          <p>Nothing is chosen yet.</p>
+        ) : (
+          <Outcome
+            title={`${chosen}, up to ${plural(count, "node")}${groups.length === 0 ? "" : ` of ${groups.join(", ")}`}`}
+            plan={planOf({ count, watchMinutes: Number(watch), hours, isSettings })}
+          />
+        )}
+      </div>
     </FormDialog>
   );
 }
+
+const Outcome = ({ title, plan }: { title: string; plan: readonly string[] }) => (
+  <>
+    <h3>
+      <bdi>{title}</bdi>
+    </h3>
+    <ol>
+      {plan.map((each) => (
+        <li key={each}>{each}</li>
+      ))}
+    </ol>
+  </>
+);
+
+const SettingsField = ({ put, fields, text, isWrong }: Form & { text: string; isWrong: boolean }) => (
+  <Field
+    label="Settings of all engines"
+    help="All overrides as a JSON object; what is not in it is as usual."
+    errors={isWrong ? ["This is no JSON object."] : sentencesOf(fields, "settings")}
+  >
+    <textarea
+      class="mono"
+      rows={5}
+      spellcheck={false}
+      value={text}
+      onInput={(event: Event) => put("settings")(valueOf(event))}
+    />
+  </Field>
+);
+
+function Versions({ typed, put, fields, nodes }: Form & { nodes: readonly ListedNode[] }) {
+  const { data: known = [] } = useList(
+    apiPath(groupsApi.list, { slug: currentSlug.value ?? "" }, { page_size: "1000" }),
+  );
+  const version = (what: "agent" | "engine", key: "agent_version" | "overlay_version", help: string) => {
+    const running = runningWords(nodes, key);
+    return (
+      <Text
+        label={`Version of the ${what}`}
+        help={`${running === "" ? "" : `Now ${running}. `}${help} Empty: as it is.`}
+        errors={fields?.[what]}
+        value={typed[what]}
+        set={put(what)}
+        control={{ maxlength: 20, autocomplete: "off" }}
+      />
+    );
+  };
+  return (
+    <>
+      {version("agent", "agent_version", `A signed release, such as ${me.value?.server_version}.`)}
+      {version("engine", "overlay_version", "Never a lower one.")}
+      <Listed
+        label="Groups"
+        help="Separated by commas. Empty: all nodes."
+        errors={sentencesOf(fields, "groups", partsOf(typed.groups))}
+        value={typed.groups}
+        set={put("groups")}
+        offered={known.map(({ name }) => name)}
+      />
+    </>
+  );
+}
+
+type TimesProps = Form & { wrong: string | undefined; watch: string; setWatch(minutes: string): void };
+
+const Times = ({ typed, put, fields, wrong, watch, setWatch }: TimesProps) => (
+  <>
+    <Text
+      label="Hours"
+      help="In each node's own time, separated by blanks: 22-5, or sat,sun:0-24. Empty: always."
+      errors={
+        wrong === undefined
+          ? sentencesOf(fields, "hours", partsOf(typed.hours, " "))
+          : [`"${wrong}" is not hours such as 22-5 or sat,sun:0-24.`]
+      }
+      value={typed.hours}
+      set={put("hours")}
+      control={{ maxlength: 200, autocomplete: "off" }}
+    />
+    <Text
+      label="Minutes that a ring is watched"
+      errors={fields?.["watch_s"]}
+      value={watch}
+      set={setWatch}
+      control={{ type: "number", min: 1, max: 1440, required: true }}
+    />
+  </>
+);

@@ -11,8 +11,13 @@ export const isOpen = ({ ended_at }: Pick<Shown, "ended_at">): boolean => ended_
 
 const named = (what: string, version: string | null) => (version === null ? [] : [`${what} ${version}`]);
 
-export const versionsOf = ({ agent, engine }: Pick<Shown, "agent" | "engine">): string =>
-  [...named("agent", agent), ...named("engine", engine)].join(", ") || "settings";
+export const versionsOf = ({
+  agent,
+  engine,
+  settings,
+}: Pick<Shown, "agent" | "engine" | "settings">): string =>
+  [...named("agent", agent), ...named("engine", engine)].join(", ") ||
+  `settings ${Object.keys(settings ?? {}).join(", ") || "as usual"}`;
 
 /** A rollout that stopped and has ended needs no action: its nodes run their former version again. */
 export function stateOf({

@@ -75,7 +75,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
   const [{ action, items: asked }] = useState(props);
   const asksCount = props.asksCount === true && asked.length > 1;
   const [typed, setTyped] = useState("");
-  const [done, setDone] = useState<number | undefined>(undefined);
+  const [done, setDone] = useState<number>();
   const { error, isRunning, attempt } = useAttempts();
   const [failed, setFailed] = useState<readonly Failed[]>([]);
   const over = useRef(new AbortController());

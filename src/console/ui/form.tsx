@@ -23,7 +23,7 @@ type Attempts = Pick<Action, "error" | "isRunning"> & {
 
 /** For several buttons in one place: the failure of the latest attempt is shown. */
 export function useAttempts(): Attempts {
-  const [error, setError] = useState<ApiError | undefined>(undefined);
+  const [error, setError] = useState<ApiError>();
   const [isRunning, setRunning] = useState(false);
   const attempt = async (work: () => Promise<unknown>) => {
     setRunning(true);

@@ -13,6 +13,7 @@ type Parts = {
   node(): Promise<{ Aside: FunctionComponent<{ id: number; close(): void }> }>;
   editing(): Promise<{
     Edit: FunctionComponent<{ node: Node; close(): void }>;
+    Begin: FunctionComponent<{ path: string; close(): void }>;
     dialogs: Readonly<Record<"groups" | "renew" | "revoke" | "restore", FunctionComponent<Asking>>>;
   }>;
   activity(): Promise<{ eventNames: readonly string[] }>;
@@ -28,7 +29,7 @@ export const parts: Partial<Parts> = {};
 
 /** Undefined until it is loaded; without `load` it is not. If it does not arrive, the next use tries again. */
 export function usePart<M extends object>(load: (() => Promise<M>) | undefined): M | undefined {
-  const [found, setFound] = useState<M | undefined>(undefined);
+  const [found, setFound] = useState<M>();
   useEffect(() => {
     load?.().then(
       (part) => setFound(part),

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { unturned } from "../words/foreign-words.ts";
 
 const shownMs = 6000;
-const told = signal<{ sentence: string; isFailure: boolean } | undefined>(undefined);
+const told = signal<{ sentence: string; isFailure: boolean }>();
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** Shows a sentence in place of the last one. */

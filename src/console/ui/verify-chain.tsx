@@ -106,11 +106,7 @@ function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
       <p>
         <State name="online" word={`The chain of ${plural(events, "event")} is whole`} />.
       </p>
-      {begin === "" ? null : (
-        <p>
-          Older events are in an archive; <code>agent admin audit verify</code> checks its signature.
-        </p>
-      )}
+      {begin === "" ? null : <p>Older events are in an archive.</p>}
       <p>
         Keep a copy of its last hash elsewhere. While the search of this page finds it, no event was cut off
         the end or changed before it:
@@ -119,9 +115,8 @@ function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
         <code>{head}</code> <Copy text={head} />
       </p>
       <p class="quiet">
-        Numbers that are missing here are events of other organizations. Changes of users, such as passwords
-        and second factors, have a chain of their own, under Audit log for staff.{" "}
-        <code>agent admin audit verify</code> verifies all chains on the control plane.
+        Numbers that are missing are events of other organizations. <code>agent admin audit verify</code>{" "}
+        verifies all chains, and the signatures of archives.
       </p>
     </>
   );

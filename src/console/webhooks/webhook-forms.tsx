@@ -25,7 +25,7 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
   const { now: typed, changes } = form;
   // What is not chosen follows from the URL.
   const given = { ...changes, url: typed.url };
-  const [secret, setSecret] = useState<string | undefined>(undefined);
+  const [secret, setSecret] = useState<string>();
   const params = { slug, id: webhook?.id ?? 0 };
   const sending = useAction(async () => {
     const made = webhook === undefined ? await call(webhooksApi.create, params, given) : undefined;
@@ -74,7 +74,7 @@ export function Deletion({ webhook, close }: { webhook: Webhook; close(): void }
       action="Delete the webhook"
       typeName={new URL(webhook.url).host || webhook.url}
       effect="There is no way back: deliveries that wait are not sent, and a new webhook has another secret."
-      run={() => go(pathOf(slug, "webhooks"))}
+      run={() => go(pathOf(slug, "alarms"))}
       close={close}
       command={["webhook", "delete", slug, webhook.id]}
       sends={request(webhooksApi.delete, params)}

@@ -160,8 +160,8 @@ export function WebhookById({ id }: { id: string }) {
   if (webhook !== undefined) return <WebhookPage webhook={webhook} />;
   if (webhooks === undefined) return <Loading error={error} />;
   return (
-    <Empty text="There is no such webhook. It may have been deleted.">
-      <a href={pathOf(slug, "webhooks")}>All webhooks</a>
+    <Empty text="There is no such webhook.">
+      <a href={pathOf(slug, "alarms")}>Alarms</a>
     </Empty>
   );
 }
@@ -177,13 +177,13 @@ function WebhookPage({ webhook }: { webhook: Webhook }) {
   const label = isPart ? `Newest ${items.length} deliveries` : "Deliveries";
   const title = `${label} of the last 30 days`;
   const things = useNamed(slug, nodesIn(items), nothing);
-  const [asked, setAsked] = useState<"edit" | "delete" | undefined>(undefined);
+  const [asked, setAsked] = useState<"edit" | "delete">();
   const close = () => setAsked(undefined);
-  const all = pathOf(slug, "webhooks");
+  const all = pathOf(slug, "alarms");
   return (
     <Page
       title={new URL(webhook.url).host}
-      above={<a href={all}>Webhooks</a>}
+      above={<a href={all}>Alarms</a>}
       pill={
         webhook.failing ? (
           <Pill kind="bad" sign="need">

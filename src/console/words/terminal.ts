@@ -20,6 +20,8 @@ export const item = '"$each"';
 
 const quoted = (word: string | number): string => (word === item ? item : quoteWord(`${word}`));
 const lineOf = (words: Words): string => `agent admin ${words.map(quoted).join(" ")}`;
+/** A line for root of a machine. */
+export const machineLine = (...words: Words): string => `sudo agent ${words.map(quoted).join(" ")}`;
 const isOne = (command: Terminal["command"]): command is Words => !Array.isArray(command[0]);
 
 /** The lines of a command for a POSIX shell, every word quoted. */

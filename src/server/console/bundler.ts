@@ -123,6 +123,7 @@ const smallerStyle = (file: string): string =>
     .replaceAll(/(?<=[\w)%]): /g, ":")
     .replaceAll(/(?<![\w.])0\./g, ".")
     .replaceAll(/="([a-z]+)"\]/g, "=$1]")
+    .replaceAll("transparent", "#0000")
     .replaceAll(";}", "}")
     .trim();
 

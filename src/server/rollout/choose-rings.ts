@@ -2,6 +2,7 @@
 // all kinds of nodes in turn, so that a fault of one engine, system or network shows early.
 
 import { hash } from "node:crypto";
+import { ringEnds } from "../../protocol/updates/rings.ts";
 
 export type Candidate = {
   id: number;
@@ -16,16 +17,9 @@ export type Candidate = {
 
 export const rankOf = (id: number, seed: string): string => hash("sha256", `${seed}/${id}`, "hex");
 
-/** How many nodes the first rings end at; the last ring has all. */
-const endsOf = (count: number): number[] => {
-  const ends = [1, Math.ceil(count * 0.05), Math.ceil(count * 0.25), count];
-  // A small organization has fewer rings.
-  return ends.filter((end, at) => end > (ends[at - 1] ?? 0));
-};
-
 /** The ring of each node, from 1, in the order of the rings. `placed`: so many nodes have their places before these. */
 export function chooseRings<C extends Candidate>(nodes: readonly C[], placed = 0): (readonly [C, number])[] {
-  const ends = endsOf(placed + nodes.length);
+  const ends = ringEnds(placed + nodes.length);
   return inTurn(nodes).map((node, at) => {
     const place = placed + at;
     const ring = 1 + ends.findIndex((end) => place < end);

@@ -5,6 +5,7 @@ import { findingWords } from "../../../src/protocol/finding-kinds.ts";
 import {
   behindWords,
   configurationOf,
+  countWords,
   isImportDue,
   noPathsOf,
   stateOf,
@@ -15,6 +16,11 @@ const away = { state: "active", online: false } as const;
 const revoked = { state: "revoked", online: false } as const;
 const pending = { state: "pending", online: false } as const;
 const newest = { applied_config_version: 312, config_version: 312 };
+
+test("where the list has more nodes than other pages count, it says which", () => {
+  expect(countWords(300, 300)).toBe("");
+  expect(countWords(301, 300)).toBe("300 nodes with an agent, and 1 without (phones, or not registered)");
+});
 
 test("only a node that is there has applied the newest configuration now", () => {
   const words = (node: Parameters<typeof configurationOf>[0]) => configurationOf(node).words;

@@ -1,0 +1,222 @@
+// Alarms in one place: what is wrong, from when on that is told, and to whom.
+
+import { apiPath } from "../../api/endpoint.ts";
+import { groupsApi } from "../../api/groups.ts";
+import { organizationSettings, organizationsApi, type Organization } from "../../api/organizations.ts";
+import { alarmsApi, type Alarm } from "../../api/webhooks/alarms.ts";
+import type { ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
+import { flagWords } from "../../protocol/settings.ts";
+import { useState } from "preact/hooks";
+import { call } from "../contact/api.ts";
+import { currentSlug, mayAdminister } from "../contact/me.ts";
+import { refresh, useList, useResource } from "../contact/resource.ts";
+import { pathOf } from "../frame/router.ts";
+import { Button, Words } from "../ui/button.tsx";
+import { FormDialog } from "../ui/dialog.tsx";
+import { Choice, FormFailure, Listed, Text, useAction } from "../ui/form.tsx";
+import { actionsColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
+import { timeColumn } from "../ui/lists/time-column.ts";
+import { Page } from "../ui/page.tsx";
+import { State } from "../ui/parts.tsx";
+import { tell } from "../ui/toast.tsx";
+import { partsOf, sentencesOf } from "../words/field-parts.ts";
+import { ofGroup, rulesOf, valueWords, withValue, type Rule } from "./alarm-rules.ts";
+import { EditWebhook, webhooksPath } from "./webhook-forms.tsx";
+import { eventsOf, WebhookById } from "./webhook-page.tsx";
+
+export function Alarms({ rest: [id] }: { rest: readonly string[] }) {
+  return id === undefined ? <All /> : <WebhookById key={id} id={id} />;
+}
+
+function All() {
+  const slug = currentSlug.value ?? "";
+  const path = apiPath(alarmsApi.list, { slug });
+  const read = useResource(path);
+  const organization = useResource(apiPath(organizationsApi.retrieve, { slug })).data;
+  return (
+    <Page title="Alarms" terminal={{ command: ["alarm", "list", slug], call: ["GET", path] }}>
+      <List
+        label="Alarms"
+        title="What is wrong"
+        path={path}
+        read={read}
+        columns={[
+          stateColumn(1, ({ ended_at, urgent }: Alarm) =>
+            ended_at === null ? [urgent ? "attention" : "limited", "open"] : ["online", "over"],
+          ),
+          textColumn("title", "Alarm", 3, ({ title }: Alarm) => title),
+          textColumn("text", "What it means", 4, ({ text }: Alarm) => text),
+          timeColumn("since", "Since", ({ since }: Alarm) => since),
+          timeColumn("over", "Over", ({ ended_at }: Alarm) => ended_at, { never: () => "" }),
+        ]}
+        keyOf={({ id }: Alarm) => id}
+        empty="Nothing."
+      />
+      {mayAdminister.value ? <Receivers slug={slug} /> : null}
+      {organization === undefined ? null : <Rules organization={organization} />}
+    </Page>
+  );
+}
+
+function Receivers({ slug }: { slug: string }) {
+  const [isMaking, setMaking] = useState(false);
+  const test = useAction(async () => {
+    const { webhooks } = await call(alarmsApi.test, { slug }, {});
+    tell(`A test alarm goes to ${webhooks} of the webhooks.`);
+  });
+  return (
+    <>
+      <FormFailure error={test.error} />
+      <List
+        label="Webhooks"
+        title="Where they are told"
+        part="to"
+        path={webhooksPath(slug)}
+        command={["webhook", "list", slug]}
+        columns={[
+          textColumn("url", "URL", 4, ({ url }: Webhook) => url),
+          textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
+          {
+            key: "state",
+            title: "State",
+            width: 1,
+            text: stateOf,
+            cell: (webhook: Webhook) =>
+              webhook.failing ? <State name="attention" word={stateOf(webhook)} /> : "",
+          },
+          timeColumn("created", "Created", ({ created_at }: Webhook) => created_at),
+        ]}
+        keyOf={({ id }: Webhook) => id}
+        linkOf={({ id }: Webhook) => pathOf(slug, "webhooks", id)}
+        empty="Nowhere yet. A webhook tells alarms by mail, in a chat, or to a program."
+      >
+        <Button isSmall={true} disabled={test.isRunning} onClick={test.run}>
+          <Words first="Test" rest="alarms" />
+        </Button>
+        <Button isSmall={true} kind="primary" icon="plus" onClick={() => setMaking(true)}>
+          <Words first="Create" rest="a webhook" />
+        </Button>
+      </List>
+      {isMaking ? <EditWebhook close={() => setMaking(false)} /> : null}
+    </>
+  );
+}
+
+const stateOf = ({ failing }: Webhook) => (failing ? "failing" : "");
+
+function Rules({ organization }: { organization: Organization }) {
+  const { slug, alarm_rules: own, notify_away_minutes: away } = organization;
+  /** "": a new one, for a group. */
+  const [asked, setAsked] = useState<Rule | "">();
+  const may = mayAdminister.value;
+  return (
+    <>
+      <List
+        label="Rules"
+        title="From when on: the rules"
+        part="rules"
+        path={apiPath(organizationsApi.retrieve, { slug })}
+        command={["org", "show", slug]}
+        read={{ data: rulesOf(own, away), error: undefined }}
+        columns={[
+          textColumn("words", "Is told when", 7, ({ words }: Rule) => words),
+          textColumn("value", "Value", 2, valueWords),
+          textColumn("usual", "Usually", 1, ({ usual, value }: Rule) => (usual === value ? "" : usual)),
+          ...(may
+            ? [
+                actionsColumn(1, (rule: Rule) => (
+                  <Button
+                    isSmall={true}
+                    kind="ghost"
+                    label={`Change: ${rule.words}`}
+                    onClick={() => setAsked(rule)}
+                  >
+                    Change
+                  </Button>
+                )),
+              ]
+            : []),
+        ]}
+        keyOf={({ place }: Rule) => place}
+        empty=""
+      >
+        {may ? (
+          <Button isSmall={true} icon="plus" onClick={() => setAsked("")}>
+            <Words first="Add" rest="a rule for a group" />
+          </Button>
+        ) : null}
+      </List>
+      {asked === undefined ? null : (
+        <Change
+          {...{ slug, own }}
+          rule={asked === "" ? undefined : asked}
+          close={() => setAsked(undefined)}
+        />
+      )}
+    </>
+  );
+}
+
+type ChangeProps = { slug: string; own: readonly string[]; rule: Rule | undefined; close(): void };
+
+function Change({ slug, own, rule, close }: ChangeProps) {
+  const { data: known = [] } = useList(
+    rule === undefined ? apiPath(groupsApi.list, { slug }, { page_size: "1000" }) : "",
+  );
+  const [groups, setGroups] = useState("");
+  const [value, setValue] = useState(rule?.value ?? "");
+  const names = rule === undefined ? partsOf(groups).map((group) => ofGroup + group) : [rule.name];
+  const body = { alarm_rules: withValue(own, names, value === rule?.usual ? "" : value) };
+  const form = useAction(async () => {
+    await call(organizationsApi.update, { slug }, body);
+    await refresh(apiPath(organizationsApi.retrieve, { slug }));
+    close();
+  });
+  const { unit = "minutes", usual = "" } = rule ?? {};
+  const props = {
+    label: "Value",
+    errors: sentencesOf(form.error?.fields, "alarm_rules", body.alarm_rules),
+    value,
+    set: setValue,
+  };
+  return (
+    <FormDialog
+      title={rule?.words ?? "A node of a group is away for so long"}
+      action="Save"
+      hasUnsaved={value !== (rule?.value ?? "") || groups !== ""}
+      form={form}
+      close={close}
+      shown={["alarm_rules"]}
+      disabled={names.length === 0 || (rule === undefined && value === "")}
+      terminal={{
+        command: ["org", "update", slug, ...flagWords(organizationSettings, body)],
+        call: ["PATCH", apiPath(organizationsApi.update, { slug }), body],
+      }}
+    >
+      {rule === undefined ? (
+        <Listed
+          label="Groups"
+          help="Separated by commas. Such a rule stands above the others for nodes."
+          value={groups}
+          set={setGroups}
+          offered={known.map(({ name }) => name)}
+        />
+      ) : null}
+      {unit === "switch" ? (
+        <Choice
+          {...props}
+          choices={[
+            ["on", "on"],
+            ["off", "off"],
+          ]}
+        />
+      ) : (
+        <Text
+          {...props}
+          help={`In ${unit}, or off. Empty: ${usual === "" ? "no such rule" : `as usual, ${usual}`}.`}
+          control={{ maxlength: 5, autocomplete: "off" }}
+        />
+      )}
+    </FormDialog>
+  );
+}
