@@ -35,8 +35,8 @@ export function NextSteps({ name, networks, groups = [] }: Way) {
         </>
       ) : (
         <p>
-          Without <code>+masquerade</code>, hosts behind it need a route back to the overlay. Who may reach
-          it: <a href={pathOf(slug, "access")}>Access</a>
+          Without <code>+masquerade</code>, hosts behind it need a route back. Who may reach it:{" "}
+          <a href={pathOf(slug, "access")}>Access</a>
         </p>
       )}
     </>

@@ -154,10 +154,7 @@ function CaPanel({ data }: { data: Authorities }) {
     ...spans.map((span) => (span.kind === "planned" ? span.from + yearMs / 2 : span.to)),
   );
   return (
-    <Panel
-      title="Authorities"
-      beside={<span class="quiet no-phone">who signs; until when nodes trust it</span>}
-    >
+    <Panel title="Authorities">
       <div class="in">
         <TimeLine label="The CAs over time; the table below has the same" {...{ rows, from, to, now: at }} />
       </div>
