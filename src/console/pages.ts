@@ -115,7 +115,6 @@ export const organizationPages: Readonly<Record<string, Page>> = {
 parts.node = nodePages;
 parts.editing = editing;
 parts.activity = activity;
-parts.qr = () => import("./frame/loaded-later.ts");
 parts.joining = joining;
 
 /** One node, by its number. */

@@ -23,6 +23,7 @@ import { go, pathOf, segments, shownName } from "./router.ts";
 import { StepUp } from "./step-up.tsx";
 import { exact, now } from "../words/times.ts";
 import { Icon, Sign } from "../ui/icon.tsx";
+import { parts } from "../ui/lazy-parts.ts";
 import { Page, Panel } from "../ui/page.tsx";
 import { Empty, Loading } from "../ui/parts.tsx";
 import { tell, Told } from "../ui/toast.tsx";
@@ -84,6 +85,7 @@ function Away() {
 
 const laterAfterMs = 1000;
 const loadLater = () => import("./loaded-later.ts");
+parts.qr = loadLater;
 
 /** A file that is loaded a moment after the first page, or when it is needed. `fail`: it was needed, and did not arrive. */
 function useLater<M extends object>(load: () => Promise<M>, isNeeded: boolean, fail: () => void) {

@@ -12,7 +12,7 @@ import { currentSlug } from "../contact/me.ts";
 import { Next, NextSteps, type Way } from "../node/next-steps.tsx";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { GroupsField } from "./groups-field.tsx";
-import { refresh, useList } from "../contact/resource.ts";
+import { refresh, useList, type Resource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { Button, Words } from "../ui/button.tsx";
@@ -126,7 +126,7 @@ export function Routes() {
 
 type ExitsProps = {
   path: string;
-  read: ReturnType<typeof useList<Node>>;
+  read: Resource<readonly Node[]>;
   steps(way: Way, of: string): VNode;
   add(): void;
 };
