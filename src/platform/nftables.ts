@@ -30,7 +30,11 @@ export function whyNoTables(): string | undefined {
   return nftProgram({ platform }) === undefined ? noNft : undefined;
 }
 
-const noNft = "this machine has no nft (the package nftables)";
+/** The line to type on a machine without nft. */
+export const installNft = "apt-get install nftables # other systems: the package nftables";
+
+/** Why this machine cannot have tables, also as a router tells it. */
+export const noNft = "this machine has no nft (the package nftables)";
 
 /**
  * Replaces a table of the family inet, in one transaction: no packet meets half of it. `body`: its chains and sets.

@@ -68,7 +68,10 @@ export function parseJoinKey(text: string): JoinKey {
   if (text.trim() === "")
     throw refused("The join key is empty", "Look at the file or variable that should hold it.");
   if (text.length > maxLength || !looksLikeJoinKey(text)) {
-    throw refused("This is not a join key", `A join key begins with ${brand.joinKeyPrefix}${formatVersion}.`);
+    throw refused(
+      "This is not a join key",
+      `A join key begins with ${brand.joinKeyPrefix}${formatVersion}. An administrator makes it: \`${brand.executable} admin token create ORG\` shows it, and has it as join_key with --json.`,
+    );
   }
   const word = text.replace(/\s+/g, "");
   const start = brand.joinKeyPrefix.length + formatVersion.length;

@@ -186,14 +186,17 @@ test("an alarm that goes nowhere is a failure, and the first receiver can be add
     "`agent admin alarm list acme` lists what there is.",
   );
   const overApi = await agent("admin webhook create acme mailto:admin@example.org");
-  expect([overApi.status, overApi.err]).toEqual([1, expect.stringContaining("`serve --smtp-url`")]);
+  expect([overApi.status, overApi.err]).toEqual([
+    1,
+    expect.stringContaining("its operator gives smtp-url in its settings"),
+  ]);
   const made = await runAdmin(data, ["webhook", "create", "acme", "mailto:admin@example.org"]);
   expect([made.status, made.err]).toEqual([
     0,
-    expect.stringContaining("Unless serve was started with --smtp-url, deliveries fail."),
+    expect.stringContaining("Unless the control plane has smtp-url in its settings, deliveries fail."),
   ]);
   const moved = await runAdmin(data, ["webhook", "update", "acme", "1", "--url", "mailto:ops@example.org"]);
-  expect([moved.status, moved.err]).toEqual([0, expect.stringContaining("--smtp-url")]);
+  expect([moved.status, moved.err]).toEqual([0, expect.stringContaining("smtp-url")]);
   expect((await runAdmin(data, ["alarm", "test", "acme"])).out).toBe(
     "A test alarm goes to 1 webhook of acme\n",
   );
@@ -272,7 +275,7 @@ test("overrides of all nodes at once name the command that tries them on one nod
 
 test("a webhook to an address that is not public is warned of on local data, and refused by a server", async () => {
   const warning =
-    "Unless serve was started with --webhook-allow, deliveries fail: The address must be public.";
+    "Unless the control plane allows this network, deliveries fail: The address must be public.";
   for (const words of [
     ["create", "acme", "http://192.0.2.5/hook"],
     ["update", "acme", "1", "--url", "https://10.0.0.7/hook"],

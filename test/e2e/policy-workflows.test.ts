@@ -38,7 +38,7 @@ function workflows(url: string): string[][] {
       else if (typeof value === "object" && value !== null) Object.values(value).forEach(walk);
     };
     walk(Bun.YAML.parse(block));
-    return lines.map((line) => line.replaceAll("https://control.example.org:8420", url));
+    return lines.map((line) => line.replaceAll("https://control.example.org", url));
   });
 }
 

@@ -153,8 +153,6 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
       on: "control",
       replace: [[/FINGERPRINT$/m, "FINGERPRINT --email you@example.org --password-file /root/password"]],
     },
-  "docs/administration.md: agent serve --smtp-url smtps://vpn@mail.example.org --smtp-password-file mail-password --mail-from vpn@example.org":
-    { not: "there is no such SMTP server; test/server/users/mail.test.ts has a real one" },
   "docs/administration.md: agent admin factor add": {
     not: "the code comes from an app; test/cli/admin-remote.test.ts runs both lines",
   },

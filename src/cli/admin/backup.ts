@@ -2,6 +2,7 @@
 
 import { resolve } from "node:path";
 import { brand } from "../../brand.ts";
+import { countOf } from "../../base/quantities.ts";
 import { planReplaced } from "../../base/plan/plan-file.ts";
 import { onData, onlyPlanned, requireLocalTarget } from "./data.ts";
 import type { Implementation } from "../command.ts";
@@ -42,7 +43,7 @@ export const backup: Implementation = {
         (made.unrecorded === undefined
           ? ""
           : `The control plane does not know of this backup. ${made.unrecorded}\n`) +
-        `Wrote and verified ${made.file}: ${made.organizations} organizations, ${made.nodes} nodes, ${made.bytes} bytes\n` +
+        `Wrote and verified ${made.file}: ${countOf(made.organizations, "organization")}, ${countOf(made.nodes, "node")}, ${made.bytes} bytes\n` +
         `The backup does not hold the secret key, without which it is useless. Keep a copy of ${key} in another place.\n`,
     );
   },
@@ -90,7 +91,7 @@ function restoredLines(restored: Restored): string[] {
   const { seals_kept = [] } = restored;
   const when = (isSo: boolean, line: string) => (isSo ? [line] : []);
   return [
-    `Restored ${organizations} organizations and ${nodes} nodes`,
+    `Restored ${countOf(organizations, "organization")} and ${countOf(nodes, "node")}`,
     ...when(
       staff !== undefined,
       `The file was not authenticated. Check its staff users, who can do everything: ${staff?.join(", ") || "none"}`,

@@ -88,13 +88,13 @@ async function sayIfUnsure(context: Context, text: string): Promise<void> {
   if ((await chooseTarget(context)).kind !== "local") return;
   const url = new URL(text);
   if (url.protocol === "mailto:")
-    return context.output.say("Unless serve was started with --smtp-url, deliveries fail.");
+    return context.output.say("Unless the control plane has smtp-url in its settings, deliveries fail.");
   const { resolveTarget } = await import("../../server/webhooks/webhook-target.ts");
   try {
     await resolveTarget(url, { system: context.system });
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    context.output.say(`Unless serve was started with --webhook-allow, deliveries fail: ${error.message}`);
+    context.output.say(`Unless the control plane allows this network, deliveries fail: ${error.message}`);
   }
 }
 

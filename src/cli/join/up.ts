@@ -188,15 +188,14 @@ function requireShortLived(key: JoinKey): JoinKey {
 async function startAll(context: Context): Promise<number> {
   const { settings, output } = context;
   const organizations = await chooseAll(context);
-  const { readAllowed, tellOffers } = await import("../node/sync-config.ts");
+  const { isOffer, readAllowed, tellOffers } = await import("../node/sync-config.ts");
   const allow = await readAllowed(organizations, context);
   if (settings.dryRun) return planAll("start", organizations, context, allow.plan);
   allow.write();
   const { examineJoined } = await import("./examine-joined.ts");
   const { reportFailures, worstStatus } = await import("../node/organizations.ts");
   const { done, results } = await changeAll("start", organizations, context);
-  const isOffer = context.values.text("advertise") !== undefined;
-  if (isOffer)
+  if (isOffer(context.values))
     await tellOffers(
       done.map((each) => ({ slug: each.slug, open: () => each })),
       context,

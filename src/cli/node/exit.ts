@@ -224,5 +224,10 @@ function outcomeText(slug: string, state: ExitState | undefined): string {
     return `It takes effect when the overlay of ${slug} runs: \`${run} start ${slug}\``;
   const { name = "" } = state;
   if (state.state === "used") return `Packets for the internet take the exit ${name}`;
-  return `${name === "" ? "The exit" : name}: ${words[state.state]}`;
+  const exit = name === "" ? "The exit" : name;
+  const next =
+    state.state === "beside" || state.state === "blocked"
+      ? `. What is wrong, \`${run} doctor\` on its machine says`
+      : "";
+  return `${exit}: ${words[state.state]}${next}`;
 }

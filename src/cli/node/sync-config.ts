@@ -4,6 +4,7 @@ import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { describeLeftOut, type LeftOut } from "../../engine/left-out.ts";
 import type { Chosen, Organization } from "../../node/files/organizations.ts";
 import type { Step } from "../../base/plan/plan.ts";
@@ -47,7 +48,7 @@ async function run(context: Context): Promise<number> {
   }
   allow.write();
   const outcomes = await Promise.all(chosen.map((each) => sync(each, accessToken, context)));
-  if (values.text("advertise") !== undefined) await tellOffers(chosen, context);
+  if (isOffer(values)) await tellOffers(chosen, context);
   // Several organizations are refused beside a permission.
   const changed = allow.changes.length === 0 ? {} : { permissions: allow.changes.map(({ flag }) => flag) };
   output.result(
@@ -90,19 +91,29 @@ export async function readAllowed(
   };
 }
 
+/** Whether the control plane has to know of these permissions, as other nodes, or updates in rings, depend on them. */
+export const isOffer = (values: Context["values"]): boolean =>
+  ["advertise", "advertise-exit", "allow-updates"].some((flag) => values.text(flag) !== undefined);
+
 /** The control plane learns at once what is offered. Otherwise with the next check-in, within a minute. */
 export async function tellOffers(chosen: readonly Chosen[], context: Context): Promise<void> {
   const { checkInOne } = await import("./checkin.ts");
   const { rememberVersions } = await import("../../node/engine/engine.ts");
   const versionOf = rememberVersions(context.system);
   const results = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
-  if (context.values.text("advertise") === "none") return;
-  const line = `${brand.executable} admin route list`;
-  context.output.say(
-    results.every(({ status }) => status === "fulfilled")
-      ? `An administrator approves what this machine offers to route: \`${line} ORG\``
-      : "The control plane could not be told now what this machine offers to route: the next check-in does it.",
-  );
+  const { output, values } = context;
+  if (results.some(({ status }) => status === "rejected"))
+    return output.say("The control plane could not be told of it now: the next check-in does it.");
+  const slug = quoteWord(chosen[0]?.slug ?? "");
+  if ((values.text("advertise") ?? "none") !== "none")
+    output.say(
+      `An administrator approves what this machine offers to route: \`${brand.executable} admin route list ${slug}\``,
+    );
+  if (values.on("advertise-exit"))
+    output.say(
+      `An administrator approves the exit: \`${brand.executable} admin node update ${slug} NODE --add-exit-group GROUP\`. ` +
+        `What this machine lacks for it, \`${brand.executable} doctor\` says then.`,
+    );
 }
 
 const words = {

@@ -13,6 +13,7 @@ import { setClock } from "../health/findings.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
 
 const clockWarnS = 5;
+const dateHeaderMs = 2000;
 
 export async function controlPlane(
   organization: Pick<Organization, "directory">,
@@ -41,11 +42,12 @@ export const isSilent = (look: Promise<unknown>): Promise<boolean> =>
   );
 
 /**
- * The smallest difference of the clocks. The other clock showed `time` at an unknown moment between `from` and `to`.
+ * The smallest difference of the clocks. The other clock showed `time` at an unknown moment between `from` and `to`. A Date header
+ * is cut to seconds, and servers make it once a second: it can be almost two seconds old.
  */
 function differenceMs(time: number, from: number, to: number): number {
   if (time > to) return to - time;
-  return time < from ? from - time : 0;
+  return Math.max(0, from - time - dateHeaderMs);
 }
 
 /** Whether the control plane is ready, which changes need. Tunnels do not need it. */

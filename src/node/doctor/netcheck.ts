@@ -99,7 +99,12 @@ async function withoutReport(
   if (!(error instanceof AppError) || !isAbsent(error)) throw error;
   const { isRunning, running } = await engine();
   if (!isRunning) return stopped(slug, seen);
-  if (running === undefined || can(running, "local_api")) throw error;
+  if (running === undefined) throw error;
+  if (can(running, "local_api"))
+    return warn(
+      "The engine does not serve its control socket, as in the first minute after an update from an engine before 1.12",
+      `${run} restart ${quoteWord(slug)} # if it stays so`,
+    );
   const evidence = `Engine ${running} does not report where lighthouses see this node`;
   return { ...skipped(evidence), remedy: `${run} overlay update` };
 }

@@ -12,7 +12,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { hasMode, readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import { isLinux } from "../../platform/network/kernel.ts";
-import { nftProgram } from "../../platform/nftables.ts";
+import { installNft, nftProgram } from "../../platform/nftables.ts";
 import { isHostKey, publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
@@ -293,10 +293,7 @@ function relayTraffic({ config }: Organization, system: System): Finding {
   if (nft !== undefined) return ok(`${nft} counts what this relay forwards for other nodes`);
   const evidence = "what this relay forwards is not counted, so a monthly limit does not pause it";
   return isLinux(system)
-    ? warn(
-        `${evidence}: there is no program nft`,
-        "apt-get install nftables # other systems: the package nftables",
-      )
+    ? warn(`${evidence}: there is no program nft`, installNft)
     : skipped(`${evidence}: only Linux counts`);
 }
 

@@ -19,6 +19,7 @@ import { readRouterFile } from "../routing/router-file.ts";
 import { interfaces, routesHere } from "./machine-use.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { roles } from "./hubs.ts";
+import { installNft, noNft } from "../../platform/nftables.ts";
 import { askHubs, whyUnreached } from "./underlay.ts";
 import { readText } from "../../base/open-file.ts";
 
@@ -155,10 +156,9 @@ function forwarding({ directory }: Organization): Finding {
   if (failed !== undefined) {
     const [network, { state, why = "" }] = failed;
     const what = state === "down" ? "what is behind it does not answer" : why;
-    return fail(
-      `this node is a router of ${network}, but ${what}`,
-      `ip route get ${network.replace(/\/\d+$/, "")}`,
-    );
+    const evidence = `this node is a router of ${network}, but ${what}`;
+    if (why === noNft) return fail(evidence, installNft);
+    return fail(evidence, `ip route get ${network.replace(/\/\d+$/, "")}`);
   }
   const others = subnets.filter((each) => !made.some(([network]) => network === each));
   if (others.length === 0) return ok(`this node is made ready to route ${subnets.join(", ")}`);

@@ -47,6 +47,9 @@ type Need = { kind: "none" } | { kind: "engine" } | { kind: "newer"; old: string
 /** An engine that would meet the need. `listed`: the version and hash in a signed list; undefined: the usual installation. */
 type Candidate = { request: EngineRequest; listed?: { version: string; sha256: string } };
 
+/** Logs that have the disadvantages of an old engine: `agent up` asks for an engine before and after the registration. */
+const warned = new WeakSet<Log>();
+
 /**
  * Installs an engine if there is none. Before the first organization of this machine, an old engine of the system's package
  * is replaced if a signed list has a newer one. Otherwise its disadvantages are logged once. Without `newcomer` any
@@ -66,8 +69,9 @@ export async function provideEngine(
   }
   // The system's package, just installed, may be an old engine, too.
   const need = await needOf(settings, system, newcomer);
-  if (need.kind === "newer" && !(await installFirst(need, settings, { system, log }, newcomer)))
-    log.warn(costOf(need.old));
+  if (need.kind !== "newer" || (await installFirst(need, settings, { system, log }, newcomer))) return;
+  if (!warned.has(log)) log.warn(costOf(need.old));
+  warned.add(log);
 }
 
 /** The plan of provideEngine. It reads the lists, because they decide whether an engine is installed, and which one. */

@@ -41,7 +41,9 @@ export async function resolveTarget(
     const what = isAddress
       ? "The address must be public."
       : `${host} must be a name that the server can resolve, to public addresses only.`;
-    throw refused(`${what} The operator can allow other networks with \`serve --webhook-allow\`.`);
+    throw refused(
+      `${what} The operator can allow other networks with webhook-allow in the settings of the control plane.`,
+    );
   }
   if (url.protocol === "http:" && !addresses.every(isAllowed)) {
     throw refused("The URL must begin with https://.");

@@ -145,7 +145,7 @@ function requireAlarms(format: WebhookFormat, events: string[]): string[] {
 }
 
 export const noMail = () => {
-  const sentence = "This control plane sends no e-mail: its operator starts it with `serve --smtp-url`.";
+  const sentence = "This control plane sends no e-mail: its operator gives smtp-url in its settings.";
   return invalidField("url", sentence);
 };
 

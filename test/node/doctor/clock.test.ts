@@ -53,4 +53,6 @@ test("an answer that takes long is no wrong clock, and a wrong clock is told all
     [-400_000, 2000, "fail"],
   ] as const)
     expect([aheadMs, tookMs, (await examine(aheadMs, tookMs)).verdict]).toEqual([aheadMs, tookMs, verdict]);
+  // A Date header has no milliseconds, and a server can make it a second before it answers.
+  expect((await examine(-1000, 0)).evidence).toContain("this clock is 0 s off");
 });

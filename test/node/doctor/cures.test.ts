@@ -124,6 +124,8 @@ const proofs: Record<string, Record<string, Proof>> = {
     "mtu: known.cure": machine("large packets that are lost"),
     "mtu: smallerPackets({ bytes }, { own }, { slug, directory })": machine("large packets that are lost"),
     "udp: `${run} doctor`": "advice: doctor says why there is none",
+    "withoutReport: `${run} restart ${quoteWord(slug)} # if it stays so`":
+      "advice: the socket comes by itself",
     "withoutReport: `${run} overlay update`": [
       "e2e/engine-in-use.test.ts",
       "an update restarts once with the new engine",
@@ -150,8 +152,7 @@ const proofs: Record<string, Record<string, Proof>> = {
     'files: [...new Set(remedies)].join(" && ")': machine("a key that others can read"),
     "keys: registerAgain(organization)": machine("keys that do not belong to the certificate"),
     "port: remedy": machine("a port that another program has"),
-    'relayTraffic: "apt-get install nftables # other systems: the package nftables"':
-      "advice: it installs a package of the system",
+    "relayTraffic: installNft": "advice: it installs a package of the system",
     "route: `${run} restart ${organization.slug}`": machine("no route to the overlay"),
     "route: `Disable ${foreign}, then run: ${run} restart ${organization.slug}`": machine(
       "another interface with the overlay's route",
@@ -174,6 +175,7 @@ const proofs: Record<string, Record<string, Proof>> = {
     "confirmation: next": "advice: a user confirms the node; e2e/returned.test.ts does",
     'forwarding: `ip route get ${network.replace(/\\/\\d+$/, "")}`':
       "advice: it shows the way to what does not answer behind the router",
+    "forwarding: installNft": "advice: it installs a package of the system",
     "forwarding: remedy": ["e2e/doctor.test.ts", "a router that does not forward"],
     "notRunning: `${run} start ${quoteWord(slug)}`": machine("an engine that is stopped, and should run"),
     "routes: restart": machine("no route to the overlay"),

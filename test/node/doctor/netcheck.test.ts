@@ -72,14 +72,18 @@ test("a relay that a peer does not reach is not told to look for a relay", async
   expect([met({}), met({ am_relay: true }), met({ relays: [lighthouse] })]).toEqual(["warn", "ok", "ok"]);
 });
 
-test("an engine that is too old to report the mapping is skipped; a newer one without its socket fails", async () => {
+test("an engine that is too old to report the mapping is skipped; a newer one may have started just now", async () => {
   const { mapping } = await check({ running: "1.6.1" });
   expect(mapping).toEqual([
     "skipped",
     "Engine 1.6.1 does not report where lighthouses see this node",
     "agent overlay update",
   ]);
-  expect((await check({ running: "1.12.0" })).mapping?.[0]).toBe("fail");
+  expect((await check({ running: "1.12.0" })).mapping).toEqual([
+    "warn",
+    expect.stringContaining("does not serve its control socket"),
+    "agent restart acme # if it stays so",
+  ]);
 });
 
 test("a lighthouse measures the way to another lighthouse, and does not call it a mere node", async () => {

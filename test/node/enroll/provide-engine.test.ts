@@ -184,6 +184,16 @@ describe("an old engine of the system's package", () => {
     expect(existsSync(path)).toBe(false);
   });
 
+  test.if(isOld)("is warned of once, though `agent up` asks before and after the registration", async () => {
+    const said: string[] = [];
+    const note = (message: string) => void said.push(message);
+    const log = { debug: () => undefined, info: () => undefined, warn: note, error: note };
+    const system = { ...installed(realSystem()), fetch: away };
+    mkdirSync(settings().configRoot, { recursive: true });
+    for (const _ of "12") await provideEngine(settings(), { system, log }, { slug: "acme" });
+    expect(said.filter((each) => each.includes("is old"))).toHaveLength(1);
+  });
+
   test.if(isOld)("stays while another organization runs with it, also for `doctor --fix`", async () => {
     const { list, archive } = await publish();
     const other = join(settings().configRoot, "other");

@@ -174,6 +174,11 @@ export const create: Implementation = {
         ? "chooses its nodes"
         : `updates ${countOf(count, "node")} in ${countOf(rollout.rings.length, "ring")}`;
     output.result(rollout, `Rollout ${rollout.id} ${nodes}: ${whatOf(rollout)}\n`);
+    if (settings === undefined && rollout.ring !== 0)
+      output.say(
+        "Other nodes have this version, do not permit it, are away, or have an agent of a package: " +
+          `\`${brand.executable} admin node list ${quoteWord(slug)} --versions\``,
+      );
     output.say(`To watch: \`${line} show ${quoteWord(slug)}\``);
   },
 };
