@@ -78,6 +78,13 @@ describeMachine("two lines", () => {
     );
     // By the CA that its registration pinned.
     expect(await web.must("agent self-update --check")).toContain("is the latest release");
+    // As docs/production.md says.
+    const uninstall = (await Bun.file(join(import.meta.dir, "../../docs/production.md")).text())
+      .split("### Uninstall")[1]
+      ?.split("```")[1]
+      ?.replace(/^sh\n/, "");
+    await web.must(`set -e\n${uninstall ?? "false"}`);
+    await web.must("! ls -d /etc/overlay-agent /var/lib/overlay-agent /usr/local/bin/agent 2>/dev/null");
   }, 240_000);
 
   test("a control plane of the package gets the release of its version from the publisher's address", async () => {

@@ -68,6 +68,7 @@ test("a changed, cut or extended key is refused, and the refusal does not repeat
 test("each wrong text gets its own sentence", () => {
   expect(refusalOf("").message).toBe("The join key is empty");
   expect(refusalOf(key.registrationToken).message).toBe("This is not a join key");
+  expect(refusalOf(key.registrationToken).details.hint).toContain("has it as join_key with --json");
   expect(refusalOf("x".repeat(10_000_000)).message).toBe("This is not a join key");
   expect(refusalOf(text.slice(0, -1)).message).toBe("This join key is incomplete or mistyped");
   expect(refusalOf(`oaj2${text.slice(4)}`).message).toContain("a form that this version does not know");

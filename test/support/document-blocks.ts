@@ -254,12 +254,11 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/production.md: systemctl restart overlay-agent-control": { on: "control", after: serves },
   "docs/production.md: agent admin clock confirm": { on: "control" },
   "docs/production.md: agent admin backup /var/backups/control-$(date +%F).db": { on: "control" },
-  "docs/production.md: agent admin restore /var/backups/control-2026-11-22.db": {
+  "docs/production.md: systemctl stop overlay-agent-control": {
     on: "control",
-    before: "systemctl stop overlay-agent-control && rm /var/lib/overlay-agent/server/control.db*",
     replace: [
+      [/control$/m, "control && rm /var/lib/overlay-agent/server/control.db*"],
       [/2026-11-22/, "$$(date +%F)"],
-      [/$/, "\nsystemctl start overlay-agent-control"],
     ],
     after: serves,
   },
@@ -267,6 +266,13 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     on: "control",
     replace: [[/192\.0\.2\.1/, "$$(getent hosts control.example.org | cut -d ' ' -f 1)"]],
   },
+  "docs/production.md: agent admin token create acme --lighthouse --expires 1h": {
+    not: "it needs another machine; test/e2e/joining.test.ts makes a second lighthouse",
+  },
+  "docs/production.md: curl -fsSL --cacert /etc/overlay-agent/acme/api-ca.crt https://control.example.org/install -o install":
+    {
+      not: "it needs a release; test/e2e/two-lines.test.ts uninstalls by it",
+    },
   "docs/production.md: agent admin node revoke acme NAME": {
     not: "test/e2e/revocation.test.ts does it after a restore",
   },
