@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { writeRouterFile } from "../../../src/node/routing/offers.ts";
+import { writeRouterFile } from "../../../src/node/routing/router-file.ts";
 import { installNft, noNft } from "../../../src/platform/nftables.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 
