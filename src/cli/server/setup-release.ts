@@ -6,7 +6,7 @@ import { AppError, messageOf } from "../../base/errors.ts";
 import { given } from "../../base/given.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { System } from "../../base/system.ts";
-import { controlSettingsPath } from "../../platform/systemd/control-unit.ts";
+import { brand } from "../../brand.ts";
 import type { Context } from "../command.ts";
 import { reachableBase } from "./setup-lighthouse.ts";
 import type { SetupRequest } from "./setup-request.ts";
@@ -21,7 +21,7 @@ export function installerLines(installer: Installer | undefined): string[] {
     only === undefined || more.length > 0
       ? []
       : [
-          `This is the program for ${only.slice(4)}. For other systems, name the directory of a whole release in ${controlSettingsPath}: releases = "DIR"`,
+          `This is the program for ${only.slice(4)}. For other systems, name the directory of a whole release in /etc/${brand.id}/control-plane.toml: releases = "DIR"`,
         ];
   const lines = "On each new machine, as root, this installs the program. It needs curl and ca-certificates:";
   return [lines, `  ${command}`, ...which];

@@ -47,7 +47,7 @@ export const isSilent = (look: Promise<unknown>): Promise<boolean> =>
  */
 function differenceMs(time: number, from: number, to: number): number {
   if (time > to) return to - time;
-  return Math.max(0, from - time - dateHeaderMs);
+  return from - time > dateHeaderMs ? from - time : 0;
 }
 
 /** Whether the control plane is ready, which changes need. Tunnels do not need it. */
