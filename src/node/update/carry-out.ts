@@ -83,7 +83,7 @@ const roundEveryMs = 2000;
 const roundsBefore = 3;
 /** After a change, tunnels are made anew. */
 const settleMs = 10_000;
-/** The agent has to check in within this time after the change, as it does at its start, and then again and again. */
+/** A new agent has to check in within this time after the change, as it does at its start, and then again and again. */
 const firstSeenMs = 60_000;
 const seenAgainMs = 200_000;
 /** A control plane may be away for so long. After that, the node may have lost its way there by the change. */
@@ -382,10 +382,7 @@ const isSeen = ({ directory }: CarryOutDeps, { agent }: UpdateState["order"]): b
   agent === undefined || lastSeen(directory)?.agent === agent;
 
 /** A daemon that ends by itself, and a version that does not check in. */
-async function makeAgentWatch(
-  deps: CarryOutDeps,
-  { order, agent = buildInfo.version }: UpdateState["order"],
-) {
+async function makeAgentWatch(deps: CarryOutDeps, { order, agent: changed }: UpdateState["order"]) {
   const { directory, system, updater } = deps;
   const began = system.monotonic();
   // The clock may jump meanwhile: what counts is that the file is written again and again.
@@ -393,6 +390,9 @@ async function makeAgentWatch(
   // By the time that never goes back, in ms:
   let heardAt = began;
   let patientUntil = 0;
+  const agent = changed ?? buildInfo.version;
+  // An agent that did not change may just pause, because the control plane was away a moment ago.
+  const firstMs = changed === undefined ? seenAgainMs : firstSeenMs;
   const restartsBefore = await updater.agentRestarts();
   return async () => {
     const restarts = await updater.agentRestarts();
@@ -400,7 +400,7 @@ async function makeAgentWatch(
       return { probe: programProbes.agent, reason: "The agent ended by itself since the change" };
     const seen = lastSeen(directory);
     if (seen !== undefined && seen.at !== fileAt) [fileAt, heardAt] = [seen.at, system.monotonic()];
-    const patience = seen?.agent === agent ? heardAt + seenAgainMs : began + firstSeenMs;
+    const patience = seen?.agent === agent ? heardAt + seenAgainMs : began + firstMs;
     if (system.monotonic() < Math.max(patience, patientUntil)) return undefined;
     if (system.monotonic() < heardAt + longestOutageMs && !(await isReached(deps, order))) {
       patientUntil = system.monotonic() + seenAgainMs;

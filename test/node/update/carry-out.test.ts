@@ -189,8 +189,11 @@ test("an agent that does not check in goes back while the control plane is there
   expect(alone).toMatchObject({ agent: former.agent, unsaid: "failed" });
 });
 
-/** Whether the settings were chosen at each switch, and the last report. `refuses`: the engine does not run with the new ones. */
-async function settingsOf(state: UpdateState, { refuses = false } = {}) {
+/**
+ * Whether the settings were chosen at each switch, and the last report. `refuses`: the engine does not run with the new ones.
+ * `seenFromMs`: when the agent checks in first.
+ */
+async function settingsOf(state: UpdateState, { refuses = false, seenFromMs = 0 } = {}) {
   using root = temporaryDirectory();
   const directory = organizationIn(root.path);
   writeUpdateState(directory, state);
@@ -202,7 +205,7 @@ async function settingsOf(state: UpdateState, { refuses = false } = {}) {
     monotonic: () => monotonic,
     async sleep(ms: number) {
       monotonic += ms;
-      noteSeen(directory, buildInfo.version);
+      if (monotonic >= seenFromMs) noteSeen(directory, buildInfo.version);
     },
   };
   const switchSettings = async () => {
@@ -232,4 +235,12 @@ test("settings need no permission of root, and are taken back if the engine refu
     said: "returned",
     reason: undefined,
   });
+});
+
+test("an agent that pauses after an outage of the control plane is no fault of settings", async () => {
+  const order = { order: 10, settings: true, watch_s: 300 };
+  const outcome = await settingsOf({ order, step: "taken" }, { seenFromMs: 120_000 });
+  expect(outcome.said).toBe("passed");
+  const mute = await settingsOf({ order, step: "taken" }, { seenFromMs: 3_600_000 });
+  expect(mute).toMatchObject({ said: "failed", chosen: [10, undefined] });
 });
