@@ -11,14 +11,15 @@ import { makePhoneKey, type PhoneKey } from "./phone-key.ts";
 import { refresh } from "../contact/resource.ts";
 import { tell } from "../ui/toast.tsx";
 
-/** `again`: the phone that is imported again; undefined for a new one, which alone takes a name and groups. */
-export type Desired = { again: Node | undefined; name: string; groups: string[]; system: "android" | "ios" };
+/** `phone`: the one to import again; undefined for a new one, which alone takes a name and groups. */
+export type Desired = { phone: Node | undefined; name: string; groups: string[]; system: "android" | "ios" };
 export type PhoneImport = Desired & {
   /** While the control plane is asked. */
   key?: PhoneKey;
   isWaiting?: boolean;
   error?: ApiError;
-  made?: { node: Node; file: string };
+  /** `file`: undefined once it was downloaded, with its key. */
+  made?: { node: Node; file: string | undefined };
 };
 
 const pauseS = 5;
@@ -34,9 +35,7 @@ export const putImport = (slug: string, next: PhoneImport | undefined): void => 
 const keep = (event: Event) => event.preventDefault();
 /** The browser asks before it forgets a key that exists only here. */
 effect(() => {
-  const hasKey = Object.values(imports.value).some(
-    (each) => each?.key !== undefined || (each?.made?.file ?? "") !== "",
-  );
+  const hasKey = Object.values(imports.value).some((each) => (each?.key ?? each?.made?.file) !== undefined);
   if (hasKey) addEventListener("beforeunload", keep);
   else removeEventListener("beforeunload", keep);
 });
@@ -44,12 +43,12 @@ effect(() => {
 /** Asks until there is a file, or a refusal, or the user gives up. */
 export async function importPhone(slug: string, desired: Desired): Promise<void> {
   const key = await makePhoneKey();
-  const { again, name, groups, system } = desired;
+  const { phone, name, groups, system } = desired;
   const body = { system, host_public_key: key.publicPem, ...(groups.length === 0 ? {} : { groups }) };
   const send = () =>
-    again === undefined
+    phone === undefined
       ? call(phonesApi.create, { slug }, { ...body, name })
-      : call(phonesApi.import, { slug, id: again.id }, body);
+      : call(phonesApi.import, { slug, id: phone.id }, body);
   let isWaiting = false;
   putImport(slug, { ...desired, key });
   while (imports.peek()[slug]?.key === key) {

@@ -32,14 +32,14 @@ const systems = [
 export function Phones() {
   const slug = currentSlug.value ?? "";
   const held = importOf(slug);
-  const [chosen, setChosen] = useState<Node>();
-  const [missing, setMissing] = useState<string>();
+  const [chosenPhone, setPhone] = useState<Node>();
+  const [whyNot, setWhyNot] = useState<string>();
   const [isLeaving, setLeaving] = useState(false);
-  useEffect(() => void whyNoKey().then(setMissing), []);
-  const again = held?.again ?? chosen;
+  useEffect(() => void whyNoKey().then(setWhyNot), []);
+  const phone = held?.phone ?? chosenPhone;
   const end = () => {
     putImport(slug, undefined);
-    setChosen(undefined);
+    setPhone(undefined);
   };
   return (
     <Page title="Phones" above={<a href={pathOf(slug, "nodes")}>Nodes</a>}>
@@ -61,39 +61,40 @@ export function Phones() {
       return (
         <Empty text="The organization does not let you add nodes of your own. An administrator can allow it in the settings." />
       );
-    if (missing !== undefined)
+    if (whyNot !== undefined)
       return (
         <div role="alert">
-          <Why title={missing} />
+          <Why title={whyNot} />
         </div>
       );
     if (held?.made !== undefined) {
-      const { made } = held;
+      const { node, file } = held.made;
       return (
-        <File
-          made={made}
+        <PhoneFile
+          node={node}
+          isSaved={file === undefined}
           save={() => {
-            download(`${slug}-${made.node.name}.yml`, made.file, "application/yaml");
-            putImport(slug, { ...held, made: { ...made, file: "" } });
+            download(`${slug}-${node.name}.yml`, file ?? "", "application/yaml");
+            putImport(slug, { ...held, made: { node, file: undefined } });
           }}
-          done={() => (made.file === "" ? end() : setLeaving(true))}
-          renew={(node: Node) => {
+          done={() => (file === undefined ? end() : setLeaving(true))}
+          importAgain={(changed: Node) => {
             end();
-            setChosen(node);
+            setPhone(changed);
           }}
         />
       );
     }
     return (
       <div class="start">
-        <Form
-          key={again?.id}
-          again={again}
+        <PhoneForm
+          key={phone?.id}
+          phone={phone}
           held={held}
           cancel={held?.key === undefined ? end : () => setLeaving(true)}
         />
         <div class="stackd">
-          {again === undefined ? <Own slug={slug} choose={setChosen} /> : null}
+          {phone === undefined ? <Own slug={slug} choose={setPhone} /> : null}
           <Panel title="What leaves this browser" hasRoom={true}>
             <p class="quiet">
               For the app Mobile Nebula of Defined Networking. It imports a file that this page makes.
@@ -137,19 +138,21 @@ function Own({ slug, choose }: { slug: string; choose(phone: Node): void }) {
   );
 }
 
-type FormProps = { again: Node | undefined; held: PhoneImport | undefined; cancel(): void };
+/** `phone`: the one to import again; undefined for a new one. */
+type FormProps = { phone: Node | undefined; held: PhoneImport | undefined; cancel(): void };
 
-function Form({ again, held, cancel }: FormProps) {
+function PhoneForm({ phone, held, cancel }: FormProps) {
   const slug = currentSlug.value ?? "";
   const [name, setName] = useState(held?.name ?? "");
   const [groups, setGroups] = useState(held?.groups.join(", ") ?? "");
   const [system, setSystem] = useState<PhoneImport["system"]>(
-    held?.system ?? again?.phone?.system ?? "android",
+    held?.system ?? phone?.phone?.system ?? "android",
   );
   const { key, isWaiting = false, error } = held ?? {};
+  // Without its error: importPhone puts refusals into `held`.
   const { submit } = useAction(() =>
     importPhone(slug, {
-      again,
+      phone,
       system,
       name: name.trim().toLowerCase().replace(/\s+/g, "-"),
       groups: partsOf(groups),
@@ -158,21 +161,21 @@ function Form({ again, held, cancel }: FormProps) {
   return (
     <Panel
       title={
-        again === undefined ? (
+        phone === undefined ? (
           "Add a phone"
         ) : (
           <>
-            Import <bdi>{again.name}</bdi> again
+            Import <bdi>{phone.name}</bdi> again
           </>
         )
       }
       hasRoom={true}
     >
-      {again === undefined ? null : (
+      {phone === undefined ? null : (
         <p>It keeps its name and address. What it has now stops working at once.</p>
       )}
       <form class="w440" onSubmit={submit}>
-        {again === undefined ? (
+        {phone === undefined ? (
           <Text
             label="Name"
             help="Small letters, digits and -."
@@ -188,7 +191,7 @@ function Form({ again, held, cancel }: FormProps) {
             }}
           />
         ) : null}
-        {again === undefined && mayAdminister.value ? (
+        {phone === undefined && mayAdminister.value ? (
           <GroupsField
             label="Groups"
             errors={sentencesOf(error?.fields, "groups", partsOf(groups))}
@@ -200,14 +203,14 @@ function Form({ again, held, cancel }: FormProps) {
         <FormFailure error={error} shown={["name", "groups"]} />
         <div role="status">
           {key === undefined || !isWaiting ? null : (
-            <Waits slug={slug} name={held?.name || again?.name} sha256={key.sha256} />
+            <Waits slug={slug} name={held?.name || phone?.name} sha256={key.sha256} />
           )}
         </div>
         <div class="actions">
           <button class="primary" disabled={key !== undefined}>
             Make the file
           </button>
-          {again === undefined && key === undefined ? null : (
+          {phone === undefined && key === undefined ? null : (
             <button type="button" onClick={cancel}>
               Cancel
             </button>
@@ -245,18 +248,19 @@ function Waits({ slug, name, sha256 }: { slug: string; name: string | undefined;
 }
 
 type FileProps = {
-  made: { node: Node; file: string };
+  node: Node;
+  /** It was downloaded, and its key dropped. */
+  isSaved: boolean;
   save(): void;
   done(): void;
-  /** Imports the phone again. */
-  renew(node: Node): void;
+  importAgain(node: Node): void;
 };
 
-/** The key is dropped with the download. */
-function File({ made: { node, file }, save, done, renew }: FileProps) {
+function PhoneFile({ node, isSaved, save, done, importAgain }: FileProps) {
   const { data: now } = useResource(
     apiPath(nodesApi.retrieve, { slug: currentSlug.value ?? "", id: node.id }),
   );
+  const importedAt = node.phone?.imported_at ?? "";
   const day = (at: string | null | undefined) =>
     at == null ? "never" : <span>{dated(Date.parse(at))}</span>;
   const title = (shown: Node) => (
@@ -264,18 +268,18 @@ function File({ made: { node, file }, save, done, renew }: FileProps) {
       The file of <bdi>{shown.name}</bdi>
     </>
   );
-  if (now !== undefined && isImportDue(now.phone))
+  // What was read before this import, which is shown first, says nothing about it.
+  if (now?.phone != null && now.phone.imported_at >= importedAt && isImportDue(now.phone))
     return (
       <Panel title={title(now)} hasRoom={true}>
         <p role="status">It is out of date: the phone was changed since, or the CAs were. Make it again.</p>
         <p class="group mt8">
-          <Button kind="primary" onClick={() => renew(now)}>
+          <Button kind="primary" onClick={() => importAgain(now)}>
             Import again
           </Button>
         </p>
       </Panel>
     );
-  const isOffered = file === "";
   return (
     <div class="start">
       <Panel title={title(node)} hasRoom={true}>
@@ -289,8 +293,8 @@ function File({ made: { node, file }, save, done, renew }: FileProps) {
           </Why>
         ) : null}
         <ol class="steps mt12">
-          <Step at={1} title="Download the file" state={isOffered ? "done" : "here"}>
-            {isOffered ? (
+          <Step at={1} title="Download the file" state={isSaved ? "done" : "here"}>
+            {isSaved ? (
               <p role="status">It was offered for download. This page has the key no more.</p>
             ) : (
               <>
@@ -306,12 +310,12 @@ function File({ made: { node, file }, save, done, renew }: FileProps) {
               </>
             )}
           </Step>
-          <Step at={2} title="Import it in the app" state={isOffered ? "here" : "later"}>
+          <Step at={2} title="Import it in the app" state={isSaved ? "here" : "later"}>
             <p>
               In the app, add a site <strong>From file</strong>, choose the file, give it a name, and save.
             </p>
           </Step>
-          <Step at={3} title="Clean up" state={isOffered ? "here" : "later"}>
+          <Step at={3} title="Clean up" state={isSaved ? "here" : "later"}>
             <p>
               Delete the former site of this network in the app: each import makes a new one. Delete the
               downloaded file.
@@ -333,7 +337,7 @@ function File({ made: { node, file }, save, done, renew }: FileProps) {
             <dd>{day(node.phone?.import_by)}</dd>
             <dt>Made</dt>
             <dd>
-              <span>{day(node.phone?.imported_at)}, with all revocations until then</span>
+              <span>{day(importedAt)}, with all revocations until then</span>
             </dd>
           </dl>
         </Panel>

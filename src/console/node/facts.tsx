@@ -50,6 +50,9 @@ function rolesAndPlace(node: Node): string {
   return roles.filter(Boolean).join(", ");
 }
 
+/** None without a value. */
+const factOf = (title: string, value: Fact[1]): readonly Fact[] => (value ? [[title, value]] : []);
+
 /** `isShort`: beside the list. */
 export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boolean }) {
   const slug = currentSlug.value ?? "";
@@ -62,8 +65,6 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
   const due = useDueNode(slug, node);
   const relay = useRelays().find((each) => each.node === node.id);
   const addresses = [node.ip_address, node.ip_address6].filter((each) => each !== null);
-  const when = (isShown: boolean, title: string, value: () => Fact[1]): readonly Fact[] =>
-    isShown ? [[title, value()]] : [];
   const isRevoked = node.state === "revoked";
   const identity: readonly Fact[] = [
     [
@@ -75,12 +76,13 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
         </>
       )),
     ],
-    ...when(!isRevoked, "Names", () =>
-      hostLabels(node.name).map((name) => <bdi key={name}>{fullNames(name)}</bdi>),
+    ...factOf(
+      "Names",
+      !isRevoked && hostLabels(node.name).map((name) => <bdi key={name}>{fullNames(name)}</bdi>),
     ),
-    ...when(!isRevoked && !isShort, "Aliases", () => <Aliases node={node} full={fullNames} />),
+    ...factOf("Aliases", !isRevoked && !isShort && <Aliases node={node} full={fullNames} />),
     ["Groups", node.groups.length === 0 ? none : node.groups.map((text) => <Tag key={text} text={text} />)],
-    ...when(byOwner.length > 0, "By its owner", () => byOwner.join(", ")),
+    ...factOf("By its owner", byOwner.join(", ")),
     ["Owner", owner == null ? "the organization" : (names.get(owner) ?? `user ${owner}`)],
   ];
   const condition: readonly Fact[] = [
@@ -121,19 +123,22 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
     ["Roles", rolesAndPlace(node) || none],
     ["Networks", node.subnets.join(", ") || none],
     ["Exit for", node.exit_groups?.join(", ") || none],
-    ...when(relay !== undefined, "Relayed", () => relay && relayText(relay)),
+    ...factOf("Relayed", relay && relayText(relay)),
     [
       "System",
       [node.platform, node.agent_version === null ? "" : "agent " + node.agent_version]
         .filter(Boolean)
         .join(", ") || "unknown",
     ],
-    ...when(node.data_plane != null, "Packets", () => node.data_plane && describeDataPlane(node.data_plane)),
-    ...when(due !== undefined, "Confirmation", () => (
-      <span>
-        Its user confirms it by <When at={due?.until ?? null} />, or it is revoked
-      </span>
-    )),
+    ...factOf("Packets", node.data_plane && describeDataPlane(node.data_plane)),
+    ...factOf(
+      "Confirmation",
+      due && (
+        <span>
+          Its user confirms it by <When at={due.until} />, or it is revoked
+        </span>
+      ),
+    ),
     ["Added", <When at={node.created_at} />],
   ];
   return <Facts facts={isShort ? [...identity, ...condition] : [...identity, ...condition, ...rest]} />;

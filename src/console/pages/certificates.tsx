@@ -1,61 +1,34 @@
-// The certificate authorities of the organization, and their rotation.
+// The certificate authorities of the organization, and which certificates of nodes end.
 
 import { useEffect, useState } from "preact/hooks";
-import { authoritiesApi, type Authorities } from "../../api/certificates/authorities.ts";
-import { apiPath } from "../../api/endpoint.ts";
-import type { Event as AuditEvent } from "../../api/events.ts";
+import type { Authorities } from "../../api/certificates/authorities.ts";
 import { nodeLifetimeMs } from "../../api/values.ts";
 import type { Attention } from "../../api/paths/attention.ts";
-import { actorOf } from "../activity/actor.ts";
-import { call } from "../contact/api.ts";
-import {
-  caWord,
-  endsByWeek,
-  lastSteering,
-  progressOf,
-  renewalShare,
-  rollbackWarning,
-  rotationBegins,
-  spansOf,
-  stepOf,
-  trustOf,
-  type Authority,
-} from "../needs/authorities.ts";
+import { caWord, endsByWeek, renewalShare, spansOf, trustOf, type Authority } from "../needs/authorities.ts";
 import { DuePhones } from "../joining/due-phones.tsx";
-import { readEvents } from "../activity/log.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
-import { useMemberNames } from "../activity/member-names.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { stateOf, type StateName } from "../nodes/states.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { now, timeFormat } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
-import { Confirm } from "../ui/dialog.tsx";
 import { Histogram, TimeLine } from "../ui/figures.tsx";
-import { Check } from "../ui/form.tsx";
-import { Icon } from "../ui/icon.tsx";
-import { AwaitedNodes } from "../nodes/awaited-nodes.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { parts, usePart } from "../ui/lazy-parts.ts";
-import { Copy, Facts, FromTerminal, Line, Loading, moment, State, When } from "../ui/parts.tsx";
+import { Copy, Facts, Loading, moment, State, When } from "../ui/parts.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { useAttention } from "../needs/use-needs.ts";
 import { numberText } from "../words/numbers.ts";
-
-const pathOfCas = (slug: string) => apiPath(authoritiesApi.retrieve, { slug });
-
-type Action = "start" | "pause" | "resume" | "rollback" | "hurry";
-/** `isNow`: a key may be known to others. */
-type Asked = { action: Action; isNow?: boolean };
+import { KnownKey, pathOfCas, RotationDialog, RotationPanel, type Asked } from "./rotation.tsx";
 
 const states: Readonly<Record<Authority["state"], StateName>> = {
   next: "limited",
   active: "online",
   former: "away",
 };
-/** Nodes confirm without an event. */
+/** Confirmations of nodes are no events: read the CAs again this often while a rotation runs. */
 const rotationReadMs = 5000;
 
 export function Certificates() {
@@ -131,9 +104,10 @@ function Renewing({ not_renewed: { count } }: Attention) {
   );
 }
 
+/** `use`: what its certificates are for. */
 const kinds = [
-  ["overlay", "Overlay", "the overlay"],
-  ["x509", "X.509", "names and services (X.509)"],
+  { kind: "overlay", title: "Overlay", use: "the overlay" },
+  { kind: "x509", title: "X.509", use: "names and services (X.509)" },
 ] as const;
 const yearMs = 365 * 86_400_000;
 
@@ -141,7 +115,7 @@ const yearMs = 365 * 86_400_000;
 function CaPanel({ data }: { data: Authorities }) {
   const { cas } = data;
   const at = now.value;
-  const rows = kinds.map(([kind, title]) => ({
+  const rows = kinds.map(({ kind, title }) => ({
     title,
     spans: spansOf(kind, data, at).map((span) =>
       span.kind === "planned" ? { ...span, words: `next, by itself from ${monthOf(span.from)}` } : span,
@@ -183,7 +157,7 @@ function CaTable({ cas, rotation }: Pick<Authorities, "cas" | "rotation">) {
               <td>
                 <State name={states[ca.state]} word={caWord(ca, cas)} />
               </td>
-              <td>{kinds.find(([kind]) => kind === ca.kind)?.[2]}</td>
+              <td>{kinds.find(({ kind }) => kind === ca.kind)?.use}</td>
               <td>
                 <code title={ca.fingerprint}>{ca.fingerprint.slice(0, 16)}…</code>
                 <Copy text={ca.fingerprint} label="Copy the fingerprint" />
@@ -319,193 +293,4 @@ function renewal({ phone, online, renewsAt }: ListedNode) {
   if (phone !== null) return "by its user";
   if (!online) return "once back";
   return (renewsAt ?? 0) < now.value ? "soon" : moment(renewsAt);
-}
-
-type RotationProps = { slug: string; data: Authorities; ask(asked: Asked): void };
-
-const steps = ["All learn the next CA", "It signs, node by node", "The former is trusted no more"];
-
-/** Its three steps are also its progress. */
-function RotationPanel({ slug, data: { cas, rotation }, ask }: RotationProps) {
-  const { phase, paused, waiting_for: waiting, next_step_at, auto, rolling_back } = rotation;
-  const awaited = waiting.length === 1 ? "one node" : `${waiting.length} nodes`;
-  return (
-    <Panel title="Rotation" hasRoom={true}>
-      <div role="status">
-        <p>
-          {stepOf(rotation)} {paused ? <strong>It is paused.</strong> : null}
-        </p>
-        <ol class="steps thin mt12">
-          {progressOf(rotation).map((state, at) => (
-            <li key={at} class={state} aria-current={state === "here" ? "step" : undefined}>
-              <span class="n">{state === "done" ? <Icon name="check" /> : at + 1}</span>
-              <h2>{steps[at]}</h2>
-            </li>
-          ))}
-        </ol>
-        {waiting.length === 0 ? null : (
-          <p class="quiet">{`It waits for ${awaited} to confirm. One that goes away is not waited for: it catches up when it is back, or can be revoked.`}</p>
-        )}
-        {rotation.awaits_signers ? <p>It waits for signers.</p> : null}
-        {next_step_at === null ? null : (
-          <p>
-            The next step follows <When at={next_step_at} />.
-          </p>
-        )}
-        {phase === "none" ? (
-          <p class="quiet">
-            {auto
-              ? "The control plane starts one by itself before the CAs end. Tunnels stay up."
-              : "It is started by hand only; Settings can change that. Tunnels stay up."}
-          </p>
-        ) : (
-          <Started key={`${rolling_back}`} slug={slug} cas={cas} />
-        )}
-      </div>
-      {phase === "none" || !mayAdminister.value ? null : (
-        <div class="group mt8">
-          <Button isSmall={true} onClick={() => ask({ action: paused ? "resume" : "pause" })}>
-            {paused ? "Resume" : "Pause"}
-          </Button>
-          {rolling_back ? null : (
-            <>
-              <Button isSmall={true} onClick={() => ask({ action: "hurry" })}>
-                Do not wait for tunnels
-              </Button>
-              <Button isSmall={true} onClick={() => ask({ action: "rollback" })}>
-                Roll back
-              </Button>
-            </>
-          )}
-        </div>
-      )}
-      <AwaitedNodes slug={slug} ids={waiting} title={`Nodes that it waits for: ${waiting.length}`} />
-    </Panel>
-  );
-}
-
-/** The user who started the rotation, or rolled it back. */
-function Started({ slug, cas }: { slug: string; cas: readonly Authority[] }) {
-  const names = useMemberNames(slug);
-  const [event, setEvent] = useState<AuditEvent>();
-  useEffect(() => {
-    const start = rotationBegins(cas);
-    // Optional: without it, the page shows less.
-    readEvents(slug, { start, end: undefined }, () => undefined).then(
-      ({ events }) => setEvent(lastSteering(events)),
-      () => undefined,
-    );
-  }, []);
-  if (event === undefined) return null;
-  return (
-    <p>
-      {event.after?.["action"] === "start" ? "Started" : "Rolled back"} <When at={event.at} /> by{" "}
-      <bdi>{actorOf(event, names)}</bdi>
-      {event.after?.["now"] === "true" ? ": a key may be known to others" : null}.
-    </p>
-  );
-}
-
-type KnownKeyProps = { isRotating: boolean; ask(asked: Asked): void };
-
-function KnownKey({ isRotating, ask }: KnownKeyProps) {
-  return (
-    <Panel title="Is a key of a CA known to others?" hasRoom={true}>
-      <p class="quiet">
-        Then rotate at once, and do not roll it back: that returns to the known key. Nodes trust certificates
-        made with it until they have confirmed the last step.
-      </p>
-      <p class="group mt8">
-        <Button
-          kind="danger"
-          isSmall={true}
-          onClick={() => ask(isRotating ? { action: "hurry" } : { action: "start", isNow: true })}
-        >
-          Replace the CAs now
-        </Button>
-      </p>
-    </Panel>
-  );
-}
-
-const tornWords = "Tunnels that still use a former CA are torn down, and can lose packets for some seconds.";
-const questions: Readonly<
-  Record<Action, { title: string; action: string; effect: string; flags: readonly string[] }>
-> = {
-  start: {
-    title: "Rotate the CAs?",
-    action: "Start the rotation",
-    effect:
-      "All nodes get the new CAs beside the present ones, then certificates of the new CAs, then they forget the present ones. Each step waits for all nodes that are online; one that is away catches up when it is back. All tunnels stay up. You can pause it, or roll it back.",
-    flags: [],
-  },
-  pause: {
-    title: "Pause the rotation?",
-    action: "Pause",
-    effect: "It stays in this step until you resume it. All tunnels stay up.",
-    flags: ["--pause"],
-  },
-  resume: {
-    title: "Resume the rotation?",
-    action: "Resume",
-    effect: "It goes on with its next step.",
-    flags: ["--resume"],
-  },
-  rollback: {
-    title: "Roll the rotation back?",
-    action: "Roll back",
-    effect: "The nodes return to the CAs from before the rotation, step by step. All tunnels stay up.",
-    flags: ["--rollback"],
-  },
-  hurry: {
-    title: "Go on without waiting for tunnels?",
-    action: "Do not wait for tunnels",
-    effect: `Nodes end their trust in the former CAs at once. Choose it when a key may be known to others. ${tornWords}`,
-    flags: ["--now"],
-  },
-};
-
-/** Asks before a step of a rotation is started, paused or undone. */
-function RotationDialog({ action, isNow: isAskedNow = false, close }: Asked & { close(): void }) {
-  const slug = currentSlug.value ?? "";
-  const [isNow, setNow] = useState(isAskedNow);
-  const question = questions[action];
-  const body =
-    action === "hurry"
-      ? ({ action: "start", now: true } as const)
-      : { action, ...(isNow ? { now: true } : {}) };
-  return (
-    <Confirm
-      title={question.title}
-      action={question.action}
-      isDanger={false}
-      effect={
-        <>
-          <p>{question.effect}</p>
-          {action === "rollback" ? (
-            <>
-              <p class="notice">{rollbackWarning}</p>
-              <Line text={`agent admin ca rotate ${slug} --now`} />
-            </>
-          ) : null}
-          {action === "start" ? (
-            <Check
-              label={`A key of the present CAs may be known to others: do not wait for tunnels. ${tornWords}`}
-              checked={isNow}
-              set={setNow}
-            />
-          ) : null}
-          <FromTerminal
-            command={["ca", "rotate", slug, ...question.flags, ...(isNow ? ["--now"] : [])]}
-            call={["POST", apiPath(authoritiesApi.rotate, { slug }), body]}
-          />
-        </>
-      }
-      run={async () => {
-        await call(authoritiesApi.rotate, { slug }, body);
-        await refresh(pathOfCas(slug));
-      }}
-      close={close}
-    />
-  );
 }
