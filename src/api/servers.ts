@@ -11,6 +11,7 @@ const warningCodes = [
   "database_damaged",
   "disk_filling",
   "disk_full",
+  "tls_certificate_ending",
 ] as const;
 const WarningCode = word(warningCodes);
 export const Warning = v.object({
@@ -101,7 +102,7 @@ export const healthApi = {
     path: "/readyz",
     access: "public",
     summary:
-      "Whether the database can be read and written, and what an administrator should look at: clock_doubted, clock_doubted_by_nodes, disk_filling, disk_full, database_damaged. SQLite's: refused on a full disk, and once a damage of the database was met",
+      "Whether the database can be read and written, and what an administrator should look at: clock_doubted, clock_doubted_by_nodes, disk_filling, disk_full, database_damaged, tls_certificate_ending. SQLite's: refused on a full disk, and once a damage of the database was met",
     answers: { 200: { description: "The database works", schema: Readiness } },
   }),
 };

@@ -72,6 +72,8 @@ export type ServerOptions = {
   caFingerprint?: string;
   /** The certificate of that CA, which the install script of this server brings. */
   caPem?: string;
+  /** The TLS certificate that the server presents now, in PEM. Undefined over plain HTTP. */
+  tlsCertificate?: () => string | undefined;
   accessLifetimeS: number;
   refreshLifetimeS: number;
   /** Networks that webhooks may reach besides public addresses. */

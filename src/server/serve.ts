@@ -154,6 +154,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       publicUrl: url,
       ...caFingerprint,
       ...given({ caPem }),
+      tlsCertificate: listeners.certificate,
       ...(acme === undefined ? {} : { acme: acme.acme, movesNodes: acme.movesNodes === true }),
     });
     await warnOfLostPasskeys(db, url, log);

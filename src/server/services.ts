@@ -1,6 +1,7 @@
 // Everything that routes need, composed once by makeServices. Lower floors must not import this file: they declare the
 // members that they use.
 
+import type { Warning } from "../api/servers.ts";
 import { openAuthorities, type Authorities } from "./certificates/authorities.ts";
 import { makeBoundedCache, type BoundedCache } from "./config/bounded-cache.ts";
 import { makeChanges, type Changes } from "./config/held-polls.ts";
@@ -10,6 +11,7 @@ import type { InTurn } from "./http/fair-queue.ts";
 import { makeHeavyWork } from "./http/heavy-work.ts";
 import { makeMeters, type Meters } from "./http/meters.ts";
 import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
+import { findWarnings } from "./metrics/warnings.ts";
 import { makeNames } from "./names/names-cache.ts";
 import { makeCheckins, type Checkins } from "./nodes/contact/checkins.ts";
 import { makeNodeClocks, type NodeClocks } from "./nodes/contact/node-clocks.ts";
@@ -63,6 +65,8 @@ export type Services = ServerOptions & {
   checkins: Checkins;
   clones: Clones;
   nodeClocks: NodeClocks;
+  /** Of this server about itself. */
+  warnings(): Warning[];
   /** For rules that name a group of a provider of identities. */
   nameProviderGroup(tx: Transaction, orgId: number, name: string): Promise<string>;
   forgetProviderGroups(tx: Transaction, orgId: number): Promise<void>;
@@ -106,6 +110,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
   const names = makeNames(options);
   const addresses = makeAddresses({ ...options, names });
   const heavyWork = makeHeavyWork();
+  const nodeClocks = makeNodeClocks(options);
   const budget = makeBudget(options);
   const afterConfirmation = (orgId: number) => advanceRollingUpdates({ ...options, authorities }, orgId);
   return {
@@ -142,7 +147,8 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
     reports,
     ages,
     clones: makeClones(options),
-    nodeClocks: makeNodeClocks(options),
+    nodeClocks,
+    warnings: () => findWarnings({ ...options, nodeClocks }),
     probes: makeProbes(system.monotonic),
     planeFallback: makePlaneFallback(options),
     sentFiles: makeSentFiles(options),

@@ -4,6 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { isOwnName, parseListen } from "../../src/server/http/edge.ts";
+import { issueServerX509, makeX509Ca, openIssuer } from "../../src/pki/x509.ts";
 import type { ServeOptions } from "../../src/server/serve.ts";
 import { rawAnswer, refusal, useServing } from "../support/serving.ts";
 import { until } from "../support/until.ts";
@@ -44,6 +45,40 @@ describe("listening", () => {
     await until(() => here.logged.includes("the former one stays in use"));
     const answer = await fetch(`${url}/healthz`, { tls: { rejectUnauthorized: false } });
     expect(answer.status).toBe(200);
+  });
+
+  test("a certificate that ends soon is a warning, until another one is in the files", async () => {
+    const [certFile, keyFile] = [join(here.directory, "ending.crt"), join(here.directory, "ending.key")];
+    const dayMs = 86_400_000;
+    const serial = crypto.getRandomValues(new Uint8Array(16));
+    const make = async (pastDays: number, leftDays: number) => {
+      const dates = {
+        notBefore: Date.now() - pastDays * dayMs,
+        notAfter: Date.now() + leftDays * dayMs,
+        serial,
+      };
+      const issuer = await openIssuer(await makeX509Ca({ organization: "Company", ...dates }));
+      const pair = await issueServerX509({ names: ["localhost"], addresses: [], ...dates }, issuer);
+      writeFileSync(certFile, pair.cert);
+      writeFileSync(keyFile, pair.key);
+    };
+    await make(0, 90);
+    const { url } = await here.serve({ tls: { certFile, keyFile } });
+    const warnings = async () => {
+      const answer = await fetch(`${url}/readyz`, { tls: { rejectUnauthorized: false } });
+      return ((await answer.json()) as { warnings: string[] }).warnings;
+    };
+    expect(await warnings()).toEqual([]);
+    const isWarned = async () => (await warnings()).includes("tls_certificate_ending");
+    await make(77, 13);
+    await until(isWarned);
+    await make(4, 2);
+    await until(async () => !(await isWarned()));
+    await make(5.5, 0.5);
+    await until(isWarned);
+    await make(90, -1);
+    await until(async () => here.logged.split("the listener uses the new TLS certificate").length > 4);
+    expect(await isWarned()).toBe(true);
   });
 
   test("browsers are told to insist on TLS where the operator gave the certificate, under the public name", async () => {

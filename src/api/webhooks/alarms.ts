@@ -31,6 +31,11 @@ export const alarmRules = {
     initial: oldBackupDays,
     words: "The last backup of the control plane is older than that",
   },
+  server: {
+    unit: "switch",
+    initial: 1,
+    words: "The control plane warns of itself: its disk, clock, database or TLS certificate",
+  },
   update: {
     unit: "switch",
     initial: 1,

@@ -9,13 +9,14 @@ import type { Silence } from "../nodes/contact/away-nodes.ts";
 import { computed, inParts, integer, places, queryAll } from "../store/table.ts";
 import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
 import { awayCauses, awayLeft, isAwayKind, isSettled, namesOf, readAway, type Away } from "./away-causes.ts";
+import type { Asked } from "./finder.ts";
 import { follow, raise } from "./open-alarms.ts";
 import { finders } from "./other-causes.ts";
 import { headsOf, pathCauses, pathsTitle, readBroken, type Broken, type BrokenSince } from "./path-causes.ts";
 import { namedNode, namesOfNodes, titleOf } from "./present-title.ts";
 import { ruledPick, valueOf, type Ruled } from "./alarm-rules.ts";
 
-type Services = Pick<ServerOptions, "db" | "log">;
+type Services = Pick<ServerOptions, "db" | "log"> & Pick<Asked, "warnings">;
 
 /** How often to look for causes for which a minute does not matter. */
 const slowMs = 60_000;
@@ -24,7 +25,7 @@ const slowMs = 60_000;
 const maxBroken = 100_000;
 
 /** Returns the work of a turn. */
-export function makeAlarms({ db, log }: Services): (silence: Silence | undefined) => Promise<void> {
+export function makeAlarms({ db, log, warnings }: Services): (silence: Silence | undefined) => Promise<void> {
   let slowAt = Number.NEGATIVE_INFINITY;
   const before: BrokenSince = new Map();
   return async (silence) => {
@@ -52,7 +53,7 @@ export function makeAlarms({ db, log }: Services): (silence: Silence | undefined
       if (!isBusy && !isSlow) continue;
       // A failure of one organization must not stop the alarms of the others.
       await evaluate(
-        { db, org, silence, open: own, isSlow, isDrill: inDrill.has(org.id), before, after },
+        { db, org, silence, open: own, isSlow, isDrill: inDrill.has(org.id), before, after, warnings },
         silent,
       ).catch((error: unknown) =>
         log.warn("The alarms of an organization could not be evaluated; retrying", {
@@ -79,6 +80,7 @@ type Turn = {
   isDrill: boolean;
   before: BrokenSince;
   after: BrokenSince;
+  warnings: Asked["warnings"];
 };
 
 async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
@@ -173,10 +175,10 @@ async function lookAtPaths(turn: Turn, { silent }: Away, { pairs, isWhole }: Bro
 const ruleIsOff = "The rule is off";
 
 async function lookAt(turn: Turn, kind: AlarmKind): Promise<void> {
-  const { db, org, silence } = turn;
+  const { db, org, silence, warnings } = turn;
   const open = ofKind(turn, (each) => each === kind);
   const value = valueOf(org, kind);
-  const asked = { db, org, now: silence.now, value: value ?? 0, isOpen: open.length > 0 };
+  const asked = { db, org, now: silence.now, value: value ?? 0, isOpen: open.length > 0, warnings };
   const found = value === undefined ? undefined : await finders[kind]?.(asked);
   const present = new Set(found?.keys);
   for (const alarm of open) {

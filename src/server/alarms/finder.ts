@@ -1,6 +1,7 @@
 // What the finders of causes have in common that are not about reachability.
 
 import type { Reader } from "../store/database.ts";
+import type { Warning } from "../../api/servers.ts";
 import type { Ruled } from "./alarm-rules.ts";
 import type { Cause } from "./open-alarms.ts";
 
@@ -14,8 +15,15 @@ export type Found = {
   /** Why an alarm about these keys ends, if they are not well. */
   why?(heads: readonly string[]): string | undefined;
 };
-/** `value`: of the organization's rule. `isOpen`: an alarm of this kind is open. */
-export type Asked = { db: Reader; org: Ruled; now: number; value: number; isOpen: boolean };
+/** `value`: of the organization's rule. `isOpen`: an alarm of this kind is open. `warnings`: of this server about itself. */
+export type Asked = {
+  db: Reader;
+  org: Ruled;
+  now: number;
+  value: number;
+  isOpen: boolean;
+  warnings(): readonly Warning[];
+};
 export type Finder = (asked: Asked) => Promise<Found>;
 
 export const dayMs = 86_400_000;

@@ -5,6 +5,7 @@ import { brand } from "../../brand.ts";
 import type { AlarmKind } from "../../api/webhooks/alarms.ts";
 import { readNotRenewed } from "../nodes/attention.ts";
 import { lastBackupAt } from "../store/meta.ts";
+import type { Reader } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { policies } from "../store/tables/policies.ts";
 import { maxNamed, namesOf } from "./away-causes.ts";
@@ -42,8 +43,7 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
   },
   ca: findEndingCas,
   async backup({ db, org, now, value }) {
-    // The control plane belongs to its operator: only organizations that staff own get this alarm.
-    if ((await queryNumber(db, ownedByStaff, [org.id])) === 0) return nothing;
+    if (!(await isOfStaff(db, org.id))) return nothing;
     const made = await lastBackupAt(db);
     const last = made ?? (await queryNumber(db, firstUse));
     if (now - last < value * dayMs) return nothing;
@@ -56,6 +56,22 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
       isUrgent: false,
       since: last + value * dayMs,
     });
+  },
+  async server({ db, org, now, warnings }) {
+    if (!(await isOfStaff(db, org.id))) return nothing;
+    const present = new Map(warnings().map((warning) => [warning.code as string, warning]));
+    return {
+      keys: [...present.keys()],
+      tell(news) {
+        const told = news.flatMap((code) => present.get(code) ?? []);
+        return {
+          title: told.map(({ text }) => text.replace(/\.$/, "")).join("; "),
+          text: told.map(({ hint }) => hint).join("\n"),
+          isUrgent: told.some(({ code }) => code !== "disk_filling"),
+          since: now,
+        };
+      },
+    };
   },
   update: findHeldRollout,
   async policy({ db, org, now }) {
@@ -90,6 +106,8 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
 };
 
 const failing = policies.pick("failing");
+/** The control plane belongs to its operator: only organizations that staff own get alarms about it. */
+const isOfStaff = async (db: Reader, orgId: number) => (await queryNumber(db, ownedByStaff, [orgId])) > 0;
 const ownedByStaff = `SELECT count(*) AS n FROM memberships m JOIN users u ON u.id = m.user_id
   WHERE m.org_id = $1 AND m.role IN ('owner', 'admin') AND u.is_staff = 1 AND u.bound_org_id IS NULL`;
 const firstUse = "SELECT coalesce(min(created_at), 0) AS n FROM organizations";

@@ -11,7 +11,6 @@ import type { Services } from "../services.ts";
 import { lastBackupAt, setMeta } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 import { serverHistory } from "./server-history.ts";
-import { findWarnings } from "./warnings.ts";
 
 /** Each check writes to the disk and the route is public: all requests within this time share one check. */
 const checkEveryMs = 1000;
@@ -34,7 +33,7 @@ export function healthHandlers(services: Services): Handlers<typeof healthApi> {
     alive: () => ({ body: { status: "ok" } }),
     async ready() {
       await writable();
-      const warnings = findWarnings(services);
+      const warnings = services.warnings();
       const broken = warnings.find(({ code }) => code === "database_damaged" || code === "disk_full");
       // A small change may still find room in the file. PostgreSQL is elsewhere, and the same for all servers: a proxy
       // would send its requests to none of them.
@@ -82,7 +81,7 @@ export function serverHandlers(services: Services): Handlers<typeof serversApi> 
           last_backup_at: backup === undefined ? null : formatTime(backup),
           servers: (await listReplicas(db)).map(showServer),
           answering,
-          warnings: findWarnings(services),
+          warnings: services.warnings(),
         },
       };
     },

@@ -1,18 +1,19 @@
 // Problems of this server, for readiness checks, `agent admin server list` and the console.
 
+import { X509Certificate } from "node:crypto";
 import type { Warning } from "../../api/servers.ts";
 import { brand } from "../../brand.ts";
 import { diskSpaceAt } from "../../base/disk-space.ts";
+import { formatTime } from "../../base/quantities.ts";
 import type { ServerOptions } from "../options.ts";
 import { howToCompare, type NodeClocks } from "../nodes/contact/node-clocks.ts";
 import { describeDoubt, howToConfirm } from "../store/clock.ts";
 
-export function findWarnings({
-  db,
-  clock,
-  nodeClocks,
-  dataDirectory,
-}: Pick<ServerOptions, "db" | "clock" | "dataDirectory"> & { nodeClocks: NodeClocks }): Warning[] {
+type Sources = Pick<ServerOptions, "db" | "clock" | "dataDirectory" | "tlsCertificate"> & {
+  nodeClocks: NodeClocks;
+};
+
+export function findWarnings({ db, clock, nodeClocks, dataDirectory, tlsCertificate }: Sources): Warning[] {
   const found: Warning[] = [];
   const doubt = clock.doubt();
   if (doubt !== undefined)
@@ -36,5 +37,26 @@ export function findWarnings({
       hint: "Delete old backups and what you do not need, or give it a larger disk. On a full disk nothing can be changed; nodes still learn of revocations.",
     });
   }
+  const certificate = tlsCertificate?.();
+  const ending = certificate === undefined ? undefined : describeEnding(certificate, clock.now());
+  if (ending !== undefined)
+    found.push({
+      code: "tls_certificate_ending",
+      text: ending,
+      hint: "Nodes and browsers refuse it from then on. Replace the files of --tls-cert and --tls-key, and the server uses them at once; with --tls acme its log says why the authority gives no new one.",
+    });
   return found;
+}
+
+const soonMs = 14 * 86_400_000;
+
+/**
+ * Undefined while the certificate has two weeks left, or a sixth of a life that is short. By then those who renew it
+ * (at a third of its life, as ACME clients do) have failed for days.
+ */
+function describeEnding(pem: string, now: number): string | undefined {
+  const { validFromDate, validToDate } = new X509Certificate(pem);
+  const [from, to] = [validFromDate.getTime(), validToDate.getTime()];
+  if (to - now > Math.min(soonMs, (to - from) / 6)) return undefined;
+  return `The TLS certificate of the control plane ${to <= now ? "ended" : "ends"} on ${formatTime(to)}, and was not renewed.`;
 }

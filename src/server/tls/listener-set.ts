@@ -120,6 +120,7 @@ async function openAcmeListeners(
       }
       return port;
     },
+    certificate: listeners.certificate,
     answerWith(app) {
       // Nothing to do: the other listener writes what is in memory, after the last answer of both.
       pinned?.answerWith({ ...byOwnCa(app), flush: async () => undefined });

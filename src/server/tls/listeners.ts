@@ -48,7 +48,13 @@ export type Application = {
 };
 
 type Listener = ReturnType<typeof Bun.serve>;
-export type Listeners = { bind(): number; answerWith(app: Application): void; stop(): Promise<void> };
+export type Listeners = {
+  bind(): number;
+  /** The certificate in use, in PEM. */
+  certificate(): string | undefined;
+  answerWith(app: Application): void;
+  stop(): Promise<void>;
+};
 
 /** Longer than the longest poll (55 s), so that only dead connections are closed. */
 const idleTimeoutS = 75;
@@ -64,6 +70,7 @@ export function makeListeners(
   let current: Listener | undefined;
   let timer: ReturnType<typeof setInterval> | undefined;
   let usedStamp = tls?.stamp();
+  let used: TlsPair | undefined;
   const sharesPort = tls !== undefined || isService;
   const refusalOf = makeHostGuard(listen);
 
@@ -73,20 +80,24 @@ export function makeListeners(
       forwarder,
       isStrict: tls?.isStrict === true,
     });
-  const open = (port: number): Listener =>
-    Bun.serve({
+  const open = (port: number): Listener => {
+    const pair = tls?.read();
+    const listener = Bun.serve({
       hostname: listen.hostname,
       port,
       development: false,
       idleTimeout: idleTimeoutS,
       reusePort: sharesPort,
-      ...(tls === undefined ? {} : { tls: tls.read() }),
+      ...(pair === undefined ? {} : { tls: pair }),
       ...handlers(),
       error(error) {
         log.error("the listener failed", { reason: messageOf(error) });
         return new Response(null, { status: 500 });
       },
     });
+    used = pair;
+    return listener;
+  };
   const renew = () => {
     try {
       const stamp = tls?.stamp();
@@ -114,6 +125,7 @@ export function makeListeners(
       if (tls !== undefined) timer = setInterval(renew, checkTlsMs);
       return current.port ?? listen.port;
     },
+    certificate: () => used?.cert,
     answerWith(application) {
       app = application;
       current?.reload(handlers());

@@ -4,9 +4,11 @@ import { afterAll, beforeEach, expect, test } from "bun:test";
 import { brand } from "../../../src/brand.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { awayCauses, readAway } from "../../../src/server/alarms/away-causes.ts";
+import { issueServerX509, makeX509Ca, openIssuer } from "../../../src/pki/x509.ts";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
 import { ourselves, record } from "../../../src/server/audit/record.ts";
 import { finders } from "../../../src/server/alarms/other-causes.ts";
+import { findWarnings } from "../../../src/server/metrics/warnings.ts";
 import { recordAway } from "../../../src/server/nodes/contact/away-nodes.ts";
 import { rememberBackup } from "../../../src/server/store/meta.ts";
 import { commandLines, wrongWith } from "../../support/documents.ts";
@@ -21,7 +23,8 @@ let web: RegisteredNode;
 let evaluate: ReturnType<typeof makeAlarms>;
 const { call } = useEphemeral((made) => ({ server, org } = made));
 beforeEach(async () => {
-  evaluate = makeAlarms(server.app.services);
+  // Those of this machine, whose disk other tests may fill, are no part of these tests.
+  evaluate = makeAlarms({ ...server.app.services, warnings: () => [] });
   web = await registerNode(server, org, "web", { mode: "server" });
   await look();
 });
@@ -154,6 +157,35 @@ test("an old backup is told in organizations of staff alone, and not after a new
   expect(await look()).toEqual(["The last backup of the control plane is older than 2 days"]);
   await remember();
   expect(await look()).toEqual(["Over: The last backup of the control plane is older than 2 days"]);
+});
+
+test("what the control plane warns of itself is told in organizations of staff, each warning until it is over", async () => {
+  const dates = { notBefore: server.clock.ms - 80 * day, notAfter: server.clock.ms + 10 * day };
+  const issuer = await openIssuer(
+    await makeX509Ca({ organization: "Company", ...dates, serial: new Uint8Array([1]) }),
+  );
+  const named = { names: ["localhost"], addresses: [], serial: new Uint8Array([2]) };
+  const { cert } = await issueServerX509({ ...named, ...dates }, issuer);
+  let [presented, damage]: (string | undefined)[] = [cert, undefined];
+  const { services } = server.app;
+  const { dataDirectory: _, ...own } = services;
+  const db = { ...services.db, damage: () => damage };
+  const warnings = () => findWarnings({ ...own, db, tlsCertificate: () => presented });
+  evaluate = makeAlarms({ ...services, warnings });
+  expect(await look()).toEqual([]);
+  await server.person(`staff-${org.id}@example.org`, { isStaff: true });
+  await server.join(org, `staff-${org.id}@example.org`, "admin");
+  const ending = expect.stringMatching(
+    /^The TLS certificate of the control plane ends on 20.*, and was not renewed$/,
+  );
+  expect(await look()).toEqual([ending]);
+  expect(await look()).toEqual([]);
+  damage = "page 7";
+  expect(await look()).toEqual(["The database is damaged: page 7"]);
+  presented = undefined;
+  expect(await look()).toEqual([expect.stringMatching(/^Over: The TLS certificate/)]);
+  damage = undefined;
+  expect(await look()).toEqual(["Over: The database is damaged: page 7"]);
 });
 
 test("tests of the policy that fail are told, others that follow too", async () => {
