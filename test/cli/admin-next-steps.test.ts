@@ -24,6 +24,16 @@ test("a node that was revoked is not called unknown", async () => {
   expect((await agent("admin node show acme never")).err).toContain("There is no node named never");
 });
 
+test("the revocation of the only lighthouse says how to make another one", async () => {
+  for (const name of ["hub", "hub2"]) {
+    await must(`admin node create acme ${name}`);
+    await must(`admin node update acme ${name} --lighthouse --public-ip 192.0.2.${name.length}`);
+  }
+  const next = "Make another one: `agent admin token create acme --lighthouse`.";
+  expect((await agent("admin node revoke acme hub")).err).not.toContain(next);
+  expect((await agent("admin node revoke acme hub2")).err).toContain(next);
+});
+
 test("nodes are listed by group and by contact, with their versions", async () => {
   const names = async (flags: string) =>
     ((await must(`admin node list acme ${flags}`)) as { nodes: { name: string }[] }).nodes.map(

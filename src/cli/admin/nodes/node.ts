@@ -177,9 +177,12 @@ export const revoke: Implementation = {
     let id = 0;
     let ended = 0;
     let owner = "";
+    let isLastLighthouse = false;
     const gone = await write(context, async (api) => {
       const node = await nodeByName(api, slug, name);
       id = node.id;
+      const others = node.is_lighthouse ? await api.all(nodesApi.list, { slug }) : [];
+      isLastLighthouse = node.is_lighthouse && !others.some((each) => each.is_lighthouse && each.id !== id);
       owner = ownerOf(node, await ownersOf(api, slug, [node]));
       const effect = `revoke node ${name} (${node.ip_address}) and block its certificates`;
       const heard = (headers: Headers) => void (ended = Number(headers.get(sessionsEndedHeader) ?? 0));
@@ -191,6 +194,11 @@ export const revoke: Implementation = {
       const sessions = ended === 1 ? "session" : "sessions";
       output.say(`${ended} ${sessions} of \`${brand.executable} login\` on its machine ended too.`);
     }
+    if (isLastLighthouse)
+      output.say(
+        "It was the only lighthouse: nodes no longer find each other. Make another one: " +
+          `\`${brand.executable} admin token create ${quoteWord(slug)} --lighthouse\`.`,
+      );
     const line = `${brand.executable} admin node restore ${words.map(quoteWord).join(" ")}`;
     output.say(`The list of nodes no longer shows it. Restore it with \`${line}\`.`);
     const user = owner.includes("@") ? quoteWord(owner) : "EMAIL";
