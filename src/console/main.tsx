@@ -17,7 +17,7 @@ const listing: ReadonlySet<string> = new Set(["nodes", "map"]);
 
 const place = document.getElementById("console");
 if (place !== null && !location.pathname.startsWith(root)) {
-  const { Links } = await import("./frame/loaded-later.ts");
+  const { Links } = await import("./frame/signed-out-pages.ts");
   render(<Links />, place);
 } else if (place !== null) {
   followLinks(document);

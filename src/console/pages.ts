@@ -115,6 +115,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
 parts.node = nodePages;
 parts.editing = editing;
 parts.activity = activity;
+parts.qr = joining;
 parts.joining = joining;
 
 /** One node, by its number. */

@@ -240,6 +240,11 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
   const both = [answer.outbound_rule_id, answer.rule_id].flatMap(
     (id) => rules.find((rule) => rule.id === id) ?? [],
   );
+  const link = ({ id, name }: Node) => (
+    <a href={pathOf(slug, "nodes", id)}>
+      <bdi>{name}</bdi>
+    </a>
+  );
   const all = answer.permitted.length === 0 ? "nothing" : spaced(answer.permitted.join(", "));
   return (
     <>
@@ -261,8 +266,7 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
       )}
       {isActive ? (
         <p>
-          All that the rules allow from <bdi>{from.name}</bdi> to <bdi>{to.name}</bdi>: <strong>{all}</strong>
-          .{" "}
+          All that the rules allow from {link(from)} to {link(to)}: <strong>{all}</strong>.
           {to.subnets.length === 0 ? null : (
             <>
               {" "}
@@ -299,17 +303,6 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
           </>
         ) : null,
       )}
-      <p class="quiet">
-        More on the pages of{" "}
-        <a href={pathOf(slug, "nodes", from.id)}>
-          <bdi>{from.name}</bdi>
-        </a>{" "}
-        and{" "}
-        <a href={pathOf(slug, "nodes", to.id)}>
-          <bdi>{to.name}</bdi>
-        </a>
-        .
-      </p>
     </>
   );
 }

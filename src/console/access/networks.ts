@@ -19,10 +19,3 @@ export function routerTo<T extends Router>(text: string, nodes: readonly T[]): T
 /** As the target of a rule, a network is one behind nodes. */
 export const targetOf = (word: string): string =>
   /^[\d.a-f:]+\/\d{1,3}$/i.test(word) ? `network:${word.toLowerCase()}` : word;
-
-/** Why a test cannot name this network, and what to name. Undefined: it is no network. */
-export function networkFault(word: string, nodes: readonly Router[]): string | undefined {
-  if (targetOf(word) === word) return undefined;
-  const router = nodes.find(({ subnets }) => subnets.includes(word.toLowerCase()));
-  return `A test names nodes: name ${router?.name ?? "the node"} in front of ${word}.`;
-}

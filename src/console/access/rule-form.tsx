@@ -228,8 +228,6 @@ type SidePickerProps = {
   sides: Named;
   mayBeSelf?: boolean;
   mayBeNetwork?: boolean;
-  /** The error of a network on a side that cannot be one. */
-  fault?: string | undefined;
   /** Whether the form was sent. */
   isChecked: boolean;
 };
@@ -241,7 +239,6 @@ export function SidePicker({
   sides,
   mayBeSelf = false,
   mayBeNetwork = false,
-  fault,
   isChecked,
 }: SidePickerProps) {
   const list = `sides-${label}`;
@@ -253,7 +250,6 @@ export function SidePicker({
     <>
       <Field
         label={label}
-        errors={fault === undefined ? undefined : [fault]}
         help={`A group, a node (with the networks behind it)${mayBeNetwork ? ", a network" : ""}, or any.`}
       >
         <input

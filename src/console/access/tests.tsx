@@ -3,7 +3,6 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { policyApi } from "../../api/policy.ts";
 import { useState } from "preact/hooks";
-import { useNodes } from "../nodes/node-list.ts";
 import { Choice } from "../ui/form.tsx";
 import { Button, FormEnd } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
@@ -12,7 +11,6 @@ import { Panel, TerminalButton } from "../ui/page.tsx";
 import { State } from "../ui/parts.tsx";
 import { testsLeft, testsOf, type Draft } from "./draft-state.ts";
 import { editTests } from "./draft.ts";
-import { networkFault } from "./networks.ts";
 import { protocolOf, SidePicker, toWord, TrafficFields, useSides } from "./rule-form.tsx";
 import { RowState } from "./rule-list.tsx";
 import { TestSentence } from "./sentence.tsx";
@@ -158,16 +156,12 @@ function TestForm({ draft, old, close }: FormProps) {
   const [test, setTest] = useState(old ?? fresh);
   const [isChecked, setChecked] = useState(false);
   const sides = useSides(draft.slug);
-  const nodes = useNodes().data ?? [];
   const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
   const whole = { ...test, from: word(test.from), to: word(test.to), passes: null };
   const submit = (event: Event) => {
     event.preventDefault();
     setChecked(true);
-    if (
-      [networkFault(whole.from, nodes), networkFault(whole.to, nodes), portsFault(test.ports)].some(Boolean)
-    )
-      return;
+    if (portsFault(test.ports) !== undefined) return;
     const tests = testsOf(draft);
     // The list may have been read again since the dialog was opened.
     const isOld = (each: PolicyTest) => old !== undefined && keyOf(each) === keyOf(old);
@@ -183,7 +177,6 @@ function TestForm({ draft, old, close }: FormProps) {
       word={test[key]}
       set={(text: string) => setTest({ ...test, [key]: text })}
       sides={sides}
-      fault={networkFault(whole[key], nodes)}
       isChecked={isChecked}
     />
   );

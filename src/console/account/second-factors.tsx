@@ -327,10 +327,7 @@ function RecoveryCodes({ codes, close }: { codes: Codes; close(): void }) {
   const text = codes.join("\n");
   return (
     <Dialog title="Your recovery codes" close={() => undefined}>
-      <p>
-        They are shown only now. Keep them where you find them without this device: each signs you in once,
-        when the phone or the passkey is lost.
-      </p>
+      <p>They are shown only now. Keep them where you find them without this device.</p>
       <pre class="codes">{text}</pre>
       <div class="actions">
         <button

@@ -23,7 +23,6 @@ import { go, pathOf, segments, shownName } from "./router.ts";
 import { StepUp } from "./step-up.tsx";
 import { exact, now } from "../words/times.ts";
 import { Icon, Sign } from "../ui/icon.tsx";
-import { parts } from "../ui/lazy-parts.ts";
 import { Page, Panel } from "../ui/page.tsx";
 import { Empty, Loading } from "../ui/parts.tsx";
 import { tell, Told } from "../ui/toast.tsx";
@@ -84,8 +83,6 @@ function Away() {
 }
 
 const laterAfterMs = 1000;
-const loadLater = () => import("./loaded-later.ts");
-parts.qr = loadLater;
 
 /** A file that is loaded a moment after the first page, or when it is needed. `fail`: it was needed, and did not arrive. */
 function useLater<M extends object>(load: () => Promise<M>, isNeeded: boolean, fail: () => void) {
@@ -102,7 +99,7 @@ function useLater<M extends object>(load: () => Promise<M>, isNeeded: boolean, f
 function Palette() {
   const kind = opened.value;
   const part = useLater(
-    loadLater,
+    () => import("./palette.tsx"),
     kind !== undefined,
     // The next time that it is opened it is loaded again.
     () => ((opened.value = undefined), tell(notLoaded, true)),
@@ -113,7 +110,11 @@ function Palette() {
 /** The form that signs in. It is there before a session ends, as the control plane may have been updated since. */
 function SignedOut() {
   const [hasFailed, setFailed] = useState(false);
-  const part = useLater(loadLater, isSignedOut.value, () => setFailed(true));
+  const part = useLater(
+    () => import("./signed-out-pages.ts"),
+    isSignedOut.value,
+    () => setFailed(true),
+  );
   if (!isSignedOut.value) return null;
   if (part !== undefined) return <part.SignIn />;
   return hasFailed ? <NotLoaded /> : <Loading />;

@@ -187,14 +187,11 @@ const OwnLine = () => (
 );
 
 const PhoneLink = () => (
-  <>
-    <p class="quiet">Best open the page on the phone itself: the file holds its private key.</p>
-    <p class="group mt8">
-      <Button kind="primary" href={pathOf(currentSlug.value ?? "", "phones")}>
-        Add a phone
-      </Button>
-    </p>
-  </>
+  <p class="group mt8">
+    <Button kind="primary" href={pathOf(currentSlug.value ?? "", "phones")}>
+      Add a phone
+    </Button>
+  </p>
 );
 
 type ChoicesProps = {

@@ -3,3 +3,4 @@
 export { AddNode } from "./add.tsx";
 export { Phones } from "./phones.tsx";
 export { AnswerDialog, Waiting } from "./waiting.tsx";
+export { QrPicture } from "../ui/qr-picture.tsx";

@@ -68,7 +68,7 @@ export function columnsOf({ twins, tokens, owners, readAt, give }: Beside): read
       ),
     },
     {
-      ...textColumn<Registration>("key", "Key", 2, keyOf),
+      ...textColumn<Registration>("key", "Key", 2, ({ key_sha256 }) => key_sha256),
       cell: (each) => <code>{keyOf(each)}</code>,
     },
     {

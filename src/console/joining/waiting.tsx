@@ -100,7 +100,12 @@ export function Waiting() {
             </>
           )}
           {all.length === 0 || isNarrow.value ? null : (
-            <Export file={`${slug}-waiting.csv`} items={chosen} columns={exported} isSmall={true} />
+            <Export
+              file={`${slug}-waiting.csv`}
+              items={chosen}
+              columns={columns.slice(0, -1)}
+              isSmall={true}
+            />
           )}
         </span>
       </div>
@@ -169,15 +174,6 @@ function useTwinsAndTokens() {
   const tokens = useMemo(() => new Map((known ?? []).map((each) => [each.id, nameOfKey(each)])), [known]);
   return { twins, tokens, open };
 }
-
-const exported = [
-  { title: "Name", text: ({ name }: Registration) => name },
-  { title: "Key (SHA-256)", text: ({ key_sha256 }: Registration) => key_sha256 },
-  { title: "Groups", text: ({ groups }: Registration) => groups.join(", ") },
-  { title: "Seen from", text: ({ seen_from }: Registration) => seen_from },
-  { title: "Asked", text: ({ created_at }: Registration) => created_at },
-  { title: "Ends", text: ({ expires_at }: Registration) => expires_at },
-];
 
 /** The same answer to several. */
 function AnswerTogether({

@@ -10,9 +10,6 @@ import { machineLine } from "../words/terminal.ts";
 /** The node by its name, and what leads through it: networks, or the internet for groups. */
 export type Way = { name: string; networks?: readonly string[]; groups?: readonly string[] };
 
-const groupsWords = (groups: readonly string[]) =>
-  groups.length === 0 || groups.includes("any") ? "any node" : `a node of ${groups.join(", ")}`;
-
 export function NextSteps({ name, networks, groups = [] }: Way) {
   const slug = currentSlug.value ?? "";
   const offer =
@@ -29,7 +26,7 @@ export function NextSteps({ name, networks, groups = [] }: Way) {
         <>
           <Line text="sudo sysctl -w net.ipv4.ip_forward=1" />
           <p>
-            Then on <bdi>{groupsWords(groups)}</bdi> that should use it:
+            Then on nodes that should use it (<bdi>{groups.join(", ")}</bdi>):
           </p>
           <Line text={machineLine("exit", "use", name)} />
         </>

@@ -25,6 +25,7 @@ import { Icon } from "../ui/icon.tsx";
 import { AwaitedNodes } from "../nodes/awaited-nodes.tsx";
 import { Panel } from "../ui/page.tsx";
 import { FromTerminal, Line, When } from "../ui/parts.tsx";
+import { plural } from "../words/numbers.ts";
 
 type Action = "start" | "pause" | "resume" | "rollback" | "hurry";
 /**
@@ -42,7 +43,6 @@ const steps = ["All learn the next CA", "It signs, node by node", "The former is
 /** Its three steps are also its progress. */
 export function RotationPanel({ slug, data: { cas, rotation }, ask }: RotationProps) {
   const { phase, paused, waiting_for: waiting, next_step_at, auto, rolling_back } = rotation;
-  const awaited = waiting.length === 1 ? "one node" : `${waiting.length} nodes`;
   return (
     <Panel title="Rotation" hasRoom={true}>
       <div role="status">
@@ -58,7 +58,7 @@ export function RotationPanel({ slug, data: { cas, rotation }, ask }: RotationPr
           ))}
         </ol>
         {waiting.length === 0 ? null : (
-          <p class="quiet">{`It waits for ${awaited} to confirm. One that goes away is not waited for: it catches up when it is back, or can be revoked.`}</p>
+          <p class="quiet">{`It waits for ${plural(waiting.length, "node")} to confirm. One that goes away is not waited for: it catches up when it is back, or can be revoked.`}</p>
         )}
         {rotation.awaits_signers ? <p>It waits for signers.</p> : null}
         {next_step_at === null ? null : (

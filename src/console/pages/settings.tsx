@@ -170,10 +170,10 @@ const Fixed = ({ present }: { present: Organization }) => (
     <FactRow title="Short name" help="In addresses, names and commands. It stays.">
       <code>{present.slug}</code>
     </FactRow>
-    <FactRow title="Network" help="Fixed when the organization was made.">
+    <FactRow title="Network" help="It stays.">
       <code>{present.network}</code>
     </FactRow>
-    <FactRow title="Configuration" help="Grows with each change of rules, nodes or names.">
+    <FactRow title="Configuration">
       <span>version {present.config_version}</span>
     </FactRow>
   </>

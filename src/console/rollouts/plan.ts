@@ -40,6 +40,6 @@ export function planOf({ count, watchMinutes, hours, isSettings }: Plan): string
     }),
     isSettings
       ? "If a node does not work with them, all nodes go back. At the end they are the organization's."
-      : "Nodes whose root does not permit it are left out. If a node does not work with it, its ring goes back, and no other begins.",
+      : "If a node does not work with it, its ring goes back, and no other begins.",
   ];
 }

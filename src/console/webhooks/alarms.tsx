@@ -17,7 +17,6 @@ import { Choice, FormFailure, Listed, Text, useAction } from "../ui/form.tsx";
 import { actionsColumn, List, stateColumn, textColumn } from "../ui/lists/list.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { Page } from "../ui/page.tsx";
-import { State } from "../ui/parts.tsx";
 import { tell } from "../ui/toast.tsx";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { ofGroup, rulesOf, valueWords, withValue, type Rule } from "./alarm-rules.ts";
@@ -76,15 +75,7 @@ function Receivers({ slug }: { slug: string }) {
         columns={[
           textColumn("url", "URL", 4, ({ url }: Webhook) => url),
           textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
-          {
-            key: "state",
-            title: "State",
-            width: 1,
-            text: stateOf,
-            cell: (webhook: Webhook) =>
-              webhook.failing ? <State name="attention" word={stateOf(webhook)} /> : "",
-          },
-          timeColumn("created", "Created", ({ created_at }: Webhook) => created_at),
+          stateColumn(1, ({ failing }: Webhook) => (failing ? ["attention", "failing"] : ["online", "ok"])),
         ]}
         keyOf={({ id }: Webhook) => id}
         linkOf={({ id }: Webhook) => pathOf(slug, "webhooks", id)}
@@ -101,8 +92,6 @@ function Receivers({ slug }: { slug: string }) {
     </>
   );
 }
-
-const stateOf = ({ failing }: Webhook) => (failing ? "failing" : "");
 
 function Rules({ organization }: { organization: Organization }) {
   const { slug, alarm_rules: own, notify_away_minutes: away } = organization;
@@ -121,7 +110,6 @@ function Rules({ organization }: { organization: Organization }) {
         columns={[
           textColumn("words", "Is told when", 7, ({ words }: Rule) => words),
           textColumn("value", "Value", 2, valueWords),
-          textColumn("usual", "Usually", 1, ({ usual, value }: Rule) => (usual === value ? "" : usual)),
           ...(may
             ? [
                 actionsColumn(1, (rule: Rule) => (

@@ -100,7 +100,7 @@ function firstOf(path: string): { scripts: string[]; answers: string[] } {
 /** `hasSession`: the browser sent a session, which may have ended. Without one the console need not ask. */
 export function consolePage({ hasSession, path }: { hasSession: boolean; path: string }): Page {
   const main = nameOf("main", "js");
-  const first = hasSession ? firstOf(path) : { scripts: scriptsOf("loaded-later"), answers: [] };
+  const first = hasSession ? firstOf(path) : { scripts: scriptsOf("signed-out-pages"), answers: [] };
   // Otherwise the browser finds them only after it has read the first file.
   const scripts = new Set([...importsOf(main), ...first.scripts]);
   const preloads = [...scripts].map((name) => `<link rel="modulepreload" href="/console/files/${name}">`);
