@@ -93,7 +93,7 @@ export function Tokens() {
           actions("registration_tokens", nameOfKey),
         ]}
         keyOf={({ id }: RegistrationToken) => id}
-        empty="None. Adding a node makes one."
+        empty="None."
         command={["token", "list", slug]}
       >
         <Button isSmall={true} href={pathOf(slug, "nodes", "add")}>
@@ -118,7 +118,7 @@ export function Tokens() {
           actions("service_tokens", ({ name }: ServiceToken) => name),
         ]}
         keyOf={({ id }: ServiceToken) => id}
-        empty="None. A program needs one to use the API."
+        empty="None."
         command={["service-token", "list", slug]}
       />
       {isMaking ? <NewServiceToken close={() => setMaking(false)} /> : null}
