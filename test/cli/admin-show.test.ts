@@ -80,11 +80,8 @@ test("an owner and an expired certificate are said", async () => {
 });
 
 /** Another value of each setting: as a word of the flag, and as the API has it. */
-function another(
-  { takes, words, values, none, range, hint, lines }: Setting,
-  present: unknown,
-): [string, unknown] {
-  if (lines === true) return ["node=30", ["node=30"]];
+function another({ takes, words, values, none, range, hint }: Setting, present: unknown): [string, unknown] {
+  if (hint === "RULE=VALUE") return ["node=30", ["node=30"]];
   const all = values ?? (takes.type === "boolean" ? [false, true] : words);
   const at = [1, 0].find((each) => all?.[each] !== present) ?? 0;
   if (words !== undefined) return [words[at] ?? "", all?.[at]];

@@ -146,7 +146,7 @@ function sectionsOf(view: ConfigView, node: NodeKind, engine: EngineVersion): Ya
       hosts: node.isLighthouse ? [] : findable.filter((hub) => hub.isLighthouse).map((hub) => hub.ip),
     },
     listen: { host: both ? "::" : "0.0.0.0", port: listenPortOf(node) },
-    punchy: { punch: true, respond: true },
+    punchy: punchySection(engine),
     relay: {
       relays: node.isRelay ? [] : relays.map((hub) => hub.ip),
       am_relay: node.isRelay && !view.pausedRelays.includes(node.id),
@@ -161,6 +161,16 @@ function sectionsOf(view: ConfigView, node: NodeKind, engine: EngineVersion): Ya
     sshd: { enabled: false },
   };
 }
+
+/**
+ * The engine's own delay of 5 s would keep a node that asked a lighthouse about itself calling itself for ever: its call ends
+ * after 5.5 s, and asks again after 1.5 s.
+ */
+const punchySection = (engine: EngineVersion): YamlMap => ({
+  punch: true,
+  respond: true,
+  ...(can(engine, "respond_delay") ? { respond_delay: "2s" } : {}),
+});
 
 /**
  * Whether the engine needs IPv6 on the underlay: for IPv6 addresses, and for DNS names, which may have AAAA records only.

@@ -26,6 +26,7 @@ const written: Record<string, string> = {
   "listen.port": "fixed where peers must find the node",
   "punchy.punch": "keeps the mappings of NAT open; off by default",
   "punchy.respond": "lets a node behind NAT be reached; off by default",
+  "punchy.respond_delay": "2s: with the engine's 5s, one that was asked about itself calls itself for ever",
   "relay.relays": "the relays of the organization",
   "relay.am_relay": "the node's role",
   "relay.use_relays": "nodes that cannot meet use relays",
