@@ -80,6 +80,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   },
   rollouts: {
     title: "Rollouts",
+    also: "updates, engine settings, mtu",
     icon: "refresh",
     letter: "u",
     load: async () => (await operation()).Rollouts,

@@ -166,20 +166,26 @@ const stats = v.pipe(
 const preferredRanges = v.optional(v.pipe(v.array(Cidr), v.maxLength(64)));
 const routines = whole(1, 64);
 
+/** Settings by name. The refusal of another name says which there are, in the order of declaration. */
+const settings = <E extends v.ObjectEntries>(entries: E) =>
+  v.strictObject(entries, ({ expected, message }) =>
+    expected === "never" ? `This setting is unknown. Known are ${Object.keys(entries).join(", ")}.` : message,
+  );
+
 /** The settings that an administrator may change by the API. */
-export const ConfigOverrides = v.strictObject({
-  listen: v.optional(v.strictObject(listen)),
-  tun: v.optional(v.strictObject(tun)),
-  punchy: v.optional(v.strictObject(punchy)),
-  relay: v.optional(v.strictObject(relay)),
-  lighthouse: v.optional(v.strictObject(lighthouse)),
-  static_map: v.optional(v.strictObject(staticMap)),
-  firewall: v.optional(v.strictObject(firewall)),
-  handshakes: v.optional(v.strictObject(handshakes)),
-  tunnels: v.optional(v.strictObject(tunnels)),
-  logging: v.optional(v.strictObject(logging)),
+export const ConfigOverrides = settings({
+  listen: v.optional(settings(listen)),
+  tun: v.optional(settings(tun)),
+  punchy: v.optional(settings(punchy)),
+  relay: v.optional(settings(relay)),
+  lighthouse: v.optional(settings(lighthouse)),
+  static_map: v.optional(settings(staticMap)),
+  firewall: v.optional(settings(firewall)),
+  handshakes: v.optional(settings(handshakes)),
+  tunnels: v.optional(settings(tunnels)),
+  logging: v.optional(settings(logging)),
   stats: v.optional(stats),
-  timers: v.optional(v.strictObject(timers)),
+  timers: v.optional(settings(timers)),
   preferred_ranges: preferredRanges,
   routines,
 });

@@ -28,9 +28,9 @@ function withImports(names: readonly string[], all = new Set<string>()): Set<str
 const bytesOf = (names: Iterable<string>) =>
   [...names].reduce((sum, name) => sum + (files.get(name)?.bytes ?? 0), 0);
 
-test("all scripts of the console are at most 169 KB, compressed", () => {
+test("all scripts of the console are at most 170 KB, compressed", () => {
   expect(bytesOf(files.keys())).toBeGreaterThan(50_000);
-  expect(bytesOf(files.keys())).toBeLessThanOrEqual(169 * 1024);
+  expect(bytesOf(files.keys())).toBeLessThanOrEqual(170 * 1024);
 });
 
 test("the worker is one file, because its policy lets it load no script", () => {

@@ -232,6 +232,7 @@ describe("paths and needs in the console", () => {
       await other.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('denied'))");
       await backup.getByRole("button", { name: "Backup command" }).click();
       await backup.getByText("Not copied: select the text").waitFor();
+      await backup.locator("code").getByText("backup").waitFor();
       await scene.admin(["backup", join(directory.path, "backup.db")]);
       await other.reload();
       await other.getByRole("heading", { name: "Needs you" }).waitFor();

@@ -75,6 +75,7 @@ describe("rollouts in the console", () => {
       const begin = page.getByRole("dialog");
       await begin.getByText("Now 1.10.1 on 3 nodes.").waitFor();
       await begin.getByRole("heading", { name: "engine 1.12.0, up to 3 nodes" }).waitFor();
+      await begin.getByText("Nodes whose root does not permit updates are left out.").waitFor();
       await begin.getByText("Ring 1: 1 node, watched for 30 minutes.").waitFor();
       await begin.getByText(/^Ring 2: 2 nodes, lighthouses, relays/).waitFor();
       await page.keyboard.press("Enter");
@@ -116,6 +117,14 @@ describe("rollouts in the console", () => {
       expect(await settings.inputValue()).toBe("{}");
       await settings.fill('{"tun":');
       await dialog.getByText("This is no JSON object.").waitFor();
+      await settings.fill('{"mtu":1280}');
+      await dialog.getByRole("button", { name: "Begin" }).click();
+      await dialog.getByText(/^mtu: This setting is unknown. Known are .*tun,/).waitFor();
+      expect(await dialog.getByRole("heading", { name: "Settings: mtu" }).count()).toBe(0);
+      await dialog.getByRole("button", { name: "Versions" }).click();
+      await dialog.getByText("Nothing is chosen yet.").waitFor();
+      expect(await dialog.getByRole("alert").count()).toBe(0);
+      await dialog.getByRole("button", { name: "Engine settings" }).click();
       await settings.fill('{"tun":{"mtu":1400}}');
       await dialog.getByRole("heading", { name: "Settings: tun, up to 3 nodes" }).waitFor();
       await dialog.getByText("If a node does not work with them, all nodes go back.").waitFor();

@@ -1,10 +1,26 @@
 // Why a node does not reach a peer, as far as the control plane knows. Pure.
 
+import type { Alarm } from "../../api/webhooks/alarms.ts";
 import type { Node } from "../../protocol/node.ts";
 import { spaced } from "../access/class-words.ts";
 import { configurationOf } from "../nodes/states.ts";
 
 const doctor = "sudo agent doctor";
+
+/**
+ * Since when two nodes do not reach each other (RFC 3339), by the open alarm about one of them. Reports of paths do not have it:
+ * their time is the one of the last change. Undefined: no alarm says it, or more than one could.
+ */
+export function outageStart(
+  alarms: readonly Pick<Alarm, "kind" | "nodes" | "since" | "ended_at">[],
+  ends: readonly (number | null)[],
+): string | undefined {
+  const about = alarms.filter(
+    ({ kind, nodes, ended_at }) =>
+      kind === "path" && ended_at === null && nodes.some((id) => ends.includes(id)),
+  );
+  return about.length === 1 ? about[0]?.since : undefined;
+}
 
 /** What is known: the first obstacle, and the command that helps there. No words until it is read. */
 export function whyWords(

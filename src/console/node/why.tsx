@@ -3,6 +3,7 @@
 import { pathsApi, type Path } from "../../api/paths/paths.ts";
 import { rulesApi, type Explained } from "../../api/rules.ts";
 import { nodesApi } from "../../api/nodes.ts";
+import { alarmsApi } from "../../api/webhooks/alarms.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -20,7 +21,7 @@ import { Why } from "../ui/page.tsx";
 import { CopyCommand, When } from "../ui/parts.tsx";
 import { isBroken, whyPath } from "./paths.tsx";
 import { Revocation } from "./revocation.tsx";
-import { whyWords } from "./why-words.ts";
+import { outageStart, whyWords } from "./why-words.ts";
 
 /** `isShort`: beside the list. */
 type Props = { node: Node; peers: readonly Path[] | undefined; isShort?: boolean };
@@ -126,6 +127,8 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
   const id = peer.peer;
   const { data: other } = useResource(id === null ? "" : apiPath(nodesApi.retrieve, { slug, id }));
   const permitted = usePermitted(slug, node.id, id);
+  const { data: alarms = [] } = useResource(apiPath(alarmsApi.list, { slug }));
+  const since = outageStart(alarms, [node.id, id]);
   const name = peer.peer_name ?? peer.peer_address;
   const { words, command } =
     id === null
@@ -137,7 +140,13 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
       title={
         <>
           Does not reach <bdi>{name}</bdi>
-          {rest} since <Since at={peer.reported_at} />
+          {rest}
+          {since === undefined ? null : (
+            <>
+              {" "}
+              since <Since at={since} />
+            </>
+          )}
         </>
       }
       actions={

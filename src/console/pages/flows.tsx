@@ -54,6 +54,7 @@ export function FlowsPage() {
             part="rules"
             path={path}
             heads={useHeads}
+            empty={found.wanted ? "None." : "Unknown: nodes are not asked for flows."}
             rows={found.rules.map(({ id, last_at, flows, nodes }) => [id, last_at ?? "none", flows, nodes])}
           />
         </>

@@ -24,7 +24,10 @@ export function GroupsField({
 }: Props) {
   const { data } = useList(apiPath(groupsApi.list, { slug: currentSlug.value ?? "" }, { page_size: "1000" }));
   const unknown =
-    data === undefined ? [] : partsOf(value).filter((each) => !data.some(({ name }) => name === each));
+    data === undefined
+      ? []
+      : // `any` is no group: an exit for it is for all nodes.
+        partsOf(value).filter((each) => each !== "any" && !data.some(({ name }) => name === each));
   return (
     <>
       <Listed {...{ label, help, errors, value, set }} offered={(data ?? []).map(({ name }) => name)} />

@@ -1,7 +1,7 @@
 // The form that begins an update in rings: of versions, or of engine settings. It says what is chosen, and what happens in which
 // order.
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import { organizationsApi } from "../../api/organizations.ts";
@@ -22,6 +22,7 @@ import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { plural } from "../words/numbers.ts";
 import { olderThan, planOf, runningWords } from "./plan.ts";
 
+const sample = '{"tun":{"mtu":1280}}';
 const usualMinutes = `${usualWatchS / 60}`;
 const empty = { agent: "", engine: "", settings: "", groups: "", hours: "" };
 const kinds = [
@@ -71,12 +72,16 @@ export function Begin({ path, close }: { path: string; close(): void }) {
     hours: hours.flatMap((each) => hoursFrom(each) ?? []) as GivenOf<typeof rolloutsApi.create>["hours"],
     watch_s: Number(watch) * 60,
   };
+  const sent = useRef("");
   const form = useAction(async () => {
+    sent.current = JSON.stringify(body);
     const { id } = await call(rolloutsApi.create, { slug }, body);
     await refresh(path);
     close();
     go(pathOf(slug, "rollouts", id));
   });
+  // A refusal is about what was sent, and not about what is typed or chosen since.
+  const error = sent.current === JSON.stringify(body) ? form.error : undefined;
   const asked = nodes.filter(
     ({ state, phone, groups: own }) =>
       state === "active" &&
@@ -94,14 +99,14 @@ export function Begin({ path, close }: { path: string; close(): void }) {
   const inputs: Form = {
     typed,
     put: (field) => (next) => setTyped({ ...typed, [field]: next }),
-    fields: form.error?.fields,
+    fields: error?.fields,
   };
   return (
     <FormDialog
       title="Update nodes in rings"
       action="Begin"
       hasUnsaved={Object.values(typed).some((each) => each !== "")}
-      form={form}
+      form={{ ...form, error }}
       close={close}
       shown={Object.keys(empty)}
       disabled={isNothing || wrong !== undefined}
@@ -128,43 +133,55 @@ export function Begin({ path, close }: { path: string; close(): void }) {
         <Versions {...inputs} nodes={asked} />
       )}
       <Times {...inputs} wrong={wrong} watch={watch} setWatch={setWatch} />
-      <div class="notice" role="status">
-        {isNothing ? (
-          <p>Nothing is chosen yet.</p>
-        ) : (
-          <Outcome
-            title={`${chosen}, up to ${plural(count, "node")}${groups.length === 0 ? "" : ` of ${groups.join(", ")}`}`}
-            plan={planOf({ count, watchMinutes: Number(watch), hours, isSettings })}
-          />
-        )}
-      </div>
+      {error === undefined ? (
+        <Outcome
+          title={
+            isNothing
+              ? ""
+              : `${chosen}, up to ${plural(count, "node")}${groups.length === 0 ? "" : ` of ${groups.join(", ")}`}`
+          }
+          plan={planOf({ count, watchMinutes: Number(watch), hours, isSettings })}
+          isSettings={isSettings}
+        />
+      ) : null}
     </FormDialog>
   );
 }
 
-const Outcome = ({ title, plan }: { title: string; plan: readonly string[] }) => (
-  <>
-    <h3>
-      <bdi>{title}</bdi>
-    </h3>
-    <ol>
-      {plan.map((each) => (
-        <li key={each}>{each}</li>
-      ))}
-    </ol>
-  </>
+/** `title`: empty if nothing is chosen. */
+type OutcomeProps = { title: string; plan: readonly string[]; isSettings: boolean };
+
+const Outcome = ({ title, plan, isSettings }: OutcomeProps) => (
+  <div class="notice" role="status">
+    {title === "" ? (
+      <p>Nothing is chosen yet.</p>
+    ) : (
+      <>
+        <h3>
+          <bdi>{title}</bdi>
+        </h3>
+        <ol>
+          {plan.map((each) => (
+            <li key={each}>{each}</li>
+          ))}
+        </ol>
+        {isSettings ? null : <p>Nodes whose root does not permit updates are left out.</p>}
+      </>
+    )}
+  </div>
 );
 
 const SettingsField = ({ put, fields, text, isWrong }: Form & { text: string; isWrong: boolean }) => (
   <Field
     label="Settings of all engines"
-    help="All overrides as a JSON object; what is not in it is as usual."
+    help={`All overrides as a JSON object, such as ${sample}. What is not in it is as usual.`}
     errors={isWrong ? ["This is no JSON object."] : sentencesOf(fields, "settings")}
   >
     <textarea
       class="mono"
       rows={5}
       spellcheck={false}
+      placeholder={sample}
       value={text}
       onInput={(event: Event) => put("settings")(valueOf(event))}
     />

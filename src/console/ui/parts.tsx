@@ -163,21 +163,26 @@ export function Copy({ text, label = "Copy", isMain = false, children }: CopyPro
       setSaid("Not copied: select the text");
     }
   };
+  const isRefused = said.startsWith("Not");
   return (
-    <button
-      type="button"
-      class={isMain ? "small primary" : children === undefined ? "small icon ghost" : "small"}
-      title={said || label}
-      aria-label={children === undefined ? label : undefined}
-      onClick={copy}
-    >
-      <Icon name={said === "Copied" ? "check" : "copy"} />
-      {isMain ? label : null}
-      {children}
-      <span role="status" class={said.startsWith("Not") ? "" : "unseen"}>
-        {said}
-      </span>
-    </button>
+    <>
+      <button
+        type="button"
+        class={isMain ? "small primary" : children === undefined ? "small icon ghost" : "small"}
+        title={said || label}
+        aria-label={children === undefined ? label : undefined}
+        onClick={copy}
+      >
+        <Icon name={said === "Copied" ? "check" : "copy"} />
+        {isMain ? label : null}
+        {children}
+        <span role="status" class={isRefused ? "" : "unseen"}>
+          {said}
+        </span>
+      </button>
+      {/* The text of a button cannot be selected. */}
+      {isRefused && children !== undefined ? <code>{text}</code> : null}
+    </>
   );
 }
 

@@ -15,16 +15,19 @@ import { SettingFields, useSettings } from "../ui/setting-fields.tsx";
 
 export const webhooksPath = (slug: string) => apiPath(webhooksApi.list, { slug });
 
+/** What a new webhook begins with: Alarms leads to it. */
+const ofAlarms = { events: ["alarm.*"] };
+
 /** Creates a webhook, or changes the given one. */
 export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const slug = currentSlug.value ?? "";
   // As it was when the dialog opened, so that only what this user edits is sent.
   const [webhook] = useState(now);
   const offered = usePart(parts.activity)?.eventNames;
-  const form = useSettings<GivenOf<typeof webhooksApi.create>>(webhookSettings, webhook);
+  const form = useSettings<GivenOf<typeof webhooksApi.create>>(webhookSettings, webhook ?? ofAlarms);
   const { now: typed, changes } = form;
   // What is not chosen follows from the URL.
-  const given = { ...changes, url: typed.url };
+  const given = { ...changes, url: typed.url, events: typed.events };
   const [secret, setSecret] = useState<string>();
   const params = { slug, id: webhook?.id ?? 0 };
   const sending = useAction(async () => {
@@ -40,7 +43,7 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
         It signs each delivery, as standardwebhooks.com describes: the program checks it.
       </ShownOnce>
     );
-  const { url: _, ...events } = changes;
+  const { url: _, ...events } = given;
   return (
     <FormDialog
       title={webhook === undefined ? "Create a webhook" : "Edit the webhook"}

@@ -10,7 +10,7 @@ export const networksIn = (text: string): string[] => text.split(/[\s,]+/).filte
 /** Whether an error is about the field, or about a part of it: `subnets.0`. */
 export const isAbout = (key: string, field: string): boolean => key === field || key.startsWith(`${field}.`);
 
-/** The sentences about a field. Those about a part begin with it. `parts`: as they were sent. */
+/** The sentences about a field. Those about a part begin with it: an item of `parts` (as they were sent), or the name of a field of an object. */
 export function sentencesOf(
   errors: Readonly<Record<string, readonly string[]>> | undefined,
   field: string,
@@ -18,7 +18,8 @@ export function sentencesOf(
 ): string[] {
   return Object.entries(errors ?? {}).flatMap(([key, sentences]) => {
     if (!isAbout(key, field)) return [];
-    const part = key === field ? undefined : parts[Number(key.slice(field.length + 1))];
+    const rest = key.slice(field.length + 1);
+    const part = /^\d/.test(rest) ? parts[Number(rest)] : rest || undefined;
     return sentences.map((sentence) => (part === undefined ? sentence : `${part}: ${sentence}`));
   });
 }

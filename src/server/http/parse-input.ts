@@ -62,7 +62,9 @@ function inheritedKey(value: unknown): string[] | undefined {
 /** Never contains the value: it may be a secret. */
 function sentence(issue: v.BaseIssue<unknown>): string {
   if (issue.kind === "validation" || issue.type === "check") return issue.message;
-  if (issue.expected === "never") return "This field is unknown.";
+  // A schema may have words of its own for it, such as the fields that there are.
+  if (issue.expected === "never")
+    return issue.message.startsWith("Invalid") ? "This field is unknown." : issue.message;
   if (issue.input === undefined) return "This field is required.";
   if (issue.input === null) return "This field may not be null.";
   if (issue.type === "picklist" || issue.type === "literal")

@@ -19,6 +19,7 @@ test("a sentence about one part of a field names the part", () => {
     "nonsense: Enter a network.",
   ]);
   expect(sentencesOf(errors, "name")).toEqual(["Taken."]);
-  expect(sentencesOf({ "groups.x": ["Odd."] }, "groups", ["a"])).toEqual(["Odd."]);
+  expect(sentencesOf({ "groups.7": ["Odd."] }, "groups", ["a"])).toEqual(["Odd."]);
+  expect(sentencesOf({ "settings.mtu": ["Unknown."] }, "settings")).toEqual(["mtu: Unknown."]);
   expect(sentencesOf(errors, "sub")).toEqual([]);
 });
