@@ -289,7 +289,6 @@ export const nodesApi = {
         headers: { [sessionsEndedHeader]: "How many sessions of command lines on its machine have ended" },
       },
     },
-    errors: ["conflict"],
   }),
   transfer: endpoint({
     name: "nodes_transfer",

@@ -417,6 +417,5 @@ export const organizationsApi = {
     summary: "Delete an organization and revoke all its nodes",
     fresh: true,
     answers: { 204: { description: "Deleted" } },
-    errors: ["conflict"],
   }),
 };

@@ -80,8 +80,7 @@ export function actionOf(jws: string | null): Order["action"] | undefined {
 }
 
 /**
- * The error for a revoked node, with its order. A node that was revoked in bulk, for example with its organization, has
- * no order yet: it is signed and stored at the node's first request.
+ * The error for a revoked node, with its order, which is signed and stored at the node's first request.
  */
 export async function revokedError(services: Store, org: Org, node: NodeRow): Promise<AppError> {
   // An order would stop the machine for good, and it may come back.

@@ -1,11 +1,10 @@
-// Revocation. One transaction revokes the node, blocks its certificates on every other node and stores the
-// order that stops the node itself. The row stays as a tombstone.
+// Revocation. One transaction revokes the node and blocks its certificates on every other node. The order that stops the node
+// itself is signed at its next request (orders.ts), so that a revocation needs no key. The row stays as a tombstone.
 
 import { AppError } from "../../../base/errors.ts";
 import { type Actor, type AuditEvent, principal, record } from "../../audit/record.ts";
 import { findNode, revokedNode } from "../../store/nodes.ts";
 import { mayNotRevoke, requireOwner } from "../node-owner.ts";
-import { type SignedOrder, makeOrder } from "../contact/orders.ts";
 import type { ServerOptions } from "../../options.ts";
 import { freeAddresses, leaveAddresses } from "../../allocation/address-pool.ts";
 import type { Transaction } from "../../store/database.ts";
@@ -23,7 +22,7 @@ import { runDueUpkeep } from "./upkeep.ts";
 import { notifyNode, raiseConfigVersion } from "../../store/versions.ts";
 
 type Org = { id: number; slug: string };
-type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
+type Store = Pick<ServerOptions, "db" | "system">;
 
 /**
  * Revokes a node. `ownerId`: only as this user's own node. Throws not_found also for a node that is already revoked,
@@ -44,13 +43,12 @@ export async function revokeNode(
   });
   if (ownerId !== undefined && node.ownerId !== ownerId) throw mayNotRevoke();
   if (node.state === "revoked" && node.endedAt === null) throw revokedNode(node);
-  const order = await makeOrder(services, db, org, node, "revoke", reason);
   const sessionsEnded = await db.writeFor({ org: org.id }, async (tx) => {
     if (ownerId !== undefined) await requireOwner(tx, await findNode(tx, org.id, id), ownerId);
     else if (actor.kind !== "node") await requireRole(tx, org.id, actor);
     const revocation = { actor, reason, now: system.now() };
     const raise = () => raiseConfigVersion(tx, org.id);
-    const event = await tombstone(tx, { orgId: org.id, id, order }, revocation, raise);
+    const event = await tombstone(tx, { orgId: org.id, id }, revocation, raise);
     if (event === undefined) throw revokedNode(node);
     await publishNames(tx, org.id, [id]);
     await record(tx, event);
@@ -64,8 +62,7 @@ export async function revokeNode(
 type RevocationOf = { actor: Actor; reason: string; now: number };
 
 /**
- * Revokes nodes in the transaction that deletes the credential which registered them: no node can register in between.
- * Their orders are signed at their next request (orders.ts). The caller runs `runDueUpkeep` after the commit.
+ * Revokes nodes in the transaction that deletes the credential which registered them: no node can register in between. The caller runs `runDueUpkeep` after the commit.
  */
 export async function revokeInside(
   tx: Transaction,
@@ -87,7 +84,7 @@ export async function revokeInside(
 /** Returns the event to record, or undefined if the node is already revoked. */
 async function tombstone(
   tx: Transaction,
-  { orgId, id, order }: { orgId: number; id: number; order?: SignedOrder },
+  { orgId, id }: { orgId: number; id: number },
   { actor, reason, now }: RevocationOf,
   raise: () => Promise<number>,
 ): Promise<AuditEvent | undefined> {
@@ -95,10 +92,10 @@ async function tombstone(
     tx,
     nodes,
     `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3, revoked_by = $4,
-       order_seq = coalesce($5, order_seq), order_jws = $6, ended_at = NULL
+       order_jws = NULL, ended_at = NULL
      WHERE id = $1 AND (state <> 'revoked' OR ended_at IS NOT NULL)
      RETURNING ${nodes.select()}`,
-    [id, now, reason, principal(actor), order?.seq ?? null, order?.jws ?? null],
+    [id, now, reason, principal(actor)],
   );
   if (revoked === undefined) return undefined;
   const { name, ip } = revoked;
