@@ -49,6 +49,12 @@ describe("flows in the console", () => {
         "flows.exported",
       ])) as unknown as { events: unknown[] };
       expect(events).toHaveLength(1);
+      // Without flows, nothing is known of uses.
+      await scene.adminJson(["org", "update", "acme", "--flows", "off"]);
+      await page.reload();
+      await page.getByRole("button", { name: "Read the flows" }).click();
+      await page.getByText(/^Nodes are not asked for them/).waitFor();
+      await page.getByText("Unknown: nodes are not asked for flows.").waitFor();
     },
     limitMs,
   );

@@ -98,6 +98,10 @@ describe("a list of nodes in the console", () => {
       await page.keyboard.press("Control+k");
       await page.getByLabel("Page or node").fill("no such name");
       await page.getByText("No page or node has this").waitFor();
+      for (const words of ["mtu", "engine settings"]) {
+        await page.getByLabel("Page or node").fill(words);
+        await page.getByRole("option", { name: /^Rollouts / }).waitFor();
+      }
       await page.getByLabel("Page or node").fill("intranet");
       await page.getByRole("option", { name: /^app / }).waitFor();
       await page.keyboard.press("Escape");

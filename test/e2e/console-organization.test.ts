@@ -144,6 +144,7 @@ describe("the organization in the console", () => {
       await dialog.getByLabel("For the groups").fill("any");
       await dialog.locator("select").selectOption("gateway");
       await dialog.getByText("sudo agent up acme --advertise-exit").waitFor();
+      expect(await dialog.getByText("There is no group").count()).toBe(0);
       await dialog.getByLabel("From the terminal").click();
       await dialog.getByText("agent admin node update acme gateway --add-exit-group any").waitFor();
       await button("Add the exit").click();

@@ -112,6 +112,7 @@ describe("webhooks in the console", () => {
       await openPage(page, "Alarms");
       await button("Create a webhook").click();
       await page.getByLabel(/^URL/).fill(`http://127.0.0.1:${receiver.port}/hook`);
+      expect(await page.getByLabel("Events").inputValue()).toBe("alarm.*");
       // Families and types are offered, behind what is typed already.
       await page.getByLabel("Events").fill("node.*, ");
       for (const offered of ["node.*, ca.*", "node.*, node.revoked"])
