@@ -102,6 +102,8 @@ describe("webhooks in the console", () => {
       await openPage(page, "Settings");
       await page.getByText("Nodes report their paths").waitFor();
       expect(await page.getByText("Rules of alarms").count()).toBe(0);
+      // Its end would be an event in a later test: no cause explains it.
+      database.run("UPDATE alarms SET ended_at = since");
     },
     limitMs,
   );
