@@ -233,7 +233,30 @@ test("what waited for a time that comes again waits no longer", async () => {
   expect(await waiting()).toEqual([hour - minute, hour - minute, hour - minute]);
   clock.ms -= 2 * hour;
   await watchSilence(server.app.services, clock.ms);
-  expect(await waiting()).toEqual([0, 0, 0]);
+  // The retry keeps its distance.
+  expect(await waiting()).toEqual([hour - minute, 0, 0]);
+});
+
+test("an alarm that waits for the end of quiet hours still does after the clock was set back", async () => {
+  await registerNode(server, org, "quiet");
+  const { db, clock } = server;
+  await watchSilence(server.app.services, clock.ms);
+  const morning = clock.ms + 6 * hour;
+  await db.write(async (tx) => {
+    await tx.run(
+      `INSERT INTO webhooks (org_id, url, events, secret_sealed, created_at) VALUES ($1, '', '[]', '', 1)`,
+      [org.id],
+    );
+    await tx.run(
+      `INSERT INTO deliveries (webhook_id, event_id, attempts, next_at, created_at)
+       SELECT max(w.id), (SELECT max(id) FROM events), 0, $1, 1 FROM webhooks w`,
+      [morning],
+    );
+  });
+  clock.ms -= 15_000;
+  await watchSilence(server.app.services, clock.ms);
+  const [row] = await db.all("SELECT next_at FROM deliveries ORDER BY id DESC LIMIT 1");
+  expect(Number(row?.["next_at"])).toBe(morning);
 });
 
 test("a clock that was ahead after a boot ends no revocation, neither a former one nor one of that time", async () => {

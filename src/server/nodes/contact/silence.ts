@@ -82,17 +82,20 @@ const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n
 const anyWatched = "SELECT id FROM nodes WHERE state <> 'revoked' LIMIT 1";
 
 /**
- * Times that come again after the clock was set back. Until then nodes that are away would seem to be heard, retries and
- * questions to providers would wait, and so would the next lighthouse of a rollout.
+ * Times that come again after the clock was set back. Until then nodes that are away would seem to be heard, questions to
+ * providers would wait, and so would the next lighthouse of a rollout.
  */
 const comingAgain = [
   ["sightings", "last_checkin_at"],
   ["nodes", "away_since"],
-  ["deliveries", "next_at"],
   ["provider_grants", "next_at"],
   ["rollout_nodes", "at"],
   ["relay_traffic", "reported_at"],
 ] as const;
+
+/** Retries keep their distance. What is held for less than a day until the quiet hours end keeps its time. */
+const retried = `UPDATE deliveries SET next_at = CASE WHEN next_at - $2 > $1 THEN next_at - $2 ELSE $1 END
+  WHERE next_at > $1 AND (attempts > 0 OR next_at > $1 + ${25 * 3_600_000})`;
 
 const unblocked = `UPDATE certificates SET state = 'blocked', blocked_at = $1, blocked_at_version = $2
   WHERE org_id = $3 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $1
@@ -119,11 +122,17 @@ export async function watchSilence({ db }: Services, now: number): Promise<Watch
     await db.write(async (tx) => {
       for (const [table, column] of comingAgain)
         await tx.run(`UPDATE ${table} SET ${column} = $1 WHERE ${column} > $1`, [now]);
+      await tx.run(retried, [now, before.seen - now]);
       if (before.seen - now > clocksMayDifferMs) await blockAgain(tx, now);
       await note(tx);
     });
   else if (before === undefined || now - before.seen >= noteMs) await db.writeFor("rows", note);
   return watch;
+}
+
+/** When no server looked, without noting this look: only one loop does, since servers' clocks differ. */
+export async function readGaps(db: Pick<Reader, "get">, now: number): Promise<readonly Gap[]> {
+  return watchAt(await readWatch(db), now).gaps;
 }
 
 export async function endSilentNodes(services: Services): Promise<void> {

@@ -14,7 +14,7 @@ import { findNode, revokedNode } from "../../store/nodes.ts";
 import { notifyNode, notifyNodes } from "../../store/versions.ts";
 import { confirmationPage, findAllDue, findDueIn, findStillDue, type Due } from "./confirmations-due.ts";
 import { requireOwner } from "../node-owner.ts";
-import { watchSilence } from "../contact/silence.ts";
+import { readGaps } from "../contact/silence.ts";
 import { beginPeriod, noteTold } from "./owner-period.ts";
 import { revokeInside } from "./revoke.ts";
 import { runDueUpkeep } from "./upkeep.ts";
@@ -78,9 +78,8 @@ export async function reauthenticate(services: Mailing): Promise<void> {
 const longPauseMs = 86_400_000;
 const formerNotice = "SELECT node_id FROM owner_proofs WHERE told_at < $1 LIMIT 1";
 
-async function forgetNotices(store: Store, now: number): Promise<void> {
-  const { db } = store;
-  const gaps = (await watchSilence(store, now))?.gaps ?? [];
+async function forgetNotices({ db }: Store, now: number): Promise<void> {
+  const gaps = await readGaps(db, now);
   const [, up] = gaps.findLast(([from, to]) => to - from >= longPauseMs) ?? [];
   if (up === undefined || (await db.get(formerNotice, [up])) === undefined) return;
   await db.writeFor("rows", (tx) =>

@@ -4,6 +4,7 @@
 import { NodeDue } from "../../../../src/api/enrollments.ts";
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
+import { watchSilence } from "../../../../src/server/nodes/contact/silence.ts";
 import { listDue, reauthenticate } from "../../../../src/server/nodes/lifecycle/reauthentication.ts";
 import type { Organization } from "../../../../src/api/organizations.ts";
 import { confirmationIn } from "../../../../src/protocol/confirmation.ts";
@@ -43,7 +44,11 @@ async function ownedBy(email: string, name: string): Promise<RegisteredNode> {
   expect((await (await owner()).send("POST", path, { body: { owner: email } })).status).toBe(200);
   return node;
 }
-const work = () => reauthenticate(server.app.services);
+/** One turn of this loop, and of the one that notes that a server looked. */
+const work = async () => {
+  await reauthenticate(server.app.services);
+  await watchSilence(server.app.services, server.clock.ms);
+};
 /** No server is up until then. */
 const away = async (days: number) => {
   server.clock.ms = start + days * day;
