@@ -94,13 +94,19 @@ export async function revokedError(services: Store, org: Org, node: NodeRow): Pr
   if (actionOf(orderJws) !== "revoke") {
     const { db } = services;
     const order = await makeOrder(services, db, org, node, "revoke", reason);
-    orderJws = await db.writeFor({ org: org.id }, async (tx) => {
-      const unsigned = { id: node.id, state: "revoked", orderSeq: node.orderSeq } as const;
-      await nodes.update(tx, unsigned, { orderSeq: order.seq, orderJws: order.jws });
-      await notifyNode(tx, org.id, node.id);
-      // A concurrent request may have stored its order first: return that one.
-      return (await nodes.find(tx, { id: node.id }))?.orderJws ?? null;
-    });
+    orderJws = await db
+      .writeFor({ org: org.id }, async (tx) => {
+        const unsigned = { id: node.id, state: "revoked", orderSeq: node.orderSeq } as const;
+        await nodes.update(tx, unsigned, { orderSeq: order.seq, orderJws: order.jws });
+        await notifyNode(tx, org.id, node.id);
+        // A concurrent request may have stored its order first: return that one.
+        return (await nodes.find(tx, { id: node.id }))?.orderJws ?? null;
+      })
+      .catch((error: unknown) => {
+        // A full disk must not keep a node from its order: a later one has a higher number.
+        if (error instanceof AppError && error.code === "storage_unavailable") return order.jws;
+        throw error;
+      });
   }
   return new AppError(
     "node_revoked",

@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
+import { AppError } from "../../../../src/base/errors.ts";
 import { decodeBundle } from "../../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../../src/pki/nebula.ts";
 import { verifyOrder } from "../../../../src/pki/signed-messages.ts";
@@ -84,6 +85,19 @@ describe("a revoked node", () => {
     });
     await change(String(row?.["order_key_sealed"]));
     expect(errorOf(await node.checkin({}))).toMatchObject({ code: "node_revoked", order: expect.anything() });
+  });
+
+  test("gets its order although the disk is full", async () => {
+    const node = await registerNode(server, org, "laptop");
+    expect((await revoke(node)).status).toBe(204);
+    const { db } = server;
+    const { writeFor } = db;
+    db.writeFor = async () => {
+      throw new AppError("storage_unavailable", "The disk is full");
+    };
+    const answer = errorOf(await node.checkin({}));
+    db.writeFor = writeFor;
+    expect(answer).toMatchObject({ code: "node_revoked", order: expect.anything() });
   });
 
   test("gets the order and no certificate if it is revoked while its new node.crt is signed", async () => {
