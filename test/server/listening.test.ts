@@ -70,7 +70,7 @@ describe("listening", () => {
     };
     expect(await warnings()).toEqual([]);
     const isWarned = async () => (await warnings()).includes("tls_certificate_ending");
-    await make(77, 13);
+    await make(82, 8);
     await until(isWarned);
     await make(4, 2);
     await until(async () => !(await isWarned()));

@@ -97,6 +97,7 @@ export const isOffer = (values: Context["values"]): boolean =>
 
 /** The control plane learns at once what is offered. Otherwise with the next check-in, within a minute. */
 export async function tellOffers(chosen: readonly Chosen[], context: Context): Promise<void> {
+  if (chosen.length === 0) return;
   const { checkInOne } = await import("./checkin.ts");
   const { rememberVersions } = await import("../../node/engine/engine.ts");
   const versionOf = rememberVersions(context.system);

@@ -15,7 +15,7 @@ import { silence } from "../files/config/read-config.ts";
 import { engineInUse, unknownInUse, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngineProcess } from "../engine/engine-process.ts";
 import { foundEngine } from "../engine/found-engine.ts";
-import { readRevokedNote } from "../files/revoked-notes.ts";
+import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 import { isStopped } from "../files/stopped-by-user.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
@@ -78,11 +78,15 @@ function controlOf({ slug, config, directory }: Organization, system: System, lo
     ...engine,
     wanted,
     async startLeftOut() {
-      const mayStart = existsSync(join(directory, "config.yml")) && readRevokedNote(directory) === undefined;
+      // A restored node starts with its new certificate, and not with the blocked one.
+      const notes = readRevokedNote(directory) ?? readRestoredNote(directory);
+      const mayStart = existsSync(join(directory, "config.yml")) && notes === undefined;
       if (!mayStart || !(await engine.wasLeftOut()) || !(await wanted())) return false;
-      log.warn("The engine was not started while its configuration was gone: starting it", { team: slug });
       try {
         await engine.start();
+        // An administrator's own condition may still leave the start out.
+        if (!(await engine.isUp())) return false;
+        log.warn("The engine was not started while its configuration was gone: started it", { team: slug });
         return true;
       } catch (error) {
         log.error("The engine cannot be started", { team: slug, reason: messageOf(error) });

@@ -61,7 +61,8 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
     if (!(await isOfStaff(db, org.id))) return nothing;
     const present = new Map(warnings().map((warning) => [warning.code as string, warning]));
     return {
-      keys: [...present.keys()],
+      // A disk that is full now is not well again.
+      keys: [...present.keys(), ...(present.has("disk_full") ? ["disk_filling"] : [])],
       tell(news) {
         const told = news.flatMap((code) => present.get(code) ?? []);
         return {

@@ -51,12 +51,12 @@ export function findWarnings({ db, clock, nodeClocks, dataDirectory, tlsCertific
 const soonMs = 14 * 86_400_000;
 
 /**
- * Undefined while the certificate has two weeks left, or a sixth of a life that is short. By then those who renew it
- * (at a third of its life, as ACME clients do) have failed for days.
+ * Undefined while the certificate has two weeks left, or a tenth of its life: an authority may want it renewed as late as
+ * that (renewal.ts).
  */
 function describeEnding(pem: string, now: number): string | undefined {
   const { validFromDate, validToDate } = new X509Certificate(pem);
   const [from, to] = [validFromDate.getTime(), validToDate.getTime()];
-  if (to - now > Math.min(soonMs, (to - from) / 6)) return undefined;
+  if (to - now > Math.min(soonMs, (to - from) / 10)) return undefined;
   return `The TLS certificate of the control plane ${to <= now ? "ended" : "ends"} on ${formatTime(to)}, and was not renewed.`;
 }

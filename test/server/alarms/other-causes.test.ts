@@ -160,7 +160,7 @@ test("an old backup is told in organizations of staff alone, and not after a new
 });
 
 test("what the control plane warns of itself is told in organizations of staff, each warning until it is over", async () => {
-  const dates = { notBefore: server.clock.ms - 80 * day, notAfter: server.clock.ms + 10 * day };
+  const dates = { notBefore: server.clock.ms - 80 * day, notAfter: server.clock.ms + 8 * day };
   const issuer = await openIssuer(
     await makeX509Ca({ organization: "Company", ...dates, serial: new Uint8Array([1]) }),
   );
@@ -186,6 +186,11 @@ test("what the control plane warns of itself is told in organizations of staff, 
   expect(await look()).toEqual([expect.stringMatching(/^Over: The TLS certificate/)]);
   damage = undefined;
   expect(await look()).toEqual(["Over: The database is damaged: page 7"]);
+  let code: "disk_filling" | "disk_full" = "disk_filling";
+  evaluate = makeAlarms({ ...services, warnings: () => [{ code, text: `${code}.`, hint: "Make room." }] });
+  expect(await look()).toEqual(["disk_filling"]);
+  code = "disk_full";
+  expect(await look()).toEqual(["disk_full"]);
 });
 
 test("tests of the policy that fail are told, others that follow too", async () => {
