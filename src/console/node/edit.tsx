@@ -67,8 +67,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     await call(nodesApi.update, { slug, id: node.id }, changes);
     await refresh(apiPath(organizationsApi.retrieve, { slug }));
     const name = changes.name ?? node.name;
-    if (added.length > 0) return setRouted({ name, networks: added });
-    if (opened.length > 0) return setRouted({ name, groups: opened });
+    if (added.length + opened.length > 0) return setRouted({ name, networks: added, groups: opened });
     close();
     tell(
       changes.name === undefined ? `${node.name} is saved.` : `${node.name} is called ${changes.name} now.`,

@@ -1,28 +1,41 @@
 // What is left to do after a node was made a router or an exit: whole lines for the machines, each with its button.
 
+import { apiPath } from "../../api/endpoint.ts";
+import { routesApi } from "../../api/paths/routes.ts";
 import { currentSlug } from "../contact/me.ts";
+import { useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { CloseEnd } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Line } from "../ui/parts.tsx";
 import { machineLine } from "../words/terminal.ts";
+import { offersWith } from "./offers.ts";
 
-/** The node by its name, and what leads through it: networks, or the internet for groups. */
+/** The node by its name, and what leads through it: networks, the internet for groups, or both. */
 export type Way = { name: string; networks?: readonly string[]; groups?: readonly string[] };
 
-export function NextSteps({ name, networks, groups = [] }: Way) {
+export function NextSteps({ name, networks = [], groups = [] }: Way) {
   const slug = currentSlug.value ?? "";
-  const offer =
-    networks === undefined
-      ? ["--advertise-exit"]
-      : ["--advertise", networks.map((each) => `${each}+masquerade`).join(",")];
+  const routes = useList(apiPath(routesApi.list, { slug }, { page_size: "1000" }));
+  const offers = offersWith(networks, name, routes.data ?? []);
+  const offer = [
+    ...(networks.length === 0 ? [] : ["--advertise", offers.join(",")]),
+    ...(groups.length === 0 ? [] : ["--advertise-exit"]),
+  ];
   return (
     <>
       <p>
         On <bdi>{name}</bdi>, as root:
       </p>
       <Line text={machineLine("up", slug, ...offer)} />
-      {networks === undefined ? (
+      {networks.length === 0 ? null : (
+        <p>
+          This replaces the networks that the node offers: it must name all of them. Without{" "}
+          <code>+masquerade</code>, hosts behind it need a route back. Who may reach it:{" "}
+          <a href={pathOf(slug, "access")}>Access</a>
+        </p>
+      )}
+      {groups.length === 0 ? null : (
         <>
           <Line text="sudo sysctl -w net.ipv4.ip_forward=1" />
           <p>
@@ -30,11 +43,6 @@ export function NextSteps({ name, networks, groups = [] }: Way) {
           </p>
           <Line text={machineLine("exit", "use", name)} />
         </>
-      ) : (
-        <p>
-          Without <code>+masquerade</code>, hosts behind it need a route back. Who may reach it:{" "}
-          <a href={pathOf(slug, "access")}>Access</a>
-        </p>
       )}
     </>
   );

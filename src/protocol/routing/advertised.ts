@@ -58,11 +58,6 @@ export function parseOffer(text: string): Offer | undefined {
   };
 }
 
-export function formatOffer({ network, behind, watch, masquerade }: Offer): string {
-  const parts = [behind && `=${behind}`, watch && `@${watch}`, masquerade === true && "+masquerade"];
-  return [network, ...parts.filter((each) => typeof each === "string")].join("");
-}
-
 /** Lower is preferred. */
 export const defaultMetric = 100;
 export const maxMetric = 1000;

@@ -3,7 +3,8 @@
 import { expect, test } from "bun:test";
 import { tableBody } from "../../../src/node/routing/router.ts";
 import { parseTcpPeers } from "../../../src/platform/network/tcp-flows.ts";
-import { formatOffer, parseOffer } from "../../../src/protocol/routing/advertised.ts";
+import { parseOffer } from "../../../src/protocol/routing/advertised.ts";
+import { formatOffer } from "../../../src/protocol/routing/format-offer.ts";
 
 test("offers are read and written back; what is no offer is refused", () => {
   const offers = {
