@@ -8,16 +8,22 @@ import { configurationOf } from "../nodes/states.ts";
 const doctor = "sudo agent doctor";
 
 /**
- * Since when two nodes do not reach each other (RFC 3339), by the open alarm about one of them. Reports of paths do not have it:
- * their time is the one of the last change. Undefined: no alarm says it, or more than one could.
+ * Since when two nodes, by their names, do not reach each other (RFC 3339), by the open alarm that says so. Reports of paths do
+ * not have it: their time is the one of the last change. Undefined: no alarm says it, or more than one does.
  */
 export function outageStart(
-  alarms: readonly Pick<Alarm, "kind" | "nodes" | "since" | "ended_at">[],
-  ends: readonly (number | null)[],
+  alarms: readonly Pick<Alarm, "kind" | "title" | "text" | "since" | "ended_at">[],
+  ends: readonly string[],
 ): string | undefined {
+  // An alarm about one of them may be about its other peers. A sentence has a node, and those that it does not reach.
+  const isAboutBoth = (sentence: string) => {
+    const [, one = "", others = ""] = /^(\S+) and (.+) do not reach each other$/.exec(sentence) ?? [];
+    const names = others.split(/, | and /);
+    return ends.includes(one) && ends.every((each) => each === one || names.includes(each));
+  };
   const about = alarms.filter(
-    ({ kind, nodes, ended_at }) =>
-      kind === "path" && ended_at === null && nodes.some((id) => ends.includes(id)),
+    ({ kind, title, text, ended_at }) =>
+      kind === "path" && ended_at === null && [title, ...text.split("\n")].some(isAboutBoth),
   );
   return about.length === 1 ? about[0]?.since : undefined;
 }

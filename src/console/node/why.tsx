@@ -128,8 +128,8 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
   const { data: other } = useResource(id === null ? "" : apiPath(nodesApi.retrieve, { slug, id }));
   const permitted = usePermitted(slug, node.id, id);
   const { data: alarms = [] } = useResource(apiPath(alarmsApi.list, { slug }));
-  const since = outageStart(alarms, [node.id, id]);
   const name = peer.peer_name ?? peer.peer_address;
+  const since = outageStart(alarms, [node.name, name]);
   const { words, command } =
     id === null
       ? { words: `No node has the address ${peer.peer_address}.` }
