@@ -19,3 +19,6 @@ export function routerTo<T extends Router>(text: string, nodes: readonly T[]): T
 /** As the target of a rule, a network is one behind nodes. */
 export const targetOf = (word: string): string =>
   /^[\d.a-f:]+\/\d{1,3}$/i.test(word) ? `network:${word.toLowerCase()}` : word;
+
+/** As the peer of a rule, it is the network alone: a changed direction makes a target the peer. */
+export const peerOf = (word: string): string => word.replace(/^network:/, "");

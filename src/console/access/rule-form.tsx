@@ -18,7 +18,7 @@ import { Failure } from "../ui/parts.tsx";
 import type { Draft } from "./draft-state.ts";
 import { edit } from "./draft.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
-import { gatewayWords, targetOf } from "./networks.ts";
+import { gatewayWords, peerOf, targetOf } from "./networks.ts";
 import { Sentence } from "./sentence.tsx";
 import { contentOf, endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
@@ -75,7 +75,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
   const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
   const named = withEnds(now, { from: word(ends.from), to: word(ends.to) });
-  const whole = { ...named, target: targetOf(named.target) };
+  const whole = { ...named, peer: peerOf(named.peer), target: targetOf(named.target) };
   const isLong = now.description.length > 255;
   // The rule as it is now. `rule` is as it was when the dialog was opened: another user may have changed or deleted it since.
   const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);

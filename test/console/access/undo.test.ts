@@ -2,7 +2,7 @@
 
 import type { Rule as StoredRule } from "../../../src/api/rules.ts";
 import { expect, test } from "bun:test";
-import { routerTo, targetOf } from "../../../src/console/access/networks.ts";
+import { peerOf, routerTo, targetOf } from "../../../src/console/access/networks.ts";
 import { networksBehind } from "../../../src/protocol/networks-behind.ts";
 import type { Rule } from "../../../src/console/access/rules.ts";
 import { undoing } from "../../../src/console/access/merge.ts";
@@ -153,5 +153,11 @@ test("a network that is typed as what a rule opens is one behind nodes", () => {
     "network:fd00::/64",
     "group:web",
     "any",
+  ]);
+  // As a peer it has no kind.
+  expect(["network:192.168.30.0/24", "192.168.30.0/24", "group:web"].map(peerOf)).toEqual([
+    "192.168.30.0/24",
+    "192.168.30.0/24",
+    "group:web",
   ]);
 });
