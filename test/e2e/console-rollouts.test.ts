@@ -115,6 +115,8 @@ describe("rollouts in the console", () => {
       await dialog.getByRole("button", { name: "Engine settings" }).click();
       const settings = dialog.getByLabel("Settings of all engines");
       expect(await settings.inputValue()).toBe("{}");
+      await settings.fill("");
+      expect(await settings.inputValue()).toBe("");
       await settings.fill('{"tun":');
       await dialog.getByText("This is no JSON object.").waitFor();
       await settings.fill('{"mtu":1280}');

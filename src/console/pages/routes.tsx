@@ -109,7 +109,7 @@ export function Routes() {
         <Add
           isExit={adding === "exit"}
           path={path}
-          exits={exits.data ?? []}
+          exits={exits.data}
           close={(way) => {
             setAdding(undefined);
             setNext(way);
@@ -166,7 +166,8 @@ function Exits({ path, read, steps, add }: ExitsProps) {
 type AddProps = {
   isExit: boolean;
   path: string;
-  exits: readonly Node[];
+  /** Undefined: not read. */
+  exits: readonly Node[] | undefined;
   /** With what is left to do. */
   close(way?: Way): void;
 };
@@ -179,7 +180,7 @@ function Add({ isExit, path, exits, close }: AddProps) {
   const [name, setName] = useState("");
   const via = nodes.flatMap((each) => (each.name === name ? each.id : []));
   const groups = partsOf(typed);
-  const present = exits.find(({ id }) => id === via[0])?.exit_groups ?? [];
+  const present = exits?.find(({ id }) => id === via[0])?.exit_groups ?? [];
   const exit = { exit_groups: [...new Set([...present, ...groups])] };
   const route = { network: typed.trim(), via };
   const way = isExit ? { name, groups } : { name, networks: [typed.trim()] };
@@ -201,7 +202,8 @@ function Add({ isExit, path, exits, close }: AddProps) {
       form={form}
       close={() => close()}
       shown={["network", "exit_groups"]}
-      disabled={!isWhole}
+      // The groups of an exit are sent as a whole: those that it has must be known.
+      disabled={!isWhole || (isExit && exits === undefined)}
       terminal={{
         command: isExit
           ? ["node", "update", slug, name, ...groups.flatMap((group) => ["--add-exit-group", group])]

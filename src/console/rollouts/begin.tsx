@@ -24,7 +24,8 @@ import { olderThan, planOf, runningWords } from "./plan.ts";
 
 const sample = '{"tun":{"mtu":1280}}';
 const usualMinutes = `${usualWatchS / 60}`;
-const empty = { agent: "", engine: "", settings: "", groups: "", hours: "" };
+/** Settings that are not typed are the present ones. */
+const empty = { agent: "", engine: "", settings: undefined as string | undefined, groups: "", hours: "" };
 const kinds = [
   ["versions", "Versions"],
   ["settings", "Engine settings"],
@@ -57,7 +58,7 @@ export function Begin({ path, close }: { path: string; close(): void }) {
   const isSettings = kind === "settings";
   const hours = partsOf(typed.hours, " ");
   const wrong = hours.find((each) => hoursFrom(each) === undefined);
-  const text = typed.settings || JSON.stringify(present ?? {}, null, 2);
+  const text = typed.settings ?? JSON.stringify(present ?? {}, null, 2);
   const settings = objectIn(text);
   const groups = isSettings ? [] : partsOf(typed.groups);
   const versions = (
@@ -105,7 +106,7 @@ export function Begin({ path, close }: { path: string; close(): void }) {
     <FormDialog
       title="Update nodes in rings"
       action="Begin"
-      hasUnsaved={Object.values(typed).some((each) => each !== "")}
+      hasUnsaved={Object.values(typed).some(Boolean)}
       form={{ ...form, error }}
       close={close}
       shown={Object.keys(empty)}
