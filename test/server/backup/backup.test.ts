@@ -269,6 +269,31 @@ test("a migration keeps a copy of the database as it was", async () => {
   expect(existsSync(path)).toBe(true);
 });
 
+test("of the copies from before migrations, the newest two stay", async () => {
+  mkdirSync(place.data, { mode: 0o700 });
+  const path = join(place.data, "control.db");
+  {
+    using old = new Sqlite(path);
+    old.run(fixtureSql);
+  }
+  const others = ["control.db.replaced-2026-01-01T00-00-00Z", "control.db.very-old"];
+  const copies = ["v10-2026-03-01T00-00-00Z", "v2-2026-01-01T00-00-00Z", "v2-2026-01-01T00-00-00Z-wal"];
+  for (const name of [
+    ...others,
+    ...[...copies, "v9-2026-02-01T00-00-00Z"].map((name) => `control.db.${name}`),
+  ])
+    writeFileSync(join(place.data, name), "");
+  await (await openSqlite({ path, now: () => Date.UTC(2026, 10, 21, 12), role: "server" })).close();
+  expect(readdirSync(place.data).sort()).toEqual(
+    [
+      "control.db",
+      ...others,
+      "control.db.v10-2026-03-01T00-00-00Z",
+      "control.db.v5-2026-11-21T12-00-00Z",
+    ].sort(),
+  );
+});
+
 test("a machine of an imported network that registered after the backup is named, and registers again", async () => {
   await populate();
   const network = join(place.path, "network");

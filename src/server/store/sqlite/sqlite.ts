@@ -2,9 +2,11 @@
 // (synchronous=FULL: durable), and a write that fails is undone alone. Knows no table but `notices` and `sqlite_master`.
 
 import { SQLiteError } from "bun:sqlite";
-import { statSync } from "node:fs";
+import { readdirSync, rmSync, statSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
 import { formatTime } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";
+import { sqliteFiles } from "../../../base/open-file.ts";
 import { requireStorable, type Database, type Reader, type Transaction } from "../database.ts";
 import { migrate, newestVersion, versionOf } from "../migrations.ts";
 import { makeListeners, type Notice } from "../notices.ts";
@@ -97,12 +99,28 @@ async function isBlank(reader: Reader): Promise<boolean> {
   return (await reader.get("SELECT name FROM sqlite_master WHERE name = 'migrations'")) === undefined;
 }
 
-/** Before a migration, copies the database to a file beside it: `control.db.v1-2026-11-21T14-00-00Z`. */
+/**
+ * Before a migration, copies the database to a file beside it: `control.db.v1-2026-11-21T14-00-00Z`. Of earlier copies
+ * the newest stays, the others are deleted.
+ */
 async function copyBeforeMigration(database: Reader, { path, now }: SqliteOptions): Promise<void> {
   if (await isBlank(database)) return;
   const version = await versionOf(database);
   if (version === 0 || version >= newestVersion) return;
+  const earlier = copiesBeside(path);
   copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`, statSync(path));
+  for (const copy of earlier.slice(0, -1))
+    for (const file of sqliteFiles(copy)) rmSync(file, { force: true });
+}
+
+/** The copies that migrations made, oldest first. */
+function copiesBeside(path: string): string[] {
+  const prefix = `${basename(path)}.v`;
+  const timeIn = (name: string) => name.slice(name.indexOf("-", prefix.length));
+  return readdirSync(dirname(path))
+    .filter((name) => name.startsWith(prefix) && /^\d+-[-\dT]+Z$/.test(name.slice(prefix.length)))
+    .sort((a, b) => timeIn(a).localeCompare(timeIn(b)))
+    .map((name) => join(dirname(path), name));
 }
 
 /**
