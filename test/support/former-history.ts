@@ -35,6 +35,7 @@ export const flowsKeyVersion = 72;
 export async function undoFlowsKey(sql: SQL): Promise<void> {
   await sql`DROP TABLE flows`;
   await sql`ALTER TABLE rollouts DROP COLUMN settings`;
+  await sql`ALTER TABLE device_requests DROP COLUMN session_id`;
   for (const each of schemaStatements(flowsKeyVersion - 1).filter((made) => / flows \(/.test(made)))
     await sql.unsafe(each.replace(/\) STRICT$/, ")").replaceAll(/\bINT\b/g, "BIGINT"));
   await sql`DELETE FROM migrations WHERE version >= ${flowsKeyVersion}`;

@@ -379,6 +379,8 @@ const steps: readonly (readonly Statement[])[] = [
   ],
   // 73
   [rollouts.add("settings")],
+  // 74
+  [deviceRequests.add("sessionId")],
 ];
 
 /**

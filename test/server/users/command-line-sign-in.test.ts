@@ -104,6 +104,7 @@ describe("a code", () => {
   test.each<[string, () => Promise<unknown>]>([
     ["was disabled", () => setActive(server.app.services, "owner@example.org", false, operator)],
     ["got a new password", () => setPassword(server.app.services, 1, "another password", operator)],
+    ["signed out in the browser", () => browser.send("DELETE", "/api/session/")],
   ])("is worth nothing when the user %s after the approval", async (_, change) => {
     const { device_code, user_code } = await begin();
     await decide(user_code);

@@ -114,6 +114,8 @@ export const deviceRequests = table(
     /** The provider of the approving browser's sign-in, and the end of that session; null: without a provider. */
     providerId: since(32, integerOrNull()),
     providerUntil: since(32, integerOrNull()),
+    /** The session of the deciding browser, in `browser_sessions`; null: undecided, or decided at the release before. */
+    sessionId: since(74, integerOrNull()),
   },
   { indexes: ["CREATE INDEX device_requests_expiry ON device_requests (expires_at)"] },
 );

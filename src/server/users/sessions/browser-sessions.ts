@@ -11,7 +11,7 @@ import type { Database } from "../../store/database.ts";
 import { joined, queryOne } from "../../store/table.ts";
 import { browserSessions, byProviderMs, idleMs, longestMs } from "../../store/tables/sessions.ts";
 import { rememberNetwork } from "../../store/tables/organizations.ts";
-import { isStaff, users } from "../../store/tables/users.ts";
+import { isStaff, users, type UserRow } from "../../store/tables/users.ts";
 import { deviceOf } from "./families.ts";
 import { admit, type ByProvider } from "./sessions.ts";
 
@@ -124,6 +124,21 @@ export async function providerOf(
     throw new AppError("not_authenticated", "This session has ended. Sign in again.");
   const { providerId, endsAt } = session;
   return providerId === null ? undefined : { providerId, endsAt };
+}
+
+/**
+ * The user whom a browser signed in, for a session that begins by its word. Undefined if since `at` (ms) the user was disabled
+ * or all sessions ended, for example by a new password, or if the browser's own session has ended. `sessionId` null: not known.
+ */
+export async function stillSignedIn(
+  reader: Pick<Database, "get">,
+  { userId, at, sessionId }: { userId: number; at: number; sessionId: number | null },
+): Promise<UserRow | undefined> {
+  const user = await users.find(reader, { id: userId, isActive: true });
+  if (user === undefined || user.sessionsFrom >= at) return undefined;
+  if (sessionId !== null && (await browserSessions.find(reader, { id: sessionId, userId })) === undefined)
+    return undefined;
+  return user;
 }
 
 /** Throws permission_denied unless the browser signed in within 10 minutes. */

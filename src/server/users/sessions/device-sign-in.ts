@@ -16,7 +16,7 @@ import { computed, queryOne, text } from "../../store/table.ts";
 import { deviceRequests, type DeviceRequestRow } from "../../store/tables/sessions.ts";
 import { isKnownNetwork } from "../../store/tables/organizations.ts";
 import { users } from "../../store/tables/users.ts";
-import { providerOf, type UserCaller } from "./browser-sessions.ts";
+import { providerOf, sessionIdOf, stillSignedIn, type UserCaller } from "./browser-sessions.ts";
 import { userEvent } from "../users.ts";
 import { makeRoom } from "../sign-in/waiting-room.ts";
 import type { Sessions } from "./sessions.ts";
@@ -120,7 +120,7 @@ export async function decideDeviceRequest(
     // The user may have been disabled since the request was admitted.
     if ((await users.find(tx, { id: userId, isActive: true })) === undefined) throw noSuchCode();
     const { providerId = null, endsAt = null } = (await providerOf(tx, caller)) ?? {};
-    const origin = { providerId, providerUntil: endsAt };
+    const origin = { providerId, providerUntil: endsAt, sessionId: sessionIdOf(caller) ?? null };
     const decision = { userId, decidedAt: now, isApproved: isApproved ? 1 : 0, ...origin };
     if ((await deviceRequests.update(tx, { id, userId: null }, decision)) === 0) throw noSuchCode();
     if (!isApproved) return;
@@ -141,7 +141,8 @@ export async function pollDeviceSignIn(
   const now = system.now();
   const found = await deviceRequests.find(db, { deviceHash });
   if (found === undefined || found.expiresAt <= now) throw expired();
-  const { id, userId, isApproved, decidedAt, polledAt, machine, address, providerId, providerUntil } = found;
+  const { id, userId, isApproved, decidedAt, polledAt, machine, address } = found;
+  const { providerId, providerUntil, sessionId } = found;
   if (userId === null) {
     // A little less than the interval: clocks and networks are not exact.
     const isEarly = polledAt !== null && now - polledAt < (intervalS - 1) * 1000;
@@ -153,9 +154,9 @@ export async function pollDeviceSignIn(
   const taken = await db.writeFor("rows", (tx) => deviceRequests.delete(tx, { id }));
   if (taken === 0) throw expired();
   if (isApproved !== 1) throw new AppError("sign_in_refused", "The sign-in was refused in the browser.");
-  const user = await users.find(db, { id: userId, isActive: true });
-  // Sessions that ended since the approval end this one, too: a new password, or a disabled user.
-  if (user === undefined || user.sessionsFrom >= (decidedAt ?? 0)) throw expired();
+  // The approval ends with the session of the browser that approved.
+  const user = await stillSignedIn(db, { userId, at: decidedAt ?? 0, sessionId });
+  if (user === undefined) throw expired();
   // An organization may have forbidden it since the approval.
   await requirePermitted(db, userId);
   const by = providerId === null ? undefined : { providerId, endsAt: providerUntil ?? 0 };

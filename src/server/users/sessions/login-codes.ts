@@ -10,9 +10,8 @@ import { makeOpaqueToken } from "../../../pki/opaque.ts";
 import { openSecret, sealSecret } from "../../../pki/secrets.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import type { ServerOptions } from "../../options.ts";
-import { useOnce, users } from "../../store/tables/users.ts";
-import { browserSessions } from "../../store/tables/sessions.ts";
-import { providerOf, sessionIdOf, type UserCaller } from "./browser-sessions.ts";
+import { useOnce } from "../../store/tables/users.ts";
+import { providerOf, sessionIdOf, stillSignedIn, type UserCaller } from "./browser-sessions.ts";
 import type { From } from "./families.ts";
 import type { Sessions } from "./sessions.ts";
 
@@ -62,11 +61,9 @@ export async function useLoginCode(
   const now = system.now();
   if (at + lifetimeMs <= now || !timingSafeEqual(Buffer.from(given), Buffer.from(challenge))) throw expired();
   const isFirst = await db.writeFor("rows", (tx) => useOnce(tx, `login ${nonce}`, at + lifetimeMs));
-  const user = await users.find(db, { id: userId, isActive: true });
-  if (!isFirst || user === undefined || user.sessionsFrom >= at) throw expired();
   // The code ends with the browser's session, for example when the user leaves the provider.
-  if (session !== undefined && (await browserSessions.find(db, { id: session, userId })) === undefined)
-    throw expired();
+  const user = await stillSignedIn(db, { userId, at, sessionId: session ?? null });
+  if (!isFirst || user === undefined) throw expired();
   return sessions.start(userId, user.passwordHash, from, { by });
 }
 
