@@ -1,7 +1,6 @@
 // Consequences of a check-in's report, which are rare: another engine, other networks on offer, another TCP port, what a seal
 // refuses, a confirmed version, certificates that are due for renewal.
 
-import { AppError } from "../../../base/errors.ts";
 import type { CheckinRequest } from "../../../protocol/checkin.ts";
 import { atPlane } from "../../../protocol/stored.ts";
 import type { Advertised } from "../../../protocol/routing/advertised.ts";
@@ -12,6 +11,7 @@ import { otherRefusal, takeRefusal, type SealNotes } from "./refused-by-seal.ts"
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
+import { unlessStorageRefuses } from "./storage-refusal.ts";
 import { permissionText } from "./update-permission.ts";
 import { storeTcp } from "./plane-fallback.ts";
 import { makeThrottle } from "../../http/throttle.ts";
@@ -90,18 +90,17 @@ export async function applyConsequences(
   if (consequences === undefined) return false;
   const { engine, advertised, tcp, mayUpdate, sealRefused, isDue } = consequences;
   const tookOffer =
-    advertised !== undefined && (await unlessStorageRefuses(() => takeAdvertised(deps, node, advertised)));
-  const tookEngine =
-    engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
+    advertised !== undefined && (await isStored(() => takeAdvertised(deps, node, advertised)));
+  const tookEngine = engine !== undefined && (await isStored(() => takeEngine(deps, node, engine)));
   if (isDue) {
     await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
   }
   const tookTcp = tcp !== undefined && (await takeTcp(deps, node, tcp));
   const tookPermission =
-    mayUpdate !== undefined && (await unlessStorageRefuses(() => takePermission(deps, node, mayUpdate)));
+    mayUpdate !== undefined && (await isStored(() => takePermission(deps, node, mayUpdate)));
   const tookRefusal =
     sealRefused !== undefined &&
-    (await unlessStorageRefuses(() => takeRefusal({ ...deps, notes: deps.sealNotes }, node, sealRefused)));
+    (await isStored(() => takeRefusal({ ...deps, notes: deps.sealNotes }, node, sealRefused)));
   return tookOffer || tookEngine || isDue || tookTcp || tookPermission || tookRefusal;
 }
 
@@ -130,18 +129,18 @@ async function takeTcp(
   tcp: string | null,
 ): Promise<boolean> {
   if (!nodeChanges("tcp", node.id)) return false;
-  return unlessStorageRefuses(() => storeTcp(db, node, tcp));
+  return isStored(() => storeTcp(db, node, tcp));
 }
 
-/** Nodes must learn of a revocation even if the disk is full. They repeat their reports at the next check-in. */
-async function unlessStorageRefuses(act: () => Promise<void>): Promise<boolean> {
-  try {
-    await act();
+/**
+ * Whether the change was stored. If the disk is full it is not, and the check-in is answered all the same, because nodes must
+ * learn of a revocation. They repeat their reports at the next check-in.
+ */
+function isStored(change: () => Promise<void>): Promise<boolean> {
+  return unlessStorageRefuses(async () => {
+    await change();
     return true;
-  } catch (error) {
-    if (error instanceof AppError && error.code === "storage_unavailable") return false;
-    throw error;
-  }
+  }, false);
 }
 
 /**
@@ -163,7 +162,7 @@ export async function takeConfirmation(
   version: number | undefined,
 ): Promise<void> {
   if (version === undefined) return;
-  await unlessStorageRefuses(async () => {
+  await isStored(async () => {
     await deps.live.confirm(node, version);
     await deps.afterConfirmation(org.id);
   });

@@ -15,6 +15,7 @@ import type { Reader } from "../../store/database.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";
 import { notifyNode } from "../../store/versions.ts";
+import { unlessStorageRefuses } from "./storage-refusal.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 type Org = { id: number; slug: string };
@@ -79,11 +80,9 @@ export function actionOf(jws: string | null): Order["action"] | undefined {
   return v.parse(Payload, JSON.parse(Buffer.from(payload, "base64url").toString("utf8"))).action;
 }
 
-/**
- * The error for a revoked node, with its order, which is signed and stored at the node's first request.
- */
+/** The error for a revoked node, with its order, which is signed and stored at the node's first request after the revocation. */
 export async function revokedError(services: Store, org: Org, node: NodeRow): Promise<AppError> {
-  // An order would stop the machine for good, and it may come back.
+  // An ephemeral node that ended gets no order: an order would stop its machine for good, and the node may come back.
   if (node.endedAt !== null)
     return new AppError(
       "conflict",
@@ -94,19 +93,16 @@ export async function revokedError(services: Store, org: Org, node: NodeRow): Pr
   if (actionOf(orderJws) !== "revoke") {
     const { db } = services;
     const order = await makeOrder(services, db, org, node, "revoke", reason);
-    orderJws = await db
-      .writeFor({ org: org.id }, async (tx) => {
+    const store = () =>
+      db.writeFor({ org: org.id }, async (tx) => {
         const unsigned = { id: node.id, state: "revoked", orderSeq: node.orderSeq } as const;
         await nodes.update(tx, unsigned, { orderSeq: order.seq, orderJws: order.jws });
         await notifyNode(tx, org.id, node.id);
         // A concurrent request may have stored its order first: return that one.
         return (await nodes.find(tx, { id: node.id }))?.orderJws ?? null;
-      })
-      .catch((error: unknown) => {
-        // A full disk must not keep a node from its order: a later one has a higher number.
-        if (error instanceof AppError && error.code === "storage_unavailable") return order.jws;
-        throw error;
       });
+    // An order that is not stored is signed anew at the next request, with a higher number.
+    orderJws = await unlessStorageRefuses<string | null>(store, order.jws);
   }
   return new AppError(
     "node_revoked",
