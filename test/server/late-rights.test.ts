@@ -99,6 +99,8 @@ const edits: Record<string, (node: number) => { method?: string; path: string; b
   "a group": () => ({ path: "groups/", body: { name: "web" } }),
   "an alias": (node) => ({ path: "names/", body: { name: "shop", node } }),
   "a route": (node) => ({ method: "PATCH", path: `nodes/${node}/`, body: { subnets: ["192.168.7.0/24"] } }),
+  "the end of an alias": () => ({ method: "DELETE", path: "names/1/", body: {} }),
+  "a router of a network": (node) => ({ path: "routes/", body: { network: "192.168.8.0/24", via: [node] } }),
   "a setting": () => ({ method: "PATCH", path: "", body: { flows: true } }),
   "a node": () => ({ path: "nodes/", body: { name: "other" } }),
   "a rotation": () => ({ path: "ca/rotate/", body: { action: "start" } }),
@@ -115,6 +117,8 @@ test.each(Object.entries(edits))("rights that end while an edit waits for the lo
   const token = await busy.person("ada@example.org");
   await busy.join(acme, "ada@example.org", "owner");
   const node = await registerNode(busy, acme, "router");
+  const alias = { name: "cache", node: node.id };
+  expect((await busy.send("POST", "/api/org/acme/names/", { token, body: alias })).status).toBe(201);
   const written = () => countOf(busy, "SELECT count(*) AS n FROM events WHERE org_id = $1", acme.id);
   const before = await written();
   const id = await membershipOf(busy.db, acme, "ada@example.org");
