@@ -306,11 +306,15 @@ asRoot("install --uninstall", () => {
 asRoot("what a purge says", () => {
   test("names the organizations that still list this machine, and nothing that is not so", () => {
     using machine = makeMachine();
-    machine.put("etc/overlay-agent/acme", "host.key", "credentials.json");
+    for (const slug of ["acme", "other"])
+      machine.put(`etc/overlay-agent/${slug}`, "host.key", "credentials.json");
     machine.put("etc/systemd/system", "overlay-agent-names.service");
     machine.put("etc", "hosts");
     const first = machine.install("--uninstall --purge");
-    expect(first.said).toContain("still lists the nodes of this machine in acme.");
+    for (const slug of ["acme", "other"]) {
+      expect(first.said).toContain(`still lists this machine's node in ${slug}.`);
+      expect(first.said).toContain(`agent admin node delete ${slug} NAME\n`);
+    }
     // The executable is gone already, as after the removal of a package: its names were cleared then.
     expect(first.said).not.toMatch(/not found|Names/);
     const second = machine.install("--uninstall --purge");

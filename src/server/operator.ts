@@ -30,7 +30,7 @@ export async function asOperator<T>(
       db,
       system,
       clock,
-      // On a terminal, show failed requests only.
+      // What a server writes of its work is for --verbose.
       log: { ...log, info: log.debug },
       secretKey,
       publicUrl,

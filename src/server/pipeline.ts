@@ -1,6 +1,6 @@
 // The checks of a request. app.ts calls them in this order for each request: 401, 403, 429, its turn, then the body, 405.
 
-import { AppError, messageOf } from "../base/errors.ts";
+import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
 import { readText } from "./http/body.ts";
 import { cookiesOf, mayBeDevice } from "./http/cookies.ts";
 import { networkOf } from "../base/ip.ts";
@@ -134,8 +134,11 @@ function notAllowed({ method }: Request, { allow }: Endpoint): Reply {
 
 function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, log: Services["log"]): Reply {
   const known = error instanceof AppError ? error : undefined;
+  const isOwnCommand = exchange.operator !== undefined;
   if (known === undefined || known.httpStatus >= 500) {
-    log.error("Request failed", {
+    // A command on the data prints the reason itself: the line is for --verbose.
+    const write = isOwnCommand ? log.debug : log.error;
+    write("Request failed", {
       request_id: exchange.requestId,
       method: exchange.request.method,
       route: endpoint.path,
@@ -144,6 +147,7 @@ function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, lo
       ...(known === undefined && error instanceof Error ? { stack: error.stack } : {}),
     });
   }
+  if (isOwnCommand) return errorReply(fromSystemError("finish the command", error));
   if (known !== undefined && known.code !== "internal") return errorReply(known);
   const sentence = `The server could not answer. Its log has the reason, at request ${exchange.requestId}.`;
   return errorReply(new AppError("internal", sentence, { cause: error }));

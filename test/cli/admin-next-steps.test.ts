@@ -1,5 +1,6 @@
 // What commands of an administrator say where somebody took a wrong turn, and what comes next.
 
+import { Database } from "bun:sqlite";
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -299,4 +300,17 @@ test("a webhook to an address that is not public is warned of on local data, and
   expect(err).not.toContain("deliveries fail");
   const refused = await agent("admin webhook create acme http://192.0.2.5/hook");
   expect([refused.status, refused.err]).toEqual([1, expect.stringContaining("The address must be public.")]);
+});
+
+test("a change on local data that fails prints its reason once; --verbose shows where", async () => {
+  using database = new Database(join(data, "control.db"));
+  database.run(
+    "CREATE TRIGGER failing BEFORE INSERT ON node_groups BEGIN SELECT RAISE(ABORT, 'table is broken'); END",
+  );
+  const create = (...flags: string[]) => runAdmin(data, ["group", "create", "acme", "late", ...flags]);
+  const failed = await create();
+  const verbose = await create("--verbose");
+  database.run("DROP TRIGGER failing");
+  expect(failed).toEqual({ status: 1, out: "", err: "agent: Cannot finish the command: table is broken\n" });
+  expect(verbose.err).toContain("Request failed");
 });

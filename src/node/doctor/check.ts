@@ -36,8 +36,7 @@ export async function runCheck(
   id: string,
   slug: string | undefined,
   work: () => Finding | Promise<Finding>,
-  cure?: string,
-  isRoot = isPrivileged(),
+  { cure, isRoot = isPrivileged() }: { cure?: string; isRoot?: boolean } = {},
 ): Promise<Check> {
   const name = { id, ...given({ org_slug: slug }) };
   try {

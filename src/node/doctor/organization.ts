@@ -77,15 +77,14 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
   const checks = await Promise.all([
     runCheck("files", slug, () => files(organization)),
     runCheck("access", slug, () => access(organization)),
-    runCheck("keys", slug, () => keys(organization), howToRegister),
-    runCheck("certificate", slug, () => certificate(organization, deps.system.now()), sync),
-    runCheck(
-      "node-certificate",
-      slug,
-      () => nodeCertificate(organization, deps.system.now()),
-      `${sync}, else ${howToRegister}`,
-    ),
-    runCheck("configuration", slug, () => configuration(organization, deps), remedyOfRefusal(organization)),
+    runCheck("keys", slug, () => keys(organization), { cure: howToRegister }),
+    runCheck("certificate", slug, () => certificate(organization, deps.system.now()), { cure: sync }),
+    runCheck("node-certificate", slug, () => nodeCertificate(organization, deps.system.now()), {
+      cure: `${sync}, else ${howToRegister}`,
+    }),
+    runCheck("configuration", slug, () => configuration(organization, deps), {
+      cure: remedyOfRefusal(organization),
+    }),
     runCheck("permissions", slug, () => permissions(organization, deps.system)),
     runCheck("engine", slug, () => engineInUse(organization, deps)),
     runCheck("offloads", slug, () => offloads(organization, deps)),
