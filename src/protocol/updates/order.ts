@@ -31,7 +31,7 @@ export const UpdateOrder = v.object({
   back: v.optional(v.boolean()),
   agent: v.optional(UpdateVersion),
   engine: v.optional(UpdateVersion),
-  /** Use the settings that config.yml has for this order (`SentSettings`). */
+  /** Use the settings that config.yml has for this order (sent-settings.ts). */
   settings: v.optional(v.boolean()),
   /** How long the node watches itself, in seconds. */
   watch_s: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(86_400)),
@@ -45,12 +45,6 @@ export function readOrder(text: string | null): UpdateOrder | undefined {
   const parsed = v.safeParse(StoredOrder, text);
   return parsed.success ? parsed.output : undefined;
 }
-
-/**
- * `rollout` in a config.yml that is sent: the sections that differ with the settings of the rollout; null: none. The rest of the
- * file has the former settings, so the node goes to either by itself.
- */
-export const SentSettings = v.object({ order: number, sections: v.record(foreignText(64), v.unknown()) });
 
 /**
  * `state`: taken: it begins. applied: it runs the versions, and watches itself. passed: it has watched for long enough.

@@ -13,6 +13,7 @@ import {
   type YamlMap,
   type YamlValue,
 } from "../../base/yaml.ts";
+import { changesTo } from "../../protocol/updates/sent-settings.ts";
 import { can, parseEngineVersion, type EngineVersion } from "../../engine/features.ts";
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
 import { withAuthority } from "../certificates/demanded-ca.ts";
@@ -78,9 +79,7 @@ export function treeOf(view: ConfigView, node: NodeKind, engine: EngineVersion):
   const tree = treeWith(view.overrides);
   const { tried } = view;
   if (tried === undefined || node.tries !== true) return tree;
-  const next = treeWith(tried.overrides);
-  const changed = Object.keys({ ...tree, ...next }).filter((key) => !Bun.deepEquals(tree[key], next[key]));
-  const sections = Object.fromEntries(changed.map((key) => [key, next[key] ?? null]));
+  const sections = changesTo(tree, treeWith(tried.overrides));
   return { ...tree, rollout: { order: tried.order, sections } };
 }
 

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { Rollout } from "../../../src/api/rollouts.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { realSystem } from "../../../src/base/system.ts";
-import { SentSettings } from "../../../src/protocol/updates/order.ts";
+import { SentSettings } from "../../../src/protocol/updates/sent-settings.ts";
 import { codeOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeFleet, runRollout, type Bot, type Fault } from "../../support/rollout-fleet.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";

@@ -14,7 +14,7 @@ import type { Log } from "../../../base/log.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import type { System } from "../../../base/system.ts";
 import { isMap, type YamlMap } from "../../../base/yaml.ts";
-import { SentSettings } from "../../../protocol/updates/order.ts";
+import { SentSettings, withChanges } from "../../../protocol/updates/sent-settings.ts";
 import type { DataPlane } from "./data-plane.ts";
 import { readYaml } from "./read-yaml.ts";
 import { maskedNetworks, addressesIn } from "../granted/networks.ts";
@@ -128,11 +128,7 @@ function withSettings(
   if (!sent.success) return { parsed: former, settings: undefined };
   const { order, sections } = sent.output;
   const used = usesSettings ?? chosenSettings(directory) === order;
-  const all = Object.entries(Object.assign(former, used ? sections : {}));
-  return {
-    parsed: Object.fromEntries(all.filter(([, section]) => section !== null)),
-    settings: { order, used },
-  };
+  return { parsed: used ? withChanges(former, sections) : former, settings: { order, used } };
 }
 
 function refuseDamagedPermissions({ directory, allowedIn = directory }: Place, leaveOut: LeaveOut): void {
