@@ -39,14 +39,15 @@ export async function overridesOf({ api }: RingNodes): Promise<unknown> {
   return v.parse(v.object({ config_overrides: v.unknown() }), await answer.json()).config_overrides;
 }
 
-/** The node that has changed. */
+/** The node that has changed. Throws with the members' states. */
 export async function untilApplied({ api, nodes }: RingNodes, id: number): Promise<RingNode> {
+  let members: RolloutNode[] = [];
   for (const giveUpAt = performance.now() + 60_000; performance.now() < giveUpAt; await Bun.sleep(200)) {
     const answer = await api("GET", `/api/org/acme/rollouts/${id}/nodes/`);
-    const members = v.parse(v.array(RolloutNode), await answer.json());
+    members = v.parse(v.array(RolloutNode), await answer.json());
     const applied = members.find(({ state }) => state === "applied");
     const node = nodes.find(({ name }) => name === applied?.node_name);
     if (node !== undefined) return node;
   }
-  throw new Error("No node has changed");
+  throw new Error(`No node has changed: ${JSON.stringify(members)}`);
 }

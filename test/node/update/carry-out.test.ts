@@ -14,7 +14,8 @@ import {
   writeUpdateState,
   type UpdateState,
 } from "../../../src/node/files/update-order.ts";
-import { carryOut, type CarryOutDeps } from "../../../src/node/update/carry-out.ts";
+import { carryOut } from "../../../src/node/update/carry-out.ts";
+import type { CarryOutDeps } from "../../../src/node/update/report-update.ts";
 import type { UpdateReport } from "../../../src/protocol/updates/order.ts";
 import { writeOrganization } from "../../support/organization-engines.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -163,9 +164,28 @@ async function watched(
   return {
     agent: machine.agent,
     said: told.at(-1)?.state,
+    all: told.map(({ state }) => state),
     unsaid: readUpdateState(directory)?.unsaid?.state,
   };
 }
+
+test("reports that the control plane did not take are sent again while the node is watched", async () => {
+  const outcome = await watched(900, (ms) => ({ isPlaneAway: ms > 1000 && ms < 30_000 }));
+  expect(outcome.all).toEqual(["taken", "applied", "passed"]);
+  const late = await watched(900, (ms) => ({ isPlaneAway: ms < 8000 }));
+  expect(late.all).toEqual(["taken", "applied", "passed"]);
+});
+
+test("a watch that goes on after a kill does not report that the change begins", async () => {
+  const applied: UpdateState = {
+    order: { order: 10, settings: true, watch_s: 1 },
+    step: "applied",
+    former,
+    change,
+    answered: [],
+  };
+  expect((await settingsOf(applied)).all).toEqual(["applied", "passed"]);
+});
 
 test("a clock that jumps while the node is watched is no silence of its agent", async () => {
   const outcome = await watched(300, (ms) => ({ ahead: ms > 100_000 ? 3_600_000 : 0 }));
@@ -213,24 +233,29 @@ async function settingsOf(state: UpdateState, { refuses = false, seenFromMs = 0 
     if (refuses && chosen.at(-1) !== undefined) throw new Error("It refuses them");
   };
   await carryOut({ ...deps, updater: { ...deps.updater, switchSettings }, system });
-  return { chosen, said: told.at(-1)?.state, reason: told.at(-1)?.reason };
+  return {
+    chosen,
+    all: told.map(({ state: said }) => said),
+    said: told.at(-1)?.state,
+    reason: told.at(-1)?.reason,
+  };
 }
 
 test("settings need no permission of root, and are taken back if the engine refuses them, or by an order", async () => {
   const order = { order: 10, settings: true, watch_s: 10 };
-  expect(await settingsOf({ order, step: "taken" })).toEqual({
+  expect(await settingsOf({ order, step: "taken" })).toMatchObject({
     chosen: [10],
     said: "passed",
     reason: undefined,
   });
-  expect(await settingsOf({ order, step: "taken" }, { refuses: true })).toEqual({
+  expect(await settingsOf({ order, step: "taken" }, { refuses: true })).toMatchObject({
     chosen: [10, undefined],
     said: "failed",
     reason: "It refuses them",
   });
   const back = { ...order, order: 11, back: true };
   const stateOf = { order: back, step: "taken", former, change: { at: Date.now() } } as const;
-  expect(await settingsOf({ ...stateOf, settings: true })).toEqual({
+  expect(await settingsOf({ ...stateOf, settings: true })).toMatchObject({
     chosen: [undefined],
     said: "returned",
     reason: undefined,
