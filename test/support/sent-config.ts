@@ -4,7 +4,7 @@ import { afterEach, beforeEach } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import type { SyncResult } from "../../src/node/contact/sync.ts";
+import type { SyncResult } from "../../src/node/contact/applying/apply-next.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
 import { readYaml } from "../../src/node/files/config/read-yaml.ts";
 import { DownloadAnswer } from "../../src/protocol/download.ts";

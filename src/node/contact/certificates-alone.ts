@@ -1,8 +1,9 @@
-// Applies the certificates of a configuration that this machine cannot apply as a whole, with the configuration in force: a
-// lasting refusal of one setting must not keep a node from its renewal until its certificate ends.
+// Applies the certificates of a configuration that this machine cannot apply as a whole, together with the config.yml in force.
+// Otherwise a node that lastingly refuses one setting would miss its renewal until its certificate expires.
 
 import { join } from "node:path";
 import * as v from "valibot";
+import { given } from "../../base/given.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
@@ -13,7 +14,7 @@ import {
   dropGeneration,
   generationFile,
   isApplied,
-  presentFiles,
+  filesInForce,
   pruneGenerations,
   readSyncState,
   stageGeneration,
@@ -27,12 +28,15 @@ import { endOfCertificates } from "../files/certificate-end.ts";
 import { switchOrRollBack, testText } from "./engine-switch.ts";
 import type { SyncDeps } from "./next-config.ts";
 
-/** The end of the sentence that reports the refusal. `reached`: the running engine refused the certificates. */
+/** `text`: the end of the sentence that reports the refusal. `reached`: the running engine refused the certificates. */
 export type Outcome = { text: string; reached: boolean };
 
 const nothing: Outcome = { text: "", reached: false };
 
-/** The version and the ETag stay those of the configuration in force. Never throws. */
+/**
+ * Applies them if they are a renewal of those in force. The version and the ETag stay those of the configuration in force.
+ * Never throws.
+ */
 export async function applyCertificates(
   { directory, slug }: Pick<Organization, "directory" | "slug">,
   sent: ConfigFiles,
@@ -41,35 +45,36 @@ export async function applyCertificates(
   const { engine, control, log, system } = deps;
   let reached = false;
   try {
-    const present = presentFiles(directory);
-    const files = await underSeal(await sealInForce(directory, slug), sent, () => present);
+    const inForce = filesInForce(directory);
+    const files = await underSeal(await sealInForce(directory, slug), sent, () => inForce);
     const state = readSyncState(directory);
     const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
-    if (state === undefined || serverYml === undefined || !isRenewal(present, files)) return nothing;
+    if (state === undefined || serverYml === undefined || !isRenewal(inForce, files)) return nothing;
+    // After a kill between switch and reload it is unknown what the engine runs with.
     const restart = !isApplied(directory);
     pruneGenerations(directory);
-    const changed = { "ca.crt": files["ca.crt"], "host.crt": files["host.crt"] };
-    const name = stageGeneration(
+    const generation = stageGeneration(
       directory,
       {
-        ...present,
-        ...changed,
-        ...(files["node.crt"] === undefined ? {} : { "node.crt": files["node.crt"] }),
+        ...inForce,
+        "ca.crt": files["ca.crt"],
+        "host.crt": files["host.crt"],
+        ...given({ "node.crt": files["node.crt"] }),
         "node-config.json": withVersion(files["node-config.json"], state.config_version),
       },
       stateWith(state, files, system.now()),
       serverYml,
     );
     try {
-      const staged = join(directory, "generations", name);
+      const staged = join(directory, "generations", generation);
       if (engine.path !== undefined)
-        await testText(engine.path, staged, withCertificatesIn(staged, present["config.yml"]), system);
+        await testText(engine.path, staged, withCertificatesIn(staged, inForce["config.yml"]), system);
     } catch (error) {
-      dropGeneration(directory, name);
+      dropGeneration(directory, generation);
       throw error;
     }
     reached = true;
-    await switchOrRollBack(directory, name, { restart }, control);
+    await switchOrRollBack(directory, generation, { restart }, control);
     log.warn("The new configuration is refused; its certificates are used with the previous one", {
       team: slug,
     });
@@ -81,29 +86,30 @@ export async function applyCertificates(
   }
 }
 
-/** Other networks or subnets need another configuration, and some engines a restart. */
-function isRenewal(present: ConfigFiles, next: ConfigFiles): boolean {
-  const isSame = (["ca.crt", "host.crt", "node.crt"] as const).every((name) => present[name] === next[name]);
-  const keepsNetworks = [prefixedAddressesIn, subnetsIn].every((read) =>
-    Bun.deepEquals(read(present["host.crt"]), read(next["host.crt"])),
+/** Whether certificates or CAs are new for the same networks: others need another configuration, and some engines a restart. */
+function isRenewal(inForce: ConfigFiles, next: ConfigFiles): boolean {
+  const isSame = (["ca.crt", "host.crt", "node.crt"] as const).every((name) => inForce[name] === next[name]);
+  const keepsNetworks = [prefixedAddressesIn, subnetsIn].every((networksIn) =>
+    Bun.deepEquals(networksIn(inForce["host.crt"]), networksIn(next["host.crt"])),
   );
   return !isSame && keepsNetworks;
 }
 
-function stateWith(state: SyncState, files: ConfigFiles, now: number): SyncState {
+function stateWith(state: SyncState, files: ConfigFiles, nowMs: number): SyncState {
   return {
     ...state,
     certificate_not_after: endOfCertificates(files["host.crt"]),
-    certificates_changed_at: formatTime(now),
+    certificates_changed_at: formatTime(nowMs),
   };
 }
 
-/** The new name and order key, but the version in force. */
+/** node-config.json as it was sent, with the new name and order key, but with the version in force. */
 function withVersion(nodeConfig: string, version: number): string {
   const config = v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), nodeConfig);
   return `${JSON.stringify({ ...config, config_version: version }, null, 2)}\n`;
 }
 
+/** For the engine's test: config.yml names the files that are in force. */
 function withCertificatesIn(staged: string, configYml: string): string {
   const config = readOwnYaml(configYml, "config.yml");
   const pki = isMap(config["pki"]) ? config["pki"] : {};

@@ -7,6 +7,7 @@ import { followOnce, followOrganization, type FollowDeps, type Turn } from "./fo
 import type { Organization } from "../files/organizations.ts";
 import { canNote, readRevokedNote, revokedError, startsWhenRestored } from "../files/revoked-notes.ts";
 
+/** What `check-auth --json` prints. */
 type AuthReport = {
   org_slug: string;
   result: "ok" | "revoked" | "resumed" | "unsure";
@@ -17,9 +18,11 @@ type AuthReport = {
 /** `status` is the exit status: 7 when a revocation stopped the overlay, 6 if unsure, 1 for a bad configuration. */
 export type AuthOutcome = { report: AuthReport; status: number };
 
+const unsureStatus = 6;
+
 /**
- * systemd starts a run each minute. Packets to lighthouses continue after the wait, but the run must end before the next
- * one is due: otherwise the unit would never be idle.
+ * How long packets to lighthouses continue after the wait: 0.18 s for each second of it. systemd starts a run each minute, so
+ * the run must end within 59 s: otherwise the unit would never be idle.
  */
 const restMs = (waitS: number) => Math.max(0, Math.min(180 * waitS, 59_000 - 1000 * waitS));
 
@@ -44,14 +47,14 @@ export async function checkAuth(
     },
   });
   const late = new AppError("control_plane_unreachable", "The control plane did not answer in time");
-  const outcome = orRevoked(organization, latest ?? unsure(slug, late));
+  const outcome = orStillRevoked(organization, latest ?? unsure(slug, late));
   const { damage } = organization;
   return damage === undefined || outcome.report.result === "revoked" ? outcome : unsure(slug, damage.error);
 }
 
-/** Without an answer, the last order stays in force. */
-function orRevoked({ slug, directory }: Organization, outcome: AuthOutcome): AuthOutcome {
-  const note = outcome.status === 6 ? readRevokedNote(directory) : undefined;
+/** Without an answer, a revocation that this machine has noted stays in force. */
+function orStillRevoked({ slug, directory }: Organization, outcome: AuthOutcome): AuthOutcome {
+  const note = outcome.status === unsureStatus ? readRevokedNote(directory) : undefined;
   if (note === undefined) return outcome;
   const report = { org_slug: slug, result: "revoked", action: "none", reason: note.reason } as const;
   return { ...outcome, report };
@@ -76,7 +79,7 @@ export function unsure(slug: string, error: unknown): AuthOutcome {
   const isLocal = error instanceof AppError && localFailures.includes(error.code);
   return {
     report: { org_slug: slug, result: "unsure", action: "none", reason: messageOf(error) },
-    status: isLocal ? error.exitStatus : 6,
+    status: isLocal ? error.exitStatus : unsureStatus,
   };
 }
 
@@ -90,11 +93,12 @@ const localFailures: readonly string[] = [
   "disk_full",
 ];
 
-function conclude(slug: string, turn: Turn, before: AuthOutcome | undefined): AuthOutcome {
-  const earlier = before?.report.action ?? "none";
-  const action = turn.action === "none" && turn.result !== "revoked" ? earlier : turn.action;
+/** The outcome of all turns so far: a stop or start of an earlier turn stays part of it, unless this turn did the reverse. */
+function conclude(slug: string, turn: Turn, earlier: AuthOutcome | undefined): AuthOutcome {
+  const earlierAction = earlier?.report.action ?? "none";
+  const action = turn.action === "none" && turn.result !== "revoked" ? earlierAction : turn.action;
   const result = turn.result === "ok" && action === "started" ? "resumed" : turn.result;
-  const stopped = turn.result === "revoked" && (action === "stopped" || earlier === "stopped");
+  const wasStopped = turn.result === "revoked" && (action === "stopped" || earlierAction === "stopped");
   const reason =
     turn.reason ??
     turn.sync?.reason ??
@@ -103,14 +107,14 @@ function conclude(slug: string, turn: Turn, before: AuthOutcome | undefined): Au
     report: {
       org_slug: slug,
       result,
-      action: stopped ? "stopped" : action,
+      action: wasStopped ? "stopped" : action,
       ...given({ reason }),
     },
-    status: turn.result === "revoked" ? revokedStatus(stopped ? "stopped" : "none") : syncStatus(turn),
+    status: turn.result === "revoked" ? revokedStatus(wasStopped ? "stopped" : "none") : syncStatus(turn),
   };
 }
 
-/** Exit status 7 tells the transition: while the node stays revoked, later checks have no news. */
+/** Exit status of a revoked node: 7 only for the run that stopped the overlay, because later runs have no news. */
 export function revokedStatus(action: AuthReport["action"]): number {
   return action === "stopped" ? 7 : 0;
 }
@@ -118,5 +122,5 @@ export function revokedStatus(action: AuthReport["action"]): number {
 /** A network failure between check-in and download is an outage, not a failure of this machine. */
 function syncStatus({ sync, syncError }: Turn): number {
   if (syncError === undefined) return sync?.result === "returned" ? 1 : 0;
-  return syncError instanceof AppError && syncError.exitStatus === 6 ? 6 : 1;
+  return syncError instanceof AppError && syncError.exitStatus === unsureStatus ? unsureStatus : 1;
 }

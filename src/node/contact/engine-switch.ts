@@ -19,23 +19,26 @@ import {
 /** How long an engine must run with a new configuration before it counts as applied. */
 const proofOfLifeMs = 500;
 
-/** Runs the engine's test on this text, in a file of `directory`. Throws bad_configuration. */
+/**
+ * Runs the engine's test on this text, in a file of `directory`. `name`: what an error says is refused. Throws
+ * bad_configuration.
+ */
 export async function testText(
-  engine: string,
+  enginePath: string,
   directory: string,
   text: string,
   system: EngineRunner,
-  /** The name in errors. */
   name?: string,
 ): Promise<void> {
-  // Root must not run it. Renewals must not wait for that; the engine that runs shows whether it takes the text.
-  if (whyForeign(engine, system.isRoot, system) !== undefined) return;
+  // Root must not run a program that others can change. Its test is left out, so that renewals and revocations arrive all the
+  // same: the running engine then shows whether it takes the text.
+  if (whyForeign(enginePath, system.isRoot, system) !== undefined) return;
   const path = join(directory, "test.yml");
   using _ = defer(() => rmSync(path, { force: true }));
   // A killed run may have left it.
   rmSync(path, { force: true });
   writeNewFile(path, text, 0o644);
-  await testConfig(engine, path, system, name);
+  await testConfig(enginePath, path, system, name);
 }
 
 /** Rejects with engine_failed if the engine does not run with the current generation. */
@@ -48,50 +51,54 @@ export async function reloadOrRestart(
     await (restart ? control.restart() : control.reload());
     await control.alive(proofOfLifeMs);
   } catch (error) {
-    // An engine may end because of what it had before, for example an expired certificate. Only an engine that was
-    // started with the new configuration shows whether that one is bad.
+    // After a reload the engine may have ended because of its former configuration, for example an expired certificate. Only an
+    // engine that was started with the new configuration shows whether that one is bad.
     if (restart || (await control.running())) throw error;
     await control.restart();
     await control.alive(proofOfLifeMs);
   }
 }
 
-/** Switches to a staged generation. If the engine does not take it, this rolls back and throws the reason. */
+/** Switches to a staged generation. If the engine refuses it, this rolls back and throws the reason. */
 export async function switchOrRollBack(
   directory: string,
-  name: string,
+  generation: string,
   { restart }: { restart: boolean },
   control: EngineControl,
 ): Promise<void> {
-  const previous = currentGeneration(directory);
+  const formerGeneration = currentGeneration(directory);
   let reached = false;
   try {
-    switchGeneration(directory, name);
+    switchGeneration(directory, generation);
     reached = true;
     await reloadOrRestart(control, { restart });
   } catch (error) {
-    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, control);
+    if (formerGeneration !== undefined)
+      await rollBack(directory, formerGeneration, generation, { restart, reached }, control);
     throw error;
   }
   markApplied(directory);
   pruneGenerations(directory);
 }
 
-/** `reached` is false if the engine was not told to apply the failed generation. */
+/**
+ * Makes the former generation current, and brings the engine back to it. `reached`: false if the engine was not told to apply
+ * the failed generation, so that it still runs with the former one. Throws engine_failed if it does not run with that either.
+ */
 export async function rollBack(
   directory: string,
-  previous: string,
-  failed: string,
+  formerGeneration: string,
+  failedGeneration: string,
   { restart, reached }: { restart: boolean; reached: boolean },
   control: EngineControl,
 ): Promise<void> {
-  switchGeneration(directory, previous);
-  dropGeneration(directory, failed);
+  switchGeneration(directory, formerGeneration);
+  dropGeneration(directory, failedGeneration);
   markApplied(directory);
   if (!reached) return;
   try {
-    const lives = await control.running();
-    await (restart || !lives ? control.restart() : control.reload());
+    const isRunning = await control.running();
+    await (restart || !isRunning ? control.restart() : control.reload());
   } catch (error) {
     throw new AppError(
       "engine_failed",

@@ -9,7 +9,7 @@ import type { System } from "../../base/system.ts";
 import { readHosts, writeHosts } from "../files/hosts.ts";
 
 export type NamesKeeper = {
-  /** What the next check-in asks. Undefined: nothing now. */
+  /** The names that this node has, for the next check-in. Undefined: ask for none now. */
   request(): NamesRequest | undefined;
   /** Applies the names of an answer. `ask` checks in again at once, for the rest of a long list. */
   addAnswer(answered: unknown, ask: (names: NamesRequest) => Promise<unknown>): Promise<void>;
@@ -17,46 +17,45 @@ export type NamesKeeper = {
 
 /** After a failure, ms: the control plane would send the same names at once again. */
 const pauseMs = 60_000;
-/** Answers in a row: more than the longest list has. */
+/** Answers in a row: more than the parts of the longest list. */
 const maxAnswers = 100;
 
-const nothing: HostsFile = { schema: 1, version: 0, view: "", nodes: [], aliases: [] };
+const noNames: HostsFile = { schema: 1, version: 0, view: "", nodes: [], aliases: [] };
 
 export function makeNamesKeeper(
   { slug, directory }: { slug: string; directory: string },
   { system, log }: { system: Pick<System, "now">; log: Log },
 ): NamesKeeper {
-  /** The position in hosts.json, so that a check-in need not read a long file. */
-  let known: NamesRequest | undefined;
+  /** The version and view of hosts.json, kept so that a check-in need not read a long file. Undefined: read it. */
+  let position: NamesRequest | undefined;
+  /** ms since 1970. */
   let pausedUntil = 0;
   let isFailing = false;
-  const position = (): NamesRequest => {
-    return positionIn(readHosts(directory) ?? nothing);
-  };
   const apply = async (answered: unknown, ask: (names: NamesRequest) => Promise<unknown>) => {
     let answer = v.parse(NamesAnswer, answered);
-    const present = readHosts(directory) ?? nothing;
-    const sent = known ?? nothing;
+    const stored = readHosts(directory) ?? noNames;
+    const askedVersion = position?.version ?? 0;
+    position = undefined;
     // Another process has replaced or deleted the file: differences of another list would damage this one.
-    known = undefined;
-    if (!answer.whole && (present.view !== answer.view || present.version < sent.version)) return;
-    let hosts = applyNames(present, answer);
+    if (!answer.whole && (stored.view !== answer.view || stored.version < askedVersion)) return;
+    let hosts = applyNames(stored, answer);
     for (let count = 1; answer.more && count < maxAnswers; count++) {
       const { version, view, peers } = positionIn(hosts);
       const next = await ask({ version, view, part: true, peers });
-      // Without further names, the list is complete. The next check-in brings what came since.
+      // No names: the list is complete. The next check-in brings what changed meanwhile.
       if (next === undefined) break;
       answer = v.parse(NamesAnswer, next);
       hosts = applyNames(hosts, answer);
     }
-    writeHosts(directory, complete(hosts));
-    known = positionIn(hosts);
+    writeHosts(directory, sortedAndCapped(hosts));
+    position = positionIn(hosts);
   };
   return {
     request() {
       const leftMs = pausedUntil - system.now();
       // A clock that was set back must not prolong the pause.
-      return leftMs > 0 && leftMs <= pauseMs ? undefined : (known ??= position());
+      if (leftMs > 0 && leftMs <= pauseMs) return undefined;
+      return (position ??= positionIn(readHosts(directory) ?? noNames));
     },
     async addAnswer(answered, ask) {
       if (answered === undefined) return;
@@ -64,7 +63,7 @@ export function makeNamesKeeper(
         await apply(answered, ask);
         isFailing = false;
       } catch (error) {
-        known = undefined;
+        position = undefined;
         pausedUntil = system.now() + pauseMs;
         const say = isFailing ? log.debug : log.warn;
         isFailing = true;
@@ -77,21 +76,22 @@ export function makeNamesKeeper(
   };
 }
 
+/** What a request says of a list that this node has. */
 function positionIn({ version, view, suffix = "", peers }: HostsFile) {
   return { version, view, suffix, peers: peers?.digest ?? "" } satisfies NamesRequest;
 }
 
-/** The list after an answer. Pure. */
+/** The list after an answer: all names (`whole`), or the differences to `before`. Pure. */
 export function applyNames(before: HostsFile, answer: NamesAnswer): HostsFile {
-  const base = answer.whole ? nothing : before;
-  const nodes = new Map(base.nodes.map((each) => [each.id, each]));
-  const aliases = new Map(base.aliases.map((each) => [each.id, each]));
+  const base = answer.whole ? noNames : before;
+  const nodes = new Map(base.nodes.map((node) => [node.id, node]));
+  const aliases = new Map(base.aliases.map((alias) => [alias.id, alias]));
   const removed = new Set(answer.removed_nodes);
   for (const id of removed) nodes.delete(id);
   for (const { id, node_id } of base.aliases) if (removed.has(node_id)) aliases.delete(id);
   for (const id of answer.removed_aliases) aliases.delete(id);
-  for (const each of answer.nodes) nodes.set(each.id, each);
-  for (const each of answer.aliases) aliases.set(each.id, each);
+  for (const node of answer.nodes) nodes.set(node.id, node);
+  for (const alias of answer.aliases) aliases.set(alias.id, alias);
   const { version, view, suffix = before.suffix ?? "", peers = before.peers } = answer;
   const lists = { nodes: [...nodes.values()], aliases: [...aliases.values()] };
   const settings = {
@@ -102,7 +102,7 @@ export function applyNames(before: HostsFile, answer: NamesAnswer): HostsFile {
 }
 
 /** Sorted by id. Above the maximum, the nodes that registered last are left out. */
-function complete(hosts: HostsFile): HostsFile {
+function sortedAndCapped(hosts: HostsFile): HostsFile {
   const byId = (a: { id: number }, b: { id: number }) => a.id - b.id;
   const nodes = hosts.nodes.toSorted(byId).slice(0, maxNames);
   const ids = new Set(nodes.map(({ id }) => id));

@@ -37,7 +37,7 @@ import { updateOrderPath } from "../files/update-order.ts";
 import { drillPath, planeAwayMs, readDrill } from "../files/drill-state.ts";
 import { readRevokedNote } from "../files/revoked-notes.ts";
 import { acceptAndCarryOut, handleRefusal, obeyOrder } from "./obey-orders.ts";
-import type { SyncResult } from "./sync.ts";
+import type { SyncResult } from "./applying/apply-next.ts";
 import { tcpListenersOf, tcpPortOf } from "../files/tcp-state.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 

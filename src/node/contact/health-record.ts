@@ -20,9 +20,10 @@ import {
 import type { FollowDeps } from "./follow.ts";
 import type { OrganizationSettings } from "./organization-deps.ts";
 
-/** What a watched run needs for its check-ins. */
+/** What a watch of the health (server-watch.ts) gives to check-ins. */
 export type Watch = Pick<FollowDeps, "onCheckin" | "paths" | "health">;
 
+/** What is needed to watch an organization. */
 export type Watched = {
   settings: OrganizationSettings;
   system: System;
@@ -32,6 +33,7 @@ export type Watched = {
 
 export type HealthRecord = ReturnType<typeof healthRecord>;
 
+/** The record of one run of check-auth, which goes on from that of the run before. */
 export function healthRecord({ slug }: Organization, { settings, system, log }: Watched) {
   const directory = savedHealthDirectory(settings.configRoot, system.platform);
   const former = readSavedHealth(directory, slug, system.now());
@@ -49,7 +51,7 @@ export function healthRecord({ slug }: Organization, { settings, system, log }: 
       [relayed, confirm] = [relayedIn(answer), confirmationIn(answer)];
     },
     write: (health: Health | undefined) => write(health),
-    /** The previous result keeps its time. */
+    /** For a run that does not probe: the health of the run before, with its time. */
     writeFormer: () => write(former?.health, former?.written_at),
     /** A record that cannot be written must not fail the check. */
     save(writing: () => void): void {

@@ -1,4 +1,4 @@
-// Checks the present configuration again and applies what that changes, before and without the control plane.
+// Checks the configuration in force again before each check-in, and applies what that changes. Needs no control plane.
 
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -29,37 +29,38 @@ type LocalSyncDeps = {
 };
 
 /**
- * Returns a function that checks it when another version of this program checked it, when it is damaged, or when the networks
- * of this machine have changed: a laptop that joins the network behind a route must not lose it, and needs the route again
- * elsewhere. Also when the settings of a rollout are chosen that are not in force. After a failure it waits for the next change.
- * The function returns the content of sync.json, or undefined if that may have changed.
+ * Returns a function that checks the configuration in force if one of these holds, and returns the content of sync.json, or
+ * undefined if that may have changed:
+ *
+ * - Another version of this program checked it.
+ * - It is damaged.
+ * - The networks of this machine have changed. A laptop in the network behind a route must reach it without the overlay, and
+ *   needs the route again elsewhere.
+ * - The settings of a rollout are chosen (`agent update-run`), and not in force, or the reverse.
+ *
+ * After a failure it tries again only when the networks have changed.
  */
 export function makeLocalSync(
   organization: Organization,
   deps: LocalSyncDeps,
 ): () => Promise<SyncState | undefined> {
+  const { slug, directory } = organization;
   const { control, command, log, system } = deps;
+  // Stands for a control plane that has nothing new.
   const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
   const isWhole = makeDamageWatch(organization);
+  /** The surroundings at a failed check; undefined: the last check did not fail. */
   let failedWith: string[] | undefined;
   return async () => {
-    const state = readSyncState(organization.directory);
+    const state = readSyncState(directory);
     if (state === undefined) return undefined;
     if (await isPortLost(state, deps)) {
-      const { keepPort } = await import("../files/config/rewrite-config.ts");
-      await keepPort(organization, undefined, { command, system }).catch(() => undefined);
-      log.warn("Another program has taken the UDP port of the engine: it gets another one", {
-        team: organization.slug,
-        port: state.data_plane?.port,
-      });
+      await giveUpPort(organization, state, deps);
       return undefined;
     }
-    const surroundings = await presentSurroundings(organization, state, system).catch((error: unknown) => {
+    const surroundings = await surroundingsNow(organization, state, system).catch((error: unknown) => {
       // A check-in must not fail for it: it may bring revocations.
-      log.warn("Cannot read what of this machine is in use", {
-        team: organization.slug,
-        reason: messageOf(error),
-      });
+      log.warn("Cannot read what of this machine is in use", { team: slug, reason: messageOf(error) });
       return state.surroundings;
     });
     const isSame = Bun.deepEquals(surroundings, state.surroundings) && hasChosenSettings(organization, state);
@@ -73,20 +74,20 @@ export function makeLocalSync(
     } catch (error) {
       failedWith = surroundings ?? [];
       const reason = messageOf(error);
-      log.warn("The present configuration cannot be checked", { team: organization.slug, reason });
+      log.warn("The present configuration cannot be checked", { team: slug, reason });
     }
-    // Its source is damaged, too: the next check-in has to fetch both.
-    if (!isWhole()) removeTree(generationFile(organization.directory, appliedMark));
+    // Its source is damaged, too. Without the mark, the next check-in downloads both.
+    if (!isWhole()) removeTree(generationFile(directory, appliedMark));
     return undefined;
   };
 }
 
-/** Whether config.yml can be read. A file is read once, and again after it was written. Does not throw. */
+/** Returns a function that says whether config.yml can be read. It reads the file again only after a write. Does not throw. */
 function makeDamageWatch({ directory }: Organization): () => boolean {
   let known = { stamp: "", isWhole: false };
   return () => {
     const path = generationFile(directory, "config.yml");
-    // What the engine reads may be a link to it.
+    // The engine reads this link, which may be gone although the file of the generation is there.
     if (!existsSync(join(directory, "config.yml"))) return false;
     try {
       const stamp = fileStamp(path);
@@ -98,7 +99,7 @@ function makeDamageWatch({ directory }: Organization): () => boolean {
   };
 }
 
-/** Whether the settings in force are those that are chosen. */
+/** Whether the settings of a rollout are in force if they are chosen, and not otherwise. */
 export const hasChosenSettings = (
   { directory }: Pick<Organization, "directory">,
   state: SyncState,
@@ -106,14 +107,14 @@ export const hasChosenSettings = (
   state.settings === undefined ||
   state.settings.used === (chosenSettings(directory) === state.settings.order);
 
-/** Undefined where nothing depends on them. */
-async function presentSurroundings(
+/** The state of this machine that routes and ports depend on (machine-facts.ts). Undefined: nothing depends on it. */
+async function surroundingsNow(
   { slug, directory }: Organization,
   { surroundings }: SyncState,
   system: LocalSyncDeps["system"],
 ): Promise<string[] | undefined> {
   const root = dirname(directory);
-  const isAlone = listOrganizations(root).every((each) => each === slug);
+  const isAlone = listOrganizations(root).every((other) => other === slug);
   if (surroundings === undefined && isAlone) return undefined;
   // Loaded on demand: most machines have one organization without routes.
   const { noteResolved } = await import("../files/granted/resolved-hosts.ts");
@@ -123,13 +124,25 @@ async function presentSurroundings(
   return surroundingsOf(slug, await readMachine(directory, system), surroundings);
 }
 
-/** The engine is off, and its kept port belongs to another program: it could not start. */
-async function isPortLost(
-  { data_plane: plane }: SyncState,
-  { control, system }: LocalSyncDeps,
-): Promise<boolean> {
-  const port = plane?.port;
+/** Whether the engine is off and another program has the port of its last start, so that it could not start. */
+async function isPortLost({ data_plane }: SyncState, { control, system }: LocalSyncDeps): Promise<boolean> {
+  const port = data_plane?.port;
   if (port === undefined || (await control.process()) !== undefined) return false;
   const sockets = (await system.machineState()).sockets();
-  return sockets.some((each) => each.protocol === "udp" && each.port === port);
+  return sockets.some((socket) => socket.protocol === "udp" && socket.port === port);
+}
+
+/** The next start takes any free port. A failure waits for the next check-in, which finds the port lost again. */
+async function giveUpPort(
+  organization: Organization,
+  { data_plane }: SyncState,
+  { command, log, system }: LocalSyncDeps,
+): Promise<void> {
+  const { keepPort } = await import("../files/config/rewrite-config.ts");
+  const anyPort = undefined;
+  await keepPort(organization, anyPort, { command, system }).catch(() => undefined);
+  log.warn("Another program has taken the UDP port of the engine: it gets another one", {
+    team: organization.slug,
+    port: data_plane?.port,
+  });
 }

@@ -18,7 +18,10 @@ const Jws = v.pipe(v.string(), v.maxLength(4096));
 /** `command`: names the lock's holder in messages of other runs. */
 type Deps = { system: Pick<System, "fetch" | "sleep">; log: Log; command: string };
 
-/** A refusal changes nothing: the present address works, and the next check-in brings the document again. */
+/**
+ * `jws`: the signed document. If it is refused, nothing changes: the former address still works, and the next check-in brings the
+ * document again.
+ */
 export async function obeyMove(jws: unknown, organization: Organization, deps: Deps): Promise<void> {
   try {
     await takeMove(jws, organization, deps);
@@ -28,7 +31,7 @@ export async function obeyMove(jws: unknown, organization: Organization, deps: D
   }
 }
 
-/** Throws untrusted_answer for a document that does not count, and the client's errors if the address does not work. */
+/** Throws untrusted_answer for a document that is not valid, and the client's errors if the address does not work. */
 async function takeMove(
   jws: unknown,
   { slug, directory, config, damage }: Organization,
@@ -50,12 +53,12 @@ async function takeMove(
   if (move.org !== slug)
     throw new AppError("untrusted_answer", "The new address is for another organization");
   const client = makeClient({ base: move.api_base, system, log, token: credentials.api_token });
-  // Proves certificate, name, and that it is the same control plane: it knows this node.
+  // Succeeds only if the certificate and its name are good, and if it is the same control plane, which knows this node.
   await client.checkin(slug, config.node_id, { version: buildInfo.version, uptime: 0 });
   const moved = await withLock(directory, command, system, async () => {
-    // Registered again while the new address answered: that token and address are newer.
+    // The node was registered again meanwhile: that token and address are newer.
     if (!Bun.deepEquals(readCredentials(directory), credentials)) return false;
-    // One write moves the node; the file is then without effect.
+    // This one write moves the node: with `moved`, the pinned CA is no longer used (requests/connection.ts).
     writeCredentials(directory, { ...credentials, api_base: client.base, moved: move.seq });
     removeTree(pin);
     return true;

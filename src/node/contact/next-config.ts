@@ -19,7 +19,7 @@ import { decideDataPlane, readTrial, type DataPlane } from "../files/config/data
 import {
   generationFile,
   generationFiles,
-  presentFiles,
+  filesInForce,
   readSyncState,
   type SyncState,
 } from "../files/generations.ts";
@@ -38,7 +38,7 @@ import { checkAnswer } from "./verify-download.ts";
 export type SyncDeps = {
   client: Pick<Client, "downloadConfig">;
   control: EngineControl;
-  /** Without a path there is no test. Without a version the oldest one is assumed. */
+  /** Without a path there is no test. Without a version it counts as the oldest one that is supported. */
   engine: EngineInUse;
   /** Names the lock's holder in messages of other runs. */
   command: string;
@@ -48,17 +48,20 @@ export type SyncDeps = {
   system: EngineRunner & Pick<System, "now" | "sleep" | "lookup" | "machineState">;
 };
 
+/** Downloads the configuration, or learns that the files in force are the newest. */
 export async function fetchConfig(
   { slug, directory, config }: Organization,
   { client, isAsked = false }: Pick<SyncDeps, "client" | "isAsked">,
 ): Promise<Download> {
   // The ETag covers the whole set of files. Download all if one is missing or cannot be read, if a user asks because one may be
   // damaged, or if the seal is not the one that was compared last: root deleted it, or it is damaged.
-  const [state, seal] = [readSyncState(directory), heldSealHash(directory)];
-  const isKnown = !isAsked && isComplete(directory) && seal === (state?.seal?.hash ?? "");
-  const etag = isKnown ? state?.etag || undefined : undefined;
-  const held = seal === "" || seal === damagedSeal ? undefined : sealTag(seal);
-  const tags = [etag, held].filter((tag) => tag !== undefined).join(", ");
+  const state = readSyncState(directory);
+  const sealHash = heldSealHash(directory);
+  const mayKeepFiles = !isAsked && isComplete(directory) && sealHash === (state?.seal?.hash ?? "");
+  const etag = mayKeepFiles ? state?.etag || undefined : undefined;
+  // Tells which seals this node has, whether or not the files are downloaded.
+  const ofSeal = sealHash === "" || sealHash === damagedSeal ? undefined : sealTag(sealHash);
+  const tags = [etag, ofSeal].filter((tag) => tag !== undefined).join(", ");
   return client.downloadConfig(slug, config.node_id, tags === "" ? undefined : tags);
 }
 
@@ -73,33 +76,40 @@ function isComplete(directory: string): boolean {
   );
 }
 
+/** The next configuration, rendered for this machine. Fields without a comment: as in `SentConfig` of sent-config.ts. */
 export type Next = {
+  /** The other files than config.yml of the generation. */
   files: DownloadAnswer["files"];
+  /** config.yml as the control plane sent it. */
   serverYml: string;
-  /** The filtered configuration, and what was left out of it. */
+  /** The same, filtered: what this machine accepts of it. */
   sent: YamlMap;
   leftOut: LeftOut[];
-  /** What is compared with a seal. */
   told: YamlMap;
   surroundings: string[] | undefined;
   settings: SyncState["settings"];
   /** Names without an address, of settings that were left out for that. */
   unresolved: string[];
+  /** What the engine gets: `sent` with this machine's own settings. */
   configYml: string;
   /** Addresses that replace DNS names; undefined if the engine resolves names. */
   names: HostNames | undefined;
+  /** Whether the engine gets a control socket. */
   localApi: boolean;
   dataPlane: DataPlane;
-  /** What the seal of the organization would refuse. */
+  /** What the seal of the organization refuses or, while it is only observed, would refuse. */
   seal?: SyncState["seal"];
   etag: string;
   configVersion: number;
 };
 
-/** The files that a control plane sent, with verified keys and chain; config.yml is not yet filtered. */
+/**
+ * The files with verified keys and chain; config.yml is not yet filtered. `isNew`: false if the control plane sent nothing, so
+ * that these are the files in force.
+ */
 export type Received = Pick<Next, "files" | "serverYml" | "etag" | "configVersion"> & { isNew: boolean };
 
-/** Undefined where the present files came from an older program, without their source. */
+/** Undefined if the files in force came from an older program, which kept no source of them. */
 export async function verifyFiles(
   { directory, slug, config }: Organization,
   download: Download,
@@ -110,7 +120,7 @@ export async function verifyFiles(
     const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
     if (serverYml === undefined || state === undefined) return undefined;
     const configVersion = download.configVersion ?? state.config_version;
-    return { files: presentFiles(directory), serverYml, etag: state.etag, configVersion, isNew: false };
+    return { files: filesInForce(directory), serverYml, etag: state.etag, configVersion, isNew: false };
   }
   const { answer, etag } = download;
   const received = await checkAnswer(answer, {
@@ -120,8 +130,8 @@ export async function verifyFiles(
     nodeId: config.node_id,
     now: deps.system.now(),
   });
-  const pinned = await keepOrderKey(config, received, answer.order_key_proof);
-  const nodeConfig = `${JSON.stringify(pinned, null, 2)}\n`;
+  const kept = await withPinned(config, received, answer.order_key_proof);
+  const nodeConfig = `${JSON.stringify(kept, null, 2)}\n`;
   return {
     files: { ...answer.files, "node-config.json": nodeConfig },
     serverYml: answer.files["config.yml"],
@@ -148,58 +158,68 @@ export async function completeNext(
   deps: SyncDeps,
 ): Promise<Next> {
   const { directory } = organization;
-  const { isNew, ...sealed } = received;
+  const { isNew, serverYml, etag, configVersion } = received;
   const seal = await sealInForce(directory, organization.slug);
-  const rest = { ...sealed, files: await underSeal(seal, received.files, () => presentFiles(directory)) };
+  const files = await underSeal(seal, received.files, () => filesInForce(directory));
   const place = {
     directory,
     slug: organization.slug,
-    hostCrt: rest.files["host.crt"],
+    hostCrt: files["host.crt"],
     machine: await readMachine(directory, deps.system),
     engine: deps.engine.next,
     seal,
   };
   if (isNew) refuseNetworks(place, deps.log);
-  const sent = readSent(received.serverYml, place);
-  const { config, leftOut, unresolved } = await withoutUnresolved(sent.config, deps.system);
-  const { surroundings, settings } = sent;
-  const checked = { surroundings, settings, leftOut: [...sent.leftOut, ...leftOut], unresolved };
-  const known = readSyncState(directory)?.host_names ?? {};
-  const names = await resolveNames(
-    config,
-    deps.engine.version,
-    known,
-    deps.system,
-    maskedNetworks(rest.files["host.crt"]),
-  );
+  const { surroundings, settings, told, ...accepted } = readSent(serverYml, place);
+  const { config: sent, leftOut, unresolved } = await withoutUnresolved(accepted.config, deps.system);
+  const state = readSyncState(directory);
+  const overlay = maskedNetworks(files["host.crt"]);
+  const names = await resolveNames(sent, deps.engine.version, state?.host_names ?? {}, deps.system, overlay);
   const localApi = can(deps.engine.version, "local_api");
   const basis = {
     engine: deps.engine.next,
     kernel: place.machine.kernel,
-    sent: config,
+    sent,
     own: readOverrides(directory),
     trial: readTrial(directory),
   };
-  const dataPlane = decideDataPlane(basis, readSyncState(directory)?.data_plane, deps.system.now());
-  const configYml = finishConfig(config, directory, { names, localApi, dataPlane });
-  return { ...rest, sent: config, told: sent.told, ...checked, configYml, names, localApi, dataPlane };
+  const dataPlane = decideDataPlane(basis, state?.data_plane, deps.system.now());
+  return {
+    files,
+    serverYml,
+    sent,
+    leftOut: [...accepted.leftOut, ...leftOut],
+    told,
+    surroundings,
+    settings,
+    unresolved,
+    configYml: finishConfig(sent, directory, { names, localApi, dataPlane }),
+    names,
+    localApi,
+    dataPlane,
+    etag,
+    configVersion,
+  };
 }
 
-/** The order key is pinned at registration. A new one is accepted only if the pinned one has signed it. */
-async function keepOrderKey(
+/**
+ * node-config.json as it was sent, but with this machine's own fields and the right order key: that is pinned at registration,
+ * and a new one is accepted only if the pinned one has signed it.
+ */
+async function withPinned(
   pinned: NodeConfig,
   received: NodeConfig,
   proof: string | undefined,
 ): Promise<NodeConfig> {
-  const { order_key: offered, ...others } = received;
-  const { order_key: known } = pinned;
+  const { order_key: sentKey, ...others } = received;
+  const { order_key: pinnedKey } = pinned;
   const own = { mode: pinned.mode, registered_at: pinned.registered_at };
-  if (known === undefined) return { ...others, ...own };
-  // Keep the order of the keys that were sent: without changes the file stays the same.
+  if (pinnedKey === undefined) return { ...others, ...own };
+  // Keep the sequence of the fields that were sent: without changes the file stays the same.
   const kept = { ...received, ...own };
-  if (offered === undefined || offered.x === known.x || proof === undefined)
-    return { ...kept, order_key: known };
+  if (sentKey === undefined || sentKey.x === pinnedKey.x || proof === undefined)
+    return { ...kept, order_key: pinnedKey };
   const { verifyOrderKey } = await import("../../pki/signed-messages.ts");
-  const successor = await verifyOrderKey(proof, known);
-  return { ...kept, order_key: successor.x === offered.x ? successor : known };
+  const successor = await verifyOrderKey(proof, pinnedKey);
+  return { ...kept, order_key: successor.x === sentKey.x ? successor : pinnedKey };
 }

@@ -1,5 +1,5 @@
-// Carries out the orders in the control plane's answers and refusals: revocations and restores of this node. orders.ts
-// verifies them.
+// Carries out the orders in the control plane's answers and refusals: revocations and restores of this node. files/orders.ts
+// verifies them and does the work; this decides when.
 
 import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
@@ -11,8 +11,9 @@ import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 type OrderDeps = { control: OverlayControl; log: Log; system: Pick<System, "now"> };
 
 /**
- * Carries the order out, or goes on with an interrupted restore. `notStarted`: the order holds, but the engine did not
- * start. The peers have the node's former certificate on their blocklist, so a restored engine starts with the new one.
+ * Carries the order of an answer out or, if it has none, goes on with an interrupted restore. `notStarted`: the order was
+ * accepted, but the engine did not start. `synchronizeOnce` runs before a restored engine starts: the peers have blocked its
+ * former certificate, so it needs the new one.
  */
 export async function obeyOrder(
   jws: string | undefined,
@@ -62,6 +63,7 @@ export async function handleRefusal(
   throw error;
 }
 
+/** Codes by which a control plane without an order key says that this node is revoked or deleted. */
 const unsignedRefusals: readonly string[] = [
   "not_authenticated",
   "token_not_valid",
@@ -70,23 +72,20 @@ const unsignedRefusals: readonly string[] = [
   "node_revoked",
 ];
 
+/** Throws if the order is not valid. `restored`: it ended a revocation. */
 export async function acceptAndCarryOut(jws: string, organization: Organization, deps: OrderDeps) {
   const { directory } = organization;
   const { acceptOrder, carryOut } = await import("../files/orders.ts");
-  const { order, unsaved: unstored } = await acceptOrder(jws, organization);
+  const accepted = await acceptOrder(jws, organization);
+  const { order } = accepted;
   const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
-  const { action, unsaved = unstored } = await carryOut(
-    order,
-    organization,
-    deps.control,
-    carryOutDeps(deps),
-  );
+  const { action, unsaved } = await carryOut(order, organization, deps.control, carryOutDeps(deps));
   const isRevocation = order.action === "revoke";
-  const reason = reasonWith(unsaved, order.reason);
+  const reason = reasonWith(unsaved ?? accepted.unsaved, order.reason);
   return { action, isRevocation, reason, restored: wasStopped && !isRevocation };
 }
 
-/** The revocation was carried out, but this machine may forget it. */
+/** `unsaved`: why the order could not be stored. It was carried out, but after a restart this machine may not know of it. */
 function reasonWith(unsaved: AppError | undefined, reason: string): string {
   if (unsaved === undefined) return reason;
   return `${reason}. The order could not be stored: ${unsaved.message}. Free some space; the next check tries again`;

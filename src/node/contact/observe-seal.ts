@@ -1,5 +1,5 @@
-// Takes the seals that the control plane sent, and compares what it told this node with the newest one: what an observed seal
-// would refuse, and what an enforced one keeps out (granted/sealed-config.ts, granted/sealed-files.ts).
+// Compares what the control plane sent with the newest seal: what an observed seal would refuse, and what an enforced one
+// keeps out (granted/sealed-config.ts and granted/sealed-files.ts do that). The result is for `status`, `doctor` and check-ins.
 
 import * as v from "valibot";
 import type { LeftOut } from "../../engine/left-out.ts";
@@ -19,8 +19,8 @@ type Sealed = Pick<Organization, "directory" | "slug">;
 type Seen = NonNullable<SyncState["seal"]>;
 
 /**
- * Undefined: the organization is not sealed. `files`, `told`: as they were sent. `isNew`: false for the files in force, which
- * lack what was kept out. Its number is `noSeal` if no seal can be used.
+ * The seal and what it objects to, for sync.json; its number is `noSeal` if no seal can be used. Undefined: the organization is
+ * not sealed. `files`, `told`: as they were sent. `isNew`: false if they are those in force, which lack what was kept out.
  */
 export function compareWithSeal(
   { directory, slug }: Sealed,
@@ -31,22 +31,19 @@ export function compareWithSeal(
   const { held, refusal } = taken;
   if (held === undefined && refusal === undefined) return undefined;
   const before = readSyncState(directory)?.seal;
-  if (
-    !isNew &&
-    refusal === undefined &&
-    before !== undefined &&
-    before.hash === held?.hash &&
-    before.enforced
-  )
+  // Nothing new was sent, and the files in force no longer show what was kept out of them.
+  if (!isNew && refusal === undefined && before?.enforced === true && before.hash === held?.hash)
     return before;
-  const said = {
+  const sent = {
     config: told,
     caCrt: files["ca.crt"],
     hostCrt: files["host.crt"],
     node: v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), files["node-config.json"]),
   };
-  const refused = refusal === undefined ? [] : [refusal];
-  const objections = [...refused, ...(held === undefined ? [] : objectionsOf(held.seal.state, said))];
+  const objections = [
+    ...(refusal === undefined ? [] : [refusal]),
+    ...(held === undefined ? [] : objectionsOf(held.seal.state, sent)),
+  ];
   const seen = seenOf(taken, directory, objections);
   if (objections.length > 0 && !Bun.deepEquals(before, seen))
     log.warn(objectionText(held !== undefined, seen), { team: slug, what: describeSeal(seen) });
@@ -59,8 +56,11 @@ function objectionText(isHeld: boolean, { enforced }: Pick<SealSeen, "enforced">
   return "The seal of the organization would refuse what the control plane says";
 }
 
-/** A configuration that cannot be rendered under the seal leaves the one in force as it is: `status` and `doctor` tell why. */
-export function tellUnrendered(
+/**
+ * A configuration that cannot be rendered under the seal leaves the one in force as it is: notes why in sync.json, for `status`
+ * and `doctor`.
+ */
+export function noteUnrendered(
   { directory }: Pick<Sealed, "directory">,
   taken: TakenSeal,
   error: unknown,
@@ -73,11 +73,12 @@ export function tellUnrendered(
   const reason = { key: "the new configuration", reason: messageOf(error).slice(0, 400) };
   const others = taken.refusal === undefined ? [] : [taken.refusal];
   const seal = seenOf(taken, directory, [reason, ...others]);
-  // Without an ETag the next answer has the files, by which this is told or ends.
+  // Without an ETag the next answer has the files again, so that this note is renewed or removed.
   if (!Bun.deepEquals(seal, state.seal)) writeSyncState(directory, { ...state, etag: "", seal });
 }
 
 function seenOf({ held, damaged }: TakenSeal, directory: string, objections: LeftOut[]): Seen {
+  // `made_at`: seconds since 1970.
   const { number, made_at } = held?.seal ?? { number: noSeal, made_at: 0 };
   const hash = held?.hash ?? (damaged ? damagedSeal : "");
   const isEnforced = held === undefined ? isSealMarked(directory) : held.seal.mode === "enforce";

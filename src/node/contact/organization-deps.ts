@@ -1,5 +1,5 @@
-// Connects a command to one organization: to its control plane, and to its engine. systemd runs engines of mode server,
-// the daemon those of mode desktop. Any other engine is found by its arguments.
+// Connects a command to one organization: to its control plane, and to its engine. systemd runs the engines of server mode,
+// the daemon those of desktop mode. An engine that was started by hand is found by its arguments.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -71,20 +71,20 @@ export async function examineEngine(
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
   if (!isRunByUnits({ directory, mode: config.mode }, system))
     return foundEngine({ slug, directory }, system, log);
-  const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
-  const engine = systemdEngine({ slug, directory }, system, silent);
+  const logSilence = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
+  const engine = systemdEngine({ slug, directory }, system, logSilence);
   const wanted = async () => !isStopped(directory) && (await engine.isEnabled());
   return {
     ...engine,
     wanted,
     async startLeftOut() {
-      // A restored node starts with its new certificate, and not with the blocked one.
-      const notes = readRevokedNote(directory) ?? readRestoredNote(directory);
-      const mayStart = existsSync(join(directory, "config.yml")) && notes === undefined;
+      // A revoked node stays off, and the check-in starts a restored one, with its new certificate.
+      const note = readRevokedNote(directory) ?? readRestoredNote(directory);
+      const mayStart = existsSync(join(directory, "config.yml")) && note === undefined;
       if (!mayStart || !(await engine.wasLeftOut()) || !(await wanted())) return false;
       try {
         await engine.start();
-        // An administrator's own condition may still leave the start out.
+        // A condition that an administrator added to the unit may still leave the start out.
         if (!(await engine.isUp())) return false;
         log.warn("The engine was not started while its configuration was gone: started it", { team: slug });
         return true;

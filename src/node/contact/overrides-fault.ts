@@ -1,12 +1,12 @@
-// Finds out whether overrides.yml is why the engine refuses a configuration, and which of its keys: the administrator of
-// the machine wrote that file, and knows none of the files on trial.
+// Finds out whether overrides.yml is why the engine refuses a configuration, and which of its keys. The error must name that
+// file: the administrator of the machine wrote it, and has never seen the staged file that the engine was given.
 
 import { join } from "node:path";
 import { AppError } from "../../base/errors.ts";
 import { isMap, type YamlMap } from "../../base/yaml.ts";
 import { readOverrides } from "../files/config/config-file.ts";
 
-/** Tests the configuration with other overrides. `name`: what an error says is refused. */
+/** Tests the configuration, with these overrides instead of those of overrides.yml. `name`: what an error says is refused. */
 export type TestOverrides = (own?: { overrides?: YamlMap; name?: string }) => Promise<void>;
 
 /** The error that names overrides.yml and the key; undefined if the engine refuses the configuration without it, too. */
@@ -15,8 +15,9 @@ export async function faultInOverrides(
   test: TestOverrides,
 ): Promise<AppError | undefined> {
   const overrides = readOverrides(directory);
-  if (Object.keys(overrides).length === 0 || (await refusal(test, { overrides: {} })) !== undefined)
-    return undefined;
+  if (Object.keys(overrides).length === 0) return undefined;
+  const withoutAny = await refusal(test, { overrides: {} });
+  if (withoutAny !== undefined) return undefined;
   const path = join(directory, "overrides.yml");
   const hint = { hint: `Correct ${path}. Until then, the previous configuration stays in use.` };
   for (const [key, alone] of keysOf(overrides)) {
@@ -40,11 +41,14 @@ async function refusal(
   }
 }
 
-/** `listen.port` and the overrides with this key alone. */
+/** Pairs of a key, such as `listen.port`, and the overrides with that key alone. */
 function keysOf(overrides: YamlMap): [string, YamlMap][] {
   return Object.entries(overrides).flatMap(([section, value]): [string, YamlMap][] =>
     isMap(value)
-      ? Object.entries(value).map(([key, one]) => [`${section}.${key}`, { [section]: { [key]: one } }])
+      ? Object.entries(value).map(([key, setting]) => [
+          `${section}.${key}`,
+          { [section]: { [key]: setting } },
+        ])
       : [[section, { [section]: value }]],
   );
 }

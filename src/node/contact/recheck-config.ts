@@ -11,7 +11,7 @@ import {
   generationFile,
   isApplied,
   isChecked,
-  presentFiles,
+  filesInForce,
   readSyncState,
   appliedMark,
   writeSyncState,
@@ -27,28 +27,30 @@ import { checkedState, readSent, warnOfLeftOut } from "../files/config/sent-conf
 import { testText } from "./engine-switch.ts";
 import type { SyncDeps } from "./next-config.ts";
 
-/** From this version of the rules on, parts of the internet are routed only with root's permission. */
+/** The version of the rules (`rulesVersion`) since which parts of the internet are routed only with root's permission. */
 const publicRoutesRules = 8;
 
 /**
- * Rewrites config.yml if the rules change it. The caller must then reload the engine. A text that the engine refuses is not
- * written: the caller tries the same as a new configuration and reports the refusal. Returns the text that it replaced.
- * Undefined: it replaced none, or it is not known that the engine runs with that text alone.
+ * Rewrites config.yml if the rules change it, and then removes the mark of `isApplied`: the caller must reload the engine. A
+ * text that the engine refuses is not written: the caller tries the same as a new configuration and reports the refusal.
+ * Returns the text that it replaced if the engine runs with that text. Undefined: nothing was replaced, or the engine may run
+ * with another text, or needs more than a new text because ca.crt was changed too.
  */
-export async function recheckPresent(
+export async function recheckInForce(
   { directory, slug }: { directory: string; slug: string },
   { engine, log, system }: Pick<SyncDeps, "engine" | "log" | "system">,
 ): Promise<string | undefined> {
   const state = readSyncState(directory);
   const path = generationFile(directory, "config.yml");
-  const present = readWhole(path);
-  if (state === undefined || (isChecked(state) && present !== undefined)) return undefined;
-  const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
+  // Undefined if it is damaged.
+  const ymlInForce = readWhole(path);
+  if (state === undefined || (isChecked(state) && ymlInForce !== undefined)) return undefined;
+  const source = readTextIfThere(generationFile(directory, "server.yml")) ?? ymlInForce;
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (source === undefined || hostCrt === undefined) return undefined;
-  if ((state.rules ?? 0) < publicRoutesRules) permitFormerRoutes({ directory, slug }, present ?? "", log);
+  if ((state.rules ?? 0) < publicRoutesRules) permitFormerRoutes({ directory, slug }, ymlInForce ?? "", log);
   const machine = await readMachine(directory, system);
-  const decided = await decide(async () => {
+  const decided = await unlessRefused(async () => {
     const seal = await sealInForce(directory, slug);
     const isTrusted = await recheckTrust(directory, seal);
     const sent = readSent(source, { directory, slug, hostCrt, machine, seal });
@@ -63,11 +65,11 @@ export async function recheckPresent(
   });
   if (decided === undefined) return undefined;
   const { isTrusted, ...sent } = decided;
-  const checked = finishAgain(sent.config, directory, { present: present ?? "", state });
-  if (checked === undefined) return undefined;
-  let replaced: string | undefined;
-  if (checked !== present || !isTrusted) {
-    const refusal = await testAgain(directory, checked, engine, system);
+  const checkedYml = finishAgain(sent.config, directory, { ymlInForce: ymlInForce ?? "", state });
+  if (checkedYml === undefined) return undefined;
+  let replacedYml: string | undefined;
+  if (checkedYml !== ymlInForce || !isTrusted) {
+    const refusal = await testAgain(directory, checkedYml, engine, system);
     if (refusal !== undefined) {
       log.warn("The configuration in force stays as it is: the engine refuses it by the present rules", {
         team: slug,
@@ -75,17 +77,18 @@ export async function recheckPresent(
       });
       return undefined;
     }
-    if (isTrusted && isApplied(directory)) replaced = present;
+    if (isTrusted && isApplied(directory)) replacedYml = ymlInForce;
+    // Before the new text: after a kill in between, the engine is given the files in force.
     removeTree(generationFile(directory, appliedMark));
-    writeFileAtomic(path, checked, 0o644);
+    writeFileAtomic(path, checkedYml, 0o644);
   }
   warnOfLeftOut(slug, state.left_out ?? [], sent.leftOut, log);
   writeSyncState(directory, { ...state, ...checkedState(sent) });
-  return replaced;
+  return replacedYml;
 }
 
-/** Undefined: a seal cannot be put into force. The caller reports it, after it has applied the revocations. */
-async function decide<T>(work: () => Promise<T>): Promise<T | undefined> {
+/** Undefined: a seal cannot be put into force. `sync.ts` meets the same error, and reports it after applying revocations. */
+async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
   } catch (error) {
@@ -95,11 +98,14 @@ async function decide<T>(work: () => Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** An earlier version takes no notice of a seal, and may have taken a CA that it does not have. False: ca.crt was changed. */
+/**
+ * Removes CAs from ca.crt that the seal does not permit: an earlier version of this program, which knows no seals, may have
+ * taken them. False: ca.crt was changed.
+ */
 async function recheckTrust(directory: string, seal: EnforcedState | undefined): Promise<boolean> {
-  const present = presentFiles(directory);
-  const { "ca.crt": bundle } = await underSeal(seal, present);
-  if (bundle === present["ca.crt"]) return true;
+  const files = filesInForce(directory);
+  const { "ca.crt": bundle } = await underSeal(seal, files);
+  if (bundle === files["ca.crt"]) return true;
   writeFileAtomic(generationFile(directory, "ca.crt"), bundle, 0o644);
   return false;
 }
@@ -107,11 +113,11 @@ async function recheckTrust(directory: string, seal: EnforcedState | undefined):
 /** The upgrade must not end routes that were in force before they needed a permission. */
 function permitFormerRoutes(
   { directory, slug }: { directory: string; slug: string },
-  present: string,
+  ymlInForce: string,
   log: SyncDeps["log"],
 ): void {
   try {
-    keepFormerRoutes(directory, present);
+    keepFormerRoutes(directory, ymlInForce);
   } catch (error) {
     log.warn("Routes of the internet that were in force now need a permission", {
       team: slug,
@@ -120,22 +126,23 @@ function permitFormerRoutes(
   }
 }
 
-/** Undefined if overrides.yml is damaged. The caller reports it, after it has applied the revocations. */
+/** Undefined if overrides.yml is damaged. `sync.ts` meets the same error, and reports it after applying revocations. */
 function finishAgain(
   config: YamlMap,
   directory: string,
-  { present, state }: { present: string; state: SyncState },
+  { ymlInForce, state }: { ymlInForce: string; state: SyncState },
 ): string | undefined {
   const { host_names: names, data_plane: dataPlane } = state;
   try {
-    return finishConfig(config, directory, { names, localApi: hasLocalApi(present, directory), dataPlane });
+    const localApi = hasLocalApi(ymlInForce, directory);
+    return finishConfig(config, directory, { names, localApi, dataPlane });
   } catch (error) {
     if (error instanceof AppError && error.code === "bad_configuration") return undefined;
     throw error;
   }
 }
 
-/** Why the engine refuses this text; undefined if it takes it, or if there is no engine. */
+/** Why the engine refuses this text; undefined if it accepts it, or if there is no engine. */
 async function testAgain(
   directory: string,
   configYml: string,

@@ -1,4 +1,5 @@
-// A relay tells its control plane what it forwards for others, and stops forwarding when its monthly limit is reached.
+// A relay reports how much it forwards for others, and stops forwarding when the control plane says that its monthly limit is
+// reached.
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
@@ -21,8 +22,8 @@ export async function relayedReport(
 }
 
 /**
- * A paused relay takes no new connections of others, by its configuration; the engine goes on with those that it has. Their
- * tunnels are closed, from engine 1.12 on. Does not reject: the next check-in tries again.
+ * The configuration of a paused relay forbids new relayed connections, but the engine keeps those that it has. This closes the
+ * tunnels of their peers; engines before 1.12 cannot do that. Does not reject: the next check-in tries again.
  */
 export async function endForwarding(
   { directory }: Pick<Organization, "directory">,
@@ -31,8 +32,8 @@ export async function endForwarding(
   if (isForwarding(readTextIfThere(join(directory, "config.yml")) ?? "")) return;
   const api = localApi(controlSocket(directory), system);
   const relays = await api.relays().catch(() => []);
-  for (const { NebulaAddr: address, RelayForAddrs: others } of relays) {
-    if (!others.some(({ Type: type }) => type === "forwarding")) continue;
-    await api.closeTunnel(address).catch(() => undefined);
-  }
+  const forwarded = relays.filter(({ RelayForAddrs }) =>
+    RelayForAddrs.some(({ Type }) => Type === "forwarding"),
+  );
+  for (const { NebulaAddr } of forwarded) await api.closeTunnel(NebulaAddr).catch(() => undefined);
 }

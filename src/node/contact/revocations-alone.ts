@@ -13,7 +13,7 @@ import {
   generationFile,
   isApplied,
   markApplied,
-  presentFiles,
+  filesInForce,
   pruneGenerations,
   readSyncState,
   stageGeneration,
@@ -34,8 +34,8 @@ type FetchDeps = RevocationDeps & {
 };
 
 /**
- * For an organization whose node-config.json is damaged: it takes nothing from the newest configuration but the
- * revocations. Returns the end of the sentence that reports the damage; never throws.
+ * For an organization whose node-config.json is damaged: downloads the newest configuration and takes only its revocations.
+ * Returns the end of the sentence that reports the damage; never throws.
  */
 export async function fetchRevocations(organization: Organization, deps: FetchDeps): Promise<string> {
   const { directory, slug, config } = organization;
@@ -52,6 +52,7 @@ export async function fetchRevocations(organization: Organization, deps: FetchDe
   }
 }
 
+/** Logs it, and returns the end of the sentence. */
 function notInForce(slug: string, error: unknown, log: Log): string {
   const reason = messageOf(error);
   log.error("The revocations of a refused configuration are not in force", { team: slug, reason });
@@ -59,9 +60,9 @@ function notInForce(slug: string, error: unknown, log: Log): string {
 }
 
 /**
- * Applies the revocations of a configuration as it was sent. The files beside it are not needed: a certificate that this node
- * refuses, or a name of another organization, is no reason to go on talking to a revoked node. The control plane may block
- * too much anyway.
+ * Applies the revocations of a configuration as it was sent, even if the files beside it could not be verified: a bad certificate
+ * is no reason to keep talking to a revoked node. A false control plane gains nothing, since it can block nodes anyway.
+ * Returns the end of the sentence that reports the refusal; never throws.
  */
 export async function applySentRevocations(
   organization: Pick<Organization, "directory" | "slug">,
@@ -80,9 +81,9 @@ export async function applySentRevocations(
 }
 
 /**
- * Applies the revocations of a filtered configuration. Returns the end of the sentence that reports its refusal. The state stays that of the version in force, so that the
- * control plane does not count the new version as applied, and the ETag asks for it again. Never throws: the reason of
- * the refusal must be reported.
+ * Applies the revocations of a filtered configuration. Version and ETag stay those in force: the control plane must not count the
+ * new version as applied, and the next request asks for it again. Returns the end of the sentence that reports the refusal;
+ * never throws, because the reason of the refusal must be reported.
  */
 export async function applyRevocations(
   { directory, slug }: { directory: string; slug: string },
@@ -95,14 +96,14 @@ export async function applyRevocations(
     const text = readTextIfThere(path);
     // Without it the engine would get a configuration of revocations alone, and lose its tunnels.
     if (text === undefined) throw new AppError("bad_configuration", `There is no ${path}`);
-    const present = readOwnYaml(text, "config.yml");
-    const known = new Set(blocklistOf(present));
-    const more = blocked.filter((each) => !known.has(each));
-    if (more.length > 0) {
-      await switchBlocklist(directory, present, more, control);
+    const configInForce = readOwnYaml(text, "config.yml");
+    const blockedBefore = new Set(blocklistOf(configInForce));
+    const added = blocked.filter((fingerprint) => !blockedBefore.has(fingerprint));
+    if (added.length > 0) {
+      await switchBlocklist(directory, configInForce, added, control);
       log.warn("The new configuration is refused; its revocations are applied to the previous one", {
         team: slug,
-        revocations: more.length,
+        revocations: added.length,
       });
     } else if (!isApplied(directory)) {
       // A kill came between switch and reload. The changes since the engine's last reload are unknown.
@@ -117,23 +118,24 @@ export async function applyRevocations(
 
 async function switchBlocklist(
   directory: string,
-  present: YamlMap,
-  more: readonly string[],
+  configInForce: YamlMap,
+  added: readonly string[],
   control: EngineControl,
 ): Promise<void> {
+  // After a kill between switch and reload it is unknown what the engine runs with.
   const restart = !isApplied(directory);
   const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
-  const source = serverYml === undefined ? present : readOwnYaml(serverYml, "server.yml");
+  const source = serverYml === undefined ? configInForce : readOwnYaml(serverYml, "server.yml");
   pruneGenerations(directory);
-  const name = stageGeneration(
+  const generation = stageGeneration(
     directory,
-    { ...presentFiles(directory), "config.yml": stringifyYaml(withBlocked(present, more)) },
+    { ...filesInForce(directory), "config.yml": stringifyYaml(withBlocked(configInForce, added)) },
     stateInForce(directory),
-    stringifyYaml(withBlocked(source, more)),
+    stringifyYaml(withBlocked(source, added)),
   );
   // No test: entries of a blocklist are 64 digits each, and a test may refuse even what the engine runs with now, for
   // example while a name cannot be resolved. All engines apply a blocklist by a reload.
-  await switchOrRollBack(directory, name, { restart }, control);
+  await switchOrRollBack(directory, generation, { restart }, control);
 }
 
 function stateInForce(directory: string): SyncState {
@@ -143,16 +145,17 @@ function stateInForce(directory: string): SyncState {
 }
 
 /**
- * Adds entries and removes none: a version that also removes a CA no longer lists the certificates of this CA, but the
- * configuration in force still trusts it.
+ * Adds entries and removes none. A refused configuration that removes a CA no longer lists the revoked certificates of this CA,
+ * but the configuration in force still trusts it.
  */
-function withBlocked(config: YamlMap, more: readonly string[]): YamlMap {
+function withBlocked(config: YamlMap, added: readonly string[]): YamlMap {
   const pki = isMap(config["pki"]) ? config["pki"] : {};
-  const blocklist: YamlValue[] = [...new Set([...blocklistOf(config), ...more])];
+  const blocklist: YamlValue[] = [...new Set([...blocklistOf(config), ...added])];
   return { ...config, pki: { ...pki, blocklist } };
 }
 
+/** Fingerprints of certificates. */
 function blocklistOf({ pki }: YamlMap): string[] {
   const list = isMap(pki) ? pki["blocklist"] : undefined;
-  return Array.isArray(list) ? list.filter((each) => typeof each === "string") : [];
+  return Array.isArray(list) ? list.filter((entry) => typeof entry === "string") : [];
 }

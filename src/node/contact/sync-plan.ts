@@ -7,12 +7,12 @@ import { join } from "node:path";
 import { planFile, planReplaced } from "../../base/plan/plan-file.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { planSocketDirectory } from "../../platform/systemd/control-socket.ts";
-import { generationFiles, presentFiles } from "../files/generations.ts";
+import { generationFiles, filesInForce } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { fetchConfig, prepareNext, type Next, type SyncDeps } from "./next-config.ts";
 import { changeNeeds, hasSameFiles, runningConfigYml } from "./applying/change-needs.ts";
 
-/** `renews`: a renewal comes before it, which replaces the node's certificates. */
+/** `renews`: the command renews the node's certificates first, so their new content is not known. */
 export async function planSync(
   organization: Organization,
   deps: SyncDeps,
@@ -21,32 +21,33 @@ export async function planSync(
   const { slug, directory, config } = organization;
   const url =
     readCredentials(directory).api_base + apiPath(nodeCallsApi.download, { slug, id: config.node_id });
-  const first: Step[] = [{ step: "request", method: "GET", url }, ...planSocketDirectory(directory)];
+  const prelude: Step[] = [{ step: "request", method: "GET", url }, ...planSocketDirectory(directory)];
   const download = await fetchConfig(organization, deps);
   const next = await prepareNext(organization, download, deps);
   const files: Record<string, string | undefined> = filesAfter(next, directory);
-  const steps = generationFiles.flatMap((name): Step[] => {
+  const writes = generationFiles.flatMap((name): Step[] => {
     const content = files[name];
     const path = join(directory, name);
-    if (renews && certificates.includes(name) && (content !== undefined || existsSync(path)))
+    if (renews && renewedFiles.includes(name) && (content !== undefined || existsSync(path)))
       return [planReplaced(path, 0o644)];
     return content === undefined ? [] : [planFile(path, content, 0o644)];
   });
-  if (steps.every((step) => step.step === "file" && step.change === "same")) return [...first, ...steps];
-  return [...first, ...(await runs(directory, next, deps)), ...steps];
+  const isSame = writes.every((step) => step.step === "file" && step.change === "same");
+  return [...prelude, ...(isSame ? [] : await engineSteps(directory, next, deps)), ...writes];
 }
 
-/** Unchanged files are not written again, for example with another number of the version. */
+/** The new content by name. Files that differ in the version number alone are not written again. Empty: nothing is known. */
 function filesAfter(next: Next | undefined, directory: string): Record<string, string | undefined> {
   if (next === undefined) return {};
   return hasSameFiles(next, directory)
-    ? presentFiles(directory)
+    ? filesInForce(directory)
     : { ...next.files, "config.yml": next.configYml };
 }
 
-const certificates: readonly string[] = ["node.crt", "host.crt"];
+const renewedFiles: readonly string[] = ["node.crt", "host.crt"];
 
-async function runs(
+/** The engine's test of the new files, and what makes a running engine use them. */
+async function engineSteps(
   directory: string,
   next: Next | undefined,
   { engine, control }: SyncDeps,

@@ -9,16 +9,18 @@ import type { DownloadAnswer } from "../../protocol/download.ts";
 import { NodeConfig } from "../../protocol/stored.ts";
 import * as v from "valibot";
 
+/** What this machine knows itself, to compare a download with. */
 export type Expected = {
   hostKeyPem: string;
   nodeKeyPem: string;
   slug: string;
   /** Unset before the registration. */
   nodeId?: number;
+  /** ms since 1970. */
   now: number;
 };
 
-/** Returns the parsed node-config.json. Throws untrusted_answer with the reason. */
+/** Returns the parsed node-config.json of the download. Throws untrusted_answer with the reason. */
 export async function checkAnswer(answer: DownloadAnswer, expected: Expected): Promise<NodeConfig> {
   const config = readNodeConfig(answer);
   if (config.org_slug !== expected.slug) throw refuse(`it is for the organization "${config.org_slug}"`);

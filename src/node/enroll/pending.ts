@@ -43,7 +43,7 @@ import { stoppedPath } from "../files/stopped-by-user.ts";
 import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/config/sent-config.ts";
 import {
   markApplied,
-  presentFiles,
+  filesInForce,
   stageGeneration,
   switchGeneration,
   type SyncState,
@@ -192,7 +192,7 @@ async function renderFirst(
   { system, log }: FillDeps,
 ): Promise<{ files: ConfigFiles; state: SyncState }> {
   const seal = await sealInForce(pending, slug);
-  const taken = await underSeal(seal, config.files, () => ignoringDamage(() => presentFiles(final)));
+  const taken = await underSeal(seal, config.files, () => ignoringDamage(() => filesInForce(final)));
   const hostCrt = taken["host.crt"];
   const machine = await readMachine(final, system, apiBase);
   const place = { directory: final, slug, hostCrt, machine, allowedIn: pending, seal, engine };

@@ -185,7 +185,7 @@ export function generationFile(directory: string, file: string): string {
 }
 
 /** The files in force. */
-export function presentFiles(directory: string): ConfigFiles {
+export function filesInForce(directory: string): ConfigFiles {
   const text = (file: string) => readTextIfThere(join(directory, file));
   const nodeCrt = text("node.crt");
   return {

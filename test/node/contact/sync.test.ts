@@ -7,7 +7,8 @@ import { connectOrganization } from "../../../src/node/contact/requests/connecti
 import { currentGeneration, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { planSync } from "../../../src/node/contact/sync-plan.ts";
-import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
+import type { SyncResult } from "../../../src/node/contact/applying/apply-next.ts";
+import { syncOrganization } from "../../../src/node/contact/sync.ts";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { rejection } from "../../pki/thrown.ts";
 import {

@@ -16,39 +16,42 @@ import type { Next } from "../next-config.ts";
 export type RunningEngine = {
   /** The config.yml that it runs with. Undefined: unknown, so only a restart is sure to apply the next one. */
   configYml: string | undefined;
-  /** Undefined: the oldest one is assumed. */
+  /** Undefined: the engine counts as the oldest version that is supported. */
   version: string | undefined;
 };
 
 /**
- * The config.yml that the engine runs with. `replaced`: the one that the engine got before config.yml was checked again and
- * rewritten. Undefined: a kill came between switch and reload.
+ * The config.yml that the engine runs with: the one in force if the engine got it, else the one that `recheckInForce` has
+ * just replaced. Undefined: unknown, for example because a kill came between switch and reload.
  */
-export function runningConfigYml(directory: string, replaced?: string): string | undefined {
-  if (!isApplied(directory)) return replaced;
+export function runningConfigYml(directory: string, replacedYml?: string): string | undefined {
+  if (!isApplied(directory)) return replacedYml;
   // Empty if it is damaged: the engine needs a restart with whatever replaces it.
   return readWhole(join(directory, "config.yml")) ?? "";
 }
 
-/** Whether the engine needs a restart for the next configuration. `later`: changed keys that wait for its next start. */
+/**
+ * Whether the engine needs a restart for the next configuration. `later`: changed keys that are not worth a restart, and wait
+ * for the engine's next start.
+ */
 export function changeNeeds(
   directory: string,
   { configYml, version }: RunningEngine,
   next: Pick<Next, "configYml" | "files" | "dataPlane">,
 ): { restart: boolean; later: string[] } {
   if (configYml === undefined) return { restart: true, later: [] };
-  const { now, later } = restartNeeds(configYml, next.configYml, version, ownSwitches(next.dataPlane));
+  const keys = restartNeeds(configYml, next.configYml, version, ownSwitches(next.dataPlane));
   const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
   const nextCrt = next.files["host.crt"];
-  const takesSubnets =
+  const reloadsSubnets =
     can(version, "reload_subnets") ||
     (can(version, "replace_certificate") && changesFirewall(configYml, next.configYml));
   const restart =
-    now.length > 0 ||
+    keys.now.length > 0 ||
     // Every engine applies changes of its own networks only at its start.
     !Bun.deepEquals(prefixedAddressesIn(hostCrt), prefixedAddressesIn(nextCrt)) ||
-    (!takesSubnets && !Bun.deepEquals(subnetsIn(hostCrt), subnetsIn(nextCrt)));
-  return { restart, later };
+    (!reloadsSubnets && !Bun.deepEquals(subnetsIn(hostCrt), subnetsIn(nextCrt)));
+  return { restart, later: keys.later };
 }
 
 /**

@@ -11,29 +11,31 @@ import type { Download } from "../requests/client.ts";
 import { applySentRevocations } from "../revocations-alone.ts";
 
 /**
- * Undefined where the files in force came from an older program, without their source. Throws where this machine cannot take
- * the configuration as a whole; the revocations that came with it are applied before, and its certificates if they are good.
+ * Undefined if the files in force came from an older program, which kept no source of them. Throws if this machine cannot take
+ * the configuration as a whole. Before that, its revocations are applied, and its certificates if they could be verified.
  */
 export async function prepareOrRevoke(
   organization: Organization,
   download: Download,
   deps: SyncDeps,
 ): Promise<Next | undefined> {
-  const { compareWithSeal, tellUnrendered } = await import("../observe-seal.ts");
+  const { compareWithSeal, noteUnrendered } = await import("../observe-seal.ts");
   let received: Received | undefined;
   let taken: TakenSeal | undefined;
   try {
     received = await verifyFiles(organization, download, deps);
     if (received === undefined) return undefined;
     const sent = download.changed ? download.answer.seals : undefined;
-    // Before anything is rendered. After a kill in between, its hash differs from the one in sync.json.
+    // Stored before anything is rendered under it. After a kill in between, its hash differs from the one in sync.json, so that
+    // the next run downloads everything again.
     taken = takeSeals(sent, organization.directory, deps.system.now());
     const next = await completeNext(organization, received, deps);
     const seal = compareWithSeal(organization, taken, { ...received, told: next.told }, deps);
     return { ...next, ...given({ seal }) };
   } catch (error) {
+    // Without sent seals this only reads the held one.
     const held = taken ?? takeSeals(undefined, organization.directory, deps.system.now());
-    tellUnrendered(organization, held, error);
+    noteUnrendered(organization, held, error);
     const sentYml = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
     const revocations = sentYml === undefined ? "" : await applySentRevocations(organization, sentYml, deps);
     if (received !== undefined) await applyCertificates(organization, received.files, deps);

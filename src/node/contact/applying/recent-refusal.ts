@@ -10,23 +10,24 @@ import type { Next } from "../next-config.ts";
 /** Pause before the running engine is again given a configuration that it refused. */
 const refusedMs = 60 * 60_000;
 
-/** The refusal of this configuration by the running engine, if it is younger than the pause. `now`: in ms. */
-export function recentRefusal(directory: string, digest: string, now: number): SyncState["refused"] {
+/** The refusal of this configuration by the running engine, if it is younger than the pause. `digest`: of `digestOf`. */
+export function recentRefusal(directory: string, digest: string, nowMs: number): SyncState["refused"] {
   const refused = readSyncState(directory)?.refused;
-  const age = now - Date.parse(refused?.at ?? "");
-  return refused?.digest === digest && age >= 0 && age < refusedMs ? refused : undefined;
+  // Not a number if nothing was refused.
+  const ageMs = nowMs - Date.parse(refused?.at ?? "");
+  return refused?.digest === digest && ageMs >= 0 && ageMs < refusedMs ? refused : undefined;
 }
 
 /**
- * Stores a refusal until a configuration is applied, or the control plane sends the one in force again. `byRunning`: the
- * running engine refused it. A refusal by the engine's test is tried again, because it disturbs no tunnel.
+ * Stores a refusal until a configuration is applied, or the control plane sends the one in force again. `byRunningEngine`:
+ * undefined if only the engine's test refused it. That is tried again at each check-in, because it disturbs no tunnel.
  */
-export function noteRefusal(directory: string, reason: string, byRunning: SyncState["refused"]): void {
+export function noteRefusal(directory: string, reason: string, byRunningEngine: SyncState["refused"]): void {
   const state = readSyncState(directory);
   if (state === undefined) return;
   const others = (state.left_out ?? []).filter(({ key }) => key !== wholeConfiguration);
   const entry = { key: wholeConfiguration, reason: reason.slice(0, 400) };
-  const noted = { ...state, left_out: [entry, ...others], refused: byRunning };
+  const noted = { ...state, left_out: [entry, ...others], refused: byRunningEngine };
   if (!Bun.deepEquals(noted, state)) writeSyncState(directory, noted);
 }
 

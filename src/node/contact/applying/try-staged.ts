@@ -2,6 +2,7 @@
 
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../../../base/errors.ts";
+import { given } from "../../../base/given.ts";
 import { finishConfig } from "../../files/config/config-file.ts";
 import { dropGeneration } from "../../files/generations.ts";
 import type { Organization } from "../../files/organizations.ts";
@@ -9,18 +10,21 @@ import { testText } from "../engine-switch.ts";
 import type { Next, SyncDeps } from "../next-config.ts";
 import { faultInOverrides, type TestOverrides } from "../overrides-fault.ts";
 
-/** Why the engine refuses the staged generation, which is then removed. Undefined: it takes it, or there is no engine. */
+/**
+ * Why the engine refuses the staged generation. Undefined: it accepts it, or there is no engine. If this fails in any way, the
+ * generation is removed.
+ */
 export async function tryStaged(
   { slug, directory }: Organization,
-  name: string,
+  generation: string,
   next: Next,
   { engine, system }: SyncDeps,
 ): Promise<string | undefined> {
   try {
-    if (engine.path !== undefined) await testStaged(directory, name, next, engine.path, system);
+    if (engine.path !== undefined) await testStaged(directory, generation, next, engine.path, system);
     return undefined;
   } catch (error) {
-    dropGeneration(directory, name);
+    dropGeneration(directory, generation);
     // Only an error of the engine itself proves that the configuration is bad.
     if (error instanceof AppError && error.code === "bad_configuration") return error.message;
     throw fromSystemError(`try out the new configuration of ${slug}`, error);
@@ -29,15 +33,21 @@ export async function tryStaged(
 
 async function testStaged(
   directory: string,
-  name: string,
+  generation: string,
   { sent, names, localApi, dataPlane }: Next,
-  engine: string,
+  enginePath: string,
   system: SyncDeps["system"],
 ): Promise<void> {
-  const staged = join(directory, "generations", name);
-  const test: TestOverrides = async (own = {}) => {
-    const text = finishConfig(sent, directory, { names, localApi, dataPlane, filesIn: staged, ...own });
-    await testText(engine, staged, text, system, own.name);
+  const filesIn = join(directory, "generations", generation);
+  const test: TestOverrides = async ({ overrides, name } = {}) => {
+    const text = finishConfig(sent, directory, {
+      names,
+      localApi,
+      dataPlane,
+      filesIn,
+      ...given({ overrides }),
+    });
+    await testText(enginePath, filesIn, text, system, name);
   };
   await test().catch(async (error: unknown) => {
     throw (await faultInOverrides(directory, test)) ?? error;

@@ -10,7 +10,7 @@ import type { Renderings, WorkInTurn } from "../../config/renderings.ts";
 import { isOnline } from "../../store/nodes.ts";
 import type { NodeStore } from "../node-store.ts";
 import { revokedError } from "./orders.ts";
-import { maxConfigLength, notAppliedSince, presentFiles, type Present } from "./sent-files.ts";
+import { maxConfigLength, notAppliedSince, filesInForce, type Present } from "./sent-files.ts";
 
 type Change = NextChanges["changes"][number];
 type Services = NodeStore & { views: Views; renderings: Renderings };
@@ -31,7 +31,7 @@ export async function nextChanges(
   const { appliedConfigVersion: applied, lastCheckinAt } = shown;
   const isCurrent = applied !== null && applied >= configVersion;
   const since = isCurrent ? null : await notAppliedSince(db, shown);
-  const present = isCurrent ? undefined : await presentFiles(db, shown);
+  const present = isCurrent ? undefined : await filesInForce(db, shown);
   const found = present === undefined ? [] : await inTurn(() => changesTo(outline, present));
   return {
     node_id: id,

@@ -107,7 +107,7 @@ export async function notAppliedSince(
 export type Present = { version: number; digest: string; config: string | undefined; others: string };
 
 /** Undefined if the control plane does not know which files the node has. */
-export async function presentFiles(
+export async function filesInForce(
   reader: Reader,
   { id, orgId, appliedConfigVersion: applied }: SentNode,
 ): Promise<Present | undefined> {
