@@ -35,6 +35,11 @@ export const Node = v.object({
   overlay_version: v.nullable(received(255)),
   /** Null: not reported, for example by former agents. Former servers do not send it. */
   data_plane: v.optional(v.nullable(DataPlaneReport)),
+  /**
+   * What rollouts may change on it: `agent` and `engine` if root of its machine permits them, `settings` if it can try them.
+   * Empty: nothing, or not reported. Former servers do not send it.
+   */
+  may_update: v.optional(v.pipe(v.array(received(16)), v.maxLength(100))),
   platform: v.nullable(received(255)),
   last_checkin_at: v.nullable(time),
   created_at: time,

@@ -3,7 +3,7 @@
 
 import { given } from "../../base/given.ts";
 import { ourselves, record } from "../audit/record.ts";
-import { countedSilence, watchSilence } from "../nodes/contact/silence.ts";
+import { countedSilence, readGaps } from "../nodes/contact/silence.ts";
 import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
@@ -20,7 +20,7 @@ import {
 } from "../store/table.ts";
 import { rolloutNodes, rollouts, type Compared, type RolloutRow } from "../store/tables/rollouts.ts";
 import { notifyNode, raiseOwnVersion } from "../store/versions.ts";
-import { permissionOf } from "../nodes/contact/update-permission.ts";
+import { permissionOf } from "../store/tables/update-permission.ts";
 import { rolledOut } from "../../api/rollouts.ts";
 import { findWorst, readCompared, risesSince } from "./compare-unchanged.ts";
 import { endOrder, giveOrder } from "./node-orders.ts";
@@ -69,8 +69,8 @@ export async function advanceRollouts(services: Services): Promise<{ isRingOver:
   let isRingOver = false;
   if (open.length === 0) return { isRingOver };
   const now = system.now();
-  const watch = await watchSilence(services, now);
-  const silence: Silence = (last) => Math.max(0, countedSilence(last, now, watch?.gaps ?? []));
+  const gaps = await readGaps(db, now);
+  const silence: Silence = (last) => Math.max(0, countedSilence(last, now, gaps));
   await forAll(open, orgOf, async (row) => {
     if (row.ring === 0 && row.state === "running") return writeMissing(services, row);
     const ring = await readRing(db, row, now, silence);

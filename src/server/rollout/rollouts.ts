@@ -24,7 +24,7 @@ import {
 } from "../store/table.ts";
 import { Overrides } from "../store/tables/organizations.ts";
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
-import { permissionOf } from "../nodes/contact/update-permission.ts";
+import { permissionOf } from "../store/tables/update-permission.ts";
 import { chooseRings } from "./choose-rings.ts";
 import { refuseBesideDrill, refuseBesideRollout } from "./refuse-beside.ts";
 import { isOneSlice, readCandidates, writeSlice } from "./rollout-members.ts";

@@ -11,6 +11,7 @@ import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
 import { queryNumber, queryOne } from "./table.ts";
 import { nodes, type NodeRow, sightings, type SightingRow } from "./tables/nodes.ts";
+import { permissionOf } from "./tables/update-permission.ts";
 import { isExit, isHub } from "../../protocol/routing/roles.ts";
 
 export type NodeRecord = NodeRow & {
@@ -151,6 +152,7 @@ export function showNode(
     agent_version: node.agentVersion,
     overlay_version: node.overlayVersion,
     data_plane: readDataPlane(node.dataPlane),
+    may_update: [...permissionOf(node.mayUpdate).may],
     platform: node.platform,
     last_checkin_at: time(node.lastCheckinAt),
     created_at: formatTime(node.createdAt),

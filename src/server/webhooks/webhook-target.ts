@@ -40,7 +40,7 @@ export async function resolveTarget(
   if (first === undefined || !addresses.every((each) => isAllowed(each) || isPublic(each))) {
     const what = isAddress
       ? "The address must be public."
-      : `${host} must be a name that the server can resolve, to public addresses only.`;
+      : `The server cannot resolve ${host}, or ${host} leads to an address that is not public.`;
     throw refused(
       `${what} The operator can allow other networks with webhook-allow in the settings of the control plane.`,
     );

@@ -3,9 +3,11 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { Rollout } from "../../../src/api/rollouts.ts";
+import { Node } from "../../../src/protocol/node.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { operator } from "../../../src/server/audit/record.ts";
+import { watchSilence } from "../../../src/server/nodes/contact/silence.ts";
 import { advanceRollouts } from "../../../src/server/rollout/rollout-turn.ts";
 import { createRollout } from "../../../src/server/rollout/rollouts.ts";
 import { codeOf, registerNode } from "../../support/nodes.ts";
@@ -83,6 +85,10 @@ describe("a good update", () => {
     await higher.checkin({ overlay_version: "1.12.0", updates });
     const { rings } = await start();
     expect(rings.map(({ waiting }) => waiting).reduce((sum, each) => sum + each)).toBe(bots.length);
+    const listed = await server.send("GET", "/api/org/acme/nodes/", { token: owner });
+    const permitted = v.parse(v.array(Node), listed.json).map(({ name, may_update }) => [name, may_update]);
+    expect(permitted).toContainEqual(["closed", []]);
+    expect(permitted).toContainEqual(["higher", ["engine"]]);
   });
 
   test("is refused for a lower version, although the replaced program still checks in with its own", async () => {
@@ -296,6 +302,17 @@ describe("a node that was away while its ring was taken back", () => {
     await checkIn(server, bot);
     expect(bot.order).toMatchObject({ engine: newest });
   });
+});
+
+test("its turn notes no look of the server: another server's clock may differ from that of the loop that does", async () => {
+  await makeFleet(server, acme, 2);
+  await start();
+  await watchSilence(server.app.services, server.clock.ms);
+  const noted = () => server.db.all("SELECT value FROM meta WHERE key = 'ephemeral_watch'");
+  const before = await noted();
+  server.clock.ms += 20_000;
+  await advanceRollouts(server.app.services);
+  expect(await noted()).toEqual(before);
 });
 
 test("a rollout of an organization that was deleted is left alone", async () => {

@@ -390,7 +390,9 @@ describe("internal addresses", () => {
     });
     const { id } = await hook(`https://rebound.example:${port}/`);
     address = "127.0.0.1";
-    await until(async () => (await deliveries(id))[0]?.message?.includes("public addresses only") === true);
+    await until(
+      async () => (await deliveries(id))[0]?.message?.includes("an address that is not public") === true,
+    );
     expect(received).toEqual([]);
   });
 

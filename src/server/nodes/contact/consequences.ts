@@ -12,7 +12,7 @@ import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
 import { unlessStorageRefuses } from "./storage-refusal.ts";
-import { permissionText } from "./update-permission.ts";
+import { permissionText } from "../../store/tables/update-permission.ts";
 import { storeTcp } from "./plane-fallback.ts";
 import { makeThrottle } from "../../http/throttle.ts";
 import type { ServerOptions } from "../../options.ts";
