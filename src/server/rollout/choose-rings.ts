@@ -15,30 +15,36 @@ export type Candidate = {
   kind: string;
 };
 
+/** Random, but the same for the same seed. */
 export const rankOf = (id: number, seed: string): string => hash("sha256", `${seed}/${id}`, "hex");
 
-/** The ring of each node, from 1, in the order of the rings. `placed`: so many nodes have their places before these. */
-export function chooseRings<C extends Candidate>(nodes: readonly C[], placed = 0): (readonly [C, number])[] {
+/** A node and its ring, from 1. */
+export type Placed<C> = readonly [node: C, ring: number];
+
+/** In the order of the rings. `placed`: how many nodes of the rollout have their rings already, before these. */
+export function chooseRings<C extends Candidate>(nodes: readonly C[], placed = 0): Placed<C>[] {
   const ends = ringEnds(placed + nodes.length);
-  return inTurn(nodes).map((node, at) => {
-    const place = placed + at;
-    const ring = 1 + ends.findIndex((end) => place < end);
-    // A ring that waits for a node that is away proves nothing.
-    return [node, node.isOnline && !node.isHub ? ring : place === 0 ? 1 : ends.length] as const;
+  const lastRing = ends.length;
+  return inTurnOfKinds(nodes).map((node, index) => {
+    const place = placed + index;
+    // The first ring has one node in any case. Otherwise hubs go last, and so do nodes that are away: they prove nothing.
+    const isLast = !isEarly(node) && place > 0;
+    return [node, isLast ? lastRing : 1 + ends.findIndex((end) => place < end)];
   });
 }
 
-function inTurn<C extends Candidate>(nodes: readonly C[]): C[] {
+/** First those that are online and no hubs, one of each kind in turn; then the others. */
+function inTurnOfKinds<C extends Candidate>(nodes: readonly C[]): C[] {
   const ranked = nodes
     .map((node) => ({ node, key: `${Number(!node.isOnline)}${Number(node.isHub)}${node.rank}` }))
     .sort((a, b) => (a.key < b.key ? -1 : 1))
     .map(({ node }) => node);
-  const [first, last] = [ranked.filter(isEarly), ranked.filter((node) => !isEarly(node))];
-  const kinds = [...Map.groupBy(first, ({ kind }) => kind).values()];
-  const turns: C[] = [];
-  for (let turn = 0; turns.length < first.length; turn++)
-    for (const kind of kinds) turns.push(...kind.slice(turn, turn + 1));
-  return [...turns, ...last];
+  const early = ranked.filter(isEarly);
+  const nodesByKind = [...Map.groupBy(early, ({ kind }) => kind).values()];
+  const ordered: C[] = [];
+  for (let turn = 0; ordered.length < early.length; turn++)
+    for (const ofKind of nodesByKind) ordered.push(...ofKind.slice(turn, turn + 1));
+  return [...ordered, ...ranked.filter((node) => !isEarly(node))];
 }
 
 const isEarly = ({ isOnline, isHub }: Candidate) => isOnline && !isHub;

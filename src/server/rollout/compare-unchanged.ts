@@ -1,17 +1,22 @@
-// Compares the nodes of a ring with those that have not changed, since before its first node changed. What both have alike is a
-// fault of the network, and what only the ring has is one of the update, although each of its nodes is within its own limits.
+// Compares what got worse since a ring began: on its nodes, and on nodes that have not changed. What both have is a fault of the
+// network. What only the ring has is a fault of the update, even if each of its nodes alone seems to work. For rollout-turn.ts.
 
 import { onlineMs } from "../../api/values.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import type { Compared, Figures, RolloutRow } from "../store/tables/rollouts.ts";
 
-/**
- * `unchanged`: what nodes have that have not changed. `changing`: what only those of the ring have. Undefined: nothing.
- * `areHeard`: nodes that have not changed report their paths.
- */
-export type Rises = { unchanged?: string | undefined; changing?: string | undefined; areHeard: boolean };
+/** What got worse, in words; undefined: nothing. */
+export type Rises = {
+  /** On nodes that have not changed. */
+  unchanged?: string | undefined;
+  /** On nodes of the ring only. */
+  changing?: string | undefined;
+  /** Whether enough paths of nodes that have not changed are reported. */
+  areHeard: boolean;
+};
 
+/** A share: `part` of `of`, both numbers of `Figures`. `what`: the plural after the number of the part. */
 type Measure = { part: "lossy" | "relayed" | "silent"; of: "paths" | "nodes"; what: string };
 const measures: readonly Measure[] = [
   { part: "lossy", of: "paths", what: "paths lose packets" },
@@ -19,34 +24,33 @@ const measures: readonly Measure[] = [
   { part: "silent", of: "nodes", what: "nodes are not in contact" },
 ];
 
-/** A larger rise of a share counts, if so many more paths or nodes have it: one alone may have a fault of its own. */
-const mostRisen = 0.1;
+/** A share (0 to 1) may rise by this without a fault. */
+const toleratedRise = 0.1;
+/** A rise counts only if it is of so many paths or nodes: one alone may have a fault of its own. */
 const fewest = 2;
 
 /** Pure. */
 export function risesSince(before: Compared, now: Omit<Compared, "ring">): Rises {
-  const find = (isWorse: (measure: Measure) => boolean, show: (measure: Measure) => string) => {
-    const worse = measures.find(isWorse);
-    return worse && show(worse);
-  };
-  const ofUnchanged = (each: Measure) => riseOf(each, before.unchanged, now.unchanged);
+  const riseOfUnchanged = (measure: Measure) => riseOf(measure, before.unchanged, now.unchanged);
+  const riseOfRing = (measure: Measure) => riseOf(measure, before.changing, now.changing);
+  const wordsOfUnchanged = (measure: Measure) => words(measure, before.unchanged, now.unchanged);
+  const wordsOfRing = (measure: Measure) => words(measure, before.changing, now.changing);
+  const worseOnUnchanged = measures.find((measure) => riseOfUnchanged(measure) > toleratedRise);
+  const worseInRing = measures.find(
+    (measure) =>
+      now.unchanged[measure.of] >= fewest &&
+      riseOfRing(measure) - Math.max(0, riseOfUnchanged(measure)) > toleratedRise,
+  );
   return {
     areHeard: now.unchanged.paths >= fewest,
-    unchanged: find(
-      (each) => ofUnchanged(each) > mostRisen,
-      (each) => words(each, before.unchanged, now.unchanged),
-    ),
-    changing: find(
-      (each) =>
-        now.unchanged[each.of] >= fewest &&
-        riseOf(each, before.changing, now.changing) - Math.max(0, ofUnchanged(each)) > mostRisen,
-      (each) =>
-        `${words(each, before.changing, now.changing)}; of nodes that have not changed, ${words(each, before.unchanged, now.unchanged)}`,
-    ),
+    unchanged: worseOnUnchanged && wordsOfUnchanged(worseOnUnchanged),
+    changing:
+      worseInRing &&
+      `${wordsOfRing(worseInRing)}; of nodes that have not changed, ${wordsOfUnchanged(worseInRing)}`,
   };
 }
 
-/** Of a share; 0 for a rise that proves nothing. */
+/** How much the share rose, 0 to 1; 0 for a rise that proves nothing. */
 function riseOf({ part, of }: Measure, before: Figures, now: Figures): number {
   if (now[of] === 0 || now[part] - before[part] < fewest) return 0;
   return now[part] / now[of] - before[part] / Math.max(1, before[of]);
@@ -56,18 +60,19 @@ const words = ({ part, of, what }: Measure, before: Figures, now: Figures): stri
   `${now[part]} of ${now[of]} ${what}, ${before[part]} of ${before[of]} before`;
 
 /** Nodes of each side whose paths are read. */
-const most = 500;
-/** Nodes that are silent for longer say nothing. */
+const maxReporters = 500;
+/** Nodes that are silent for longer count neither as silent nor as nodes: they were away before. */
 const heardMs = 600_000;
 
+/** $1: the organization, $2: the rollout, $3: checked in since then. */
 const unchangedNodes = `FROM nodes n JOIN sightings s ON s.node_id = n.id
   WHERE n.org_id = $1 AND n.state = 'active' AND n.phone IS NULL AND s.last_checkin_at > $3
     AND NOT EXISTS (SELECT 1 FROM rollout_nodes m WHERE m.rollout_id = $2 AND m.node_id = n.id
       AND m.state NOT IN ('waiting', 'skipped', 'refused'))`;
-const unchanged = `SELECT n.id ${unchangedNodes} ORDER BY n.id LIMIT ${most}`;
-/** Before the first one changed, all of them wait. */
+const unchanged = `SELECT n.id ${unchangedNodes} ORDER BY n.id LIMIT ${maxReporters}`;
+/** Nodes of the ring ($4) in one state: before the first one changed, all of them wait. */
 const changing = (state: "waiting" | "passed") =>
-  `SELECT node_id FROM rollout_nodes WHERE rollout_id = $2 AND ring = $4 AND state = '${state}' ORDER BY node_id LIMIT ${most}`;
+  `SELECT node_id FROM rollout_nodes WHERE rollout_id = $2 AND ring = $4 AND state = '${state}' ORDER BY node_id LIMIT ${maxReporters}`;
 
 /**
  * The paths of these nodes to peers that have not changed. `|| ''` keeps the database from reading the paths of all peers by the
@@ -90,7 +95,8 @@ const countNodes = `SELECT count(*) AS nodes, ${sumOf("s.last_checkin_at < $4")}
 type Looked = {
   row: RolloutRow;
   now: number;
-  /** Who checked in last before that is silent, ms. */ silentBefore: number;
+  /** A node that checked in last before this time is silent, ms. */
+  silentBefore: number;
 };
 
 /** What is compared. `state`: of the nodes of the ring. */
@@ -99,12 +105,22 @@ export async function readCompared(
   { row: { orgId, id, ring }, now, silentBefore }: Looked,
   state: "waiting" | "passed",
 ): Promise<Compared> {
-  const [first] = await queryAll(reader, nodeCounts, countNodes, [orgId, id, now - heardMs, silentBefore]);
-  const present = [orgId, id, now - onlineMs];
-  const [others] = await queryAll(reader, pathCounts, countPaths(unchanged), present);
-  const [own] = await queryAll(reader, pathCounts, countPaths(changing(state)), [...present, ring]);
+  const [nodesUnchanged] = await queryAll(reader, nodeCounts, countNodes, [
+    orgId,
+    id,
+    now - heardMs,
+    silentBefore,
+  ]);
+  const online = [orgId, id, now - onlineMs];
+  const [pathsUnchanged] = await queryAll(reader, pathCounts, countPaths(unchanged), online);
+  const [pathsOfRing] = await queryAll(reader, pathCounts, countPaths(changing(state)), [...online, ring]);
   const nothing = { paths: 0, lossy: 0, relayed: 0, nodes: 0, silent: 0 };
-  return { ring, changing: { ...nothing, ...own }, unchanged: { ...nothing, ...first, ...others } };
+  return {
+    ring,
+    // Silent nodes of the ring are failures of their own (rollout-step.ts), and are not counted here.
+    changing: { ...nothing, ...pathsOfRing },
+    unchanged: { ...nothing, ...nodesUnchanged, ...pathsUnchanged },
+  };
 }
 
 const worst = computed({ nodeId: integer() });

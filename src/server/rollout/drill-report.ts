@@ -11,7 +11,9 @@ import { nodesWithSightings } from "../store/sightings.ts";
 import { computed, integer, places, queryAll, queryOne, text, textOrNull, truth } from "../store/table.ts";
 import { drillNodes, drills, type DrillNodeRow, type DrillRow } from "../store/tables/drills.ts";
 
-export const shownDrills = 20;
+/** Drills of a list without `newest`. */
+const shownDrills = 20;
+/** Names of nodes in a sentence or a list of the report. */
 export const maxNamed = 20;
 /** The first agent that knows drills. */
 export const firstVersion = "0.2.0";
@@ -24,26 +26,27 @@ export const candidate = computed({
   agentVersion: textOrNull(),
   lastCheckinAt: integer(),
 });
-export const candidates = (more: string) =>
+/** Nodes that can take part. `condition`: SQL. */
+export const candidates = (condition: string) =>
   `SELECT id, name, is_lighthouse, is_relay, coalesce(reported_version, agent_version) AS agent_version,
      coalesce(last_checkin_at, 0) AS last_checkin_at
-   FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ${more} ORDER BY name, id`;
+   FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ${condition} ORDER BY name, id`;
 
 export const isTooOld = (version: string | null) =>
   version === null || compareVersions(version, firstVersion) < 0;
 
-/** Nodes that were online at the begin and have not reported. */
+/** Nodes that were online when the drill began and have not reported; `tooOld`: those whose agent knows no drills. */
 export async function readSilent(reader: Reader, { id, orgId, beginsAt }: DrillRow) {
-  const more = `last_checkin_at > $2
+  const isSilent = `last_checkin_at > $2
     AND NOT EXISTS (SELECT 1 FROM drill_nodes m WHERE m.drill_id = $3 AND m.node_id = id AND m.peers IS NOT NULL)`;
-  const rows = await queryAll(reader, candidate, candidates(more), [orgId, beginsAt - onlineMs, id]);
-  const of = (some: typeof rows) => ({
+  const rows = await queryAll(reader, candidate, candidates(isSilent), [orgId, beginsAt - onlineMs, id]);
+  const summary = (some: typeof rows) => ({
     count: some.length,
     first: some.slice(0, maxNamed).map(({ name }) => name),
   });
   return {
-    silent: of(rows.filter(({ agentVersion }) => !isTooOld(agentVersion))),
-    tooOld: of(rows.filter(({ agentVersion }) => isTooOld(agentVersion))),
+    silent: summary(rows.filter(({ agentVersion }) => !isTooOld(agentVersion))),
+    tooOld: summary(rows.filter(({ agentVersion }) => isTooOld(agentVersion))),
   };
 }
 
@@ -64,7 +67,7 @@ export async function listDrills(
 const sums = computed({ reported: integer(), watched: integer() });
 const readSums =
   "SELECT count(peers) AS reported, CAST(coalesce(sum(peers), 0) AS BIGINT) AS watched FROM drill_nodes WHERE drill_id = $1";
-/** Most nodes lose nothing, and have nothing else to say. */
+/** Only reports with a loss, or about being away: most nodes have neither. */
 const readTelling = `SELECT ${drillNodes.select()} FROM drill_nodes
   WHERE drill_id = $1 AND (losses <> '[]' OR state <> 'ended') ORDER BY node_name, node_id`;
 
@@ -120,22 +123,25 @@ async function showTargets(
 
 type Pair = Drill["losses"][number];
 
-/** What both ends of a pair report is one loss, of the whole time. The longest first. */
+/** Losses, the longest first. Overlapping reports of both ends of a pair are one loss, from the first begin to the last end. */
 export function pairsOf(reports: readonly Pick<DrillNodeRow, "nodeId" | "nodeName" | "losses">[]): Pair[] {
   const pairs = new Map<string, Pair[]>();
   for (const { nodeId, nodeName, losses } of reports)
     for (const { peer: to, name, fromMs, untilMs } of losses) {
       const key = [nodeId, to].toSorted((a, b) => a - b).join("/");
-      const known = pairs.get(key) ?? [];
-      pairs.set(key, known);
+      const lossesOfPair = pairs.get(key) ?? [];
+      pairs.set(key, lossesOfPair);
       const loss = { from_s: fromMs / 1000, until_s: untilMs === null ? null : untilMs / 1000 };
-      const same = known.find((each) => overlap(each, loss));
-      if (same === undefined)
-        known.push({ node: nodeId, node_name: nodeName, peer: to, peer_name: name, ...loss });
+      const overlapping = lossesOfPair.find((each) => overlap(each, loss));
+      if (overlapping === undefined)
+        lossesOfPair.push({ node: nodeId, node_name: nodeName, peer: to, peer_name: name, ...loss });
       else {
-        same.from_s = Math.min(same.from_s, loss.from_s);
-        same.until_s =
-          same.until_s === null || loss.until_s === null ? null : Math.max(same.until_s, loss.until_s);
+        overlapping.from_s = Math.min(overlapping.from_s, loss.from_s);
+        // Null: not over when the node reported.
+        overlapping.until_s =
+          overlapping.until_s === null || loss.until_s === null
+            ? null
+            : Math.max(overlapping.until_s, loss.until_s);
       }
     }
   const lengthOf = ({ from_s: from, until_s: until }: Pair) => (until ?? Number.POSITIVE_INFINITY) - from;

@@ -35,9 +35,12 @@ import { isOverdue, refuseBesideDrill, refuseBesideRollout } from "./refuse-besi
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
 
-/** More than may begin at once, of the shortest: how much of the time drills took is counted of these. */
+/**
+ * How many drills of an organization are kept, to count how much of the time they took. Even of the shortest ones, fewer may
+ * begin at once.
+ */
 const keptDrills = 60;
-/** Reports of one drill. Of a larger organization, further nodes count as silent. */
+/** Reports of one drill that are stored. In a larger organization, further nodes count as silent. */
 const maxReports = 10_000;
 
 export type LiveDrills = {
@@ -58,7 +61,7 @@ export function makeLiveDrills(
     running = new Map(rows.map((row) => [row.orgId, row]));
   };
   db.listen("drill", (payload) => {
-    // Without the database nodes are not told: then the drill ends without them.
+    // If the database cannot be read, nodes get no order, and the drill ends without them.
     void load().then(
       () => changes.wakeOrganization(Number(payload)),
       () => undefined,
@@ -92,7 +95,7 @@ const abortOf = ({ beginsAt, kind }: DrillRow): DrillOrder => ({
   ends_in_ms: 0,
 });
 
-/** The nodes that are away meanwhile. Throws conflict if it is not clear which, or if one cannot be. */
+/** The nodes that will be away; none if the control plane is. Throws conflict if it is not clear which, or if one cannot be. */
 async function chooseTargets(reader: Reader, org: Org, { kind, nodes: ids }: DrillRequest, now: number) {
   if (kind === "control-plane-away") {
     if (ids.length > 0) throw new AppError("conflict", "The control plane is away for all nodes: name none.");
@@ -120,7 +123,7 @@ async function chooseTargets(reader: Reader, org: Org, { kind, nodes: ids }: Dri
   return chosen;
 }
 
-/** Throws conflict while another one or a rollout is open. */
+/** Throws conflict while another drill or a rollout is open. */
 export async function createDrill(
   { db, system }: Store,
   org: Org,
@@ -135,14 +138,14 @@ export async function createDrill(
     if (open !== undefined && isOverdue(open, now)) await endDrill(tx, open, now);
     await refuseBesideDrill(tx, org, now);
     await refuseBesideRollout(tx, org);
-    const former = await drills.all(tx, { orgId: org.id });
-    refuseTooMuch(former, wanted.for_s, now);
-    const last = Math.max(0, ...former.map((each) => each.beginsAt));
-    // The beginning is the number of the order, too, and nodes take only rising numbers. The next number aborts the drill.
-    const beginsAt = Math.max(now + drillLeadMs, last + 2);
+    const earlier = await drills.all(tx, { orgId: org.id });
+    refuseTooMuch(earlier, wanted.for_s, now);
+    const lastBeginsAt = Math.max(0, ...earlier.map((each) => each.beginsAt));
+    // `beginsAt` is the number of the order, too, and nodes take only rising numbers. The number after it aborts the drill.
+    const beginsAt = Math.max(now + drillLeadMs, lastBeginsAt + 2);
     if (beginsAt > now + 2 * drillLeadMs)
       throw new AppError("conflict", "The clock of the control plane was set back since the last drill.", {
-        hint: `The next one can begin after ${formatTime(last)}.`,
+        hint: `The next one can begin after ${formatTime(lastBeginsAt)}.`,
       });
     const made = await drills.insertReturning(tx, {
       orgId: org.id,
@@ -194,14 +197,17 @@ export async function abortDrill({ db, system }: Store, org: Org, id: number, ac
   return showDrill(db, aborted, now);
 }
 
-/** Throws conflict. Each node counts too, whatever its control plane says. */
-function refuseTooMuch(former: readonly DrillRow[], forS: number, now: number): void {
-  // How long the deleted drills were is not known: the most is assumed.
-  const isCut = former.length >= keptDrills;
-  let time: DrillTime = { ms: isCut ? mostDrillTimeMs : 0, at: former[0]?.beginsAt ?? 0 };
-  for (const { beginsAt, endsAt } of isCut ? former.slice(1) : former) {
+/**
+ * Throws conflict if drills would take too much of the time. Nodes count it as well, so that a control plane cannot take them
+ * away for long. `earlier`: by id.
+ */
+function refuseTooMuch(earlier: readonly DrillRow[], forS: number, now: number): void {
+  // Older drills may have been deleted: assume that until the first one that is left, drills took all the time they may.
+  const isCut = earlier.length >= keptDrills;
+  let time: DrillTime = { ms: isCut ? mostDrillTimeMs : 0, at: earlier[0]?.beginsAt ?? 0 };
+  for (const { beginsAt, endsAt } of isCut ? earlier.slice(1) : earlier) {
     const at = beginsAt - drillLeadMs;
-    // The clock was set back since a drill that lies in the future.
+    // Leave out drills that lie in the future, because the clock was set back.
     if (at <= now) time = withDrill(time, endsAt - at, at);
   }
   const { waitMs } = withDrill(time, drillLeadMs + forS * 1000, now);
@@ -223,7 +229,7 @@ async function deleteOld(tx: Transaction, orgId: number): Promise<void> {
   }
 }
 
-/** Throws conflict if the node has no such order, or says it too late. */
+/** Throws conflict if the node has no such order, or reports it too late. */
 export async function takeDrillReport(
   { db, system }: Store,
   orgId: number,
@@ -237,13 +243,16 @@ export async function takeDrillReport(
   const losses = await namedLosses(db, orgId, report);
   const { name } = (await nodes.find(db, { orgId, id: nodeId })) ?? { name: "" };
   await db.writeFor({ org: orgId }, async (tx) => {
-    const own = { drillId: row.id, nodeId };
-    const present = await drillNodes.find(tx, own);
-    const ended = report.state === "ended" ? { peers: report.peers ?? 0, losses } : {};
-    const said = report.state === "ended" ? {} : { state: report.state, reason: report.reason ?? "" };
-    if (present !== undefined) await drillNodes.update(tx, own, { state: present.state, ...said, ...ended });
+    const key = { drillId: row.id, nodeId };
+    const known = await drillNodes.find(tx, key);
+    // The report of the end keeps what the node said before: that it was away, or refused to be.
+    const fields =
+      report.state === "ended"
+        ? { peers: report.peers ?? 0, losses }
+        : { state: report.state, reason: report.reason ?? "" };
+    if (known !== undefined) await drillNodes.update(tx, key, { state: known.state, ...fields });
     else if ((await countReports(tx, row.id)) < maxReports)
-      await drillNodes.insert(tx, { ...own, nodeName: name, state: report.state, ...said, ...ended });
+      await drillNodes.insert(tx, { ...key, nodeName: name, state: report.state, ...fields });
     const now = system.now();
     if (now >= row.endsAt && (await readSilent(tx, row)).silent.count === 0) await endDrill(tx, row, now);
   });
@@ -254,7 +263,7 @@ const countReports = (reader: Reader, id: number, more = "") =>
 
 const peer = computed({ id: integer(), name: text(), ip: text(), ip6: textOrNull() });
 
-/** The addresses of the report belong to nodes now; later they may belong to others. */
+/** Replaces the addresses of the report by the nodes that have them now: later other nodes may have them. */
 async function namedLosses(
   reader: Reader,
   orgId: number,
@@ -284,7 +293,7 @@ async function endDrill(tx: Transaction, row: DrillRow, now: number): Promise<vo
   await record(tx, { orgId, at: now, type: "drill.ended", actor: ourselves, subject: `drill/${id}`, after });
 }
 
-/** The organizations in which a drill runs, and ends those whose reports are overdue. */
+/** Ends drills whose reports are overdue. Returns the ids of organizations in which one is open. */
 export async function openDrills(db: Database, now: number): Promise<ReadonlySet<number>> {
   const sql = `SELECT ${drills.select()} FROM drills WHERE ended_at IS NULL`;
   const open = new Set<number>();

@@ -1,18 +1,20 @@
-// The orders of a rollout: each node that it tells has one, until it has carried it out.
+// The orders that a rollout gives to nodes, in a column of the node: its check-ins send the order until the node has carried it
+// out. An order to change has the number of the rollout, an order to go back the next one.
 
 import type { UpdateOrder } from "../../protocol/updates/order.ts";
 import type { Transaction } from "../store/database.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { orderOf, type RolloutRow } from "../store/tables/rollouts.ts";
 
-const ways = ["told", "returning"] as const;
-type Way = (typeof ways)[number];
+/** The state of the node: `told` to change, or `returning` to what it ran before. */
+const orderedStates = ["told", "returning"] as const;
+type OrderedState = (typeof orderedStates)[number];
 
-function orderText(row: RolloutRow, way: Way): string {
+function orderText(row: RolloutRow, state: OrderedState): string {
   const { agent, engine, settings, watchS } = row;
   const number = orderOf(row);
   const order: UpdateOrder = {
-    ...(way === "told" ? { order: number } : { order: number + 1, back: true }),
+    ...(state === "told" ? { order: number } : { order: number + 1, back: true }),
     ...(agent === null ? {} : { agent }),
     ...(engine === null ? {} : { engine }),
     ...(settings === null ? {} : { settings: true }),
@@ -21,17 +23,25 @@ function orderText(row: RolloutRow, way: Way): string {
   return JSON.stringify(order);
 }
 
-/** Of all nodes that have passed. */
+/** Withdraws the orders to change from all nodes that still have one: of settings, also nodes that passed keep it. */
 export async function endOrders(tx: Transaction, row: RolloutRow): Promise<void> {
   await nodes.update(tx, { orgId: row.orgId, updateOrder: orderText(row, "told") }, { updateOrder: null });
 }
 
-export async function giveOrder(tx: Transaction, row: RolloutRow, nodeId: number, way: Way): Promise<void> {
-  await nodes.update(tx, { id: nodeId }, { updateOrder: orderText(row, way) });
+export async function giveOrder(
+  tx: Transaction,
+  row: RolloutRow,
+  nodeId: number,
+  state: OrderedState,
+): Promise<void> {
+  await nodes.update(tx, { id: nodeId }, { updateOrder: orderText(row, state) });
 }
 
-/** Orders of other rollouts stay: a node that is away may have to go back from an earlier one, or have been told by the next one. */
+/**
+ * Withdraws the order of one node. One of another rollout stays: a node that was away may still have to go back from an earlier
+ * rollout, or have its order of the next one.
+ */
 export async function endOrder(tx: Transaction, row: RolloutRow, nodeId: number): Promise<void> {
-  for (const way of ways)
-    await nodes.update(tx, { id: nodeId, updateOrder: orderText(row, way) }, { updateOrder: null });
+  for (const state of orderedStates)
+    await nodes.update(tx, { id: nodeId, updateOrder: orderText(row, state) }, { updateOrder: null });
 }

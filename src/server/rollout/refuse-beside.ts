@@ -1,5 +1,5 @@
-// Nodes that change are watched for what a drill takes away, and would go back for it. So an organization has one rollout or
-// one drill at a time.
+// An organization has one rollout or one drill at a time. In a rollout, nodes that changed go back when they lose peers or the
+// control plane, which is what a drill takes away.
 
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
@@ -12,10 +12,10 @@ import { rollouts } from "../store/tables/rollouts.ts";
 
 type Org = { id: number; slug: string };
 
-/** Nodes wait for their peers, and report within seconds. In server mode, a check begins once a minute. */
+/** After the end of a drill, nodes wait `afterDrillMs` for their peers. Then they report within seconds. */
 const reportsWithinMs = afterDrillMs + 30_000;
 
-/** Whether reports of it are awaited no longer. */
+/** Whether the time for reports about the drill is over. */
 export const isOverdue = ({ endsAt }: DrillRow, now: number): boolean => now >= endsAt + reportsWithinMs;
 
 /** Throws conflict. */

@@ -1,5 +1,6 @@
-// Which nodes a rollout has. They are written in slices, each a short transaction, so that check-ins beside a start with
-// 100,000 nodes are answered soon. After a kill between two slices the loop goes on with the nodes that are left.
+// Chooses the nodes of a rollout and writes them into `rollout_nodes`: in slices, each a short transaction, so that check-ins
+// are answered soon while a rollout of 100,000 nodes starts. If the server is killed between two slices, the loop of
+// rollout-turn.ts writes the rest (`writeMissing`).
 
 import { rolledOut } from "../../api/rollouts.ts";
 import { onlineMs } from "../../api/values.ts";
@@ -11,27 +12,29 @@ import { makeRowWriter } from "../store/row-writer.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { computed, integer, queryAll, queryNumber, textOrNull } from "../store/table.ts";
 import { rolloutNodes, rollouts, type RolloutRow } from "../store/tables/rollouts.ts";
-import { chooseRings, rankOf, type Candidate } from "./choose-rings.ts";
+import { chooseRings, rankOf, type Candidate, type Placed } from "./choose-rings.ts";
 
 type Services = Pick<ServerOptions, "db" | "system">;
 type Wanted = Pick<RolloutRow, "orgId" | "agent" | "engine" | "settings" | "groups" | "createdAt">;
+/** What a node runs; null: not reported. */
 type Versions = Record<"agent" | "engine", string | null>;
 type Member = Candidate & Versions;
 
 /** Nodes of one read, and of one transaction. */
 const sliceSize = 500;
-/** Others get their turn between two slices. */
+/** Between two slices, so that other work of the database gets its turn. */
 const pauseMs = 5;
 
 const seedOf = ({ orgId, createdAt }: Wanted): string => `${orgId}/${createdAt}`;
 
+/** Active nodes that permit the update and are not in the rollout. $2: after this id; $3: the rollout; $4: the permission, for LIKE. */
 const permitting = `SELECT ${nodeColumns} FROM ${nodesWithSightings}
   WHERE org_id = $1 AND may_update LIKE $4 AND state = 'active' AND id > $2
     AND NOT EXISTS (SELECT 1 FROM rollout_nodes m WHERE m.node_id = id AND m.rollout_id = $3)
   ORDER BY id LIMIT ${sliceSize}`;
 
-/** In server mode, a program that was replaced goes on to check in for up to a minute, with its own version. */
-const formerSpeaksMs = 120_000;
+/** In server mode, a replaced program keeps checking in for up to a minute, and reports its own version. */
+const formerReportsMs = 120_000;
 
 const passedPick = computed({ nodeId: integer(), agent: textOrNull(), engine: textOrNull() });
 const readPassed = `SELECT m.node_id, r.agent, r.engine FROM rollout_nodes m JOIN rollouts r ON r.id = m.rollout_id
@@ -40,14 +43,14 @@ const readPassed = `SELECT m.node_id, r.agent, r.engine FROM rollout_nodes m JOI
 const higher = (a: string | null, b: string | null) =>
   a === null || (b !== null && compareVersions(b, a) > 0) ? b : a;
 
-/** What these nodes run. A node that has just passed a rollout has its versions, whatever its former program says since. */
+/** What these nodes run. A node that has just passed a rollout has at least its versions, although a replaced program reports lower ones. */
 async function readVersions(
   { db, system }: Services,
   orgId: number,
   nodes: readonly NodeRecord[],
 ): Promise<(node: NodeRecord) => Versions> {
   const [first, last] = [nodes.at(0)?.id ?? 0, nodes.at(-1)?.id ?? 0];
-  const since = system.now() - formerSpeaksMs;
+  const since = system.now() - formerReportsMs;
   const rows = await queryAll(db, passedPick, readPassed, [first, last, since, orgId]);
   const passed = Map.groupBy(rows, ({ nodeId }) => nodeId);
   return ({ id, agentVersion, overlayVersion }) => {
@@ -62,16 +65,19 @@ async function readVersions(
   };
 }
 
-/** The nodes that it concerns, without those that it has already; if these are many, only some of them with `isSome`. */
+/**
+ * The nodes that the rollout concerns and does not have yet. `isForStart`: of many, stop at more than one slice, which is
+ * enough to know that the loop has to write them. `isPermitted`: whether any node permits the update.
+ */
 export async function readCandidates(
   { db, system }: Services,
   wanted: Wanted & { id?: number },
-  isSome = false,
+  { isForStart = false } = {},
 ): Promise<{ candidates: Member[]; isPermitted: boolean }> {
   const { orgId, id = 0, createdAt } = wanted;
   const seed = seedOf(wanted);
   const candidates: Member[] = [];
-  // As permissionText sorts them.
+  // The column lists what is permitted in alphabetical order (permissionText).
   const words = rolledOut.filter((what) => wanted[what] !== null).toSorted();
   const permits = `%${words.join("%")}%`;
   for (let last = 0; ; await system.sleep(pauseMs)) {
@@ -83,7 +89,7 @@ export async function readCandidates(
       candidates.push({
         id: node.id,
         rank: rankOf(node.id, seed),
-        // The number of a rollout rises although the clock was set back.
+        // `createdAt` may be ahead of a clock that was set back: it is the number of the rollout, too, which always rises.
         isOnline: (node.lastCheckinAt ?? 0) > Math.min(createdAt, system.now()) - onlineMs,
         isHub: isConfigured(node),
         kind: `${node.overlayVersion}/${node.platform}/${node.publicIp === null}`,
@@ -92,41 +98,42 @@ export async function readCandidates(
     }
     const isPermitted = last > 0 || nodes.length > 0;
     last = nodes.at(-1)?.id ?? last;
-    if (nodes.length < sliceSize || (isSome && candidates.length > sliceSize))
+    if (nodes.length < sliceSize || (isForStart && candidates.length > sliceSize))
       return { candidates, isPermitted };
   }
 }
 
-/** Never a lower version; and there must be something to do. */
+/** Whether the rollout changes the node: it raises a version, or sets settings, and lowers no version. */
 function isConcerned(node: NodeRecord, versions: Versions, wanted: Wanted): boolean {
   const { agent, engine, settings, groups } = wanted;
   if (groups.length > 0 && !groups.some((each) => node.groups.includes(each))) return false;
-  const isNewer = (wanted: string, present: string | null) =>
-    present === null ? 1 : compareVersions(wanted, present);
-  const steps = [
-    ...(agent === null ? [] : [isNewer(agent, versions.agent)]),
-    ...(engine === null ? [] : [isNewer(engine, versions.engine)]),
+  /** Positive: the node gets something newer; 0: it has this already. */
+  const compare = (next: string, current: string | null) =>
+    current === null ? 1 : compareVersions(next, current);
+  const comparisons = [
+    ...(agent === null ? [] : [compare(agent, versions.agent)]),
+    ...(engine === null ? [] : [compare(engine, versions.engine)]),
     ...(settings === null ? [] : [1]),
   ];
-  return steps.every((step) => step >= 0) && steps.some((step) => step > 0);
+  return comparisons.every((sign) => sign >= 0) && comparisons.some((sign) => sign > 0);
 }
 
 const writeMembers = makeRowWriter(rolloutNodes, () => "");
 const ofRollout = "FROM rollout_nodes WHERE rollout_id = $1";
 
-/** Whether they are written at once. */
+/** Whether the request that starts the rollout writes all of them. */
 export const isOneSlice = (candidates: readonly Member[]): boolean => candidates.length <= sliceSize;
 
-/** Writes the first nodes of these; with the last ones, its first ring begins. */
+/** Writes the first slice of these nodes. If no more are left, the first ring of the rollout begins. */
 export async function writeSlice(
   tx: Transaction,
   row: Pick<RolloutRow, "id">,
-  chosen: readonly (readonly [Member, number])[],
+  chosen: readonly Placed<Member>[],
   now: number,
 ): Promise<void> {
   await writeMembers(
     tx,
-    // In the order of the table's columns.
+    // In the order of the table's columns; the last five are those that reports fill.
     chosen
       .slice(0, sliceSize)
       .map(([{ id, agent, engine }, ring]) => [
@@ -149,24 +156,24 @@ export async function writeSlice(
   await rollouts.update(tx, { id: row.id }, { ring: 1, rings, since: now });
 }
 
-/** Writes the nodes that a rollout does not have yet. */
+/** Writes the nodes that a rollout does not have yet, slice after slice. Called while its ring is 0. */
 export async function writeMissing(services: Services, row: RolloutRow): Promise<void> {
   const { db, system } = services;
   const count = `SELECT count(*) AS n ${ofRollout}`;
   let placed = await queryNumber(db, count, [row.id]);
   const { candidates } = await readCandidates(services, row);
   const chosen = chooseRings(candidates, placed);
-  for (let at = 0; ; at += sliceSize) {
-    const isOpen = await db.writeFor({ org: row.orgId }, async (tx) => {
-      const present = await rollouts.find(tx, { id: row.id });
-      // Another server may have gone on, and an administrator may have paused or ended it.
-      const isMine = present?.state === "running" && present.ring === 0;
-      if (!isMine || (await queryNumber(tx, count, [row.id])) !== placed) return false;
-      await writeSlice(tx, row, chosen.slice(at), system.now());
+  for (let start = 0; ; start += sliceSize) {
+    const isWritten = await db.writeFor({ org: row.orgId }, async (tx) => {
+      const current = await rollouts.find(tx, { id: row.id });
+      // Another server may have written a slice since, or an administrator paused or ended the rollout.
+      const isUnchanged = current?.state === "running" && current.ring === 0;
+      if (!isUnchanged || (await queryNumber(tx, count, [row.id])) !== placed) return false;
+      await writeSlice(tx, row, chosen.slice(start), system.now());
       return true;
     });
     placed += sliceSize;
-    if (!isOpen || at + sliceSize >= chosen.length) return;
+    if (!isWritten || start + sliceSize >= chosen.length) return;
     await system.sleep(pauseMs);
   }
 }

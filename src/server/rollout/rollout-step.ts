@@ -1,5 +1,5 @@
-// The next step of an update in rings. Pure: what the database holds, and the time, decide alone. So a server may be killed
-// between any two writes, and the next turn does what was left undone; a turn that is done twice changes nothing.
+// Decides the next step of a rollout (an update in rings); rollout-turn.ts reads the ring and writes the step. Pure: only what
+// the database holds and the time decide. So a server may be killed between any two writes: the next turn decides again.
 
 import { days, type RolloutHours } from "../../api/rollouts.ts";
 import { isOfNetwork } from "../../protocol/updates/order.ts";
@@ -11,62 +11,68 @@ export type Progress = Pick<
   "state" | "ring" | "rings" | "since" | "reason" | "failedNode" | "probe" | "logLine"
 >;
 
-/** A node of the present ring that may make a difference now. */
+/** A node of the rollout's current ring that may make a difference now. */
 export type Member = Pick<RolloutNodeRow, "nodeId" | "state" | "reason" | "probe" | "logLine"> & {
   name: string;
-  /** How long it is in this state, and how long it was not in contact, ms. Without the time in which no server worked. */
+  /** Since it entered `state`, ms. Without the time in which no server worked. */
   stateMs: number;
+  /** Since its last check-in, ms. Without the time in which no server worked. */
   silentMs: number;
-  /** It is revoked, or ended. */
+  /** It is revoked or has ended, and had not passed or gone back before. */
   isEnded: boolean;
   /** Root of the machine permits all that the rollout updates. */
   isPermitted: boolean;
   /** Its clock's distance from UTC, in minutes. */
   zone: number;
-  /** What it is for the others: `lighthouse`, `relay`, a network that it routes. No two nodes with one of these change at once. */
+  /** What other nodes need it for: `lighthouse`, `relay`, `exit`, or a network. Two nodes with a common key never change at once. */
   keys: readonly string[];
 };
 
 export type Ring = {
   /** How many nodes of the ring are in each state. */
   counts: Readonly<Partial<Record<Member["state"], number>>>;
-  /** Whether a peer answered one of those that passed. */
+  /** Whether a peer answered a node that passed. */
   isProven: boolean;
-  /** Every node that failed, is late or silent, or is in between; of those that wait, the next ones. */
+  /** Not all: those between states, failed, late or silent, and the next ones of those that wait. */
   members: readonly Member[];
   /** How many nodes the rollout has. */
   size: number;
-  /** How long ago the last of its nodes passed, ms. */
+  /** Since the last of its nodes passed, ms. */
   passedMs: number;
-  /** What got worse since the ring began. Undefined: nothing can be compared, or the step does not depend on it. */
+  /**
+   * What got worse since the ring began. Undefined: nothing can be compared, or the step does not depend on it (`isCompared`).
+   * `worst`: the id of the node with the most bad paths; null if nothing got worse in this ring alone.
+   */
   rises?: (Rises & { worst: number | null }) | undefined;
 };
 
-export type Told = Pick<Member, "nodeId"> & {
+/** The new state of a node. */
+export type MemberChange = Pick<Member, "nodeId"> & {
   state: "told" | "returning" | "failed" | "skipped";
   reason?: string;
 };
 export type Step = {
   progress: Progress;
-  told: readonly Told[];
+  changes: readonly MemberChange[];
   event?: "stopped" | "ring_passed" | "passed" | "changed";
 };
 
-/** A node that was told has this time to run what it should. */
+/** A node that was told to change has this time to run the new version. */
 export const applyWithinMs = 600_000;
 /** A node that changed is lost after this silence. Its poll is answered every 55 s at the latest. */
 export const silentMs = 90_000;
-/** Longer than the watch: then a node that has said nothing has failed. */
+/** A node has failed if it has reported no result so long after the end of its watch. */
 export const lateMs = 120_000;
 /** After this time a ring counts as taken back; a node that is away goes back when it returns. */
-export const backWithinMs = 60_000;
-/** A node that others depend on is left to itself for this time, before the next one of its kind. */
+const backWithinMs = 60_000;
+/** The pause after a change of a node that others depend on, before the next node with the same key changes. */
 export const settleMs = 15_000;
-/** Nodes that have not changed report what they lose with one of their next check-ins. */
-const othersSayWithinMs = 45_000;
-/** A path that got worse for a moment is reported as well again within this time. */
-const saidAgainWithinMs = 120_000;
+/** Nodes that have not changed report within this time, with a check-in, which paths got worse. */
+const lossReportedWithinMs = 45_000;
+/** Nodes report within this time that a path, which got worse for a moment only, works again. */
+const recoveryReportedWithinMs = 120_000;
 
+/** Undefined: nothing to do now. The order matters: what is found first decides, so that a failure comes before new changes. */
 export function nextStep(
   progress: Progress,
   ring: Ring,
@@ -74,26 +80,30 @@ export function nextStep(
   now: number,
 ): Step | undefined {
   if (!["running", "paused", "returning"].includes(progress.state)) return undefined;
-  // The clock was set back since: a ring that is taken back would wait until it is there again.
-  if (progress.since > now) return { progress: { ...progress, since: now }, told: [] };
-  const leaving = ring.members.flatMap(leaves);
-  if (leaving.length > 0) return { progress, told: leaving };
+  // The clock was set back: count from now, else a ring that goes back would wait until `since` comes again.
+  if (progress.since > now) return { progress: { ...progress, since: now }, changes: [] };
+  const skipped = ring.members.flatMap(whetherSkipped);
+  if (skipped.length > 0) return { progress, changes: skipped };
   if (progress.state === "returning") return goBack(progress, ring, now);
   const failures = ring.members.flatMap((each) => whyFailed(each, watchS) ?? []);
   const failed = failures.find((each) => !each.mayBeNetwork) ?? failures[0];
   if (failed !== undefined) return whenFailed(progress, ring, failed, now);
   if (progress.state === "paused") return undefined;
   const told = nodesToTell(ring, hours, now);
-  if (told.length > 0) return { progress, told };
+  if (told.length > 0) return { progress, changes: told };
   if (!isOver(ring)) return undefined;
-  // A shorter watch ends before a path that lost packets at the change is reported as well again.
-  const isLong = watchS * 1000 >= saidAgainWithinMs;
+  // With a shorter watch, a path that lost packets only while the engine restarted may still be reported as bad.
+  const isLong = watchS * 1000 >= recoveryReportedWithinMs;
   const worse = isLong && ring.isProven ? ring.rises?.changing : undefined;
   if (worse === undefined) return leaveRing(progress, ring, now);
-  if (ring.passedMs < saidAgainWithinMs) return undefined;
+  if (ring.passedMs < recoveryReportedWithinMs) return undefined;
   const reason = `The nodes of this ring work worse than those that have not changed: ${worse}`;
-  const found = { reason, failedNode: ring.rises?.worst ?? null, probe: "paths of the ring", logLine: "" };
-  return { progress: { ...progress, ...found, state: "returning", since: now }, told: [], event: "stopped" };
+  const cause = { reason, failedNode: ring.rises?.worst ?? null, probe: "paths of the ring", logLine: "" };
+  return {
+    progress: { ...progress, ...cause, state: "returning", since: now },
+    changes: [],
+    event: "stopped",
+  };
 }
 
 /** Whether the step depends on how nodes work that have not changed. */
@@ -102,7 +112,10 @@ export const isCompared = (ring: Ring, { state, watchS }: Pick<RolloutRow, "stat
   ((state === "running" && isOver(ring)) ||
     ring.members.some((each) => whyFailed(each, watchS)?.mayBeNetwork === true));
 
-/** What nodes that have not changed have, too, is no fault of the update: it pauses. */
+/**
+ * The ring goes back, unless the failure may be one of the network and nodes that have not changed work worse, too: then the
+ * rollout pauses, and an administrator decides.
+ */
 function whenFailed(
   progress: Progress,
   ring: Ring,
@@ -111,36 +124,35 @@ function whenFailed(
 ): Step | undefined {
   const { nodeId, state, stateMs, probe, logLine } = member;
   const isPaused = progress.state === "paused";
-  const found = { since: now, reason, failedNode: nodeId, probe, logLine };
-  const told = state === "failed" ? [] : [{ nodeId, state: "failed" as const }];
-  const stop: Step = { progress: { ...progress, ...found, state: "returning" }, told, event: "stopped" };
+  const cause = { since: now, reason, failedNode: nodeId, probe, logLine };
+  const stop: Step = {
+    progress: { ...progress, ...cause, state: "returning" },
+    changes: state === "failed" ? [] : [{ nodeId, state: "failed" }],
+    event: "stopped",
+  };
   if (!mayBeNetwork || ring.rises === undefined) return stop;
-  const { unchanged: alike, areHeard } = ring.rises;
-  if (alike === undefined) {
-    // A silent node has the time that the others had to be heard again.
+  const { unchanged: worseElsewhere, areHeard } = ring.rises;
+  if (worseElsewhere === undefined) {
+    // Nodes that have not changed may still report the same fault. After a pause, a silent node may still check in again.
     const isEarly =
       state === "failed"
-        ? areHeard && stateMs < othersSayWithinMs
+        ? areHeard && stateMs < lossReportedWithinMs
         : isPaused && now - progress.since < silentMs;
     return isEarly ? undefined : stop;
   }
-  // A node that is silent goes back by itself, if it does not work.
-  const back = state === "failed" ? [{ nodeId, state: "returning" as const }] : [];
-  const why = `${reason}. Nodes that have not changed work worse, too: ${alike}`;
+  // A silent node gets no order: it goes back by itself if it does not work.
+  const changes: MemberChange[] = state === "failed" ? [{ nodeId, state: "returning" }] : [];
+  const why = `${reason}. Nodes that have not changed work worse, too: ${worseElsewhere}`;
   if (!isPaused)
-    return {
-      progress: { ...progress, ...found, reason: why, state: "paused" },
-      told: back,
-      event: "changed",
-    };
-  if (back.length > 0) return { progress, told: back };
-  return now - progress.since < silentMs / 2
-    ? undefined
-    : { progress: { ...progress, since: now }, told: [] };
+    return { progress: { ...progress, ...cause, reason: why, state: "paused" }, changes, event: "changed" };
+  if (changes.length > 0) return { progress, changes };
+  // While the fault lasts, the pause begins anew, so that the silent node keeps its time.
+  const isRecent = now - progress.since < silentMs / 2;
+  return isRecent ? undefined : { progress: { ...progress, since: now }, changes: [] };
 }
 
-/** Without permission, a node takes no order: one that was told has not begun, or ends its watch by itself. */
-function leaves({ nodeId, isEnded, isPermitted, state }: Member): Told[] {
+/** A node without permission takes no order. If it was told before, it has not begun, or ends its watch by itself. */
+function whetherSkipped({ nodeId, isEnded, isPermitted, state }: Member): MemberChange[] {
   if (isEnded) return [{ nodeId, state: "skipped" }];
   if (isPermitted || (state !== "waiting" && state !== "told")) return [];
   return [{ nodeId, state: "skipped", reason: "Root of this machine no longer permits the update" }];
@@ -152,7 +164,7 @@ function whyFailed(member: Member, watchS: number): Failure | undefined {
   const { name, state, stateMs, reason } = member;
   const isSilent = member.silentMs > silentMs;
   const mayBeNetwork = state === "failed" ? isOfNetwork(member.probe) : isSilent;
-  const because = (text: string) => ({ member, reason: text, mayBeNetwork });
+  const because = (text: string): Failure => ({ member, reason: text, mayBeNetwork });
   if (state === "failed") return because(reason === "" ? `${name} does not work with it` : reason);
   if (state === "told" && stateMs > applyWithinMs)
     return because(
@@ -166,20 +178,27 @@ function whyFailed(member: Member, watchS: number): Failure | undefined {
   return undefined;
 }
 
-/** Those that wait, as far as no node with the same key changes just now. */
-function nodesToTell({ members, counts, size }: Ring, hours: RolloutHours, now: number): Told[] {
-  const busy = new Set(members.filter(isChanging).flatMap(({ keys }) => keys));
-  const free = Math.max(20, Math.floor(size / 50)) - (counts.told ?? 0);
-  const told: Told[] = [];
-  for (const { nodeId, state, silentMs: silence, keys, zone } of members) {
-    if (told.length >= free) break;
-    if (state !== "waiting" || silence > silentMs || keys.some((key) => busy.has(key))) continue;
+/** At most 2 % of the nodes change at once, in a small organization 20 nodes. */
+const mostAtOnce = (size: number): number => Math.max(20, Math.floor(size / 50));
+
+/** Waiting nodes that are online, within their hours, and share no key with a node that changes now. */
+function nodesToTell({ members, counts, size }: Ring, hours: RolloutHours, now: number): MemberChange[] {
+  const busyKeys = new Set(members.filter(isChanging).flatMap(({ keys }) => keys));
+  const most = mostAtOnce(size) - (counts.told ?? 0);
+  const told: MemberChange[] = [];
+  for (const member of members) {
+    const { nodeId, keys, zone } = member;
+    if (told.length >= most) break;
+    if (!isWaitingOnline(member) || keys.some((key) => busyKeys.has(key))) continue;
     if (!isWithin(hours, now + zone * 60_000)) continue;
-    for (const key of keys) busy.add(key);
+    for (const key of keys) busyKeys.add(key);
     told.push({ nodeId, state: "told" });
   }
   return told;
 }
+
+const isWaitingOnline = (member: Member): boolean =>
+  member.state === "waiting" && member.silentMs <= silentMs;
 
 const isChanging = ({ state, stateMs }: Member): boolean =>
   state === "told" ||
@@ -201,56 +220,62 @@ export function isWithin(hours: RolloutHours, at: number): boolean {
   });
 }
 
-/** When the hours begin next, ms; undefined for such as never come. `zone`: the node's clock before UTC, minutes. */
+/** When the hours begin next, ms; undefined for hours that never come. `zone`: the node's clock's distance from UTC, minutes. */
 export function nextHours(hours: RolloutHours, zone: number, now: number): number | undefined {
   const hourMs = 3_600_000;
-  const first = Math.floor((now + zone * 60_000) / hourMs) + 1;
-  const found = Array.from({ length: 8 * 24 }, (_, at) => (first + at) * hourMs).find((at) =>
-    isWithin(hours, at),
-  );
-  return found === undefined ? undefined : found - zone * 60_000;
+  const zoneMs = zone * 60_000;
+  const firstHour = Math.floor((now + zoneMs) / hourMs) + 1;
+  // Eight days: hours name days of the week, so each kind of hour comes within a week.
+  const nextEightDays = Array.from({ length: 8 * 24 }, (_, index) => (firstHour + index) * hourMs);
+  const begin = nextEightDays.find((at) => isWithin(hours, at));
+  return begin === undefined ? undefined : begin - zoneMs;
 }
 
-/** Nodes that are away wait for a later rollout; those whose hours have not come hold the ring open. */
+/** A ring does not wait for nodes that are away, but for nodes whose hours have not come. */
 function isOver({ counts, members }: Ring): boolean {
   if ((counts.told ?? 0) > 0 || (counts.applied ?? 0) > 0) return false;
-  return !members.some(({ state, silentMs: silence }) => state === "waiting" && silence <= silentMs);
+  return !members.some(isWaitingOnline);
 }
 
+/** Skips the nodes that still wait, which are away, and begins the next ring. Pauses if the ring proved nothing. */
 function leaveRing(progress: Progress, ring: Ring, now: number): Step {
   const away = ring.members.filter(({ state }) => state === "waiting");
-  const told = away.map(({ nodeId }) => ({ nodeId, state: "skipped" as const }));
+  const changes = away.map(({ nodeId }) => ({ nodeId, state: "skipped" as const }));
   const isLast = progress.ring >= progress.rings;
-  // Those that wait are read in parts.
-  if (away.length < (ring.counts.waiting ?? 0)) return { progress, told };
-  if (!ring.isProven && (!isLast || (ring.counts.passed ?? 0) > 0)) {
-    const reason =
-      (ring.counts.passed ?? 0) > 0
-        ? "Nothing is proven: no peer answered a node of this ring, before or after"
-        : "No node of this ring could be updated: each is away, or refused";
-    return { progress: { ...progress, state: "paused", since: now, reason }, told, event: "changed" };
+  const hasPassed = (ring.counts.passed ?? 0) > 0;
+  // A turn reads a part of the waiting nodes only: the next turns skip the others.
+  if (away.length < (ring.counts.waiting ?? 0)) return { progress, changes };
+  // In the last ring, nodes that are all away are no reason to pause: nothing follows that it would have to prove.
+  if (!ring.isProven && (!isLast || hasPassed)) {
+    const reason = hasPassed
+      ? "Nothing is proven: no peer answered a node of this ring, before or after"
+      : "No node of this ring could be updated: each is away, or refused";
+    return { progress: { ...progress, state: "paused", since: now, reason }, changes, event: "changed" };
   }
-  if (isLast) return { progress: { ...progress, state: "passed", since: now }, told, event: "passed" };
-  return { progress: { ...progress, ring: progress.ring + 1, since: now }, told, event: "ring_passed" };
+  if (isLast) return { progress: { ...progress, state: "passed", since: now }, changes, event: "passed" };
+  return { progress: { ...progress, ring: progress.ring + 1, since: now }, changes, event: "ring_passed" };
 }
 
-/** Tells every node of the ring that has changed to go back; others that nodes depend on one after the other. */
+/**
+ * Tells every node of the ring that has changed to go back: of nodes with a common key, one after the other. The rollout has
+ * stopped once all are back, or after `backWithinMs`: by then all are told, whatever their keys.
+ */
 function goBack(progress: Progress, { members, counts }: Ring, now: number): Step | undefined {
   const isLate = now - progress.since >= backWithinMs;
-  const changing = members.filter(({ state }) => state === "returning" || state === "returned");
-  const busy = new Set(isLate ? [] : changing.filter(isChanging).flatMap(({ keys }) => keys));
-  const told: Told[] = [];
+  const goingBack = members.filter(({ state }) => state === "returning" || state === "returned");
+  const busyKeys = new Set(isLate ? [] : goingBack.filter(isChanging).flatMap(({ keys }) => keys));
+  const changes: MemberChange[] = [];
   for (const { nodeId, state, keys } of members) {
-    if (!["told", "applied", "passed", "failed"].includes(state) || keys.some((key) => busy.has(key)))
-      continue;
-    for (const key of keys) busy.add(key);
-    told.push({ nodeId, state: "returning" });
+    if (!["told", "applied", "passed", "failed"].includes(state)) continue;
+    if (keys.some((key) => busyKeys.has(key))) continue;
+    for (const key of keys) busyKeys.add(key);
+    changes.push({ nodeId, state: "returning" });
   }
-  if (told.length > 0) return { progress, told };
-  const left = (["told", "applied", "passed", "failed", "returning"] as const).reduce(
+  if (changes.length > 0) return { progress, changes };
+  const notBack = (["told", "applied", "passed", "failed", "returning"] as const).reduce(
     (sum, state) => sum + (counts[state] ?? 0),
     0,
   );
-  if (left > 0 && !isLate) return undefined;
-  return { progress: { ...progress, state: "stopped", since: now }, told: [] };
+  if (notBack > 0 && !isLate) return undefined;
+  return { progress: { ...progress, state: "stopped", since: now }, changes: [] };
 }

@@ -1,5 +1,5 @@
-// Carries updates in rings forward: reads what may make a difference, lets rollout-step.ts decide, and writes the step, the
-// orders and the event in one transaction.
+// The background loop of rollouts (updates in rings): reads the current ring, lets rollout-step.ts decide, and writes the step,
+// the orders of nodes and the event in one transaction.
 
 import { given } from "../../base/given.ts";
 import { ourselves, record } from "../audit/record.ts";
@@ -34,35 +34,36 @@ import {
   silentMs,
   type Member,
   type Ring,
+  type MemberChange,
   type Step,
-  type Told,
 } from "./rollout-step.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "clock">;
-type Silence = (last: number) => number;
+/** How long ago `at` was, ms, without the time in which no server worked. */
+type TimeSince = (at: number) => number;
 
-/** After a turn, the loop rests this many times as long: a large organization costs no more than a small one. */
+/** After a turn, the loop rests this many times as long as the turn took: a large organization costs no more than a small one. */
 const restFactor = 100;
 const longestRestMs = 45_000;
 
-/** The turn of the background loop. */
+/** Returns one turn of the loop, which background.ts calls every second. */
 export function makeRollouts(services: Services): () => Promise<void> {
   const { system, clock } = services;
   let restUntil = 0;
   return async () => {
-    const began = system.monotonic();
-    if (began < restUntil || clock.doubt() !== undefined) return;
+    const beganAt = system.monotonic();
+    if (beganAt < restUntil || clock.doubt() !== undefined) return;
     const { isRingOver } = await advanceRollouts(services);
-    const ended = system.monotonic();
-    // The next ring begins at once.
-    restUntil = isRingOver ? 0 : ended + Math.min(longestRestMs, (ended - began) * restFactor);
+    const endedAt = system.monotonic();
+    // After a ring that is over, the next one begins at once.
+    restUntil = isRingOver ? 0 : endedAt + Math.min(longestRestMs, (endedAt - beganAt) * restFactor);
   };
 }
 
 const openRollouts = `SELECT ${rollouts.select("r")} FROM rollouts r JOIN organizations o ON o.id = r.org_id
   WHERE r.ended_at IS NULL AND o.deleted_at IS NULL`;
 
-/** One step of each open rollout. Returns whether a ring of one was left. */
+/** Takes one step of each open rollout. `isRingOver`: one of them began its next ring. */
 export async function advanceRollouts(services: Services): Promise<{ isRingOver: boolean }> {
   const { db, system } = services;
   const open = await queryAll(db, rollouts, openRollouts);
@@ -70,20 +71,21 @@ export async function advanceRollouts(services: Services): Promise<{ isRingOver:
   if (open.length === 0) return { isRingOver };
   const now = system.now();
   const gaps = await readGaps(db, now);
-  const silence: Silence = (last) => Math.max(0, countedSilence(last, now, gaps));
+  const timeSince: TimeSince = (at) => Math.max(0, countedSilence(at, now, gaps));
   await forAll(open, orgOf, async (row) => {
+    // Ring 0: its nodes are not written yet.
     if (row.ring === 0 && row.state === "running") return writeMissing(services, row);
-    const ring = await readRing(db, row, now, silence);
-    const looked = { row, now, silentBefore: silentBefore(silence, now) };
-    const { compared: before } = row;
-    const isKnown = before?.ring === row.ring;
-    if (isKnown && isCompared(ring, row)) {
-      const rises = risesSince(before, await readCompared(db, looked, "passed"));
+    const ring = await readRing(db, row, now, timeSince);
+    const looked = { row, now, silentBefore: silentBefore(timeSince, now) };
+    // Figures from before the ring changed. Those of an earlier ring do not count.
+    const figuresBefore = row.compared?.ring === row.ring ? row.compared : undefined;
+    if (figuresBefore !== undefined && isCompared(ring, row)) {
+      const rises = risesSince(figuresBefore, await readCompared(db, looked, "passed"));
       ring.rises = { ...rises, worst: rises.changing === undefined ? null : await findWorst(db, row, now) };
     }
     const step = nextStep(row, ring, row, now);
     if (step === undefined) return;
-    const isFirst = !isKnown && step.told.some(({ state }) => state === "told");
+    const isFirst = figuresBefore === undefined && step.changes.some(({ state }) => state === "told");
     const compared = isFirst ? await readCompared(db, looked, "waiting") : undefined;
     await takeStep(services, row, { ...step, compared }, now);
     if (step.event === "ring_passed") isRingOver = true;
@@ -91,12 +93,17 @@ export async function advanceRollouts(services: Services): Promise<{ isRingOver:
   return { isRingOver };
 }
 
-const minuteMs = 60_000;
-/** The time in which no server worked is no silence. */
-const silentBefore = (silence: Silence, now: number): number =>
-  now - silentMs - (10 * minuteMs - silence(now - 10 * minuteMs));
+const tenMinutesMs = 600_000;
+/**
+ * A node that checked in last before this time, ms, is silent. It is further back than `silentMs` by the time in which no
+ * server worked, of the last ten minutes.
+ */
+function silentBefore(timeSince: TimeSince, now: number): number {
+  const withoutServerMs = tenMinutesMs - timeSince(now - tenMinutesMs);
+  return now - silentMs - withoutServerMs;
+}
 
-const counted = computed({ state: text(), n: integer(), last: integer() });
+const stateCount = computed({ state: text(), n: integer(), last: integer() });
 const memberPick = joined(
   "m",
   rolloutNodes,
@@ -112,46 +119,58 @@ const memberPick = joined(
     lastCheckinAt: integerOrNull(),
   }),
 );
-const columns = `${rolloutNodes.select("m")}, n.name, n.is_lighthouse, n.is_relay, n.may_update, n.state AS node_state,
+const memberColumns = `${rolloutNodes.select("m")}, n.name, n.is_lighthouse, n.is_relay, n.may_update, n.state AS node_state,
   n.subnets AS routed, n.exit_groups AS exits, s.last_checkin_at`;
-const from = `FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id LEFT JOIN sightings s ON s.node_id = m.node_id
+const ofRing = `FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id LEFT JOIN sightings s ON s.node_id = m.node_id
   WHERE m.rollout_id = $1 AND m.ring = $2`;
-/** Nodes that wait, of which one turn tells some. */
+/** How many of the waiting nodes one turn reads: it tells a part of them to change. */
 const mostWaiting = 5000;
-/** Those in between, those whose time is over, and those that are silent. `late`, `silent`: before these times, ms. */
-const mattering = `SELECT ${columns} ${from} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')
+/**
+ * Members that may make a difference: between two states, late, ended or silent. ms: $3, changed later: may still settle; $4,
+ * changed earlier: late; $5, checked in earlier: silent.
+ */
+const readMattering = `SELECT ${memberColumns} ${ofRing} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')
   AND (m.state IN ('told', 'failed', 'returning') OR n.state <> 'active' OR m.at > $3
     OR (m.state = 'applied' AND (m.at < $4 OR coalesce(s.last_checkin_at, 0) < $5)))`;
-const changed = `SELECT ${columns} ${from} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')`;
-const waiting = `SELECT ${columns} ${from} AND m.state = 'waiting'
+/** All that were told to change: a ring that goes back needs each of them. */
+const readTold = `SELECT ${memberColumns} ${ofRing} AND m.state IN ('told', 'applied', 'passed', 'failed', 'returning', 'returned')`;
+/** $3: how many. */
+const readWaiting = `SELECT ${memberColumns} ${ofRing} AND m.state = 'waiting'
   ORDER BY coalesce(s.last_checkin_at, 0) DESC, m.node_id LIMIT $3`;
 
-async function readRing(reader: Reader, row: RolloutRow, now: number, silence: Silence): Promise<Ring> {
+const countStates = `SELECT state, count(*) AS n, max(at) AS last FROM rollout_nodes
+  WHERE rollout_id = $1 AND ring = $2 GROUP BY state`;
+const readProof = `SELECT node_id FROM rollout_nodes
+  WHERE rollout_id = $1 AND ring = $2 AND state = 'passed' AND answered > 0 LIMIT 1`;
+const countAll = "SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1";
+
+async function readRing(reader: Reader, row: RolloutRow, now: number, timeSince: TimeSince): Promise<Ring> {
   const { id, ring, watchS, hours } = row;
-  const key = [id, ring];
-  const countStates = `SELECT state, count(*) AS n, max(at) AS last FROM rollout_nodes
-    WHERE rollout_id = $1 AND ring = $2 GROUP BY state`;
-  const counts = await queryAll(reader, counted, countStates, key);
+  const ringKey = [id, ring];
+  const counts = await queryAll(reader, stateCount, countStates, ringKey);
   const times = [now - settleMs, now - watchS * 1000 - lateMs, now - silentMs];
-  const some =
+  const changed =
     row.state === "returning"
-      ? await queryAll(reader, memberPick, changed, key)
-      : await queryAll(reader, memberPick, mattering, [...key, ...times]);
-  // Those of other time zones may come first.
-  const next = [...key, hours.length === 0 ? mostWaiting : Number.MAX_SAFE_INTEGER];
-  const waits = row.state === "running" ? await queryAll(reader, memberPick, waiting, next) : [];
-  const proven = `SELECT node_id FROM rollout_nodes WHERE rollout_id = $1 AND ring = $2 AND state = 'passed' AND answered > 0 LIMIT 1`;
-  const size = "SELECT count(*) AS n FROM rollout_nodes WHERE rollout_id = $1";
+      ? await queryAll(reader, memberPick, readTold, ringKey)
+      : await queryAll(reader, memberPick, readMattering, [...ringKey, ...times]);
+  // With hours, read all: only nodes of another time zone may be within their hours now.
+  const most = hours.length === 0 ? mostWaiting : Number.MAX_SAFE_INTEGER;
+  const waiting =
+    row.state === "running" ? await queryAll(reader, memberPick, readWaiting, [...ringKey, most]) : [];
   return {
     counts: Object.fromEntries(counts.map(({ state, n }) => [state, n])),
-    isProven: (await reader.get(proven, key)) !== undefined,
-    members: [...some, ...waits].map((each) => memberOf(each, row, silence)),
-    size: await queryNumber(reader, size, [id]),
-    passedMs: silence(counts.find(({ state }) => state === "passed")?.last ?? 0),
+    isProven: (await reader.get(readProof, ringKey)) !== undefined,
+    members: [...changed, ...waiting].map((member) => memberOf(member, row, timeSince)),
+    size: await queryNumber(reader, countAll, [id]),
+    passedMs: timeSince(counts.find(({ state }) => state === "passed")?.last ?? 0),
   };
 }
 
-function memberOf(row: ReturnType<typeof memberPick.parse>, wanted: RolloutRow, silence: Silence): Member {
+function memberOf(
+  row: ReturnType<typeof memberPick.parse>,
+  rollout: RolloutRow,
+  timeSince: TimeSince,
+): Member {
   const { nodeId, name, state, at, reason, probe, logLine, lastCheckinAt } = row;
   const networks: unknown = JSON.parse(row.routed);
   const { may, zone } = permissionOf(row.mayUpdate);
@@ -162,10 +181,10 @@ function memberOf(row: ReturnType<typeof memberPick.parse>, wanted: RolloutRow, 
     reason,
     probe,
     logLine,
-    stateMs: silence(at),
-    silentMs: silence(lastCheckinAt ?? 0),
+    stateMs: timeSince(at),
+    silentMs: timeSince(lastCheckinAt ?? 0),
     isEnded: row.nodeState !== "active" && state !== "passed" && state !== "returned",
-    isPermitted: rolledOut.every((what) => wanted[what] === null || may.includes(what)),
+    isPermitted: rolledOut.every((what) => rollout[what] === null || may.includes(what)),
     zone,
     keys: [
       ...(row.isLighthouse ? ["lighthouse"] : []),
@@ -176,11 +195,14 @@ function memberOf(row: ReturnType<typeof memberPick.parse>, wanted: RolloutRow, 
   };
 }
 
-/** All of it, or nothing: a request or a report may have changed the rollout since it was read. */
+/**
+ * Writes the whole step, or nothing if a request or a report has changed the rollout since it was read. `compared`: the figures
+ * from before the ring changes, if this step begins it.
+ */
 async function takeStep(
   { db }: Services,
   row: RolloutRow,
-  { progress, told, event, compared }: Step & { compared: Compared | undefined },
+  { progress, changes, event, compared }: Step & { compared: Compared | undefined },
   now: number,
 ): Promise<void> {
   const { id, orgId } = row;
@@ -190,34 +212,35 @@ async function takeStep(
     const before = { id, state: row.state, ring: row.ring, since: row.since };
     const after = { state, ring, since, reason, failedNode, probe, logLine, endedAt, ...given({ compared }) };
     if ((await rollouts.update(tx, before, after)) === 0) return;
-    for (const each of told) await tell(tx, row, each, now);
+    for (const change of changes) await changeMember(tx, row, change, now);
     if (endedAt !== null) await endSettings(tx, row, state, { actor: ourselves, now });
     if (event === undefined) return;
     const shown = { ring: row.ring, agent: row.agent, engine: row.engine, ...whichSettings(row) };
-    const pause = { action: "pause", reason, node: failedNode, probe };
-    const why = { reason, node: failedNode, probe, log: logLine };
+    const ofPause = { action: "pause", reason, node: failedNode, probe };
+    const ofStop = { reason, node: failedNode, probe, log: logLine };
     await record(tx, {
       orgId,
       at: now,
       type: `rollout.${event}`,
       actor: ourselves,
       subject: `rollout/${id}`,
-      after: { ...shown, ...(event === "stopped" ? why : {}), ...(event === "changed" ? pause : {}) },
+      after: { ...shown, ...(event === "stopped" ? ofStop : {}), ...(event === "changed" ? ofPause : {}) },
     });
   });
 }
 
-async function tell(
+async function changeMember(
   tx: Transaction,
   row: RolloutRow,
-  { nodeId, state, reason }: Told,
+  { nodeId, state, reason }: MemberChange,
   now: number,
 ): Promise<void> {
   await rolloutNodes.update(tx, { rolloutId: row.id, nodeId }, { state, at: now, ...given({ reason }) });
+  // A failed node gets its order to go back in the next step.
   if (state === "failed") return;
   if (state === "skipped") await endOrder(tx, row, nodeId);
   else await giveOrder(tx, row, nodeId, state);
-  // Settings come with its configuration.
+  // Settings come with its configuration, which therefore needs a new version.
   const wake = row.settings === null ? notifyNode : raiseOwnVersion;
   await wake(tx, row.orgId, nodeId);
 }

@@ -1,4 +1,4 @@
-// Updates in rings as the API shows and steers them. rollout-turn.ts does the steps in between, rollout-step.ts decides them.
+// Rollouts (updates in rings) for the API: list, create, pause, resume, abort. Between requests rollout-turn.ts advances them.
 
 import * as v from "valibot";
 import type { Rollout, rolloutActions, RolloutNode, RolloutRequest } from "../../api/rollouts.ts";
@@ -34,16 +34,17 @@ import { isWithin, nextHours, silentMs } from "./rollout-step.ts";
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
 
-const states = computed({ ring: integer(), state: text(), n: integer() });
+const stateCount = computed({ ring: integer(), state: text(), n: integer() });
 const countByRing = `SELECT ring, state, count(*) AS n FROM rollout_nodes WHERE rollout_id = $1 GROUP BY ring, state`;
+/** Which states of nodes the API counts as `updating`, and which as `left_out`. */
 const updating = ["told", "applied", "returning"];
 const leftOut = ["failed", "returned", "refused", "skipped"];
 
 async function show({ db: reader, system }: Store, row: RolloutRow): Promise<Rollout> {
-  const counts = await queryAll(reader, states, countByRing, [row.id]);
+  const counts = await queryAll(reader, stateCount, countByRing, [row.id]);
   const sum = (ring: number, states: readonly string[]) =>
     counts.reduce((all, each) => all + (each.ring === ring && states.includes(each.state) ? each.n : 0), 0);
-  const name =
+  const failed =
     row.failedNode === null
       ? undefined
       : await queryOne(reader, computed({ name: text() }), "SELECT name FROM nodes WHERE id = $1", [
@@ -67,7 +68,7 @@ async function show({ db: reader, system }: Store, row: RolloutRow): Promise<Rol
     })),
     waits_until: await waitsUntil(reader, row, system.now()),
     reason: row.reason,
-    failed_node: name?.name ?? null,
+    failed_node: failed?.name ?? null,
     probe: row.probe,
     log: row.logLine,
     created_at: formatTime(row.createdAt),
@@ -75,31 +76,33 @@ async function show({ db: reader, system }: Store, row: RolloutRow): Promise<Rol
   };
 }
 
-const permissions = computed({ mayUpdate: textOrNull() });
+const permissionPick = computed({ mayUpdate: textOrNull() });
+/** $3: checked in since then. */
 const readWaiting = `SELECT DISTINCT n.may_update FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
     JOIN sightings s ON s.node_id = m.node_id
   WHERE m.rollout_id = $1 AND m.ring = $2 AND m.state = 'waiting' AND s.last_checkin_at > $3`;
 
-/** When the hours of the first node begin that the ring waits for; null if it waits for none, or for something else. */
+/** When the first waiting node comes into its hours; null unless the ring waits for hours only. */
 async function waitsUntil(reader: Reader, row: RolloutRow, now: number): Promise<string | null> {
   const { id, ring, hours, state } = row;
   if (state !== "running" || hours.length === 0) return null;
-  const waiting = await queryAll(reader, permissions, readWaiting, [id, ring, now - silentMs]);
+  const waiting = await queryAll(reader, permissionPick, readWaiting, [id, ring, now - silentMs]);
   const zones = waiting.map(({ mayUpdate }) => permissionOf(mayUpdate).zone);
   if (zones.some((zone) => isWithin(hours, now + zone * 60_000))) return null;
   const begins = zones.flatMap((zone) => nextHours(hours, zone, now) ?? []);
   return begins.length === 0 ? null : formatTime(Math.min(...begins));
 }
 
+/** The number of rows, and the bytes of these columns in the widest one: `fitPage` bounds an answer by it. */
 const widestOf = (columns: readonly string[], from: string) =>
   `SELECT count(*) AS total, coalesce(max(${columns.map((each) => `octet_length(${each})`).join(" + ")}), 0) AS widest ${from}`;
-const none = { total: 0, widest: 0 };
+const noRows = { total: 0, widest: 0 };
 
 export async function listRollouts(store: Store, org: Org, asked: ListQuery): Promise<Page<Rollout>> {
   const { db: reader } = store;
   const from = "FROM rollouts WHERE org_id = $1";
   const long = ["settings", "groups", "hours", "reason", "probe", "log_line"];
-  const { total, widest } = (await queryOne(reader, counted, widestOf(long, from), [org.id])) ?? none;
+  const { total, widest } = (await queryOne(reader, counted, widestOf(long, from), [org.id])) ?? noRows;
   const query = fitPage(asked, widest);
   const { limit, offset } = pageOf(query);
   const sql = `SELECT ${rollouts.select()} ${from} ORDER BY id DESC LIMIT ${limit} OFFSET ${offset}`;
@@ -118,7 +121,7 @@ async function requireRollout(reader: Reader, org: Org, id: number): Promise<Rol
   return row;
 }
 
-const member = joined("m", rolloutNodes, "n", computed({ name: text() }));
+const namedMember = joined("m", rolloutNodes, "n", computed({ name: text() }));
 
 export async function listMembers(
   reader: Reader,
@@ -131,12 +134,12 @@ export async function listMembers(
     WHERE m.rollout_id = $1 AND lower(n.name) LIKE $2 ESCAPE '!'`;
   const params = [id, searchPattern(asked)];
   const long = ["m.reason", "m.probe", "m.log_line"];
-  const { total, widest } = (await queryOne(reader, counted, widestOf(long, from), params)) ?? none;
+  const { total, widest } = (await queryOne(reader, counted, widestOf(long, from), params)) ?? noRows;
   const query = fitPage(asked, widest);
   const { limit, offset } = pageOf(query);
-  const sql = `SELECT ${member.select()} ${from}
+  const sql = `SELECT ${namedMember.select()} ${from}
     ORDER BY CASE m.state WHEN 'failed' THEN 0 ELSE 1 END, m.ring, n.name, m.node_id LIMIT ${limit} OFFSET ${offset}`;
-  const rows = await queryAll(reader, member, sql, params);
+  const rows = await queryAll(reader, namedMember, sql, params);
   return {
     total,
     query,
@@ -154,8 +157,8 @@ export async function listMembers(
 }
 
 /**
- * Starts one. Throws conflict while another or a drill is open, and if no node may be updated. The nodes of a large organization are
- * written by the loop, in slices.
+ * Starts a rollout. Throws conflict while another one or a drill is open, and if no node may be updated. Of a large
+ * organization, the loop of rollout-turn.ts writes the nodes, in slices.
  */
 export async function createRollout(
   services: Store,
@@ -174,20 +177,24 @@ export async function createRollout(
         errors: { agent: ["A version of the agent or of the engine, or settings are required."] },
       },
     );
-  // Numbers of orders are made of it, so no two rollouts have the same.
+  // The numbers of orders derive from `createdAt` (orderOf), so it must rise, also if the clock was set back.
   const last = "SELECT coalesce(max(created_at), 0) AS n FROM rollouts WHERE org_id = $1";
   const now = Math.max(system.now(), 1 + (await queryNumber(db, last, [org.id])));
-  const made = { orgId: org.id, agent, engine, groups: [...groups], createdAt: now };
-  const { candidates, isPermitted } = await readCandidates(services, { ...made, settings }, true);
+  const fields = { orgId: org.id, agent, engine, groups: [...groups], createdAt: now };
+  const { candidates, isPermitted } = await readCandidates(
+    services,
+    { ...fields, settings },
+    { isForStart: true },
+  );
   const id = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     await refuseBesideRollout(tx, org);
     await refuseBesideDrill(tx, org, system.now());
-    await beginSettings(tx, { ...made, settings });
+    await beginSettings(tx, { ...fields, settings });
     if (candidates.length === 0)
-      throw settings === null ? nothingToUpdate(isPermitted, org.slug) : nobodyTries(org.slug);
+      throw settings === null ? nothingToUpdate(isPermitted, org.slug) : noneTriesSettings(org.slug);
     const row = await rollouts.insertReturning(tx, {
-      ...made,
+      ...fields,
       ...whichSettings({ settings }),
       hours: [...hours],
       watchS,
@@ -197,14 +204,14 @@ export async function createRollout(
       rings: 0,
       since: now,
     });
-    const isSmall = isOneSlice(candidates);
-    if (isSmall) await writeSlice(tx, row, chooseRings(candidates), now);
+    const isWhole = isOneSlice(candidates);
+    if (isWhole) await writeSlice(tx, row, chooseRings(candidates), now);
     const after = {
       agent,
       engine,
       ...whichSettings(row),
       groups,
-      ...(isSmall ? { nodes: candidates.length } : {}),
+      ...(isWhole ? { nodes: candidates.length } : {}),
     };
     const subject = `rollout/${row.id}`;
     await record(tx, { orgId: org.id, at: now, type: "rollout.created", actor, subject, after });
@@ -217,7 +224,7 @@ export async function createRollout(
 const storedSettings = ({ settings }: RolloutRequest): RolloutRow["settings"] =>
   settings === undefined ? null : v.parse(Overrides, settings);
 
-const nobodyTries = (slug: string) =>
+const noneTriesSettings = (slug: string) =>
   new AppError("conflict", "No node has an agent that tries settings.", {
     hint: `Change them for all nodes at once: \`${brand.executable} admin org update ${slug} --config-overrides FILE\`.`,
   });
@@ -255,9 +262,8 @@ export async function steerRollout(
     await rollouts.update(tx, { id }, change);
     const event = { orgId: org.id, at: now, actor, subject: `rollout/${id}` };
     await record(tx, { ...event, type: "rollout.changed", after: { action } });
-    // The last ring proved nothing, and the administrator says that it is well.
-    const { ring, agent, engine } = row;
     if (change.state !== "passed") return;
+    const { ring, agent, engine } = row;
     await endSettings(tx, row, "passed", { actor, now });
     await record(tx, {
       ...event,
@@ -271,11 +277,11 @@ export async function steerRollout(
 function changeFor(
   row: RolloutRow,
   action: (typeof rolloutActions)[number],
-  { now, isOpen }: { now: number; /** Nodes of the present ring have not passed yet. */ isOpen: boolean },
+  { now, isOpen }: { now: number; /** Nodes of the current ring have not passed yet. */ isOpen: boolean },
 ): Partial<RolloutRow> {
   const { state, ring, rings, reason } = row;
-  /** What an earlier pause found. */
-  const known = { reason: "", failedNode: null, probe: "", logLine: "" };
+  /** Clears what an earlier pause found. */
+  const noCause = { reason: "", failedNode: null, probe: "", logLine: "" };
   const refuse = (why: string) => new AppError("conflict", `Rollout ${row.id} ${why}.`);
   if (action === "pause") {
     if (state !== "running") throw refuse(state === "paused" ? "is paused already" : "is not running");
@@ -283,37 +289,38 @@ function changeFor(
   }
   if (action === "resume") {
     if (state !== "paused") throw refuse("is not paused");
-    if (reason === "" || isOpen) return { state: "running", ...known };
-    // It paused because the ring proved nothing: the administrator says that it is well.
-    if (ring >= rings) return { state: "passed", ...known, endedAt: now };
-    return { state: "running", ...known, ring: ring + 1 };
+    // Without a reason, an administrator has paused it.
+    if (reason === "" || isOpen) return { state: "running", ...noCause };
+    // It paused at the end of a ring, which proved nothing: the administrator decides that the ring counts as good.
+    if (ring >= rings) return { state: "passed", ...noCause, endedAt: now };
+    return { state: "running", ...noCause, ring: ring + 1 };
   }
   if (state !== "running" && state !== "paused") throw refuse("has ended, or is being taken back");
-  return { state: "returning", ...known, reason: "An administrator ended it" };
+  return { state: "returning", ...noCause, reason: "An administrator ended it" };
 }
 
-const forgetOrders = `UPDATE nodes SET update_order = NULL
+const clearOrders = `UPDATE nodes SET update_order = NULL
   WHERE id IN (SELECT node_id FROM rollout_nodes WHERE rollout_id = $1 AND state IN ('told', 'applied', 'passed'))`;
 
 /**
- * Ends the rollouts of a restored backup, apart from those that are taken back. They may have stopped since, because a node
- * failed, and what their nodes have done since is unknown. Each node keeps what it runs.
+ * Ends the rollouts of a restored backup, apart from those that go back. Since the backup a node may have failed, and what the
+ * nodes have done is unknown. Each node keeps what it runs.
  */
 export async function endRestored(tx: Transaction, now: number): Promise<void> {
   const sql = `SELECT ${rollouts.select()} FROM rollouts WHERE ended_at IS NULL AND state <> 'returning'`;
   for (const row of await queryAll(tx, rollouts, sql)) {
     const { id, orgId, ring, agent, engine } = row;
-    const found = {
+    const cause = {
       reason: "The control plane was restored from a backup",
       failedNode: null,
       probe: "",
       logLine: "",
     };
-    await rollouts.update(tx, { id }, { ...found, state: "stopped", since: now, endedAt: now });
-    await tx.run(forgetOrders, [id]);
+    await rollouts.update(tx, { id }, { ...cause, state: "stopped", since: now, endedAt: now });
+    await tx.run(clearOrders, [id]);
     await endSettings(tx, row, "stopped", { actor: operator, now });
     const shown = { ring, agent, engine, ...whichSettings(row) };
-    const why = { reason: found.reason, node: null, probe: "", log: "" };
+    const why = { reason: cause.reason, node: null, probe: "", log: "" };
     await record(tx, {
       orgId,
       at: now,

@@ -1,5 +1,5 @@
-// Engine settings of an organization that go through rings. While the rollout is open, config.yml of the nodes that were told
-// has them beside the former ones (config/config.ts); at its end they are the organization's, or are sent no longer.
+// Engine settings of an organization that go through rings. While the rollout is open, nodes that were told to change get them in
+// config.yml, beside the organization's (config/config.ts). If it passes they become the organization's, else they are dropped.
 
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
@@ -16,11 +16,11 @@ import { raiseConfigVersion } from "../store/versions.ts";
 
 type Wanted = Pick<RolloutRow, "orgId" | "agent" | "engine" | "groups" | "settings">;
 
-/** For a row and for events: nothing, if it is of versions. */
+/** The field `settings` for rows and events; no field for a rollout of versions. */
 export const whichSettings = ({ settings }: Pick<RolloutRow, "settings">) =>
   settings === null ? {} : { settings };
 
-/** In the transaction that begins it: from then on, nodes may have them. Throws validation_failed or conflict. */
+/** In the transaction that creates the rollout. Does nothing without settings. Throws validation_failed or conflict. */
 export async function beginSettings(tx: Transaction, wanted: Wanted): Promise<void> {
   const { orgId, agent, engine, groups, settings } = wanted;
   if (settings === null) return;
@@ -45,7 +45,7 @@ const hubPick = nodes.pick(
   "configOverrides",
 );
 
-/** All nodes look for a lighthouse or relay at one port, by UDP and by TCP, whichever settings it has. Throws conflict. */
+/** Nodes with the former and with the new settings must find a lighthouse or relay at the same port. Throws conflict. */
 async function refuseMovedHubs(
   tx: Transaction,
   { id, slug, configOverrides }: Pick<OrganizationRow, "id" | "slug" | "configOverrides">,
@@ -64,7 +64,7 @@ async function refuseMovedHubs(
   }
 }
 
-/** Those that were tried become the organization's, also for nodes that were left out; else every node goes back. */
+/** In the transaction that ends the rollout. If it passed, all nodes get the settings, also those that were left out. */
 export async function endSettings(
   tx: Transaction,
   row: RolloutRow,
@@ -73,7 +73,7 @@ export async function endSettings(
 ): Promise<void> {
   const { orgId, settings } = row;
   if (settings === null) return;
-  // A machine that takes the place of one of these nodes would wait for them.
+  // Else a machine that registers again as one of these nodes would get the old order, and wait for settings that never come.
   await endOrders(tx, row);
   const org = await organizations.find(tx, { id: orgId });
   if (state === "passed" && org !== undefined) {

@@ -1,5 +1,5 @@
-// Takes what nodes say about their update. A node that says that it works is not believed alone: its peers, and what it lost,
-// speak too.
+// Stores what nodes report about their update. A report that all works is checked: the node must check in, it must reach the
+// peers that it reached before, and they must reach it.
 
 import { AppError } from "../../base/errors.ts";
 import { programProbes, type UpdateReport } from "../../protocol/updates/order.ts";
@@ -19,7 +19,7 @@ import { silentMs } from "./rollout-step.ts";
 
 type Services = Pick<ServerOptions, "db" | "system">;
 
-/** So many peers that have not changed must say that the node's path is broken. One alone may be wrong, or broken itself. */
+/** A node fails if so many more peers outside its ring cannot reach it. One alone may be wrong, or broken itself. */
 const enoughPeers = 2;
 
 /** Throws conflict if the node has no such order. */
@@ -38,64 +38,65 @@ export async function takeUpdateReport(
   const change = await changeFor(db, { row, member, report, now });
   if (change === undefined) return;
   await db.writeFor({ org: orgId }, async (tx) => {
-    // Only from the state that was read: a step may have been taken since, and the node says it again.
+    // If a step has changed the state since it was read, drop the report: the node sends it again.
     const before = { rolloutId: row.id, nodeId, state: member.state };
     if ((await rolloutNodes.update(tx, before, change)) === 0) return;
-    // Settings are sent until all nodes have them.
+    // A node that passed keeps the order of settings, which is why config.yml has them, until the rollout ends.
     const isKept = row.settings !== null && change.state === "passed";
     if (["passed", "returned", "refused"].includes(change.state ?? "") && !isKept)
       await endOrder(tx, row, nodeId);
   });
 }
 
-type Told = { row: RolloutRow; member: RolloutNodeRow; report: UpdateReport; now: number };
+type Reported = { row: RolloutRow; member: RolloutNodeRow; report: UpdateReport; now: number };
 
-/** Undefined: nothing new. */
-async function changeFor(reader: Reader, told: Told): Promise<Partial<RolloutNodeRow> | undefined> {
-  const { member, report, now } = told;
+/** What changes in the row of the node; undefined: nothing. */
+async function changeFor(reader: Reader, reported: Reported): Promise<Partial<RolloutNodeRow> | undefined> {
+  const { member, report, now } = reported;
   const { state, reason = "", probe = "", log: logLine = "", answered = 0 } = report;
-  const isBack = report.order % 2 === 1;
-  const isOpen = member.state === "told" || member.state === "applied";
-  if (isBack) {
+  const isOrderToGoBack = report.order % 2 === 1;
+  const isChanging = member.state === "told" || member.state === "applied";
+  if (isOrderToGoBack) {
     if (member.state !== "returning") return undefined;
     if (state === "returned") return { state: "returned", at: now };
     return state === "failed" ? { reason, logLine } : undefined;
   }
-  if (!isOpen) return undefined;
-  if (state === "taken") return { brokenBefore: await countBroken(reader, told) };
+  if (!isChanging) return undefined;
+  if (state === "taken") return { brokenBefore: await countBroken(reader, reported) };
   if (state === "applied" && member.state === "told") return { state, at: now, answered };
   if (state === "refused") return { state, at: now, reason };
   if (state === "failed") return { state, at: now, reason, probe, logLine };
   if (state !== "passed") return undefined;
-  const doubt = await whyDoubted(reader, told);
+  const doubt = await whyDoubted(reader, reported);
   if (doubt !== undefined)
     return { state: "failed", at: now, reason: doubt.reason, probe: doubt.probe, logLine };
   return { state: "passed", at: now, answered };
 }
 
+/** Why a report that all works is not believed; undefined: it is. */
 async function whyDoubted(
   reader: Reader,
-  told: Told,
+  reported: Reported,
 ): Promise<{ reason: string; probe: string } | undefined> {
-  const { member, report, now } = told;
-  const heard = await sightings.find(reader, { nodeId: member.nodeId });
-  if (now - (heard?.lastCheckinAt ?? 0) > silentMs)
+  const { member, report, now } = reported;
+  const sighting = await sightings.find(reader, { nodeId: member.nodeId });
+  if (now - (sighting?.lastCheckinAt ?? 0) > silentMs)
     return { reason: "Its agent does not check in", probe: programProbes.checkin };
-  const lost = await lostPeers(reader, told, report.lost ?? []);
+  const lost = await lostPeers(reader, reported, report.lost ?? []);
   if (lost.length > 0)
     return {
       reason: `It does not reach ${lost.join(", ")}, which is there and which it reached before`,
       probe: `echo to ${lost.join(", ")}`,
     };
-  const broken = await countBroken(reader, told);
+  const broken = await countBroken(reader, reported);
   if (broken - member.brokenBefore < enoughPeers) return undefined;
   return { reason: `${broken} peers that have not changed do not reach it`, probe: "echoes of its peers" };
 }
 
-/** Peers that are in contact: one that is away itself is not lost by an update of this node. */
+/** The names of those peers that are in contact: one that is away itself is no fault of the update. */
 async function lostPeers(
   reader: Reader,
-  { row, now }: Told,
+  { row, now }: Reported,
   addresses: readonly string[],
 ): Promise<readonly string[]> {
   if (addresses.length === 0) return [];
@@ -109,7 +110,7 @@ async function lostPeers(
 }
 
 /** Peers outside the ring, and in contact, that report the path to this node broken. */
-async function countBroken(reader: Reader, { row, member, now }: Told): Promise<number> {
+async function countBroken(reader: Reader, { row, member, now }: Reported): Promise<number> {
   const sql = `SELECT count(*) AS n FROM paths x JOIN nodes n ON n.id = $2 JOIN sightings s ON s.node_id = x.node_id
     WHERE x.org_id = $1 AND x.probe = 'broken' AND x.peer IN (n.ip, coalesce(n.ip6, n.ip)) AND s.last_checkin_at > $3
       AND NOT EXISTS (SELECT 1 FROM rollout_nodes m WHERE m.rollout_id = $4 AND m.node_id = x.node_id AND m.ring = $5)`;
