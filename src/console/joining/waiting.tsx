@@ -295,7 +295,7 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
         else if (id !== null) warn?.(true);
         await refresh(apiPath(organizationsApi.retrieve, { slug }));
         tell(
-          `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? " Its join key is revoked." : ""}`,
+          `${machine.name} is ${isApproval ? "approved. It is in Nodes when it has fetched its configuration." : "refused."}${isTokenOver ? " Its join key is revoked." : ""}`,
         );
       }}
       close={close}

@@ -150,8 +150,8 @@ function groupSign(group: Group): SignName {
 }
 
 function groupFact(group: Group): string {
-  if (group.paths.broken > 0) return `${group.paths.broken} broken`;
-  if (group.away === 0 && group.relayed > 0) return `${group.relayed} relayed`;
+  if (group.paths.broken > 0) return `${plural(group.paths.broken, "path")} broken`;
+  if (group.away === 0 && group.relayed > 0) return `${plural(group.relayed, "node")} relayed`;
   return `${onlineIn(group)} of ${group.nodes}`;
 }
 

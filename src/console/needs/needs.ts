@@ -386,12 +386,13 @@ function tripsTile({ totals }: Network, history: History | undefined): TileText 
 }
 
 /** How many have the newest configuration. `share`: from 0 to 1. */
-function currentTile({ totals: { current, online } }: Network, { active }: Counted) {
-  const behind = `${active - current} behind${online === active ? "" : ", or away"}`;
+function currentTile({ totals: { current } }: Network, { active }: Counted) {
   return {
     value: `${current}`,
     of: `of ${active}`,
-    facts: current === active ? "all have the newest" : behind,
+    // An agent checks in at least once a minute (maxPollWaitS).
+    facts:
+      current === active ? "all have the newest" : `${active - current} not yet; online ones within 1 min`,
     share: active === 0 ? 0 : current / active,
   };
 }
@@ -399,12 +400,12 @@ function currentTile({ totals: { current, online } }: Network, { active }: Count
 /** Names the node that all relayed paths end at, or the two ends of the only one. `first`: of all paths. */
 export function relayedWords(count: number, first: readonly NamedPath[]): string {
   const [one] = first;
-  if (one === undefined || first.length < count) return `${count} relayed`;
+  if (one === undefined || first.length < count) return `${plural(count, "path")} relayed`;
   if (count === 1) return `${one.node_name} to ${one.peer_name} relayed`;
   const common = [one.node_name, one.peer_name].find((name) =>
     first.every((each) => name === each.node_name || name === each.peer_name),
   );
-  return `${count} relayed${common === undefined ? "" : ` at ${common}`}`;
+  return `${plural(count, "path")} relayed${common === undefined ? "" : ` at ${common}`}`;
 }
 
 /** All is 100 only where nothing is missing. */

@@ -80,7 +80,7 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
       "Names",
       !isRevoked && hostLabels(node.name).map((name) => <bdi key={name}>{fullNames(name)}</bdi>),
     ),
-    ...factOf("Aliases", !isRevoked && !isShort && <Aliases node={node} full={fullNames} />),
+    ...factOf("Aliases", !isRevoked && <Aliases node={node} full={fullNames} />),
     ["Groups", node.groups.length === 0 ? none : node.groups.map((text) => <Tag key={text} text={text} />)],
     ...factOf("By its owner", byOwner.join(", ")),
     ["Owner", owner == null ? "the organization" : (names.get(owner) ?? `user ${owner}`)],

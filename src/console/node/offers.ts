@@ -4,13 +4,15 @@ import type { Route } from "../../api/paths/routes.ts";
 import { formatOffer } from "../../protocol/routing/format-offer.ts";
 
 /**
- * All that `--advertise` must name, because it replaces the list of the node: what it offers now, and the new networks. They
- * masquerade, which needs no route back.
+ * All that `--advertise` must name, because it replaces the list of the node: what it offers now, the approved networks that
+ * it does not offer yet, and the new ones. Those that it does not offer yet masquerade, which needs no route back.
  */
 export function offersWith(networks: readonly string[], name: string, routes: readonly Route[]): string[] {
-  const offered = routes.flatMap(({ network, routers }) =>
-    routers.flatMap((each) => (each.offered && each.node_name === name ? { ...each, network } : [])),
+  const known = routes.flatMap(({ network, routers }) =>
+    routers.flatMap((each) =>
+      each.node_name === name ? { ...each, network, masquerade: each.offered ? each.masquerade : true } : [],
+    ),
   );
-  const added = networks.filter((each) => !offered.some(({ network }) => network === each));
-  return [...offered, ...added.map((network) => ({ network, masquerade: true }))].map(formatOffer);
+  const added = networks.filter((each) => !known.some(({ network }) => network === each));
+  return [...known, ...added.map((network) => ({ network, masquerade: true }))].map(formatOffer);
 }

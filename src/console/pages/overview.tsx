@@ -237,7 +237,7 @@ function Tiles({ slug, days, attention, network }: TilesProps) {
       {trips === undefined ? null : tile("Median round trip", trips, `${pathOf(slug, "map")}?view=matrix`)}
       {current === undefined ? null : (
         <Tile
-          label="Newest configuration"
+          label="Have the newest configuration"
           value={current.value}
           of={current.of}
           facts={current.facts}

@@ -183,12 +183,12 @@ test("the node that all relayed paths end at is named, and both ends of the only
     rtt_ms: 4,
   });
   const [first, second] = [path("laptop-9", "web-1"), path("app-3", "laptop-9")];
-  expect(relayedWords(0, [])).toBe("0 relayed");
+  expect(relayedWords(0, [])).toBe("0 paths relayed");
   expect(relayedWords(1, [first])).toBe("laptop-9 to web-1 relayed");
-  expect(relayedWords(2, [first, second])).toBe("2 relayed at laptop-9");
-  expect(relayedWords(2, [first, path("app-3", "db-1")])).toBe("2 relayed");
+  expect(relayedWords(2, [first, second])).toBe("2 paths relayed at laptop-9");
+  expect(relayedWords(2, [first, path("app-3", "db-1")])).toBe("2 paths relayed");
   // Not all are known.
-  expect(relayedWords(21, [first, second])).toBe("21 relayed");
+  expect(relayedWords(21, [first, second])).toBe("21 paths relayed");
 });
 
 test("one lighthouse for many nodes is an advice, with its line", () => {
@@ -293,7 +293,16 @@ test("tiles say when fewer are online than an hour ago, and are whole only where
     bad: "17 fewer than an hour ago",
     line: [38, 37, 20],
   });
-  expect(shown.paths).toMatchObject({ value: "99.9", facts: "1 relayed, none broken", line: [90, 90, 90] });
+  expect(shown.paths).toMatchObject({
+    value: "99.9",
+    facts: "1 path relayed, none broken",
+    line: [90, 90, 90],
+  });
   expect(shown.trips).toMatchObject({ value: "9.3", facts: "95 of 100 within 61 ms" });
-  expect(shown.current).toEqual({ value: "39", of: "of 40", facts: "1 behind, or away", share: 0.975 });
+  expect(shown.current).toEqual({
+    value: "39",
+    of: "of 40",
+    facts: "1 not yet; online ones within 1 min",
+    share: 0.975,
+  });
 });

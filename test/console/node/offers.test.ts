@@ -32,10 +32,10 @@ const routes: Route[] = [
   { network: "192.168.9.0/24", routers: [router("gateway", { offered: false, masquerade: null })] },
 ];
 
-test("the offered networks of the node stay in the line as they are; new ones masquerade", () => {
+test("the line has offered networks as they are; approved ones without an offer, and new ones, masquerade", () => {
   const kept = ["10.201.7.0/24=192.168.7.0/24@192.168.7.1+masquerade", "192.168.8.0/24"];
   const added = "192.168.9.0/24+masquerade";
   expect(offersWith(["192.168.9.0/24"], "gateway", routes)).toEqual([...kept, added]);
-  expect(offersWith(["192.168.8.0/24"], "gateway", routes)).toEqual(kept);
+  expect(offersWith(["192.168.8.0/24"], "gateway", routes)).toEqual([...kept, added]);
   expect(offersWith(["192.168.9.0/24"], "new", routes)).toEqual([added]);
 });
