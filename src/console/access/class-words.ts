@@ -23,35 +23,39 @@ export const gainersFirst = <T extends Effect>(effects: readonly T[]): readonly 
   return effects.toSorted((one, other) => rank(one) - rank(other));
 };
 
-/** Groups that rules name but no node shows. */
+/** The group of a user's nodes, or of a provider's group: rules name it, and it is not among the groups of nodes. */
 const isOfPeople = (group: string) => /^(user|idp):/.test(group);
 
-type Combination = { has: readonly string[]; times: number };
-const combinations = new WeakMap<readonly Named[], readonly Combination[]>();
+/** `nodes`: how many have these groups. */
+type Combination = { groups: readonly string[]; nodes: number };
+/** By the list of nodes, which is another array after each change. */
+const knownCombinations = new WeakMap<readonly Named[], readonly Combination[]>();
 
 /** The lists of groups that nodes have, and how many have each: ten thousand nodes share a few lists. */
 function combinationsOf(nodes: readonly Named[]): readonly Combination[] {
-  const known = combinations.get(nodes);
+  const known = knownCombinations.get(nodes);
   if (known !== undefined) return known;
-  const byList = new Map<readonly string[], Combination>();
+  // Nodes with equal groups share one array (nodes/listed-nodes.ts). Where groups come from the owner, each node counts alone.
+  const byArray = new Map<readonly string[], Combination>();
   for (const node of nodes) {
     const key = node.owner_groups === undefined ? node.groups : [];
-    const found = byList.get(key);
-    if (found === undefined) byList.set(key, { has: shownGroups(node), times: 1 });
-    else found.times += 1;
+    const found = byArray.get(key);
+    if (found === undefined) byArray.set(key, { groups: shownGroups(node), nodes: 1 });
+    else found.nodes += 1;
   }
-  const made = [...byList.values()];
-  combinations.set(nodes, made);
-  return made;
+  const combinations = [...byArray.values()];
+  knownCombinations.set(nodes, combinations);
+  return combinations;
 }
 
-/** A class in words around its groups. `isExact`: it has all nodes of these groups and no others. */
+/** Words before and after the groups. `isExact`: the class has all nodes of these groups and no others. */
 type ClassParts = { before: string; groups: readonly string[]; after: string; isExact: boolean };
 
 /** A class in words. `all`: all nodes of the organization, to find groups that have exactly these nodes. */
 export function classParts({ groups, nodes, count, are }: Class, all: readonly Named[]): ClassParts {
   const names = nodes.join(", ");
   const plain = (before: string): ClassParts => ({ before, groups: [], after: "", isExact: false });
+  // The first that fits is the most exact.
   if (count <= nodes.length) return plain(names);
   const own = groups.filter((group) => !isOfPeople(group));
   if (are !== undefined) {
@@ -59,19 +63,20 @@ export function classParts({ groups, nodes, count, are }: Class, all: readonly N
     return plain(`${numberText(count)} networks behind nodes${inGroups} (${names}, …)`);
   }
   if (count === all.length) return plain(`all ${numberText(count)} nodes`);
-  const within = (wanted: readonly string[]) => {
-    let found = 0;
-    for (const { has, times } of combinationsOf(all))
-      if (wanted.every((group) => has.includes(group))) found += times;
-    return found;
+  /** How many nodes are in all of these groups. */
+  const nodesIn = (wanted: readonly string[]) => {
+    let sum = 0;
+    for (const combination of combinationsOf(all))
+      if (wanted.every((group) => combination.groups.includes(group))) sum += combination.nodes;
+    return sum;
   };
-  const exact = [...own.map((group) => [group]), own].find((each) => within(each) === count);
+  const exact = [...own.map((group) => [group]), own].find((each) => nodesIn(each) === count);
   if (exact !== undefined)
     return { before: `${numberText(count)} nodes in `, groups: exact, after: "", isExact: true };
   // A node may have joined or left since the list was read.
-  if (own.length === 0 || within(own) < count)
+  if (own.length === 0 || nodesIn(own) < count)
     return plain(`${names} and ${numberText(count - nodes.length)} more`);
-  const before = `${numberText(count)} of ${numberText(within(own))} nodes in `;
+  const before = `${numberText(count)} of ${numberText(nodesIn(own))} nodes in `;
   return { before, groups: own, after: ` (${names}, …)`, isExact: false };
 }
 

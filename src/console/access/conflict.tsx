@@ -2,6 +2,7 @@
 
 import { apiPath } from "../../api/endpoint.ts";
 import { eventsApi } from "../../api/events.ts";
+import type { ComponentChild } from "preact";
 import { useState } from "preact/hooks";
 import { actorOf, isAbout } from "../activity/actor.ts";
 import { me } from "../contact/me.ts";
@@ -18,6 +19,7 @@ import { identityOf, sentenceOf, type Rule } from "./rules.ts";
 import { Description, Sentence } from "./sentence.tsx";
 
 type Props = { draft: Draft; saved: Saved; theirs: Saved };
+/** `at`: when, RFC 3339. */
 type Author = { name: string; at: string };
 
 /** Both versions of each rule that was changed here and by others; the user chooses one. */
@@ -27,7 +29,7 @@ export function Conflict({ draft, saved, theirs }: Props) {
   const changes = ruleChanges(saved.rules, theirs.rules);
   const { clashes } = mergeRules(saved.rules, mine, theirs.rules);
   const authorOf = useAuthors(draft.slug);
-  const open = clashes.filter((clash) => !choices.has(clashKey(clash)));
+  const undecided = clashes.filter((clash) => !choices.has(clashKey(clash)));
   return (
     <div role="alert">
       <Why
@@ -39,7 +41,7 @@ export function Conflict({ draft, saved, theirs }: Props) {
         }
         actions={
           <>
-            <Button kind="tint" disabled={open.length > 0} onClick={() => rebase(draft, choices)}>
+            <Button kind="tint" disabled={undecided.length > 0} onClick={() => rebase(draft, choices)}>
               Add my changes to the saved rules
             </Button>
             <Button onClick={() => takeTheirs(draft)}>Keep the saved rules, drop my changes</Button>
@@ -65,18 +67,21 @@ export function Conflict({ draft, saved, theirs }: Props) {
             choose={(choice: Choice) => setChoices(new Map([...choices, [clashKey(clash), choice]]))}
           />
         ))}
-        {open.length === 0 ? null : <p class="quiet">Choose first, for each rule that was changed twice.</p>}
+        {undecided.length === 0 ? null : (
+          <p class="quiet">Choose first, for each rule that was changed twice.</p>
+        )}
       </Why>
     </div>
   );
 }
 
-/** Rules that others saved while the page only showed them: they are not what this page saved. */
+/** What others saved while this page had no edits. */
 export function News({ slug, changes }: { slug: string; changes: readonly Change[] }) {
-  return changes.length === 0 ? null : <Others slug={slug} changes={changes} />;
+  return changes.length === 0 ? null : <SavedByOthers slug={slug} changes={changes} />;
 }
 
-function Others({ slug, changes }: { slug: string; changes: readonly Change[] }) {
+/** Apart from `News`, because it reads the log. */
+function SavedByOthers({ slug, changes }: { slug: string; changes: readonly Change[] }) {
   const authorOf = useAuthors(slug);
   return (
     <div role="status">
@@ -99,10 +104,11 @@ type AuthorOf = (rule: Rule | undefined) => Author | undefined;
 
 type AuthorsProps = { changes: readonly Change[]; authorOf: AuthorOf; did: string };
 
-/** The users, and the time of the last change. */
+/** "ada@example.org saved rules …", with the time of the last change. `did`: what follows the names. */
 function Authors({ changes, authorOf, did }: AuthorsProps) {
   const authors = changes.flatMap(({ before, after }) => authorOf(after ?? before) ?? []);
   const names = [...new Set(authors.map(({ name }) => name))].join(", ");
+  // Times are RFC 3339 in UTC, so their order is that of texts.
   const last = authors
     .map(({ at }) => at)
     .sort()
@@ -121,8 +127,9 @@ function Authors({ changes, authorOf, did }: AuthorsProps) {
   );
 }
 
-/** The newest event about a rule that differs is the one that made it so. */
+/** Who saved a rule: the author of the newest event about it. Undefined if the last 200 events have none. */
 function useAuthors(slug: string): AuthorOf {
+  // Without `before`, the list begins with the oldest event.
   const { data = [] } = useResource(
     apiPath(eventsApi.list, { slug }, { before: "999999999999999", limit: "200" }),
   );
@@ -144,7 +151,7 @@ type ChooserProps = {
 };
 
 function Chooser({ clash: { base, mine, theirs }, author, choice, choose }: ChooserProps) {
-  const option = (value: Choice, rule: Rule | undefined, whose: unknown) => (
+  const option = (value: Choice, rule: Rule | undefined, title: ComponentChild) => (
     <label class="check">
       <input
         type="radio"
@@ -153,7 +160,7 @@ function Chooser({ clash: { base, mine, theirs }, author, choice, choose }: Choo
         onChange={() => choose(value)}
       />
       <span>
-        {whose}: <Version rule={rule} />
+        {title}: <Version rule={rule} />
       </span>
     </label>
   );
@@ -182,6 +189,7 @@ function Chooser({ clash: { base, mine, theirs }, author, choice, choose }: Choo
   );
 }
 
+/** One version of a rule, with its description. */
 function Version({ rule }: { rule: Rule | undefined }) {
   if (rule === undefined) return <strong>deleted</strong>;
   return (
@@ -211,7 +219,7 @@ function ChangeList({ changes }: { changes: readonly Change[] }) {
   );
 }
 
-/** If only the description differs, the sentence is shown once. */
+/** The rule before and after a change. If only the description differs, the sentence is shown once. */
 function ChangeLines({ before, after }: Change) {
   const number = before !== undefined && before.id > 0 ? `Rule ${before.id}: ` : "";
   if (before === undefined || after === undefined || sentenceOf(before) !== sentenceOf(after))

@@ -22,7 +22,7 @@ export type Draft = {
   tests: Signal<Tests | undefined>;
   /** The plan of the present edits; undefined while it is requested. */
   plan: Signal<Plan | undefined>;
-  /** Of the latest request for a plan. An answer to a request with another timer is of no use any more. */
+  /** Of the latest request for a plan: an answer is dropped if there is another timer by then. */
   timer: ReturnType<typeof setTimeout> | undefined;
   /** Changes that another user saved since the edits began. */
   theirs: Signal<Saved | undefined>;
@@ -36,8 +36,11 @@ export type Draft = {
   undoNotes: Signal<readonly string[]>;
 };
 
+/** All tests before a change and after it. */
+export type TestsChange = Record<"before" | "after", Tests>;
+
 /** A saved change: the commands and the request that make it, its effect, and its edits, so that it can be undone. */
-type Done = { terminal: Terminal; plan: Plan; edits: Edits; tests: readonly [Tests, Tests] };
+export type Done = { terminal: Terminal; plan: Plan; edits: Edits; tests: TestsChange };
 
 const drafts = new Map<string, Draft>();
 
@@ -65,7 +68,7 @@ export function draftOf(slug: string): Draft {
   return draft;
 }
 
-/** Keeps the error of the work for the page. */
+/** Does the work. Its ApiError is kept in the draft, for the page; others are thrown. */
 export async function keepingError(draft: Draft, work: () => Promise<void>): Promise<void> {
   try {
     await work();
@@ -76,8 +79,8 @@ export async function keepingError(draft: Draft, work: () => Promise<void>): Pro
 }
 
 /**
- * Whether the control plane refused the edits themselves. No answer, an ended session (401), a refusal of rights or of a
- * second factor (403), and a throttled request (429) do not count.
+ * Whether the control plane refused the edits themselves. No answer (status 0), an ended session (401), a refusal of rights or
+ * of a second factor (403), and a throttled request (429) do not count.
  */
 export const isRefused = ({ error }: Draft): boolean => /^4(?!01|03|29)/.test(`${error.value?.status}`);
 
@@ -99,8 +102,8 @@ export function discard(draft: Draft): void {
   draft.undoNotes.value = [];
 }
 
-/** The sentences about what was saved a moment ago, by this page or by others. */
-export function forget(draft: Draft): void {
+/** Drops the sentences about what was saved a moment ago, by this page or by others. */
+export function forgetSaved(draft: Draft): void {
   draft.done.value = undefined;
   draft.news.value = [];
 }

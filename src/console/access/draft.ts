@@ -5,7 +5,15 @@ import { rulesApi } from "../../api/rules.ts";
 import { eventsApi } from "../../api/events.ts";
 import { call } from "../contact/api.ts";
 import { ruleChangeOf } from "../activity/rule-change.ts";
-import { discard, forget, isRefused, keepingError, testsOf, type Draft } from "./draft-state.ts";
+import {
+  discard,
+  forgetSaved,
+  isRefused,
+  keepingError,
+  testsOf,
+  type Draft,
+  type TestsChange,
+} from "./draft-state.ts";
 import { areSameTests, mergeTests } from "./merge-tests.ts";
 import { inNewWords, ruleChanges, mergeRules, undoing, type Choice } from "./merge.ts";
 import { requestPlan } from "./planning.ts";
@@ -23,7 +31,7 @@ export function load(draft: Draft): Promise<void> {
   });
 }
 
-/** Applies the edits of tests to those that were saved since. Undefined: none is left. */
+/** The edited tests, on those that were saved since. Undefined: no edit is left. */
 function testsOn(draft: Draft, newest: Saved): Tests | undefined {
   const { tests, saved } = draft;
   if (tests.value === undefined || saved.value === undefined) return undefined;
@@ -112,7 +120,7 @@ export function edit(
   change: (rules: readonly Rule[]) => readonly Rule[],
   tests: Tests = testsOf(draft),
 ): void {
-  forget(draft);
+  forgetSaved(draft);
   const saved = draft.saved.value;
   if (saved === undefined) return;
   const next = [...change(draft.rules.value ?? saved.rules)];
@@ -125,20 +133,18 @@ export function edit(
 
 export const editTests = (draft: Draft, tests: Tests): void => edit(draft, (rules) => rules, tests);
 
-/** Edits that take a saved change back. `others`: names of its other parts, which stay. `tests`: the tests before and after it. */
-export function undo(
-  draft: Draft,
-  change: Edits,
-  others: readonly string[] = [],
-  tests?: readonly [Tests, Tests],
-): void {
+/** `others`: names of its parts besides rules and tests. `tests`: undefined if it changed none. */
+type SavedChange = { edits: Edits; tests?: TestsChange; others?: readonly string[] };
+
+/** Edits that take a saved change back. What it changed besides rules and tests stays. */
+export function undo(draft: Draft, { edits, tests, others = [] }: SavedChange): void {
   const present = draft.rules.value ?? draft.saved.value?.rules ?? [];
-  const { rules, left } = undoing(present, change);
-  const asSaved = testsOf(draft);
-  const back = tests === undefined ? asSaved : mergeTests(tests[1], tests[0], asSaved);
-  edit(draft, () => rules, back);
+  const { rules, left } = undoing(present, edits);
+  const testsNow = testsOf(draft);
+  const testsBack = tests === undefined ? testsNow : mergeTests(tests.after, tests.before, testsNow);
+  edit(draft, () => rules, testsBack);
   draft.undoNotes.value = [
-    areEqual(present, rules) && areSameTests(back, asSaved)
+    areEqual(present, rules) && areSameTests(testsBack, testsNow)
       ? "Nothing can be taken back: the rules of this change are as they were before it, or were changed since."
       : "These edits take the change back. Look at them, then save them.",
     ...left,
@@ -146,22 +152,24 @@ export function undo(
   ];
 }
 
-/** The same for the change of an audit event. */
+/** The same for the change of an audit event, by its id. */
 export function undoEvent(draft: Draft, id: number): Promise<void> {
   return keepingError(draft, async () => {
     const [event] = await call(eventsApi.list, draft, { before: `${id + 1}`, limit: "1" });
     const now =
       event?.type === "rule.updated"
-        ? await call(rulesApi.retrieve, { slug: draft.slug, id: Number(event.subject.slice(5)) })
+        ? await call(rulesApi.retrieve, { slug: draft.slug, id: Number(event.subject.slice("rule/".length)) })
         : undefined;
     const change = event?.id === id ? ruleChangeOf(event, now) : undefined;
     if (change === undefined) {
       draft.undoNotes.value = [`Event ${id} is not there any more, or is not about rules.`];
       return;
     }
-    const words = await inWords(draft.slug, [...change.added, ...change.removed]);
-    const count = change.added.length;
-    undo(draft, { added: words.slice(0, count), removed: words.slice(count) }, change.others);
+    const [added, removed] = await Promise.all([
+      inWords(draft.slug, change.added),
+      inWords(draft.slug, change.removed),
+    ]);
+    undo(draft, { edits: { added, removed }, others: change.others });
   });
 }
 

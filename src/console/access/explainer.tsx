@@ -37,9 +37,12 @@ import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
 
 const maxOffered = 50;
+/** The question is asked when nothing was typed for so long. */
+const settleMs = 200;
 const none: readonly ListedNode[] = [];
-const offeredOf = (nodes: readonly ListedNode[], name: string) =>
-  nodes.filter((node) => node.name.includes(name));
+/** The nodes whose names contain what was typed. */
+const namedLike = (nodes: readonly ListedNode[], typed: string) =>
+  nodes.filter(({ name }) => name.includes(typed));
 
 type Props = { saved: Saved; slug: string; isEdited: boolean };
 
@@ -51,12 +54,13 @@ export function Explainer({ saved, slug, isEdited }: Props) {
     port === "" || portsFault(port) === undefined
       ? undefined
       : "Enter a port from 1 to 65535. Others are: anything, icmp, udp, udp 53.";
-  const { data = none, isWhole: isRead } = useNodes();
+  const { data = none, isWhole } = useNodes();
   // Until all of the list is read, a missing name may still come.
-  const nodes = isRead ? data : none;
-  const [sender, receiver] = [useNamedNode(slug, nodes, from), useNamedNode(slug, nodes, to)];
-  const isWhole = sender !== undefined && receiver !== undefined && fault === undefined;
-  const body: RuleTest | undefined = isWhole
+  const nodes = isWhole ? data : none;
+  const sender = useNamedNode(slug, nodes, from);
+  const receiver = useNamedNode(slug, nodes, to);
+  const isComplete = sender !== undefined && receiver !== undefined && fault === undefined;
+  const body: RuleTest | undefined = isComplete
     ? {
         from: sender.id,
         to: receiver.id,
@@ -75,7 +79,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
       id="explainer"
       title="May one node reach another?"
       actions={
-        isWhole ? (
+        isComplete ? (
           <TerminalButton
             command={["policy", "test", slug, from, to, ...(packet === "" ? [] : [packet])]}
             call={["POST", apiPath(rulesApi.test, { slug }), body]}
@@ -97,7 +101,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
         {from !== "" && to !== "" ? null : (
           <p class="quiet">Name two nodes. Without a port, the answer is all that is allowed between them.</p>
         )}
-        {answer === undefined || !isWhole ? null : (
+        {answer === undefined || !isComplete ? null : (
           <Answer
             answer={answer}
             rules={saved.rules}
@@ -107,7 +111,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
             question={question}
           />
         )}
-        {isWhole && isEdited ? (
+        {isComplete && isEdited ? (
           <p class="quiet">These are the rules as they are saved, without your changes.</p>
         ) : null}
       </div>
@@ -115,26 +119,27 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   );
 }
 
+/** The first names. */
 const someOf = (nodes: readonly ListedNode[]) =>
   nodes
     .slice(0, 5)
     .map(({ name }) => name)
     .join(", ") + (nodes.length > 5 ? ", …" : "");
 
-/** The typed text is no node, or only the beginning of names. */
+/** A sentence if what was typed is no node, or only a part of names. `revoked`: nodes that `nodes` does not have. */
 function unknownOf(
   name: string,
   nodes: readonly ListedNode[],
-  found: readonly (Node | undefined)[],
+  revoked: readonly (Node | undefined)[],
 ): string | undefined {
   if (name === "" || nodes.length === 0) return undefined;
-  if (nodes.some((node) => node.name === name) || found.some((node) => node?.name === name)) return undefined;
+  if ([...nodes, ...revoked].some((node) => node?.name === name)) return undefined;
   const router = routerTo(name, nodes)?.name;
   if (router !== undefined) return `${name} is behind ${router}, whose rules decide: name ${router}.`;
   const inGroup = nodes.filter(({ groups }) => groups.includes(name));
   if (inGroup.length > 0)
     return `${name} is a group: the matrix of this page says what groups may reach. Here, name one of its nodes: ${someOf(inGroup)}.`;
-  const alike = offeredOf(nodes, name);
+  const alike = namedLike(nodes, name);
   const hint = alike.length === 0 ? "" : ` Nodes with this in their names: ${someOf(alike)}.`;
   return `There is no node ${name}.${hint}`;
 }
@@ -154,7 +159,7 @@ type FormProps = {
 
 function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: FormProps) {
   const id = useId();
-  // As it was typed, while it says what the address says.
+  // The traffic as it was typed is kept while the address says the same: the address has it in another form.
   const [typed, setTyped] = useState("");
   const isTyped = trafficText(trafficIn(typed)) === trafficText(traffic);
   const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
@@ -168,7 +173,7 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
     event.preventDefault();
     for (const key of ["from", "to"]) {
       // Reads the address: the last typed text may not be drawn yet.
-      const [only, ...others] = offeredOf(nodes, query.peek().get(key) ?? "");
+      const [only, ...others] = namedLike(nodes, query.peek().get(key) ?? "");
       if (only !== undefined && others.length === 0) setQuery({ [key]: only.name });
     }
   };
@@ -207,11 +212,12 @@ function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: Form
 /** The node of this name, also one that is revoked. */
 function useNamedNode(slug: string, nodes: readonly ListedNode[], name: string): Node | undefined {
   const id = nodes.find((node) => node.name === name)?.id;
-  const isOther = name !== "" && nodes.length > 0 && offeredOf(nodes, name).length === 0;
   const { data } = useResource(id === undefined ? "" : apiPath(nodesApi.retrieve, { slug, id }));
-  const revoked = { revoked: "true", page_size: "200", search: name } as const;
-  const others = useList(isOther ? apiPath(nodesApi.list, { slug }, revoked) : "").data;
-  return id === undefined ? (isOther ? others?.find((node) => node.name === name) : undefined) : data;
+  // Revoked nodes are read only if no other node has this in its name: the user may still be typing.
+  const mayBeRevoked = name !== "" && nodes.length > 0 && namedLike(nodes, name).length === 0;
+  const asked = { revoked: "true", page_size: "200", search: name } as const;
+  const { data: revoked = [] } = useList(mayBeRevoked ? apiPath(nodesApi.list, { slug }, asked) : "");
+  return id === undefined ? revoked.find((node) => node.name === name) : data;
 }
 
 type AnswerProps = {
@@ -225,19 +231,21 @@ type AnswerProps = {
 
 function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
   const peersOf = ({ id }: Node) => apiPath(pathsApi.ofNode, { slug, id }, { page_size: "1000" });
-  const [there, back] = [useList(peersOf(from)).data, useList(peersOf(to)).data];
-  const [ahead, behind] = [
-    there?.find(({ peer }) => peer === to.id),
-    back?.find(({ peer }) => peer === from.id),
-  ];
-  const paths = [ahead, behind].flatMap((path) => path ?? []);
-  // Without both, the control plane does not look at the rules.
+  const ofSender = useList(peersOf(from)).data;
+  const ofReceiver = useList(peersOf(to)).data;
+  const pathThere = ofSender?.find(({ peer }) => peer === to.id);
+  const pathBack = ofReceiver?.find(({ peer }) => peer === from.id);
+  const paths = [pathThere, pathBack].flatMap((path) => path ?? []);
+  // If one is not active, the control plane does not look at the rules.
   const isActive = from.state === "active" && to.state === "active";
   const ruled = ruledOn(question, answer);
   const [state, sentence] = conclusionOf({ ...ruled, from, to, paths });
-  const isOne = packetOf(question) !== "";
-  const facts = [pathFact(from, to, ahead), pathFact(to, from, behind)].flatMap((fact) => fact ?? []);
-  const both = [answer.outbound_rule_id, answer.rule_id].flatMap(
+  // With a port, one rule on each side decides; otherwise the answer is all that is allowed.
+  const isOnePacket = packetOf(question) !== "";
+  const pathFacts = [pathFact(from, to, pathThere), pathFact(to, from, pathBack)].flatMap(
+    (fact) => fact ?? [],
+  );
+  const decidingRules = [answer.outbound_rule_id, answer.rule_id].flatMap(
     (id) => rules.find((rule) => rule.id === id) ?? [],
   );
   const link = ({ id, name }: Node) => (
@@ -245,28 +253,28 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
       <bdi>{name}</bdi>
     </a>
   );
-  const all = answer.permitted.length === 0 ? "nothing" : spaced(answer.permitted.join(", "));
+  const allPermitted = answer.permitted.length === 0 ? "nothing" : spaced(answer.permitted.join(", "));
   return (
     <>
       <p class="verdict-line">
         <State name={state} word={<bdi>{sentence}</bdi>} />
       </p>
-      {!isOne || !isActive ? null : (
+      {!isOnePacket || !isActive ? null : (
         <p>
           <bdi>{spaced(answer.reason)}</bdi>
         </p>
       )}
-      {!isOne || !answer.allowed ? null : (
+      {!isOnePacket || !answer.allowed ? null : (
         <>
           <p>Both rules are needed:</p>
-          {both.map((rule) => (
+          {decidingRules.map((rule) => (
             <Deciding key={rule.id} rule={rule} />
           ))}
         </>
       )}
       {isActive ? (
         <p>
-          All that the rules allow from {link(from)} to {link(to)}: <strong>{all}</strong>.
+          All that the rules allow from {link(from)} to {link(to)}: <strong>{allPermitted}</strong>.
           {to.subnets.length === 0 ? null : (
             <>
               {" "}
@@ -276,10 +284,10 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
         </p>
       ) : null}
       <ul class="facts-list">
-        {[...nodeFacts(from), ...nodeFacts(to), ...facts].map((fact) => (
+        {[...nodeFacts(from), ...nodeFacts(to), ...pathFacts].map((fact) => (
           <FactLine key={fact.about + fact.words} fact={fact} />
         ))}
-        {facts.length > 0 || there === undefined || back === undefined ? null : (
+        {pathFacts.length > 0 || ofSender === undefined || ofReceiver === undefined ? null : (
           <li class="quiet">
             {organization.value?.role === "member"
               ? "You see the paths of your own nodes only: none between them is known."
@@ -328,9 +336,10 @@ const Deciding = ({ rule }: { rule: Rule }) => (
   </p>
 );
 
+/** What the control plane answered to a question (the body as JSON), or its refusal. */
 type Found = { question?: string; answer?: Explained; error?: ApiError };
 
-/** Repeated when the rules change. Another question has no answer until its own arrives. */
+/** Asks again when the rules change. Has nothing for a new question until its answer arrives. */
 function useVerdict(slug: string, body: RuleTest | undefined, saved: Saved): Found {
   const [found, setFound] = useState<Found>({});
   const question = body && JSON.stringify(body);
@@ -345,7 +354,7 @@ function useVerdict(slug: string, body: RuleTest | undefined, saved: Saved): Fou
           if (!isOver) setFound({ question, error });
         },
       );
-    }, 200);
+    }, settleMs);
     return () => {
       isOver = true;
       clearTimeout(timer);
@@ -363,7 +372,7 @@ type PickerProps = {
 
 function NodePicker({ label, name, set, nodes }: PickerProps) {
   const list = label.replaceAll(" ", "-");
-  const offered = offeredOf(nodes, name).slice(0, maxOffered);
+  const offered = namedLike(nodes, name).slice(0, maxOffered);
   return (
     <>
       <input

@@ -10,6 +10,7 @@ export type Cell = {
   rules: readonly Rule[];
 };
 
+/** Whether a side, as a word, has the nodes of a group. */
 const concerns = (word: string, group: string) => word === "any" || word === `group:${group}`;
 
 /** The traffic that a node that is only in `from` may open to a node that is only in `to`. */
@@ -21,28 +22,26 @@ const outOf = (rules: readonly Rule[], from: string) =>
 const into = (rules: readonly Rule[], to: string) =>
   rules.filter(({ direction, target }) => direction === "inbound" && concerns(target, to));
 
-/** `out`: the rules that let `from` send; `letIn`: those that let something reach `to`. */
-function cellBetween(out: readonly Rule[], letIn: readonly Rule[], from: string, to: string): Cell {
-  const [sent, reached] = [
-    out.filter(({ peer }) => concerns(peer, to)),
-    letIn.filter(({ peer }) => concerns(peer, from)),
-  ];
-  const pairs = reached.flatMap((one) =>
-    sent.flatMap((other) => {
-      const both = common(one, other);
-      return both === undefined ? [] : [{ both, rules: [one, other] }];
+/** `outOfFrom`: the rules that let `from` send; `intoTo`: those that let something reach `to`. */
+function cellBetween(outOfFrom: readonly Rule[], intoTo: readonly Rule[], from: string, to: string): Cell {
+  const outbound = outOfFrom.filter(({ peer }) => concerns(peer, to));
+  const inbound = intoTo.filter(({ peer }) => concerns(peer, from));
+  const pairs = inbound.flatMap((one) =>
+    outbound.flatMap((other) => {
+      const traffic = common(one, other);
+      return traffic === undefined ? [] : [{ traffic, rules: [one, other] }];
     }),
   );
-  const all = pairs.find(({ both }) => both.protocol === "any" && both.ports === "any");
-  const shown = all === undefined ? pairs : [all];
+  const anything = pairs.find(({ traffic }) => traffic.protocol === "any" && traffic.ports === "any");
+  const shown = anything === undefined ? pairs : [anything];
   const deciding = new Set(pairs.flatMap((pair) => pair.rules));
   return {
-    traffic: [...new Set(shown.map(({ both }) => trafficOf(both)))],
+    traffic: [...new Set(shown.map(({ traffic }) => trafficOf(traffic)))],
     rules: [...deciding].sort((one, other) => one.id - other.id),
   };
 }
 
-/** A group, or several that no rule names: they are alike, and `name` is the first of them. */
+/** A row and a column of the matrix: a group, or all that no rule names. These are alike, and `name` is the first of them. */
 export type Line = { name: string; title: string; all: readonly string[] };
 
 /** The lines of the matrix: the groups that a rule names, then the others as one. */
@@ -70,28 +69,28 @@ export function matrixOf(
   before: readonly Rule[] = rules,
 ): readonly (readonly ChangedCell[])[] {
   // Each rule is looked at once a group, not once a pair of groups.
-  const cells = (all: readonly Rule[]) => {
-    const letIn = groups.map((to) => into(all, to));
+  const cellsOf = (all: readonly Rule[]) => {
+    const intoGroups = groups.map((to) => into(all, to));
     return groups.map((from) => {
       const out = outOf(all, from);
-      return groups.map((to, at) => cellBetween(out, letIn[at] ?? [], from, to));
+      return groups.map((to, column) => cellBetween(out, intoGroups[column] ?? [], from, to));
     });
   };
-  const now = cells(rules);
-  const former = before === rules ? now : cells(before);
-  return now.map((row, from) =>
+  const cells = cellsOf(rules);
+  const cellsBefore = before === rules ? cells : cellsOf(before);
+  return cells.map((row, from) =>
     row.map((cell, to) => {
-      const old = former[from]?.[to]?.traffic ?? [];
+      const trafficBefore = cellsBefore[from]?.[to]?.traffic ?? [];
       return {
         ...cell,
-        added: cell.traffic.filter((each) => !old.includes(each)),
-        removed: old.filter((each) => !cell.traffic.includes(each)),
+        added: cell.traffic.filter((each) => !trafficBefore.includes(each)),
+        removed: trafficBefore.filter((each) => !cell.traffic.includes(each)),
       };
     }),
   );
 }
 
-/** What a cell has room for: "5432", "udp 53"; a port alone is one of tcp. Ping is left out beside others. */
+/** What a cell has room for: "5432" of tcp, "udp 53", "any 53" of both, "all", "·" for ping. Ping is left out beside others. */
 export function shortTraffic(traffic: readonly string[]): readonly string[] {
   const others = traffic.filter((each) => each !== "icmp");
   if (others.length === 0) return traffic.map(() => "·");
@@ -116,13 +115,15 @@ export function common(one: Traffic, other: Traffic): Traffic | undefined {
 function commonPorts(one: string, other: string): string | undefined {
   if (one === "any") return other;
   if (other === "any") return one;
-  const [[a, b], [c, d]] = [range(one), range(other)];
-  const [first, last] = [Math.max(a, c), Math.min(b, d)];
+  const [a, b] = [rangeOf(one), rangeOf(other)];
+  const first = Math.max(a.first, b.first);
+  const last = Math.min(a.last, b.last);
+  // Also if one is not a number, while the user types.
   if (!(first <= last)) return undefined;
   return first === last ? String(first) : `${first}-${last}`;
 }
 
-function range(ports: string): readonly [number, number] {
+function rangeOf(ports: string): Record<"first" | "last", number> {
   const [first = Number.NaN, last = first] = ports.split("-").map(Number);
-  return [first, last];
+  return { first, last };
 }

@@ -29,9 +29,9 @@ import { numberText, plural } from "../words/numbers.ts";
 
 /** Maximum groups of a readable matrix: above it, the search of nodes and the explainer answer better. */
 const maxGroups = 40;
-/** Up to so many groups, cells of ping alone can be pressed, too. */
-const maxPressed = 20;
-/** As many have room beside the rules. */
+/** Up to so many groups, cells with ping alone are buttons, too. */
+const maxWithPingButtons = 20;
+/** So many groups have room beside the rules. */
 const maxBeside = 7;
 
 /** The lines of the matrix. Groups that the draft no longer names keep theirs, so that its change is seen. */
@@ -50,8 +50,8 @@ function useLines(saved: readonly Rule[], rules: readonly Rule[]) {
 
 type GroupMatrixProps = { saved: readonly Rule[]; draft: readonly Rule[] | undefined };
 
-/** In a task of its own: an edit is drawn in the list first. */
-function useLater(value: readonly [saved: readonly Rule[], rules: readonly Rule[]]): typeof value {
+/** The value, in a task of its own: the list of rules draws an edit first, and the matrix after it. */
+function useLater<T>(value: T): T {
   const [shown, setShown] = useState(value);
   useEffect(() => {
     const timer = setTimeout(() => setShown(value));
@@ -61,10 +61,11 @@ function useLater(value: readonly [saved: readonly Rule[], rules: readonly Rule[
 }
 
 /** With a draft, the cells that it changes are marked. */
-export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
-  const [saved, rules] = useLater(useMemo(() => [now.saved, draft ?? now.saved], [now.saved, draft]));
+export function GroupMatrix(props: GroupMatrixProps) {
+  const { saved, draft } = useLater(useMemo(() => props, [props.saved, props.draft]));
+  const rules = draft ?? saved;
   const { lines, isRead } = useLines(saved, rules);
-  const [chosen, setChosen] = useState<readonly [Line, Line]>();
+  const [chosen, setChosen] = useState<Pair>();
   const shown = useMemo(() => lines.slice(0, maxGroups), [lines]);
   const names = shown.map(({ all }) => all.join()).join("\n");
   const cells = useMemo(
@@ -77,7 +78,7 @@ export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
     [saved, rules, names],
   );
   const changed = draft === undefined ? 0 : cells.flat().filter(isChanged).length;
-  const drawn = useRows(shown, cells, chosen, setChosen);
+  const rows = useRows(shown, cells, chosen, setChosen);
   const count = useSlices(shown.length, names, 10);
   const title = draft === undefined ? "Who reaches what" : "Who reaches what, after saving";
   return (
@@ -97,7 +98,7 @@ export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
       ) : (
         <>
           <div class="sideways" tabindex={0} role="region" aria-label="Matrix of groups">
-            <Table lines={shown} rows={drawn.slice(0, count)} />
+            <Table lines={shown} rows={rows.slice(0, count)} />
           </div>
           <p class="legend">
             <span>
@@ -124,9 +125,7 @@ export function GroupMatrix({ draft, ...now }: GroupMatrixProps) {
         </>
       )}
       <div role="status">
-        {chosen === undefined ? null : (
-          <Reasons rules={rules} saved={saved} from={chosen[0]} to={chosen[1]} />
-        )}
+        {chosen === undefined ? null : <Reasons rules={rules} saved={saved} {...chosen} />}
       </div>
     </Panel>
   );
@@ -137,9 +136,9 @@ function changedWords(count: number): string {
   return `With your changes, ${plural(count, "cell")} ${count === 1 ? "is" : "are"} different: marked, with + for what comes and − for what goes.`;
 }
 
-type Pair = readonly [Line, Line];
+type Pair = { from: Line; to: Line };
 
-/** A row that stays the same is the same object, which Preact then does not look at: there may be 1,600 cells. */
+/** The rows of the table. One that stays the same is the same object, which Preact does not compare: there may be 1,600 cells. */
 function useRows(
   lines: readonly Line[],
   cells: readonly (readonly ChangedCell[])[],
@@ -150,18 +149,18 @@ function useRows(
   const drawn = useMemo(() => {
     const titles = lines.map(({ title }) => title).join("\n");
     return lines.map((from, row): readonly [string, VNode] => {
-      const all = cells[row] ?? [];
-      const column = chosen?.[0].title === from.title ? chosen[1].title : undefined;
-      const words = all.map(({ traffic, added, removed }) => [traffic, added, removed].join(";"));
+      const cellsOfRow = cells[row] ?? [];
+      const column = chosen?.from.title === from.title ? chosen.to.title : undefined;
+      const words = cellsOfRow.map(({ traffic, added, removed }) => [traffic, added, removed].join(";"));
       const key = [titles, from.title, column, ...words].join("\n");
-      return [key, known.current.get(key) ?? drawRow(lines, from, all, column, choose)];
+      return [key, known.current.get(key) ?? drawRow(lines, from, cellsOfRow, column, choose)];
     });
   }, [lines, cells, chosen]);
   known.current = new Map(drawn);
   return drawn.map(([, row]) => row);
 }
 
-/** `column`: of the chosen cell. */
+/** `column`: the title of the chosen cell's column, if the cell is in this row. */
 const drawRow = (
   lines: readonly Line[],
   from: Line,
@@ -182,15 +181,16 @@ const drawRow = (
             from,
             to,
             isChosen: column === to.title,
-            isMany: lines.length > maxPressed,
-            open: () => choose([from, to]),
+            isMany: lines.length > maxWithPingButtons,
+            open: () => choose({ from, to }),
           });
     })}
   </tr>
 );
 
-/** Letters that all titles of columns may have on a phone. */
+/** So many letters have room on a phone in all titles of columns, if each is as wide as the longest. */
 const maxLetters = 27;
+/** The classes of the table. `long`: it may be wider than its panel. `upright`: titles of columns are turned. */
 function shapeOf(lines: readonly Line[]): string {
   if (lines.length > maxBeside) return "mx long";
   const isTight = lines.some(({ title }) => title.length * lines.length > maxLetters);
@@ -240,22 +240,22 @@ function drawCell({ cell, from, to, isChosen, isMany, open }: CellProps): VNode 
       </td>
     );
   const kept = traffic.filter((each) => !added.includes(each));
-  const isSame = added.length + removed.length === 0;
-  const isOnlyPing = kept.length === 1 && kept[0] === "icmp";
-  const isPing = isOnlyPing && isSame;
+  const isSame = !isChanged(cell);
+  const keepsOnlyPing = kept.length === 1 && kept[0] === "icmp";
+  const isPing = keepsOnlyPing && isSame;
   let kind = isPing ? "" : "yes";
   if (removed.length > 0) kind = "del";
   if (added.length > 0) kind = "add";
   const shown = [
     // Beside a change, ping says nothing.
-    ...(isOnlyPing && !isSame ? [] : shortTraffic(kept)),
+    ...(keepsOnlyPing && !isSame ? [] : shortTraffic(kept)),
     ...shortTraffic(added).map((each) => `+${each}`),
     ...shortTraffic(removed).map((each) => `−${each}`),
   ];
   const marked = [...kept, ...added.map((each) => `+ ${each}`), ...removed.map((each) => `− ${each}`)];
   const words = marked.join(", ");
   const about = `${from.title} to ${to.title}: ${isPing ? "ping only" : words}`;
-  // Of very many cells, most are of this kind, and each button costs.
+  // In a large matrix most cells are like this, and a button in each would make the page slow.
   if (isPing && isMany)
     return (
       <td key={to.title} title={about}>
@@ -278,8 +278,9 @@ function drawCell({ cell, from, to, isChosen, isMany, open }: CellProps): VNode 
   );
 }
 
-type ReasonsProps = { rules: readonly Rule[]; saved: readonly Rule[]; from: Line; to: Line };
+type ReasonsProps = Pair & { rules: readonly Rule[]; saved: readonly Rule[] };
 
+/** The traffic of the chosen cell, and the rules that decide it. */
 function Reasons({ rules, saved, from, to }: ReasonsProps) {
   const { traffic, rules: deciding } = cellOf(rules, from.name, to.name);
   const ended = cellOf(saved, from.name, to.name).traffic.filter((each) => !traffic.includes(each));

@@ -11,7 +11,7 @@ export function notIn(known: Tests, tests: Tests): Tests {
 export const areSameTests = (one: Tests, other: Tests): boolean =>
   notIn(one, other).length + notIn(other, one).length === 0;
 
-/** Applies the edits that lead from `base` to `mine` to `theirs`. */
+/** `theirs` with the edits that made `mine` of `base`. */
 export function mergeTests(base: Tests, mine: Tests, theirs: Tests): Tests {
   if (areSameTests(base, theirs)) return mine;
   const deleted = notIn(mine, base);

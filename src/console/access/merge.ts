@@ -16,7 +16,10 @@ export const clashKey = ({ base, mine, theirs }: Clash): string =>
 /** The word of each side of a stored rule, by the side as JSON. */
 export type Words = ReadonlyMap<string, string>;
 
-/** The rules in present words: revoking, restoring or renaming a node is no change of a rule. */
+/**
+ * The rules with the new words of their sides: revoking, restoring or renaming a node is no change of a rule. Returns the same
+ * array if no word is another.
+ */
 export function inNewWords(rules: readonly Rule[], old: Words, now: Words): readonly Rule[] {
   const changed = new Map([...old].map(([side, word]) => [word, now.get(side) ?? word]));
   const word = (each: string) => changed.get(each) ?? each;
@@ -24,23 +27,27 @@ export function inNewWords(rules: readonly Rule[], old: Words, now: Words): read
   return rules.map((rule) => ({ ...rule, peer: word(rule.peer), target: word(rule.target) }));
 }
 
-/** The present form of each rule of `base`; undefined if it was deleted. */
-export function pairsOf(base: readonly Rule[], next: readonly Rule[]): ReadonlyMap<Rule, Rule | undefined> {
+/** What each rule of `base` is in `next`; undefined if it was deleted. */
+export function successorsOf(
+  base: readonly Rule[],
+  next: readonly Rule[],
+): ReadonlyMap<Rule, Rule | undefined> {
   const known = new Set(base.map(({ id }) => id));
   const byId = new Map(next.map((rule) => [rule.id, rule]));
-  const fresh = new Set(next.filter(({ id }) => !known.has(id)));
-  const pairs = new Map<Rule, Rule | undefined>(base.map((rule) => [rule, byId.get(rule.id)]));
-  const gone = base.filter((rule) => pairs.get(rule) === undefined);
-  // The console and policy files replace a rule whose sides or traffic change: the new one has another number.
-  for (const alike of [5, 4, 3])
-    for (const rule of gone) {
-      if (pairs.get(rule) !== undefined) continue;
-      const heir = [...fresh].find((other) => likeness(rule, other) >= alike);
-      if (heir === undefined) continue;
-      fresh.delete(heir);
-      pairs.set(rule, heir);
+  const added = new Set(next.filter(({ id }) => !known.has(id)));
+  const successors = new Map<Rule, Rule | undefined>(base.map((rule) => [rule, byId.get(rule.id)]));
+  const missing = base.filter((rule) => successors.get(rule) === undefined);
+  // The console and policy files replace a rule whose sides or traffic change, and the new one has another id. Of the added
+  // rules, the most alike is the successor; one with fewer than three equal parts of five is another rule.
+  for (const leastLikeness of [5, 4, 3])
+    for (const rule of missing) {
+      if (successors.get(rule) !== undefined) continue;
+      const successor = [...added].find((other) => likeness(rule, other) >= leastLikeness);
+      if (successor === undefined) continue;
+      added.delete(successor);
+      successors.set(rule, successor);
     }
-  return pairs;
+  return successors;
 }
 
 /** How many of the five parts of two rules are equal. */
@@ -51,10 +58,10 @@ function likeness(one: Rule, other: Rule): number {
 
 /** The rules that differ. `before` is undefined for a new rule, `after` for a deleted one. */
 export function ruleChanges(base: readonly Rule[], next: readonly Rule[]): readonly Change[] {
-  const pairs = pairsOf(base, next);
-  const known = new Set(pairs.values());
+  const successors = successorsOf(base, next);
+  const known = new Set(successors.values());
   return [
-    ...[...pairs].flatMap(([before, after]) => (isSame(before, after) ? [] : [{ before, after }])),
+    ...[...successors].flatMap(([before, after]) => (isSame(before, after) ? [] : [{ before, after }])),
     ...next.filter((rule) => !known.has(rule)).map((after) => ({ before: undefined, after })),
   ];
 }
@@ -62,67 +69,78 @@ export function ruleChanges(base: readonly Rule[], next: readonly Rule[]): reado
 const isSame = (one: Rule | undefined, other: Rule | undefined): boolean =>
   one === undefined || other === undefined ? one === other : contentOf(one) === contentOf(other);
 
-/** Both edits of a rule, if one is about its traffic and the other about its description; else undefined. */
-function joinedOf(base: Rule, mine: Rule | undefined, theirs: Rule | undefined): Rule | undefined {
+/** Both edits of a rule, if one is about its sides or traffic and the other about its description; else undefined. */
+function joined(base: Rule, mine: Rule | undefined, theirs: Rule | undefined): Rule | undefined {
   if (mine === undefined || theirs === undefined) return undefined;
-  const [moves, theyMove] = [mine, theirs].map((each) => identityOf(each) !== identityOf(base));
-  const [tells, theyTell] = [mine, theirs].map(({ description }) => description !== base.description);
-  if ((moves && theyMove) || (tells && theyTell)) return undefined;
-  return { ...(moves ? mine : theirs), description: (tells ? mine : theirs).description };
+  const isOther = (rule: Rule) => identityOf(rule) !== identityOf(base);
+  const isDescribed = (rule: Rule) => rule.description !== base.description;
+  if ([isOther, isDescribed].some((differs) => differs(mine) && differs(theirs))) return undefined;
+  return {
+    ...(isOther(mine) ? mine : theirs),
+    description: (isDescribed(mine) ? mine : theirs).description,
+  };
 }
 
-/** The edits from `base` to `mine` on the rules that became `theirs`. A clash without a choice stays as it is there. */
+/**
+ * The edits from `base` to `mine`, applied to `theirs`: what others made of `base`. A rule that both changed is a clash; without
+ * a choice it stays as it is in `theirs`.
+ */
 export function mergeRules(
   base: readonly Rule[],
   mine: readonly Rule[],
   theirs: readonly Rule[],
   choices: ReadonlyMap<string, Choice> = new Map(),
 ): { rules: readonly Rule[]; clashes: readonly Clash[] } {
-  const ownRules = new Map(mine.map((rule) => [rule.id, rule]));
+  const mineById = new Map(mine.map((rule) => [rule.id, rule]));
   const known = new Set(base.map(({ id }) => id));
-  const put = new Map<Rule, Rule | undefined>();
+  /** For rules of `theirs`: what is put in their place; undefined: nothing. */
+  const replacements = new Map<Rule, Rule | undefined>();
   const added: Rule[] = [];
   const clashes: Clash[] = [];
-  for (const [before, there] of pairsOf(base, theirs)) {
-    const wanted = ownRules.get(before.id);
-    if (isSame(before, wanted) || isSame(wanted, there)) continue;
-    const joined = joinedOf(before, wanted, there);
-    if (joined === undefined && !isSame(before, there)) {
-      const clash = { base: before, mine: wanted, theirs: there };
+  for (const [baseRule, theirRule] of successorsOf(base, theirs)) {
+    const myRule = mineById.get(baseRule.id);
+    if (isSame(baseRule, myRule) || isSame(myRule, theirRule)) continue;
+    const both = joined(baseRule, myRule, theirRule);
+    if (both === undefined && !isSame(baseRule, theirRule)) {
+      const clash = { base: baseRule, mine: myRule, theirs: theirRule };
       clashes.push(clash);
       const choice = choices.get(clashKey(clash));
-      if (choice === "both" && wanted !== undefined) added.push(wanted);
+      if (choice === "both" && myRule !== undefined) added.push(myRule);
       if (choice !== "mine") continue;
     }
-    if (there !== undefined) put.set(there, joined ?? wanted);
-    else if (wanted !== undefined) added.push(wanted);
+    if (theirRule !== undefined) replacements.set(theirRule, both ?? myRule);
+    else if (myRule !== undefined) added.push(myRule);
   }
   const rules = theirs.flatMap((rule) => {
-    if (!put.has(rule)) return [rule];
-    const wanted = put.get(rule);
-    return wanted === undefined ? [] : [{ ...wanted, id: rule.id }];
+    if (!replacements.has(rule)) return [rule];
+    const replacement = replacements.get(rule);
+    return replacement === undefined ? [] : [{ ...replacement, id: rule.id }];
   });
-  const present = new Set(rules.map(contentOf));
+  // New rules: those of both sides that no rule of the result equals. An id that a rule of `theirs` has is not used again.
+  const contents = new Set(rules.map(contentOf));
   for (const rule of [...added, ...mine.filter(({ id }) => !known.has(id))]) {
-    if (present.has(contentOf(rule))) continue;
+    if (contents.has(contentOf(rule))) continue;
     const isTaken = rules.some(({ id }) => id === rule.id);
     rules.push(isTaken || rule.id > 0 ? { ...rule, id: newId([...rules, ...mine]) } : rule);
   }
   return { rules, clashes };
 }
 
-/** Undoes a saved change: edits that reverse it, on the present rules. `left`: what cannot be undone, as sentences. */
+/** The rules of now with a saved change reversed. `left`: what cannot be undone, as sentences. */
 export function undoing(
-  present: readonly Rule[],
+  rulesNow: readonly Rule[],
   { added, removed }: Edits,
 ): { rules: readonly Rule[]; left: readonly string[] } {
   const gone = removed.filter(isAboutGone);
-  const back = removed.filter((rule) => !isAboutGone(rule));
-  const heirs = pairsOf(back, added);
-  // Below the numbers that a draft gives its new rules.
-  const lowest = Math.min(0, ...present.map(({ id }) => id));
-  const wanted = back.map((rule, at) => ({ ...rule, id: heirs.get(rule)?.id ?? lowest - 1 - at }));
-  const { rules, clashes } = mergeRules(added, wanted, present);
+  const restorable = removed.filter((rule) => !isAboutGone(rule));
+  const successors = successorsOf(restorable, added);
+  // Ids below those that a draft gives its new rules.
+  const lowest = Math.min(0, ...rulesNow.map(({ id }) => id));
+  const restored = restorable.map((rule, at) => ({
+    ...rule,
+    id: successors.get(rule)?.id ?? lowest - 1 - at,
+  }));
+  const { rules, clashes } = mergeRules(added, restored, rulesNow);
   const left = [
     ...clashes.map(
       ({ base, theirs }) =>

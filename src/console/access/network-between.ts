@@ -22,10 +22,10 @@ export type LinkedNode = Pick<
   | "revoked_at"
 >;
 
-/** `at`: since when, or when it was seen last; the words lead to it. */
+/** `at`: since when, or when the node was seen last (RFC 3339). The page writes it after the words. */
 export type Fact = { state: StateName; about: string; words: string; at: string | null };
 
-/** A node that reports: neither revoked, nor waiting, nor a phone. */
+/** Whether a node checks in: not one that is revoked, waits, or is a phone. */
 const reports = ({ state, phone }: LinkedNode): boolean => state === "active" && phone == null;
 
 /** The state of a node and since when; what it has applied. */
@@ -47,15 +47,14 @@ export function nodeFacts(node: LinkedNode): Fact[] {
   ];
 }
 
-/** The last report of one about the other. A node reports changes only. */
+/** The path as `from` reported it last. A node reports changes only, so the report may be old and still hold. */
 export function pathFact(from: LinkedNode, to: LinkedNode, path: Path | undefined): Fact | undefined {
   if (path === undefined) return undefined;
   const fact = (state: StateName, words: string): Fact => {
-    const since = from.online ? `${words}; last change` : `${words}, when it was last here; last change`;
     return {
       state: from.online ? state : "away",
       about: `${from.name} to ${to.name}`,
-      words: since,
+      words: `${words}${from.online ? "" : ", when it was last here"}; last change`,
       at: path.reported_at,
     };
   };
@@ -67,14 +66,14 @@ export function pathFact(from: LinkedNode, to: LinkedNode, path: Path | undefine
   return fact("away", "no tunnel");
 }
 
-/** The rules' answer to a question. `what`: the traffic that they allow, or do not. */
+/** The rules' answer to a question. `what`: the traffic that they allow or do not allow, as a sentence names it. */
 type Ruled = { isAllowed: boolean; what: string };
 
 const protocols = ["any", "tcp", "udp", "icmp"] as const;
 /** What a question is about. Without a port: all of the protocol. */
 export type Traffic = { protocol: (typeof protocols)[number]; port: string };
 
-/** The words of an address, which may hold anything. */
+/** From the parameters of the page's address, which may hold anything. `named`: the protocol. */
 export function trafficFrom(named: string, port: string): Traffic {
   const known = protocols.find((each) => each === named) ?? "any";
   // Only tcp and udp have ports, and most questions with a port are about tcp.
@@ -82,7 +81,10 @@ export function trafficFrom(named: string, port: string): Traffic {
   return { protocol, port: protocol === "icmp" ? "" : port };
 }
 
-/** "tcp 443", "443", "udp", "icmp", "anything". What is none of these is taken for a port, which has a fault. */
+/**
+ * From what was typed: "tcp 443", "443", "udp", "icmp", "anything". Other text is taken for a port, which the page then calls
+ * wrong.
+ */
 export function trafficIn(text: string): Traffic {
   const [first = "", ...rest] = text
     .trim()
@@ -93,6 +95,7 @@ export function trafficIn(text: string): Traffic {
   return isProtocol ? trafficFrom(first, rest.join(" ")) : trafficFrom("", [first, ...rest].join(" "));
 }
 
+/** The reverse: "tcp 443"; "" for anything. */
 export const trafficText = ({ protocol, port }: Traffic): string =>
   protocol === "any" ? "" : [protocol, port].filter(Boolean).join(" ");
 
@@ -109,22 +112,22 @@ export function ruledOn(
 ): Ruled {
   const { protocol } = question;
   if (packetOf(question) !== "") return { isAllowed: allowed, what: "it" };
-  const found = permitted.filter(
+  const ofProtocol = permitted.filter(
     (each) => protocol === "any" || each === "any" || each.split("/")[0] === protocol,
   );
-  if (found.includes("any")) return { isAllowed: true, what: "everything" };
-  if (found.length > 0) return { isAllowed: true, what: spaced(found.join(", ")) };
+  if (ofProtocol.includes("any")) return { isAllowed: true, what: "everything" };
+  if (ofProtocol.length > 0) return { isAllowed: true, what: spaced(ofProtocol.join(", ")) };
   return { isAllowed: false, what: protocol === "any" ? "anything" : protocol };
 }
 
 type Asked = Ruled & {
   from: LinkedNode;
   to: LinkedNode;
-  /** The path as one of them reports it. */
+  /** The path, as each end reports it. */
   paths: readonly Path[];
 };
 
-/** The first obstacle, in one sentence. */
+/** The first obstacle, in one sentence: an ended node, then the rules, a node that is away, the path, an old configuration. */
 export function conclusionOf({ isAllowed, what, from, to, paths }: Asked): [StateName, string] {
   const both = [from, to];
   const ended = both.find(({ state }) => state !== "active");

@@ -2,12 +2,13 @@
 
 import type { Router } from "../../protocol/networks-behind.ts";
 
-/** What an administrator can do to open one network to one group. */
+/** Shown where a rule or a node names networks behind nodes. */
 export const gatewayWords =
   "What reaches a node reaches all networks behind it. A rule opens one network alone if its To is that network.";
 
 /** The node in front of an IPv4 address, or of a network. */
 export function routerTo<T extends Router>(text: string, nodes: readonly T[]): T | undefined {
+  /** "10.0.0.0/8" and "10.0.0.0": the 32 bits of the address as text. */
   const bitsOf = (address: string) =>
     address.replaceAll(/(\d+)(\.|\/.*|$)/g, (_, part) => Number(part).toString(2).padStart(8, "0"));
   const isIn = (network: string) =>
@@ -16,9 +17,9 @@ export function routerTo<T extends Router>(text: string, nodes: readonly T[]): T
   return nodes.find(({ subnets }) => subnets.some(isIn));
 }
 
-/** As the target of a rule, a network is one behind nodes. */
+/** The target of a rule, as rules write it: a network alone gets the prefix of a network behind nodes. */
 export const targetOf = (word: string): string =>
   /^[\d.a-f:]+\/\d{1,3}$/i.test(word) ? `network:${word.toLowerCase()}` : word;
 
-/** As the peer of a rule, it is the network alone: a changed direction makes a target the peer. */
+/** The peer of a rule, as rules write it: without that prefix, which it has after a changed direction made the target the peer. */
 export const peerOf = (word: string): string => word.replace(/^network:/, "");

@@ -7,26 +7,27 @@ import { areEqual, policyText, rulesLeft, type Rule } from "./rules.ts";
 import type { Saved } from "./saved.ts";
 import { testsText, type Tests } from "./test-text.ts";
 
+/** The plan is requested when nothing was edited for so long. */
 const settleMs = 250;
 
-/** Requests a plan of the edits, once the user pauses. `readAgain`: what is saved changed meanwhile. */
+/** Requests a plan of the edits, once the user pauses. `readAgain`: called if what is saved has changed meanwhile. */
 export function requestPlan(draft: Draft, readAgain: () => Promise<void>): void {
   draft.plan.value = undefined;
   draft.error.value = undefined;
   clearTimeout(draft.timer);
   const timer = setTimeout(() => {
-    const asked = draft.rules.value;
+    const edited = draft.rules.value;
     const saved = draft.saved.value;
-    if (asked === undefined || saved === undefined) return;
-    // Answers may come in another order. One about edits, or saved rules, that have changed since is of no use.
-    const isLast = () => draft.timer === timer && draft.rules.value === asked;
+    if (edited === undefined || saved === undefined) return;
+    // Drops answers, and errors, about edits that have changed since: answers may come in another order.
+    const isCurrent = () => draft.timer === timer && draft.rules.value === edited;
     void keepingError(draft, async () => {
-      const body = planned(saved, rulesLeft(saved.rules, asked), draft.tests.value);
+      const body = planBody(saved, rulesLeft(saved.rules, edited), draft.tests.value);
       const answer = await call(policyApi.plan, { slug: draft.slug }, body).catch((error: unknown) => {
-        if (!isLast() && error instanceof ApiError) return undefined;
+        if (!isCurrent() && error instanceof ApiError) return undefined;
         throw error;
       });
-      if (answer === undefined || !isLast()) return;
+      if (answer === undefined || !isCurrent()) return;
       draft.plan.value = answer;
       if (answer.version !== draft.saved.value?.policy.version) await readAgain();
     });
@@ -34,8 +35,8 @@ export function requestPlan(draft: Draft, readAgain: () => Promise<void>): void 
   draft.timer = timer;
 }
 
-/** Sends only edited parts. An edited rule keeps its number. `rules`: those after saving. */
-export function planned(saved: Saved, rules: readonly Rule[], tests: Tests | undefined) {
+/** The body of a plan: only edited parts. An edited rule keeps its id. `rules`: those after saving. */
+export function planBody(saved: Saved, rules: readonly Rule[], tests: Tests | undefined) {
   const isEdited = !areEqual(saved.rules, rules);
   const ids = rules.map(({ id }) => (id > 0 ? id : null));
   return {

@@ -22,7 +22,8 @@ import { gatewayWords, peerOf, targetOf } from "./networks.ts";
 import { Sentence } from "./sentence.tsx";
 import { contentOf, endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
-const fresh: Rule = {
+/** What the form of a new rule begins with. */
+const emptyRule: Rule = {
   id: 0,
   direction: "inbound",
   protocol: "tcp",
@@ -32,7 +33,10 @@ const fresh: Rule = {
   description: "",
 };
 
-/** `web` is the group or the node of this name; "all nodes" is `any`. A name that is new is a new group. */
+/**
+ * The side that was typed, as rules write it: `web` is the group or the node of this name, "all nodes" is `any`. A name that
+ * is neither is a group that is to be created.
+ */
 export function toWord(typed: string, groups: readonly string[], nodes: readonly string[]): string {
   const text = typed.trim();
   if (/^(any|all|all (nodes|machines))$/i.test(text)) return "any";
@@ -40,13 +44,13 @@ export function toWord(typed: string, groups: readonly string[], nodes: readonly
   return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
 }
 
-type Named = Parameters<typeof sidesFor>[1] & {
+type KnownSides = Parameters<typeof sidesFor>[1] & {
   /** Whether the groups were read. */
   isRead: boolean;
 };
 
 /** All words that a side can have. */
-export function useSides(slug: string): Named {
+export function useSides(slug: string): KnownSides {
   const known = useList(apiPath(groupsApi.list, { slug }, { page_size: "1000" })).data;
   return {
     isRead: known !== undefined,
@@ -58,7 +62,7 @@ export function useSides(slug: string): Named {
 }
 
 /** The group that a side names and that does not exist. */
-function missingOf(typed: string, { isRead, groups, nodes }: Named): string | undefined {
+function missingGroup(typed: string, { isRead, groups, nodes }: KnownSides): string | undefined {
   const [kind, name = ""] = toWord(typed, groups, nodes).split(/:(.*)/);
   return isRead && kind === "group" && !groups.includes(name) ? name : undefined;
 }
@@ -66,27 +70,28 @@ function missingOf(typed: string, { isRead, groups, nodes }: Named): string | un
 type Props = { rule: Rule | undefined; draft: Draft; close: () => void };
 
 export function RuleForm({ rule, draft, close }: Props) {
-  const [now, setNow] = useState<Rule>(rule ?? fresh);
+  const [typed, setTyped] = useState<Rule>(rule ?? emptyRule);
   // Errors of the ports are shown after sending, not while the user types.
   const [isChecked, setChecked] = useState(false);
   const nodes = useNodes().data ?? [];
   const sides = useSides(draft.slug);
-  const ends = endsOf(now);
-  const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
-  const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
-  const named = withEnds(now, { from: word(ends.from), to: word(ends.to) });
-  const whole = { ...named, peer: peerOf(named.peer), target: targetOf(named.target) };
-  const isLong = now.description.length > 255;
-  // The rule as it is now. `rule` is as it was when the dialog was opened: another user may have changed or deleted it since.
-  const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);
-  const isForeign = rule !== undefined && (present && contentOf(present)) !== contentOf(rule);
+  const ends = endsOf(typed);
+  const word = (side: string) => toWord(side, sides.groups, sides.nodes);
+  const missing = [ends.from, ends.to].flatMap((each) => missingGroup(each, sides) ?? []);
+  const named = withEnds(typed, { from: word(ends.from), to: word(ends.to) });
+  const edited = { ...named, peer: peerOf(named.peer), target: targetOf(named.target) };
+  const isLong = typed.description.length > 255;
+  // `ruleNow`: the rule as it is now. `rule` is as it was when the dialog was opened: another user may have changed or deleted it since.
+  const rules = draft.rules.value ?? draft.saved.value?.rules ?? [];
+  const ruleNow = rules.find(({ id }) => id === rule?.id);
+  const isForeign = rule !== undefined && (ruleNow && contentOf(ruleNow)) !== contentOf(rule);
   const submit = (event: Event) => {
     event.preventDefault();
     setChecked(true);
-    if (isLong || missing.length > 0 || portsFault(now.ports) !== undefined) return;
-    const id = present?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
-    if (present === undefined) edit(draft, (rules) => [...rules, { ...whole, id }]);
-    else edit(draft, (rules) => rules.map((each) => (each.id === id ? whole : each)));
+    if (isLong || missing.length > 0 || portsFault(typed.ports) !== undefined) return;
+    const id = ruleNow?.id ?? newId(rules);
+    if (ruleNow === undefined) edit(draft, (all) => [...all, { ...edited, id }]);
+    else edit(draft, (all) => all.map((each) => (each.id === id ? edited : each)));
     close();
     requestAnimationFrame(() => document.getElementById(`rule-${id}`)?.scrollIntoView({ block: "nearest" }));
   };
@@ -94,10 +99,10 @@ export function RuleForm({ rule, draft, close }: Props) {
     <SidePicker
       label={key === "from" ? "From" : "To"}
       word={ends[key]}
-      set={(typed: string) => setNow(withEnds(now, { ...ends, [key]: typed }))}
+      set={(text: string) => setTyped(withEnds(typed, { ...ends, [key]: text }))}
       sides={sides}
       // Only the peer of a rule may be `self`: From of an inbound rule, To of an outbound one.
-      mayBeSelf={(key === "from") === (now.direction === "inbound")}
+      mayBeSelf={(key === "from") === (typed.direction === "inbound")}
       mayBeNetwork={true}
       isChecked={isChecked}
     />
@@ -105,17 +110,20 @@ export function RuleForm({ rule, draft, close }: Props) {
   return (
     <Dialog
       title={rule === undefined ? "Add a rule" : "Edit the rule"}
-      hasUnsaved={contentOf(now) !== contentOf(rule ?? fresh)}
+      hasUnsaved={contentOf(typed) !== contentOf(rule ?? emptyRule)}
       close={close}
     >
       <form onSubmit={submit}>
         {side("from")}
         <Field label="May">
           <select
-            value={now.direction}
+            value={typed.direction}
             onChange={(event: Event) =>
-              setNow(
-                withEnds({ ...now, direction: valueOf(event) === "outbound" ? "outbound" : "inbound" }, ends),
+              setTyped(
+                withEnds(
+                  { ...typed, direction: valueOf(event) === "outbound" ? "outbound" : "inbound" },
+                  ends,
+                ),
               )
             }
           >
@@ -125,19 +133,19 @@ export function RuleForm({ rule, draft, close }: Props) {
         </Field>
         {side("to")}
         <TrafficFields
-          rule={now}
-          set={(traffic) => setNow({ ...now, ...traffic })}
-          fault={isChecked ? portsFault(now.ports) : undefined}
+          rule={typed}
+          set={(traffic) => setTyped({ ...typed, ...traffic })}
+          fault={isChecked ? portsFault(typed.ports) : undefined}
         />
         <Field label="Description" errors={isLong ? ["Enter at most 255 characters."] : undefined}>
           <input
-            value={now.description}
-            onInput={(event: Event) => setNow({ ...now, description: valueOf(event) })}
+            value={typed.description}
+            onInput={(event: Event) => setTyped({ ...typed, description: valueOf(event) })}
           />
         </Field>
         <SideHelp />
-        {isForeign ? <Foreign rule={present} /> : null}
-        {ends.from === "" || ends.to === "" ? null : <InWords rule={whole} nodes={nodes} />}
+        {isForeign ? <Foreign rule={ruleNow} /> : null}
+        {ends.from === "" || ends.to === "" ? null : <InWords rule={edited} nodes={nodes} />}
         {[...new Set(missing)].map((name) => (
           <NewGroup key={name} name={name} slug={draft.slug} />
         ))}
@@ -167,7 +175,7 @@ function Foreign({ rule }: { rule: Rule | undefined }) {
   );
 }
 
-/** The rule as a sentence, with the networks that it opens, too. */
+/** The rule as a sentence, with the networks behind nodes that it opens as well. */
 function InWords({ rule, nodes }: { rule: Rule; nodes: readonly ListedNode[] }) {
   const behind = networksBehind([endsOf(rule).to], nodes);
   const more = behind.length === 0 ? "" : `, and the networks behind (${behind.join("; ")})`;
@@ -225,7 +233,7 @@ type SidePickerProps = {
   label: "From" | "To";
   word: string;
   set: (typed: string) => void;
-  sides: Named;
+  sides: KnownSides;
   mayBeSelf?: boolean;
   mayBeNetwork?: boolean;
   /** Whether the form was sent. */
@@ -243,7 +251,7 @@ export function SidePicker({
 }: SidePickerProps) {
   const list = `sides-${label}`;
   const offered = sidesFor(word, sides, mayBeSelf);
-  const missing = missingOf(word, sides);
+  const missing = missingGroup(word, sides);
   // Do not offer a new group for the beginning of a node's name.
   const alike = missing === undefined ? [] : sides.nodes.filter((name) => name.startsWith(missing));
   return (
@@ -295,8 +303,9 @@ const maxPicks = 6;
 function Picks({ word, set, sides: { groups, nodes } }: Pick<SidePickerProps, "word" | "set" | "sides">) {
   const chosen = toWord(word, groups, nodes);
   const isChosen = (name: string) => chosen === `group:${name}`;
-  const isWhole = chosen === "any" || groups.some(isChosen);
-  const fitting = (isWhole ? groups : groups.filter((name) => name.includes(word.trim()))).toSorted(
+  // All groups are offered once one is chosen, else those that have what was typed.
+  const hasChosen = chosen === "any" || groups.some(isChosen);
+  const fitting = (hasChosen ? groups : groups.filter((name) => name.includes(word.trim()))).toSorted(
     (one, other) => Number(isChosen(other)) - Number(isChosen(one)) || (one < other ? -1 : 1),
   );
   const shown = fitting.slice(0, maxPicks);
@@ -323,7 +332,7 @@ function Picks({ word, set, sides: { groups, nodes } }: Pick<SidePickerProps, "w
   );
 }
 
-/** The words that are needed less often. */
+/** Explains the words of a side that are needed less often. */
 function SideHelp() {
   return (
     <details>

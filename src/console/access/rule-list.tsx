@@ -36,31 +36,31 @@ const maxShown = 200;
 
 /** All texts of a row, for the search. */
 function wordsOf({ rule, before, state }: Row, behind: readonly string[]): string {
-  const versions = [rule, ...(before === undefined ? [] : [before])];
+  const versions = before === undefined ? [rule] : [rule, before];
   const texts = versions.flatMap((each) => [sentenceOf(each), each.description]);
   return [rule.id, ...texts, ...behind, state === "same" ? "" : state].join(" ");
 }
 
-/** The networks that a rule opens, too: at most so many nodes with them. */
-type Behind = (rule: Rule, max?: number) => readonly string[];
+/** The networks behind nodes that a rule opens as well, by node. `max`: of the nodes; as default a few. */
+type BehindOf = (rule: Rule, max?: number) => readonly string[];
 
 /** `isRead`: the nodes were read, or cannot be. */
-function useBehind(): { behind: Behind; isRead: boolean } {
+function useBehind(): { behindOf: BehindOf; isRead: boolean } {
   const { data = [], isWhole, error } = useNodes();
   const routers = data.filter(({ subnets }) => subnets.length > 0);
-  const behind: Behind = (rule, max) => networksBehind([endsOf(rule).to], routers, max);
-  return { behind, isRead: isWhole || error !== undefined };
+  const behindOf: BehindOf = (rule, max) => networksBehind([endsOf(rule).to], routers, max);
+  return { behindOf, isRead: isWhole || error !== undefined };
 }
 
 const fields = (["id", "direction", "protocol", "ports", "peer", "target", "description"] as const).map(
   (key) => ({ title: key, text: (rule: Rule) => String(rule[key]) }),
 );
-const columnsOf = (behind: Behind) => [
+const columnsOf = (behindOf: BehindOf) => [
   ...fields,
-  { title: "networks behind", text: (rule: Rule) => behind(rule, Infinity).join("; ") },
+  { title: "networks behind", text: (rule: Rule) => behindOf(rule, Infinity).join("; ") },
 ];
 
-/** The rules after saving, of which none that is about something gone is left. */
+/** The rules that the page shows: as they are saved, or as they will be after saving the edits. */
 export const shownRules = ({ rules }: Draft, saved: Saved): readonly Rule[] =>
   rules.value === undefined ? saved.rules : rulesLeft(saved.rules, rules.value);
 
@@ -81,30 +81,30 @@ export function RuleList({ draft, saved, mayEdit }: Props) {
   const search = query.value.get("search") ?? "";
   const faults = faultsByRule(rules, draft.error.value?.fields["policy"] ?? []);
   const isFound = searched();
-  const { behind, isRead } = useBehind();
+  const { behindOf, isRead } = useBehind();
   const all = rowsOf(saved.rules, rules);
   // The row names the first networks only; a search looks at all.
-  const rows = search === "" ? all : all.filter((row) => isFound(wordsOf(row, behind(row.rule, Infinity))));
+  const rows = search === "" ? all : all.filter((row) => isFound(wordsOf(row, behindOf(row.rule, Infinity))));
   // Edited rules are always shown.
   const shown = isWhole ? rows : rows.filter(({ state }, at) => at < maxShown || state !== "same");
   const count = useSlices(shown.length, search, 40);
   const marked = query.value.get("rule");
-  // A row that stays the same is the same object, which Preact then does not look at: there may be two hundred.
+  // A row that stays the same is the same object, which Preact does not compare: there may be two hundred.
   const drawn = useRef(new Map<string, VNode>());
   const draw = (row: Row): VNode => {
     const { rule, before, state } = row;
     const about = {
       faults: faults.get(rule) ?? [],
-      behind: behind(rule),
+      behind: behindOf(rule),
       isMarked: marked === String(rule.id),
       mayEdit,
     };
     const key = JSON.stringify([draft.slug, state, rule, before, about]);
     const known = drawn.current.get(key);
     if (known !== undefined) return known;
-    const made = <RuleRow key={rule.id} row={row} draft={draft} {...about} />;
-    drawn.current.set(key, made);
-    return made;
+    const element = <RuleRow key={rule.id} row={row} draft={draft} {...about} />;
+    drawn.current.set(key, element);
+    return element;
   };
   return (
     <Panel
@@ -116,7 +116,7 @@ export function RuleList({ draft, saved, mayEdit }: Props) {
           <Export
             file={`${draft.slug}-rules.csv`}
             items={saved.rules}
-            columns={columnsOf(behind)}
+            columns={columnsOf(behindOf)}
             isPart={!isRead}
             isSmall
           />
@@ -140,22 +140,23 @@ export function RuleList({ draft, saved, mayEdit }: Props) {
 }
 
 /**
- * How many rows are drawn now: `size` more in each task, so that none is long. `of`: another list begins anew.
+ * How many of `total` rows are drawn now: `size` more in each task, so that no task is long. Another `list` begins with the
+ * first slice again.
  */
-export function useSlices(total: number, of: string, size: number): number {
-  const [made, setMade] = useState({ of, count: size });
-  const count = made.of === of ? made.count : size;
-  // One slice ahead: a row that is added is there at once.
+export function useSlices(total: number, list: string, size: number): number {
+  const [drawn, setDrawn] = useState({ list, count: size });
+  const count = drawn.list === list ? drawn.count : size;
+  // Counts one slice beyond the end, so that a row that is added later is drawn at once.
   const isWhole = count >= total + size;
   useEffect(() => {
     if (isWhole) return undefined;
-    const timer = setTimeout(() => setMade({ of, count: count + size }));
+    const timer = setTimeout(() => setDrawn({ list, count: count + size }));
     return () => clearTimeout(timer);
-  }, [of, count, isWhole]);
+  }, [list, count, isWhole]);
   return count;
 }
 
-/** Rules name groups more often than nodes. */
+/** Leads to the nodes that have the searched words: rules name groups more often than nodes. */
 function NoRule({ slug, search, isRead }: { slug: string; search: string; isRead: boolean }) {
   if (search === "") return <Empty text="There is no rule, so no node reaches another." />;
   // The typed address may be in a network behind one of them.
@@ -174,7 +175,7 @@ function NoRule({ slug, search, isRead }: { slug: string; search: string; isRead
 type RuleRowProps = {
   row: Row;
   faults: readonly string[];
-  /** The networks that it opens, too. */
+  /** The networks behind nodes that it opens as well. */
   behind: readonly string[];
   isMarked: boolean;
   mayEdit: boolean;
@@ -184,11 +185,11 @@ type RuleRowProps = {
 const marks = { same: undefined, new: "ins", changed: undefined, deleted: "del" } as const;
 
 function RuleRow({ row: { rule, before, state }, faults, behind, isMarked, mayEdit, draft }: RuleRowProps) {
-  const place = useMark(`${state} ${contentOf(rule)}`, state === "same");
+  const listItem = useMark(`${state} ${contentOf(rule)}`, state === "same");
   const more = behind.length === 0 ? "" : `and the networks behind ${behind.join("; ")}`;
   const about = [rule.description, more].filter(Boolean).join(" · ");
   return (
-    <li ref={place} id={`rule-${rule.id}`} class={isMarked ? "marked" : state}>
+    <li ref={listItem} id={`rule-${rule.id}`} class={isMarked ? "marked" : state}>
       <span class="no">{rule.id > 0 ? rule.id : "+"}</span>
       <span class="say" title={sentenceOf(rule)}>
         <Sentence rule={rule} before={before} mark={marks[state]} />
@@ -222,15 +223,15 @@ function RuleRow({ row: { rule, before, state }, faults, behind, isMarked, mayEd
   );
 }
 
-/** Marks a row that was saved with other words, for a moment. What a draft changes has its sign. */
+/** Marks a row for a moment after others saved it with other words. Rows that a draft changes have their own sign. */
 function useMark(words: string, isSaved: boolean) {
-  const place = useRef<HTMLLIElement>(null);
-  const former = useRef(words);
+  const listItem = useRef<HTMLLIElement>(null);
+  const lastWords = useRef(words);
   useEffect(() => {
-    if (former.current !== words && isSaved) flash(place.current);
-    former.current = words;
+    if (lastWords.current !== words && isSaved) flash(listItem.current);
+    lastWords.current = words;
   }, [words]);
-  return place;
+  return listItem;
 }
 
 const kinds = { new: "good", changed: undefined, deleted: "bad" } as const;

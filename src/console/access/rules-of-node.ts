@@ -5,9 +5,11 @@ import { networkOfGroup, userOfGroup, selfGroup } from "../../protocol/users-gro
 import type { Node } from "../../protocol/node.ts";
 import { common } from "./group-cells.ts";
 
+/** What rules look at in a node. */
 export type Standee = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;
 type Side = StoredRule["peer"];
 
+/** Whether a side of a rule has the node. `self` has each node with an owner. */
 function covers(side: Side, node: Standee): boolean {
   const { id, subnets, owner_id } = node;
   if ("any" in side) return true;
@@ -23,12 +25,13 @@ function covers(side: Side, node: Standee): boolean {
   return "node" in side ? side.node === id : subnets.includes(side.cidr);
 }
 
+/** The rules that concern a node. */
 export type Standing = {
-  /** Peers that its firewall lets in. */
+  /** By these its firewall lets peers in. */
   letsIn: readonly StoredRule[];
-  /** Peers whose firewalls let it in. */
+  /** By these the firewalls of peers let it in. */
   letIn: readonly StoredRule[];
-  /** Peers to which its firewall lets packets out. */
+  /** By these its firewall lets packets to peers out. */
   letsOut: readonly StoredRule[];
 };
 
@@ -43,25 +46,28 @@ export function standingOf(rules: readonly StoredRule[], node: Standee): Standin
 }
 
 /** Rules by which others reach a node, and by which it reaches others. */
-export type Reach = Record<"others" | "it", StoredRule[]>;
+export type Reach = Record<"othersReachIt" | "itReaches", StoredRule[]>;
 
-/** The rules that begin and cease to concern the node after a change of its groups or networks. */
+/** The rules that begin (`gains`) and cease (`loses`) to concern the node after a change of its groups or networks. */
 export function standingChange(
   rules: readonly StoredRule[],
   before: Standee,
   after: Standee,
 ): Record<"gains" | "loses", Reach> {
-  const beyond = (one: Standee, other: Standee) => {
-    const isNew = (side: Side) => covers(side, one) && !covers(side, other);
-    // An outbound rule has its sender as target.
-    const by = (inbound: "peer" | "target", outbound: "peer" | "target") =>
-      rules.filter((rule) => isNew(rule[rule.direction === "inbound" ? inbound : outbound]));
-    return { others: by("target", "peer"), it: by("peer", "target") };
+  const onlyOf = (one: Standee, other: Standee) => {
+    const isOnlyOf = (side: Side) => covers(side, one) && !covers(side, other);
+    // The target of an inbound rule receives, the target of an outbound rule sends.
+    const receiver = ({ direction, peer, target }: StoredRule) => (direction === "inbound" ? target : peer);
+    const sender = ({ direction, peer, target }: StoredRule) => (direction === "inbound" ? peer : target);
+    return {
+      othersReachIt: rules.filter((rule) => isOnlyOf(receiver(rule))),
+      itReaches: rules.filter((rule) => isOnlyOf(sender(rule))),
+    };
   };
-  return { gains: beyond(after, before), loses: beyond(before, after) };
+  return { gains: onlyOf(after, before), loses: onlyOf(before, after) };
 }
 
-/** Nodes that the rules name. */
+/** The ids of the nodes that the rules name, ascending. */
 export function namedIn(rules: readonly StoredRule[]): number[] {
   const ids = rules.flatMap(({ peer, target }) =>
     [peer, target].flatMap((side) => ("node" in side ? [side.node] : [])),
@@ -69,9 +75,9 @@ export function namedIn(rules: readonly StoredRule[]): number[] {
   return [...new Set(ids)].sort((a, b) => a - b);
 }
 
-/** `self` is the nodes with the same owner. */
-const isPeer = (side: Side, node: Standee, of: Standee): boolean =>
-  covers(side, node) && (!("group" in side) || side.group !== selfGroup || node.owner_id === of.owner_id);
+/** Whether a rule about `own`, whose peer is `side`, has `node` as peer: of `self`, only if both have the same owner. */
+const isPeer = (side: Side, node: Standee, own: Standee): boolean =>
+  covers(side, node) && (!("group" in side) || side.group !== selfGroup || node.owner_id === own.owner_id);
 
 /** Whether the rules let one send anything to the other. */
 function maySend({ letsOut }: Standing, from: Standee, { letsIn }: Standing, to: Standee): boolean {
@@ -96,7 +102,8 @@ export function reachOf(
     kind.count++;
     kinds.set(key, kind);
   }
-  let [reaches, reachedBy] = [0, 0];
+  let reaches = 0;
+  let reachedBy = 0;
   for (const { one, count } of kinds.values()) {
     const its = standingOf(rules, one);
     if (maySend(own, node, its, one)) reaches += count;

@@ -8,24 +8,31 @@ import type { Words } from "../words/terminal.ts";
 /** A node, as rules and their effects name it. */
 export type Named = Pick<Node, "groups" | "owner_groups">;
 /**
- * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, `idp:Engineering`, a network, as peer `self`; `node:#7 db-1` for a
- * node that is revoked, `node:#7` for one that is deleted, `user:#7` for a user who is not a member.
+ * `id`: below zero for a rule that is not saved yet.
+ *
+ * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, `idp:Engineering`. A network is `10.1.0.0/16` as
+ * peer, `network:10.1.0.0/16` as target. A peer may be `self`: the nodes with the same owner. What has no name any more has a
+ * number: `node:#7 db-1` is revoked, `node:#7` deleted, `user:#7` no member, `idp:#3.…` a group of a
+ * deleted provider.
  */
 export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target: string };
 
-/** The nodes of a user. */
+/** Whether a side is the nodes of a user. */
 export const isOwnerSide = (side: Side): boolean => "group" in side && userOfGroup(side.group) !== undefined;
 
-/** The nodes of the users who have a group at a provider of identities. */
+/** Whether a side is the nodes of the users in a group at a provider of identities. */
 export const isProviderSide = (side: Side): boolean =>
   "group" in side && providerOfGroup(side.group) !== undefined;
 
-/** `words`: those of groups of providers. */
+/**
+ * A stored rule in words. `names`: of nodes, by id. `members`: email addresses, by the user's id. `providerGroups`: words of the
+ * groups of providers, by the group that the rule has.
+ */
 export function toRule(
   rule: StoredRule,
   names: ReadonlyMap<number, string>,
   members: ReadonlyMap<number, string>,
-  words: ReadonlyMap<string, string>,
+  providerGroups: ReadonlyMap<string, string>,
 ): Rule {
   const word = (side: Side) => {
     if ("any" in side) return "any";
@@ -34,7 +41,7 @@ export function toRule(
       const network = networkOfGroup(side.group);
       if (network !== undefined) return `network:${network}`;
       if (providerOfGroup(side.group) !== undefined)
-        return words.get(side.group) ?? `idp:#${side.group.slice("idp:".length)}`;
+        return providerGroups.get(side.group) ?? `idp:#${side.group.slice("idp:".length)}`;
       const owner = userOfGroup(side.group);
       return owner === undefined ? `group:${side.group}` : `user:${members.get(owner) ?? `#${owner}`}`;
     }
@@ -61,7 +68,7 @@ export function withEnds(rule: Rule, { from, to }: { from: string; to: string })
     : { ...rule, target: from, peer: to };
 }
 
-/** "tcp 5432", "any". */
+/** "tcp 5432", "port 53", "icmp", "anything". */
 export function trafficOf({ protocol, ports }: Record<"protocol" | "ports", string>): string {
   if (ports !== "any") return protocol === "any" ? `port ${ports}` : `${protocol} ${ports}`;
   return protocol === "any" ? "anything" : protocol;
@@ -113,16 +120,17 @@ export function sentenceOf(rule: Rule): string {
 export const verbOf = ({ direction }: Pick<Rule, "direction">): string =>
   direction === "inbound" ? "reach" : "send to";
 
-/** Equal in this: the same rule for the control plane. */
+/** What makes a rule: the control plane has no two rules that are equal in this. */
 export const identityOf = ({ direction, protocol, ports, peer, target }: Rule): string =>
   JSON.stringify([direction, protocol, ports, peer, target]);
 export const contentOf = (rule: Rule): string => identityOf(rule) + rule.description;
 
 export type Edits = { added: readonly Rule[]; removed: readonly Rule[] };
 
-/** The rules that only one of the lists has, by content. A changed rule is in both. */
+/** The rules that only one of the lists has, by content. A changed rule is in both, with its old and its new content. */
 export function editsOf(base: readonly Rule[], draft: readonly Rule[]): Edits {
-  const [before, after] = [new Set(base.map(contentOf)), new Set(draft.map(contentOf))];
+  const before = new Set(base.map(contentOf));
+  const after = new Set(draft.map(contentOf));
   return {
     added: draft.filter((rule) => !before.has(contentOf(rule))),
     removed: base.filter((rule) => !after.has(contentOf(rule))),
@@ -148,24 +156,23 @@ export function rowsOf(base: readonly Rule[], draft: readonly Rule[]): readonly 
   ];
 }
 
-/** "1 new rule, 2 changed, 1 test deleted". */
+/** "1 new rule, 2 changed, 1 test deleted": each noun is said once. */
 export function changeWords(rows: readonly Row[], tests: Readonly<Record<"fresh" | "gone", number>>): string {
   const count = (state: Row["state"]) => rows.filter((row) => row.state === state).length;
-  const said: string[] = [];
-  const say = (times: number, what: string, word: string) => {
+  const parts: string[] = [];
+  const say = (times: number, what: "rule" | "test", state: "new" | "changed" | "deleted") => {
     if (times === 0) return;
-    const noun = said.some((each) => each.includes(what)) ? "" : times === 1 ? what : `${what}s`;
-    said.push(
-      [times, ...(word === "new" ? [word, noun] : [noun, word])].filter((each) => each !== "").join(" "),
-    );
+    const isSaid = parts.some((part) => part.includes(what));
+    const nouns = isSaid ? [] : [times === 1 ? what : `${what}s`];
+    parts.push([times, ...(state === "new" ? [state, ...nouns] : [...nouns, state])].join(" "));
   };
   for (const state of ["new", "changed", "deleted"] as const) say(count(state), "rule", state);
   say(tests.fresh, "test", "new");
   say(tests.gone, "test", "deleted");
-  return said.join(", ");
+  return parts.join(", ");
 }
 
-/** A number for a rule that is not saved yet: below zero, as the control plane gives the others. */
+/** An id for a rule that is not saved yet: below zero, because the control plane gives those above. */
 export const newId = (rules: readonly Rule[]): number =>
   rules.reduce((least, { id }) => Math.min(least, id), 0) - 1;
 
@@ -174,7 +181,10 @@ export const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean 
   return added.length + removed.length === 0;
 };
 
-/** The rules after saving: a policy file cannot name what is revoked or gone. Rules that are not edited stay. */
+/**
+ * The rules after saving: without those about something revoked or gone, which a policy file cannot name. If nothing is edited,
+ * no rules are sent, and all stay.
+ */
 export const rulesLeft = (saved: readonly Rule[], rules: readonly Rule[]): readonly Rule[] =>
   areEqual(saved, rules) ? rules : rules.filter((rule) => !isAboutGone(rule));
 
@@ -193,7 +203,7 @@ export function policyText(rules: readonly Rule[] | undefined, tests?: string): 
   return `{${parts.join(", ")}}`;
 }
 
-/** The server's sentences about each rule of the text; the rest under undefined. */
+/** The control plane's sentences about each rule of `policyText(rules)`; those about no rule are under `undefined`. */
 export function faultsByRule(
   rules: readonly Rule[],
   sentences: readonly string[],
@@ -202,13 +212,14 @@ export function faultsByRule(
   for (const sentence of sentences) {
     const [, line, text = sentence] =
       /^Line (\d+), column \d+: (?:rules\.\d+(?:\.\w+)?: )?(.*)$/s.exec(sentence) ?? [];
+    // The first rule is on line 2 of the text.
     const rule = rules[Number(line) - 2];
     found.set(rule, [...(found.get(rule) ?? []), text]);
   }
   return found;
 }
 
-/** The same as a list, each with the rule that it is about as the page shows it. */
+/** The same as a list. Each sentence begins with its rule or test, by its number on the page. */
 export function faultLines(rules: readonly Rule[], sentences: readonly string[]): readonly string[] {
   return [...faultsByRule(rules, sentences)].flatMap(([rule, texts]) => {
     if (rule === undefined)
@@ -224,7 +235,7 @@ export function faultLines(rules: readonly Rule[], sentences: readonly string[])
 export function commandsOf(slug: string, { added, removed }: Edits): Words[] {
   const before = new Map(removed.map((rule) => [rule.id, rule]));
   const after = new Set(added.map(({ id }) => id));
-  const usual = {
+  const defaults = {
     direction: "inbound",
     protocol: "any",
     ports: "any",
@@ -232,25 +243,25 @@ export function commandsOf(slug: string, { added, removed }: Edits): Words[] {
     target: "",
     description: "",
   };
-  const flags = (rule: Rule, known: Readonly<typeof usual>) =>
-    Object.keys(usual)
-      .map((field) => field as keyof typeof usual)
+  const flags = (rule: Rule, known: Readonly<typeof defaults>) =>
+    Object.keys(defaults)
+      .map((field) => field as keyof typeof defaults)
       .filter((field) => rule[field] !== known[field])
       .flatMap((field) => [`--${field}`, rule[field]]);
-  const made = (rule: Rule) => {
-    const present = before.get(rule.id);
-    return present === undefined
-      ? ["rule", "create", slug, ...flags(rule, usual)]
-      : ["rule", "update", slug, rule.id, ...flags(rule, present)];
+  const createOrUpdate = (rule: Rule) => {
+    const savedRule = before.get(rule.id);
+    return savedRule === undefined
+      ? ["rule", "create", slug, ...flags(rule, defaults)]
+      : ["rule", "update", slug, rule.id, ...flags(rule, savedRule)];
   };
-  const gone = removed.filter(({ id }) => !after.has(id)).map(({ id }) => ["rule", "delete", slug, id]);
-  return [...added.map(made), ...gone];
+  const deletions = removed.filter(({ id }) => !after.has(id)).map(({ id }) => ["rule", "delete", slug, id]);
+  return [...added.map(createOrUpdate), ...deletions];
 }
 
 type Sides = Record<"groups" | "words" | "emails" | "nodes", readonly string[]>;
 const maxOffered = 50;
 
-/** The sides of rules that contain what was typed. `words`: of groups of providers. `mayBeSelf`: the side is the rule's peer. */
+/** The first sides that contain what was typed. `words`: of groups of providers. `mayBeSelf`: the side is the rule's peer. */
 export function sidesFor(
   typed: string,
   { groups, words, emails, nodes }: Sides,

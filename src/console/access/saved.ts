@@ -12,27 +12,27 @@ import { isOwnerSide, isProviderSide, namesOf, toRule, type Rule } from "./rules
 import { namedIn } from "./rules-of-node.ts";
 import type { Tests } from "./test-text.ts";
 
+/** `words`: of the sides of the rules, to know when one is another although the rule is the same. */
 export type Saved = {
   policy: Policy;
   rules: readonly Rule[];
   words: Words;
 };
 
+/** The saved tests. */
 export const listOf = ({ policy }: Saved): Tests => policy.tests.list;
 
 /** Reads rules, version and tests. Throws an ApiError. */
 export async function read(slug: string): Promise<Saved> {
   // Read the version first: if the rules change in between, saving is refused. The other order could overwrite
   // changes.
-  const readRules = async () => {
-    const policy = await call(policyApi.retrieve, { slug });
-    return { policy, stored: await getAll(apiPath(rulesApi.list, { slug }, { page_size: "1000" })) };
-  };
-  const { policy, stored } = await readRules();
+  const policy = await call(policyApi.retrieve, { slug });
+  const stored = await getAll(apiPath(rulesApi.list, { slug }, { page_size: "1000" }));
   const rules = await inWords(slug, stored);
   return { policy, rules, words: wordsBetween(stored, rules) };
 }
 
+/** The word of each side of the stored rules. `rules`: the same rules in words, in the same order. */
 function wordsBetween(stored: readonly StoredRule[], rules: readonly Rule[]): Words {
   const sides = stored.flatMap(({ peer, target }) => [peer, target]);
   const words = rules.flatMap(({ peer, target }) => [peer, target]);

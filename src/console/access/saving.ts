@@ -8,18 +8,18 @@ import { discard, isRefused, keepingError, testsOf, type Draft } from "./draft-s
 import { edit, load } from "./draft.ts";
 import { areSameTests, mergeTests } from "./merge-tests.ts";
 import { mergeRules } from "./merge.ts";
-import { planned } from "./planning.ts";
+import { planBody } from "./planning.ts";
 import { commandsOf, editsOf, rulesLeft, type Rule } from "./rules.ts";
 import { listOf, read, type Saved } from "./saved.ts";
 import type { Tests } from "./test-text.ts";
 
 const bodyOf = (saved: Saved, rules: readonly Rule[], tests: Tests | undefined) => ({
-  ...planned(saved, rules, tests),
+  ...planBody(saved, rules, tests),
   keep_file: true,
   version: saved.policy.version,
 });
 
-/** The edits as commands, and as the one request that this page sends. */
+/** The edits as commands, and as the one request that this page sends. `tests`: undefined if they are not edited. */
 export const terminalOf = (
   slug: string,
   saved: Saved,
@@ -43,35 +43,39 @@ export function maySave(draft: Draft): boolean {
   );
 }
 
-/** The draft stays on the page until the new list is there, so that no rule vanishes in between. */
+/** Saves. The draft stays on the page until the new list is there, so that no rule vanishes in between. */
 export async function save(draft: Draft): Promise<void> {
   const { saved, rules, tests, isSaving } = draft;
-  const [sent, before, plan, sentTests] = [rules.value, saved.value, draft.plan.value, tests.value];
-  if (sent === undefined || before === undefined || plan === undefined || !maySave(draft)) return;
-  const left = rulesLeft(before.rules, sent);
-  const body = bodyOf(before, left, sentTests);
-  const terminal = terminalOf(draft.slug, before, left, sentTests);
+  const before = saved.value;
+  const edited = rules.value;
+  const editedTests = tests.value;
+  const plan = draft.plan.value;
+  if (edited === undefined || before === undefined || plan === undefined || !maySave(draft)) return;
+  const sentRules = rulesLeft(before.rules, edited);
+  const sentTests = editedTests ?? listOf(before);
+  const body = bodyOf(before, sentRules, editedTests);
+  const terminal = terminalOf(draft.slug, before, sentRules, editedTests);
   isSaving.value = true;
   draft.error.value = undefined;
   await keepingError(draft, async () => {
     await call(policyApi.apply, { slug: draft.slug }, body);
     // The rules are in force, even if the new list cannot be read now.
     const newest = await read(draft.slug).catch((error: unknown) => {
-      if (error instanceof ApiError) return { ...before, rules: left };
+      if (error instanceof ApiError) return { ...before, rules: sentRules };
       throw error;
     });
-    const later = rules.value ?? sent;
-    const wanted = sentTests ?? listOf(before);
-    const laterTests = mergeTests(wanted, testsOf(draft), listOf(newest));
+    // The user may have edited on while the request was under way.
+    const later = rules.value ?? edited;
+    const laterTests = mergeTests(sentTests, testsOf(draft), listOf(newest));
     saved.value = newest;
     discard(draft);
     draft.done.value = {
       terminal,
       plan,
-      edits: editsOf(before.rules, left),
-      tests: [listOf(before), wanted],
+      edits: editsOf(before.rules, sentRules),
+      tests: { before: listOf(before), after: sentTests },
     };
-    if (later !== sent) editLater(draft, sent, later, laterTests);
+    if (later !== edited) editLater(draft, edited, later, laterTests);
   });
   isSaving.value = false;
   // It failed, or others saved meanwhile: what is saved now is not known.

@@ -7,7 +7,7 @@ import { endsOf, sideWords, trafficWords, verbOf, type Rule } from "./rules.ts";
 import { verbOfTest, type PolicyTest } from "./test-text.ts";
 
 type Parts = Record<"from" | "verb" | "to" | "traffic", string>;
-/** All of it is new, or is deleted. */
+/** The element around each part of a rule that is new or deleted as a whole. */
 type Mark = "ins" | "del" | undefined;
 
 const partsOf = (rule: Rule): Parts => ({
@@ -18,27 +18,26 @@ const partsOf = (rule: Rule): Parts => ({
 
 /** `before`: the saved rule; a part that differs is shown deleted and inserted. */
 export const Sentence = ({ rule, before, mark }: { rule: Rule; before?: Rule | undefined; mark?: Mark }) =>
-  flow(partsOf(rule), before && partsOf(before), mark);
+  draw(partsOf(rule), before && partsOf(before), mark);
 
 export const TestSentence = ({ test, mark }: { test: PolicyTest; mark?: Mark }) =>
-  flow({ ...test, verb: verbOfTest(test), traffic: trafficWords(test) }, undefined, mark);
+  draw({ ...test, verb: verbOfTest(test), traffic: trafficWords(test) }, undefined, mark);
 
-function flow(now: Parts, before: Parts | undefined, mark: Mark) {
-  const part = (key: keyof Parts, draw: (word: string) => ComponentChild) => {
+function draw(now: Parts, before: Parts | undefined, Marked: Mark) {
+  const part = (key: keyof Parts, drawPart: (text: string) => ComponentChild) => {
     const old = before?.[key];
+    const present = drawPart(now[key]);
     if (old !== undefined && old !== now[key])
       return (
         <>
-          <del>{draw(old)}</del> <ins>{draw(now[key])}</ins>
+          <del>{drawPart(old)}</del> <ins>{present}</ins>
         </>
       );
-    const Marked = mark;
-    return Marked === undefined ? draw(now[key]) : <Marked>{draw(now[key])}</Marked>;
+    return Marked === undefined ? present : <Marked>{present}</Marked>;
   };
-  const word = (text: string) => text;
   return (
     <span class="sentence">
-      {part("from", side)} {part("verb", word)} {part("to", side)} on{" "}
+      {part("from", drawSide)} {part("verb", (text) => text)} {part("to", drawSide)} on{" "}
       {part("traffic", (text) => (
         <Tag text={text} isPort />
       ))}
@@ -46,8 +45,8 @@ function flow(now: Parts, before: Parts | undefined, mark: Mark) {
   );
 }
 
-/** A group is a tag; its words are there for those who hear or copy the sentence. */
-function side(word: string) {
+/** A group is a tag; "nodes in" before it is not seen, and is there for those who hear or copy the sentence. */
+function drawSide(word: string) {
   const { before, name } = sideWords(word);
   if (word === "any")
     return (
@@ -73,7 +72,7 @@ function side(word: string) {
   );
 }
 
-/** The description. If it differs, the former and the present one. */
+/** The description; if it differs, the one before and the one after. */
 export function Description({ before, after }: { before: Rule; after: Rule }) {
   const [old, now] = [before.description, after.description];
   if (old === now) return now === "" ? null : <bdi>{now}</bdi>;

@@ -3,15 +3,15 @@
 import type { Policy } from "../../api/policy.ts";
 import { sideText, trafficWords } from "./rules.ts";
 
-/** With its outcome. `passes` null: not decided. */
+/** A test with its outcome: `passes` is null if the control plane cannot decide it. */
 export type PolicyTest = Policy["tests"]["list"][number];
 export type Tests = readonly PolicyTest[];
 
-/** Compares without the outcome. */
+/** Equal for equal tests, whatever their outcome. */
 export const keyOf = ({ expect, from, to, protocol, ports }: PolicyTest): string =>
   [expect, from, to, protocol, ports].join();
 
-/** The node, user or provider's group has no name any more, so a file cannot hold the test. */
+/** Whether a node, user or provider's group of the test has no name any more: then a policy file cannot hold the test. */
 export const isTestAboutGone = ({ from, to }: PolicyTest): boolean =>
   [from, to].some((word) => /^(node|user|idp):#/.test(word));
 

@@ -21,6 +21,7 @@ import { isTestAboutGone, keyOf, wordsOfTest, type PolicyTest } from "./test-tex
 
 type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
 
+/** The state of a test, by its outcome. */
 const states = {
   true: ["online", "passes"],
   false: ["attention", "fails"],
@@ -30,8 +31,8 @@ const states = {
 export function PolicyTests({ draft, saved, mayEdit }: Props) {
   const [open, setOpen] = useState<PolicyTest | "new">();
   const tests = testsOf(draft);
-  const fresh = notIn(listOf(saved), tests);
-  const gone = notIn(tests, listOf(saved));
+  const added = notIn(listOf(saved), tests);
+  const removed = notIn(tests, listOf(saved));
   const row = (test: PolicyTest, state: TestRow["state"]) => (
     <TestLine
       key={state + keyOf(test)}
@@ -59,14 +60,14 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
         </>
       }
     >
-      {tests.length + gone.length === 0 ? (
+      {tests.length + removed.length === 0 ? (
         <p class="in quiet">
           None. A test says what must be reachable, or must not be. Rules that break it cannot be saved.
         </p>
       ) : (
         <ul class="lines rule" aria-label="Tests">
-          {tests.map((test) => row(test, fresh.includes(test) ? "new" : "same"))}
-          {gone.map((test) => row(test, "deleted"))}
+          {tests.map((test) => row(test, added.includes(test) ? "new" : "same"))}
+          {removed.map((test) => row(test, "deleted"))}
         </ul>
       )}
       {open === undefined ? null : (
@@ -139,25 +140,27 @@ const expectations = [
   ["accept", "must reach"],
 ] as const;
 
+/** `old`: the test that is edited; undefined for a new one. */
 type FormProps = { draft: Draft; old: PolicyTest | undefined; close(): void };
 
-/** No preset protocol: a test that forbids only one would leave the others open. */
-const presets = { accept: "tcp", deny: "any" } as const;
-const fresh: PolicyTest = {
+/** The usual protocol of a test. One that forbids a single protocol would leave the others open. */
+const usualProtocols = { accept: "tcp", deny: "any" } as const;
+/** What the form of a new test begins with. */
+const emptyTest: PolicyTest = {
   expect: "deny",
   from: "",
   to: "",
-  protocol: presets.deny,
+  protocol: usualProtocols.deny,
   ports: "any",
   passes: null,
 };
 
 function TestForm({ draft, old, close }: FormProps) {
-  const [test, setTest] = useState(old ?? fresh);
+  const [test, setTest] = useState(old ?? emptyTest);
   const [isChecked, setChecked] = useState(false);
   const sides = useSides(draft.slug);
   const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
-  const whole = { ...test, from: word(test.from), to: word(test.to), passes: null };
+  const edited = { ...test, from: word(test.from), to: word(test.to), passes: null };
   const submit = (event: Event) => {
     event.preventDefault();
     setChecked(true);
@@ -167,7 +170,7 @@ function TestForm({ draft, old, close }: FormProps) {
     const isOld = (each: PolicyTest) => old !== undefined && keyOf(each) === keyOf(old);
     editTests(
       draft,
-      old === undefined ? [...tests, whole] : tests.map((each) => (isOld(each) ? whole : each)),
+      old === undefined ? [...tests, edited] : tests.map((each) => (isOld(each) ? edited : each)),
     );
     close();
   };
@@ -183,7 +186,7 @@ function TestForm({ draft, old, close }: FormProps) {
   return (
     <Dialog
       title={old === undefined ? "Add a test" : "Edit the test"}
-      hasUnsaved={keyOf(test) !== keyOf(old ?? fresh)}
+      hasUnsaved={keyOf(test) !== keyOf(old ?? emptyTest)}
       close={close}
     >
       <form class="rule-form" onSubmit={submit}>
@@ -191,14 +194,11 @@ function TestForm({ draft, old, close }: FormProps) {
         <Choice
           label="Expect"
           value={test.expect}
-          set={(expect) =>
-            // Keep the user's choice.
-            setTest({
-              ...test,
-              expect,
-              protocol: old || test.protocol !== presets[test.expect] ? test.protocol : presets[expect],
-            })
-          }
+          set={(expect) => {
+            // A protocol that the user chose stays; that of a saved test was chosen.
+            const isChosen = old !== undefined || test.protocol !== usualProtocols[test.expect];
+            setTest({ ...test, expect, protocol: isChosen ? test.protocol : usualProtocols[expect] });
+          }}
           choices={expectations}
         />
         {side("to")}

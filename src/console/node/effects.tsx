@@ -9,6 +9,7 @@ import { useList } from "../contact/resource.ts";
 import { Failure } from "../ui/parts.tsx";
 import { rulesPath, useWords } from "./rule-words.ts";
 
+/** `groups` and `subnets`: as they will be. */
 type EffectsProps = { node: Node; groups: readonly string[]; subnets: readonly string[] };
 
 export function Effects({ node, groups, subnets }: EffectsProps) {
@@ -21,8 +22,7 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
   const intoNew = newNetworks.length === 0 ? [] : standingOf(rules ?? [], after).letsIn;
   const endedNetworks = node.subnets.filter((network) => !subnets.includes(network));
   const intoEnded = endedNetworks.length === 0 ? [] : standingOf(rules ?? [], node).letsIn;
-  // `others` reach the node by these rules, `it` reaches others by those.
-  const ofNode = [gains, loses].flatMap(({ others, it }) => [...others, ...it]);
+  const ofNode = [gains, loses].flatMap(({ othersReachIt, itReaches }) => [...othersReachIt, ...itReaches]);
   const all = [...ofNode, ...intoNew, ...intoEnded];
   const words = useWords(slug, rules, all);
   const isChanged = groups.join() !== node.groups.join() || subnets.join() !== node.subnets.join();
@@ -49,10 +49,10 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
       ) : null}
       {listed(`These rules will let others reach ${newNetworks.join(", ")}, too:`, intoNew, "ins")}
       {listed(`These rules will no longer let others reach ${endedNetworks.join(", ")}:`, intoEnded, "del")}
-      {listed("Others will reach it by these rules, too:", gains.others, "ins")}
-      {listed("It will reach others by these, too:", gains.it, "ins")}
-      {listed("Others will no longer reach it by these:", loses.others, "del")}
-      {listed("It will no longer reach others by these:", loses.it, "del")}
+      {listed("Others will reach it by these rules, too:", gains.othersReachIt, "ins")}
+      {listed("It will reach others by these, too:", gains.itReaches, "ins")}
+      {listed("Others will no longer reach it by these:", loses.othersReachIt, "del")}
+      {listed("It will no longer reach others by these:", loses.itReaches, "del")}
     </div>
   );
 }

@@ -7,7 +7,7 @@ import { request, awaySince } from "../contact/api.ts";
 import { Conflict, News } from "../access/conflict.tsx";
 import { Explainer } from "../access/explainer.tsx";
 import { failText, spaced } from "../access/class-words.ts";
-import { draftOf, forget, type Draft } from "../access/draft-state.ts";
+import { draftOf, forgetSaved, type Draft } from "../access/draft-state.ts";
 import { load, undoEvent } from "../access/draft.ts";
 import { DraftPanel } from "../access/draft-panel.tsx";
 import type { Saved } from "../access/saved.ts";
@@ -152,7 +152,7 @@ function useSaved(draft: Draft): void {
       clearTimeout(timer);
       end();
       leave();
-      forget(draft);
+      forgetSaved(draft);
     };
   }, [draft]);
 }

@@ -125,9 +125,9 @@ test("the rules about a node: what it lets in, what lets it in, what it lets out
   expect(namedIn(rules)).toEqual([7, 8, 9]);
   const member = { ...node, groups: ["web"], owner_id: null };
   const { gains, loses } = standingChange(rules, member, { ...member, groups: ["db"] });
-  expect([ids(gains.others), ids(gains.it)]).toEqual([[2, 4, 9], [7]]);
-  expect([ids(loses.others), ids(loses.it)]).toEqual([[1], []]);
-  const none = { others: [], it: [] };
+  expect([ids(gains.othersReachIt), ids(gains.itReaches)]).toEqual([[2, 4, 9], [7]]);
+  expect([ids(loses.othersReachIt), ids(loses.itReaches)]).toEqual([[1], []]);
+  const none = { othersReachIt: [], itReaches: [] };
   expect(standingChange(rules, member, member)).toEqual({ gains: none, loses: none });
 });
 
