@@ -15,6 +15,7 @@ export type ApplyDeps = {
   system: Pick<System, "machineState" | "lookup" | "sleep">;
 };
 
+/** Writes config.yml with the changes, if they change it, and has the engine take it. Returns whether that was a restart. */
 export async function applyChanges(
   place: { slug: string; directory: string },
   changes: OwnChanges,

@@ -20,8 +20,8 @@ export type Finding = {
 /** `doctor`: the doctor's status, where it does not follow from the light. */
 type KindEntry = { light: Light; cure(slug: string): string; doctor?: "fail" };
 
-const run = brand.executable;
-const openPort = `Permit the UDP port of the engine in every firewall before this machine: ${run} check-port`;
+const program = brand.executable;
+const openPort = `Permit the UDP port of the engine in every firewall before this machine: ${program} check-port`;
 const freeSpace = "Free some disk space on this machine: without it no change and no revocation can be saved";
 export const checkWayOut =
   "Check this machine's way out: its cable or radio, the router before it, and that router's uplink";
@@ -30,31 +30,31 @@ export const setClock = "Set the clock: timedatectl set-ntp true";
 
 /** All kinds, the gravest first: what may be the cause of others before these. */
 const kinds = {
-  not_running: { light: "degraded", cure: (slug) => `${run} start ${quoteWord(slug)}` },
+  not_running: { light: "degraded", cure: (slug) => `${program} start ${quoteWord(slug)}` },
   certificate_not_valid_yet: { light: "degraded", cure: () => setClock },
   certificate_expired: {
     light: "degraded",
-    cure: (slug) => `${run} sync-config --org-slug ${quoteWord(slug)}`,
+    cure: (slug) => `${program} sync-config --org-slug ${quoteWord(slug)}`,
   },
   cloned: {
     light: "degraded",
     cure: (slug) =>
-      `On the copy alone: ${separateCopy}, with a new join key for ${slug} (an administrator: ${run} admin token create ${quoteWord(slug)})`,
+      `On the copy alone: ${separateCopy}, with a new join key for ${slug} (an administrator: ${program} admin token create ${quoteWord(slug)})`,
   },
   no_lighthouse: {
     light: "degraded",
     cure: (slug) =>
-      `Ask the organization's administrator to make a node with a public address a lighthouse: ${run} admin node update ${quoteWord(slug)} NODE --lighthouse --public-ip ADDRESS`,
+      `Ask the organization's administrator to make a node with a public address a lighthouse: ${program} admin node update ${quoteWord(slug)} NODE --lighthouse --public-ip ADDRESS`,
   },
-  lighthouses_silent: { light: "degraded", cure: () => `${run} doctor` },
+  lighthouses_silent: { light: "degraded", cure: () => `${program} doctor` },
   nodes_silent: { light: "degraded", cure: () => openPort },
   no_node_came: { light: "degraded", cure: () => openPort },
-  routers_silent: { light: "degraded", cure: () => `On that router: ${run} doctor` },
-  tunnels_dead: { light: "degraded", cure: (slug) => `${run} peers ${quoteWord(slug)}` },
+  routers_silent: { light: "degraded", cure: () => `On that router: ${program} doctor` },
+  tunnels_dead: { light: "degraded", cure: (slug) => `${program} peers ${quoteWord(slug)}` },
   large_packets_lost: { light: "degraded", cure: () => "" },
-  probing: { light: "unknown", cure: (slug) => `${run} status ${quoteWord(slug)} --check` },
+  probing: { light: "unknown", cure: (slug) => `${program} status ${quoteWord(slug)} --check` },
   icmp_denied: { light: "unknown", cure: () => "sysctl -w net.ipv4.ping_group_range='0 2147483647'" },
-  tunnels_unknown: { light: "unknown", cure: () => `${run} overlay update` },
+  tunnels_unknown: { light: "unknown", cure: () => `${program} overlay update` },
   contact_unknown: { light: "unknown", cure: () => openPort },
   manager_silent: {
     light: "unknown",
@@ -63,11 +63,11 @@ const kinds = {
   not_checked: { light: "unknown", cure: () => "", doctor: "fail" },
   not_started_at_boot: { light: "unknown", cure: () => "", doctor: "fail" },
   disk_full: { light: "unknown", cure: () => freeSpace, doctor: "fail" },
-  forgotten: { light: "unknown", cure: (slug) => `${run} start ${quoteWord(slug)}` },
+  forgotten: { light: "unknown", cure: (slug) => `${program} start ${quoteWord(slug)}` },
   clock_differs: { light: "note", cure: () => setClock, doctor: "fail" },
   address_moved: { light: "note", cure: () => "" },
   disk_filling: { light: "note", cure: () => freeSpace },
-  peers_silent: { light: "note", cure: (slug) => `${run} peers ${quoteWord(slug)}` },
+  peers_silent: { light: "note", cure: (slug) => `${program} peers ${quoteWord(slug)}` },
 } as const satisfies Record<FindingKind, KindEntry>;
 
 export type Kind = FindingKind;

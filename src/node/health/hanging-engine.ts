@@ -16,7 +16,9 @@ const silentMs = 30_000;
 const onceInMs = 3_600_000;
 
 export class HangWatch {
+  /** Process id and start time of the engine that the misses are of. */
   #process = "";
+  /** In a row. */
   #misses = 0;
   #restartedAt: number;
 
@@ -25,12 +27,15 @@ export class HangWatch {
     this.#restartedAt = restartedAt;
   }
 
-  answered(): void {
+  noteAnswer(): void {
     this.#misses = 0;
   }
 
-  /** After a question without an answer. True if this process must be restarted now. `answeredAt`: of any probe. */
-  missed({ pid, started }: ProcessIdentity, answeredAt: number, now: number): boolean {
+  /**
+   * After a question without an answer. Returns whether this process must be restarted now. `answeredAt`: when any probe was
+   * answered last. Both times are monotonic ms.
+   */
+  noteMiss({ pid, started }: ProcessIdentity, answeredAt: number, now: number): boolean {
     const process = `${pid} ${started}`;
     this.#misses = process === this.#process ? this.#misses + 1 : 1;
     this.#process = process;
@@ -56,12 +61,12 @@ export type Hanging = {
 export async function tunnelsOrRestart(watch: HangWatch, deps: Hanging): Promise<Tunnel[]> {
   try {
     const found = await deps.api.hostmap();
-    watch.answered();
+    watch.noteAnswer();
     return found;
   } catch (error) {
     const isSilent = error instanceof AppError && error.code === "engine_unreachable" && !isAbsent(error);
     const process = isSilent ? await deps.process() : undefined;
-    if (process !== undefined && watch.missed(process, deps.answeredAt(), deps.monotonic()))
+    if (process !== undefined && watch.noteMiss(process, deps.answeredAt(), deps.monotonic()))
       void deps.restart(process);
     throw error;
   }

@@ -36,8 +36,8 @@ const sentences: Readonly<Record<Tell["what"], string>> = {
   lifted: "Trying the direct path to a peer again",
 };
 
-/** Healings to report to the control plane. */
-const results: Readonly<Partial<Record<Tell["what"], string>>> = {
+/** What is reported to the control plane, and as which result. */
+const reportedResults: Readonly<Partial<Record<Tell["what"], string>>> = {
   healed: "healed",
   relayed: "relayed",
   "given up": "given_up",
@@ -58,6 +58,7 @@ export class Healer {
   /** Healings for the control plane, oldest first. A reporter removes those that arrived. */
   readonly healings: Healing[] = [];
   #state: HealingState;
+  /** Undefined: config.yml has what the state says. `close`: tunnels to close afterwards. */
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
   /** Monotonic ms: no lighthouse is asked before. */
   #askAt = Number.NEGATIVE_INFINITY;
@@ -79,8 +80,8 @@ export class Healer {
     const denials = inherited.denied.map((underlay) => ({ peer: underlay, underlay, until }));
     const relays = inherited.relays && { chosen: inherited.relays, reviewAt: until };
     this.#state = saved?.state ?? { ...initialHealing, denials, relays, tryPromote: inherited.try_promote };
-    const wanted = changesOf(this.#state);
-    if (!Bun.deepEquals(wanted, inherited)) this.#unapplied = { changes: wanted, close: [] };
+    const changes = changesOf(this.#state);
+    if (!Bun.deepEquals(changes, inherited)) this.#unapplied = { changes, close: [] };
   }
 
   /** The state that the next process goes on with. */
@@ -124,7 +125,7 @@ export class Healer {
     if (action.do === "tell") {
       const isGood = action.what === "healed" || action.what === "relayed" || action.what === "lifted";
       log[isGood ? "info" : "warn"](sentences[action.what], { team: slug, ...action.evidence });
-      const result = results[action.what];
+      const result = reportedResults[action.what];
       if (result !== undefined) this.#report(action.evidence.address, result, action.evidence);
     } else if (action.do === "apply") {
       this.#unapplied = { changes: changesOf(this.#state), close: action.close };
@@ -138,7 +139,7 @@ export class Healer {
     }
   }
 
-  /** Many tunnels leave one relay at a time. */
+  /** Does not repeat a result that has not been sent yet: many tunnels leave one relay at the same time. */
   #report(peer: string, result: string, { silentS, witness }: Evidence): void {
     if (this.healings.some((each) => each.peer === peer && each.result === result)) return;
     const evidence = given({ witness });
@@ -146,7 +147,7 @@ export class Healer {
     if (this.healings.length > maxHealings) this.healings.shift();
   }
 
-  /** The peer may not have noticed yet, and its packets take the new tunnel too. */
+  /** Starts a handshake: the peer may not have noticed the loss yet, and its packets then take the new tunnel too. */
   async #open(address: string): Promise<void> {
     const { api, log, slug } = this.#deps;
     try {
@@ -156,7 +157,7 @@ export class Healer {
     }
   }
 
-  /** Include former tunnels with the peer: the engine keeps some, and goes back to one, with its dead path. */
+  /** Closes all tunnels with the peer: the engine keeps former ones, and would go back to one, with its dead path. */
   async #close(address: string): Promise<void> {
     const { api, log, slug } = this.#deps;
     try {
@@ -167,7 +168,7 @@ export class Healer {
     }
   }
 
-  /** Retry failures: a full disk or a busy engine may pass. With growing pauses, because each attempt reloads. */
+  /** On a failure, such as a full disk, step() tries again, after pauses that grow, because each attempt reloads the engine. */
   async #apply(
     { changes, close }: { changes: LocalChanges; close: readonly string[] },
     now: number,

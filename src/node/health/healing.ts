@@ -9,6 +9,8 @@ import { chooseRelays, type RelayChoice } from "./paths/relay-choice.ts";
 import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./paths/relay-loss.ts";
 import type { ObservedPeer, ObservedPeers } from "./observed-peers.ts";
 
+// All times in this file are monotonic ms, unless a unit is named.
+
 /** An underlay address that is denied until a time, so that its peer is reached through a relay. */
 type Denial = { peer: string; underlay: string; until: number };
 
@@ -25,7 +27,7 @@ type PeerState = {
   attempt: Attempt | undefined;
   /** Attempts in a row without effect. */
   failures: number;
-  /** Monotonic ms before which no attempt is made. */
+  /** No attempt is made before. */
   notBefore: number;
   /** How often its address was denied lately. */
   denials: number;
@@ -51,6 +53,7 @@ export type HealingState = {
 };
 
 export type Evidence = {
+  /** Its name; its address if no name is known. */
   peer: string;
   address: string;
   remote: string | undefined;
@@ -95,7 +98,7 @@ export const outlivesMs = 30 * second;
 /** An answer at most this old shows that this node itself is connected: probes come every 10 s. */
 const freshMs = 15 * second;
 export const mostDenials = 20;
-const mostClosings = 10;
+export const mostClosings = 10;
 export const mostFailures = 3;
 const longestMinutes = 60;
 const firstDenialMinutes = 5;
@@ -155,24 +158,23 @@ export function decide(
   state = liftDenials(state, seen, actions);
   state = leaveRelays(state, seen, actions);
   // Tunnels leave a lost relay first: without its tunnel, the engine no longer says which ones went through it.
-  const isLeft = ({ address }: ObservedPeer) =>
+  const mayHeal = ({ address }: ObservedPeer) =>
     seen.now - (state.loss.found[address] ?? Number.NEGATIVE_INFINITY) > leaveFirstMs;
-  for (const peer of seen.peers) if (isLeft(peer)) state = healPeer(state, peer, seen, actions);
+  for (const peer of seen.peers) if (mayHeal(peer)) state = healPeer(state, peer, seen, actions);
   state = promote(state, seen);
   state = { ...state, relays: chooseRelays(state.relays, seen.candidates, seen.now) };
   const present = new Set(seen.peers.map(({ address }) => address));
   state = {
     ...state,
-    peers: filterEntries(state.peers, (address, each) => present.has(address) || isRecent(each, seen)),
+    peers: filterEntries(state.peers, (address, known) => present.has(address) || isRecent(known, seen)),
   };
   const denied = state.denials.map(({ underlay }) => underlay);
-  const isSame = Bun.deepEquals(
+  const hasSameDenials = Bun.deepEquals(
     denied,
     before.denials.map(({ underlay }) => underlay),
   );
-  const chosen = state.relays?.chosen;
-  const isSameRelays = Bun.deepEquals(chosen, before.relays?.chosen);
-  if (!isSame || !isSameRelays || state.tryPromote !== before.tryPromote)
+  const hasSameRelays = Bun.deepEquals(state.relays?.chosen, before.relays?.chosen);
+  if (!hasSameDenials || !hasSameRelays || state.tryPromote !== before.tryPromote)
     actions.push({
       do: "apply",
       denied,
@@ -218,11 +220,14 @@ function liftDenials(state: HealingState, { now, peers }: ObservedPeers, actions
   return { ...state, denials: state.denials.filter(({ until }) => until > now) };
 }
 
-/** A peer that is healed. `next`: the state with these changes of the peer, and others. */
+/**
+ * What the steps of healing one peer work on. `known`: what `state` has of the peer. `next`: returns the state with these changes
+ * of the peer, and others. `actions`: each step adds its own.
+ */
 type PeerCase = {
   state: HealingState;
   peer: ObservedPeer;
-  own: PeerState;
+  known: PeerState;
   seen: ObservedPeers;
   actions: Action[];
   next(change: Partial<PeerState>, more?: Partial<HealingState>): HealingState;
@@ -234,23 +239,24 @@ function healPeer(
   seen: ObservedPeers,
   actions: Action[],
 ): HealingState {
-  const own = state.peers[peer.address] ?? newPeer;
+  const known = state.peers[peer.address] ?? newPeer;
   const next: PeerCase["next"] = (change, more = {}) => ({
     ...state,
     ...more,
-    peers: { ...state.peers, [peer.address]: { ...own, ...change } },
+    peers: { ...state.peers, [peer.address]: { ...known, ...change } },
   });
-  const healed: PeerCase = { state, peer, own, seen, actions, next };
-  const { attempt } = own;
-  if (attempt?.deniedAt !== undefined) return afterDenial(healed, attempt, attempt.deniedAt);
-  if (attempt !== undefined) return afterClosing(healed, attempt);
-  return whileWorking(healed);
+  const peerCase: PeerCase = { state, peer, known, seen, actions, next };
+  const { attempt } = known;
+  if (attempt?.deniedAt !== undefined) return afterDenial(peerCase, attempt, attempt.deniedAt);
+  if (attempt !== undefined) return afterClosing(peerCase, attempt);
+  return withoutAttempt(peerCase);
 }
 
 /** Begins an attempt if the tunnel is dead. */
-function whileWorking({ state, peer, own, seen, actions, next }: PeerCase): HealingState {
+function withoutAttempt(peerCase: PeerCase): HealingState {
+  const { state, peer, known, seen, actions, next } = peerCase;
   // The peer answers again, so a later failure counts as new.
-  if (own.failures > 0 && !peer.isBroken && isFresh(peer, seen.now)) return next({ failures: 0 });
+  if (known.failures > 0 && !peer.isBroken && isFresh(peer, seen.now)) return next({ failures: 0 });
   const witness = witnessOf(peer, seen);
   const { tunnel } = peer;
   if (!peer.isBroken || tunnel === undefined || witness === undefined) return state;
@@ -258,14 +264,13 @@ function whileWorking({ state, peer, own, seen, actions, next }: PeerCase): Heal
   const { index, remote } = tunnel;
   const attempt = { closedAt: seen.now, index, remote, deniedAt: undefined };
   // Closing helped until the engine went back to the direct address with a packet from it.
-  const isRelapse = own.healed !== undefined && seen.now - own.healed.at < relapseMs;
-  if (isRelapse && mayDeny(state, peer, remote, seen))
-    return deny({ state, peer, own, seen, actions, next }, attempt, remote, evidence);
-  if (own.failures >= mostFailures || seen.now < own.notBefore || state.closings.length >= mostClosings)
+  const isRelapse = known.healed !== undefined && seen.now - known.healed.at < relapseMs;
+  if (isRelapse && mayDeny(state, peer, remote, seen)) return deny(peerCase, attempt, remote, evidence);
+  if (known.failures >= mostFailures || seen.now < known.notBefore || state.closings.length >= mostClosings)
     return state;
   actions.push({ do: "close", address: peer.address, evidence });
   return next(
-    { attempt, notBefore: seen.now + backoffMs(own.failures) },
+    { attempt, notBefore: seen.now + backoffMs(known.failures) },
     { closings: [...state.closings, seen.now] },
   );
 }
@@ -276,8 +281,8 @@ function backoffMs(failures: number): number {
 }
 
 /** The tunnel was closed, so that the engines shake hands again. If the new one is dead too, denies its path. */
-function afterClosing(closed: PeerCase, attempt: Attempt): HealingState {
-  const { state, peer, seen, actions, next } = closed;
+function afterClosing(peerCase: PeerCase, attempt: Attempt): HealingState {
+  const { state, peer, seen, actions, next } = peerCase;
   const { now } = seen;
   const { answeredAt = 0, tunnel } = peer;
   const sinceClosed = now - attempt.closedAt;
@@ -291,14 +296,14 @@ function afterClosing(closed: PeerCase, attempt: Attempt): HealingState {
   // A new tunnel came up, so the peer is there, and some path leads to it.
   const isNew = tunnel !== undefined && tunnel.index !== attempt.index;
   const remote = tunnel?.remote ?? attempt.remote;
-  if (isNew && mayDeny(state, peer, remote, seen)) return deny(closed, attempt, remote, evidence);
+  if (isNew && mayDeny(state, peer, remote, seen)) return deny(peerCase, attempt, remote, evidence);
   if (!isNew && sinceClosed < handshakeMs) return state;
-  return countFailure(closed, attempt, state.denials);
+  return countFailure(peerCase, attempt, state.denials);
 }
 
 /** The peer's underlay address is denied, so that both engines use a relay. */
-function afterDenial(denied: PeerCase, attempt: Attempt, deniedAt: number): HealingState {
-  const { state, peer, seen, actions, next } = denied;
+function afterDenial(peerCase: PeerCase, attempt: Attempt, deniedAt: number): HealingState {
+  const { state, peer, seen, actions, next } = peerCase;
   if ((peer.answeredAt ?? 0) > deniedAt) {
     const evidence = evidenceOf(peer, peer.address, seen.now, attempt.remote);
     actions.push({ do: "tell", what: "relayed", evidence });
@@ -307,33 +312,34 @@ function afterDenial(denied: PeerCase, attempt: Attempt, deniedAt: number): Heal
   if (seen.now - deniedAt < denyHelpsMs) return state;
   // Without effect, the denial only keeps a direct path from coming back.
   const denials = state.denials.filter((each) => each.peer !== peer.address);
-  return countFailure(denied, attempt, denials);
+  return countFailure(peerCase, attempt, denials);
 }
 
 /** The attempt had no effect. */
 function countFailure(
-  { own, peer, seen, actions, next }: PeerCase,
+  { known, peer, seen, actions, next }: PeerCase,
   { closedAt, remote }: Attempt,
   denials: readonly Denial[],
 ): HealingState {
-  const failures = own.failures + 1;
+  const failures = known.failures + 1;
   const evidence = evidenceOf(peer, peer.address, seen.now, remote);
   actions.push({ do: "tell", what: failures >= mostFailures ? "given up" : "no effect", evidence });
   return next({ attempt: undefined, failures, notBefore: closedAt + backoffMs(failures - 1) }, { denials });
 }
 
-const denialsOf = ({ denials, deniedAt }: PeerState, now: number) =>
+/** How often its address was denied, of late. */
+const recentDenials = ({ denials, deniedAt }: PeerState, now: number) =>
   now - deniedAt < forgetDenialsMs ? denials : 0;
 
 function deny(
-  { state, own, seen, actions, next }: PeerCase,
+  { state, known, seen, actions, next }: PeerCase,
   attempt: Attempt,
   remote: string | undefined,
   evidence: Evidence,
 ): HealingState {
   const { now } = seen;
-  const before = denialsOf(own, now);
-  const minutes = Math.min(longestMinutes, firstDenialMinutes * 2 ** before);
+  const earlier = recentDenials(known, now);
+  const minutes = Math.min(longestMinutes, firstDenialMinutes * 2 ** earlier);
   const denial = {
     peer: evidence.address,
     underlay: withoutPort(remote ?? ""),
@@ -341,7 +347,7 @@ function deny(
   };
   actions.push({ do: "tell", what: "denied", evidence: { ...evidence, remote } });
   return next(
-    { attempt: { ...attempt, deniedAt: now }, denials: before + 1, deniedAt: now },
+    { attempt: { ...attempt, deniedAt: now }, denials: earlier + 1, deniedAt: now },
     { denials: [...state.denials, denial] },
   );
 }
@@ -407,11 +413,13 @@ function promote(state: HealingState, { now, peers }: ObservedPeers): HealingSta
     Math.max(0, counter - (state.relayed.counters[address] ?? counter)),
   );
   const isBusy = sent.reduce((sum, each) => sum + each, 0) / seconds > busyRate;
-  const isLook = now - state.relayed.at >= second;
-  const observed = isLook ? { ...state, relayed: { at: now, counters: Object.fromEntries(relayed) } } : state;
+  const isCounted = now - state.relayed.at >= second;
+  const observed = isCounted
+    ? { ...state, relayed: { at: now, counters: Object.fromEntries(relayed) } }
+    : state;
   const wanted = relayed.length > 0 && !isBusy ? quietPromote : undefined;
   if (wanted === state.tryPromote) return observed;
-  // A busy tunnel must not send a test with every other packet.
+  // Wait, unless tunnels became busy: these would send a test with every other packet.
   if (!isBusy && now - state.promoteAt < (wanted === undefined ? defaultAfterMs : quietAfterMs))
     return observed;
   return { ...observed, tryPromote: wanted, promoteAt: now };

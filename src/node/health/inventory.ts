@@ -24,6 +24,7 @@ export type InventoryDeps = {
   tunnels(): Promise<readonly EngineTunnel[] | undefined>;
 };
 
+/** Entries that are kept at most. */
 const mostFingerprints = 1000;
 const mostServed = 8;
 const mostNames = 1000;
@@ -35,6 +36,7 @@ export class Inventory {
   readonly tunnels = new Tunnels();
   readonly #deps: InventoryDeps;
   readonly #place: Pick<Organization, "slug" | "directory">;
+  /** Names that certificates of tunnels had, and names that a user asked for. */
   readonly #names = new PeerNames();
   #facts: Facts | undefined;
   /** Stamp of the files that the facts come from. A choice of routers rewrites config.yml within a generation. */
@@ -210,7 +212,7 @@ export class Inventory {
   }
 }
 
-/** The names of peers, also of those without a tunnel: the last ones that were seen. */
+/** Address → name, of the peers that were seen last, also of those whose tunnel has ended. */
 class PeerNames {
   readonly #names = new Map<string, string>();
 

@@ -64,12 +64,11 @@ export type HealthDeps = InventoryDeps & {
 const sharedRefreshMs = 1000;
 /** Refresh this soon after the healer acted. */
 const afterHealingMs = 1000;
-
 /** Number of kept peers that are probed after each refresh. */
 const keptAtOnce = 4;
 
-/** Facts that only the control plane knows. */
-type Noted = Partial<
+/** The fields of an answer to a check-in that the health uses. */
+type AnswerFacts = Partial<
   Pick<CheckinAnswer, "others_online" | "cloned" | "elsewhere" | "server_time" | "addresses">
 >;
 
@@ -87,13 +86,17 @@ export class OrganizationHealth {
   /** Monotonic ms. */
   #nextRefreshAt = 0;
   #endPause = () => {};
+  /** How far this machine's clock was ahead at the last answer. */
   #lastAheadMs = 0;
   #disk: AssessmentInput["disk"];
+  /** What was announced last, as JSON. */
   #announced = "";
   /** Whether no lighthouse answered at the last refresh. */
   #areLost = false;
+  /** Kept peers (paths/kept-peers.ts) that are probed until the next refresh, and how many the engine has in all. */
   #keptTargets: readonly string[] = [];
   #keptCount = 0;
+  /** Those who wait for the next announcement. */
   readonly #waiting = new Set<() => void>();
 
   constructor(place: Pick<Organization, "slug" | "directory">, deps: HealthDeps) {
@@ -129,13 +132,11 @@ export class OrganizationHealth {
       if (monotonic() >= this.#nextRefreshAt) await this.#refresh();
       const nextProbeMs = await this.#probe();
       this.#judgeSilence();
-      if (this.#largePackets.inMs() <= 0) void this.#largePackets.measureDue();
+      if (this.#largePackets.dueInMs() <= 0) void this.#largePackets.measureDue();
       await this.#heal();
       this.#announce();
-      const waitMs = Math.max(
-        0,
-        Math.min(nextProbeMs, this.#largePackets.inMs(), this.#nextRefreshAt - monotonic()),
-      );
+      const nextRefreshMs = this.#nextRefreshAt - monotonic();
+      const waitMs = Math.max(0, Math.min(nextProbeMs, this.#largePackets.dueInMs(), nextRefreshMs));
       await system.sleep(waitMs, AbortSignal.any([signal, pause.signal])).catch(() => undefined);
     }
     this.prober.close();
@@ -153,7 +154,7 @@ export class OrganizationHealth {
     findingKind: () => reportedKind(this.current()?.findings ?? []),
     isBusy: (): boolean => this.#inventory.mayHaveTraffic(this.#deps.monotonic()),
     addressRequest: () => this.#deps.kept?.request(this.#hasNoLighthouse()),
-    noteAnswer: (answer: Noted): void => {
+    noteAnswer: (answer: AnswerFacts): void => {
       const { others_online: online, cloned, elsewhere, server_time: time, addresses } = answer;
       const at = this.#deps.monotonic();
       this.planeFacts.unreached = undefined;
@@ -224,8 +225,8 @@ export class OrganizationHealth {
     const tunnels = this.#inventory.tunnels.all.map(({ address }) => address);
     if (all) this.named.add(this.#inventory.reportsTunnels ? tunnels : otherHubs, from);
     this.#chooseTargets();
-    const whole = all || isLighthouse ? this.prober.targets() : lighthouses;
-    const peers = only === undefined ? whole : [only];
+    const several = all || isLighthouse ? this.prober.targets() : lighthouses;
+    const peers = only === undefined ? several : [only];
     const probed = peers.filter((address) => this.prober.record(address) !== undefined);
     // Peers whose state this process knows are skipped: frequent requests for the list would all wait.
     await this.#probeUntilDecided(
@@ -259,7 +260,7 @@ export class OrganizationHealth {
         const record = this.prober.record(address);
         return record === undefined || isSettled(record, from);
       });
-    while (!isDone() && monotonic() - from < withinMs) await Promise.race([this.prober.change(), late]);
+    while (!isDone() && monotonic() - from < withinMs) await Promise.race([this.prober.nextChange(), late]);
     decided.abort(new Error("Decided"));
   }
 
@@ -369,7 +370,7 @@ export class OrganizationHealth {
     if (healer === undefined || observed === undefined) return;
     const urgent = await healer.step(observed).catch(() => []);
     if (urgent.length === 0) return;
-    this.prober.soon(urgent);
+    this.prober.makeDue(urgent);
     this.#nextRefreshAt = Math.min(this.#nextRefreshAt, monotonic() + afterHealingMs);
   }
 

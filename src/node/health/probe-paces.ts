@@ -60,16 +60,16 @@ const measureRarelyMs = 300_000;
  * Without, soon after a change of the path, then rarely: every 30 s would be 8 MB a day. A user who asks gets it measured at once.
  */
 export class MeasurePace {
-  /** What was measured last. If size or path differ now, measure at once. */
-  #of = "";
+  /** The subject of the last measurement (large-packets.ts). If size or path differ now, measure at once. */
+  #subject = "";
   /** Monotonic ms of its end. */
-  #at = Number.NEGATIVE_INFINITY;
+  #endedAt = Number.NEGATIVE_INFINITY;
   #everyMs = measureSoonMs;
 
-  begin(of: string, isLost: boolean): void {
-    const isSame = of === this.#of && !isLost;
+  begin(subject: string, { isLost }: { isLost: boolean }): void {
+    const isSame = subject === this.#subject && !isLost;
     this.#everyMs = isSame ? Math.min(measureRarelyMs, 2 * this.#everyMs) : measureSoonMs;
-    this.#of = of;
+    this.#subject = subject;
   }
 
   /** A user looks at the state: what was measured rarely is measured soon. */
@@ -78,17 +78,17 @@ export class MeasurePace {
   }
 
   end(now: number): void {
-    this.#at = now;
+    this.#endedAt = now;
   }
 
   /** ms until the next one. */
-  inMs(
-    of: string,
+  dueInMs(
+    subject: string,
     { isOften, isLost, isPeer, now }: Record<"isOften" | "isLost" | "isPeer", boolean> & { now: number },
   ): number {
-    if (of !== this.#of) return 0;
+    if (subject !== this.#subject) return 0;
     let everyMs = isLost ? measureLostMs : this.#everyMs;
     if (isOften) everyMs = isPeer ? measurePeerMs : measureOftenMs;
-    return this.#at + everyMs - now;
+    return this.#endedAt + everyMs - now;
   }
 }

@@ -13,8 +13,11 @@ const rememberRequestMs = 5000;
 export const decidedWithinMs = 8000;
 /** Records of addresses that are no longer probed. */
 const mostFormer = 1000;
+/** Sequence numbers have 16 bits. */
+const sequences = 0x1_0000;
 
 type Target = ProbeRecord & {
+  /** When the next probe is sent, monotonic ms. */
   dueAt: number;
   everyMs: number;
   /** Remaining misses after which the next probe follows at once. */
@@ -37,9 +40,12 @@ export class Prober {
   readonly #targets = new Map<string, Target>();
   /** Addresses that are no longer probed and have answered. */
   readonly #former = new Map<string, Target>();
+  /** By sequence number. */
   readonly #requests = new Map<number, Request>();
+  /** By address of this machine, as the problems are. */
   readonly #sockets = new Map<string, EchoSocket>();
   readonly #problems = new Map<string, NoEcho>();
+  /** Those who wait for nextChange(). */
   readonly #waiting = new Set<() => void>();
   #sequence = 0;
 
@@ -71,7 +77,7 @@ export class Prober {
     this.#limitFormer();
   }
 
-  /** Drops those that never answered first, and those that stopped answering last: only the probes know of them. */
+  /** Drops all that never answered; of the others, those that stopped answering last: only these records know of them. */
   #limitFormer(): void {
     for (const [address, { answeredAt }] of this.#former)
       if (answeredAt === undefined) this.#former.delete(address);
@@ -158,7 +164,7 @@ export class Prober {
    * until it answers, also for those who look in the meantime.
    */
   hurry(addresses: readonly string[]): void {
-    this.soon(addresses);
+    this.makeDue(addresses);
     for (const address of addresses) {
       const target = this.#targets.get(address);
       if (target !== undefined) target.burst = target.missed >= brokenAfter ? burst - 1 : burst;
@@ -166,7 +172,7 @@ export class Prober {
   }
 
   /** Makes addresses due now, without a burst. */
-  soon(addresses: readonly string[]): void {
+  makeDue(addresses: readonly string[]): void {
     const now = this.#deps.monotonic();
     for (const address of addresses) {
       const target = this.#targets.get(address);
@@ -195,7 +201,7 @@ export class Prober {
   }
 
   /** Resolves at the next answer or step. */
-  change(): Promise<void> {
+  nextChange(): Promise<void> {
     return new Promise((resolve) => {
       const wake = () => {
         this.#waiting.delete(wake);
@@ -211,7 +217,7 @@ export class Prober {
   }
 
   async #send(address: string, target: Target, from: string | undefined, now: number): Promise<void> {
-    const sequence = (this.#sequence = (this.#sequence + 1) % 0x1_0000);
+    const sequence = (this.#sequence = (this.#sequence + 1) % sequences);
     const nonce = this.#deps.random(4);
     target.awaiting = { sequence, sentAt: now };
     target.sent += 1;
@@ -250,7 +256,7 @@ export class Prober {
     target.burst = burst;
     if (target.awaiting?.sequence === sequence) {
       target.awaiting = undefined;
-      addResult(target, now, true);
+      addResult(target, { at: now, answered: true });
       target.dueAt = request.sentAt + target.everyMs;
     } else if (target.awaiting === undefined) target.dueAt = now + target.everyMs;
     for (const wake of this.#waiting) wake();
@@ -279,9 +285,10 @@ function countMiss(target: Target, now: number): void {
   target.dueAt = target.burst > 0 ? now : target.awaiting.sentAt + probeEveryMs;
   target.burst = Math.max(0, target.burst - 1);
   target.awaiting = undefined;
-  addResult(target, now, false);
+  addResult(target, { at: now, answered: false });
 }
 
-function addResult(target: Target, at: number, answered: boolean): void {
-  target.history = [...target.history.filter((each) => at - each.at < historyMs), { at, answered }];
+function addResult(target: Target, result: ProbeRecord["history"][number]): void {
+  const recent = target.history.filter(({ at }) => result.at - at < historyMs);
+  target.history = [...recent, result];
 }

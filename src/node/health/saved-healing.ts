@@ -6,12 +6,12 @@ import * as v from "valibot";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../base/files.ts";
 import { Healing, maxHealings } from "../../protocol/path-report.ts";
 import type { System } from "../../base/system.ts";
-import type { HealingState } from "./healing.ts";
+import { mostClosings, mostDenials, type HealingState } from "./healing.ts";
 import { noLoss } from "./paths/relay-loss.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
-/** JSON has no infinity. */
+/** Monotonic ms. JSON has no infinity: it has null instead. */
 const time = v.pipe(
   v.nullable(v.number()),
   v.transform((at) => at ?? Number.NEGATIVE_INFINITY),
@@ -37,15 +37,16 @@ const State = v.object({
   ),
   denials: v.pipe(
     v.array(v.object({ peer: text(64), underlay: text(64), until: v.number() })),
-    v.maxLength(20),
+    v.maxLength(mostDenials),
   ),
-  closings: v.pipe(v.array(v.number()), v.maxLength(10)),
+  closings: v.pipe(v.array(v.number()), v.maxLength(mostClosings)),
   tryPromote: v.optional(count),
   promoteAt: time,
   relays: v.optional(v.object({ chosen: v.pipe(v.array(text(64)), v.maxLength(8)), reviewAt: v.number() })),
   relayed: v.object({ at: time, counters: v.pipe(v.record(text(64), count), v.maxEntries(10_000)) }),
 });
 const Saved = v.object({
+  /** When it was written: ms since 1970, and by the clock of that process. */
   at: v.number(),
   monotonic: v.number(),
   state: State,
@@ -80,6 +81,7 @@ export function readHealing(
   return { state: moveTimes(state, shift), healings };
 }
 
+/** `shift`: ms that each time moves by, to be one of this process's clock. */
 function moveTimes(state: v.InferOutput<typeof State>, shift: number): HealingState {
   const { tryPromote, relayed, relays } = state;
   const peers = Object.entries(state.peers).map(([address, peer]) => {
@@ -102,8 +104,8 @@ function moveTimes(state: v.InferOutput<typeof State>, shift: number): HealingSt
   });
   return {
     peers: Object.fromEntries(peers),
-    denials: state.denials.map((each) => ({ ...each, until: each.until + shift })),
-    closings: state.closings.map((each) => each + shift),
+    denials: state.denials.map((denial) => ({ ...denial, until: denial.until + shift })),
+    closings: state.closings.map((closedAt) => closedAt + shift),
     tryPromote,
     promoteAt: state.promoteAt + shift,
     relays: relays && { chosen: relays.chosen, reviewAt: relays.reviewAt + shift },

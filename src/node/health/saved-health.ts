@@ -111,7 +111,7 @@ const SavedProbes = v.object({
 });
 type SavedProbes = v.InferOutput<typeof SavedProbes>;
 
-/** Older results are outdated: check-auth runs each minute. */
+/** A result of this age is outdated: check-auth runs each minute. */
 const freshMs = 90_000;
 
 export function savedHealthDirectory(configRoot: string, platform: NodeJS.Platform = ownPlatform): string {
@@ -157,7 +157,7 @@ type ProbeState = {
  */
 export function exchangeProbes(directory: string, slug: string, known: ProbeState, clock: Clock): void {
   const now = clock.monotonic();
-  // Only addresses that are new: this process may have dropped others since its last exchange.
+  // This process drops peers that never answered: it would take its own ones back.
   takeOver(directory, slug, known, clock, (record) => record.answeredAt !== undefined);
   const probes = Object.fromEntries(
     known.prober
@@ -186,19 +186,20 @@ export function exchangeProbes(directory: string, slug: string, known: ProbeStat
   writeFileUntilBoot(join(directory, `${slug}.probes.json`), `${JSON.stringify(saved)}\n`, 0o600);
 }
 
-/** The state of earlier processes. */
+/** Takes over the state of earlier processes. */
 export function restoreProbes(directory: string, slug: string, known: ProbeState, clock: Clock): void {
   const saved = takeOver(directory, slug, known, clock, () => true);
   if (saved === undefined) return;
   for (const [to, bytes] of Object.entries(saved.lost)) known.lostLarge.set(to, bytes);
-  const since = clock.monotonic() - Math.max(0, clock.now() - saved.at);
+  /** By this process's clock. */
+  const savedAt = clock.monotonic() - Math.max(0, clock.now() - saved.at);
   const { others, cloned, elsewhere, unreached, clockAhead } = saved.told;
   known.planeFacts = {
-    others: others && { online: others.online, at: since - others.age_ms },
-    cloned: cloned && { at: since - cloned.age_ms },
-    elsewhere: elsewhere && { said: elsewhere.said, at: since - elsewhere.age_ms },
-    unreached: unreached && { at: since - unreached.age_ms },
-    clockAhead: clockAhead && { ms: clockAhead.ms, at: since - clockAhead.age_ms },
+    others: others && { online: others.online, at: savedAt - others.age_ms },
+    cloned: cloned && { at: savedAt - cloned.age_ms },
+    elsewhere: elsewhere && { said: elsewhere.said, at: savedAt - elsewhere.age_ms },
+    unreached: unreached && { at: savedAt - unreached.age_ms },
+    clockAhead: clockAhead && { ms: clockAhead.ms, at: savedAt - clockAhead.age_ms },
   };
 }
 

@@ -29,6 +29,7 @@ export type SeenTunnel = {
   index: number;
   /** Monotonic ms, when this index was first seen. */
   since: number;
+  /** Packets that the engine sent through it. */
   counter: number;
   /** Monotonic ms of the last traffic other than probes. */
   trafficAt: number | undefined;
@@ -40,6 +41,7 @@ const activeMs = 600_000;
 const trafficFrom = 6;
 
 export class Tunnels {
+  /** By the one address that the tunnel is listed with. */
   #seen = new Map<string, SeenTunnel>();
   /** Tunnels by each address of the peer. */
   #byAddress = new Map<string, SeenTunnel>();
@@ -91,9 +93,9 @@ function merge(
   probes: number,
 ): SeenTunnel {
   const { localIndex: index, messageCounter: counter, cert } = tunnel;
-  const isSame = before?.index === index;
+  const isSameTunnel = before?.index === index;
   // A tunnel that came between two looks was made for traffic, by us or by the peer.
-  const sent = isSame ? counter - before.counter - 2 * probes : trafficFrom;
+  const sent = isSameTunnel ? counter - before.counter - 2 * probes : trafficFrom;
   return {
     address,
     name: cert ? oneLine(cert.details.name) : (before?.name ?? address),
@@ -107,7 +109,7 @@ function merge(
         }
       : undefined,
     index,
-    since: isSame ? before.since : now,
+    since: isSameTunnel ? before.since : now,
     counter,
     trafficAt: sent >= trafficFrom ? now : before?.trafficAt,
   };

@@ -112,7 +112,7 @@ export function conclude(seen: Observation): Conclusion {
       `Tunnels stay dead after ${mostFailures} attempts to heal each: ${few(stuck)}`,
     ),
     ...(seen.contact === undefined ? nodeFindings(seen) : lighthouseFindings(seen, seen.contact)),
-    ...unrouted(seen),
+    ...silentRouters(seen),
     ...largePacketsLost(seen),
     ...clockDiffers(seen),
     ...addressMoved(seen),
@@ -137,10 +137,11 @@ function clockDiffers({ slug, certificate, clockAheadMs: ahead }: Observation): 
 /** Tunnels follow an address that changes, and nodes that start again do not find it. */
 function addressMoved({ slug, contact, elsewhere }: Observation): Finding[] {
   if (contact === undefined || elsewhere === undefined) return [];
-  const [at, known] = [elsewhere.seen, elsewhere.public_ip];
-  if ([at, known].some((each) => parseAddress(each) === undefined)) return [];
-  const what = `The control plane sees this lighthouse at ${at}, and other nodes look for it at ${known}`;
-  const update = `${brand.executable} admin node update ${quoteWord(slug)} NODE --public-ip ${quoteWord(at)}`;
+  const { seen, public_ip: configured } = elsewhere;
+  // They are from outside, and are printed.
+  if ([seen, configured].some((address) => parseAddress(address) === undefined)) return [];
+  const what = `The control plane sees this lighthouse at ${seen}, and other nodes look for it at ${configured}`;
+  const update = `${brand.executable} admin node update ${quoteWord(slug)} NODE --public-ip ${quoteWord(seen)}`;
   return [makeFinding("address_moved", slug, what, `If its address has changed: ${update}`)];
 }
 
@@ -151,6 +152,7 @@ export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" 
   return { verdict: light === "degraded" ? "degraded" : "not_probed", reason };
 }
 
+/** The first names, for a sentence. */
 const few = (names: readonly string[], most = 5) => names.slice(0, most).join(", ");
 
 function lighthouseFindings(
@@ -182,11 +184,12 @@ function nodeFindings(seen: Observation): Finding[] {
   if (states.has("answers") || states.has("tunnel")) return [];
   if (states.has("early")) return one("probing", "The first probes are under way");
   if (!states.has("unknown")) {
-    const [what, more] = [silenceOf(lighthouses), waysWithoutLighthouse(seen)];
-    if (!seen.isCutOff) return one("lighthouses_silent", `${what}${more}`);
+    const what = silenceOf(lighthouses);
+    const ways = waysWithoutLighthouse(seen);
+    if (!seen.isCutOff) return one("lighthouses_silent", `${what}${ways}`);
     // A peer that is found proves a connection: the doctor tells whether lighthouse, name or uplink is missing.
     const cure = seen.kept > 0 ? `${brand.executable} doctor` : undefined;
-    return [cutOffFinding("lighthouses_silent", slug, what, more, cure)];
+    return [cutOffFinding("lighthouses_silent", slug, what, ways, cure)];
   }
   if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
   const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
@@ -194,8 +197,8 @@ function nodeFindings(seen: Observation): Finding[] {
 }
 
 /** Neither overlay nor control plane answers: the cause is this machine's connection, unless a peer is found. */
-const cutOffFinding = (kind: Kind, slug: string, what: string, more = "", cure: string = checkWayOut) =>
-  makeFinding(kind, slug, `${what}, nor does the control plane${more}`, cure);
+const cutOffFinding = (kind: Kind, slug: string, what: string, ways = "", cure: string = checkWayOut) =>
+  makeFinding(kind, slug, `${what}, nor does the control plane${ways}`, cure);
 
 function diskFindings({ slug, disk }: Observation): Finding[] {
   if (disk === undefined || disk.state === "ok") return [];
@@ -204,10 +207,10 @@ function diskFindings({ slug, disk }: Observation): Finding[] {
     : [makeFinding("disk_filling", slug, `The disk is nearly full: ${disk.text}`)];
 }
 
-function unrouted({ slug, unrouted: lost }: Observation): Finding[] {
-  if (lost.length === 0) return [];
-  const networks = few(lost.map(({ network }) => network));
-  const routers = few([...new Set(lost.flatMap((each) => each.routers))]);
+function silentRouters({ slug, unrouted }: Observation): Finding[] {
+  if (unrouted.length === 0) return [];
+  const networks = few(unrouted.map(({ network }) => network));
+  const routers = few([...new Set(unrouted.flatMap((each) => each.routers))]);
   const what = `${networks} cannot be reached: no answer from the router ${routers}`;
   return [makeFinding("routers_silent", slug, what, `On ${routers}: ${brand.executable} doctor`)];
 }
@@ -218,7 +221,7 @@ function silenceOf(lighthouses: Observation["lighthouses"]): string {
   return `None of the ${lighthouses.length} lighthouses answers`;
 }
 
-/** A sentence about what works until a lighthouse answers again. */
+/** What works until a lighthouse answers again: the rest of a sentence, or nothing. */
 function waysWithoutLighthouse({ kept, unmet }: Observation): string {
   const reached =
     kept === 0

@@ -9,6 +9,8 @@ import type { System } from "../../base/system.ts";
 export type ProbeKey = string;
 type Probe = { key: ProbeKey; address: string; bytes: number };
 
+export const addressIn = (key: ProbeKey): string => key.split(" ")[2] ?? "";
+
 export type Round = { at: number; answered: ReadonlySet<ProbeKey> };
 
 const answerWithinMs = 1500;
@@ -46,8 +48,9 @@ export async function probeRound(
   { openEcho, system }: { openEcho: OpenEcho; system: Pick<System, "now" | "sleep" | "random"> },
 ): Promise<Round> {
   const answered = new Set<ProbeKey>();
-  const [start = 0, more = 0] = system.random(2);
-  const first = start * 256 + more;
+  // Sequence numbers have 16 bits. They begin at random, so that no answer to an earlier round is counted.
+  const [high = 0, low = 0] = system.random(2);
+  const first = high * 256 + low;
   const waiting = new Map(
     probes.map((probe, at) => {
       const payload = system.random(Math.max(8, probe.bytes));
@@ -72,6 +75,7 @@ export async function probeRound(
   return { at: system.now(), answered };
 }
 
+/** Undefined: nothing is worse. */
 export type Verdict = { probe: string; reason: string } | undefined;
 
 /** Without an answer for so many rounds, a probe counts as lost. */
@@ -98,7 +102,7 @@ export function judge(before: readonly ProbeKey[], rounds: readonly Round[], los
   for (const [kind, keys] of Map.groupBy(before, kindOf)) {
     const gone = keys.filter((key) => lost.includes(key));
     if (gone.length * 2 <= keys.length) continue;
-    const names = gone.map((key) => key.split(" ")[2]).join(", ");
+    const names = gone.map(addressIn).join(", ");
     const [family, size] = kind.split(" ");
     return {
       probe: `${size} packets of IPv${family} to ${names}`,

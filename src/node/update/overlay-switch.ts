@@ -79,7 +79,7 @@ export async function adaptConfigurations(
 
 /**
  * Restarts the running engines, one after the other: all if the file was just replaced (`isNew`), else those that do not run
- * it. `undo` returns false if it cannot undo. `former`: the engine that it restores.
+ * it. `undo` puts the former engine back, and returns false if it cannot. `former`: the path of that engine.
  */
 export async function switchEngines(
   members: readonly Member[],
@@ -109,10 +109,10 @@ export async function switchEngines(
         continue;
       }
       const isUndone = await undo();
-      const back = former === undefined ? undefined : await versionOf(former).catch(() => undefined);
+      const formerVersion = former === undefined ? undefined : await versionOf(former).catch(() => undefined);
       for (const each of isUndone ? restarted : []) {
         // Else the new engine would count as the one that ran, and the package's older one would not start in its place.
-        if (back !== undefined) await each.prepare(back);
+        if (formerVersion !== undefined) await each.prepare(formerVersion);
         await each.restart?.().catch((reason: unknown) => log.error(`${each.slug}: ${messageOf(reason)}`));
       }
       const why = `${member.slug} does not run with ${engine.version}: ${messageOf(error)}`;

@@ -112,16 +112,17 @@ export async function selfUpdate(
     sweepCandidates(path);
     // Another update may have replaced the executable while this process waited for the lock.
     const from = (await versionOf(path, system)) ?? buildInfo.version;
-    const { published, manifest, isOther } = await findRelease(request, from, places, system);
+    const { published, manifest, isOtherVersion } = await findRelease(request, from, places, system);
     const outcome = { from, to: manifest.version, source: "release" as const, path };
     const kept = existsSync(keptRelease(system)) ? keptRelease(system) : undefined;
-    if (!isOther) {
+    if (!isOtherVersion) {
       // An update may have been interrupted after the executable was replaced.
       if (kept !== undefined && !isKept(kept, published, archiveToKeep(manifest)))
         await keepArchive(published, manifest, places, system);
       await handOverControlPlane(path, system);
       return { ...outcome, changed: false };
     }
+    // A release that is kept is handed to other machines: take the archive that each of them can unpack, the last one.
     const wanted = artifactsFor(manifest, buildInfo.target).slice(kept === undefined ? 0 : -1);
     const archive = await fetchArchive(wanted, published.base, places, system);
     const program = readMember(archive.content, programName(brand.executable, system));
@@ -168,7 +169,7 @@ export async function planKeepOwnRelease(places: Places, system: System): Promis
   ];
 }
 
-/** Every machine can unpack it. */
+/** The last one: every machine can unpack it. */
 const archiveToKeep = (manifest: Manifest) => artifactsFor(manifest, buildInfo.target).at(-1)?.file ?? "";
 
 const planKept = (manifest: Manifest, system: System): Step[] =>
@@ -203,7 +204,7 @@ async function findRelease(
       hint: "To install it anyway, add --allow-downgrade.",
     });
   }
-  return { published, manifest, isOther: order !== 0 };
+  return { published, manifest, isOtherVersion: order !== 0 };
 }
 
 /**
@@ -252,12 +253,18 @@ export async function planSelfUpdate(
 ): Promise<Step[]> {
   await requireOwned(system);
   await refuseSecond(places, system);
-  const { published, manifest, isOther } = await findRelease(request, buildInfo.version, places, system);
+  const { published, manifest, isOtherVersion } = await findRelease(
+    request,
+    buildInfo.version,
+    places,
+    system,
+  );
   const get = (name: string) => planGet(published.base, name);
   const requests = [...get(manifestName), ...get(signatureName)];
   const path = system.executable;
+  /** This installation keeps its release, to hand it to other machines. */
   const keeps = existsSync(keptRelease(system));
-  if (!isOther)
+  if (!isOtherVersion)
     return keeps && !isKept(keptRelease(system), published, archiveToKeep(manifest))
       ? [...requests, ...get(archiveToKeep(manifest)), ...planKept(manifest, system)]
       : requests;

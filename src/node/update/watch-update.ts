@@ -14,6 +14,7 @@ import { readFacts } from "../health/configured-facts.ts";
 import { compareMemory, compareWithBefore, describeBefore, type Before } from "./compare-before.ts";
 import {
   addressesOf,
+  addressIn,
   judge,
   lostProbes,
   lostRounds,
@@ -46,8 +47,6 @@ const compareEveryMs = 60_000;
 /** The engine's usual MTU. */
 const usualMtu = 1300;
 
-/** A key is `4 small 10.77.0.1`. */
-const addressIn = (key: ProbeKey): string => key.split(" ")[2] ?? "";
 const addressesIn = (keys: readonly ProbeKey[]): string[] => [...new Set(keys.map(addressIn))];
 
 /** How many peers. One may have answered by an address of each family, so the larger family counts. */

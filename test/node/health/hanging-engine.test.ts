@@ -7,7 +7,7 @@ const second = 1000;
 
 test("an engine hangs after three questions without an answer, if no peer answers either", () => {
   const watch = new HangWatch();
-  expect([100, 110, 120].map((at) => watch.missed(engine, 60 * second, at * second))).toEqual([
+  expect([100, 110, 120].map((at) => watch.noteMiss(engine, 60 * second, at * second))).toEqual([
     false,
     false,
     true,
@@ -17,14 +17,14 @@ test("an engine hangs after three questions without an answer, if no peer answer
 test("an engine that still carries traffic is left alone", () => {
   const watch = new HangWatch();
   for (let at = 100; at < 1000; at += 10)
-    expect(watch.missed(engine, (at - 10) * second, at * second)).toBe(false);
+    expect(watch.noteMiss(engine, (at - 10) * second, at * second)).toBe(false);
 });
 
 test("an answer, and another process, begin anew", () => {
   const watch = new HangWatch();
-  const missed = (process: typeof engine, at: number) => watch.missed(process, 0, at * second);
+  const missed = (process: typeof engine, at: number) => watch.noteMiss(process, 0, at * second);
   expect([missed(engine, 100), missed(engine, 110)]).toEqual([false, false]);
-  watch.answered();
+  watch.noteAnswer();
   expect([missed(engine, 130), missed(engine, 140)]).toEqual([false, false]);
   const next = { pid: 8, started: "2" };
   expect([missed(next, 150), missed(next, 160), missed(next, 170)]).toEqual([false, false, true]);
@@ -33,20 +33,20 @@ test("an answer, and another process, begin anew", () => {
 test("it is restarted once an hour at most", () => {
   const watch = new HangWatch();
   let restarts = 0;
-  for (let at = 100; at < 3700; at += 10) if (watch.missed(engine, 0, at * second)) restarts += 1;
+  for (let at = 100; at < 3700; at += 10) if (watch.noteMiss(engine, 0, at * second)) restarts += 1;
   expect(restarts).toBe(1);
 });
 
 test("a restart by an earlier process counts for an hour", () => {
   const watch = new HangWatch(90 * second);
-  const missed = (at: number) => watch.missed(engine, 0, at * second);
+  const missed = (at: number) => watch.noteMiss(engine, 0, at * second);
   expect([100, 110, 120, 3600].map(missed)).toEqual([false, false, false, false]);
   expect(missed(3700)).toBe(true);
 });
 
 test("a restart that a clock noted before it was set back by a day does not count", () => {
   const watch = new HangWatch(86_400 * second);
-  const missed = (at: number) => watch.missed(engine, 0, at * second);
+  const missed = (at: number) => watch.noteMiss(engine, 0, at * second);
   expect([100, 110, 120].map(missed)).toEqual([false, false, true]);
 });
 

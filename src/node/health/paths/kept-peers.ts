@@ -37,11 +37,13 @@ type Kept = v.InferOutput<typeof Kept>;
 const State = v.object({
   /** The position of the control plane's last answer, for the next request. */
   since: count,
-  /** ms since 1970. */
+  /** When the control plane was asked last, ms since 1970. */
   asked_at: count,
+  /** When it last sent all addresses that it knows, not only changes. */
   whole_at: count,
+  /** When the engine's log was read last. */
   log_at: count,
-  /** ms between questions. */
+  /** ms between requests. */
   every: count,
   peers: v.pipe(v.array(Kept), v.maxLength(maxKeptPeers)),
 });
@@ -113,9 +115,10 @@ export class KeptPeers {
   #peers: Map<string, Kept>;
   #saved: string;
   #applied: PeerMap;
-  /** Monotonic ms. */
+  /** Monotonic ms, as `#notBefore`: the map is not applied before. */
   #savedAt = Number.NEGATIVE_INFINITY;
   #notBefore = Number.NEGATIVE_INFINITY;
+  /** Where nextToProbe() goes on. */
   #turn = 0;
   /** The engine whose port is kept. */
   #pid = 0;
@@ -134,7 +137,7 @@ export class KeptPeers {
   request(areLost: boolean): { since: number } | undefined {
     const now = this.#deps.system.now();
     const { asked_at: askedAt, every, since, whole_at: wholeAt } = this.#state;
-    // A clock that was set back must not end the questions.
+    // The absolute value: a clock that was set back must not end the requests.
     if (Math.abs(now - askedAt) < (areLost ? Math.min(every, lostEveryMs) : every)) return undefined;
     this.#state.asked_at = now;
     return { since: Math.abs(now - wholeAt) < wholeEveryMs ? since : 0 };
@@ -163,7 +166,7 @@ export class KeptPeers {
       for (const [peer] of this.#peers) if (gone.has(peer) || !seen.isPeer(peer)) this.#peers.delete(peer);
       this.#trim();
       this.#save({ isUrgent: seen.areLost });
-      const hasGone = Object.keys(this.#applied).some((each) => gone.has(each));
+      const hasGone = Object.keys(this.#applied).some((peer) => gone.has(peer));
       await this.#apply(seen, { hasGone });
     } catch (error) {
       this.#notBefore = this.#deps.monotonic() + retryMs;
@@ -174,7 +177,7 @@ export class KeptPeers {
     }
   }
 
-  /** The next few of the kept peers, in turn: what they are asked opens the NAT before this node for their packets. */
+  /** The next few of the kept peers, in turn: a probe opens the NAT before this node for the packets of its peer. */
   nextToProbe(most: number): string[] {
     const all = Object.keys(this.#applied);
     const first = this.#turn % Math.max(1, all.length);
@@ -221,7 +224,7 @@ export class KeptPeers {
     }
   }
 
-  /** The most used first, then those that the control plane sent, in its order. */
+  /** Forgets old addresses, and keeps the peers that were used most, then those that the control plane sent, in its order. */
   #trim(): void {
     const now = this.#deps.system.now();
     for (const [peer, each] of this.#peers) {
@@ -251,8 +254,8 @@ export class KeptPeers {
     if (monotonic() < this.#notBefore) return;
     const map = this.#map(isInside);
     if (Bun.deepEquals(map, this.#applied)) return;
-    const before = statSync(peerMapPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
-    const isRecent = Math.abs(system.now() - before) < applyEveryMs;
+    const writtenAt = statSync(peerMapPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+    const isRecent = Math.abs(system.now() - writtenAt) < applyEveryMs;
     if (isRecent && !areLost && !hasGone) return;
     this.#notBefore = monotonic() + retryMs;
     await apply(map);
@@ -261,23 +264,23 @@ export class KeptPeers {
   }
 
   /**
-   * A private address is one of whatever network this machine is in. So one that worked counts while this machine still has
-   * the address that it had then, and one that the control plane tells only on a network of this machine.
+   * The map for the engine. A private address means another machine in each network. So one that worked counts while this machine
+   * still has the address that it had then, and one that the control plane sent only on a network of this machine.
    */
   #map(isInside: (address: string) => boolean): PeerMap {
     const own = this.#deps.ownAddresses();
     const addresses = new Set(own.map((each) => each.replace(/\/\d+$/, "")));
     const networks = own.flatMap((each) => parseAddressInNetwork(each) ?? []);
-    const isUsable = (remote: string, from?: string) => {
+    const isUsable = (remote: string, isHere: (privateHost: string) => boolean) => {
       const place = parseUnderlay(remote);
       if (place === undefined || isInside(place.host)) return false;
-      if (!place.isPrivate) return true;
-      return from === undefined ? isWithin(place.host, networks) : addresses.has(from);
+      return !place.isPrivate || isHere(place.host);
     };
     const entries = [...this.#peers.values()].map(({ peer, worked, told }): [string, string[]] => {
-      const own = worked !== undefined && isUsable(worked.remote, worked.from ?? "") ? [worked.remote] : [];
-      const others = told.filter((each) => isUsable(each));
-      return [peer, [...new Set([...own, ...others])].slice(0, maxRemotes)];
+      const isAsThen = () => addresses.has(worked?.from ?? "");
+      const proven = worked !== undefined && isUsable(worked.remote, isAsThen) ? [worked.remote] : [];
+      const sent = told.filter((remote) => isUsable(remote, (host) => isWithin(host, networks)));
+      return [peer, [...new Set([...proven, ...sent])].slice(0, maxRemotes)];
     });
     return Object.fromEntries(entries.filter(([, remotes]) => remotes.length > 0));
   }

@@ -28,8 +28,9 @@ type Path = {
   to: string;
   from: string;
   mtu: number;
-  /** The subject of a measurement: after a change of engine, size or tunnel it does not count. */
-  of: string;
+  /** Engine, size and tunnel, as one text: after a change of any, an earlier measurement does not count. */
+  subject: string;
+  /** There is traffic, whose loss a user notices: measure often. */
   isOften: boolean;
   /** Whether the measurement is to a lighthouse; on a lighthouse, which asks none, to any peer. */
   isMain: boolean;
@@ -37,6 +38,7 @@ type Path = {
   isTried: boolean;
 };
 
+/** Key of the one pace of the main path, whichever peer it leads to. */
 const main = "main";
 
 export class LargePackets {
@@ -68,8 +70,10 @@ export class LargePackets {
       const from = inventory.sourceFor(to);
       const isTried = isMain && isHub;
       const { index, remote } = tunnels.get(to) ?? {};
-      const of = [engine.pid, mtu, ...(isTried ? [] : [to, index, remote])].join(" ");
-      return from === undefined ? [] : [{ to, from, mtu, of, isOften: isOften && !isTried, isMain, isTried }];
+      const subject = [engine.pid, mtu, ...(isTried ? [] : [to, index, remote])].join(" ");
+      return from === undefined
+        ? []
+        : [{ to, from, mtu, subject, isOften: isOften && !isTried, isMain, isTried }];
     };
     const hub = (isHub ? prober.records().map(([each]) => each) : facts.lighthouses).find(answers);
     const peers = [
@@ -86,7 +90,7 @@ export class LargePackets {
   }
 
   /** ms until the next measurement. */
-  inMs(): number {
+  dueInMs(): number {
     if (this.#measuring !== undefined) return Number.POSITIVE_INFINITY;
     return Math.min(Number.POSITIVE_INFINITY, ...this.#paths().map((each) => this.#dueIn(each)));
   }
@@ -133,16 +137,16 @@ export class LargePackets {
   }
 
   #dueIn(path: Path): number {
-    const { to, of, isOften, isMain } = path;
-    const [isLost, now] = [this.lost.has(to), this.#deps.monotonic()];
-    return this.#paceOf(path).inMs(of, { isOften, isLost, isPeer: !isMain, now });
+    const { to, subject, isOften, isMain } = path;
+    const facts = { isOften, isLost: this.lost.has(to), isPeer: !isMain, now: this.#deps.monotonic() };
+    return this.#paceOf(path).dueInMs(subject, facts);
   }
 
   async #measureOnce(path: Path): Promise<void> {
     const { inventory, prober, open, system, monotonic, offloads, recentLog } = this.#deps;
-    const { to, from, mtu, of, isMain, isTried } = path;
+    const { to, from, mtu, subject, isMain, isTried } = path;
     const pace = this.#paceOf(path);
-    pace.begin(of, this.lost.has(to));
+    pace.begin(subject, { isLost: this.lost.has(to) });
     using _ = defer(() => pace.end(monotonic()));
     const { rttMs } = prober.record(to) ?? {};
     const through = isTried ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);

@@ -32,6 +32,7 @@ type OffloadDeps = {
   system: Pick<System, "now" | "sleep">;
 };
 
+/** A path whose peer answers. `from`, `to`: overlay addresses. `name`: of the peer. `bytes`: of one packet. */
 export type Probed = {
   engine: EngineSeen;
   from: string;
@@ -68,10 +69,10 @@ export class OffloadTrial {
     const isRare = this.#last.uncertain >= triesSoon;
     if (Math.abs(now - this.#last.at) < (isRare ? rarelyMs : soonMs))
       return !isRare && this.#last.uncertain > 0;
-    const plane = readSyncState(place.directory)?.data_plane;
-    if (engine === undefined || plane === undefined) return false;
-    const trial = this.#present(engine);
-    const inForce = this.#inForce(plane, probed.engine, now);
+    const dataPlane = readSyncState(place.directory)?.data_plane;
+    if (engine === undefined || dataPlane === undefined) return false;
+    const trial = this.#resultFor(engine);
+    const inForce = this.#inForce(dataPlane, probed.engine, now);
     if (!isDue(trial, inForce, pid, now)) return false;
     try {
       const result = await this.#measure(probed);
@@ -85,16 +86,16 @@ export class OffloadTrial {
     }
   }
 
-  /** The result for this engine and kernel. */
-  #present(engine: string): Trial | undefined {
+  /** The last result for this engine and kernel. */
+  #resultFor(engine: string): Trial | undefined {
     const trial = readTrial(this.#deps.place.directory);
     return trial?.engine === engine && trial.kernel === this.#deps.kernel ? trial : undefined;
   }
 
   /** Undefined where root has decided: then nothing is changed. */
-  #inForce(plane: DataPlane, { ageMs }: EngineSeen, now: number): boolean | undefined {
-    if (plane.tun.by === "root" || plane.udp.by === "root") return undefined;
-    const { data_plane: seen } = seenDataPlane(plane, now - ageMs);
+  #inForce(dataPlane: DataPlane, { ageMs }: EngineSeen, now: number): boolean | undefined {
+    if (dataPlane.tun.by === "root" || dataPlane.udp.by === "root") return undefined;
+    const { data_plane: seen } = seenDataPlane(dataPlane, now - ageMs);
     return seen?.tun_offloads === true || seen?.udp_offloads === true;
   }
 
@@ -172,6 +173,10 @@ function sendsOneByOne(lines: readonly string[]): boolean {
   return last("kernel rejected GSO send") > last("udp: GSO enabled");
 }
 
+/**
+ * With offloads: at first, after a start of the engine, and now and then. Without: only the engine that was just restarted without
+ * them, to see whether that helps.
+ */
 function isDue(trial: Trial | undefined, inForce: boolean | undefined, pid: number, now: number): boolean {
   if (inForce === undefined) return false;
   if (!inForce) return trial?.state === "trial" && trial.pid !== pid;

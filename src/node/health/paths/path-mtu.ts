@@ -12,6 +12,8 @@ const answerMs = 1000;
 const leastAnswerMs = 250;
 const tries = 2;
 const lookMs = 20;
+/** The result is exact to so many bytes. */
+const smallestStep = 8;
 /** Sizes that are sent at once. */
 const atOnce = 8;
 /** Headers of IPv4 and ICMP. */
@@ -35,6 +37,7 @@ export async function largestThrough(
   const socket = await open(from, ({ sequence }) => void answered.add(sequence));
   if (typeof socket === "string") return socket;
   using _ = defer(() => socket.close());
+  // They have 16 bits, and begin anew with each measurement, so that no late answer to the last one is counted.
   let sequence = Math.floor(performance.now()) % 30_000;
   /** The largest of some sizes that passes, 0 for none. They are sent at once: a loss is known after two waits. */
   const largestOf = async (sizes: readonly number[]) => {
@@ -53,10 +56,11 @@ export async function largestThrough(
   if ((await largestOf([full])) > 0) return { bytes: full, isFull: true };
   let [low, step] = [await largestOf([smallest]), full - smallest];
   if (low === 0) return "silent";
-  while (step > 8) {
+  // Each round tries sizes at equal distances between the largest that passed and the smallest that was lost.
+  while (step > smallestStep) {
     step = Math.ceil(step / (atOnce + 1));
-    const from = low;
-    const sizes = Array.from({ length: atOnce }, (_, at) => from + (at + 1) * step);
+    const passes = low;
+    const sizes = Array.from({ length: atOnce }, (_, at) => passes + (at + 1) * step);
     low = Math.max(low, await largestOf(sizes.filter((bytes) => bytes < full)));
   }
   // Rules out chance: the path may lose some packets of any size.
