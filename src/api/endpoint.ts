@@ -61,13 +61,16 @@ export type Endpoint = {
 
   // Who may call it
   access: Access;
-  /** Also accepts the token of the path's node. */
+  /** The token of the node in the path is accepted, too. */
   node?: true;
-  /** Service tokens are refused: it concerns users or tokens, or makes machines run another program. */
+  /** Service tokens are refused: the endpoint concerns users or tokens, or makes machines run another program. */
   usersOnly?: true;
-  /** Service tokens with this scope may call it; without one, they may only read. See server/users/token-scopes.ts. */
+  /**
+   * The scope that a service token needs to call it. Without `scope` or `usersOnly`, service tokens may only read. See
+   * server/users/token-scopes.ts.
+   */
   scope?: "nodes" | "policy" | "webhooks";
-  /** A POST that changes nothing, such as a plan: `read` is scope enough. */
+  /** A POST that changes nothing, such as a plan: service tokens with the scope `read` may call it. */
   reads?: true;
   /**
    * Whether users with a second factor, or who need one, must have proven it within 10 minutes: always, never, or if
@@ -80,7 +83,7 @@ export type Endpoint = {
   guesses?: true;
 
   // What it may cost
-  /** The maximum of the body, if it is not the usual one. */
+  /** The maximum of the body in bytes, if it is not the usual one (server/http/body.ts). */
   maxBody?: number;
   /**
    * The organization stores more afterwards, so at its maximum the request is refused. A handler can admit some requests all
@@ -89,7 +92,7 @@ export type Endpoint = {
   grows?: true;
 
   // How it is served
-  /** By the listener's own route table, without Hono and without waiting for a turn: for the most frequent requests. */
+  /** Served by the listener's own route table, without Hono and without a queue: for the most frequent requests. */
   direct?: true;
   /** The answer may be held (`Prefer: wait=N`). The caller's rights are checked again before it is sent. */
   held?: true;
@@ -170,7 +173,7 @@ export type SentOf<E extends Endpoint> =
 /** An item of a list. */
 export type ItemOf<E extends Endpoint> = AnswerOf<E> extends readonly (infer Item)[] ? Item : never;
 
-/** A path, with the type of what it answers. Nothing has the property: it carries the type alone. */
+/** A path, with the type of what it answers. The property never exists: it only carries the type. */
 export type Path<Answered> = string & { readonly answers?: Answered };
 
 type QueryOf<E> = E extends { query: v.GenericSchema } ? [query?: GivenOf<E>] : [];
@@ -186,15 +189,15 @@ export function apiPath<const E extends Endpoint>(
 
 /** The same for values that are not typed. Fields of the query that are undefined are left out. */
 export function filledPath(path: string, params: object, query: object = {}): string {
-  const given = Object.entries<string>({ ...query }).filter(([, value]) => value !== undefined);
-  const words = new URLSearchParams(given).toString();
+  const fields = Object.entries<string>({ ...query }).filter(([, value]) => value !== undefined);
+  const queryText = new URLSearchParams(fields).toString();
   const values: Record<string, string | number> = { ...params };
   const filled = path.replace(/{(\w+)}/g, (_, name: string) => {
     const value = values[name];
     if (value === undefined) throw new Error(`${path} lacks ${name}`);
     return encodeURIComponent(value);
   });
-  return words === "" ? filled : `${filled}?${words}`;
+  return queryText === "" ? filled : `${filled}?${queryText}`;
 }
 
 /** GET and DELETE carry a query, the others a body. */

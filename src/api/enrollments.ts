@@ -20,9 +20,10 @@ const EnrollmentRequest = v.strictObject({
 });
 export type EnrollmentRequest = v.InferOutput<typeof EnrollmentRequest>;
 const EnrollmentCode = foreignText(40);
+/** The four words that the machine shows. */
 const Words = foreignText(200);
 
-// Not `maxLength` and `regex`, which would be promises of the OpenAPI document: nodes are strict with what they obey.
+// Checks, not `maxLength` and `regex`: nodes are strict with what they obey, but the OpenAPI document promises no such limits.
 const Secret = v.pipe(
   v.string(),
   v.check(({ length }) => length > 0 && length <= 128),
@@ -65,6 +66,7 @@ export const Enrollment = v.object({
 });
 export type Enrollment = v.InferOutput<typeof Enrollment>;
 
+/** A node whose user has to confirm it. */
 export const NodeDue = v.object({
   node_id: v.number(),
   name: Text,

@@ -35,18 +35,18 @@ type Subject = keyof typeof eventNouns;
  * `words`: the sentence of the pages and documents. `@` is the actor, `#` the name of the subject, `&` the name after its
  * noun: "the node web". `since`: the first version that records the type.
  */
-type Declared = {
+type EventKind = {
   words: string;
   subjects: readonly Subject[];
   since: "0.1.0" | "0.2.0";
   /** Something failed, or will soon. */
   fails?: true;
 };
-/** Recorded since 0.1.0. */
-const kept = (words: string, ...subjects: Subject[]): Declared => ({ words, subjects, since: "0.1.0" });
-/** Recorded since 0.2.0. */
-const added = (words: string, ...subjects: Subject[]): Declared => ({ words, subjects, since: "0.2.0" });
-const failing = (declared: Declared): Declared => ({ ...declared, fails: true });
+/** A type that is recorded since 0.1.0. */
+const kept = (words: string, ...subjects: Subject[]): EventKind => ({ words, subjects, since: "0.1.0" });
+/** A type that is recorded since 0.2.0. */
+const added = (words: string, ...subjects: Subject[]): EventKind => ({ words, subjects, since: "0.2.0" });
+const failing = (declared: EventKind): EventKind => ({ ...declared, fails: true });
 
 /** Every type of event. Webhooks subscribe to these; the pages' sentences and the documents follow. */
 export const eventKinds = {
@@ -156,7 +156,7 @@ export const eventKinds = {
 export type EventType = keyof typeof eventKinds;
 export const eventTypes = Object.keys(eventKinds) as EventType[];
 
-/** The changes. */
+/** Fields by name. Of a change, `before` and `after` hold only those that differ. */
 export const Details = v.nullable(v.record(v.string(), v.unknown()));
 
 /** The hash covers all fields but `id` and `hash`, in this order. */
@@ -228,7 +228,7 @@ export const eventsApi = {
     query: HoursQuery,
     answers: { 200: { description: "Hours", schema: v.array(EventHour) } },
   }),
-  listOfNone: endpoint({
+  listOfControlPlane: endpoint({
     name: "control_plane_events_list",
     method: "GET",
     path: "/api/events/",

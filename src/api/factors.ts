@@ -4,11 +4,11 @@
 import * as v from "valibot";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint } from "./endpoint.ts";
-import { started } from "./sessions.ts";
+import { sessionStarted } from "./sessions.ts";
 import { Password } from "./users.ts";
 import { maxCodeLength, Text, Time } from "./values.ts";
 
-/** For so long a proof counts as fresh. */
+/** How long a proof of a second factor counts as fresh. */
 export const freshMinutes = 10;
 
 const Code = v.strictObject({ otp: v.pipe(foreignText(maxCodeLength), v.minLength(1)) });
@@ -122,6 +122,7 @@ export const signInRulesApi = {
   }),
 };
 
+/** Base64url. */
 const encoded = v.pipe(foreignText(32_768), v.regex(/^[\w-]+$/));
 const identifiers = {
   id: v.pipe(encoded, v.maxLength(1400)),
@@ -176,13 +177,13 @@ const optionsOf = <T extends { challenge: string }>() => ({
     schema: v.record(v.string(), v.unknown()) as unknown as v.GenericSchema<Record<string, unknown>, T>,
   },
 });
-const creation = optionsOf<{
+const creationOptions = optionsOf<{
   challenge: string;
   rp: { name: string };
   user: { id: string; name: string; displayName: string };
   pubKeyCredParams: { alg: number; type: "public-key" }[];
 }>();
-const proving = optionsOf<{ challenge: string }>();
+const proofOptions = optionsOf<{ challenge: string }>();
 
 export const passkeysApi = {
   list: endpoint({
@@ -201,7 +202,7 @@ export const passkeysApi = {
     fresh: true,
     summary: "Options for a new passkey",
     body: FirstFactor,
-    answers: creation,
+    answers: creationOptions,
     errors: ["invalid_credentials", "conflict"],
   }),
   create: endpoint({
@@ -236,7 +237,7 @@ export const passkeyProofsApi = {
     access: "public",
     fresh: false,
     summary: "Options for signing in with a passkey",
-    answers: proving,
+    answers: proofOptions,
     errors: ["cross_site", "unsupported_media_type", "conflict"],
   }),
   signIn: endpoint({
@@ -247,7 +248,7 @@ export const passkeyProofsApi = {
     fresh: false,
     summary: "Sign in with a passkey. Only for pages of this control plane",
     body: Proof,
-    answers: { 201: started },
+    answers: { 201: sessionStarted },
     errors: ["invalid_credentials", "cross_site", "tls_required", "conflict"],
   }),
   proveOptions: endpoint({
@@ -257,7 +258,7 @@ export const passkeyProofsApi = {
     access: "person",
     fresh: false,
     summary: "Options for a fresh proof by a passkey",
-    answers: proving,
+    answers: proofOptions,
     errors: ["conflict"],
   }),
   prove: endpoint({

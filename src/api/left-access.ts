@@ -11,7 +11,7 @@ const AccessItem = v.object({
   name: v.nullable(Text),
 });
 export type AccessItem = v.InferOutput<typeof AccessItem>;
-/** Access that a token or a user created, and whether it was revoked with it. */
+/** What a user or the holder of a token created: what still works, and what was revoked with the user or token. */
 export const AccessReport = v.object({
   /** The first 1000. The totals count all. */
   access_left: v.array(AccessItem),

@@ -71,7 +71,7 @@ export const nodeCallsApi = {
   }),
 };
 
-const states = ["waiting", "approved"] as const;
+const registrationStates = ["waiting", "approved"] as const;
 /** A machine that waits for approval. */
 export const Registration = v.object({
   id: v.number(),
@@ -88,11 +88,11 @@ export const Registration = v.object({
   version: v.nullable(Text),
   seen_from: Text,
   created_at: Time,
-  /** Null while it waits. An approved machine is here until it comes back. */
+  /** Null while it waits. An approved machine stays in the list until it completes its registration. */
   approved_at: v.nullable(Time),
   /**
-   * When its machine repeated the request, to a minute or so. Null: unknown. A machine that asks no more may come back; a phone
-   * whose page is closed has lost its key.
+   * When its machine repeated the request last, to about a minute. Null: unknown. A machine that stopped asking may come back. A
+   * phone whose page was closed has lost its key, and cannot.
    */
   last_asked_at: since("0.2.0", v.nullable(Time)),
   expires_at: Time,
@@ -157,7 +157,10 @@ export const registrationsApi = {
     scope: "nodes",
     summary:
       "Machines that wait for approval; with `state=approved` those that were approved and have not come back",
-    query: v.strictObject({ ...ListQuery.entries, state: v.optional(v.picklist(states), "waiting") }),
+    query: v.strictObject({
+      ...ListQuery.entries,
+      state: v.optional(v.picklist(registrationStates), "waiting"),
+    }),
     answers: { 200: { description: "Registrations", schema: v.array(Registration) } },
   }),
   approve: endpoint({
@@ -183,7 +186,7 @@ export const registrationsApi = {
       "Refuse a machine that waits, or with `state: approved` one that was approved and has not come back. The use of its token is free again",
     fresh: true,
     // `approved`: withdraws an approval.
-    body: v.strictObject({ state: v.optional(v.picklist(states), "waiting") }),
+    body: v.strictObject({ state: v.optional(v.picklist(registrationStates), "waiting") }),
     answers: { 204: { description: "It is refused" } },
     errors: ["conflict"],
   }),

@@ -27,7 +27,7 @@ import {
   word,
 } from "./values.ts";
 
-/** Maximum of one node: its certificate holds them, like its subnets. */
+/** Of one node. Its certificate holds them all, and its subnets. */
 export const maxGroups = 64;
 
 /**
@@ -177,7 +177,7 @@ const NodeListQuery = v.strictObject({
   revoked: Switch,
   owner: v.optional(v.literal("me")),
   exits: v.optional(v.literal("true")),
-  ids: v.optional(idsOf(200, 3200)),
+  ids: v.optional(idsOf({ most: 200, maxLength: 3200 })),
 });
 
 export const nodesApi = {

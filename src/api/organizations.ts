@@ -9,44 +9,44 @@ import { Slug } from "../protocol/values.ts";
 import { foreignText, label } from "../base/text.ts";
 import { endpoint, roles } from "./endpoint.ts";
 import { declare, needFresh, sent, taken } from "../protocol/settings.ts";
-import { alarmKinds, alarmRules } from "./webhooks/alarms.ts";
+import { AlarmRules } from "./webhooks/alarm-rules.ts";
 import { Email, ListQuery, since, Text, Time, word } from "./values.ts";
 
 const overlayNetwork = (family: 4 | 6) =>
   v.pipe(
     foreignText(64),
     v.rawCheck(({ dataset, addIssue }) => {
-      if (!dataset.typed) return;
-      const network = parseNetwork(dataset.value);
-      const masked = maskNetwork(dataset.value);
-      if (network === undefined && masked !== undefined) {
-        addIssue({ message: `${dataset.value} has host bits set. Did you mean ${masked}?` });
-      } else if (network?.family !== family) {
-        addIssue({
-          message: `Enter an IPv${family} network such as ${family === 4 ? "10.77.0.0/16" : "fd77::/64"}.`,
-        });
-      } else if (lastHost(network) < 2)
-        addIssue({ message: "The network is too small: it needs room for two nodes." });
-      else {
-        const taken = specialNetwork(network);
-        if (taken !== undefined)
-          addIssue({
-            message: `${network.text} overlaps ${taken}, which has a special meaning. Enter a private network such as ${family === 4 ? "10.77.0.0/16" : "fd77::/64"}.`,
-          });
-      }
+      const refusal = dataset.typed ? whyNoOverlay(dataset.value, family) : undefined;
+      if (refusal !== undefined) addIssue({ message: refusal });
     }),
     v.transform((text) => parseNetwork(text)?.text ?? text),
   );
+
+/** Why the text cannot be an overlay network of this family; undefined: it can. */
+function whyNoOverlay(text: string, family: 4 | 6): string | undefined {
+  const network = parseNetwork(text);
+  const masked = maskNetwork(text);
+  const example = family === 4 ? "10.77.0.0/16" : "fd77::/64";
+  if (network === undefined && masked !== undefined)
+    return `${text} has host bits set. Did you mean ${masked}?`;
+  if (network?.family !== family) return `Enter an IPv${family} network such as ${example}.`;
+  if (lastHost(network) < 2) return "The network is too small: it needs room for two nodes.";
+  const special = specialNetwork(network);
+  return special === undefined
+    ? undefined
+    : `${network.text} overlaps ${special}, which has a special meaning. Enter a private network such as ${example}.`;
+}
 
 const Name = label(100);
 const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);
 export type CertificateVersion = v.InferOutput<typeof CertificateVersion>;
 
+/** Who may add machines without a join key (`self_enrollment`), and which machines wait for approval (`node_approval`). */
 export const enrollers = ["off", "admins", "members"] as const;
 export const approvals = ["none", "all", "unapproved"] as const;
 /** Seconds between the tests of a tunnel. */
 export const aliveSeconds = { min: 1, max: 30 } as const;
-/** After how long a node may be told as away. Servers remember for eight days when they did not run. */
+/** After how long a node may be reported as away: less than the eight days for which servers remember when none of them ran. */
 export const awayMinutes = { min: 5, max: 7 * 1440 } as const;
 export const reauthenticateDays = { min: 8, max: 3650 } as const;
 const wholeWithin = ({ min, max }: { min: number; max: number }) =>
@@ -68,7 +68,8 @@ const NewOrganization = v.strictObject({
   certificate_version: v.optional(CertificateVersion),
 });
 
-/** A switch. `words`: of the flag, for false and true. */
+// What settings of one kind have in common. `words`: those of the flag; of a switch for false, then for true.
+
 const onOff = <const W extends readonly [string, string]>(...words: W) => ({
   takes: v.boolean(),
   sends: since("0.2.0", v.boolean()),
@@ -84,62 +85,6 @@ const numberOrNull = (range: { min: number; max: number }) => ({
   sends: since("0.2.0", v.nullable(v.number())),
   range,
 });
-
-/** `node:GROUP`: nodes with the group, in any mode. */
-const ruleText = new RegExp(`^(${alarmKinds.join("|")}|node:[^=\\s]{1,200})=(on|off|[1-9]\\d{0,4})$`);
-/** Minutes: longer than what a control plane remembers of its own absence. */
-const maxOfRule = 7 * 1440;
-const AlarmRules = v.pipe(
-  v.array(
-    v.pipe(
-      foreignText(256),
-      v.check(
-        isRule,
-        `Enter RULE=VALUE, such as node=30 or backup=off. Values besides off: ${valuesOfRules()}.`,
-      ),
-    ),
-  ),
-  v.maxLength(64),
-  v.check(
-    (rules) => twice(rules) === undefined,
-    ({ input }) => `${twice(input)} has two values. Give each rule once.`,
-  ),
-);
-
-const ruleOf = (text: string) => text.replace(/=.*/s, "");
-const twice = (rules: readonly string[]) => {
-  const names = rules.map(ruleOf);
-  return names.find((name, at) => names.indexOf(name) !== at);
-};
-
-/** The groups that rules name. */
-export const groupsOfRules = (rules: readonly string[]): string[] =>
-  rules.map(ruleOf).flatMap((name) => (name.startsWith("node:") ? [name.slice("node:".length)] : []));
-
-function valuesOfRules(): string {
-  const units = Map.groupBy(alarmKinds, (kind) => alarmRules[kind].unit);
-  return [...units]
-    .map(([unit, kinds]) => {
-      const names: string[] = unit === "minutes" ? [...kinds, "node:GROUP"] : kinds;
-      const last = names.at(-1) ?? "";
-      const list = names.length === 1 ? last : `${names.slice(0, -1).join(", ")} and ${last}`;
-      return unit === "switch" ? `${list}: on` : `${list}: ${leastOf(unit)} to ${maxOfRule} ${unit}`;
-    })
-    .join("; ");
-}
-
-function isRule(text: string): boolean {
-  const [, name = "", value = ""] = ruleText.exec(text) ?? [];
-  if (name === "" || value === "off") return name !== "";
-  const unit = alarmKinds.find((kind) => kind === name);
-  if (unit !== undefined && alarmRules[unit].unit === "switch") return value === "on";
-  const least = leastOf(unit === undefined ? "minutes" : alarmRules[unit].unit);
-  return value !== "on" && Number(value) >= least && Number(value) <= maxOfRule;
-}
-
-function leastOf(unit: string): number {
-  return unit === "minutes" ? 2 : 1;
-}
 
 /** Engine settings that an administrator chose, of organizations and nodes. */
 export const overridesSetting = {
@@ -343,7 +288,7 @@ export const organizationSettings = declare({
 const OrganizationPatch = v.partial(v.strictObject(taken(organizationSettings)));
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
 
-const { name, network6, ...others } = sent(organizationSettings);
+const { name, network6, ...otherSettings } = sent(organizationSettings);
 export const Organization = v.object({
   id: v.number(),
   slug: Text,
@@ -354,7 +299,7 @@ export const Organization = v.object({
   role: v.nullable(word(roles)),
   node_count: v.number(),
   config_version: v.number(),
-  ...others,
+  ...otherSettings,
   created_at: Time,
 });
 export type Organization = v.InferOutput<typeof Organization>;

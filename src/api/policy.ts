@@ -1,4 +1,4 @@
-// The policy of an organization as a file: show, plan, test, apply, confirm, take back.
+// The policy of an organization as a file: show, plan, test, apply, confirm, roll back.
 
 import * as v from "valibot";
 import { recordId } from "../protocol/values.ts";
@@ -13,10 +13,7 @@ export const maxFileRules = 10_000;
 const maxBody = 2 * maxPolicyBytes + 4096;
 
 const PolicyText = foreignText(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`);
-/**
- * For each rule of the text, the id of the rule that it was before it was edited, or null. A rule that takes the place of a
- * removed one keeps its id by that, and its history.
- */
+/** For each rule of the text, the id of the rule that it was before the edit, or null. So an edited rule keeps its id and history. */
 const RuleIds = v.optional(v.pipe(v.array(v.nullable(recordId)), v.maxLength(maxFileRules)));
 const PlanRequest = v.strictObject({
   policy: PolicyText,
@@ -39,11 +36,11 @@ const ApplyRequest = v.pipe(
     policy: PolicyText,
     prune: v.optional(v.boolean(), false),
     rule_ids: RuleIds,
-    /** An edit by hand of what the text names: the stored file stays, and the state differs from it afterwards. */
+    /** For edits in the console: the state changes as the text says, and the stored file stays as it is. */
     keep_file: v.optional(v.boolean()),
-    /** The version of the plan. Another one is refused. */
+    /** The version of the plan: refused if the policy has changed since. */
     version: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))),
-    /** Seconds after which it is rolled back unless it is confirmed. */
+    /** After so many seconds the policy is rolled back, unless it is confirmed. */
     confirm: v.optional(
       v.pipe(v.number(), v.integer(), v.minValue(10, "At least 10 s."), v.maxValue(86_400, "At most 24 h.")),
     ),
@@ -62,7 +59,7 @@ const ClassNames = v.object({
   groups: v.array(Text),
   nodes: v.array(Text),
   count: v.number(),
-  /** They are networks behind nodes, named `192.168.5.0/24 behind router1`. Absent: nodes. */
+  /** The class is of networks behind nodes, named `192.168.5.0/24 behind router1`. Absent: of nodes. */
   are: v.optional(v.literal("networks")),
 });
 const NamedNode = v.object({ id: v.number(), name: Text });
@@ -71,7 +68,7 @@ const ShownRule = v.object({ id: v.nullable(v.number()), ...ruleWords(Text) });
 const delta = v.object({ add: v.array(Text), remove: v.array(Text) });
 
 export const Plan = v.object({
-  /** For `apply`: it refuses another version. */
+  /** Send it with `apply`. */
   version: v.number(),
   is_empty: v.boolean(),
   rules: v.object({ create: v.array(ShownRule), delete: v.array(ShownRule), describe: v.array(ShownRule) }),
@@ -110,6 +107,7 @@ export const Plan = v.object({
     /** The first 1,000, by id. */
     pairs: v.array(v.object({ from: NamedNode, to: NamedNode, ...accessChange })),
   }),
+  /** Sentences: what the file does not name and stays all the same. */
   kept: v.array(Text),
 });
 export type Plan = v.InferOutput<typeof Plan>;
@@ -129,7 +127,7 @@ const ListedTest = v.object({
 });
 
 export const Policy = v.object({
-  /** Rises with each change by people. */
+  /** Rises with each change of the policy by users or programs. */
   version: v.number(),
   /** `file`: as it was written. `state`: rendered, because there is no file or the state differs from it. */
   source: word(["file", "state"]),
@@ -147,10 +145,10 @@ export type Policy = v.InferOutput<typeof Policy>;
 const TestResult = v.object({ count: v.number(), failing: v.array(Text) });
 export type TestResult = v.InferOutput<typeof TestResult>;
 
-/** After confirm. */
+/** The answer of `confirm`. */
 const Version = v.object({ version: v.number() });
 
-/** After revert. `left_out`: what is not as before, and why. */
+/** The answer of `revert`. `left_out`: what could not be rolled back, and why. */
 const Reverted = v.object({ version: v.number(), left_out: v.optional(v.array(Text), []) });
 export type Reverted = v.InferOutput<typeof Reverted>;
 

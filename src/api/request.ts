@@ -1,5 +1,5 @@
-// A request to an endpoint, for the command line and nodes. Answers are read tolerantly: keys that this version does not know
-// stay in them, and are printed by --json.
+// Builds the request to an endpoint, for the command line and nodes, which send it. Answers are read tolerantly: fields that this
+// version does not know stay in them, and `--json` prints them.
 
 import * as v from "valibot";
 import {
@@ -22,7 +22,7 @@ export type Request<T> = {
   schema: v.GenericSchema<unknown, T>;
 };
 
-/** The request of an endpoint, for the sides that send it. Nothing is sent here. */
+/** `input`: the body, or the query of a GET or DELETE. */
 export function request<const E extends Endpoint>(
   of: E,
   params: Params<E>,

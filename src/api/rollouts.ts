@@ -1,4 +1,4 @@
-// Updates that go through the nodes of an organization in rings.
+// Rollouts: updates, or changes of engine settings, that go through the nodes of an organization in rings.
 
 import * as v from "valibot";
 import { ConfigOverrides } from "../engine/allowed-settings.ts";
@@ -7,13 +7,13 @@ import { endpoint } from "./endpoint.ts";
 import { overridesSetting } from "./organizations.ts";
 import { GroupName, ListQuery, since, Text, Time, word } from "./values.ts";
 
-/** Words of what goes through rings; a node says which of them it may. */
+/** What a rollout can change. A node says which of these it may (`may_update`). */
 export const rolledOut = [...updatable, settingsWord] as const;
 
 export const days = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"] as const;
 
 const hour = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(24));
-/** When nodes may be updated, in their own time. `until` before `from`: over midnight. Without any: always. */
+/** When nodes may be updated, in each node's own time. `until` before `from`: over midnight. An empty list: always. */
 export const RolloutHours = v.pipe(
   v.array(
     v.strictObject({
@@ -33,7 +33,7 @@ export const usualWatchS = 1800;
 const RolloutRequest = v.strictObject({
   agent: v.optional(UpdateVersion),
   engine: v.optional(UpdateVersion),
-  /** All overrides of the organization, which it has at the end. They go alone, and to all nodes. */
+  /** All overrides that the organization is to have. Not with versions or groups: they go to all nodes. */
   settings: v.optional(ConfigOverrides),
   /** Groups of nodes; empty: all nodes. */
   groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
@@ -45,7 +45,8 @@ export type RolloutRequest = v.InferOutput<typeof RolloutRequest>;
 export const rolloutActions = ["pause", "resume", "abort"] as const;
 const RolloutAction = v.strictObject({ action: v.picklist(rolloutActions) });
 
-const Counts = v.object({
+/** Nodes of one ring. `left_out`: failed, went back, refused or were skipped. */
+const RingCounts = v.object({
   waiting: v.number(),
   updating: v.number(),
   passed: v.number(),
@@ -62,16 +63,16 @@ export const Rollout = v.object({
   groups: v.array(Text),
   hours: RolloutHours,
   watch_s: v.number(),
-  /** returning: a ring is taken back. */
+  /** `returning`: the nodes of a ring go back to what they ran before. */
   state: word(rolloutStates),
-  /** 0: its nodes are being chosen, which takes a large organization some seconds. */
+  /** The current ring, from 1. 0: its nodes are being chosen, which takes some seconds in a large organization. */
   ring: v.number(),
-  rings: v.array(Counts),
-  /** Outside of the hours of all nodes that the ring waits for: when those of the first one begin. */
+  rings: v.array(RingCounts),
+  /** When the first waiting node comes into its hours, if the ring waits for hours only; else null. */
   waits_until: since("0.2.0", v.nullable(Time)),
   /** Why it stopped or pauses; empty: it did not. */
   reason: Text,
-  /** The node that stopped it, the probe that failed, and the line of a log, which is empty for members. */
+  /** The node that stopped or paused it, the probe that failed there, and a line of its log, which is empty for members. */
   failed_node: v.nullable(Text),
   probe: Text,
   log: Text,
@@ -154,7 +155,7 @@ export const rolloutsApi = {
     path: "/api/org/{slug}/rollouts/{id}/steer/",
     access: "admin",
     usersOnly: true,
-    summary: "Pause an update in rings, resume it, or abort it: then the present ring goes back",
+    summary: "Pause an update in rings, resume it, or abort it: then the current ring goes back",
     fresh: true,
     body: RolloutAction,
     answers: shown,

@@ -42,7 +42,7 @@ export const Protocol = v.picklist(protocols);
 export type Protocol = v.InferOutput<typeof Protocol>;
 const directions = ["inbound", "outbound"] as const;
 
-/** Whether a side is the group `self`: as a peer, the nodes with the same owner as the target. */
+/** Whether a side of a rule is the group `self`, which stands for the nodes with the same owner as the target. */
 export const isSelf = (side: Peer) => "group" in side && side.group === selfGroup;
 export const selfSentence = "self is a peer only: the nodes with the same owner as the target.";
 
@@ -56,7 +56,7 @@ export const ruleFields = {
 };
 
 /** A group of a provider of identities, by its name there. It is stored as the group of its users' nodes. */
-const ofProvider = v.strictObject({
+const providerGroupSide = v.strictObject({
   idp: v.pipe(
     comparedText(250),
     v.regex(
@@ -68,8 +68,8 @@ const ofProvider = v.strictObject({
 /** What requests hold. The server checks more (`CheckedRule`), stores the rule, and sends it as a `SentRule`. */
 const AskedRule = v.strictObject({
   ...ruleFields,
-  peer: v.union([...Peer.options, ofProvider]),
-  target: v.union([...Target.options, ofProvider]),
+  peer: v.union([...Peer.options, providerGroupSide]),
+  target: v.union([...Target.options, providerGroupSide]),
 });
 export type AskedRule = v.InferOutput<typeof AskedRule>;
 const AskedPatch = v.partial(AskedRule);
@@ -121,10 +121,10 @@ const Explained = v.object({
 });
 export type Explained = v.InferOutput<typeof Explained>;
 
-/** `group`: its name in rules and certificates. `word`: in policy files. */
+/** `group`: its name in rules and certificates. `name`: at the provider. `word`: in policy files. */
 const ProviderGroup = v.object({ group: Text, name: Text, word: Text });
 
-const item = "/api/org/{slug}/firewall_rules/{id}/";
+const onePath = "/api/org/{slug}/firewall_rules/{id}/";
 
 export const rulesApi = {
   list: endpoint({
@@ -157,14 +157,14 @@ export const rulesApi = {
     access: "member",
     scope: "policy",
     reads: true,
-    summary: "Whether one node may reach another, and which rule decides",
+    summary: "Whether one node may reach another, and which rules permit it",
     body: RuleTest,
     answers: { 200: { description: "The result", schema: Explained } },
   }),
   retrieve: endpoint({
     name: "firewall_rules_retrieve",
     method: "GET",
-    path: item,
+    path: onePath,
     access: "member",
     scope: "policy",
     summary: "One firewall rule",
@@ -173,7 +173,7 @@ export const rulesApi = {
   update: endpoint({
     name: "firewall_rules_partial_update",
     method: "PATCH",
-    path: item,
+    path: onePath,
     access: "admin",
     scope: "policy",
     summary: "Change a firewall rule",
@@ -193,7 +193,7 @@ export const rulesApi = {
   delete: endpoint({
     name: "firewall_rules_destroy",
     method: "DELETE",
-    path: item,
+    path: onePath,
     access: "admin",
     scope: "policy",
     summary: "Delete a firewall rule. Established connections that only it permitted are cut",

@@ -31,7 +31,9 @@ const Server = v.object({
   last_seen_at: Time,
   /** The background loops that this server runs. */
   leases: v.array(Text),
+  /** How far its clock is ahead of the database's. */
   clock_ahead_ms: v.number(),
+  /** How late it reads the changes of other servers. */
   notices_behind_ms: v.number(),
   last_error: v.nullable(Text),
   last_error_at: v.nullable(Time),
@@ -50,7 +52,7 @@ const Servers = v.object({
 });
 
 const ServerHistory = v.object({
-  /** Each point stands for this time. */
+  /** Each point stands for so many seconds. */
   every_s: v.number(),
   hosts: v.array(
     v.object({
@@ -64,7 +66,7 @@ const ServerHistory = v.object({
           checkins: v.number(),
           /** 99 of 100 answers took at most this; held check-ins are not counted. Null without requests. */
           p99_ms: v.nullable(v.number()),
-          /** Check-ins that waited for news, at most. */
+          /** The most check-ins that waited for news at the same time. */
           waiting: v.number(),
           /** Maximum of one process. */
           memory_bytes: v.number(),
@@ -84,7 +86,7 @@ const ClockConfirmation = v.strictObject({
 });
 
 const Health = v.object({ status: v.literal("ok") });
-/** It can answer, and should go on to: a revocation must reach the nodes. `warnings`: see `GET /api/servers/`. */
+/** Warnings do not make a server unready: revocations must still reach the nodes. Their texts: `GET /api/servers/`. */
 const Readiness = v.object({ ...Health.entries, warnings: since("0.2.0", v.array(WarningCode)) });
 
 export const healthApi = {

@@ -28,7 +28,7 @@ export const TokenRequest = v.strictObject({
 });
 const RefreshRequest = v.strictObject({ refresh: v.pipe(foreignText(4096), v.minLength(1)) });
 
-/** Of a command line: the nodes on whose machine it proves to be. A machine may be a node of many organizations. */
+/** How many nodes a command line may prove to be on: a machine may be a node of many organizations. */
 export const maxProvenNodes = 64;
 export const ProvenNodes = v.strictObject({
   nodes: v.pipe(
@@ -63,7 +63,7 @@ const Session = v.object({
 });
 export type Session = v.InferOutput<typeof Session>;
 
-/** Of command lines and programs, which sign in for a pair of tokens. */
+/** Command lines and programs sign in for a pair of tokens: one for requests, and one that renews it. */
 export const tokenPairsApi = {
   create: endpoint({
     name: "token_create",
@@ -110,7 +110,7 @@ export const tokenPairsApi = {
 };
 
 /** The answer of every sign-in with a browser. */
-export const started = {
+export const sessionStarted = {
   description: "The user, and when the session ends at the latest",
   schema: v.object({ ...Me.entries, expires_at: Time }),
   headers: { "Set-Cookie": "The session, and a cookie by which the device is known" },
@@ -127,7 +127,7 @@ export const browserSessionApi = {
     summary:
       "Sign in with a browser. Only for pages of this control plane: `Origin` must be its own, `Sec-Fetch-Site` same-origin",
     body: TokenRequest,
-    answers: { 201: started },
+    answers: { 201: sessionStarted },
     errors: ["invalid_credentials", "second_factor_required", "invalid_code", "cross_site", "tls_required"],
   }),
   delete: endpoint({
@@ -150,8 +150,8 @@ export const browserSessionApi = {
   }),
 };
 
-const listed = { 200: { description: "Sessions", schema: v.array(Session) } } as const;
-const ended = { 204: { description: "Signed out" } } as const;
+const sessionList = { 200: { description: "Sessions", schema: v.array(Session) } } as const;
+const signedOut = { 204: { description: "Signed out" } } as const;
 
 export const ownSessionsApi = {
   list: endpoint({
@@ -161,7 +161,7 @@ export const ownSessionsApi = {
     access: "person",
     summary: "The browsers and command lines in which the user is signed in",
     query: ListQuery,
-    answers: listed,
+    answers: sessionList,
   }),
   delete: endpoint({
     name: "user_sessions_destroy",
@@ -170,7 +170,7 @@ export const ownSessionsApi = {
     access: "person",
     fresh: false,
     summary: "Sign the user out of one browser or command line",
-    answers: ended,
+    answers: signedOut,
   }),
   proveNodes: endpoint({
     name: "user_sessions_prove_nodes",
@@ -195,7 +195,7 @@ export const memberSessionsApi = {
     usersOnly: true,
     summary: "The browsers and command lines in which a member is signed in",
     query: ListQuery,
-    answers: listed,
+    answers: sessionList,
   }),
   deleteAll: endpoint({
     name: "members_sessions_destroy_all",
@@ -205,7 +205,7 @@ export const memberSessionsApi = {
     usersOnly: true,
     fresh: false,
     summary: "Sign a member out everywhere: all browsers and command lines. Only owners sign owners out",
-    answers: ended,
+    answers: signedOut,
   }),
   delete: endpoint({
     name: "members_sessions_destroy",
@@ -215,7 +215,7 @@ export const memberSessionsApi = {
     usersOnly: true,
     fresh: false,
     summary: "Sign a member out of one browser or command line",
-    answers: ended,
+    answers: signedOut,
   }),
 };
 
@@ -251,7 +251,7 @@ const DeviceRequest = v.object({
 });
 export type DeviceRequest = v.InferOutput<typeof DeviceRequest>;
 
-const pair = { 200: { description: "A pair of tokens", schema: TokenPair } };
+const tokenPair = { 200: { description: "A pair of tokens", schema: TokenPair } };
 
 export const commandLineApi = {
   begin: endpoint({
@@ -273,7 +273,7 @@ export const commandLineApi = {
     fresh: false,
     summary: "Ask whether the sign-in was approved, every `interval` seconds. The code works once",
     body: v.strictObject({ device_code: secret }),
-    answers: pair,
+    answers: tokenPair,
     errors: [
       "sign_in_waiting",
       "sign_in_refused",
@@ -291,7 +291,7 @@ export const commandLineApi = {
     summary:
       "Exchange the code that a browser on the same machine brought (RFC 8252), with the PKCE verifier",
     body: v.strictObject({ code: secret, code_verifier: secret }),
-    answers: pair,
+    answers: tokenPair,
     errors: ["sign_in_expired", "invalid_credentials"],
   }),
   // Approvals need a browser that is signed in, and a fresh second factor of users who have one.

@@ -11,14 +11,14 @@ import { Email, initially, ListQuery, maxCodeLength, since, Text, Time } from ".
 export const minPasswordLength = 8;
 export const maxPasswordLength = 1024;
 
-/** A present password. */
+/** A password that is compared with the stored one. */
 export const Password = foreignText(maxPasswordLength);
 export const NewPassword = v.pipe(
   foreignText(maxPasswordLength, `A password can have at most ${maxPasswordLength} characters.`),
   v.minLength(minPasswordLength, `A password needs at least ${minPasswordLength} characters.`),
 );
 
-/** Of a link. */
+/** The secret in the link of an invitation, of a new password or of the setup. */
 const secret = foreignText(64);
 const PasswordRequest = v.strictObject({ current_password: Password, new_password: NewPassword });
 /** `otp`, a code of the second factor, for an existing user that has one. */
@@ -29,7 +29,7 @@ const JoinRequest = v.strictObject({
 });
 const Invitation = v.strictObject({ secret });
 const SetupRequest = v.strictObject({ secret, email: Email, password: NewPassword });
-/** What staff choose for a new user. It stays. */
+/** What staff choose for a new user, and nobody can change later. */
 export const userSettings = declare({
   is_staff: {
     takes: v.boolean(),
@@ -106,7 +106,7 @@ export const ownUserApi = {
 
 const joined = { 200: { description: "The user and the organization", schema: Joined } } as const;
 
-/** How users begin. */
+/** How users get their accounts: by an invitation, or as the first user of a control plane. */
 export const joiningApi = {
   accept: endpoint({
     name: "join_create",

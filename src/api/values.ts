@@ -8,18 +8,21 @@ import { comparedText, emailKey, foreignText, formerEmailKey } from "../base/tex
 import type { Settings } from "../protocol/settings.ts";
 import { oneLine } from "../base/unprintable.ts";
 
-// Figures of several parts
+// Limits and durations
 
 /** A node is online if it is active, and holds a poll or has checked in within this time. */
 export const onlineMs = 150_000;
-/** A certificate of a node. It is renewed when a third of this is left, and the CA is replaced before twice of it is. */
+/**
+ * The life of a node's overlay certificate. It is renewed when a third of it is left, and the CA is replaced when less than twice
+ * this time is left of the CA.
+ */
 export const nodeLifetimeMs = 90 * 86_400_000;
-/** Backups are daily: an older one raises an alarm, in the console and in docs/prometheus-alerts.yml, too. */
+/** Backups are daily: an older one raises an alarm, here as well as in the console and in docs/prometheus-alerts.yml. */
 export const oldBackupDays = 2;
-/** The UDP port of an engine, where nothing says another. */
+/** The UDP port of an engine, unless a setting says another. */
 export const defaultOverlayPort = 4242;
 
-/** An id above every other: the API takes at most 15 digits. */
+/** For `before` in queries: an id above every other, because the API takes at most 15 digits. */
 export const behindAll = 999_999_999_999_999;
 /** The longest page of a list. */
 export const maxPageSize = 1000;
@@ -28,7 +31,7 @@ export const maxEmailLength = 254;
 /** The code of an authenticator app, or a recovery code. */
 export const maxCodeLength = 64;
 
-/** The sentences by which callers tell what a `not_found` is about. */
+/** The sentences by which callers recognize what is missing when the code is `not_found`. */
 export const notFound = {
   organization: "There is no such organization.",
   /** No endpoint has the path: the control plane may be older than the caller. */
@@ -37,18 +40,18 @@ export const notFound = {
 
 // Answers
 
-/** Not `maxLength`, which would be a promise of the OpenAPI document. */
+/** A check, not `maxLength`: the OpenAPI document would promise that maximum to all callers. */
 const atMost = (max: number) =>
   v.pipe(
     v.string(),
     v.check((text) => text.length <= max),
   );
-/** A text in an answer. Readers bound the whole answer, too. */
+/** A text in an answer, of at most 2 MiB. Readers bound the size of the whole answer as well. */
 export const Text = atMost(2_097_152);
 /** ISO 8601, UTC, with milliseconds. */
 export const Time = atMost(64);
 
-/** A URL that a command line prints: nothing that a terminal would interpret. */
+/** A URL that a command line prints, so without characters that a terminal would interpret. */
 export const PrintedUrl = v.pipe(
   v.string(),
   v.check((text) => text.length <= 2048 && /^https?:\/\/[\x21-\x7e]+$/.test(text)),
@@ -60,14 +63,14 @@ export const waitS = (max: number) =>
     v.check((value) => value >= 1 && value <= max),
   );
 
-// The next three say more than valibot's types can: readers take the input type of a schema, because other versions of the
-// control plane answer them, and handlers the output type, because this version sends what it declares.
+// The next three schemas have two types. Readers of an answer take the input type, because a control plane of another version
+// may have sent it. Handlers take the output type, because this version sends all that it declares.
 
 /** A field of an answer that control planes send since this version. Readers: `undefined`, if theirs is older. */
 export const since = <const S extends v.GenericSchema>(version: string, schema: S) =>
   ({ ...v.optional(schema), since: version }) as unknown as v.OptionalSchema<S, v.InferOutput<S>>;
 
-/** A part of an answer: this version sends `sent`, readers take `read`, because a newer control plane may have more kinds. */
+/** A part of an answer: this version sends `sent`. Readers take the wider `read`, because a newer control plane may send more kinds. */
 export const open = <const R extends v.GenericSchema, const S extends v.GenericSchema>(read: R, sent: S) =>
   ({ ...read, sent }) as unknown as v.GenericSchema<v.InferInput<R>, v.InferOutput<S>>;
 
@@ -122,10 +125,10 @@ export const Moment = v.pipe(
 /** A switch of a query; off by default. */
 export const Switch = v.optional(v.picklist(["true", "false"]), "false");
 
-/** Ids in a query, separated by commas. `longest`: of the text. */
-export const idsOf = (most: number, longest: number) =>
+/** Ids in a query, separated by commas: at most `most`, in a text of at most `maxLength` characters. */
+export const idsOf = ({ most, maxLength }: { most: number; maxLength: number }) =>
   v.pipe(
-    foreignText(longest),
+    foreignText(maxLength),
     v.regex(
       new RegExp(`^[1-9]\\d{0,14}(,[1-9]\\d{0,14}){0,${most - 1}}$`),
       `At most ${most} ids, separated by commas.`,
@@ -149,7 +152,7 @@ export const ExpiresIn = v.pipe(
   v.maxValue(366 * 86_400, "At most 366d."),
 );
 
-const notEmail = "Enter a valid email address.";
+const enterEmail = "Enter a valid email address.";
 /** Stored in lower case: two users never differ only by case. */
 export const Email = v.pipe(
   foreignText(maxEmailLength),
@@ -158,12 +161,12 @@ export const Email = v.pipe(
   // address as a flag. No control or invisible characters: two addresses that look alike would be mistaken for each other.
   v.regex(
     /^(?!-)[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
-    notEmail,
+    enterEmail,
   ),
   v.transform(emailKey),
   // After emailKey: a domain in ASCII, without a final dot.
-  v.regex(/@[!-~]*[!-\-/-~]$/, notEmail),
-  v.maxLength(maxEmailLength, notEmail),
+  v.regex(/@[!-~]*[!-\-/-~]$/, enterEmail),
+  v.maxLength(maxEmailLength, enterEmail),
 );
 
 /** The engine reads `any` as every peer, in every field, so it cannot be a name. */

@@ -36,7 +36,7 @@ export const Authorities = v.object({
       fingerprint: Text,
       kind: word(["overlay", "x509"]),
       state: word(["next", "active", "former"]),
-      /** In the bundle that nodes get now. */
+      /** It is in the bundle of CAs that nodes get now. */
       trusted: v.boolean(),
       /** Its key is on the machines of signers. */
       offline: since("0.2.0", v.boolean()),
@@ -47,11 +47,11 @@ export const Authorities = v.object({
   rotation: v.object({
     phase: word(["none", "trust", "issue", "retire"]),
     paused: v.boolean(),
-    /** The steps lead back to the former CAs. It cannot be rolled back once more. */
+    /** The rotation goes back to the former CAs. It cannot be rolled back a second time. */
     rolling_back: since("0.2.0", v.boolean()),
     waiting_for: v.array(v.number()),
     waiting_for_names: v.array(Text),
-    /** Nodes enforce a seal without the new CA. The rotation goes on when signers have signed one with it. */
+    /** Nodes enforce a seal that lacks the new CA. The rotation goes on when signers have signed a seal with it. */
     awaits_signers: since("0.2.0", v.boolean()),
     /** When the next step follows. Null while nodes have to confirm first. */
     next_step_at: since("0.2.0", v.nullable(Time)),

@@ -30,7 +30,7 @@ const Sealable = v.object({
   certified_until: v.nullable(Time),
   /** The offline CA of that certificate. */
   issuer: v.nullable(Text),
-  /** That certificate has all that the node has. */
+  /** The certificate holds all groups, networks and versions that the node has now. */
   is_whole: v.boolean(),
   agent_version: v.nullable(Text),
   engine_version: v.nullable(Text),

@@ -14,7 +14,10 @@ const DrillRequest = v.strictObject({
 });
 export type DrillRequest = v.InferOutput<typeof DrillRequest>;
 
-/** The first names, and how many there are. */
+/** The most drills of a list. */
+export const maxDrills = 20;
+
+/** How many nodes, and the names of the first ones. */
 const NamedNodes = v.object({ count: v.number(), first: v.array(Text) });
 
 export const drillStates = ["running", "reporting", "ended"] as const;
@@ -22,9 +25,9 @@ export const drillStates = ["running", "reporting", "ended"] as const;
 export const Drill = v.object({
   id: v.number(),
   kind: word(drillKinds),
-  /** reporting: it is over, and reports of nodes are awaited. */
+  /** `reporting`: it is over, and nodes still report. */
   state: word(drillStates),
-  /** The nodes that are away; of the control plane: those that refused. `reason`: why a node refused. */
+  /** The nodes that are away; if the control plane is away: only those that refused it. `reason`: why a node refused. */
   nodes: v.array(
     v.object({
       node: v.number(),
@@ -37,15 +40,15 @@ export const Drill = v.object({
   begins_at: Time,
   ends_at: Time,
   ended_at: v.nullable(Time),
-  /** When an administrator ended it; null: nobody did. */
+  /** When an administrator ended it; null: it ended by itself. */
   aborted_at: since("0.2.0", v.nullable(Time)),
   /** How many nodes reported, and how many peers they watched: without any, the drill proves nothing. */
   reported: v.number(),
   watched: v.number(),
-  /** Nodes that were online at the begin and have not reported, and those whose agent is too old for drills. */
+  /** Nodes that were online when it began and have not reported. `too_old`: those of them whose agent knows no drills. */
   silent: NamedNodes,
   too_old: NamedNodes,
-  /** Seconds since the begin. `until_s`: null: they did not reach each other again in time. */
+  /** Seconds from the beginning. `until_s` is null if the two did not reach each other again in time. */
   losses: v.array(
     v.object({
       node: v.number(),
@@ -67,10 +70,10 @@ export const drillsApi = {
     method: "GET",
     path: "/api/org/{slug}/drills/",
     access: "admin",
-    summary: "The latest drills, and who lost whom; the newest first, at most 20",
+    summary: `The latest drills, and which nodes lost which peers, the newest first: at most ${maxDrills}, with \`newest\` so many, with \`id\` only that one`,
     query: v.strictObject({
       id: v.optional(v.pipe(whole(1, Number.MAX_SAFE_INTEGER), recordId)),
-      newest: v.optional(whole(1, 20)),
+      newest: v.optional(whole(1, maxDrills)),
     }),
     answers: { 200: { description: "Drills", schema: v.array(Drill) } },
   }),

@@ -6,7 +6,7 @@ import { since, Time } from "../values.ts";
 /** The most points of one answer. */
 export const maxOnlinePoints = 300;
 const OnlineCount = v.object({ at: Time, online: v.number() });
-/** Null: not counted then. */
+/** Null: not counted at that time. */
 const countOrNull = since("0.2.0", v.nullable(v.number()));
 const HistoryPoint = v.object({
   at: Time,
@@ -27,7 +27,7 @@ export const OnlineHistory = v.object({
   /** Each point stands for so many seconds. */
   every_s: v.number(),
   points: v.array(HistoryPoint),
-  /** Single counts of this time, not averages: the last one with the fewest and with the most, and the newest. */
+  /** Single counts, not averages: the latest of those with the fewest and with the most nodes online, and the newest one. */
   least: v.nullable(OnlineCount),
   most: v.nullable(OnlineCount),
   last: v.nullable(HistoryPoint),

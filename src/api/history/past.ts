@@ -22,19 +22,19 @@ const PastQuery = v.strictObject({
   /** Without `port`: everything that was permitted, of this protocol or of all. A port alone is of TCP. */
   protocol: v.optional(v.picklist(["tcp", "udp", "icmp"])),
   port: v.optional(whole(1, 65_535)),
-  /** To find in the log. */
+  /** Say which event of the log has this hash. */
   head: v.optional(NotedHash),
 });
 export type PastQuery = v.InferOutput<typeof PastQuery>;
 
-/** A report is also read from a file, which may come from anywhere. */
+/** Bounded, because a report is also read from a file, which may come from anywhere. */
 const Word = foreignText(4096);
 const many = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100_000));
 const PastNode = v.object({ id: v.number(), name: Word });
 const PastCertificate = v.object({
   fingerprint: Word,
   version: v.number(),
-  /** With that moment's groups of its node, or with those of a former one. */
+  /** The groups of its node at that moment, or at an earlier one. */
   groups: many(Word),
   not_before: Word,
   not_after: Word,
@@ -53,7 +53,7 @@ const Access = v.object({
   certificates: many(PastCertificate),
 });
 
-/** What stands in the signed text of a report. */
+/** The signed text of a report. */
 export const PastReport = v.object({
   format: v.literal(1),
   organization: Word,
@@ -72,8 +72,8 @@ export const PastReport = v.object({
   /** Nodes that could not reach `to`, where `from` was left out. */
   refused: v.number(),
   /**
-   * Who did reach `to` on that day (UTC), as its own machine reported; not from the audit log. Null: nothing is known, because
-   * it reported no flows of that day, or they were deleted after 30 days.
+   * The nodes that reached `to` on that day (UTC), as its own machine reported; not from the audit log. Null: unknown, because
+   * the machine reported no flows of that day, or they were deleted after 30 days.
    */
   did: v.nullable(
     many(

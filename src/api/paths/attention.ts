@@ -4,25 +4,25 @@ import * as v from "valibot";
 import { endpoint } from "../endpoint.ts";
 import { since, Text, Time } from "../values.ts";
 
-/** Nodes that an answer names of each kind; the rest is counted. */
+/** How many nodes of each kind an answer names. The others are only counted. */
 export const maxFirst = 20;
 
 const named = { id: v.number(), name: Text };
 const ending = v.object({ ...named, not_after: Time });
 /** `first`: at most `maxFirst` of `count`. */
-const foundOf = <S extends v.GenericSchema>(schema: S) =>
+const countAndFirst = <S extends v.GenericSchema>(schema: S) =>
   v.object({ count: v.number(), first: v.array(schema) });
 
 const NodeTrouble = v.object({
-  /** All that are not revoked. */
+  /** All nodes that are not revoked. */
   nodes: v.number(),
-  /** The active ones; phones, which never check in, are not counted. */
+  /** Active nodes without phones, which never check in. */
   active: v.number(),
   online: v.number(),
-  /** The active ones among them. */
+  /** Active lighthouses. */
   lighthouses: since("0.2.0", v.number()),
   /** Lighthouses and relays that are not online. */
-  hubs_away: foundOf(
+  hubs_away: countAndFirst(
     v.object({
       ...named,
       is_lighthouse: v.boolean(),
@@ -30,15 +30,17 @@ const NodeTrouble = v.object({
     }),
   ),
   /** Certificates that end within a week and should have been renewed. Ephemeral nodes and phones are left out. */
-  not_renewed: foundOf(ending),
-  vulnerable_engines: foundOf(v.object({ ...named, overlay_version: Text, advisory: Text, fixed_in: Text })),
-  /** Online nodes that could have applied a configuration for ten minutes, and have not, fetched or not. */
-  not_applied: foundOf(v.object({ ...named, since: Time })),
+  not_renewed: countAndFirst(ending),
+  vulnerable_engines: countAndFirst(
+    v.object({ ...named, overlay_version: Text, advisory: Text, fixed_in: Text }),
+  ),
+  /** Online nodes that had ten minutes to apply a configuration, and have not. */
+  not_applied: countAndFirst(v.object({ ...named, since: Time })),
   /** Online nodes whose keys two machines use. */
-  cloned: foundOf(v.object(named)),
+  cloned: countAndFirst(v.object(named)),
   /** Phones to import again. */
-  phones_due: foundOf(v.object(named)),
-  /** Whose certificates end first, renewed or not. */
+  phones_due: countAndFirst(v.object(named)),
+  /** The nodes whose certificates end first, renewed or not. */
   ending_first: v.array(ending),
 });
 export type NodeTrouble = v.InferOutput<typeof NodeTrouble>;
@@ -53,7 +55,7 @@ const BrokenPaths = v.object({
 
 const Attention = v.object({
   ...NodeTrouble.entries,
-  broken_paths: foundOf(BrokenPaths),
+  broken_paths: countAndFirst(BrokenPaths),
   /** Null: all pass. `all`: how many tests there are. */
   failing_tests: v.nullable(v.object({ count: v.number(), all: v.number() })),
   /**

@@ -1,4 +1,4 @@
-// The flows that nodes report where the organization wants it: who talks to whom on what.
+// The flows that nodes report if the organization wants it (`flows`): which nodes talk to each other, by protocol and port.
 
 import * as v from "valibot";
 import { flowProtocols } from "../../protocol/traffic-reports.ts";
@@ -7,7 +7,7 @@ import { endpoint } from "../endpoint.ts";
 import { ruleWords } from "../rules.ts";
 import { Moment, Switch, Text, Time, whole, word } from "../values.ts";
 
-/** Rows of an answer; the rest is counted. */
+/** Rows of an answer. Further ones are only counted. */
 export const maxFlows = 1000;
 /** For how long flows are kept, in whole days. */
 export const flowsKeptMs = 30 * 86_400_000;
@@ -32,15 +32,15 @@ export const Flow = v.object({
   from_name: v.nullable(Text),
   to: v.nullable(v.number()),
   to_name: v.nullable(Text),
-  /** Of the peer, as the node saw it. */
+  /** The peer's address, as the reporting node saw it. */
   address: Text,
   protocol: word(flowProtocols),
   /** The destination port; null where the protocol has none. */
   port: v.nullable(v.number()),
-  /** New ones. 0: older ones went on. */
+  /** How many began in this time. 0: older ones went on. */
   flows: v.number(),
   unanswered: v.number(),
-  /** What an engine refuses is seen by the sender alone. */
+  /** Only the sender sees what the engine of the receiver refuses. */
   seen_by: word(["sender", "receiver", "both"]),
   /** The beginning of the first interval, and the end of the last one. */
   first_at: Time,
@@ -54,11 +54,11 @@ export const Flows = v.object({
   since: Time,
   /** The newest first. */
   flows: v.array(Flow),
-  /** Kinds of flows beyond these. */
+  /** How many rows `flows` leaves out. */
   left_out: v.number(),
-  /** Flows that nodes saw and did not list: more than 256 kinds in five minutes. */
+  /** Flows that nodes saw but did not list, because they saw more than 256 kinds in five minutes. */
   uncounted: v.number(),
-  /** The active nodes with an agent, and how many of them reported nothing within the last hour; the first 20 by name. */
+  /** Active nodes with an agent. `silent`: those that reported nothing within the last hour; names the first 20. */
   nodes: v.number(),
   silent: v.object({ count: v.number(), first: v.array(Text) }),
   /** For administrators who ask for all flows: when each rule for incoming traffic was used last, and by how many nodes. */
@@ -70,9 +70,9 @@ export type Flows = v.InferOutput<typeof Flows>;
 
 const RuleText = v.object(ruleWords(Text));
 export const Proposal = v.object({
-  /** What was asked about. */
+  /** The beginning of the time whose flows count. */
   since: Time,
-  /** When the flows begin that nodes reported of that time; null: there are none. */
+  /** The first flow of that time that a node reported; null: there is none. */
   observed_since: v.nullable(Time),
   /** A policy file, with the evidence of each change in comments. */
   policy: Text,

@@ -26,9 +26,9 @@ export const Path = v.object({
   /** The peer's underlay address and port. */
   remote: v.nullable(Text),
   relays: v.array(Text),
-  /** The path uses relays that are all away: it is as it was when it was reported. */
+  /** All relays of the path are away. The rest of the answer is as it was reported before. */
   relays_away: v.boolean(),
-  /** The peer is away: then a path to it is not called broken. */
+  /** The peer is away, so the path does not count as broken. */
   peer_away: v.boolean(),
   probe: word(probeResults),
   rtt_ms: v.nullable(v.number()),
@@ -52,7 +52,7 @@ export type PathCounts = v.InferOutput<typeof PathCounts>;
 
 /** Groups of one answer of GET paths/groups/: the worst ones. */
 export const maxMapGroups = 60;
-/** Paths that an answer names; the rest is counted. */
+/** How many paths an answer names. The others are only counted. */
 export const maxNamedPaths = 20;
 
 /** Each pair of nodes counts once. */
@@ -67,16 +67,16 @@ const MapGroupName = v.nullable(Text);
 
 const MapGroup = v.object({
   name: MapGroupName,
-  /** The active nodes without phones: the sum of the next four. A node is in the last of them that holds. */
+  /** Active nodes without phones. Each counts in one of the next four: the last one that holds for it. */
   nodes: v.number(),
-  /** Online, and no path of theirs is relayed or broken. */
+  /** Online, with no relayed or broken path. */
   well: v.number(),
   /** Online, with a relayed path that they report. */
   relayed: v.number(),
   /** Online, with a broken path that they report. */
   broken: v.number(),
   away: v.number(),
-  /** Of those that are away: lighthouses and relays, which others need. */
+  /** Lighthouses and relays among those that are away. */
   hubs_away: v.number(),
   /** Lighthouses, relays and routers among the nodes. */
   hubs: v.number(),
@@ -107,7 +107,7 @@ const GroupPaths = v.object({
     /** The nodes that have applied their newest configuration. */
     current: v.number(),
     ...pairCounts,
-    /** Paths over relays that are all away, without another one that is reported. */
+    /** Pairs whose only reported paths go over relays that are all away. */
     cut: v.number(),
     ...roundTrips,
   }),
@@ -132,7 +132,7 @@ const BetweenQuery = v.strictObject({
 
 const BetweenGroups = v.object({
   ...MapPair.entries,
-  /** How many paths have a round trip above the former bound, and up to this one; null: any. */
+  /** How many paths have a round trip up to this bound, and above that of the entry before; null: no bound. */
   round_trips: v.array(v.object({ up_to_ms: v.nullable(v.number()), paths: v.number() })),
   /** The worst `maxNamedPaths` paths: broken ones, then by round trip. */
   worst: v.array(NamedPath),

@@ -8,7 +8,7 @@ import { endpoint } from "../endpoint.ts";
 import { idsOf, ListQuery, policyErrors, Text } from "../values.ts";
 
 const Metric = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(maxMetric));
-/** Of one network, in one request. */
+/** Of one network in one request. */
 const maxRouters = 16;
 const Routers = v.pipe(v.array(recordId), v.minLength(1), v.maxLength(maxRouters));
 
@@ -20,14 +20,15 @@ const Router = v.object({
   approved: v.boolean(),
   /** Whether root of its machine offers the network. Otherwise the machine has to be made ready by hand. */
   offered: v.boolean(),
-  /** Lower is preferred. */
+  /** Nodes use the router with the lowest one. */
   metric: v.number(),
-  /** Others are used as long as one of them works. */
+  /** Nodes use other routers of the network, as long as one of them works. */
   maintenance: v.boolean(),
-  /** The network as it is there, if the router translates its addresses. */
+  /** If the router translates addresses: the network as it is called behind it. */
   behind: v.nullable(Text),
+  /** Packets leave the router with its own address. Null: not reported. */
   masquerade: v.nullable(v.boolean()),
-  /** The address that must answer the router. */
+  /** The address behind the router that must answer it, else the router counts as down. */
   watch: v.nullable(Text),
   /** As the node reported: `ready`, `down` if what is behind does not answer, `failed`, `not_approved`. */
   state: v.nullable(Text),
@@ -92,7 +93,7 @@ export const routesApi = {
     fresh: true,
     query: v.strictObject({
       network: Cidr,
-      via: v.optional(idsOf(maxRouters, 272)),
+      via: v.optional(idsOf({ most: maxRouters, maxLength: 272 })),
     }),
     answers: { 204: { description: "Deleted" } },
     errors: policyErrors,

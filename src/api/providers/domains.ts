@@ -1,4 +1,5 @@
-// Domains of e-mail addresses that organizations claim: addresses of their providers count in those that they have proven.
+// Domains of e-mail addresses that organizations claim. Addresses from an organization's provider count only in domains that the
+// organization has proven.
 
 import * as v from "valibot";
 import { comparedText } from "../../base/text.ts";
@@ -27,7 +28,7 @@ const ClaimedDomain = v.object({
   record_name: Text,
   record_text: Text,
   verified_at: v.nullable(Time),
-  /** By the record in DNS, or by the word of staff. */
+  /** `staff`: a user of the staff vouched for it, without the record. */
   verified_by: v.nullable(word(["dns", "staff"])),
 });
 export type ClaimedDomain = v.InferOutput<typeof ClaimedDomain>;

@@ -1,6 +1,6 @@
-// Providers of identities (OpenID Connect) and their settings. Those of the installation are for staff; those of an organization for
-// its administrators, and their users are valid in the organization only, where addresses count in the domains that it has
-// verified (domains.ts).
+// Providers of identities (OpenID Connect) and their settings. Staff manage those of the installation, administrators those of an
+// organization. Users of an organization's provider are valid in that organization only, and their e-mail addresses count only in
+// domains that it has verified (domains.ts).
 
 import * as v from "valibot";
 import { comparedText } from "../../base/text.ts";
@@ -203,29 +203,29 @@ const Issuer = v.pipe(
   }, "Enter the issuer, a URL such as https://login.example.org."),
 );
 /** Without `client_id`, the redirect URI can be shown, to be registered at the provider, but no user can sign in. */
-const ofNew = {
+const newProvider = {
   issuer: Issuer,
   ...initially(providerSettings),
   name: providerSettings.name.takes,
   client_secret: v.optional(providerSettings.client_secret.takes),
 };
-const NewProvider = v.strictObject(ofNew);
+const NewProvider = v.strictObject(newProvider);
 const ProviderPatch = v.partial(v.strictObject(taken(providerSettings)));
 const { roles, node_groups } = organizationProviderSettings;
 const NewOrganizationProvider = v.strictObject({
-  ...ofNew,
+  ...newProvider,
   ...initially({ roles, node_groups }),
 });
 const OrganizationProviderPatch = v.partial(v.strictObject(taken(organizationProviderSettings)));
 
-const { name, client_id, client_secret: _, ...others } = sent(providerSettings);
+const { name, client_id, client_secret: _, ...otherSettings } = sent(providerSettings);
 const Provider = v.object({
   id: v.number(),
   name,
   issuer: Text,
   client_id,
   has_secret: v.boolean(),
-  ...others,
+  ...otherSettings,
   /** To be registered at the provider. */
   redirect_uri: Text,
   created_at: Time,
@@ -243,7 +243,7 @@ export type NewProvider = v.InferOutput<typeof NewProvider>;
 export type ProviderPatch = v.InferOutput<typeof ProviderPatch>;
 export type OrganizationProviderPatch = v.InferOutput<typeof OrganizationProviderPatch>;
 
-/** The certificates of `trust` have their own maximum. */
+/** More than the usual maximum, because `trust` holds certificates. */
 const maxBody = 131_072;
 
 export const providersApi = {

@@ -14,13 +14,13 @@ const BeginRequest = v.strictObject({
   return_to: v.optional(foreignText(2000), consoleRoot),
 });
 const BeginAnswer = v.object({ url: v.pipe(Text, v.description("Where the browser goes now")) });
-const begun = {
+const beginAnswer = {
   description: "The address of the provider's page",
   schema: BeginAnswer,
   headers: { "Set-Cookie": "The secrets of this sign-in, sealed: only this browser can finish it" },
 };
 const ListedProvider = v.object({ id: v.number(), name: Text });
-const ListQuery = v.strictObject({
+const ProvidersQuery = v.strictObject({
   organization: v.optional(foreignText(63)),
   domain: v.optional(v.pipe(foreignText(253), v.toLowerCase())),
 });
@@ -28,7 +28,7 @@ const ListQuery = v.strictObject({
 const Identity = v.object({
   id: v.number(),
   provider: Text,
-  /** The address of the last sign-in. */
+  /** The e-mail address of the last sign-in. */
   email: v.nullable(Text),
   groups: v.array(Text),
   created_at: Time,
@@ -43,7 +43,7 @@ export const providerSignInApi = {
     access: "public",
     summary:
       "The providers of identities by which users sign in; with `organization` or `domain` also those of that organization, or of organizations that verified the domain",
-    query: ListQuery,
+    query: ProvidersQuery,
     answers: { 200: { description: "Providers", schema: v.array(ListedProvider) } },
   }),
   begin: endpoint({
@@ -54,7 +54,7 @@ export const providerSignInApi = {
     fresh: false,
     summary: "Begin a sign-in by a provider of identities (OpenID Connect), for pages of this control plane",
     body: BeginRequest,
-    answers: { 200: begun },
+    answers: { 200: beginAnswer },
     errors: [
       "cross_site",
       "tls_required",
@@ -97,7 +97,7 @@ export const identitiesApi = {
     fresh: true,
     summary: "Begin to link an identity: the browser goes to the provider, and comes back with it",
     body: v.strictObject({ ...BeginRequest.entries, ...FirstFactor.entries }),
-    answers: { 200: begun },
+    answers: { 200: beginAnswer },
     errors: [
       "conflict",
       "invalid_credentials",

@@ -17,11 +17,11 @@ const Silence = v.pipe(
   v.maxValue(7 * 86_400, "At most 7d."),
 );
 
-/** Life of a registration token, unless the caller says otherwise. */
+/** How long a registration token is valid, unless the caller says otherwise. */
 export const usualTokenLife = "24h";
 /**
- * Longest life of a join key that may stand on a command line, where other users of the machine can read it. The console
- * shows keys in such lines, so it asks for this one first.
+ * A join key with a longer life is refused on a command line, where other users of the machine can read it. The console shows
+ * keys in such lines, so its form starts with this life.
  */
 export const longestLifeOnCommandLine = "1h";
 export const longestLifeOnCommandLineS = parseDuration(longestLifeOnCommandLine) ?? 0;

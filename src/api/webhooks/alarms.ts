@@ -5,14 +5,15 @@ import { endpoint } from "../endpoint.ts";
 import { oldBackupDays, Text, Time, word } from "../values.ts";
 
 type Rule = {
-  /** The word of its value. */
+  /** What its value counts; a `switch` is 1 for on. */
   unit: "minutes" | "days" | "refusals" | "switch";
-  /** Null: off. */
+  /** The value, unless the organization chose another one (alarm-rules.ts). Null: off. */
   initial: number | null;
+  /** What raises the alarm, for pages and documents. */
   words: string;
 };
 
-/** Every kind of alarm, with its rule. The values are those of a small company. */
+/** Every kind of alarm, with its rule. The initial values suit a small company. */
 export const alarmRules = {
   lighthouse: { unit: "minutes", initial: 3, words: "A lighthouse is away for so long" },
   relay: { unit: "minutes", initial: 3, words: "A relay is away for so long" },
@@ -55,8 +56,9 @@ export const Alarm = v.object({
   /** Who cannot reach what, and what that cuts. */
   text: Text,
   urgent: v.boolean(),
+  /** The cause came and went several times within three hours. It is notified again only after 15 minutes without the cause. */
   flapping: v.boolean(),
-  /** Nodes that it is about now. */
+  /** The ids of the nodes that it is about now. */
   nodes: v.array(v.number()),
   /** Since when the cause is there. */
   since: Time,

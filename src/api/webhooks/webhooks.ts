@@ -14,14 +14,14 @@ type Family = EventType extends `${infer F}.${string}` ? F : never;
 const examples: (EventType | `${Family}.*`)[] = ["alarm.*", "node.away", "node.online"];
 
 /** The fingerprint in the URL of a syslog server, as Node's `hash` writes it; undefined: it has none. */
-export const pinOf = (parameters: URLSearchParams): string | undefined =>
+export const pinnedFingerprint = (parameters: URLSearchParams): string | undefined =>
   parameters
     .get("fingerprint")
     ?.toLowerCase()
     .replaceAll(":", "")
     .replace(/^sha256/, "");
 /** One address with a whole domain, and nothing that would become another header. */
-const isAddress = ({ pathname, search }: URL) =>
+const isMailAddress = ({ pathname, search }: URL) =>
   search === "" &&
   /^[\w.+-]{1,64}@(?=.{4,253}$)([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]*[a-z0-9])?$/i.test(
     pathname,
@@ -34,18 +34,18 @@ const Url = v.pipe(
   v.check((text) => {
     const url = URL.canParse(text) ? new URL(text) : undefined;
     if (url === undefined || url.username + url.password + url.hash !== "") return false;
-    if (url.protocol === "mailto:") return isAddress(url);
+    if (url.protocol === "mailto:") return isMailAddress(url);
     return /^(https?|syslogs):$/.test(url.protocol) && url.hostname !== "";
   }, "Enter a URL such as https://example.org/hook, mailto:admin@example.org or syslogs://logs.example.org, without user name and fragment."),
   v.check((text) => {
     const { protocol, searchParams } = URL.canParse(text) ? new URL(text) : new URL("https://a");
     if (protocol !== "syslogs:" || searchParams.size === 0) return true;
-    return searchParams.size === 1 && /^[0-9a-f]{64}$/.test(pinOf(searchParams) ?? "");
+    return searchParams.size === 1 && /^[0-9a-f]{64}$/.test(pinnedFingerprint(searchParams) ?? "");
   }, "A URL with syslogs: takes one parameter: ?fingerprint=sha256: and 64 hexadecimal digits, with or without colons."),
 );
 /**
- * What a delivery looks like, with its words in forms. `json`: signed, as https://www.standardwebhooks.com specifies. It is
- * the initial one, so its words say what becomes of a URL without another choice.
+ * The formats of deliveries, with their words in forms. `json` is signed, as https://www.standardwebhooks.com specifies. It is the
+ * initial choice of a form, which stands for "by the URL" (`formatFor`), and its words say so.
  */
 const formatWords = {
   json: "By the URL, else JSON for programs",
@@ -60,27 +60,28 @@ const formatWords = {
 export type WebhookFormat = keyof typeof formatWords;
 export const webhookFormats = Object.keys(formatWords) as WebhookFormat[];
 
-/** The schemes that have one format. */
-const ofScheme: Readonly<Record<string, WebhookFormat>> = { "mailto:": "mail", "syslogs:": "syslog" };
+/** The schemes that have a format of their own. */
+const formatByScheme: Readonly<Record<string, WebhookFormat>> = { "mailto:": "mail", "syslogs:": "syslog" };
 /** The services that are known by their host. */
-const ofHost: readonly (readonly [RegExp, WebhookFormat])[] = [
+const formatByHost: readonly (readonly [RegExp, WebhookFormat])[] = [
   [/^hooks\.slack(-gov)?\.com$/, "slack"],
   [/^(canary\.|ptb\.)?discord(app)?\.com$/, "discord"],
   [/\.(logic\.azure\.com|powerplatform\.com)$/, "teams"],
   [/^ntfy\.sh$/, "ntfy"],
 ];
 
-/** The format of a URL: the given one, or what its scheme or host says. Undefined: these two do not go together. */
+/** The format of a webhook: the given one, or that of its URL. Undefined: the format and the URL do not go together. */
 export function formatFor(url: string, given?: WebhookFormat): WebhookFormat | undefined {
   const { protocol, hostname } = new URL(url);
-  const needed = ofScheme[protocol];
-  const asked = given ?? needed ?? ofHost.find(([host]) => host.test(hostname))?.[1] ?? "json";
-  // A scheme with a format of its own takes that one alone, and no other URL takes it.
-  const own = Object.values(ofScheme).includes(asked) ? asked : undefined;
-  return own === needed ? asked : undefined;
+  const formatOfScheme = formatByScheme[protocol];
+  const formatOfHost = formatByHost.find(([host]) => host.test(hostname))?.[1];
+  const format = given ?? formatOfScheme ?? formatOfHost ?? "json";
+  // A scheme with a format of its own takes only that one, and no other scheme takes that format.
+  const ofScheme = Object.values(formatByScheme).includes(format) ? format : undefined;
+  return ofScheme === formatOfScheme ? format : undefined;
 }
 
-/** What a webhook gets that names no events: a program everything, people the alarms. */
+/** The events of a webhook that names none: all for programs (JSON), alarms for people. */
 export const eventsFor = (format: WebhookFormat): string[] => (format === "json" ? ["*"] : ["alarm.*"]);
 
 const quietText = /^([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d) ([A-Za-z0-9_+/-]{1,40})$/;
@@ -196,7 +197,9 @@ export const Delivery = v.object({
   event_id: v.number(),
   attempts: v.number(),
   state: word(["waiting", "delivered", "failed"]),
+  /** The HTTP status of the last attempt; null: none yet, no answer, or another protocol. */
   status: v.nullable(v.number()),
+  /** Why the last attempt failed. */
   message: v.nullable(Text),
   next_attempt_at: v.nullable(Time),
   delivered_at: v.nullable(Time),
@@ -218,7 +221,7 @@ const DeliveryQuery = v.strictObject({
 });
 export type DeliveryQuery = v.InferOutput<typeof DeliveryQuery>;
 
-const answers = { 200: { description: "The webhook", schema: Webhook } };
+const oneWebhook = { 200: { description: "The webhook", schema: Webhook } };
 
 export const webhooksApi = {
   list: endpoint({
@@ -254,7 +257,7 @@ export const webhooksApi = {
     access: "admin",
     scope: "webhooks",
     summary: "One webhook",
-    answers,
+    answers: oneWebhook,
   }),
   update: endpoint({
     name: "webhooks_partial_update",
@@ -265,7 +268,7 @@ export const webhooksApi = {
     summary: "Change a webhook's URL, events, format or quiet hours. The secret stays the same",
     fresh: true,
     body: WebhookPatch,
-    answers,
+    answers: oneWebhook,
   }),
   delete: endpoint({
     name: "webhooks_destroy",

@@ -86,7 +86,9 @@ staff. The actor of a change on the machine of the control plane is the operator
 
 function pageOf(api: Api, slug: string, query: Partial<EventQuery>): Promise<Event[]> {
   const texts = Object.fromEntries(Object.entries(query).map(([name, value]) => [name, String(value)]));
-  return slug === "" ? api.call(eventsApi.listOfNone, {}, texts) : api.call(eventsApi.list, { slug }, texts);
+  return slug === ""
+    ? api.call(eventsApi.listOfControlPlane, {}, texts)
+    : api.call(eventsApi.list, { slug }, texts);
 }
 
 /** Higher than the id of every event: 15 digits, the API's maximum. */

@@ -11,7 +11,7 @@ import { utc } from "../words/times.ts";
 
 /** Events of an organization; "": events that belong to none. */
 export const eventsPath = (slug: string, query?: GivenOf<typeof eventsApi.list>) =>
-  slug === "" ? apiPath(eventsApi.listOfNone, {}, query) : apiPath(eventsApi.list, { slug }, query);
+  slug === "" ? apiPath(eventsApi.listOfControlPlane, {}, query) : apiPath(eventsApi.list, { slug }, query);
 /** No stream has events that belong to no organization. */
 const lookEveryMs = 10_000;
 

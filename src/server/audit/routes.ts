@@ -15,7 +15,7 @@ export const eventHandlers = (services: Services): Handlers<typeof eventsApi> =>
   hours: async ({ org }, { days }) => ({
     body: await countEvents(services.db, org.id, days, services.system.now()),
   }),
-  listOfNone: (call, input) => page(services, null, call.path, input),
+  listOfControlPlane: (call, input) => page(services, null, call.path, input),
   async stream(call) {
     const after = lastEventId(call.request.headers.get("last-event-id"));
     // A HEAD request gets no stream: nothing reads it, so nothing would end it before the caller's rights end.

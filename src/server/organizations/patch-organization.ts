@@ -13,12 +13,8 @@ import { paths } from "../store/tables/paths.ts";
 import { notifyNodesWithDeadline, raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
 import { checkNameSuffix } from "./name-suffix.ts";
 import { findOrganization, settingsRow, type CertificateVersions, type Migrate } from "./organizations.ts";
-import {
-  groupsOfRules,
-  organizationSettings,
-  type Organization,
-  type OrganizationPatch,
-} from "../../api/organizations.ts";
+import { organizationSettings, type Organization, type OrganizationPatch } from "../../api/organizations.ts";
+import { groupsOfRules } from "../../api/webhooks/alarm-rules.ts";
 import { sent } from "../../protocol/settings.ts";
 
 /** The fields that a request may change: none but these are compared, written and recorded. */

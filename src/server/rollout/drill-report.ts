@@ -1,6 +1,6 @@
 // What a drill showed: who lost whom, who refused to be away, and who has not reported.
 
-import type { Drill } from "../../api/drills/drills.ts";
+import { maxDrills, type Drill } from "../../api/drills/drills.ts";
 import { onlineMs } from "../../api/values.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { maxLosses } from "../../protocol/updates/drill.ts";
@@ -11,8 +11,6 @@ import { nodesWithSightings } from "../store/sightings.ts";
 import { computed, integer, places, queryAll, queryOne, text, textOrNull, truth } from "../store/table.ts";
 import { drillNodes, drills, type DrillNodeRow, type DrillRow } from "../store/tables/drills.ts";
 
-/** Drills of a list without `newest`. */
-const shownDrills = 20;
 /** Names of nodes in a sentence or a list of the report. */
 export const maxNamed = 20;
 /** The first agent that knows drills. */
@@ -54,7 +52,7 @@ export async function readSilent(reader: Reader, { id, orgId, beginsAt }: DrillR
 export async function listDrills(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   { id: orgId }: { id: number },
-  { id, newest = shownDrills }: { id?: number | undefined; newest?: number | undefined },
+  { id, newest = maxDrills }: { id?: number | undefined; newest?: number | undefined },
 ): Promise<Drill[]> {
   const only = id === undefined ? "" : " AND id = $2";
   const sql = `SELECT ${drills.select()} FROM drills WHERE org_id = $1${only} ORDER BY id DESC LIMIT ${newest}`;

@@ -7,7 +7,7 @@ import { AppError } from "../../base/errors.ts";
 import { parseAddress } from "../../base/ip.ts";
 import { brand } from "../../brand.ts";
 import { isUrgentEvent, type Told } from "./formats.ts";
-import { pinOf } from "../../api/webhooks/webhooks.ts";
+import { pinnedFingerprint } from "../../api/webhooks/webhooks.ts";
 import type { Event } from "../../api/events.ts";
 
 const defaultPort = 6514;
@@ -47,7 +47,7 @@ export async function sendSyslog(
   signal: AbortSignal,
 ): Promise<void> {
   const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
-  const pinned = pinOf(url.searchParams);
+  const pinned = pinnedFingerprint(url.searchParams);
   const socket = connect({
     host: address,
     port: Number(url.port || defaultPort),
