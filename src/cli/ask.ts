@@ -43,17 +43,14 @@ export function endQuestions(): void {
 
 /** Asks for one secret; a new one must be typed twice. */
 export async function askSecret(
-  text: string,
-  isNew: boolean,
+  { text, isNew }: { text: string; isNew: boolean },
   system: Pick<System, "stderr" | "stdinIsTerminal">,
 ): Promise<string> {
-  const texts = isNew ? [text, "Again: "] : [text];
-  const [first = "", again = first] = await ask(
-    texts.map((each) => ({ text: each, isSecret: true })),
-    system,
-  );
-  if (again !== first) throw new AppError("usage", "The two inputs differ: run the command again");
-  return first;
+  const questions = [{ text, isSecret: true }];
+  if (isNew) questions.push({ text: "Again: ", isSecret: true });
+  const [secret = "", repeated = secret] = await ask(questions, system);
+  if (repeated !== secret) throw new AppError("usage", "The two inputs differ: run the command again");
+  return secret;
 }
 
 async function* characters(stdin: typeof process.stdin): AsyncGenerator<string, void> {
@@ -64,14 +61,17 @@ async function* characters(stdin: typeof process.stdin): AsyncGenerator<string, 
   }
 }
 
+/** What a terminal in raw mode sends for these keys. */
+const keys = { ctrlC: "\u0003", ctrlD: "\u0004", backspace: ["\u007f", "\b"] };
+
 async function readLine(typed: AsyncGenerator<string, void>, echo: (text: string) => void): Promise<string> {
   let line: string[] = [];
   for (;;) {
     const { value: char, done } = await typed.next();
     if (done === true || char === "\r" || char === "\n") return line.join("");
-    if (char === "\u0003") throw new AppError("interrupted", "Interrupted");
-    if (char === "\u0004") throw new AppError("failed", "The question was not answered");
-    if (char === "\u007f" || char === "\b") {
+    if (char === keys.ctrlC) throw new AppError("interrupted", "Interrupted");
+    if (char === keys.ctrlD) throw new AppError("failed", "The question was not answered");
+    if (keys.backspace.includes(char)) {
       if (line.length > 0) echo("\b \b");
       line = line.slice(0, -1);
     } else {
@@ -81,14 +81,17 @@ async function readLine(typed: AsyncGenerator<string, void>, echo: (text: string
   }
 }
 
-/** Asks for a word before what is hard to undo. Throws usage without a terminal, failed for another word. */
+/**
+ * Asks for a word before what is hard to undo. `why`: the reason, for the refusal without a terminal. Throws usage without a
+ * terminal, failed for another word.
+ */
 export async function confirmWord(
   word: string,
-  { why, asks }: { why: string; asks: string },
+  { why, question }: { why: string; question: string },
   system: Pick<System, "stderr" | "stdinIsTerminal">,
 ): Promise<void> {
   if (!system.stdinIsTerminal) throw new AppError("usage", `${why}: give --yes, or run it on a terminal`);
-  const [answer] = await ask([{ text: asks, isSecret: false }], system);
+  const [answer] = await ask([{ text: question, isSecret: false }], system);
   if (answer?.trim() !== word)
     throw new AppError("failed", "Nothing was changed: the answer was another one");
 }

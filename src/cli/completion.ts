@@ -24,11 +24,11 @@ export const command: Implementation = {
     }
     const loaded = await Promise.all(
       Object.entries(await allCommands()).map(async ([name, { meta, args }]): Promise<Entry> => {
-        return { name, summary: meta.description, flags: typed(await args()) };
+        return { name, summary: meta.description, flags: wordsOfFlags(await args()) };
       }),
     );
     const script = { bash, zsh, fish }[shell];
-    const text = script(loaded, typed(globalFlags(system)));
+    const text = script(loaded, wordsOfFlags(globalFlags(system)));
     output.result({ shell, script: text }, text);
   },
 };
@@ -37,7 +37,7 @@ export const command: Implementation = {
 type Word = { word: string; description: string };
 type Entry = { name: string; summary: string; flags: Word[] };
 
-function typed(args: Args): Word[] {
+function wordsOfFlags(args: Args): Word[] {
   return Object.entries(flagsOf(args)).map(([name, { description = "", default: preset }]) => ({
     word: `--${preset === true ? `no-${name}` : name}`,
     description,
@@ -51,6 +51,7 @@ function nextWords(entries: readonly Entry[], prefix: string): Word[] {
   for (const { name, summary } of entries) {
     if (prefix !== "" && !name.startsWith(`${prefix} `)) continue;
     const word = name.split(" ")[depth] ?? "";
+    // A word that is a command and also begins others has the summary of that command.
     const isLast = name.split(" ").length === depth + 1;
     if (isLast || !found.has(word)) found.set(word, isLast ? summary : `${word} …`);
   }

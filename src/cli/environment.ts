@@ -15,13 +15,13 @@ export async function refuseUnknownVariables(
 ): Promise<void> {
   const given = Object.keys(env).filter((name) => name.startsWith(brand.envPrefix));
   const known = new Set(variablesOf(own));
-  const unknown = () => given.find((name) => !known.has(name));
-  if (unknown() === undefined) return;
+  const findUnknown = () => given.find((name) => !known.has(name));
+  if (findUnknown() === undefined) return;
   // A variable of another command is fine. Loading all commands is slow, but this is rare.
   for (const command of Object.values(await allCommands())) {
     for (const name of variablesOf(await command.args())) known.add(name);
   }
-  const variable = unknown();
+  const variable = findUnknown();
   if (variable === undefined) return;
   const candidate = nearest(variable, [...known]);
   throw new AppError("bad_configuration", `Unknown variable ${variable} in the environment`, {

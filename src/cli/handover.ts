@@ -1,6 +1,6 @@
 // The handover of a running control plane to a new process of the same command line, usually of a new version: on SIGHUP the
-// process starts its successor, which listens on the same port beside it; then the former one answers what it has begun,
-// and ends. If the successor does not start, nothing changes.
+// process starts its successor, which listens on the same port beside it; then the former process answers the requests that it
+// has begun, and ends. If the successor does not start, nothing changes.
 
 import { brand } from "../brand.ts";
 import type { Log } from "../base/log.ts";
@@ -49,9 +49,10 @@ async function startSuccessor(
       stdout: "inherit",
       stderr: "inherit",
     });
-    const late = sleep(startsWithinMs, ended.signal).catch(() => undefined);
-    const isReady = await Promise.race([answers.promise, child.exited.then(() => false), late]);
-    if (isReady === true) {
+    const timeout = sleep(startsWithinMs, ended.signal).catch(() => undefined);
+    const failure = child.exited.then(() => undefined);
+    const isReady = await Promise.race([answers.promise, failure, timeout]);
+    if (isReady) {
       child.unref();
       return child.pid;
     }

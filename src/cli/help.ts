@@ -18,6 +18,7 @@ export async function commandHelp(name: string, globals: Flags): Promise<string>
   const meta = { ...command.meta, name };
   const all = await command.args();
   const shared = Object.keys(await sharedFlags());
+  // Commands with all flags of the target show them in `help target`, not one by one.
   const isTargeted = shared.every((flag) => Object.hasOwn(all, flag));
   const args = Object.fromEntries(
     Object.entries(all).filter(([flag]) => !isTargeted || !shared.includes(flag)),
@@ -57,6 +58,7 @@ export function groupHelp(prefix: string, globals: Flags): Promise<string> {
 
 const title = `${brand.title}: a node manager for private overlay networks.\n`;
 
+/** A heading, and rows of a name and its text. `width`: of the column of names. */
 const list = (heading: string, rows: readonly (readonly [string, string])[], width: number) =>
   `${heading}\n\n${rows.map(([name, text]) => `  ${name.padEnd(width)} ${text}\n`).join("")}`;
 
@@ -87,11 +89,11 @@ export async function firstHelp(): Promise<string> {
 /** The subjects of the admin commands with their verbs. */
 export async function adminHelp(): Promise<string> {
   const verbs = new Map<string, string[]>();
-  const single: [string, string][] = [];
+  const withoutVerb: [string, string][] = [];
   for (const [name, { meta }] of Object.entries(await allCommands())) {
     const [first, subject = "", verb] = name.split(" ");
     if (first !== "admin") continue;
-    if (verb === undefined) single.push([subject, meta.description]);
+    if (verb === undefined) withoutVerb.push([subject, meta.description]);
     else verbs.set(subject, [...(verbs.get(subject) ?? []), verb]);
   }
   const admin = `${brand.executable} admin`;
@@ -101,27 +103,27 @@ export async function adminHelp(): Promise<string> {
     `USAGE  ${admin} <subject> <verb> [flags]\n       ${admin} <command> [flags]\n`,
     list(
       "SUBJECTS AND THEIR VERBS",
-      [...verbs].map(([subject, each]) => [subject, each.join(", ")]),
+      [...verbs].map(([subject, verbsOfSubject]) => [subject, verbsOfSubject.join(", ")]),
       width,
     ),
-    list("COMMANDS", single, width),
+    list("COMMANDS", withoutVerb, width),
     `See what a subject's verbs do with \`${admin} <subject> --help\`, and the flags of one with \`${admin} <subject> <verb> --help\`.\n`,
   ].join("\n");
 }
 
 /** The list of all commands, or of those that begin with `prefix`. */
 export async function listCommands(prefix: string, globals: Flags): Promise<string> {
-  const shown = (await allSections()).map(({ title, commands }) => ({
-    title,
-    rows: Object.entries(commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `)),
+  const shown = (await allSections()).map((section) => ({
+    heading: section.title,
+    rows: Object.entries(section.commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `)),
   }));
   const width = Math.max(20, ...shown.flatMap(({ rows }) => rows.map(([name]) => name.length + 1)));
-  const lists = shown.flatMap(({ title, rows }) =>
+  const lists = shown.flatMap(({ heading, rows }) =>
     rows.length === 0
       ? []
       : [
           list(
-            title,
+            heading,
             rows.map(([name, { meta }]) => [name, meta.description]),
             width,
           ),

@@ -6,7 +6,7 @@ import { quoteWord } from "../base/quote.ts";
 import { dataFlagsOf } from "./server/server-flags.ts";
 import type { Values } from "./values.ts";
 
-/** Commands that neither read the configuration root nor the data of a control plane. `version` and `self-update` do. */
+/** Commands that read neither the configuration root nor the data of a control plane. */
 export const elsewhere = ["login", "logout", "whoami", "help", "demo", "completion", "setup"];
 const onData = ["admin", "serve"];
 
@@ -20,12 +20,14 @@ export function placesOf(values: Values): (sentence: string) => string {
   return (sentence) =>
     sentence.replace(line, (whole, command: string, name: string) => {
       const isOnData = onData.includes(name);
-      const given = isOnData ? /--(help|data-dir|database-url|api-base|local)\b/ : /--(help|config-root)\b/;
-      if (elsewhere.includes(name) || given.test(command)) return whole;
+      const namesItsPlace = isOnData
+        ? /--(help|data-dir|database-url|api-base|local)\b/
+        : /--(help|config-root)\b/;
+      if (elsewhere.includes(name) || namesItsPlace.test(command)) return whole;
       return `\`${insert(command, isOnData ? data : node)}\``;
     });
 }
 
-/** Before a placeholder that the user fills in. */
+/** The flags stand before "…", a placeholder that the user fills in. */
 const insert = (command: string, flags: string) =>
   command.endsWith(" …") ? `${command.slice(0, -2)}${flags} …` : `${command}${flags}`;

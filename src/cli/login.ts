@@ -21,7 +21,7 @@ import type { Context, Implementation } from "./command.ts";
 import { signInWithCode } from "./one-time-code.ts";
 
 const { "access-token": tokenFlag, local: _, ...connectionFlags } = remoteFlags;
-const profileWord = "A name for the profile (default: the control plane's host name)";
+const profileHelp = "A name for the profile (default: the control plane's host name)";
 
 export const login: Implementation = {
   notes: `With a URL it signs in by a web browser, with whatever the control plane takes there: password, passkey, or a provider of
@@ -34,14 +34,14 @@ token instead. Run again for the same profile, it signs in again.`,
     URL: { type: "positional", required: false, description: "Sign in with a browser at this control plane" },
     ...connectionFlags,
     device: { type: "boolean", description: "Print a code, to sign in with a browser on another machine" },
-    profile: { type: "string", valueHint: "NAME", description: profileWord },
+    profile: { type: "string", valueHint: "NAME", description: profileHelp },
     email: { type: "string", valueHint: "EMAIL", description: "Your e-mail address (default: ask)" },
     "password-file": {
       type: "string",
       valueHint: "FILE",
       description: "Read the password from a file (- is standard input)",
     },
-    ...(tokenFlag === undefined ? {} : { "access-token": { ...tokenFlag, description: "A service token" } }),
+    ...given({ "access-token": tokenFlag && { ...tokenFlag, description: "A service token" } }),
   },
   examples: [
     `${brand.executable} login https://control.example.com`,
@@ -97,27 +97,28 @@ async function readProfile(
   const { parse } = await import("../server/http/parse-input.ts");
   const { object } = await import("valibot");
   const { ProfileName } = await import("../node/files/profiles.ts");
-  const wanted = values.text("profile");
+  const givenName = values.text("profile");
   const [url] = context.words;
   if (url !== undefined && values.text("api-base") !== undefined)
     throw new AppError("usage", "Give the URL or --api-base, not both");
   if (url === undefined && values.text("api-base") === undefined) {
-    const name = wanted ?? current ?? "";
+    const name = givenName ?? current ?? "";
     const profile = Object.hasOwn(profiles, name) ? profiles[name] : undefined;
     if (profile !== undefined) return { name, profile };
     throw new AppError("usage", "Missing the URL of the control plane");
   }
   const base = await readBase(context, url);
   const { profile: name } = parse(object({ profile: ProfileName }), {
-    profile: wanted ?? new URL(base).host.replaceAll(/[^a-z0-9._-]+/gi, "-").replace(/^-+/, ""),
+    profile: givenName ?? new URL(base).host.replaceAll(/[^a-z0-9._-]+/gi, "-").replace(/^-+/, ""),
   });
-  const known = Object.hasOwn(profiles, name) ? profiles[name] : undefined;
-  const former = known?.api_base === base ? known : undefined;
-  const ca = (await readCa(context, base)) ?? former?.api_ca;
+  const named = Object.hasOwn(profiles, name) ? profiles[name] : undefined;
+  // A profile of this name for another control plane is replaced as a whole.
+  const stored = named?.api_base === base ? named : undefined;
+  const ca = (await readCa(context, base)) ?? stored?.api_ca;
   const profile = {
     api_base: base,
     allow_plain_http: values.on("allow-plain-http"),
-    email: former?.email ?? null,
+    email: stored?.email ?? null,
     by_browser: url !== undefined,
     ...given({ api_ca: ca }),
   };
@@ -167,14 +168,15 @@ export const logout: Implementation = {
       throw new AppError("not_found", name === "" ? "You are not signed in" : `There is no profile ${name}`);
     const session = await files.readSession(name, profile, system);
     if (settings.dryRun) return output.plan(await planSignOut(name, profile, session, system));
-    let ended = true;
+    let isEnded = true;
+    // A service token has no session to end.
     if (session !== undefined && "refresh" in session) {
       const { clientOf } = await import("../node/contact/requests/session.ts");
       await clientOf(profile, system)
         .signOut(session.refresh)
         .catch((error: unknown) => {
           if (error instanceof AppError && error.code === "token_not_valid") return;
-          ended = false;
+          isEnded = false;
           output.say(
             `The session could not be ended at the control plane: ${messageOf(error)}. It ends by itself.`,
           );
@@ -182,7 +184,7 @@ export const logout: Implementation = {
     }
     await files.removeSession(name, system);
     files.writeProfiles({ current: current === name ? null : current, profiles: others }, system);
-    output.result({ profile: name, ended }, `Signed out of ${profile.api_base}\n`);
+    output.result({ profile: name, ended: isEnded }, `Signed out of ${profile.api_base}\n`);
   },
 };
 
@@ -198,9 +200,9 @@ async function planSignOut(
   const directory = profilesPlace(system);
   const { tokenPairsApi } = await import("../api/sessions.ts");
   const url = profile.api_base + tokenPairsApi.revoke.path;
-  const isEnded = session !== undefined && "refresh" in session;
+  const hasSignedIn = session !== undefined && "refresh" in session;
   return [
-    ...(isEnded ? [{ step: "request", method: "POST", url } as const] : []),
+    ...(hasSignedIn ? [{ step: "request", method: "POST", url } as const] : []),
     ...planRemoved(join(directory, `${name}.session`)),
     planReplaced(join(directory, "profiles.json"), 0o600),
   ];
@@ -225,10 +227,10 @@ export const whoami: Implementation = {
     }
     const who = await identity(context, target);
     const missing = target.kind === "local" ? await missingData(context, target) : undefined;
-    const other = names.length === 0 ? "" : `Profiles: ${names.join(", ")}\n`;
+    const profilesLine = names.length === 0 ? "" : `Profiles: ${names.join(", ")}\n`;
     output.result(
       { target: target.kind, ...who, profiles: names },
-      `${missing ?? `Admin commands work on ${target.name}${who.is_staff === true ? " (staff)" : ""}`}\n${other}`,
+      `${missing ?? `Admin commands work on ${target.name}${who.is_staff === true ? " (staff)" : ""}`}\n${profilesLine}`,
     );
   },
 };

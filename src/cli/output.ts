@@ -17,18 +17,19 @@ export function makeOutput(
   const say = (text: string) => stderr.write(`${printable(place(text))}\n`);
   const result: CommandOutput["result"] = (object, text) =>
     stdout.write(settings.json ? jsonLine(object) : printable(text));
-  const look = () => ({ width: stdout.isTerminal ? stdout.columns : undefined, color: settings.color });
+  const textStyle = () => ({ width: stdout.isTerminal ? stdout.columns : undefined, color: settings.color });
   return {
     json: settings.json,
     result,
     list(object, table, more = "") {
       if (settings.json) return result(object, "");
       if (table.rows.length === 0) say(table.none);
-      // The cells are clean: only colors are escapes.
-      else stdout.write(renderTable(table, look()));
+      // renderTable cleans the cells; `printable` would remove its colors.
+      else stdout.write(renderTable(table, textStyle()));
       if (more !== "") stdout.write(printable(more));
     },
-    facts: (object, facts) => (settings.json ? result(object, "") : stdout.write(renderFacts(facts, look()))),
+    facts: (object, facts) =>
+      settings.json ? result(object, "") : stdout.write(renderFacts(facts, textStyle())),
     plan: (steps) => result({ plan: steps }, renderPlan(steps)),
     raw: (text) => stdout.write(text),
     say,

@@ -13,6 +13,7 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
   let name = "";
   for (let at = 0; at < argv.length; at++) {
     const token = argv[at] ?? "";
+    // No longer command begins with these words.
     const isComplete = names.includes(name) && !isBeginning(names, name);
     if (token === "--" || isComplete) {
       rest.push(...argv.slice(at));
@@ -171,7 +172,7 @@ function checkWords(given: readonly string[], args: Args): void {
     throw new AppError("usage", `Unexpected word "${extra}"`, { hint: "See --help." });
   const missing = words.find(({ required }, at) => required !== false && given[at] === undefined);
   if (missing === undefined) return;
-  // The missing word may be an earlier one.
+  // The user may have left out an earlier word than the one that is missing: show what each word was taken for.
   const taken = words.flatMap(({ name }, at) => (given[at] === undefined ? [] : [`${name} "${given[at]}"`]));
   const all = words.map(({ name, required }) => (required === false ? `[${name}]` : name)).join(" ");
   const hint = `Taken as ${taken.join(", ")}. The words are ${all}.`;

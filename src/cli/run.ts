@@ -31,7 +31,7 @@ export async function run(argv: readonly string[], system: System): Promise<numb
     }
     return await dispatch(argv, system);
   } catch (error) {
-    return report(error, (flag) => asked(flag, argv, system.env), system);
+    return report(error, (flag) => isSet(flag, argv, system.env), system);
   }
 }
 
@@ -57,16 +57,16 @@ async function find(
   line: readonly string[],
   system: System,
 ): Promise<FoundCommand & { command: Command | undefined }> {
-  const among = (table: CommandTable) => {
+  const findIn = (table: CommandTable) => {
     const found = findCommand(line, Object.keys(table), globalFlags(system));
     return { ...found, command: table[found.name] };
   };
-  if (line.includes("admin")) return among(await allCommands());
+  if (line.includes("admin")) return findIn(await allCommands());
   try {
-    return among(commands);
+    return findIn(commands);
   } catch {
     // An unknown command: the sentence names what was meant, which may be an admin command.
-    return among(await allCommands());
+    return findIn(await allCommands());
   }
 }
 
@@ -121,28 +121,28 @@ async function execute(command: Command, rest: readonly string[], system: System
   try {
     return (await command.run({ data })) ?? 0;
   } catch (error) {
-    throw placed(error, place);
+    throw withPlaces(error, place);
   }
 }
 
 /** The same error, whose hint names the places in use. */
-function placed(error: unknown, place: (sentence: string) => string): unknown {
+function withPlaces(error: unknown, place: (sentence: string) => string): unknown {
   if (!(error instanceof AppError) || error.details.hint === undefined) return error;
   return new AppError(error.code, error.message, { ...error.details, hint: place(error.details.hint) });
 }
 
 /** Whether a boolean global flag is set. Also works for a command line that cannot be parsed. */
-function asked(flag: string, argv: readonly string[], env: Record<string, string | undefined>): boolean {
+function isSet(flag: string, argv: readonly string[], env: Record<string, string | undefined>): boolean {
   const given = argv.find((token) => token === `--${flag}` || token.startsWith(`--${flag}=`));
-  const value = given?.split("=")[1] ?? (given === undefined ? env[variableOf(flag)] : "true");
+  const [, value = "true"] = given === undefined ? ["", env[variableOf(flag)] ?? "false"] : given.split("=");
   return value === "true" || value === "1";
 }
 
 /** Prints an error. An error that is no AppError is a defect of ours: --verbose shows where it happened. */
-function report(error: unknown, asked: (flag: string) => boolean, system: System): number {
+function report(error: unknown, isFlagSet: (flag: string) => boolean, system: System): number {
   const known = error instanceof AppError ? error : fromSystemError("finish the command", error);
   const body = errorBody(known);
-  if (asked("json")) {
+  if (isFlagSet("json")) {
     system.stdout.write(`${JSON.stringify({ error: body })}\n`);
   } else {
     const { message, hint, errors } = body;
@@ -152,9 +152,9 @@ function report(error: unknown, asked: (flag: string) => boolean, system: System
         .filter((text) => texts.length > 1 || !message.includes(text))
         .map((text) => `  ${field}: ${text}\n`),
     );
-    const more = printable(`${fields.join("")}${hint === undefined ? "" : `${hint}\n`}`);
-    system.stderr.write(`${brand.executable}: ${message}\n${more}`);
-    if (!(error instanceof AppError) && error instanceof Error && asked("verbose")) {
+    const details = printable(`${fields.join("")}${hint === undefined ? "" : `${hint}\n`}`);
+    system.stderr.write(`${brand.executable}: ${message}\n${details}`);
+    if (!(error instanceof AppError) && error instanceof Error && isFlagSet("verbose")) {
       system.stderr.write(`${printable(redact(cut(error.stack ?? "", maxTextLength)))}\n`);
     }
   }

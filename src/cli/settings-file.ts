@@ -24,9 +24,10 @@ export async function withSettingsFile(values: Values, args: Args): Promise<Valu
   return values.withDefaults(readSettings(text, path, flags));
 }
 
+/** By flag. `path` is for errors only. Throws bad_configuration for what is no flag, or not in the form of the flag. */
 export function readSettings(text: string, path: string, flags: Flags): Map<string, readonly string[]> {
   const found = Object.entries(parseSettings(text, path));
-  return new Map(found.map(([name, value]) => [name, wordsOf(name, value, path, flags)]));
+  return new Map(found.map(([name, value]) => [name, valuesOf(name, value, path, flags)]));
 }
 
 /** The file's values, without knowing flags. */
@@ -50,7 +51,8 @@ export function parseSettings(text: string, path: string): Record<string, Settin
   );
 }
 
-function wordsOf(name: string, value: Setting, path: string, flags: Flags): readonly string[] {
+/** The values of a flag, as the command line would give them. */
+function valuesOf(name: string, value: Setting, path: string, flags: Flags): readonly string[] {
   const flag = Object.hasOwn(flags, name) ? flags[name] : undefined;
   if (flag === undefined) {
     const candidate = nearest(name, Object.keys(flags));

@@ -47,8 +47,8 @@ const likeVerbs = [
   ["restore", "enable"],
 ];
 
-/** Whole lines that mean something else than their words. What ends in --help takes no further words. */
-const makeLines = (): ReadonlyMap<string, string> =>
+/** Phrases of one or two words that mean another command than each word alone. What ends in --help takes no further words. */
+const makePhrases = (): ReadonlyMap<string, string> =>
   new Map([
     ...Object.entries({
       "node create": "admin token create",
@@ -85,8 +85,8 @@ const makeLines = (): ReadonlyMap<string, string> =>
     ...meaning("doctor", "diagnose bugreport"),
   ]);
 
-/** What words after `admin` may mean. */
-const makeAdminLines = (): ReadonlyMap<string, string> =>
+/** What a single word after `admin` may mean. */
+const makeAdminPhrases = (): ReadonlyMap<string, string> =>
   new Map([
     ...meaning("admin node list", "list ls"),
     ...meaning("admin node show", "show info"),
@@ -103,12 +103,15 @@ function meaning(command: string, words: string): [string, string][] {
   return words.split(" ").map((word) => [word, command]);
 }
 
-/** The line that the words mean. Undefined: nothing better than the words themselves. */
-export function findMeaning(words: readonly string[], names: readonly string[]): string[] | undefined {
+/** A command ("admin node list"), and the words that follow it. */
+type Meaning = [command: string, ...words: string[]];
+
+/** The command line that the words mean. Undefined: nothing better than the words themselves. */
+export function findMeaning(words: readonly string[], names: readonly string[]): Meaning | undefined {
   const isAdmin = words[0] === "admin";
   const typed = isAdmin ? words.slice(1) : words;
   const meanings = makeMeanings();
-  const own = typed.map((word) => meanings.get(word) ?? word);
+  const translated = typed.map((word) => meanings.get(word) ?? word);
   const [noun = "", verb = "", org = "", node = "", group] = typed;
   if (meanings.get(noun) === "group" || noun === "group") {
     // A group of that name would be created, and no node would be in it.
@@ -117,12 +120,17 @@ export function findMeaning(words: readonly string[], names: readonly string[]):
   }
   const withFlag = makeFlagsOfCommands().get(noun);
   if (withFlag !== undefined) return [withFlag, "--help"];
-  // A command refused its words: only its first two words together may mean another command.
+  // If the words begin with a command, that command refused the others: then only the first two together may mean another.
   const isCommand = [1, 2, 3].some((count) => names.includes(words.slice(0, count).join(" ")));
   for (const count of isCommand ? [2] : [2, 1]) {
-    if (own.length < count) continue;
+    if (typed.length < count) continue;
     const rest = typed.slice(count);
-    for (const command of linesOf(typed.slice(0, count), own.slice(0, count), { isAdmin, isCommand })) {
+    const candidates = candidatesOf(typed.slice(0, count), translated.slice(0, count), {
+      isAdmin,
+      isCommand,
+    });
+    for (const command of candidates) {
+      // What was typed is no better suggestion.
       if (command === words.slice(0, command.split(" ").length).join(" ")) continue;
       if (command.endsWith(" --help")) return [command];
       if (names.includes(command)) return [command, ...wordsFor(command, rest)];
@@ -133,26 +141,28 @@ export function findMeaning(words: readonly string[], names: readonly string[]):
   return undefined;
 }
 
-/** The commands that one or two words may mean, the likeliest first. */
-function linesOf(
+/** The commands that one or two words may mean, the likeliest first. `translated`: the words in our own terms. */
+function candidatesOf(
   typed: readonly string[],
-  own: readonly string[],
+  translated: readonly string[],
   { isAdmin, isCommand }: { isAdmin: boolean; isCommand: boolean },
 ): string[] {
-  const lines = makeLines();
-  const [line, ownLine] = [typed.join(" "), own.join(" ")];
-  const exact = lines.get(line);
+  const phrases = makePhrases();
+  const [phrase, ownPhrase] = [typed.join(" "), translated.join(" ")];
+  const exact = phrases.get(phrase);
   const special = isAdmin
-    ? [makeAdminLines().get(line), exact?.startsWith("admin ") === true ? exact : undefined]
-    : // One word only for itself: `set` means update, but not a new executable.
-      [exact, typed.length === 2 ? lines.get(ownLine) : undefined];
-  const [noun = "", verb = ""] = own;
-  const like = typed.length === 2 && !isCommand ? (likeVerbs.find((each) => each.includes(verb)) ?? []) : [];
-  const admin = [line, ownLine, ...like.map((each) => `${noun} ${each}`)].map((each) => `admin ${each}`);
-  return [...special, ...admin, line, ownLine].filter((each) => each !== undefined);
+    ? [makeAdminPhrases().get(phrase), exact?.startsWith("admin ") === true ? exact : undefined]
+    : // A single word is not translated here: `set` means update, but not `update` as a phrase, a new executable.
+      [exact, typed.length === 2 ? phrases.get(ownPhrase) : undefined];
+  const [noun = "", verb = ""] = translated;
+  const verbs =
+    typed.length === 2 && !isCommand ? (likeVerbs.find((group) => group.includes(verb)) ?? []) : [];
+  const withLikeVerbs = verbs.map((likeVerb) => `${noun} ${likeVerb}`);
+  const admin = [phrase, ownPhrase, ...withLikeVerbs].map((command) => `admin ${command}`);
+  return [...special, ...admin, phrase, ownPhrase].filter((command) => command !== undefined);
 }
 
-/** Lists of these are not of one organization. */
+/** The lists of these nouns are not of one organization. */
 const listedAlone = ["user", "session", "factor", "oidc", "org"];
 
 /** A list command takes only the organization from the words of `show`. */
@@ -161,16 +171,16 @@ function wordsFor(command: string, rest: readonly string[]): readonly string[] {
   return listedAlone.includes(command.split(" ").at(-2) ?? "") ? [] : rest.slice(0, 1);
 }
 
-/** The candidate that the user probably meant. */
+/** The candidate that the user probably meant: of those within `maxDistance` edits the nearest. */
 export function nearest(
   given: string,
   candidates: readonly string[],
-  most = Math.max(2, given.length / 2),
+  maxDistance = Math.max(2, given.length / 2),
 ): string | undefined {
-  const first = candidates
+  const best = candidates
     .map((candidate) => ({ candidate, distance: editDistance(given, candidate) }))
     .sort((a, b) => a.distance - b.distance)[0];
-  return first === undefined || first.distance > most ? undefined : first.candidate;
+  return best === undefined || best.distance > maxDistance ? undefined : best.candidate;
 }
 
 /** Levenshtein distance. */

@@ -6,7 +6,7 @@ import { quoteWord } from "../base/quote.ts";
 import { findMeaning, nearest } from "./suggest.ts";
 import type { Flags } from "./values.ts";
 
-/** `rest`: the words from the unknown one on. */
+/** \`given\`: the known words and the unknown one. \`prefix\`: the known words. \`rest\`: the words from the unknown one on. */
 export function unknownCommand(
   given: string,
   prefix: string,
@@ -14,12 +14,9 @@ export function unknownCommand(
   rest: readonly string[],
 ): AppError {
   const words = [...prefix.split(" "), ...rest].filter((word) => word !== "");
-  const known = findMeaning(words, names);
-  if (known !== undefined) {
-    const [command = "", ...more] = known;
-    const line = [brand.executable, command, ...more.map(quoteWord)].join(" ");
-    return new AppError("usage", `Unknown command "${given}"`, { hint: `Did you mean \`${line}\`?` });
-  }
+  const meaning = findMeaning(words, names);
+  if (meaning !== undefined)
+    return new AppError("usage", `Unknown command "${given}"`, { hint: didYouMeanLine(meaning) });
   const depth = prefix === "" ? 0 : prefix.split(" ").length;
   const candidates = [
     ...new Set(
@@ -40,12 +37,14 @@ export function unknownCommand(
 
 /** Adds the command that refused words may mean: `peers add`. */
 export function withMeaning(error: unknown, words: readonly string[], names: readonly string[]): unknown {
-  const isWord = error instanceof AppError && ["usage", "not_registered"].includes(error.code);
-  const [command = "", ...more] = isWord ? (findMeaning(words, names) ?? []) : [];
-  if (!isWord || !names.includes(command)) return error;
-  const line = [brand.executable, command, ...more.map(quoteWord)].join(" ");
-  return new AppError(error.code, error.message, { ...error.details, hint: `Did you mean \`${line}\`?` });
+  if (!(error instanceof AppError) || !["usage", "not_registered"].includes(error.code)) return error;
+  const meaning = findMeaning(words, names);
+  if (meaning === undefined || !names.includes(meaning[0])) return error;
+  return new AppError(error.code, error.message, { ...error.details, hint: didYouMeanLine(meaning) });
 }
+
+const didYouMeanLine = ([command, ...more]: readonly string[]) =>
+  `Did you mean \`${[brand.executable, command, ...more.map(quoteWord)].join(" ")}\`?`;
 
 /** Flags of other commands and tools that mean one of ours. */
 const sameFlags: Record<string, string> = {
@@ -63,8 +62,8 @@ export function unknownFlag(label: string, flags: Flags): AppError {
   const word = label.replace(/^-+/, "");
   // `--group` of a command that has --add-group and --remove-group.
   const longer = names.find((name) => word.length > 1 && name.split("-").includes(word));
-  const meantFlag =
-    [sameFlags[word] ?? ""].find((name) => names.includes(name)) ?? longer ?? nearest(word, names);
+  const same = names.find((name) => name === sameFlags[word]);
+  const meantFlag = same ?? longer ?? nearest(word, names);
   const hint = meantFlag === undefined ? "" : `Did you mean "--${meantFlag}"? `;
   return new AppError("usage", `Unknown flag ${label}`, { hint: `${hint}See --help.` });
 }

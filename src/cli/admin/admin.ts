@@ -18,9 +18,9 @@ const relay = () => import("./nodes/relay.ts");
 const route = () => import("./nodes/route.ts");
 const drill = () => import("./nodes/drill.ts");
 const rollout = () => import("./nodes/rollout.ts");
-const rule = () => import("./rule.ts");
-const flow = () => import("./flow.ts");
-const policy = () => import("./policy.ts");
+const rule = () => import("./policy/rule.ts");
+const flow = () => import("./policy/flow.ts");
+const policy = () => import("./policy/policy.ts");
 const seal = () => import("./seal/seals.ts");
 const ca = () => import("./ca.ts");
 const access = () => import("./users/access.ts");
@@ -320,7 +320,7 @@ export const adminCommands: CommandTable = {
   ),
   "admin seal pending": lazyCommand(
     { description: "List the nodes that need a certificate of the offline CA" },
-    async () => (await import("./seal/sign.ts")).pending,
+    async () => (await import("./seal/pending.ts")).pending,
   ),
   "admin seal sign": lazyCommand(
     {
@@ -366,7 +366,7 @@ export const adminCommands: CommandTable = {
   ),
   "admin policy test": lazyCommand(
     { description: "Run the tests of the policy or of a file, or test one packet" },
-    async () => (await policy()).test,
+    async () => (await import("./policy/policy-test.ts")).test,
   ),
   "admin policy confirm": lazyCommand(
     { description: "Confirm the policy that was applied for a limited time, so that it stays" },
@@ -503,7 +503,7 @@ export const adminCommands: CommandTable = {
   ),
   "admin audit verify-report": lazyCommand(
     { description: "Verify a signed report about a moment, without the control plane" },
-    async () => (await import("./past.ts")).verifyReport,
+    async () => (await import("./policy/past.ts")).verifyReport,
   ),
   "admin export": lazyCommand(
     { description: "Export an organization as plain files for nebula-cert and nebula" },

@@ -34,7 +34,7 @@ export type Api = {
 type Effect = {
   /** What --dry-run prints after "Would", if the request does not show it. */
   effect?: string;
-  /** Gets the headers of the answer. */
+  /** Called with the headers of the answer. */
   heard?(headers: Headers): void;
 };
 export type Prepared<T> = Effect & Request<T>;
@@ -61,6 +61,7 @@ export async function write<T>(
   prepare: (api: Api) => Prepared<T> | Promise<Prepared<T>>,
   options?: { mayCreateData?: boolean },
 ): Promise<Written<T> | undefined>;
+// The overload above types the answer for callers; in here it is unknown.
 export async function write(
   context: Context,
   prepare: (api: Api) => Prepared<unknown> | Promise<Prepared<unknown>>,
@@ -81,17 +82,22 @@ export async function write(
 }
 
 /** Only the request itself meets all checks of the control plane, and it would carry out the change. */
-const unchecked =
+const uncheckedNote =
   "Not checked: whether the control plane refuses this for another reason than your role. Without --dry-run, it checks that first.";
 
-/** `role`: null for staff without a membership, and for the operator. */
+/**
+ * Throws permission_denied if the endpoint needs a higher role. `role`: the caller's; null, for staff without a membership and
+ * the operator, is enough. `name`: of the target.
+ */
 function requireRole(access: Endpoint["access"], role: string | null, name: string): void {
-  const needed = roles.findIndex((each) => each === access);
-  const own = roles.findIndex((each) => each === role);
-  if (own === -1 || own >= needed) return;
+  // From the weakest to the strongest; -1 for access that no role decides about.
+  const neededRank = roles.findIndex((each) => each === access);
+  const ownRank = roles.findIndex((each) => each === role);
+  if (ownRank === -1 || ownRank >= neededRank) return;
   throw new AppError("permission_denied", `This needs the role ${access}, and yours is ${role}: ${name}`);
 }
 
+/** Prints what the change would do. The control plane is only read. */
 async function plan(
   context: Context,
   target: Target,
@@ -112,7 +118,7 @@ async function plan(
         requireRole(change.access, (await api.call(organizationsApi.retrieve, params)).role, target.name);
       }
       const { method, path, effect = effectOf(change) } = change;
-      if (!context.output.json) context.output.say(`Would ${effect}\n${unchecked}`);
+      if (!context.output.json) context.output.say(`Would ${effect}\n${uncheckedNote}`);
       if (!isLocal) steps.push({ step: "request", method, url: target.profile.api_base + path });
     });
   }
@@ -123,7 +129,7 @@ async function plan(
 function apiOf(send: Sender): Api {
   return {
     call: async (of, params, ...given) =>
-      answered(await send({ ...request(of, params, ...given), maxBytes, repeatable: true })),
+      bodyOf(await send({ ...request(of, params, ...given), maxBytes, repeatable: true })),
     async all<const E extends Endpoint>(of: E, params: Params<E>, ...[given]: CallInput<E>) {
       const found: ItemOf<E>[] = [];
       const reader = readerOf(of);
@@ -136,14 +142,14 @@ function apiOf(send: Sender): Api {
           maxBytes,
           repeatable: true,
         });
-        found.push(...answered(answer));
+        found.push(...bodyOf(answer));
         if (!(answer.headers.get("Link") ?? "").includes('rel="next"')) return found;
       }
     },
   };
 }
 
-function answered<T>({ body, status }: Answer<T>): T {
+function bodyOf<T>({ body, status }: Answer<T>): T {
   if (body !== undefined) return body;
   throw new AppError("untrusted_answer", `The control plane answered ${status} without a body`);
 }

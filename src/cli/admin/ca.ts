@@ -48,21 +48,21 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     if (now && action === "pause") throw new AppError("usage", "--now does not go with --pause");
     const limited = context.values.on("limited");
     if (limited && action !== "start") throw new AppError("usage", `--limited does not go with --${action}`);
-    if (now) context.output.say(risk);
+    if (now) context.output.say(riskOfNow);
     const [slug = ""] = context.words;
     const shown = await write(context, () =>
       request(authoritiesApi.rotate, { slug }, { action, now, ...(limited ? { limited } : {}) }),
     );
     if (shown === undefined) return;
     print(context, shown);
-    if (action !== "pause") context.output.say(watch(slug, now));
+    if (action !== "pause") context.output.say(howToWatch(slug, { now }));
   },
 };
 
-const watch = (slug: string, now: boolean) =>
+const howToWatch = (slug: string, { now }: { now: boolean }) =>
   `${now ? "This takes some seconds, once all nodes that are online have confirmed each phase." : "This takes about two minutes; tunnels stay up."} To watch: \`${brand.executable} admin ca show ${quoteWord(slug)}\``;
 
-const risk =
+const riskOfNow =
   "--now takes the former CAs from all nodes without waiting for tunnels. Tunnels that still use a former CA are torn down and can lose packets for some seconds. Use it when a CA key may be known to others.";
 
 function actionOf(values: Values): "start" | (typeof rotationActions)[number] {
@@ -94,16 +94,17 @@ function print({ output, system }: Context, shown: Shown): void {
   ]);
   const { phase, paused, auto, waiting_for_names: names, next_step_at: nextAt } = rotation;
   const signers = rotation.awaits_signers === true ? [`signers (${brand.executable} admin seal sign)`] : [];
-  const more = names.length > mostNamed ? [`${names.length - mostNamed} more nodes`] : [];
-  const awaited = [...names.slice(0, mostNamed), ...more, ...signers];
-  const nodes = awaited.length === 0 ? "" : `, waiting for ${awaited.join(", ")}`;
-  const waiting = nextAt == null ? nodes : `, waiting for tunnels to follow until ${nextAt}`;
-  const list =
+  const unnamed = names.length > mostNamed ? [`${names.length - mostNamed} more nodes`] : [];
+  const awaited = [...names.slice(0, mostNamed), ...unnamed, ...signers].join(", ");
+  let waiting = awaited === "" ? "" : `, waiting for ${awaited}`;
+  // All have confirmed: the next phase begins at this time.
+  if (nextAt != null) waiting = `, waiting for tunnels to follow until ${nextAt}`;
+  const blocklistLine =
     blocklist === undefined ? "" : `blocklist: ${blocklist.entries} of at most ${blocklist.limit} entries\n`;
   output.list(
     shown,
     { columns: ["CA", "STATE", "VALID UNTIL", "FINGERPRINT"], rows, none: "There are no CAs." },
-    `\nrotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (starts only by hand)"}\n${list}`,
+    `\nrotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (starts only by hand)"}\n${blocklistLine}`,
   );
 }
 

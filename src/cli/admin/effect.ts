@@ -9,14 +9,13 @@ type Change = Pick<Request<unknown>, "method" | "path" | "body">;
 
 /** The request in one line. Secrets are not shown, and long values are cut. */
 export function effectOf({ method, path, body = {} }: Change): string {
-  const [, slug, inside] = /^\/api\/org\/([^/]+)\/([^?]*)/.exec(path) ?? [];
-  const words = (inside ?? path.replace(/^\/api\/|\?.*$/g, "").replace(/^org\/$/, "organizations/"))
+  const [, slug, pathInside] = /^\/api\/org\/([^/]+)\/([^?]*)/.exec(path) ?? [];
+  const words = (pathInside ?? path.replace(/^\/api\/|\?.*$/g, "").replace(/^org\/$/, "organizations/"))
     .split("/")
     .filter((word) => word !== "");
-  const place = slug === undefined ? "" : ` of ${decodeURIComponent(slug)}`;
-  const what =
-    words.length === 0 && slug !== undefined ? `organization ${decodeURIComponent(slug)}` : named(words);
-  const where = words.length === 0 ? "" : place;
+  const org = slug === undefined ? undefined : decodeURIComponent(slug);
+  let what = thingNamed(words);
+  if (org !== undefined) what = words.length === 0 ? `organization ${org}` : `${what} of ${org}`;
   const verb = {
     POST: isCollection(words) ? "create" : "carry out",
     PATCH: "change",
@@ -24,17 +23,17 @@ export function effectOf({ method, path, body = {} }: Change): string {
     GET: "read",
   }[method];
   const fields = Object.entries(body).map(
-    ([key, value]) => `${key.replaceAll("_", " ")} ${shown(key, value)}`,
+    ([key, value]) => `${key.replaceAll("_", " ")} ${shownValue(key, value)}`,
   );
   const to = method === "PATCH" ? "set " : "";
-  return `${verb} ${what}${where}${fields.length === 0 ? "" : `: ${to}${fields.join(", ")}`}`;
+  return `${verb} ${what}${fields.length === 0 ? "" : `: ${to}${fields.join(", ")}`}`;
 }
 
 /** A POST to a list makes an item; any other one is an action, such as `ca/rotate`. */
 const isCollection = (words: readonly string[]) => words.at(-1)?.endsWith("s") === true;
 
-/** `nodes/7/transfer`: node 7, transfer. */
-const named = (words: readonly string[]) =>
+/** `nodes/7/transfer` → "node 7 transfer". */
+const thingNamed = (words: readonly string[]) =>
   words
     .map((word, at) =>
       words[at + 1] === undefined && !isCollection(words)
@@ -44,7 +43,7 @@ const named = (words: readonly string[]) =>
     .map((word) => decodeURIComponent(word).replaceAll("_", " "))
     .join(" ");
 
-function shown(key: string, value: unknown): string {
+function shownValue(key: string, value: unknown): string {
   if (secrets.test(key)) return "(not shown)";
   if (Array.isArray(value) && value.length > 0 && value.every((each) => typeof each === "string"))
     return value.join(", ").slice(0, maxLength);

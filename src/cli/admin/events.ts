@@ -54,16 +54,17 @@ staff. The actor of a change on the machine of the control plane is the operator
   async run(context) {
     const { values, words, output, system } = context;
     const [slug = ""] = words;
-    const [since, until] = [timeOf(values, "since", system), timeOf(values, "until", system)];
-    if (until !== undefined && values.on("follow"))
+    const sinceMs = timeMsOf(values, "since", system);
+    const untilMs = timeMsOf(values, "until", system);
+    if (untilMs !== undefined && values.on("follow"))
       throw new AppError("usage", "--until does not go with --follow");
     // If a time is given, read back to it and leave out no event.
-    const most = values.integer("lines", 0, 100_000) ?? (since === undefined ? 100 : 100_000);
+    const most = values.integer("lines", 0, 100_000) ?? (sinceMs === undefined ? 100 : 100_000);
     const isType = ofTypes(values.list("type"));
-    const isWanted = (event: Event) => isType(event) && (until === undefined || Date.parse(event.at) < until);
+    const isWanted = (event: Event) => isType(event) && Date.parse(event.at) < (untilMs ?? Infinity);
     await read(context, async (api) => {
       const names = await namesOf(api, slug);
-      const newest = await newestEvents(api, slug, { most, since, isWanted });
+      const newest = await newestEvents(api, slug, { most, sinceMs, isWanted });
       if (!values.on("follow")) {
         const rows = newest.events.map((each) => {
           const { by, changes } = textsOf(each, names);
@@ -94,15 +95,18 @@ function pageOf(api: Api, slug: string, query: Partial<EventQuery>): Promise<Eve
 /** Higher than the id of every event: 15 digits, the API's maximum. */
 const newestId = 999_999_999_999_999;
 
-/** The newest events, oldest first, and the id of the last event of all. Read backwards: a log can have millions. */
+/**
+ * The newest `most` events that are wanted, oldest first, and the id of the newest event of all. Read backwards: a log can have
+ * millions.
+ */
 async function newestEvents(
   api: Api,
   slug: string,
   {
     most,
-    since = -Infinity,
+    sinceMs = -Infinity,
     isWanted,
-  }: { most: number; since: number | undefined; isWanted: (event: Event) => boolean },
+  }: { most: number; sinceMs: number | undefined; isWanted: (event: Event) => boolean },
 ): Promise<{ events: Event[]; last: number }> {
   const limit = Math.min(1000, Math.max(1, most));
   let events: Event[] = [];
@@ -112,40 +116,41 @@ async function newestEvents(
     last ??= page.at(-1)?.id ?? 0;
     const [first] = page;
     if (first === undefined) break;
-    events = [...page.filter((event) => Date.parse(event.at) >= since && isWanted(event)), ...events];
-    if (Date.parse(first.at) < since) break;
+    events = [...page.filter((event) => Date.parse(event.at) >= sinceMs && isWanted(event)), ...events];
+    if (Date.parse(first.at) < sinceMs) break;
     before = first.id;
   }
   return { events: most === 0 ? [] : events.slice(-most), last };
 }
 
+/** Whether an event has one of the types. `node.*` and `node` mean all types of that family. */
 function ofTypes(types: readonly string[]): (event: Event) => boolean {
   if (types.length === 0 || types.includes("*")) return () => true;
   return ({ type }) =>
     types.some((each) => type === each || type.startsWith(`${each.replace(/\.\*$/, "")}.`));
 }
 
-/** Milliseconds. A duration counts back from now. */
-export function timeOf(values: Values, flag: string, { now }: Pick<System, "now">): number | undefined {
+/** The time of a flag, in ms since 1970. A duration counts back from now. */
+function timeMsOf(values: Values, flag: string, { now }: Pick<System, "now">): number | undefined {
   const text = values.text(flag);
   if (text === undefined) return undefined;
-  const ago = parseDuration(text);
-  if (ago !== undefined) return now() - ago * 1000;
-  const time = parseMoment(text);
-  if (time !== undefined) return time;
+  const agoS = parseDuration(text);
+  if (agoS !== undefined) return now() - agoS * 1000;
+  const timeMs = parseMoment(text);
+  if (timeMs !== undefined) return timeMs;
   throw new AppError(
     "usage",
     `--${flag} must be a time such as 24h, 2026-11-22 or 2026-11-22T08:00:00Z, not "${text}"`,
   );
 }
 
-/** A time of a flag in ISO 8601, as queries have it. */
-export function momentOf(...given: Parameters<typeof timeOf>): string | undefined {
-  const time = timeOf(...given);
-  return time === undefined ? undefined : new Date(time).toISOString();
+/** The same in ISO 8601, as queries have it. */
+export function momentOf(...given: Parameters<typeof timeMsOf>): string | undefined {
+  const timeMs = timeMsOf(...given);
+  return timeMs === undefined ? undefined : new Date(timeMs).toISOString();
 }
 
-/** `node/17` → `node laptop`, `person/3` → `ada@example.org`. */
+/** By the subject of an event: `node/17` → `node laptop`, `person/3` → `ada@example.org`. */
 type Names = ReadonlyMap<string, string>;
 
 /** Only names that the caller may read: a service token may not list users. */
@@ -170,7 +175,7 @@ async function namesOf(api: Api, slug: string): Promise<Names> {
 
 function textsOf({ actor, before, ...event }: Event, names: Names): { by: string; changes: string } {
   const { noted_rows: noted } = event.after ?? {};
-  // Thousands of rows of the database.
+  // These can be thousands of rows of the database: show their number.
   const after = Array.isArray(noted) ? { noted_rows: noted.length } : event.after;
   const changes = [
     ...(before === null ? [] : [`- ${JSON.stringify(before)}`]),

@@ -32,7 +32,7 @@ export const exporting: Implementation = {
     const { exportOrganization } = await import("../../server/import-export/export.ts");
     // A plan holds no key, so it needs no passphrase.
     const isPlain = values.on("plain") || settings.dryRun;
-    const passphrase = isPlain ? undefined : await readPassphrase(context, true);
+    const passphrase = isPlain ? undefined : await readPassphrase(context, { isNew: true });
     if (passphrase !== undefined) requireLong(passphrase);
     const files = await onOrganization(context, slug, (admin, org) =>
       exportOrganization(admin, org, passphrase, settings.dryRun),
@@ -53,16 +53,16 @@ export const exporting: Implementation = {
  * first, because they may be misspelt; then those that are used.
  */
 function keyLines(keys: readonly KeyReport[]): string[] {
-  const same = Map.groupBy(keys, ({ key, detail }) => `${key}: ${detail}`);
   const rank = ({ used, isUnknown }: KeyReport) => {
     if (isUnknown) return 0;
     return used ? 1 : 2;
   };
-  const sorted = [...same].toSorted(([, [a]], [, [b]]) => (a && b ? rank(a) - rank(b) : 0));
-  return sorted.map(([what, all]) => {
-    const places = all.slice(0, placesShown).map(({ file, line }) => `${file}:${line}`);
-    const more = all.length > placesShown ? ` and ${all.length - placesShown} more (--json lists all)` : "";
-    return `${what} (${places.join(", ")}${more})`;
+  const sorted = keys.toSorted((a, b) => rank(a) - rank(b));
+  const byText = Map.groupBy(sorted, ({ key, detail }) => `${key}: ${detail}`);
+  return [...byText].map(([text, reports]) => {
+    const places = reports.slice(0, placesShown).map(({ file, line }) => `${file}:${line}`);
+    const hidden = reports.length - places.length;
+    return `${text} (${places.join(", ")}${hidden > 0 ? ` and ${hidden} more (--json lists all)` : ""})`;
   });
 }
 const placesShown = 3;
@@ -93,17 +93,19 @@ export const importing: Implementation = {
     const options = {
       network: values.text("network"),
       owner: ownerChoice(values),
-      passphrase: () => readPassphrase(context, false),
+      passphrase: () => readPassphrase(context, { isNew: false }),
       isPlan: settings.dryRun,
     };
     const repeated = ["admin", "import", slug, directory];
     const done = await confirmable(values, repeated, ["network", "owner"], () =>
       onData(context, (admin) => importNetwork(admin, slug, directory, options), { mayCreateData: true }),
     );
-    const plan = "plan" in done ? done.plan : done;
+    // With --dry-run there is only the plan.
+    const isImported = "plan" in done;
+    const plan = isImported ? done.plan : done;
     for (const note of plan.notes) output.say(note);
     for (const line of keyLines(plan.keys)) output.say(line);
-    if (!("plan" in done)) return void (await onlyPlanned(context, { mayCreateData: true }));
+    if (!isImported) return void (await onlyPlanned(context, { mayCreateData: true }));
     const { network, network6, certificateVersion, hosts, blocklist, notes, keys } = plan;
     const nodes = hosts.map((host) => ({
       name: host.name,

@@ -59,7 +59,7 @@ export const create: Implementation = {
     if (org === undefined) return;
     output.result(org, `Created organization ${org.slug} (${org.network})\n`);
     const command = `${brand.executable} admin`;
-    // Over the network its creator is the owner.
+    // Over the network, the user who creates it is its owner; the operator of local data has no role.
     if (org.role === null && body.owner === undefined)
       output.say(`It has no owner yet: \`${command} member create ${org.slug} EMAIL --role owner\``);
     output.say(`To add a machine: \`${command} token create ${org.slug}\``);
@@ -85,11 +85,11 @@ async function readNew({ values, words }: Context) {
   });
 }
 
-const inRings = (slug: string) =>
+const rolloutLine = (slug: string) =>
   `\`${brand.executable} admin rollout create ${quoteWord(slug)} --settings FILE\``;
 
 export const update: Implementation = {
-  notes: `--config-overrides reaches all nodes at once. ${inRings("SLUG")} tries the same file on one node first.`,
+  notes: `--config-overrides reaches all nodes at once. ${rolloutLine("SLUG")} tries the same file on one node first.`,
   args: { ...slugArg, ...settingFlags(organizationSettings), ...targetFlags },
   examples: [
     `${brand.executable} admin org update acme --certificate-version both`,
@@ -105,9 +105,9 @@ export const update: Implementation = {
     );
     const org = await write(context, () => request(organizationsApi.update, { slug }, body));
     if (org === undefined) return;
-    output.result(org, changedLines(organizationSettings, org.slug, org, body));
+    output.result(org, changedLines(organizationSettings, { name: org.slug, answer: org, changes: body }));
     if (body.config_overrides !== undefined)
-      output.say(`All nodes get them at once. To try some on one node first: ${inRings(slug)}`);
+      output.say(`All nodes get them at once. To try some on one node first: ${rolloutLine(slug)}`);
     if (typeof body.name_suffix === "string")
       output.say(
         `Machines serve it where root allows it: \`sudo ${brand.executable} names allow ${body.name_suffix}\``,
@@ -148,6 +148,7 @@ export const show: Implementation = {
 };
 
 function factsOf(org: Organization): Facts {
+  // These have lines of their own.
   const {
     name: _name,
     network6: _network6,

@@ -14,7 +14,10 @@ export const passphraseFlag = {
 export const leastPassphrase = 12;
 
 /** On a terminal, a new one is typed twice. */
-export async function readPassphrase({ values, system }: Context, isNew: boolean): Promise<string> {
+export async function readPassphrase(
+  { values, system }: Context,
+  { isNew }: { isNew: boolean },
+): Promise<string> {
   const given = await values.secret("passphrase");
   if (given !== undefined) return given;
   if (!system.stdinIsTerminal) {
@@ -24,7 +27,7 @@ export async function readPassphrase({ values, system }: Context, isNew: boolean
     );
   }
   const { askSecret } = await import("../ask.ts");
-  return askSecret("Passphrase of the CA key: ", isNew, system);
+  return askSecret({ text: "Passphrase of the CA key: ", isNew }, system);
 }
 
 /** Throws usage if the passphrase is too short. */

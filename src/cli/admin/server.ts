@@ -45,7 +45,7 @@ export const confirmClock: Implementation = {
     if (shown === undefined) return;
     context.output.result(
       shown,
-      `The clock is confirmed: it is ${shown.clock}. Certificates are signed again.`,
+      `The clock is confirmed: it is ${shown.clock}. Certificates are signed again.\n`,
     );
   },
 };

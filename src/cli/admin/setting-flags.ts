@@ -6,39 +6,39 @@ import { given } from "../../base/given.ts";
 import type { Context } from "../command.ts";
 import { readNamedFile, type Flags } from "../values.ts";
 
-/** `isNew`: of the command that creates: nothing can be emptied there. */
+/** `isNew`: for the command that creates, where an empty value has nothing to clear. */
 export function settingFlags(settings: Settings, { isNew = false } = {}): Flags {
-  return Object.assign({}, ...Object.values(settings).map((setting) => flagsOf(setting, isNew)));
+  return Object.assign({}, ...Object.values(settings).map((setting) => flagsOf(setting, { isNew })));
 }
 
-function flagsOf(setting: Setting, isNew: boolean): Flags {
+function flagsOf(setting: Setting, { isNew }: { isNew: boolean }): Flags {
   const { takes, flag, hint, words, none, help, removal, whole, secret, initial } = setting;
-  if (hint === undefined && words === undefined)
+  const isSwitch = hint === undefined && words === undefined;
+  if (isSwitch)
     return { [flag]: { type: "boolean", description: help, ...given({ negativeDescription: removal }) } };
   const valueHint = [hint ?? words?.join("|"), none].filter(Boolean).join("|");
-  // A list may be empty if it begins so.
-  const isEmptied = none === "" || (whole === true && initial?.toString() === "");
-  const clears: true | undefined = isEmptied && !isNew ? true : undefined;
-  const one = { type: "string", valueHint, description: help, ...given({ secret, clears }) } as const;
-  if (!isList(takes)) return { [flag]: one };
-  const list = { type: "string", valueHint, repeatable: true } as const;
-  if (whole === true) return { [flag]: { ...one, repeatable: true } };
+  const mayBeEmpty = none === "" || (whole === true && Array.isArray(initial) && initial.length === 0);
+  const clears: true | undefined = mayBeEmpty && !isNew ? true : undefined;
+  const single = { type: "string", valueHint, description: help, ...given({ secret, clears }) } as const;
+  if (!isList(takes)) return { [flag]: single };
+  if (whole === true) return { [flag]: { ...single, repeatable: true } };
+  const ofItem = { type: "string", valueHint, repeatable: true } as const;
   return {
-    [`add-${flag}`]: { ...list, description: `${help} (repeatable)` },
-    [`remove-${flag}`]: { ...list, description: `${removal} (repeatable)` },
+    [`add-${flag}`]: { ...ofItem, description: `${help} (repeatable)` },
+    [`remove-${flag}`]: { ...ofItem, description: `${removal} (repeatable)` },
   };
 }
 
 const isList = ({ type }: Setting["takes"]) => type === "array";
 
-/** What the flags give, not validated yet. Not of lists that change item by item. */
+/** What the flags give, by field, not validated yet. Without lists that change item by item (--add-FLAG, --remove-FLAG). */
 export async function readSettings(context: Context, settings: Settings): Promise<Record<string, unknown>> {
   const found: Record<string, unknown> = {};
   for (const [field, setting] of Object.entries(settings)) found[field] = await valueOf(context, setting);
   return given(found);
 }
 
-/** The same, of a command that changes. Throws usage without any flag. */
+/** The same for a command that changes. Throws usage without any flag. */
 export async function readChanges(context: Context, settings: Settings): Promise<Record<string, unknown>> {
   const flags = Object.keys(settingFlags(settings));
   if (flags.some((flag) => context.values.text(flag) !== undefined)) return readSettings(context, settings);
@@ -49,6 +49,7 @@ export async function readChanges(context: Context, settings: Settings): Promise
 
 async function valueOf({ values, system }: Context, setting: Setting): Promise<unknown> {
   const { takes, flag, hint, words, none, range, file, whole, secret } = setting;
+  // The first form that the setting has decides: a secret, a whole list, words, a switch, no value, a number, a file, a text.
   if (secret === true) return values.secret(flag);
   const text = values.text(flag);
   if (text === undefined) return undefined;
@@ -63,11 +64,14 @@ async function valueOf({ values, system }: Context, setting: Setting): Promise<u
   return file === "json" ? readJson(flag, text, system) : readNamedFile(flag, text, system);
 }
 
+/** One item of a list. Throws usage if a part is missing, or the last one is none of the words. */
 function itemIn(setting: Setting, text: string): unknown {
   const { flag, parts = [], words, hint = "" } = setting;
+  // Without a default for the last part, so that a command line without it is refused.
   const item = itemOf({ ...setting, lastPart: "" }, text);
-  const values = parts.map((part) => Object(item)[part]);
-  if (!values.includes("") && (words?.includes(values.at(-1)) ?? true)) return item;
+  const partValues = parts.map((part) => Object(item)[part]);
+  const isLastKnown = words === undefined || words.includes(partValues.at(-1));
+  if (isLastKnown && !partValues.includes("")) return item;
   const forms = words?.map((word) => hint.replace(/\w+$/, word)).join(" or ") ?? hint;
   throw new AppError("usage", `--${flag} must be ${forms}, not "${text}"`);
 }
@@ -85,9 +89,12 @@ async function readJson(flag: string, file: string, system: Context["system"]): 
   }
 }
 
-/** A line for each changed setting, with its new value. `of`: as the control plane answered. */
-export const changedLines = (settings: Settings, name: string, of: object, changed: object): string =>
-  settingFacts(settings, of, Object.keys(changed))
+/** A line for each changed setting, with its new value. `name`: of the thing. `answer`: the thing after the change. */
+export const changedLines = (
+  settings: Settings,
+  { name, answer, changes }: { name: string; answer: object; changes: object },
+): string =>
+  settingFacts(settings, answer, Object.keys(changes))
     .map(([flag, value]) => `${name}: ${flag} is now ${String(value)}\n`)
     .join("");
 
@@ -99,9 +106,9 @@ function shownSetting(setting: Setting, value: unknown): string | null {
   return value === null || setting.unit === undefined ? word : `${word} ${setting.unit}`;
 }
 
-/** Under the names of the flags. */
-export function settingFacts(settings: Settings, of: object, fields = Object.keys(settings)) {
-  const values = new Map<string, unknown>(Object.entries(of));
+/** Settings and their shown values, under the names of the flags. `thing`: the organization or provider, as answered. */
+export function settingFacts(settings: Settings, thing: object, fields = Object.keys(settings)) {
+  const values = new Map<string, unknown>(Object.entries(thing));
   return fields.flatMap((field) => {
     const setting = settings[field];
     return setting === undefined ? [] : [[setting.flag, shownSetting(setting, values.get(field))] as const];

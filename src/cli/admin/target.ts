@@ -58,32 +58,32 @@ type TokenSource = { given: string } | { profile: string };
 /** --api-base, else the chosen profile, else the local data. Flags that name local data, and --local, mean that data. */
 export async function chooseTarget(context: Context): Promise<Target> {
   const { values, system } = context;
-  const named = namedData(values);
-  const remote = ["api-base", "profile"].find((flag) => values.text(flag) !== undefined);
+  const dataFlag = flagOfData(values);
+  const remoteFlag = ["api-base", "profile"].find((flag) => values.text(flag) !== undefined);
   if (values.on("local")) return localTarget(context);
-  if (named !== undefined && remote !== undefined) {
+  if (dataFlag !== undefined && remoteFlag !== undefined) {
     throw new AppError(
       "usage",
-      `--${remote} names a control plane and --${named} names local data: give one`,
+      `--${remoteFlag} names a control plane and --${dataFlag} names local data: give one`,
       {
         hint: "Both may come from environment variables. --local chooses the local data.",
       },
     );
   }
   if (values.text("api-base") !== undefined) return remoteTarget(context);
-  if (named !== undefined) return localTarget(context);
+  if (dataFlag !== undefined) return localTarget(context);
   const { readProfiles } = await import("../../node/files/profiles.ts");
   const known = readProfiles(system);
-  const given = values.text("profile");
-  const name = given ?? known.current;
+  const givenName = values.text("profile");
+  const name = givenName ?? known.current;
   const token = await values.secret("access-token");
-  if (token !== undefined && given === undefined) {
+  if (token !== undefined && givenName === undefined) {
     throw new AppError("usage", "Say whose token it is: give --api-base or --profile with --access-token", {
       hint: `The token may come from ${variableOf("access-token")}. Without them, it could go to another control plane than its own.`,
     });
   }
   if (name === null || name === undefined)
-    return localTarget(context, Object.keys(known.profiles).length > 0);
+    return localTarget(context, { isSurprising: Object.keys(known.profiles).length > 0 });
   const profile = Object.hasOwn(known.profiles, name) ? known.profiles[name] : undefined;
   if (profile !== undefined) return withProfile(name, profile, token);
   const names = Object.keys(known.profiles).join(", ");
@@ -92,8 +92,8 @@ export async function chooseTarget(context: Context): Promise<Target> {
   });
 }
 
-/** The flag that names local data. */
-const namedData = (values: Context["values"]): string | undefined =>
+/** The given flag that names local data. */
+const flagOfData = (values: Context["values"]): string | undefined =>
   ["data-dir", "database-url", "database-url-file", "secret-key-file"].find(
     (flag) => values.text(flag) !== undefined,
   );
@@ -115,7 +115,7 @@ export async function requireLocalData(
 ): Promise<void> {
   const { hasData, requireData } = await import("../../server/store/data-directory.ts");
   if (hasData(options)) return;
-  if (values.on("local") || namedData(values) !== undefined) return requireData(options);
+  if (values.on("local") || flagOfData(values) !== undefined) return requireData(options);
   if (!system.isRoot && isPresent(rootData)) {
     throw new AppError(
       "os_permission",
@@ -129,18 +129,18 @@ export async function requireLocalData(
   }
   const { knownControlPlanes } = await import("../../node/files/granted/control-planes.ts");
   const [known] = knownControlPlanes(settings.configRoot);
-  const there = known === undefined ? ["URL"] : [known.apiBase];
-  if (known?.caFingerprint !== undefined) there.push("--ca-fingerprint", known.caFingerprint);
+  const loginWords = [known?.apiBase ?? "URL"];
+  if (known?.caFingerprint !== undefined) loginWords.push("--ca-fingerprint", known.caFingerprint);
   throw new AppError(
     "not_found",
     "You are not signed in at a control plane, and none has its data on this machine",
     {
-      hint: `Sign in: \`${brand.executable} login --api-base ${there.map(quoteWord).join(" ")}\`. If the data is on this machine, give --data-dir.`,
+      hint: `Sign in: \`${brand.executable} login --api-base ${loginWords.map(quoteWord).join(" ")}\`. If the data is on this machine, give --data-dir.`,
     },
   );
 }
 
-/** Includes data that this user may not read. */
+/** Whether there is something, also if this user may not read it. */
 function isPresent(path: string): boolean {
   try {
     return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
@@ -149,7 +149,7 @@ function isPresent(path: string): boolean {
   }
 }
 
-async function localTarget({ values, system }: Context, isSurprising = false): Promise<LocalTarget> {
+async function localTarget({ values, system }: Context, { isSurprising = false } = {}): Promise<LocalTarget> {
   const options = await readDataOptions(values, system);
   return { kind: "local", options, name: nameOfLocal(options), isSurprising };
 }
@@ -165,7 +165,7 @@ export function sayTarget(
   if (target.kind === "remote" || target.isSurprising || settings.verbose) output.say(`On ${target.name}:`);
 }
 
-/** Never with the user and password of the database. */
+/** Names the data for a sentence, without the user and password of the database. */
 export function nameOfLocal({ databaseUrl, dataDirectory }: DataOptions): string {
   return `the local data in ${databaseUrl === undefined ? dataDirectory : placeOf(databaseUrl)}`;
 }
@@ -188,15 +188,15 @@ async function remoteTarget(context: Context): Promise<Target> {
   const base = await readBase(context);
   const { readProfiles } = await import("../../node/files/profiles.ts");
   const { current, profiles } = readProfiles(system);
-  const same = Object.entries(profiles).filter(([, { api_base }]) => api_base === base);
-  const found = same.find(([name]) => name === current) ?? same[0];
-  if (token === undefined && found !== undefined) return withProfile(...found);
+  const ofThisBase = Object.entries(profiles).filter(([, { api_base }]) => api_base === base);
+  const [name, stored] = ofThisBase.find(([each]) => each === current) ?? ofThisBase[0] ?? [];
+  if (token === undefined && name !== undefined && stored !== undefined) return withProfile(name, stored);
   if (token === undefined) {
     throw new AppError("credentials_missing", `You are not signed in at ${base}`, {
       hint: `Run \`${brand.executable} login --api-base ${quoteWord(base)}\`, or give a token with --access-token-file.`,
     });
   }
-  const ca = (await readCa(context, base)) ?? found?.[1].api_ca;
+  const ca = (await readCa(context, base)) ?? stored?.api_ca;
   const profile: Profile = {
     api_base: base,
     allow_plain_http: values.on("allow-plain-http"),

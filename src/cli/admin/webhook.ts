@@ -14,7 +14,8 @@ import { checked, idOf, isNumber } from "./lookup.ts";
 import { readChanges, readSettings, settingFlags } from "./setting-flags.ts";
 import { chooseTarget, targetFlags } from "./target.ts";
 
-const { url: _, ...ofNew } = webhookSettings;
+/** The URL of a new webhook is a word, not a flag. */
+const { url: _, ...settingsOfNew } = webhookSettings;
 /** Marks for states of a delivery; all other states are good. */
 const marks: ReadonlyMap<string, Mark> = new Map([
   ["failed", "bad"],
@@ -63,7 +64,7 @@ export const create: Implementation = {
   args: {
     ...orgArg,
     URL: { type: "positional", description: "The URL that gets the events" },
-    ...settingFlags(ofNew, { isNew: true }),
+    ...settingFlags(settingsOfNew, { isNew: true }),
     ...targetFlags,
   },
   examples: [
@@ -72,19 +73,19 @@ export const create: Implementation = {
   ],
   async run(context) {
     const [slug = "", url = ""] = context.words;
-    const fields = { ...(await readSettings(context, ofNew)), url };
+    const fields = { ...(await readSettings(context, settingsOfNew)), url };
     const body = await checked(webhooksApi.create.body, fields);
     const made = await write(context, () => request(webhooksApi.create, { slug }, body));
     if (made === undefined) return;
     const isSigned = (made.format ?? "json") === "json";
     const text = isSigned ? `. Secret:\n${made.secret}\n` : `: ${made.events.join(", ")} as ${made.format}\n`;
     context.output.result(made, `Created webhook ${made.id}${text}`);
-    await sayIfUnsure(context, url);
+    await warnIfRefused(context, url);
   },
 };
 
-/** On local data every address is accepted: only `serve` knows its --webhook-allow and --smtp-url. */
-async function sayIfUnsure(context: Context, text: string): Promise<void> {
+/** Local data accepts every address, since only `serve` knows its --webhook-allow and --smtp-url: say what it may refuse later. */
+async function warnIfRefused(context: Context, text: string): Promise<void> {
   if ((await chooseTarget(context)).kind !== "local") return;
   const url = new URL(text);
   if (url.protocol === "mailto:")
@@ -114,7 +115,7 @@ export const update: Implementation = {
     );
     if (changed === undefined) return;
     context.output.result(changed, `Updated webhook ${changed.id}\n`);
-    if (body.url !== undefined) await sayIfUnsure(context, body.url);
+    if (body.url !== undefined) await warnIfRefused(context, body.url);
   },
 };
 

@@ -169,7 +169,7 @@ async function readKey(context: Context): Promise<JoinKey | undefined> {
     });
   }
   const { askSecret } = await import("../ask.ts");
-  return parseJoinKey(await askSecret("Join key (not shown): ", false, system));
+  return parseJoinKey(await askSecret({ text: "Join key (not shown): ", isNew: false }, system));
 }
 
 function requireShortLived(key: JoinKey): JoinKey {

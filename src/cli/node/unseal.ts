@@ -38,7 +38,7 @@ async function run(context: Context): Promise<number> {
   requireRoot(system, "end a seal");
   const texts = {
     why: "It ends the protection of this node",
-    asks: `Whoever has the control plane then decides whom this node trusts. Type ${slug} to end its seal: `,
+    question: `Whoever has the control plane then decides whom this node trusts. Type ${slug} to end its seal: `,
   };
   if (!values.on("yes")) await confirmWord(slug, texts, system);
   const { removeSeal } = await import("../../node/files/held-seal.ts");

@@ -24,10 +24,11 @@ of a signer, not on the control plane. Only an owner can send the certificate. I
     const { words, output, settings } = context;
     const [slug = "", file = ""] = words;
     const { readTextIfThere } = await import("../../../base/files.ts");
-    const present = readTextIfThere(file) === undefined ? undefined : readTextIfThere(`${file}.crt`);
+    // Undefined unless both files are there.
+    const earlier = readTextIfThere(file) === undefined ? undefined : readTextIfThere(`${file}.crt`);
     const effect = `make an offline CA in ${file}, and let the nodes of ${slug} trust it`;
     const done = await write(context, async () => {
-      const certificate = settings.dryRun ? "" : (present ?? (await makeFiles(context, slug, file)));
+      const certificate = settings.dryRun ? "" : (earlier ?? (await makeFiles(context, slug, file)));
       return { ...request(sealsApi.addAuthority, { slug }, { certificate }), effect };
     });
     if (done === undefined) return;
@@ -41,10 +42,11 @@ of a signer, not on the control plane. Only an owner can send the certificate. I
   },
 };
 
+/** Makes the CA and writes both files. Returns the certificate. */
 async function makeFiles(context: Context, slug: string, file: string): Promise<string> {
   const { requireFreePlace, writeFileAtomic } = await import("../../../base/files.ts");
   for (const each of [file, `${file}.crt`]) requireFreePlace(each);
-  const passphrase = await readPassphrase(context, true);
+  const passphrase = await readPassphrase(context, { isNew: true });
   requireLong(passphrase);
   const { makeOfflineCa } = await import("../../../server/config/offline-key.ts");
   const { key, certificate } = await makeOfflineCa(slug, passphrase, context.system.now());

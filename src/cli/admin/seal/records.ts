@@ -1,4 +1,5 @@
-// What a signer has signed, on the signer's machine: by it the next seal is compared, and no second seal gets the same number.
+// What a signer has signed, as files on the signer's machine: the next seal is compared with it, and no second seal gets the
+// same number.
 
 import { join } from "node:path";
 import { profilesDirectory } from "../../../brand.ts";
@@ -15,6 +16,7 @@ export const recordsFlag: Flags = {
   },
 };
 
+/** A seal that was signed here. */
 export type Kept = { number: number; text: string; signature: string };
 
 export type Records = {
@@ -23,8 +25,9 @@ export type Records = {
   newest(): Kept | undefined;
   /** Written before the seal is published, so that a second one with its number is never signed. */
   keep(seal: Kept): void;
+  /** The certificates that were made here, as JSON (sign-seal.ts). */
   issued(): string | undefined;
-  keepIssued(text: string): void;
+  keepIssued(json: string): void;
 };
 
 /** The records of an organization. Makes their directory at the first write. Throws usage if no place is known. */
@@ -36,7 +39,7 @@ export async function openRecords({ values, system }: Context, slug: string): Pr
   const { makeDirectory, readTextIfThere, writeFileAtomic } = await import("../../../base/files.ts");
   const { readdirSync, existsSync } = await import("node:fs");
   const directory = join(base, slug);
-  const at = (name: string) => join(directory, name);
+  const pathOf = (name: string) => join(directory, name);
   const numbers = () =>
     existsSync(directory)
       ? readdirSync(directory)
@@ -46,15 +49,15 @@ export async function openRecords({ values, system }: Context, slug: string): Pr
   const write = (name: string, text: string) => {
     makeDirectory(base, 0o700);
     makeDirectory(directory, 0o700);
-    writeFileAtomic(at(name), text, 0o600);
+    writeFileAtomic(pathOf(name), text, 0o600);
   };
   return {
     directory,
     newest() {
       const number = numbers().at(-1);
       if (number === undefined) return undefined;
-      const text = readTextIfThere(at(`${number}.seal`)) ?? "";
-      return { number, text, signature: readTextIfThere(at(`${number}.seal.sig`)) ?? "" };
+      const text = readTextIfThere(pathOf(`${number}.seal`)) ?? "";
+      return { number, text, signature: readTextIfThere(pathOf(`${number}.seal.sig`)) ?? "" };
     },
     keep({ number, text, signature }) {
       if (numbers().includes(number))
@@ -63,7 +66,7 @@ export async function openRecords({ values, system }: Context, slug: string): Pr
       write(`${number}.seal.sig`, signature);
       write(`${number}.seal`, text);
     },
-    issued: () => readTextIfThere(at("certificates.json")),
-    keepIssued: (text) => write("certificates.json", text),
+    issued: () => readTextIfThere(pathOf("certificates.json")),
+    keepIssued: (json) => write("certificates.json", json),
   };
 }

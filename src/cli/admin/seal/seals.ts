@@ -14,10 +14,9 @@ import type { Flags } from "../../values.ts";
 import { read, write } from "../api.ts";
 import { targetFlags } from "../target.ts";
 
-type Shown = AnswerOf<typeof sealsApi.list>;
+type Answer = AnswerOf<typeof sealsApi.list>;
 type NextSeal = typeof import("../../../server/config/next-seal.ts");
 type OpenedSeal = ReturnType<NextSeal["newestAfter"]>;
-type Pair = { newest: OpenedSeal; known: OpenedSeal };
 type Signer = ReturnType<NextSeal["readSigner"]>;
 
 const signerFlag: Flags = {
@@ -55,12 +54,12 @@ sign on standard output. Each signer signs it. Nodes that hold a seal tell what 
     const signers = await readSigners(context);
     if (signers.length === 0)
       throw new AppError("usage", "Give the public key of a signer with --signer FILE");
-    const shown = await read(context, (api) => api.call(sealsApi.list, { slug }));
-    if (shown.seals.length > 0)
+    const answer = await read(context, (api) => api.call(sealsApi.list, { slug }));
+    if (answer.seals.length > 0)
       throw new AppError("conflict", `${slug} is sealed already`, {
         hint: `See what waits for a signature: \`${brand.executable} admin seal review ${quoteWord(slug)} --known HASH\``,
       });
-    await printSeal(context, undefined, shown, signers);
+    await printSeal(context, { answer, signers });
   },
 };
 
@@ -82,13 +81,13 @@ the last \`publish\` printed. The control plane keeps the seals that changed the
   examples: [`${brand.executable} admin seal review acme --known 5f0c9a2b7d31e486 > acme-2.seal`],
   async run(context) {
     const [slug = ""] = context.words;
-    const shown = await read(context, (api) => api.call(sealsApi.list, { slug }));
+    const answer = await read(context, (api) => api.call(sealsApi.list, { slug }));
     const { newestAfter } = await import("../../../server/config/next-seal.ts");
-    const known = await readKnown(context, shown);
-    const newest = newestAfter(shown.seals, known);
-    const given = await readSigners(context);
-    const signers = given.length === 0 ? newest.seal.signers : given;
-    await printSeal(context, { newest, known }, shown, signers);
+    const known = await readKnown(context, answer);
+    const newest = newestAfter(answer.seals, known);
+    const givenSigners = await readSigners(context);
+    const signers = givenSigners.length === 0 ? newest.seal.signers : givenSigners;
+    await printSeal(context, { answer, signers, newest, known });
   },
 };
 
@@ -112,11 +111,11 @@ export const publish: Implementation = {
     const [slug = "", file = ""] = words;
     const { newestOf, openForAll } = await import("../../../server/config/next-seal.ts");
     const { readText } = await import("../../../base/open-file.ts");
-    const given = values.list("signature");
+    const signatureFiles = values.list("signature");
     const { readTextIfThere } = await import("../../../base/files.ts");
     const body = {
       text: readText(file),
-      signatures: (given.length === 0 ? [`${file}.sig`] : given).map((each) => {
+      signatures: (signatureFiles.length === 0 ? [`${file}.sig`] : signatureFiles).map((each) => {
         const signature = readTextIfThere(each);
         if (signature !== undefined) return signature;
         throw new AppError("usage", `There is no signature ${each}`, { hint: howToSign(slug) });
@@ -145,7 +144,7 @@ holds until root runs \`${brand.executable} unseal\` there. Then begin again wit
     const effect = `make the control plane forget the seals of ${slug}`;
     const texts = {
       why: "New nodes of the organization will hold no seal",
-      asks: `New nodes of ${slug} will hold no seal, and a next one begins anew. Type ${slug} to forget its seals: `,
+      question: `New nodes of ${slug} will hold no seal, and a next one begins anew. Type ${slug} to forget its seals: `,
     };
     if (!settings.dryRun && !values.on("yes")) await confirmWord(slug, texts, system);
     const done = await write(context, async () => ({ ...request(sealsApi.forget, { slug }), effect }));
@@ -165,13 +164,13 @@ export const show: Implementation = {
   examples: [`${brand.executable} admin seal show acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const shown = await read(context, (api) => api.call(sealsApi.list, { slug }));
+    const answer = await read(context, (api) => api.call(sealsApi.list, { slug }));
     const { carriedOn, newestOf, differencesOf, signerWords, shownText } =
       await import("../../../server/config/next-seal.ts");
-    const held = newestOf(shown.seals);
-    if (held === undefined) return context.output.result({ sealed: false }, `${slug} is not sealed.\n`);
-    const { seal, hash } = held;
-    const { gained, lost } = differencesOf(seal.state, carriedOn(shown.state, seal.state));
+    const newest = newestOf(answer.seals);
+    if (newest === undefined) return context.output.result({ sealed: false }, `${slug} is not sealed.\n`);
+    const { seal, hash } = newest;
+    const { gained, lost } = differencesOf(seal.state, carriedOn(answer.state, seal.state));
     const waits = [...gained.map((each) => `+ ${each}`), ...lost.map((each) => `- ${each}`)];
     const { number, mode, made_at: madeAt } = seal;
     const signers = seal.signers.map(signerWords);
@@ -191,7 +190,7 @@ export const show: Implementation = {
 };
 
 /** The seal that the user knows: by the beginning of its hash, or by its file. Throws where it is not found. */
-export async function readKnown({ values }: Context, { seals }: Shown): Promise<OpenedSeal> {
+export async function readKnown({ values }: Context, { seals }: Answer): Promise<OpenedSeal> {
   const known = values.required("known");
   const hash = known.toLowerCase();
   const { knownFile, knownIn } = await import("../../../server/config/next-seal.ts");
@@ -213,23 +212,28 @@ async function readSigners({ values }: Context): Promise<Signer[]> {
   return signers;
 }
 
-/** The words on standard error, the text to sign on standard output: without a line end, which would be signed too. */
+/**
+ * The changes in words on standard error, the text to sign on standard output: without a line end, which would be signed too.
+ * `newest` and `known` are undefined for the first seal.
+ */
 async function printSeal(
   { output, settings, system, words }: Context,
-  held: Pair | undefined,
-  { state, authorities }: Shown,
-  signers: readonly Signer[],
+  {
+    answer: { state, authorities },
+    signers,
+    newest,
+    known,
+  }: { answer: Answer; signers: readonly Signer[]; newest?: OpenedSeal; known?: OpenedSeal },
 ): Promise<void> {
   const [slug = ""] = words;
   const { carriedOn, nextSeal } = await import("../../../server/config/next-seal.ts");
   const { changeLines, changesIn } = await import("./shown-changes.ts");
-  const { newest, known } = held ?? { newest: undefined, known: undefined };
-  const after = carriedOn(state, newest?.seal.state);
-  const next = nextSeal(newest, after, signers, system.now());
+  const nextState = carriedOn(state, newest?.seal.state);
+  const next = nextSeal(newest, nextState, signers, system.now());
   const number = next?.number ?? newest?.seal.number;
   const mode = newest?.seal.mode ?? "observe";
-  const content = { state: after, signers: [...signers], mode };
-  const compared = { slug, known, newest, after: content, number, authorities };
+  const after = { state: nextState, signers: [...signers], mode };
+  const compared = { slug, known, newest, after, number, authorities };
   const changes = await changesIn(compared);
   const lines = [
     ...(await changeLines(compared, changes)),

@@ -9,10 +9,12 @@ type OpenedSeal = ReturnType<NextSeals["newestAfter"]>;
 
 export type Compared = {
   slug: string;
-  /** Undefined: the organization has no seal yet. */
+  /** The seal that this signer knows. Undefined: the organization has none yet. */
   known: OpenedSeal | undefined;
   newest: OpenedSeal | undefined;
+  /** What the next seal says. */
   after: Parameters<NextSeals["changesOf"]>[1];
+  /** Of the next seal; of the newest one if nothing waits for a signature. */
   number: number | undefined;
   /** Certificates of the CAs. */
   authorities: AnswerOf<typeof sealsApi.list>["authorities"];
@@ -20,7 +22,7 @@ export type Compared = {
 type Pairs = Awaited<ReturnType<(typeof import("../../../server/config/seal-pairs.ts"))["pairDifferences"]>>;
 export type Changes = ReturnType<NextSeals["changesOf"]> & { authorities: string[]; pairs: Pairs };
 
-/** Throws for a CA that nodes must not trust. */
+/** All that changes from the seal that this signer knows. Throws for a CA that nodes must not trust. */
 export async function changesIn({ known, after, authorities }: Compared): Promise<Changes> {
   const { changesOf } = await import("../../../server/config/next-seal.ts");
   const { authorityWords } = await import("../../../server/config/sealed-authorities.ts");
@@ -32,7 +34,7 @@ export async function changesIn({ known, after, authorities }: Compared): Promis
   };
 }
 
-/** In the order in which they matter. */
+/** The changes as lines, the most important first. */
 export async function changeLines(
   { slug, known, newest, number }: Compared,
   { gained, lost, signers, authorities, pairs }: Changes,

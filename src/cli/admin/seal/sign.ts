@@ -1,4 +1,4 @@
-// `agent admin seal pending` and `sign`: a signer's daily work. What is signed is computed and shown here, from the seal that
+// `agent admin seal sign`: a signer's daily work. What is signed is computed and shown here, from the seal that
 // this signer knows; the control plane's list decides nothing but which nodes are asked about.
 
 import { join } from "node:path";
@@ -12,69 +12,20 @@ import { quoteWord } from "../../../base/quote.ts";
 import { countOf } from "../../../base/quantities.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
-import type { Cell } from "../../table.ts";
 import type { Flags } from "../../values.ts";
-import { read, write, type Api } from "../api.ts";
-import { missingGroups } from "../lookup.ts";
+import { write, type Api } from "../api.ts";
 import { passphraseFlag, readPassphrase } from "../passphrase.ts";
 import { targetFlags } from "../target.ts";
+import { requireWords } from "./host-key-words.ts";
+import { plannedSeal, type Plan } from "./plan-seal.ts";
 import { openRecords, recordsFlag, type Kept, type Records } from "./records.ts";
 import { readKnown } from "./seals.ts";
 import { changeLines, changesIn } from "./shown-changes.ts";
 
 type NextSeals = typeof import("../../../server/config/next-seal.ts");
-type SignSeals = typeof import("../../../server/config/sign-seal.ts");
 type OpenedSeal = ReturnType<NextSeals["newestAfter"]>;
-type Shown = AnswerOf<typeof sealsApi.list>;
-type Asked = AnswerOf<typeof sealsApi.sealable>;
-type State = Shown["state"];
-type Issued = Parameters<SignSeals["sealedBy"]>[3];
-
-export const pending: Implementation = {
-  notes: `Lists the nodes that need a certificate of the offline CA: members of the privileged groups of the newest seal, lighthouses, relays,
-routers and exits. A certificate is due 60 days before its end. \`sign\` makes them.`,
-  args: { ...orgArg, ...targetFlags },
-  examples: [`${brand.executable} admin seal pending acme`],
-  async run(context) {
-    const [slug = ""] = context.words;
-    const { newestOf } = await import("../../../server/config/next-seal.ts");
-    const { dueIn } = await import("../../../server/config/sign-seal.ts");
-    const { nodes } = await read(context, async (api) => {
-      const { seals } = await api.call(sealsApi.list, { slug });
-      const groups = newestOf(seals)?.seal.state.sealing?.privileged ?? [];
-      return api.call(sealsApi.sealable, { slug }, { groups });
-    });
-    const due = dueIn(nodes, context.system.now());
-    const rows = due.map((node): Cell[] => [
-      node.name,
-      node.why.join(", "),
-      stateOf(node),
-      node.agent_version,
-      node.engine_version,
-    ]);
-    const listed = due.map(({ name, why, certified_until, is_whole, agent_version, engine_version }) => ({
-      name,
-      why,
-      certified_until,
-      is_whole,
-      agent_version,
-      engine_version,
-    }));
-    context.output.list(
-      { waiting: listed, signed: nodes.length - due.length },
-      {
-        columns: ["NODE", "BECAUSE", "CERTIFICATE", "AGENT", "ENGINE"],
-        rows,
-        none: "No node waits for a certificate of the offline CA.",
-      },
-    );
-  },
-};
-
-function stateOf({ certified_until: until, is_whole: isWhole }: Sealable): string {
-  if (until === null) return "none";
-  return isWhole ? `until ${until}` : "outdated";
-}
+type Content = Parameters<NextSeals["changesOf"]>[1];
+type Answer = AnswerOf<typeof sealsApi.list>;
 
 const signFlags: Flags = {
   ca: {
@@ -165,17 +116,18 @@ type Body = { text: string; signatures: string[] };
 type Prepared = { body: Body; effect: string };
 
 /**
- * Undefined: every seal that was signed here is published. A failure after signing leaves one that is not. Throws conflict if
- * the control plane lacks others before it, as after the restore of an old backup.
+ * The publication of a seal that was signed here and is not published, as after a failure between the two; undefined if there
+ * is none. `kept`: the newest seal that was signed here. `publishedNumber`: of the newest published one, or 0. Throws conflict
+ * if the control plane lacks others before it, as after the restore of an old backup.
  */
 function unpublished(
   kept: Kept | undefined,
-  newest: number,
+  publishedNumber: number,
   slug: string,
   { directory }: Records,
 ): Prepared | undefined {
-  if (kept === undefined || kept.number <= newest) return undefined;
-  const next = newest + 1;
+  if (kept === undefined || kept.number <= publishedNumber) return undefined;
+  const next = publishedNumber + 1;
   if (kept.number > next)
     throw new AppError(
       "conflict",
@@ -193,65 +145,115 @@ function unpublished(
  * --dry-run, or if nothing waits for a signature, `body` has the newest published seal again.
  */
 async function prepare(context: Context, api: Api, records: Records): Promise<Prepared> {
-  const { words, output, settings, system } = context;
+  const { words, output, settings } = context;
   const [slug = ""] = words;
+  const { newestOf } = await import("../../../server/config/next-seal.ts");
+  const answer = await api.call(sealsApi.list, { slug });
+  const kept = records.newest();
+  const unsent = unpublished(kept, newestOf(answer.seals)?.seal.number ?? 0, slug, records);
+  if (unsent !== undefined) return unsent;
+  const draft = await makeDraft(context, { api, answer, kept, records });
+  for (const line of await draftLines(draft, { slug, answer })) output.say(line);
+  const { due, nextSeal, number } = draft;
+  const effect = `sign ${countOf(due.length, "node")} and seal ${number} of ${slug}`;
+  const published = answer.seals.at(-1) ?? { text: "", signatures: [] };
+  const isNothingDue = nextSeal === undefined && due.length === 0;
+  if (settings.dryRun || isNothingDue) {
+    if (!settings.dryRun) output.say("Nothing waits for your signature.");
+    return { body: published, effect };
+  }
+  return { body: await signDraft(context, { api, draft, records, published }), effect };
+}
+
+type Draft = {
+  plan: Plan;
+  /** The seal that this signer knows; undefined if the organization has none. */
+  known: OpenedSeal | undefined;
+  newest: OpenedSeal | undefined;
+  signers: Content["signers"];
+  /** Undefined if it would say the same as the newest one. */
+  nextSeal: ReturnType<NextSeals["nextSeal"]>;
+  number: number;
+  /** The nodes that get a certificate. */
+  due: readonly Sealable[];
+  /** The names of nodes whose certificates come from a CA of --end-ca. */
+  replaced: readonly string[];
+};
+
+async function makeDraft(
+  context: Context,
+  { api, answer, kept, records }: { api: Api; answer: Answer; kept: Kept | undefined; records: Records },
+): Promise<Draft> {
+  const { system, values } = context;
   const next = await import("../../../server/config/next-seal.ts");
   const signing = await import("../../../server/config/sign-seal.ts");
-  const shown = await api.call(sealsApi.list, { slug });
-  const kept = records.newest();
-  const published = next.newestOf(shown.seals);
-  const left = unpublished(kept, published?.seal.number ?? 0, slug, records);
-  if (left !== undefined) return left;
-  const known = kept === undefined ? await knownOf(context, shown) : next.knownFile(kept.text);
-  const newest = known === undefined ? undefined : next.newestAfter(shown.seals, known);
+  const known = kept === undefined ? await knownOf(context, answer) : next.knownFile(kept.text);
+  const newest = known === undefined ? undefined : next.newestAfter(answer.seals, known);
   if (newest !== undefined) await requireSigner(context, newest.seal);
-  const plan = await plannedSeal(context, api, shown, newest, records);
-  const { state, asked, mode } = plan;
+  const plan = await plannedSeal(context, { api, answer, newest, records });
+  const { state, sealable, mode } = plan;
   const signers = newest?.seal.signers ?? [next.readSigner(await publicHalf(context))];
-  const made = next.nextSeal(newest, state, signers, system.now(), mode);
-  const replaced = signing.issuedBy(asked.nodes, context.values.list("end-ca"));
+  const nextSeal = next.nextSeal(newest, state, signers, system.now(), mode);
+  const replaced = signing.issuedBy(sealable.nodes, values.list("end-ca"));
   const changed = new Set([...signing.readdressed(newest?.seal.state, state), ...replaced]);
-  const due = signing.dueIn(asked.nodes, system.now(), changed);
   if (mode === "enforce" && newest?.seal.mode !== "enforce")
-    refuseEarly(signing.obstacles(asked, state, buildInfo.version));
-  const number = made?.number ?? newest?.seal.number ?? 1;
+    refuseEarly(signing.obstacles(sealable, state, buildInfo.version));
+  const number = nextSeal?.number ?? newest?.seal.number ?? 1;
+  const due = signing.dueIn(sealable.nodes, system.now(), changed);
+  return { plan, known, newest, signers, nextSeal, number, due, replaced };
+}
+
+/** What the signer reads before the questions: changes, certificates, warnings. */
+async function draftLines(
+  { plan, known, newest, signers, number, due, replaced }: Draft,
+  { slug, answer }: { slug: string; answer: Answer },
+): Promise<string[]> {
+  const { shownText } = await import("../../../server/config/next-seal.ts");
+  const { unrecorded, withoutAddress } = await import("../../../server/config/sign-seal.ts");
+  const { state, mode, issued } = plan;
   const after = { state, signers, mode };
-  const compared = { slug, known, newest, after, number, authorities: shown.authorities };
+  const compared = { slug, known, newest, after, number, authorities: answer.authorities };
   const warnings = [
-    ...signing.withoutAddress(state),
+    ...withoutAddress(state),
     ...(replaced.length === 0 ? [] : [endCaWarning]),
-    ...signing.unrecorded(newest?.seal.state, state, plan.issued).map(unrecordedWarning),
+    ...unrecorded(newest?.seal.state, state, issued).map(unrecordedWarning),
   ];
-  for (const line of await changeLines(compared, await changesIn(compared))) output.say(line);
-  for (const { name, why } of due) output.say(next.shownText(`certificate for ${name} (${why.join(", ")})`));
-  for (const each of warnings) output.say(`! ${each}`);
-  const effect = `sign ${countOf(due.length, "node")} and seal ${number} of ${slug}`;
-  const again = shown.seals.at(-1) ?? { text: "", signatures: [] };
-  if (settings.dryRun || (made === undefined && due.length === 0)) {
-    if (!settings.dryRun) output.say("Nothing waits for your signature.");
-    return { body: again, effect };
-  }
+  return [
+    ...(await changeLines(compared, await changesIn(compared))),
+    ...due.map(({ name, why }) => shownText(`certificate for ${name} (${why.join(", ")})`)),
+    ...warnings.map((warning) => `! ${warning}`),
+  ];
+}
+
+/** Asks, signs, and notes both in the records. Sends the certificates; returns the seal to publish. */
+async function signDraft(
+  context: Context,
+  { api, draft, records, published }: { api: Api; draft: Draft; records: Records; published: Body },
+): Promise<Body> {
+  const { words, system } = context;
+  const [slug = ""] = words;
+  const { plan, known, newest, nextSeal, due } = draft;
+  const { openForAll } = await import("../../../server/config/next-seal.ts");
+  const { unknownIn } = await import("../../../server/config/sign-seal.ts");
   // Ask for all nodes, not only for those that get a certificate now: the seal names each key, and which certificates are
   // due is what the control plane says.
-  await requireWords(context, signing.unknownIn(asked.nodes, known?.seal.state));
+  await requireWords(context, unknownIn(plan.sealable.nodes, known?.seal.state));
   await confirm(context);
   const certified = await certify(context, due, plan);
-  const body =
-    made === undefined ? again : { text: made.text, signatures: [await sshSign(context, made.text)] };
-  const [signature = ""] = body.signatures;
-  if (made !== undefined) {
-    next.openForAll(body, newest, slug, system.now());
-    records.keep({ number: made.number, text: made.text, signature });
+  let body = published;
+  if (nextSeal !== undefined) {
+    const { number, text } = nextSeal;
+    const signature = await sshSign(context, text);
+    body = { text, signatures: [signature] };
+    openForAll(body, newest, slug, system.now());
+    records.keep({ number, text, signature });
   }
   if (due.length > 0) {
     records.keepIssued(JSON.stringify([...plan.issued, ...certified.map(({ issued }) => issued)], null, 1));
-    await api.call(
-      sealsApi.addCertificates,
-      { slug },
-      { certificates: certified.map(({ pem }) => pem).join("") },
-    );
+    const certificates = certified.map(({ pem }) => pem).join("");
+    await api.call(sealsApi.addCertificates, { slug }, { certificates });
   }
-  return { body, effect };
+  return body;
 }
 
 const endCaWarning =
@@ -259,10 +261,10 @@ const endCaWarning =
 const unrecordedWarning = (name: string) =>
   `${name} loses rights, and your records have no certificate of it to revoke: let the signer who made it sign this, or use their records`;
 
-/** Undefined: the organization has no seal yet. */
-async function knownOf(context: Context, shown: Shown): Promise<OpenedSeal | undefined> {
-  if (context.values.text("known") !== undefined) return readKnown(context, shown);
-  if (shown.seals.length === 0) return undefined;
+/** The seal that --known names. Undefined: the organization has none yet. */
+async function knownOf(context: Context, answer: Answer): Promise<OpenedSeal | undefined> {
+  if (context.values.text("known") !== undefined) return readKnown(context, answer);
+  if (answer.seals.length === 0) return undefined;
   throw new AppError(
     "usage",
     "Your records have no seal of this organization: give the last one that you know with --known",
@@ -272,7 +274,10 @@ async function knownOf(context: Context, shown: Shown): Promise<OpenedSeal | und
   );
 }
 
-/** Before any question: `ssh-keygen` signs with any key, and no node takes what a stranger signed. It needs no public half. */
+/**
+ * Throws usage if --key is not the key of a signer, before any question: `ssh-keygen` signs with any key, and no node takes
+ * what a stranger signed. Without the public half beside the key, which signing does not need, nothing is checked.
+ */
 async function requireSigner(
   { values, output }: Context,
   { number, signers }: OpenedSeal["seal"],
@@ -292,81 +297,7 @@ async function requireSigner(
   });
 }
 
-type Plan = { state: State; asked: Asked; issued: Issued; mode: "observe" | "enforce" };
-
-async function plannedSeal(
-  { values, words, system }: Context,
-  api: Api,
-  shown: Shown,
-  newest: OpenedSeal | undefined,
-  records: Records,
-): Promise<Plan> {
-  const [slug = ""] = words;
-  const { carriedOn } = await import("../../../server/config/next-seal.ts");
-  const { Issued, issuedBy, readsNetwork, sealedBy } = await import("../../../server/config/sign-seal.ts");
-  const { readTextIfThere } = await import("../../../base/files.ts");
-  const { printOfCa } = await import("../../../server/config/offline-key.ts");
-  const held = newest?.seal.state.sealing;
-  const removed = values.list("not-privileged");
-  const without = (flag: string, known: readonly string[]) =>
-    values.list(flag).filter((each) => !known.includes(each));
-  const made = await missingGroups(api, slug, without("privileged", held?.privileged ?? []));
-  refuseStrange("privileged", made, `is no group of ${slug}`);
-  refuseStrange(
-    "not-privileged",
-    without("not-privileged", held?.privileged ?? []),
-    "is no privileged group",
-  );
-  const privileged = [...(held?.privileged ?? []), ...values.list("privileged")].filter(
-    (each) => !removed.includes(each),
-  );
-  const file = values.required("ca");
-  const [caKey, caCertificate] = [file, `${file}.crt`].map((each) => readTextIfThere(each));
-  if (caKey === undefined || caCertificate === undefined)
-    throw new AppError("usage", `--ca ${file}: there is no ${caKey === undefined ? file : `${file}.crt`}`, {
-      hint: `\`${brand.executable} admin seal ca\` wrote the key and its .crt: give the key, with the .crt beside it.`,
-    });
-  const own = printOfCa(caCertificate);
-  const asked = await api.call(sealsApi.sealable, { slug }, { groups: privileged });
-  const sealable = asked.nodes.map(({ name }) => name);
-  for (const flag of ["open", "closed"]) refuseStrange(flag, without(flag, sealable), "is no sealed node");
-  const ending = values.list("end-ca");
-  const strange = ending.find((print) => print === own || held?.offline.includes(print) !== true);
-  if (strange !== undefined)
-    throw new AppError(
-      "usage",
-      `--end-ca ${strange} is not the fingerprint of another offline CA of the seal`,
-    );
-  const ended = ending.filter((print) => issuedBy(asked.nodes, [print]).length === 0);
-  const offline = [
-    ...(held?.offline ?? []).filter(
-      (print) => print !== own && !ended.includes(print) && shown.state.authorities.includes(print),
-    ),
-    own,
-  ];
-  const { parse } = await import("valibot");
-  const issued = parse(Issued, JSON.parse(records.issued() ?? "[]"));
-  const [open, closed] = [values.list("open"), values.list("closed")];
-  const choices = { offline, privileged, open, closed, ended, hasNetwork: readsNetwork(asked.engines) };
-  const state = sealedBy(
-    carriedOn(shown.state, newest?.seal.state),
-    asked.nodes,
-    choices,
-    issued,
-    system.now(),
-  );
-  if (values.on("enforce") && values.on("observe"))
-    throw new AppError("usage", "Give --enforce or --observe, not both");
-  const present = newest?.seal.mode ?? "observe";
-  const asks = values.on("observe") ? "observe" : present;
-  return { state, asked, issued, mode: values.on("enforce") ? "enforce" : asks };
-}
-
-/** A name with a slip of the pen would be signed, and protect nothing. */
-function refuseStrange(flag: string, names: readonly string[], why: string): void {
-  if (names[0] !== undefined) throw new AppError("usage", `--${flag} ${names[0]}: this ${why}`);
-}
-
+/** Before --enforce takes effect: nodes would refuse what they cannot check. */
 function refuseEarly(reasons: readonly string[]): void {
   if (reasons.length === 0) return;
   throw new AppError(
@@ -376,47 +307,6 @@ function refuseEarly(reasons: readonly string[]): void {
       hint: "Sign without --enforce first, and repeat it when this is done.",
     },
   );
-}
-
-/** From the machine, not from the control plane, which would give those of its own key. */
-async function requireWords(context: Context, nodes: readonly Sealable[]): Promise<void> {
-  const { values, system } = context;
-  const { hasWords } = await import("../../../server/config/sign-seal.ts");
-  const given = new Map(
-    values.list("words").map((each) => [each.split("=")[0], each.slice(each.indexOf("=") + 1)]),
-  );
-  for (const node of nodes) {
-    const flag = given.get(node.name);
-    if (flag === undefined && !system.stdinIsTerminal)
-      throw new AppError(
-        "usage",
-        `Give the words of the host key of ${node.name} with --words '${node.name}=WORDS'`,
-        { hint: howToWords },
-      );
-    const areRight = flag === undefined ? await askWords(context, node) : hasWords(node, flag);
-    if (!areRight) throw new AppError("untrusted_answer", wrongWords(node), { hint: compareWords });
-  }
-}
-
-const howToWords = `On the machine, as root: \`${brand.executable} key-words\``;
-const wrongWords = ({ name }: Sealable) =>
-  `These are not the words of the key that the control plane says ${name} has`;
-const compareWords =
-  "Compare them with the machine again. If they are right, the control plane asks for a certificate for another key: do not sign.";
-const maxTries = 3;
-
-/** Whether the user types the right words: a slip in one must not cost the words of the nodes before. */
-async function askWords({ system, output }: Context, node: Sealable): Promise<boolean> {
-  const { ask } = await import("../../ask.ts");
-  const { hasWords } = await import("../../../server/config/sign-seal.ts");
-  for (let tries = 1; ; tries++) {
-    output.say(howToWords);
-    const question = { text: `Words of the host key of ${node.name}: `, isSecret: false };
-    const [typed = ""] = await ask([question], system);
-    if (hasWords(node, typed)) return true;
-    if (tries === maxTries) return false;
-    output.say(`${wrongWords(node)}. ${compareWords}`);
-  }
 }
 
 async function confirm({ values, system }: Context): Promise<void> {
@@ -437,7 +327,7 @@ async function certify(context: Context, due: readonly Sealable[], { state }: Pl
   const ca = await openOfflineCa(
     readText(file),
     readText(`${file}.crt`),
-    await readPassphrase(context, false),
+    await readPassphrase(context, { isNew: false }),
   );
   return due.map((node) => signFor(node, state, ca, context.system.now()));
 }

@@ -40,7 +40,7 @@ export async function readPassword(
     throw new AppError("usage", `Give the password with --${flag} (- is standard input)`);
   }
   const { askSecret } = await import("../../ask.ts");
-  return askSecret(text, isNew, system);
+  return askSecret({ text, isNew }, system);
 }
 
 async function readLogin(context: Context): Promise<{ email: string; password: string }> {

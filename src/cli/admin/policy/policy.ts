@@ -1,40 +1,38 @@
 // `agent admin policy …`: the policy of an organization as a file.
 
-import { given } from "../../base/given.ts";
-import type { AnswerOf } from "../../api/endpoint.ts";
-import { organizationsApi } from "../../api/organizations.ts";
-import { flowsApi } from "../../api/paths/flows.ts";
-import { policyApi } from "../../api/policy.ts";
-import { request } from "../../api/request.ts";
-import { rulesApi } from "../../api/rules.ts";
-import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
-import { quoteWord } from "../../base/quote.ts";
-import { countOf } from "../../base/quantities.ts";
-import type { Context, Implementation } from "../command.ts";
-import { orgArg } from "../server/server-flags.ts";
-import type { Args, Flags } from "../values.ts";
-import { read, write, type Api } from "./api.ts";
-import { momentOf } from "./events.ts";
-import { fileByName, nodeByName } from "./lookup.ts";
+import { given } from "../../../base/given.ts";
+import type { AnswerOf } from "../../../api/endpoint.ts";
+import { organizationsApi } from "../../../api/organizations.ts";
+import { flowsApi } from "../../../api/paths/flows.ts";
+import { policyApi } from "../../../api/policy.ts";
+import { request } from "../../../api/request.ts";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import { quoteWord } from "../../../base/quote.ts";
+import { countOf } from "../../../base/quantities.ts";
+import type { Context, Implementation } from "../../command.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import type { Args, Flags } from "../../values.ts";
+import { read, write } from "../api.ts";
+import { momentOf } from "../events.ts";
+import { fileByName } from "../lookup.ts";
 import { isAboutPast, pastFlags, showPast } from "./past.ts";
-import { targetFlags } from "./target.ts";
+import { targetFlags } from "../target.ts";
 
 const fileArg: Args = {
   FILE: { type: "positional", description: "The policy: YAML or JSON, - for standard input" },
 };
-const pruneFlag: Flags = {
+export const pruneFlag: Flags = {
   prune: {
     type: "boolean",
     description: "Also remove rules, routes, relays, aliases and groups that the file does not name",
   },
 };
 
-/** The text as it is: the control plane keeps it. */
-async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
-  const file = words[at] ?? "-";
+/** The text of a policy file, unchanged, since the control plane keeps it. "-" is standard input. */
+export async function readPolicy(file: string, { system }: Context): Promise<string> {
   const text = file === "-" ? await system.readStdin() : await fileByName(file);
-  const { requireShort, requireText } = await import("../../server/policy/read-policy.ts");
+  const { requireShort, requireText } = await import("../../../server/policy/read-policy.ts");
   requireShort(text);
   requireText(text);
   return text;
@@ -106,11 +104,11 @@ export const plan: Implementation = {
   notes: "Exit status 1: a test of the policy fails, so that apply would refuse it.",
   examples: [`${brand.executable} admin policy plan acme policy.yaml --prune`],
   async run(context) {
-    const [slug = ""] = context.words;
-    const body = { policy: await readPolicy(context), prune: context.values.on("prune") };
+    const [slug = "", file = "-"] = context.words;
+    const body = { policy: await readPolicy(file, context), prune: context.values.on("prune") };
     const made = await read(context, (api) => api.call(policyApi.plan, { slug }, body));
     context.output.result(made, await textOf(made));
-    const { lossSentence } = await import("../../server/policy-files/plan-text.ts");
+    const { lossSentence } = await import("../../../server/policy-files/plan-text.ts");
     const warning = lossSentence(made);
     if (warning !== undefined) context.output.say(warning);
     return made.tests.failing.length > 0 ? 1 : 0;
@@ -118,7 +116,7 @@ export const plan: Implementation = {
 };
 
 async function textOf(made: AnswerOf<typeof policyApi.plan>): Promise<string> {
-  const { planText } = await import("../../server/policy-files/plan-text.ts");
+  const { planText } = await import("../../../server/policy-files/plan-text.ts");
   return planText(made);
 }
 
@@ -145,14 +143,14 @@ export const apply: Implementation = {
   ],
   async run(context) {
     const { values, words, output } = context;
-    const slug = words[0] ?? "";
+    const [slug = "", file = "-"] = words;
     const body = {
       prune: values.on("prune"),
       ...given({
         version: values.integer("policy-version", 0, Number.MAX_SAFE_INTEGER),
         confirm: values.duration("confirm"),
       }),
-      policy: await readPolicy(context),
+      policy: await readPolicy(file, context),
     };
     const done = await write(context, () => request(policyApi.apply, { slug }, body));
     if (done === undefined) return;
@@ -163,99 +161,6 @@ export const apply: Implementation = {
     output.say(`It goes back at ${done.unconfirmed_until}. Run \`${line}\` to keep it.`);
   },
 };
-
-export const test: Implementation = {
-  args: {
-    ...orgArg,
-    FILE: {
-      type: "positional",
-      required: false,
-      description: "A policy: run its tests on the state that it would make. Or the sender, a node",
-    },
-    TO: { type: "positional", required: false, description: "The receiver, a node" },
-    PORT: { type: "positional", required: false, description: "5432, tcp/5432, udp/53 or icmp" },
-    ...pruneFlag,
-    ...pastFlags,
-    ...targetFlags,
-  },
-  notes:
-    "Without FILE: runs the tests that are in force. With FROM, TO and PORT after ORG: whether one node may reach another, " +
-    "and which rule decides. Without PORT: everything that the rules permit between the two. Exit status 1: a test fails, " +
-    "the packet is refused, or the rules permit nothing. With --at: the same for a moment that has passed, from the audit log, which " +
-    "is verified while it is read; with `any` as FROM, every node that could reach TO (exit status 1: none could).",
-  examples: [
-    `${brand.executable} admin policy test acme policy.yaml`,
-    `${brand.executable} admin policy test acme laptop db1 tcp/5432`,
-    `${brand.executable} admin policy test acme laptop db1`,
-    `${brand.executable} admin policy test acme any db1 tcp/5432 --at 2026-03-01T12:00Z --report db1.report`,
-  ],
-  async run(context) {
-    const { words, values, output } = context;
-    const [slug = "", file, to] = words;
-    if (to !== undefined) return explain(context);
-    if (isAboutPast(context)) throw new AppError("usage", "--at needs FROM and TO");
-    const policy = file === undefined ? {} : { policy: await readPolicy(context) };
-    const body = { ...policy, prune: values.on("prune") };
-    const result = await read(context, (api) => api.call(policyApi.test, { slug }, body));
-    const { count, failing } = result;
-    const text = failing.map((sentence) => `${sentence}\n`).join("");
-    output.result(result, `${text}${count - failing.length} of ${count} tests pass\n`);
-    return failing.length > 0 ? 1 : 0;
-  },
-};
-
-/** `number`: of the port. */
-function packetOf(port: string | undefined) {
-  const [, word = "tcp", number] = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/.exec(port ?? "") ?? [];
-  const protocol: "tcp" | "udp" | "icmp" = word === "udp" || word === "icmp" ? word : "tcp";
-  const isValid = protocol === "icmp" ? number === undefined : number !== undefined;
-  if (port !== undefined && (!isValid || port === "")) {
-    throw new AppError("usage", `PORT must be like 5432, udp/53 or icmp, not "${port}"`);
-  }
-  return { protocol, number };
-}
-
-/** With FROM TO [PORT], explains which rule decides. */
-async function explain(context: Context): Promise<number> {
-  const [slug = "", from = "", to = "", port] = context.words;
-  const { protocol, number } = packetOf(port);
-  const asked = given({ port: number === undefined ? undefined : Number(number) });
-  if (isAboutPast(context)) {
-    const sender = from === "any" ? undefined : from;
-    return showPast(context, {
-      ...given({ from: sender, port: number, protocol: port === undefined ? undefined : protocol }),
-      to,
-    });
-  }
-  const verdict = await read(context, async (api) => {
-    const ids = { from: await presentId(api, slug, from), to: await presentId(api, slug, to) };
-    return api.call(rulesApi.test, { slug }, { ...ids, protocol, ...asked });
-  });
-  const { permitted } = verdict;
-  if (port !== undefined) {
-    context.output.result(verdict, `${verdict.allowed ? "Permitted" : "Refused"}: ${verdict.reason}\n`);
-    return verdict.allowed ? 0 : 1;
-  }
-  if (permitted === undefined) throw new AppError("usage", "This control plane is older: give PORT, too");
-  const isAny = permitted.length > 0;
-  context.output.result(
-    verdict,
-    isAny ? `Permitted: ${permitted.join(", ")}\n` : `Refused: ${verdict.reason}\n`,
-  );
-  return isAny ? 0 : 1;
-}
-
-/** Throws not_found, also with what to type about a node that is gone, or about every node. */
-async function presentId(api: Api, slug: string, name: string): Promise<number> {
-  try {
-    return (await nodeByName(api, slug, name)).id;
-  } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "not_found") throw error;
-    const { hint = "", ...details } = error.details;
-    const past = "Add `--at TIME` to ask about a moment that has passed, where FROM may also be `any`.";
-    throw new AppError("not_found", error.message, { ...details, hint: `${hint} ${past}`.trim() });
-  }
-}
 
 export const confirm: Implementation = {
   args: { ...orgArg, ...targetFlags },
@@ -291,9 +196,9 @@ export const update: Implementation = {
   },
   examples: [`${brand.executable} admin policy update acme --by-file on`],
   async run(context) {
-    const word = context.values.choice("by-file", ["on", "off"]);
-    if (word === undefined) throw new AppError("usage", "Give --by-file on or --by-file off");
-    const body = { by_file: word === "on" };
+    const byFile = context.values.choice("by-file", ["on", "off"]);
+    if (byFile === undefined) throw new AppError("usage", "Give --by-file on or --by-file off");
+    const body = { by_file: byFile === "on" };
     const [slug = ""] = context.words;
     const done = await write(context, () => request(policyApi.update, { slug }, body));
     if (done === undefined) return;
@@ -327,11 +232,12 @@ export const importing: Implementation = {
   ],
   async run(context) {
     context.values.choice("from", ["tailscale", "headscale"]);
-    const text = await readPolicy(context, 0);
+    const [file = "-"] = context.words;
+    const text = await readPolicy(file, context);
     const slug = context.values.text("org-slug");
     const overlay = slug === undefined ? undefined : await networksOf(context, slug);
-    const { importPolicy } = await import("../../server/policy-files/import-policy.ts");
-    const { inSlices } = await import("../../server/http/heavy-work.ts");
+    const { importPolicy } = await import("../../../server/policy-files/import-policy.ts");
+    const { inSlices } = await import("../../../server/http/heavy-work.ts");
     const made = await inSlices(importPolicy(text, overlay));
     for (const { line, what, reason } of made.notes) context.output.say(`Line ${line}: ${what}: ${reason}.`);
     context.output.result(made, made.policy);

@@ -3,18 +3,18 @@
 
 import { resolve } from "node:path";
 import * as v from "valibot";
-import type { GivenOf } from "../../api/endpoint.ts";
-import { NotedHash, PastReport, pastApi } from "../../api/history/past.ts";
-import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
-import { given } from "../../base/given.ts";
-import { countOf, protocolAndPort } from "../../base/quantities.ts";
-import type { Context, Implementation } from "../command.ts";
-import type { Flags } from "../values.ts";
-import { read } from "./api.ts";
-import { fileByName } from "./lookup.ts";
-import { targetFlags } from "./target.ts";
-import { momentOf } from "./events.ts";
+import type { GivenOf } from "../../../api/endpoint.ts";
+import { NotedHash, PastReport, pastApi } from "../../../api/history/past.ts";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import { given } from "../../../base/given.ts";
+import { countOf, protocolAndPort } from "../../../base/quantities.ts";
+import type { Context, Implementation } from "../../command.ts";
+import type { Flags } from "../../values.ts";
+import { read } from "../api.ts";
+import { fileByName } from "../lookup.ts";
+import { targetFlags } from "../target.ts";
+import { momentOf } from "../events.ts";
 
 export const pastFlags: Flags = {
   at: {
@@ -35,24 +35,26 @@ export const pastFlags: Flags = {
   },
 };
 
-/** Throws usage for what only a moment has. */
+/** Whether --at is given. Throws usage for a flag that needs it. */
 export function isAboutPast({ values }: Context): boolean {
   if (values.text("at") !== undefined) return true;
-  if (values.text("head") ?? values.text("report")) throw new AppError("usage", "Give --at, too");
+  if (["head", "report"].some((flag) => values.text(flag) !== undefined))
+    throw new AppError("usage", "Give --at, too");
   return false;
 }
 
+/** `at` and `head` come from the flags. */
 type Asked = Omit<GivenOf<typeof pastApi.retrieve>, "at" | "head">;
 
-/** Exit status 1: refused, nobody could, or something is doubtful. */
+/** The exit status: 1 if the packet was refused, no node could reach the other, or something is doubtful. */
 export async function showPast(context: Context, asked: Asked): Promise<number> {
   const { values, words, output, system } = context;
   const [slug = ""] = words;
   const file = values.text("report");
-  const { requireFreePlace, writeNewFile } = await import("../../base/files.ts");
+  const { requireFreePlace, writeNewFile } = await import("../../../base/files.ts");
   if (file !== undefined) requireFreePlace(file);
   if (file !== undefined && context.settings.dryRun) {
-    const { planReplaced } = await import("../../base/plan/plan-file.ts");
+    const { planReplaced } = await import("../../../base/plan/plan-file.ts");
     output.plan([planReplaced(resolve(file), 0o600)]);
     return 0;
   }
@@ -79,7 +81,7 @@ function textOf({ at, policy, access, refused, did, rules, asked }: PastReport):
         `  certificate ${fingerprint}, ${since} to ${until}, groups ${groups.join(", ") || "none"}`,
     ),
   ]);
-  const named = rules.map(
+  const ruleLines = rules.map(
     ({ id, direction, protocol, ports, peer, target, description }) =>
       `  rule ${id}: ${direction} ${protocol}/${ports}, peer ${peer}, target ${target}${description === "" ? "" : ` (${description})`}`,
   );
@@ -87,7 +89,7 @@ function textOf({ at, policy, access, refused, did, rules, asked }: PastReport):
     asked.from === null
       ? [`${countOf(access.length, "node")} could reach ${asked.to}, ${refused} could not.`]
       : [];
-  return `${[`At ${at}:`, ...lines, ...named, ...flowLines(did, asked), ...count, byHand].join("\n")}\n`;
+  return `${[`At ${at}:`, ...lines, ...ruleLines, ...flowLines(did, asked), ...count, byHand].join("\n")}\n`;
 }
 
 /** Who did reach the node on that day, as its own machine reported. */
@@ -101,9 +103,9 @@ function flowLines(did: PastReport["did"], { from, to }: PastReport["asked"]): s
   return did.map(
     ({ from: sender, address, protocol, port, flows, answered, first_at: first, last_at: last }) => {
       const who = sender === null ? address : `${sender.name} (${address})`;
-      const on = protocolAndPort(protocol, port);
-      const of = answered === undefined ? "" : ` (${answered} answered)`;
-      return `  ${who} did, as ${to} reported: ${on}, ${countOf(flows, "flow")}${of}, ${first} to ${last}`;
+      const service = protocolAndPort(protocol, port);
+      const answers = answered === undefined ? "" : ` (${answered} answered)`;
+      return `  ${who} did, as ${to} reported: ${service}, ${countOf(flows, "flow")}${answers}, ${first} to ${last}`;
     },
   );
 }
@@ -130,7 +132,7 @@ export const verifyReport: Implementation = {
   },
   examples: [`${brand.executable} admin audit verify-report db1.report --key node-config.json --head HASH`],
   async run({ values, words, output }) {
-    const { verifyReport: verify } = await import("../../server/history/verify-report.ts");
+    const { verifyReport: verify } = await import("../../../server/history/verify-report.ts");
     const [file = ""] = words;
     const [key, head] = [values.text("key"), values.text("head")];
     if (head !== undefined && !v.is(NotedHash, head))

@@ -1,40 +1,22 @@
 // `agent admin rule …`: firewall rules.
 
-import { brand } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
-import type { ItemOf } from "../../api/endpoint.ts";
-import { nodesApi } from "../../api/nodes.ts";
-import { request } from "../../api/request.ts";
-import { CheckedRule, rulesApi } from "../../api/rules.ts";
-import { networksBehind } from "../../protocol/networks-behind.ts";
-import {
-  certifiedGroups,
-  isUsersGroup,
-  ownerGroup,
-  userOfGroup,
-  providerOfGroup,
-  networkGroup,
-  networkOfGroup,
-  selfGroup,
-} from "../../protocol/users-groups.ts";
-import type { Context, Implementation } from "../command.ts";
-import { quoteWord } from "../../base/quote.ts";
-import { orgArg } from "../server/server-flags.ts";
-import { given } from "../../base/given.ts";
-import type { Flags, Values } from "../values.ts";
-import { read, write, type Api } from "./api.ts";
-import {
-  checked,
-  memberEmails,
-  missingGroups,
-  nodeByName,
-  providerSide,
-  type ProviderSide,
-  sayNewGroups,
-  signedUpMember,
-  isNumber,
-} from "./lookup.ts";
-import { targetFlags } from "./target.ts";
+import { brand } from "../../../brand.ts";
+import { AppError } from "../../../base/errors.ts";
+import type { ItemOf } from "../../../api/endpoint.ts";
+import { nodesApi } from "../../../api/nodes.ts";
+import { request } from "../../../api/request.ts";
+import { CheckedRule, rulesApi } from "../../../api/rules.ts";
+import { networksBehind } from "../../../protocol/networks-behind.ts";
+import { certifiedGroups, isUsersGroup, networkOfGroup, selfGroup } from "../../../protocol/users-groups.ts";
+import type { Context, Implementation } from "../../command.ts";
+import { quoteWord } from "../../../base/quote.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import { given } from "../../../base/given.ts";
+import type { Flags, Values } from "../../values.ts";
+import { read, write, type Api } from "../api.ts";
+import { checked, isNumber, missingGroups, sayNewGroups } from "../lookup.ts";
+import { targetFlags } from "../target.ts";
+import { idsOf, readSide, shownSide, sideNames, unknownIds, type IdOf, type Side } from "./rule-sides.ts";
 
 type Rule = ItemOf<typeof rulesApi.list>;
 
@@ -46,7 +28,7 @@ export const list: Implementation = {
     const { rules, names } = await read(context, async (api) => {
       const rules = await api.all(rulesApi.list, { slug });
       const sides = rules.flatMap(({ peer, target }) => [peer, target]);
-      return { rules, names: await namesOf(api, slug, sides) };
+      return { rules, names: await sideNames(api, slug, sides) };
     });
     context.output.list(
       { rules },
@@ -57,8 +39,8 @@ export const list: Implementation = {
           direction,
           protocol,
           ports,
-          sideOf(peer, names),
-          sideOf(target, names),
+          shownSide(peer, names),
+          shownSide(target, names),
           description,
         ]),
         none: `${slug} has no firewall rules: all traffic is refused.`,
@@ -66,54 +48,6 @@ export const list: Implementation = {
     );
   },
 };
-
-/** Asks only for the names that these sides need. */
-async function namesOf(api: Api, slug: string, sides: readonly Rule["peer"][]): Promise<Names> {
-  const groups = sides.flatMap(({ group }) => (typeof group === "string" ? [group] : []));
-  const hasOwners = groups.some((group) => userOfGroup(group) !== undefined);
-  const hasProviders = groups.some((group) => providerOfGroup(group) !== undefined);
-  const nodes = await nodeNames(api, slug, sides);
-  const owners = hasOwners ? await memberEmails(api, slug) : new Map<number, string>();
-  const named = hasProviders ? await api.call(rulesApi.providerGroups, { slug }) : [];
-  return { nodes, owners, words: new Map(named.map(({ group, word }) => [group, word])) };
-}
-
-async function nodeNames(
-  api: Api,
-  slug: string,
-  sides: readonly Rule["peer"][],
-): Promise<Map<number, string>> {
-  const ids = sides.flatMap(({ node }) => (typeof node === "number" ? [node] : []));
-  if (ids.length === 0) return new Map();
-  const names = new Map((await api.all(nodesApi.list, { slug })).map(({ id, name }) => [id, name]));
-  if (ids.every((id) => names.has(id))) return names;
-  // A rule may still name a node that was deleted.
-  const revoked = await api.all(nodesApi.list, { slug }, { revoked: "true" });
-  for (const { id, name } of revoked) names.set(id, `${name} (deleted)`);
-  return names;
-}
-
-type Names = {
-  nodes: ReadonlyMap<number, string>;
-  owners: ReadonlyMap<number, string>;
-  /** Words of providers' groups. */
-  words: ReadonlyMap<string, string>;
-};
-
-/** A side in the words of `rule create`: any, group:web, node:db, user:ada@example.org, idp:Engineering, a network. */
-function sideOf(side: Rule["peer"], { nodes, owners, words }: Names): string {
-  const [[kind, of] = ["any", true]] = Object.entries(side);
-  if (of === true) return kind;
-  if (kind === "cidr") return String(of);
-  if (of === selfGroup) return "self";
-  const network = networkOfGroup(String(of));
-  if (network !== undefined) return `network:${network}`;
-  if (providerOfGroup(String(of)) !== undefined)
-    return words.get(String(of)) ?? `idp:#${String(of).slice("idp:".length)}`;
-  const owner = kind === "group" ? userOfGroup(String(of)) : undefined;
-  if (owner !== undefined) return `user:${owners.get(owner) ?? `#${owner}`}`;
-  return `${kind}:${kind === "node" ? (nodes.get(Number(of)) ?? `#${String(of)} (deleted)`) : of}`;
-}
 
 const ruleFlags = {
   direction: {
@@ -164,7 +98,7 @@ export const create: Implementation = {
         hint: "To allow all traffic from all nodes, give --peer any.",
       });
     }
-    const any = {
+    const anyTraffic = {
       direction: "inbound",
       protocol: "any",
       ports: "any",
@@ -172,20 +106,20 @@ export const create: Implementation = {
       target: { any: true },
     } as const;
     // Check the flags before anything is asked. Only then can node names be resolved.
-    await checked(CheckedRule, { ...any, ...(await asked(values, unknownIds)) });
+    await checked(CheckedRule, { ...anyTraffic, ...(await readFields(values, unknownIds)) });
     let new_groups: string[] = [];
-    let present: Rule[] = [];
+    let rulesBefore: Rule[] = [];
     let networks: readonly string[] = [];
     const rule = await write(context, async (api) => {
       const body = await checked(rulesApi.create.body, {
-        ...any,
-        ...(await asked(values, idsOf(api, slug))),
+        ...anyTraffic,
+        ...(await readFields(values, idsOf(api, slug))),
       });
       networks = await openedBy(api, slug, body);
       sayPlanned(context, networks, body);
       new_groups = await newGroups(api, slug, body);
       // Only for the warning below: the right to write rules may come without the right to read them.
-      present = await api.all(rulesApi.list, { slug }).catch(() => []);
+      rulesBefore = await api.all(rulesApi.list, { slug }).catch(() => []);
       return request(rulesApi.create, { slug }, body);
     });
     if (rule === undefined) return;
@@ -194,7 +128,7 @@ export const create: Implementation = {
       { ...rule, new_groups, networks_behind: networks },
       `Created rule ${rule.id}\n${opensText(networks, rule)}`,
     );
-    sayTwin(output, slug, rule, present);
+    sayTwin(output, slug, rule, rulesBefore);
     sayEmptyGroup(output, slug, new_groups);
   },
 };
@@ -213,11 +147,11 @@ export const update: Implementation = {
     const id = readId(word);
     if (Object.keys(ruleFlags).every((name) => values.text(name) === undefined))
       throw new AppError("usage", "Say what to change: such as --ports, --peer or --description");
-    await checked(rulesApi.update.body, await asked(values, unknownIds));
+    await checked(rulesApi.update.body, await readFields(values, unknownIds));
     let new_groups: string[] = [];
     let networks: readonly string[] = [];
     const rule = await write(context, async (api) => {
-      const body = given(await checked(rulesApi.update.body, await asked(values, idsOf(api, slug))));
+      const body = given(await checked(rulesApi.update.body, await readFields(values, idsOf(api, slug))));
       const before = await api
         .all(rulesApi.list, { slug })
         .then((rules) => rules.find((each) => each.id === id))
@@ -237,8 +171,8 @@ export const update: Implementation = {
   },
 };
 
-/** The rule from the flags, in the form of the API. */
-async function asked(values: Values, idOf: IdOf): Promise<{ peer?: Side; target?: Side }> {
+/** The fields that the flags give, in the form of the API. */
+async function readFields(values: Values, idOf: IdOf): Promise<{ peer?: Side; target?: Side }> {
   const side = async (flag: "peer" | "target") => {
     const text = values.text(flag);
     return text === undefined ? undefined : readSide(flag, text, idOf);
@@ -253,15 +187,7 @@ async function asked(values: Values, idOf: IdOf): Promise<{ peer?: Side; target?
   });
 }
 
-/** Placeholders for a check of the flags before anything is asked. */
-const unknownIds: IdOf = { node: async () => 1, user: async () => 1, idp: async () => ({ group: "group" }) };
-
-const idsOf = (api: Api, slug: string): IdOf => ({
-  node: async (name) => (await nodeByName(api, slug, name)).id,
-  user: async (email) => (await signedUpMember(api, slug, email)).user_id,
-  idp: async (name) => providerSide(api, slug, name),
-});
-
+/** Groups that the rule names and that do not exist yet. Groups of users need none. */
 function newGroups(
   api: Api,
   slug: string,
@@ -278,8 +204,8 @@ function newGroups(
 }
 
 /**
- * The networks behind the nodes that a rule lets others reach: they are reached with them. None if the caller may not list
- * nodes.
+ * The networks behind the nodes that a rule lets others reach, since these are reached with them: "gateway: 192.168.7.0/24".
+ * None if the caller may not list nodes.
  */
 async function openedBy(
   api: Api,
@@ -318,6 +244,7 @@ function opensText(networks: readonly string[], { target }: Pick<Rule, "target">
   if (networks.length === 0) return isNetwork ? "No node routes this network yet\n" : "";
   const list = networks.map((each) => `  ${each}\n`).join("");
   if (isNetwork) return `It opens the network behind these nodes, and not the nodes themselves:\n${list}`;
+  // The first network of "gateway: 192.168.7.0/24, 10.1.0.0/16".
   const [first = ""] = networks[0]?.split(": ")[1]?.split(", ") ?? [];
   return `It also opens the networks behind these nodes:\n${list}For one of these networks alone: --target network:${first}\n`;
 }
@@ -331,8 +258,8 @@ function sayPlanned(
   if (settings.dryRun && !output.json && networks.length > 0) output.say(opensText(networks, rule).trimEnd());
 }
 
-function sayTwin(output: Context["output"], slug: string, rule: Rule, present: readonly Rule[]): void {
-  const twin = present.find((each) => meaningOf(each) === meaningOf(rule));
+function sayTwin(output: Context["output"], slug: string, rule: Rule, rulesBefore: readonly Rule[]): void {
+  const twin = rulesBefore.find((each) => meaningOf(each) === meaningOf(rule));
   if (twin !== undefined)
     output.say(
       `Rule ${twin.id} permits the same already, so both have to be deleted to end it. To delete the new one: \`${brand.executable} admin rule delete ${quoteWord(slug)} ${rule.id}\``,
@@ -349,27 +276,6 @@ function sayEmptyGroup(output: Context["output"], slug: string, [group]: readonl
 /** Equal for rules that permit the same: all but number and description. */
 const meaningOf = ({ direction, protocol, ports, peer, target }: Rule) =>
   JSON.stringify([direction, protocol, ports, peer, target]);
-
-type IdOf = Record<"node" | "user", (name: string) => Promise<number>> & {
-  idp(name: string): Promise<ProviderSide>;
-};
-type Side = { any: true } | { node: number } | { cidr: string } | ProviderSide;
-
-/** `any`, `self`, `group:web`, `node:db`, `user:ada@example.org` or a network in the form of the API. */
-async function readSide(flag: string, text: string, idOf: IdOf): Promise<Side> {
-  const [kind, name] = text.split(/:(.*)/s);
-  if (text === "any") return { any: true };
-  if (text === "self") return { group: selfGroup };
-  if (kind === "network" && name !== undefined) return { group: networkGroup(name) };
-  if (kind === "group" && name !== undefined) return { group: name };
-  if (kind === "node" && name !== undefined) return { node: await idOf.node(name) };
-  if (kind === "user" && name?.includes("@") === true) return { group: ownerGroup(await idOf.user(name)) };
-  if (kind === "idp" && name !== undefined) return idOf.idp(name);
-  if (/^[0-9.]+(\/\d+)?$/.test(text) || (text.includes(":") && kind !== "user")) return { cidr: text };
-  throw new AppError("usage", `--${flag} ${text} is neither a group, a node, a user nor a network`, {
-    hint: `Write node:${text} for the node, group:${text} for the group, or user:EMAIL for the nodes of a member.`,
-  });
-}
 
 /** The word ID of a command line. */
 function readId(id: string): number {

@@ -1,16 +1,16 @@
 // `agent admin flow …`: who talks to whom on what, as nodes report it.
 
-import type { AnswerOf } from "../../api/endpoint.ts";
-import { flowsApi, maxFlows } from "../../api/paths/flows.ts";
-import { brand } from "../../brand.ts";
-import { given } from "../../base/given.ts";
-import { quoteWord } from "../../base/quote.ts";
-import type { Implementation } from "../command.ts";
-import { orgArg } from "../server/server-flags.ts";
-import { read } from "./api.ts";
-import { momentOf } from "./events.ts";
-import { nodeByName } from "./lookup.ts";
-import { targetFlags } from "./target.ts";
+import type { AnswerOf } from "../../../api/endpoint.ts";
+import { flowsApi, maxFlows } from "../../../api/paths/flows.ts";
+import { brand } from "../../../brand.ts";
+import { given } from "../../../base/given.ts";
+import { quoteWord } from "../../../base/quote.ts";
+import type { Implementation } from "../../command.ts";
+import { orgArg } from "../../server/server-flags.ts";
+import { read } from "../api.ts";
+import { momentOf } from "../events.ts";
+import { nodeByName } from "../lookup.ts";
+import { targetFlags } from "../target.ts";
 
 export const list: Implementation = {
   args: {
