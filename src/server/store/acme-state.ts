@@ -77,7 +77,7 @@ function setSealed(tx: Transaction, secretKey: SecretKeys, key: string, value: o
   return setMeta(tx, key, sealSecret(secretKey, JSON.stringify(value), key));
 }
 
-/** A key-authorization that any replica answers. Undefined for an unknown token. */
+/** The key-authorization of an open challenge, which any replica answers. Undefined for an unknown token. */
 export async function challengeOf(db: Pick<Database, "get">, token: string): Promise<string | undefined> {
   const stored = await readMeta(db, challengesKey);
   if (stored === undefined) return undefined;
@@ -111,8 +111,7 @@ export function makeAcmeStore(db: Database, secretKey: SecretKeys) {
   const sealed: Sealed = { reader: db, secretKey };
   const set = (key: string, value: object) =>
     db.writeFor("rows", (tx) => setSealed(tx, secretKey, key, value));
-  /** The order with its challenges. */
-  const forget = async (tx: Transaction): Promise<void> => {
+  const deleteOrder = async (tx: Transaction): Promise<void> => {
     for (const key of [orderKey, challengesKey]) await meta.delete(tx, { key });
   };
   return {
@@ -128,14 +127,14 @@ export function makeAcmeStore(db: Database, secretKey: SecretKeys) {
     setAccount: (directoryUrl: string, account: Account) => set(accountKey(directoryUrl), account),
     order: () => readSealed(sealed, orderKey, OpenOrder),
     setOrder: (order: OpenOrder) => set(orderKey, order),
-    dropOrder: () => db.writeFor("rows", forget),
+    dropOrder: () => db.writeFor("rows", deleteOrder),
     setChallenges: (challenges: Record<string, string>) =>
       db.writeFor("rows", (tx) => setMeta(tx, challengesKey, JSON.stringify(challenges))),
     /** The certificate takes the place of the order, in the transaction of `alongside`. */
     setCertificate: (certificate: Certificate, alongside: (tx: Transaction) => Promise<void>) =>
       db.write(async (tx) => {
         await setSealed(tx, secretKey, certificateKey, certificate);
-        await forget(tx);
+        await deleteOrder(tx);
         await alongside(tx);
       }),
   };

@@ -29,24 +29,24 @@ const storeEveryMs = 600_000;
 const maxBoots = 16;
 const key = "clock";
 
-/** The clock of the machine, and the time since its boot at the same moment. */
+/** The clock of the machine (`wall`), and the time since its boot at the same moment, both in ms. */
 type Point = { wall: number; boot: number };
 
 const Stored = v.object({
-  /** The latest believed time. */
+  /** The latest believed time, ms. */
   believed_at: v.number(),
-  /** Since the boots of all servers that share the database. */
+  /** A believed point of each boot (`id`), of all servers that share the database: newest first. */
   boots: v.array(v.object({ id: v.string(), wall: v.number(), boot: v.number() })),
 });
 type Stored = v.InferOutput<typeof Stored>;
 
-/** `expected`: by the time since the boot, by the last start, or by the clock of the database. */
+/** `wall`: what the machine's clock shows. `expected`: by the source `comparedWith`. Both in ms since 1970. */
 export type Doubt = { wall: number; expected: number; comparedWith: "boot" | "last start" | "database" };
 
 export type ServerClock = {
   /** Milliseconds since 1970. While the clock is in doubt: the former time, continued. */
   now(): number;
-  /** The time of the machine's clock. */
+  /** The time of the machine's clock, believed or not. */
   wall(): number;
   doubt(): Doubt | undefined;
   /** False in the first hour after a boot, in which the clock may be ahead without a doubt. */
@@ -70,20 +70,22 @@ export async function openClock(
   { comparesDatabase = false } = {},
 ): Promise<ServerClock> {
   const point = (): Point => ({ wall: wall(), boot: bootTime().ms });
-  let known = await readMeta(db, key);
-  const begin = (text: string | undefined): Reference => {
+  /** What this process read or wrote last. */
+  let storedText = await readMeta(db, key);
+  const referenceFrom = (text: string | undefined): Reference => {
     const found = referenceOf(text, bootTime().id, point());
     return doubtOf(found, point()) === undefined ? nextReference(found, point()) : found;
   };
-  let reference = begin(known);
-  let databaseIs: number | undefined;
+  let reference = referenceFrom(storedText);
+  /** By how much the clock of the database is ahead; undefined: not compared, or within the tolerance. */
+  let databaseAheadMs: number | undefined;
   let storedAt = Number.NEGATIVE_INFINITY;
 
   const doubt = (): Doubt | undefined => {
     const present = point();
     const own = doubtOf(reference, present);
-    if (own !== undefined || databaseIs === undefined) return own;
-    const expected = present.wall + databaseIs;
+    if (own !== undefined || databaseAheadMs === undefined) return own;
+    const expected = present.wall + databaseAheadMs;
     return { wall: present.wall, expected, comparedWith: "database" };
   };
   // Each request asks several times, and the system's answer costs more than the rest of a check-in. So a comparison without
@@ -91,6 +93,7 @@ export async function openClock(
   let compared = { wall: Number.NaN, own: Number.NaN };
   const believed = (): number => {
     const present = { wall: wall(), own: monotonic() };
+    // After a start `compared` is NaN: no comparison holds.
     const passed = present.own - compared.own;
     const differs = Math.abs(present.wall - compared.wall - passed);
     if (passed < comparedMs && differs < comparedMs) return present.wall;
@@ -99,6 +102,7 @@ export async function openClock(
     return expected ?? present.wall;
   };
   const store = async (tx: Transaction, present: Point, { isConfirmed = false } = {}) => {
+    // A confirmation drops what was believed before, which may lie in the future.
     const stored = isConfirmed ? undefined : parseStored(await readMeta(tx, key));
     const { id } = bootTime();
     const own = reference.base === undefined || id === undefined ? [] : [{ id, ...reference.base }];
@@ -107,14 +111,14 @@ export async function openClock(
       believed_at: Math.max(stored?.believed_at ?? 0, present.wall),
       boots: [...own, ...others].slice(0, maxBoots),
     };
-    known = JSON.stringify(next);
-    await setMeta(tx, key, known);
+    storedText = JSON.stringify(next);
+    await setMeta(tx, key, storedText);
   };
   const compare = async () => {
     const before = wall();
-    const right = await queryNumber(db, `SELECT ${databaseClock} AS n`);
-    const ahead = aheadOf(right, before, wall());
-    databaseIs = Math.abs(ahead) > toleranceMs ? -ahead : undefined;
+    const databaseNow = await queryNumber(db, `SELECT ${databaseClock} AS n`);
+    const ahead = aheadOf(databaseNow, before, wall());
+    databaseAheadMs = Math.abs(ahead) > toleranceMs ? -ahead : undefined;
   };
   return {
     wall,
@@ -129,9 +133,9 @@ export async function openClock(
       if (comparesDatabase) await compare();
       // Another process may have confirmed it.
       if (doubt() !== undefined) {
-        const stored = await readMeta(db, key);
-        if (stored !== known) reference = begin(stored);
-        known = stored;
+        const text = await readMeta(db, key);
+        if (text !== storedText) reference = referenceFrom(text);
+        storedText = text;
       }
       if (doubt() !== undefined) return;
       const present = point();
@@ -143,7 +147,7 @@ export async function openClock(
     async confirm(tx) {
       const present = point();
       reference = { base: present };
-      databaseIs = undefined;
+      databaseAheadMs = undefined;
       await store(tx, present, { isConfirmed: true });
     },
   };
@@ -179,8 +183,8 @@ function doubtOf({ base, last }: Reference, { wall, boot }: Point): Doubt | unde
   if (from === undefined) return undefined;
   const expected = from.wall + boot - from.boot;
   const ahead = wall - expected;
-  const most = base === undefined ? longestAbsenceMs : toleranceMs;
-  if (ahead >= -toleranceMs && ahead <= most) return undefined;
+  const mostAhead = base === undefined ? longestAbsenceMs : toleranceMs;
+  if (ahead >= -toleranceMs && ahead <= mostAhead) return undefined;
   return { wall, expected, comparedWith: base === undefined ? "last start" : "boot" };
 }
 
@@ -192,8 +196,8 @@ function nextReference({ base, last }: Reference, present: Point): Reference {
   }
   const passed = present.boot - base.boot;
   const expected = base.wall + passed;
-  const most = Math.max(0, passed) * greatestSlew;
-  const slewed = Math.max(-most, Math.min(most, present.wall - expected));
+  const mostSlew = Math.max(0, passed) * greatestSlew;
+  const slewed = Math.max(-mostSlew, Math.min(mostSlew, present.wall - expected));
   return { base: { wall: expected + slewed, boot: present.boot } };
 }
 

@@ -9,7 +9,10 @@ import { computed, integerOrNull, places, queryAll, queryNumber, text } from "./
 
 /** Tables that are not copied: migrations write their own rows, and the others describe running servers. */
 const skipped = ["migrations", "notices", "leases", "replicas"];
-/** By table, its key. The notes come last: those that copied rows make are taken out before. */
+/**
+ * The tables in the order of copying, each with its key. The notes of changes come last: triggers note each copied row, and
+ * these notes are deleted before.
+ */
 const copied: ReadonlyMap<string, readonly string[]> = new Map([
   ...[...tableKeys].filter(([name]) => !skipped.includes(name) && name !== policyChanges.name),
   [policyChanges.name, ["id"]],
@@ -23,32 +26,27 @@ export async function copyTables(from: Reader, to: Transaction): Promise<void> {
     if (table === policyChanges.name) await to.run(`DELETE FROM ${table}`);
     const page = (where: string) =>
       `SELECT * FROM ${table} ${where} ORDER BY ${key.join(", ")} LIMIT ${pageSize}`;
-    const [first, next] = [page(""), page(`WHERE (${key.join(", ")}) > (${places(key, 1)})`)];
-    for (let rows = await from.all(first); ;) {
+    const nextPage = page(`WHERE (${key.join(", ")}) > (${places(key, 1)})`);
+    for (let rows = await from.all(page("")); ;) {
       for (const row of rows) await insertRow(to, table, row);
       const last = rows.at(-1);
       if (last === undefined || rows.length < pageSize) break;
-      rows = await from.all(
-        next,
-        key.map((column) => last[column] ?? null),
-      );
+      const keyOfLast = key.map((column) => last[column] ?? null);
+      rows = await from.all(nextPage, keyOfLast);
     }
   }
 }
 
+/** Deletes the rows of all tables that copyTables fills. */
 export async function emptyTables(tx: Transaction): Promise<void> {
   for (const table of [...copied.keys()].toReversed()) await tx.run(`DELETE FROM ${table}`);
   await tx.run(`DELETE FROM ${policyChanges.name}`);
 }
 
-/** `conflict`: an ON CONFLICT clause for rows that may exist. Returns the number of changed rows. */
-function insertRow(tx: Transaction, table: string, row: Row, conflict = ""): Promise<number> {
+async function insertRow(tx: Transaction, table: string, row: Row): Promise<void> {
   const columns = Object.keys(row);
   const values: Params = columns.map((column) => storable(row[column] ?? null));
-  return tx.run(
-    `INSERT INTO ${table} (${columns.join(", ")}) VALUES (${places(columns, 1)}) ${conflict}`,
-    values,
-  );
+  await tx.run(`INSERT INTO ${table} (${columns.join(", ")}) VALUES (${places(columns, 1)})`, values);
 }
 
 /** A SQLite database of an earlier version may hold null characters. */
@@ -86,6 +84,7 @@ export async function raiseCounters(tx: Transaction, counters: Counters): Promis
   }
 }
 
+/** Whether nobody has used the database: it has no user and no organization. */
 export async function isEmpty(reader: Reader): Promise<boolean> {
   const sql = "SELECT (SELECT count(*) FROM users) + (SELECT count(*) FROM organizations) AS n";
   return (await queryNumber(reader, sql)) === 0;

@@ -80,6 +80,7 @@ export async function openData(
   return { db, secretKey, clock: await openClock(db, system) };
 }
 
+/** Throws bad_configuration where a database was and is no more. */
 function refuseLost(path: string): void {
   if (!existsSync(path) && isBegun(dirname(path))) throw lostDatabase(path, "is missing");
 }
@@ -116,7 +117,7 @@ export function planData(options: DataOptions, system: Pick<System, "env">): Ste
 /** The plan of prepareDirectory. */
 export function planPrivate(path: string): Step[] {
   if (!existsSync(path)) return planDirectories([path], 0o700);
-  refuseForeign(path);
+  refuseShared(path);
   refuseForeignData(path);
   return isOpenToOthers(path)
     ? [{ step: "file", path: join(path, "/"), mode: "0700", change: "changed" }]
@@ -128,7 +129,7 @@ export function prepareDirectory(path: string): void {
   process.umask(0o077);
   makeDirectory(path, 0o700);
   try {
-    refuseForeign(path);
+    refuseShared(path);
     if (isOpenToOthers(path)) chmodSync(path, 0o700);
     refuseForeignData(path);
   } catch (error) {
@@ -136,7 +137,8 @@ export function prepareDirectory(path: string): void {
   }
 }
 
-function refuseForeign(path: string): void {
+/** Throws bad_configuration for a directory that is open to others and holds files of others: it is not ours alone. */
+function refuseShared(path: string): void {
   if (!isOpenToOthers(path)) return;
   const foreign = readdirSync(path).find((name) => !ownNames.test(name));
   if (foreign === undefined) return;

@@ -10,7 +10,7 @@ import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { computed, integer, queryAll, queryOne } from "./table.ts";
 import { leases, renewReplicaEveryMs } from "./tables/servers.ts";
 
-/** The lease of one loop. */
+/** The lease of one loop, as the loop sees it. */
 export type Lease = {
   /** Call it before each turn: whether this replica runs the turn. */
   take(): boolean;
@@ -93,7 +93,7 @@ function competingLeases({ db, system, log, holder, alongside, times = usualTime
       if (reason !== undefined && !hasWarned)
         log.warn("The leases cannot be renewed now; retrying", { reason });
       hasWarned = reason !== undefined;
-      // The stop rejects the sleep.
+      // `stop` aborts the sleep, which then rejects.
       await system.sleep(times.renewEveryMs, closing.signal).catch(() => undefined);
     }
   };
@@ -101,9 +101,13 @@ function competingLeases({ db, system, log, holder, alongside, times = usualTime
   return {
     of(name) {
       names.push(name);
+      /** Of the turn that runs; undefined: this replica runs none. */
       let fence: number | undefined;
       return {
-        take: () => (fence = isFresh() ? held.get(name) : undefined) !== undefined,
+        take() {
+          fence = isFresh() ? held.get(name) : undefined;
+          return fence !== undefined;
+        },
         db: fenced(db, async (tx) => {
           if (fence === undefined) throw new LeaseLost(name);
           await requireFence(tx, name, holder, fence);
@@ -139,13 +143,14 @@ function fenced(db: Database, check: (tx: Transaction) => Promise<void>): Databa
 }
 
 const fencePick = leases.pick("name", "fence");
-const ours = computed({ fence: integer() });
+const fenceColumn = computed({ fence: integer() });
 
 // KEY SHARE: a takeover waits for this transaction, a renewal by this replica does not.
 const checkSql = `SELECT fence FROM leases WHERE name = $1 AND holder = $2 AND fence = $3 FOR KEY SHARE`;
 
 async function requireFence(tx: Transaction, name: string, holder: string, fence: number): Promise<void> {
-  if ((await queryOne(tx, ours, checkSql, [name, holder, fence])) === undefined) throw new LeaseLost(name);
+  if ((await queryOne(tx, fenceColumn, checkSql, [name, holder, fence])) === undefined)
+    throw new LeaseLost(name);
 }
 
 async function createMissing(tx: Transaction, names: readonly string[]): Promise<void> {

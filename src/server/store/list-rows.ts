@@ -23,19 +23,19 @@ export const counted = computed({ total: integer(), widest: integer() });
 export async function listRows<Item>(
   { db, publicUrl }: { db: Pick<Reader, "get" | "all">; publicUrl: string },
   call: OrganizationCall,
-  of: Listed<Item>,
+  list: Listed<Item>,
   input: ListQuery,
 ) {
-  const from = `FROM ${of.table} WHERE org_id = $1 ${of.where}`;
+  const from = `FROM ${list.table} WHERE org_id = $1 ${list.where}`;
   const params: Params = [call.org.id, searchPattern(input)];
-  const counting = `SELECT count(*) AS total, coalesce(max(${of.bytes ?? 0}), 0) AS widest ${from}`;
+  const counting = `SELECT count(*) AS total, coalesce(max(${list.bytes ?? 0}), 0) AS widest ${from}`;
   const { total, widest } = (await queryOne(db, counted, counting, params)) ?? { total: 0, widest: 0 };
   const query = fitPage(input, widest);
   const { limit, offset } = pageOf(query);
-  const rows = await db.all(`SELECT ${of.columns} ${from} ORDER BY id LIMIT $3 OFFSET $4`, [
+  const rows = await db.all(`SELECT ${list.columns} ${from} ORDER BY id LIMIT $3 OFFSET $4`, [
     ...params,
     limit,
     offset,
   ]);
-  return listReply(call, publicUrl, { items: rows.map(of.toItem), total, query });
+  return listReply(call, publicUrl, { items: rows.map(list.toItem), total, query });
 }

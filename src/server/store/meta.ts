@@ -48,6 +48,6 @@ export async function lastBackupAt(db: Pick<Database, "get">): Promise<number | 
   return value === undefined ? undefined : Number(value);
 }
 
-export function rememberBackup(tx: Transaction, at: number): Promise<number> {
-  return setMeta(tx, backupKey, String(at));
+export function rememberBackup(tx: Transaction, atMs: number): Promise<number> {
+  return setMeta(tx, backupKey, String(atMs));
 }

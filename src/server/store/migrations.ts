@@ -1,6 +1,6 @@
 // The migrations of the control plane's database: an append-only list, written once for SQLite and PostgreSQL. `adapt`
-// below replaces the few words that differ. Of the tables it creates, it reads and writes its own rows in
-// `meta` and reads which replicas live; no step changes a row, and one reads them, to note them.
+// below replaces the few words that differ. Steps create tables, columns and indexes, and change no row. Two copy rows: 63 notes
+// those that decide who reaches whom, 72 gives flows another key.
 
 import { AppError } from "../../base/errors.ts";
 import type { Database, Reader, Transaction } from "./database.ts";
@@ -61,14 +61,14 @@ import { flows, flowsKey, paths as pathTable, relayTraffic } from "./tables/path
 import { historySteps, policyChanges } from "./tables/policy-changes.ts";
 
 const formerFlowsKey = "node_id, day, side, peer, address, protocol, port";
-/** As migration 62 made it. */
+/** The statement for `flows` as migration 62 had it: without the column `block`, which 72 adds. */
 const formerFlows = (create: string) =>
   create
     .replace(flowsKey, formerFlowsKey)
     .replace(",\nblock INT NOT NULL", "")
     .replace(", WITHOUT ROWID", "");
 
-/** Statements for each database where their words are others. */
+/** A statement for both databases, or statements by database where `adapt` is not enough. */
 type Statement = string | ((dialect: Database["dialect"]) => string[]);
 
 /**
@@ -389,7 +389,10 @@ const steps: readonly (readonly Statement[])[] = [
  */
 export const formerVersion = 5;
 
-/** Every table with the columns of its primary key, after the tables that it refers to. */
+/**
+ * Every table with the columns of its primary key, after the tables that it refers to. Read from the statements: the key is a
+ * line of its own, or stands in the line of its column.
+ */
 export const tableKeys: ReadonlyMap<string, readonly string[]> = new Map([
   ["migrations", ["version"]],
   ...statementsIn(steps.flat(), "sqlite").flatMap((each): [string, string[]][] => {
@@ -432,10 +435,11 @@ export async function migrate(
     if (version === newestVersion) return;
     if (version >= replicasSince && tx.dialect === "postgres") await requireNewNeighbors(tx);
     for (const [at, statements] of steps.entries()) {
-      if (at < version) continue;
+      const step = at + 1;
+      if (step <= version) continue;
       for (const statement of statementsIn(statements, tx.dialect)) await tx.run(statement);
-      await tx.run("INSERT INTO migrations (version, applied_at) VALUES ($1, $2)", [at + 1, now]);
-      log?.(at + 1);
+      await tx.run("INSERT INTO migrations (version, applied_at) VALUES ($1, $2)", [step, now]);
+      log?.(step);
     }
     await setMeta(tx, readableKey, String(formerVersion));
   });

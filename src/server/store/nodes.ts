@@ -46,6 +46,7 @@ export function nodeRecordOf(row: Row): NodeRecord {
   const agentVersion = reportedVersion ?? node.agentVersion;
   return { ...node, ...rest, agentVersion };
 }
+/** For queryAll and queryOne. */
 export const nodeRecord = { parse: nodeRecordOf };
 
 /** The configuration version that a node should have, if its organization has `orgVersion`. */
@@ -60,6 +61,7 @@ export async function findNode(reader: Pick<Reader, "get">, orgId: number, id: n
   return node;
 }
 
+/** `oneNode` with one column more. */
 const oneWithVersion = oneNode.replace(
   " FROM ",
   ", (SELECT config_version FROM organizations WHERE id = $1) AS shared_version FROM ",
@@ -110,6 +112,7 @@ export const countsAsConfirmed = Number.MAX_SAFE_INTEGER - 1;
 
 export type CurrentCertificate = Node["certificate"];
 
+/** Whether the node checked in so lately that it counts as online. `now`: ms. */
 export function isSeen({ lastCheckinAt }: Pick<NodeRecord, "lastCheckinAt">, now: number): boolean {
   return lastCheckinAt !== null && lastCheckinAt > now - onlineMs;
 }

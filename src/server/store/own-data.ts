@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
 
-/** All that the control plane keeps in its directory, with what SQLite has beside the database. */
+/** How the names of all files begin that the control plane keeps in its directory, with what SQLite has beside the database. */
 export const ownNames = /^(control\.db|secret\.key|serve\.lock|data\.begun$|tls|archive$)/;
 const archiveName = "archive";
 
@@ -39,12 +39,12 @@ export function refuseForeignEntry(path: string): void {
 }
 
 function whyForeign(found: Stats, owner: number): string | undefined {
-  const isOf = (...users: number[]) => users.includes(found.uid);
-  if (found.isSymbolicLink()) return isOf(0) ? undefined : `user ${found.uid} made it a link`;
-  if (!isOf(0, owner)) return `it belongs to user ${found.uid}, the directory to user ${owner}`;
-  // A hard link to a file that only root may change.
-  const isOther = found.isFile() && found.nlink > 1 && !isOf(owner);
-  return isOther ? "it is a second name of a file elsewhere" : undefined;
+  const belongsTo = (...users: number[]) => users.includes(found.uid);
+  if (found.isSymbolicLink()) return belongsTo(0) ? undefined : `user ${found.uid} made it a link`;
+  if (!belongsTo(0, owner)) return `it belongs to user ${found.uid}, the directory to user ${owner}`;
+  // The owner of the directory can make a hard link to a file of root.
+  const isLinkToRoots = found.isFile() && found.nlink > 1 && !belongsTo(owner);
+  return isLinkToRoots ? "it is a second name of a file elsewhere" : undefined;
 }
 
 function entriesOf(directory: string): string[] {

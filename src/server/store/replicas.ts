@@ -30,8 +30,8 @@ export async function checkReplica(
 
 async function checkClock(db: Database, now: () => number): Promise<void> {
   const before = now();
-  const right = await queryNumber(db, `SELECT ${databaseClock} AS n`);
-  const ahead = aheadOf(right, before, now());
+  const databaseNow = await queryNumber(db, `SELECT ${databaseClock} AS n`);
+  const ahead = aheadOf(databaseNow, before, now());
   if (Math.abs(ahead) <= maxClockErrorMs) return;
   const [seconds, where] = [(Math.abs(ahead) / 1000).toFixed(1), ahead > 0 ? "ahead of" : "behind"];
   throw new AppError(
@@ -43,10 +43,13 @@ async function checkClock(db: Database, now: () => number): Promise<void> {
   );
 }
 
-/** A slow answer does not count as an error of the clock. */
-export function aheadOf(right: number, before: number, after: number): number {
-  if (before > right) return before - right;
-  return after < right ? after - right : 0;
+/**
+ * By how many ms the clock of this machine is ahead of the database's; negative: behind. `before` and `after` are its times around
+ * the question: the database may have answered at any moment between, so a slow answer is no error of the clock.
+ */
+export function aheadOf(databaseNow: number, before: number, after: number): number {
+  if (before > databaseNow) return before - databaseNow;
+  return after < databaseNow ? after - databaseNow : 0;
 }
 
 /** Every server must be able to open what the others seal. */
@@ -62,7 +65,8 @@ async function checkKeys(db: Database, own: readonly string[]): Promise<void> {
   }
   for (const { host, keyIds } of await liveReplicas(db)) {
     const theirs = keyIds.split(" ");
-    if (!own.includes(theirs[0] ?? "") || !theirs.includes(own[0] ?? "")) {
+    const [[sealsWith = ""], [theySealWith = ""]] = [own, theirs];
+    if (!own.includes(theySealWith) || !theirs.includes(sealsWith)) {
       throw refuse(`The secret.key of this server and the one of the server on ${host} differ`);
     }
   }
@@ -95,7 +99,7 @@ export async function forgetReplica(db: Database, id: string): Promise<void> {
   await db.writeFor("rows", (tx) => replicas.delete(tx, { id }));
 }
 
-const leaseOf = computed({ name: text(), holder: text() });
+const heldLease = computed({ name: text(), holder: text() });
 const seenAgo = computed({ seenAgoMs: integer() });
 
 export type ReplicaReport = ReplicaRow & { seenAgoMs: number; isRunning: boolean; leases: string[] };
@@ -104,7 +108,7 @@ export type ReplicaReport = ReplicaRow & { seenAgoMs: number; isRunning: boolean
 export async function listReplicas(db: Pick<Database, "all" | "dialect">): Promise<ReplicaReport[]> {
   if (db.dialect === "sqlite") return [];
   const sql = `SELECT name, holder FROM leases WHERE expires_at > ${databaseClock} ORDER BY name`;
-  const leases = await queryAll(db, leaseOf, sql);
+  const leases = await queryAll(db, heldLease, sql);
   const rows = await db.all(
     `SELECT ${replicas.select()}, ${databaseClock} - seen_at AS seen_ago_ms FROM replicas ORDER BY started_at, id`,
   );

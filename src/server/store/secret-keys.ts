@@ -22,7 +22,10 @@ export function secretKeyPath(
   return credential !== undefined && existsSync(credential) ? credential : join(dataDirectory, "secret.key");
 }
 
-/** Creates the data directory's own file at the first start. Throws bad_configuration if a file should exist. */
+/**
+ * Creates the data directory's own file at the first start. `isUsed`: there is a database, which needs its keys: throws
+ * bad_configuration if the file is missing then.
+ */
 export function openSecretKeys(
   place: SecretKeyPlace,
   isUsed: boolean,

@@ -19,6 +19,7 @@ const Counts = v.pipe(
   v.object({
     /** The replica that counted. */
     by: v.string(),
+    /** Kind, hash of the key, and how many times. */
     counts: v.pipe(
       v.array(
         v.tuple([
@@ -41,19 +42,20 @@ export function shareThrottle(
 ): Throttle {
   if (db.dialect === "sqlite") return throttle;
   const by = Buffer.from(system.random(8)).toString("hex");
-  let counted = new Map<string, [Kind, string, number]>();
+  /** Not sent yet, by kind and key. */
+  let unsent = new Map<string, { kind: Kind; key: string; times: number }>();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const send = async () => {
     timer = undefined;
-    const counts = [...counted.values()];
-    counted = new Map();
+    const counts = [...unsent.values()].map(({ kind, key, times }) => [kind, key, times]);
+    unsent = new Map();
     await db.writeFor("rows", (tx) => tx.notify("throttle", JSON.stringify({ by, counts })));
   };
   db.listen("throttle", (payload) => {
     const received = v.safeParse(Counts, payload);
     if (!received.success || received.output.by === by) return;
     for (const [kind, key, times] of received.output.counts) {
-      for (let at = 0; isKind(kind) && at < times; at++) throttle.count(kind, key);
+      if (isKind(kind)) for (let time = 0; time < times; time++) throttle.count(kind, key);
     }
   });
   return {
@@ -63,9 +65,9 @@ export function shareThrottle(
       const hashed = hashKey(key);
       throttle.count(kind, hashed);
       const id = `${kind} ${hashed}`;
-      const known = counted.get(id);
-      if (known !== undefined) known[2] = Math.min(maxTimes, known[2] + 1);
-      else if (counted.size < maxSent) counted.set(id, [kind, hashed, 1]);
+      const known = unsent.get(id);
+      if (known !== undefined) known.times = Math.min(maxTimes, known.times + 1);
+      else if (unsent.size < maxSent) unsent.set(id, { kind, key: hashed, times: 1 });
       // While the database is away, the other replicas do not get these counts.
       timer ??= setTimeout(() => void send().catch(() => undefined), sendAfterMs).unref();
     },

@@ -14,14 +14,11 @@ export const nodesWithSightings = "nodes LEFT JOIN sightings ON node_id = id";
  */
 const lateMs = 120_000;
 
-/** A null keeps the stored value. */
+/** A null keeps the stored value. The first column is the key. */
 const writeRows = makeRowWriter(
   sightings,
-  (columns) => `ON CONFLICT (node_id) DO UPDATE SET
-    ${columns
-      .slice(1)
-      .map((each) => `${each} = coalesce(excluded.${each}, sightings.${each})`)
-      .join(", ")}
+  ([, ...columns]) => `ON CONFLICT (node_id) DO UPDATE SET
+    ${columns.map((each) => `${each} = coalesce(excluded.${each}, sightings.${each})`).join(", ")}
     WHERE excluded.last_checkin_at NOT BETWEEN sightings.last_checkin_at - ${lateMs} AND sightings.last_checkin_at - 1`,
 );
 

@@ -46,7 +46,7 @@ function wrong(name: string, expected: string, met: Value | undefined): never {
   throw new AppError("internal", `The database's column ${name} should hold ${expected}, not ${typeof met}`);
 }
 
-const same = (value: Value): Value => value;
+const asIs = (value: Value): Value => value;
 type Read<T> = (value: Value | undefined, column: string) => T;
 const nullable =
   <T>(read: Read<T>): Read<T | null> =>
@@ -54,19 +54,19 @@ const nullable =
     value === null ? null : read(value, name);
 
 /** The id that the database gives. Ids are never used twice. */
-export const serial = column("SERIAL_ID", "", false, readNumber, same);
+export const serial = column("SERIAL_ID", "", false, readNumber, asIs);
 /** A primary key that another table gives. */
-export const key = column("KEY_ID", "", true, readNumber, same);
+export const key = column("KEY_ID", "", true, readNumber, asIs);
 
 // `more` is what follows the type: constraints and a default.
-export const text = (more = "") => column("TEXT NOT NULL", more, true, readText, same);
-export const textWithDefault = (more: string) => column("TEXT NOT NULL", more, false, readText, same);
+export const text = (more = "") => column("TEXT NOT NULL", more, true, readText, asIs);
+export const textWithDefault = (more: string) => column("TEXT NOT NULL", more, false, readText, asIs);
 export const textOrNull = (more = "") =>
-  column<string | null, false>("TEXT", more, false, nullable(readText), same);
-export const integer = (more = "") => column("INT NOT NULL", more, true, readNumber, same);
-export const integerWithDefault = (more: string) => column("INT NOT NULL", more, false, readNumber, same);
+  column<string | null, false>("TEXT", more, false, nullable(readText), asIs);
+export const integer = (more = "") => column("INT NOT NULL", more, true, readNumber, asIs);
+export const integerWithDefault = (more: string) => column("INT NOT NULL", more, false, readNumber, asIs);
 export const integerOrNull = (more = "") =>
-  column<number | null, false>("INT", more, false, nullable(readNumber), same);
+  column<number | null, false>("INT", more, false, nullable(readNumber), asIs);
 /** 0 or 1. */
 export const truth = (initial: 0 | 1) =>
   column<boolean, false>(
@@ -82,7 +82,7 @@ export const wordWithDefault = <const W extends string>(words: readonly W[], ini
   wordColumn(words, ` DEFAULT '${initial}'`, false);
 /** One of a few words, or NULL. The database does not check it. */
 export const wordOrNull = <const W extends string>(words: readonly W[]) =>
-  column<W | null, false>("TEXT", "", false, nullable(readWord(words)), same);
+  column<W | null, false>("TEXT", "", false, nullable(readWord(words)), asIs);
 export const json = <T>(schema: v.GenericSchema<unknown, T>) => jsonColumn(schema, "", true);
 /** `initial`: JSON. */
 export const jsonWithDefault = <T>(schema: v.GenericSchema<unknown, T>, initial: string) =>
@@ -98,7 +98,7 @@ function wordColumn<W extends string, Given extends boolean>(
     ddl: (name) => `TEXT NOT NULL${preset} CHECK (${name} IN (${list}))`,
     given,
     read: readWord(words),
-    write: same,
+    write: asIs,
   };
 }
 
@@ -160,25 +160,25 @@ export function table<const C extends Columns>(
   columns: C,
   more: { constraints?: readonly string[]; indexes?: readonly string[]; isByKey?: boolean } = {},
 ): Table<C> {
-  const known = new Map(Object.entries(columns).map(([key, each]) => [key, bind(key, each)]));
-  const of = (key: string) => {
-    const found = known.get(key);
+  const byKey = new Map(Object.entries(columns).map(([key, each]) => [key, bind(key, each)]));
+  const columnOf = (key: string) => {
+    const found = byKey.get(key);
     if (found === undefined) throw new AppError("internal", `The table ${name} has no column ${key}`);
     return found;
   };
-  const all = [...known.values()];
-  const first = all.filter(({ since: added }) => added === undefined);
+  const all = [...byKey.values()];
+  const initial = all.filter(({ since: added }) => added === undefined);
   return {
     name,
     create: [
-      `CREATE TABLE ${name} (\n${[...first.map(({ ddl }) => ddl), ...(more.constraints ?? [])].join(",\n")}\n) STRICT${more.isByKey === true ? ", WITHOUT ROWID" : ""}`,
+      `CREATE TABLE ${name} (\n${[...initial.map(({ ddl }) => ddl), ...(more.constraints ?? [])].join(",\n")}\n) STRICT${more.isByKey === true ? ", WITHOUT ROWID" : ""}`,
       ...(more.indexes ?? []),
     ],
-    add: (key) => `ALTER TABLE ${name} ADD COLUMN ${of(key).ddl}`,
+    add: (key) => `ALTER TABLE ${name} ADD COLUMN ${columnOf(key).ddl}`,
     columnNames: all.map(({ sql }) => sql),
-    pick: (...keys) => reading(keys.map(of)),
-    ...reading<RowOf<C>>(all),
-    ...statements<C>(name, reading<RowOf<C>>(all), of),
+    pick: (...keys) => picked(keys.map(columnOf)),
+    ...picked<RowOf<C>>(all),
+    ...statements<C>(name, picked<RowOf<C>>(all), columnOf),
   };
 }
 
@@ -205,10 +205,11 @@ function bind(key: string, column: Columns[string]): Bound {
   };
 }
 
-function reading<T>(chosen: readonly Bound[]): Picked<T> {
-  const plain = chosen.map(({ sql }) => sql).join(", ");
+function picked<T>(chosen: readonly Bound[]): Picked<T> {
+  const withoutAlias = chosen.map(({ sql }) => sql).join(", ");
   return {
-    select: (alias) => (alias === undefined ? plain : chosen.map(({ sql }) => `${alias}.${sql}`).join(", ")),
+    select: (alias) =>
+      alias === undefined ? withoutAlias : chosen.map(({ sql }) => `${alias}.${sql}`).join(", "),
     parse(row) {
       const parsed: Record<string, unknown> = {};
       for (const { key, sql, read } of chosen) parsed[key] = read(row[sql], sql);
@@ -219,12 +220,12 @@ function reading<T>(chosen: readonly Bound[]): Picked<T> {
 
 /** The columns that a query computes or joins: `computed({ slug: text(), n: integer() })`. */
 export function computed<const C extends Columns>(columns: C): Picked<RowOf<C>> {
-  return reading(Object.entries(columns).map(([key, each]) => bind(key, each)));
+  return picked(Object.entries(columns).map(([key, each]) => bind(key, each)));
 }
 
 /** A column of a LEFT JOIN: null where the join finds no row. */
 export function orNull<T>(column: Column<T>): Column<T | null, false> {
-  return { ...column, given: false, read: nullable(column.read), write: same as Column<T | null>["write"] };
+  return { ...column, given: false, read: nullable(column.read), write: asIs as Column<T | null>["write"] };
 }
 
 /** The columns of a join of two tables, each with its alias. A column of both is read from the second. */
@@ -236,7 +237,7 @@ export function joined<A, B>(a: string, first: Picked<A>, b: string, second: Pic
 }
 
 /** Parameters of one query: databases have a maximum. */
-const together = 200;
+const partSize = 200;
 
 /** `$3, $4`: the parameters of these, from the number `first` on. */
 export const places = (of: readonly unknown[], first: number): string =>
@@ -244,7 +245,7 @@ export const places = (of: readonly unknown[], first: number): string =>
 
 /** One query for each part of a long list, which `places` names. */
 export async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise<void>): Promise<void> {
-  for (let at = 0; at < all.length; at += together) await work(all.slice(at, at + together));
+  for (let at = 0; at < all.length; at += partSize) await work(all.slice(at, at + partSize));
 }
 
 export type Parser<T> = { parse(row: Row): T };
@@ -281,6 +282,7 @@ export async function queryNumber(
   return readNumber((await reader.get(sql, params))?.["n"], "n");
 }
 
+/** A column of a condition or a change, by its key, and its value. */
 type Entry = [key: string, value: unknown];
 
 /**
@@ -296,16 +298,22 @@ type Statements<C extends Columns> = Pick<
 >;
 
 const keysOf = (entries: readonly Entry[]) => entries.map(([key]) => key).join();
+/** The columns of a condition, and of each how it is compared: conditions of one shape have one text. */
 const shapeOf = (where: readonly Entry[]) =>
   where
-    .map(([key, value]) => (value === null ? `${key} null` : isAsStored(value) ? `${key} stored` : key))
+    .map(([key, value]) => {
+      if (value === null) return `${key} null`;
+      return isAsStored(value) ? `${key} stored` : key;
+    })
     .join();
-const given = (row: object): Entry[] => Object.entries(row).filter(([, value]) => value !== undefined);
+const withoutUndefined = (row: object): Entry[] =>
+  Object.entries(row).filter(([, value]) => value !== undefined);
 
+/** `rows`: all columns of the table. */
 function statements<C extends Columns>(
   name: string,
-  whole: Picked<RowOf<C>>,
-  of: (key: string) => Bound,
+  rows: Picked<RowOf<C>>,
+  columnOf: (key: string) => Bound,
 ): Statements<C> {
   // Each text is made once: the store finds the prepared statement of a text that it has seen far faster than that of an
   // equal one that was just put together.
@@ -315,24 +323,26 @@ function statements<C extends Columns>(
     if (text === undefined) texts.set(shape, (text = make()));
     return text;
   };
-  /** `a = $1 AND b IS NULL`; the numbers begin after `from`. */
-  const condition = (where: readonly Entry[], from = 0) => {
-    let at = from;
+  /** `a = $1 AND b IS NULL`; the numbers of the parameters begin after `last`. */
+  const condition = (where: readonly Entry[], last = 0) => {
+    let number = last;
     const parts = where.map(([key, value]) => {
-      if (value === null) return `${of(key).sql} IS NULL`;
-      return `${of(key).sql} = ${isAsStored(value) ? `CAST($${++at} AS TEXT)` : `$${++at}`}`;
+      const { sql } = columnOf(key);
+      if (value === null) return `${sql} IS NULL`;
+      number++;
+      return isAsStored(value) ? `${sql} = CAST($${number} AS TEXT)` : `${sql} = $${number}`;
     });
     return parts.join(" AND ");
   };
-  const written = ([key, value]: Entry): Value => of(key).write(value);
+  const written = ([key, value]: Entry): Value => columnOf(key).write(value);
   const compared = (where: readonly Entry[]): Value[] =>
     where
       .filter(([, value]) => value !== null)
       .map(([key, value]) => (isAsStored(value) ? Buffer.from(value) : written([key, value])));
   const insertion = (row: object, suffix = ""): [string, Params] => {
-    const values = given(row);
+    const values = withoutUndefined(row);
     const text = textOf(`insert ${keysOf(values)} ${suffix}`, () => {
-      const names = values.map(([key]) => of(key).sql).join(", ");
+      const names = values.map(([key]) => columnOf(key).sql).join(", ");
       return `INSERT INTO ${name} (${names}) VALUES (${places(values, 1)}) ${suffix}`;
     });
     return [text, values.map(written)];
@@ -340,15 +350,15 @@ function statements<C extends Columns>(
   const selection = (where: object): [string, Params] => {
     const entries = Object.entries(where);
     const text = textOf(`select ${shapeOf(entries)}`, () => {
-      return `SELECT ${whole.select()} FROM ${name} WHERE ${condition(entries) || "1 = 1"} ORDER BY 1`;
+      return `SELECT ${rows.select()} FROM ${name} WHERE ${condition(entries) || "1 = 1"} ORDER BY 1`;
     });
     return [text, compared(entries)];
   };
   return {
-    all: async (reader, where) => (await reader.all(...selection(where))).map(whole.parse),
+    all: async (reader, where) => (await reader.all(...selection(where))).map(rows.parse),
     async find(reader, where) {
       const row = await reader.get(...selection(where));
-      return row === undefined ? undefined : whole.parse(row);
+      return row === undefined ? undefined : rows.parse(row);
     },
     async insert(tx, row) {
       await tx.run(...insertion(row));
@@ -357,16 +367,16 @@ function statements<C extends Columns>(
       return tx.run(...insertion(row, conflict));
     },
     async insertReturning(tx, row) {
-      const made = await tx.get(...insertion(row, `RETURNING ${whole.select()}`));
+      const made = await tx.get(...insertion(row, `RETURNING ${rows.select()}`));
       if (made === undefined) throw new AppError("internal", `The table ${name} gave no row back`);
-      return whole.parse(made);
+      return rows.parse(made);
     },
     async update(tx, where, change) {
-      const set = given(change);
+      const set = withoutUndefined(change);
       if (set.length === 0) return 0;
       const entries = Object.entries(where);
       const text = textOf(`update ${keysOf(set)} where ${shapeOf(entries)}`, () => {
-        const assigned = set.map(([key], at) => `${of(key).sql} = $${at + 1}`).join(", ");
+        const assigned = set.map(([key], at) => `${columnOf(key).sql} = $${at + 1}`).join(", ");
         return `UPDATE ${name} SET ${assigned} WHERE ${condition(entries, set.length)}`;
       });
       return tx.run(text, [...set.map(written), ...compared(entries)]);
