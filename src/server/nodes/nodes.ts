@@ -46,7 +46,7 @@ import { NotUnique, type Transaction } from "../store/database.ts";
 import { holdName, releaseOwnName } from "../allocation/held-names.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
-import { lastCertificateEnd } from "../store/tables/certificates.ts";
+import { lastOverlayEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { requireRole } from "../require-role.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
@@ -342,7 +342,7 @@ async function changeAddress(
   if (requested === undefined) return {};
   const address = await chooseAddress(tx, org, requested, node.id);
   if (address.ip === node.ip) return {};
-  const until = await lastCertificateEnd(tx, node.id);
+  const until = await lastOverlayEnd(tx, node.id);
   if (until === 0) await freeAddresses(tx, org.id, node.id);
   else await leaveAddresses(tx, org.id, node.id, { version: null, until });
   await takeAddress(tx, org.id, address, node.id, now);

@@ -4,17 +4,17 @@
 
 import type { Channel, Database, Reader } from "./database.ts";
 import { computed, integer, queryAll, queryNumber } from "./table.ts";
-import { notices } from "./tables/servers.ts";
+import { notices as noticeTable } from "./tables/servers.ts";
 
 export type Notice = { channel: Channel; payload: string };
 
 /** Maximum delay after a missed notification. */
 const lookAtLeastEveryMs = 2000;
 
-const columns = notices.pick("id", "channel", "payload", "createdAt");
+const noticePick = noticeTable.pick("id", "channel", "payload", "createdAt");
 export const newestNoticeSql = "SELECT coalesce(max(id), 0) AS n FROM notices";
-export const noticesAfterSql = `SELECT ${columns.select()} FROM notices WHERE id > $1 ORDER BY id`;
-export const parseNotice = columns.parse;
+export const noticesAfterSql = `SELECT ${noticePick.select()} FROM notices WHERE id > $1 ORDER BY id`;
+export const parseNotice = noticePick.parse;
 
 const channels: ReadonlySet<string> = new Set<Channel>([
   "auth",
@@ -31,7 +31,7 @@ export function isKnown<T extends { channel: string }>(notice: T): notice is T &
   return channels.has(channel);
 }
 
-/** The listeners of this process. `tell` calls them. */
+/** The listeners of this process. `tell` calls those of each notice's channel. */
 export function makeListeners(): Pick<Database, "listen"> & { tell(notices: readonly Notice[]): void } {
   const listeners = new Map<Channel, Set<(payload: string) => void>>();
   return {
@@ -48,7 +48,10 @@ export function makeListeners(): Pick<Database, "listen"> & { tell(notices: read
   };
 }
 
-/** Calls `notify` after `ring`, one call at a time. A lost call delays the readers until their next look. */
+/**
+ * The bell wakes the readers in other processes: calls `notify` after `ring`, one call at a time. A call that fails delays them
+ * until their next look.
+ */
 export function makeBell(notify: () => Promise<void>): { ring(): void; stop(): Promise<void> } {
   let ringing: Promise<void> | undefined;
   let hasRung = false;
@@ -77,13 +80,13 @@ const withSnapshot = computed({ xmin: integer(), isKept: integer() });
  * id. `xmin`: all transactions with a lower number have ended, and what they committed is in this answer. `is_kept`: the
  * database has what was read. A standby may not have it yet.
  */
-const newsSql = `SELECT n.id, n.channel, n.payload, n.created_at,
+const readSql = `SELECT n.id, n.channel, n.payload, n.created_at,
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
     CASE WHEN CAST($1 AS BIGINT) = 0 OR pg_is_in_recovery() OR EXISTS (SELECT 1 FROM notices WHERE id = $1 AND created_at = $3)
       THEN 1 ELSE 0 END AS is_kept
   FROM (SELECT 1) one LEFT JOIN (
-    SELECT ${columns.select()} FROM notices WHERE id > $1
-    UNION ALL SELECT ${columns.select()} FROM notices
+    SELECT ${noticePick.select()} FROM notices WHERE id > $1
+    UNION ALL SELECT ${noticePick.select()} FROM notices
       WHERE id IN (SELECT value::bigint FROM json_array_elements_text(CAST($2 AS TEXT)::json))) n ON true
   ORDER BY n.id`;
 const transactionNumber = "SELECT pg_current_xact_id()::text::bigint AS n";
@@ -94,14 +97,15 @@ const transactionNumber = "SELECT pg_current_xact_id()::text::bigint AS n";
  * before the id (lockOf in postgres.ts), so its number is lower than one that is taken when the id is missing.
  */
 export async function makeNoticeReader(reader: Reader) {
+  /** The newest id that was read, and the time of that notice. */
   let last = await queryNumber(reader, newestNoticeSql);
   let lastAt = 0;
-  /** Missing ids. All transactions with a number below the value must end; 0: no number is taken yet. */
+  /** By missing id: all transactions with a number below this value must end; 0: no number is taken yet. */
   const gaps = new Map<number, number>();
   const noteGaps = (from: number, to: number) => {
     for (let id = Math.max(from, to - maxGaps); id < to; id++) gaps.set(id, 0);
   };
-  const take = (found: readonly { id: number; createdAt: number }[]) => {
+  const noteRead = (found: readonly { id: number; createdAt: number }[]) => {
     for (const { id, createdAt } of found) {
       if (!gaps.delete(id)) noteGaps(last + 1, id);
       if (id > last) [last, lastAt] = [id, createdAt];
@@ -109,24 +113,24 @@ export async function makeNoticeReader(reader: Reader) {
   };
   // A transaction that began before this process may hold an id below the newest.
   last = Math.max(0, last - maxGaps);
-  take(await queryAll(reader, columns, noticesAfterSql, [last]));
+  noteRead(await queryAll(reader, noticePick, noticesAfterSql, [last]));
 
   return {
     /** The new notices, and whether the database still has the newest one that was read before. */
     async read(): Promise<{ found: ReturnType<typeof parseNotice>[]; isKept: boolean }> {
-      const rows = await reader.all(newsSql, [last, JSON.stringify([...gaps.keys()]), lastAt]);
+      const rows = await reader.all(readSql, [last, JSON.stringify([...gaps.keys()]), lastAt]);
       const found = rows.filter((row) => row["id"] !== null).map(parseNotice);
       const { xmin, isKept } = withSnapshot.parse(rows[0] ?? {});
-      take(found);
+      noteRead(found);
       for (const [id, end] of gaps) if (end > 0 && end <= xmin) gaps.delete(id);
       return { found, isKept: isKept === 1 };
     },
     /** Bounds the search for the ids that are missing now. */
     async boundGaps(): Promise<void> {
-      const fresh = [...gaps].filter(([, end]) => end === 0);
-      if (fresh.length === 0) return;
+      const unbounded = [...gaps.keys()].filter((id) => gaps.get(id) === 0);
+      if (unbounded.length === 0) return;
       const end = await queryNumber(reader, transactionNumber);
-      for (const [id] of fresh) if (gaps.has(id)) gaps.set(id, end);
+      for (const id of unbounded) if (gaps.has(id)) gaps.set(id, end);
     },
     /** How many ids are looked for. */
     missing: () => gaps.size,
@@ -146,8 +150,9 @@ export async function watchNotices(
   { tell, rewound }: { tell(notices: readonly Notice[]): void; rewound(): void },
   subscribe: (ring: () => void) => Promise<void>,
 ): Promise<{ keepOwn(id: number): void; lookedAt(): number; stop(): Promise<void> }> {
+  /** Ids of this process's own notices: its listeners have been called already. */
   const own = new Set<number>();
-  const news = await makeNoticeReader(reader);
+  const notices = await makeNoticeReader(reader);
   let lookedAt = performance.now();
   let looking: Promise<void> | undefined;
   let hasRung = false;
@@ -156,18 +161,18 @@ export async function watchNotices(
     do {
       hasRung = false;
       const begun = performance.now();
-      const { found, isKept } = await news.read();
+      const { found, isKept } = await notices.read();
       if (!isKept) rewound();
       tell(found.filter(({ id }) => !own.delete(id)).filter(isKnown));
       // Ids of own transactions that failed.
-      for (const id of own) if (news.isPast(id)) own.delete(id);
+      for (const id of own) if (notices.isPast(id)) own.delete(id);
       lookedAt = begun;
-      await news.boundGaps();
+      await notices.boundGaps();
     } while (hasRung);
   };
   const ring = () => {
     hasRung = true;
-    // If the database does not answer, the timer and the next subscription look again.
+    // A failed look is not retried here: the timer, and the next subscription, look again.
     looking ??= look()
       .catch(() => undefined)
       .finally(() => (looking = undefined));

@@ -47,8 +47,8 @@ export function makeWriteQueue(
     // turn begins one of their requests: wait while there are more.
     const waiting = lines.get(line) ?? [];
     const end = performance.now() + gatherMs;
-    for (let known = 0; waiting.length > known && waiting.length < maxBatch;) {
-      known = waiting.length;
+    for (let before = 0; waiting.length > before && waiting.length < maxBatch;) {
+      before = waiting.length;
       await new Promise(setImmediate);
       if (performance.now() >= end) break;
     }
@@ -103,6 +103,7 @@ export function makeWriteQueue(
   };
 }
 
+/** The line in which writes of this concern wait for each other. */
 function lineOf(concerns: Concern | "everything"): string {
   if (typeof concerns === "string") return concerns;
   return "org" in concerns ? `org ${concerns.org}` : `user ${concerns.user}`;

@@ -18,7 +18,7 @@ import { holdUntil, releaseOwnName } from "../../allocation/held-names.ts";
 import { findNode, requireNameStillFree } from "../../store/nodes.ts";
 import { queryOne } from "../../store/table.ts";
 import { addresses, nodes, type NodeRow } from "../../store/tables/nodes.ts";
-import { certificates, lastEndOfAll } from "../../store/tables/certificates.ts";
+import { certificates, lastCertificateEnd } from "../../store/tables/certificates.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
 import type { NodeStore } from "../node-store.ts";
 
@@ -53,7 +53,7 @@ export async function endInside(
   const params = [id, now, reason, principal(actor), heardBy ?? Number.MAX_SAFE_INTEGER];
   const node = await queryOne(tx, nodes, endIt, params);
   if (node === undefined) return;
-  const until = await lastEndOfAll(tx, id);
+  const until = await lastCertificateEnd(tx, id);
   if (until === 0) await freeAddresses(tx, orgId, id);
   else {
     await leaveAddresses(tx, orgId, id, { version: null, until, isQuiet: true });

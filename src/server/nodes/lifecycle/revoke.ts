@@ -9,7 +9,7 @@ import type { ServerOptions } from "../../options.ts";
 import { freeAddresses, leaveAddresses } from "../../allocation/address-pool.ts";
 import type { Transaction } from "../../store/database.ts";
 import { queryAll, queryOne } from "../../store/table.ts";
-import { lastCertificateEnd } from "../../store/tables/certificates.ts";
+import { lastOverlayEnd } from "../../store/tables/certificates.ts";
 import { type NodeRow, nodes } from "../../store/tables/nodes.ts";
 import { requireRole } from "../../require-role.ts";
 import { publishNames } from "../../names/publish.ts";
@@ -125,7 +125,7 @@ async function blockNode(
   raise: () => Promise<number>,
 ): Promise<number> {
   const { id, orgId } = node;
-  const until = await lastCertificateEnd(tx, id);
+  const until = await lastOverlayEnd(tx, id);
   if (until === 0) await freeAddresses(tx, orgId, id);
   // Never registered and in no rule: no other node's configuration contains its name.
   if (until === 0 && !(await isPeerOfRule(tx, { id: orgId }, id))) return 0;

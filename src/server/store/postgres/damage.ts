@@ -15,9 +15,10 @@ const checksumsSql = `SELECT checksum_failures AS failures,
 const checksums = computed({ failures: integer(), agoMs: integer() });
 
 export function watchPages() {
+  /** Times of `performance.now()`. */
   let last: { what: string; at: number } | undefined;
   return {
-    /** Looks whether an error of the answer shows damage. */
+    /** The answer. If it is an error that shows damage, notes that. */
     async noting<T>(answer: Promise<T>): Promise<T> {
       try {
         return await answer;

@@ -10,7 +10,6 @@ import { sessionSettings, sqlStateOf } from "./refusals.ts";
 const readConnections = 4;
 /** Writes that wait for the lock of another replica hold a connection, so reads have connections of their own. */
 export const writeConnections = 8;
-/** Seconds. */
 const connectWithinS = 5;
 /** Far longer than a busy database takes for the simplest query. */
 const pulseWithinMs = 8000;
@@ -29,6 +28,7 @@ export type Pools = {
   close(): Promise<void>;
 };
 
+/** Whether PostgreSQL refused a write because the session is read-only (25006). */
 function isReadOnly(error: unknown): boolean {
   const cause = error instanceof AppError ? error.cause : error;
   return cause instanceof Error && sqlStateOf(cause) === "25006";
@@ -49,7 +49,7 @@ export function openPools(url: string, applicationName: string): Pools {
   };
   let pools = open();
   let subscription: { channel: string; listener: () => void } | undefined;
-  /** The pools whose subscription is in force or on its way. */
+  /** The pools that have subscribed, or are about to. */
   let listening: typeof pools | undefined;
 
   const listenAgain = async () => {
@@ -63,9 +63,11 @@ export function openPools(url: string, applicationName: string): Pools {
       throw error;
     }
   };
-  const end = (old: typeof pools, timeout: number) =>
+  const closeAll = (closing: typeof pools, timeoutS: number) =>
     Promise.all(
-      [old.reads, ...old.writes, old.pulse].map((each) => each.close({ timeout }).catch(() => undefined)),
+      [closing.reads, ...closing.writes, closing.pulse].map((each) =>
+        each.close({ timeout: timeoutS }).catch(() => undefined),
+      ),
     );
   return {
     reads: () => pools.reads,
@@ -90,11 +92,11 @@ export function openPools(url: string, applicationName: string): Pools {
     },
     async pulse(query) {
       const used = pools;
-      // Their queries fail at once.
       const giveUp = () => {
         if (used !== pools) return;
         pools = open();
-        void end(used, 0);
+        // Queries that wait on the old connections fail at once.
+        void closeAll(used, 0);
       };
       const timer = setTimeout(giveUp, pulseWithinMs);
       using _ = defer(() => clearTimeout(timer));
@@ -109,7 +111,7 @@ export function openPools(url: string, applicationName: string): Pools {
     },
     async close() {
       subscription = undefined;
-      await end(pools, 5);
+      await closeAll(pools, 5);
     },
   };
 }

@@ -41,11 +41,13 @@ const retryForMs = 5000;
 /** Maximum writes in one transaction. If the transaction fails, all of them fail. */
 const maxBatch = 100;
 const bellName = "overlay_agent";
-/** A replica that was disconnected for longer must be restarted. */
+/** Notices are kept for this time. A replica that was disconnected for longer must be restarted. */
 const keptMs = 86_400_000;
+/** Old notices are deleted after each notice whose id this number divides. */
 const tidyEvery = 1000;
-/** The newest ones stay: each replica looks for the last one that it has read (notices.ts). */
+/** $1: ms. The newest $2 stay: each replica looks for the last one that it has read (notices.ts). */
 const tidySql = "DELETE FROM notices WHERE created_at < $1 AND id < (SELECT max(id) FROM notices) - $2";
+/** How often a server looks for servers of release 0.1.0. */
 const lookForFormerMs = 2000;
 
 /**
@@ -56,12 +58,10 @@ const lookForFormerMs = 2000;
  */
 function lockOf(concerns: Transaction["concerns"]): string {
   const locks =
-    concerns === "everything"
-      ? "pg_advisory_xact_lock(8420)"
-      : concerns === "rows"
-        ? "pg_advisory_xact_lock_shared(8420)"
-        : `pg_advisory_xact_lock_shared(8420), ${"org" in concerns ? lockOfRow(8421, concerns.org) : lockOfRow(8422, concerns.user)}`;
-  return `SELECT ${locks}, pg_current_xact_id();`;
+    concerns === "everything" ? ["pg_advisory_xact_lock(8420)"] : ["pg_advisory_xact_lock_shared(8420)"];
+  if (typeof concerns === "object")
+    locks.push("org" in concerns ? lockOfRow(8421, concerns.org) : lockOfRow(8422, concerns.user));
+  return `SELECT ${locks.join(", ")}, pg_current_xact_id();`;
 }
 
 /** Locks have 32 bits: rows whose ids are equal in these bits merely wait for each other. */
@@ -83,10 +83,10 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   const bell = makeBell(
     async () => void (await pools.reads().unsafe("SELECT pg_notify($1, '')", [bellName])),
   );
-  const former = watchFormer(pulse);
+  const formerServers = watchFormer(pulse);
   const commit = async (batch: readonly Work[]) => {
-    const concerns = former.isConnected() ? "everything" : (batch[0]?.concerns ?? "rows");
-    const committed = await again(() =>
+    const concerns = formerServers.isConnected() ? "everything" : (batch[0]?.concerns ?? "rows");
+    const committed = await retrying(() =>
       noting(
         pools.writing((sql) =>
           commitTogether(sql, batch, { lock: lockOf(concerns), now: options.now, keepOwn: watch?.keepOwn }),
@@ -112,7 +112,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     rewound: rewound.promise,
     async close() {
       await queue.close();
-      former.stop();
+      formerServers.stop();
       await bell.stop();
       await watch?.stop();
       await pools.close();
@@ -121,16 +121,16 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   try {
     requireFit((await reader.get(fitnessSql)) ?? {});
     await migrate(database, options.now());
-    await former.look();
+    await formerServers.look();
     if (options.role !== "visitor") {
-      former.start();
+      formerServers.start();
       watch = await watchNotices(pulse, { tell, rewound: rewound.resolve }, (ring) =>
         attempt(() => pools.listen(bellName, ring)),
       );
     }
     return database;
   } catch (error) {
-    former.stop();
+    formerServers.stop();
     await pools.close();
     throw refusalOf(error) ?? withReason(error);
   }
@@ -208,15 +208,17 @@ async function commitTogether(
 ): Promise<Committed> {
   let isCommitting = false;
   return attempt(async () => {
-    const { settlers, notices, left } = await sql.begin(async (inside) => {
+    const { settlers, notices, noticeIds } = await sql.begin(async (inside) => {
       const settlers: (() => void)[] = [];
+      /** Those of all works, each once. */
       const notices = new Map<string, Notice>();
+      /** Those of the work that runs: they count only if it succeeds. */
       let ownNotices: Notice[] = [];
       const tx: Transaction = {
         ...readerOf(inside),
         dialect: "postgres",
         concerns: batch[0]?.concerns ?? "rows",
-        run: async (text, params = []) => changed(await query(inside, text, params)),
+        run: async (text, params = []) => countOf(await query(inside, text, params)),
         notify: async (channel, payload) => void ownNotices.push({ channel, payload }),
         // PostgreSQL needs none: each statement already lets other requests run.
         pause: () => Promise.resolve(),
@@ -229,18 +231,19 @@ async function commitTogether(
           settlers.push(work.done);
           for (const each of ownNotices) notices.set(`${each.channel} ${each.payload}`, each);
         } catch (error) {
-          if (concernsAll(error)) throw error;
+          if (failsAll(error)) throw error;
           await inside.unsafe("ROLLBACK TO work").simple();
           settlers.push(() => work.failed(error));
         }
       }
       isCommitting = true;
       // COMMIT follows without waiting for the answer, and stores nothing if this fails.
-      const left = leaveNotices(tx, [...notices.values()], now(), keepOwn);
-      left.catch(() => undefined);
-      return { settlers, notices: [...notices.values()], left: () => left };
+      const ids = leaveNotices(tx, [...notices.values()], now(), keepOwn);
+      ids.catch(() => undefined);
+      // A function, because a promise that is returned would be awaited before COMMIT.
+      return { settlers, notices: [...notices.values()], noticeIds: () => ids };
     });
-    if ((await left()).some((id) => id % tidyEvery === 0))
+    if ((await noticeIds()).some((id) => id % tidyEvery === 0))
       await sql.unsafe(tidySql, [BigInt(now() - keptMs), BigInt(tidyEvery)]).catch(() => undefined);
     return { settlers, notices };
   }).catch((error: unknown) => {
@@ -249,7 +252,10 @@ async function commitTogether(
   });
 }
 
-/** Notify after the commit: PostgreSQL commits only one transaction at a time that contains a NOTIFY. */
+/**
+ * Stores the notices, and returns their ids. The bell is rung after the commit: PostgreSQL commits only one transaction at a time
+ * that contains a NOTIFY.
+ */
 async function leaveNotices(
   tx: Transaction,
   notices: readonly Notice[],
@@ -258,17 +264,17 @@ async function leaveNotices(
 ): Promise<readonly number[]> {
   if (notices.length === 0) return [];
   const rows = notices.map((_, at) => `($${2 * at + 2}, $${2 * at + 3}, $1)`).join(", ");
-  const left = await tx.all(
+  const inserted = await tx.all(
     `INSERT INTO notices (channel, payload, created_at) VALUES ${rows} RETURNING id`,
     [now, ...notices.flatMap(({ channel, payload }) => [channel, payload])],
   );
-  const ids = left.map((row) => Number(row["id"]));
+  const ids = inserted.map((row) => Number(row["id"]));
   for (const id of ids) keepOwn?.(id);
   return ids;
 }
 
 /** Retries when the database is known to have stored nothing. */
-async function again<T>(act: () => Promise<T>): Promise<T> {
+async function retrying<T>(act: () => Promise<T>): Promise<T> {
   const end = performance.now() + retryForMs;
   for (let tries = 1; ; tries++) {
     try {
@@ -289,8 +295,8 @@ class Lost extends Error {}
 /** A pooled connection may have ended while idle. Reading again is harmless. */
 function patientReader({ all, get }: Reader): Reader {
   return {
-    all: (text, params) => again(() => all(text, params)),
-    get: (text, params) => again(() => get(text, params)),
+    all: (text, params) => retrying(() => all(text, params)),
+    get: (text, params) => retrying(() => get(text, params)),
   };
 }
 
@@ -323,7 +329,8 @@ function parameterOf(value: Value): Value | bigint {
   return typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value;
 }
 
-function changed(rows: unknown[]): number {
+/** How many rows the statement changed, or returned. */
+function countOf(rows: unknown[]): number {
   return "count" in rows && typeof rows.count === "number" ? rows.count : rows.length;
 }
 
@@ -352,7 +359,8 @@ async function attempt<T>(act: () => Promise<T>): Promise<T> {
   }
 }
 
-function concernsAll(error: unknown): boolean {
+/** Whether the whole transaction has failed, not one work of it alone. */
+function failsAll(error: unknown): boolean {
   return (
     error instanceof Retry ||
     error instanceof Lost ||
@@ -376,8 +384,8 @@ function translate(error: unknown): unknown {
   }
   // 08: connection. 57P: ended by the operator. 25P03: our own time-out.
   const code = systemErrorCode(error) ?? "";
-  const isLost = /^(08|57P|25P03)/.test(state) || code.includes("CONNECTION");
-  if (isLost) return new Lost("the connection ended", { cause: error });
+  if (/^(08|57P|25P03)/.test(state) || code.includes("CONNECTION"))
+    return new Lost("the connection ended", { cause: error });
   // 28: the role may not connect. 3D: no such database. 53: insufficient resources (disk full). 57: cancelled. 58: I/O error.
   // 25006: read only. 55P03: lock time-out.
   const isRefused = /^(28|3D|53|57|58|25006|55P03)/.test(state);

@@ -14,6 +14,7 @@ const readAgainMs = 10_000;
  * moment.
  */
 export function watchFile(path: string) {
+  /** `at`: when it was met last. `lookedAt`: when the file was read again last. Times of `performance.now()`. */
   let known: { what: string; at: number; lookedAt: number } | undefined;
   const learn = (what: string) => {
     const at = performance.now();

@@ -12,14 +12,14 @@ import type { System } from "../../../base/system.ts";
 import { openPlain, refuseOddFile, sqliteFiles } from "../../../base/open-file.ts";
 
 /**
- * Opens a file that is there, or with `create` a new one. Every SQLite file of the control plane is opened here. Asked again
- * once it is open, and before SQLite reads or writes anything: the file may have been exchanged for a link meanwhile.
+ * Opens a file that is there, or with `create` a new one. Every SQLite file of the control plane is opened here. It is checked again
+ * once it is open, and before SQLite reads or writes anything: it may have been exchanged for a link meanwhile.
  */
 export function openFile(path: string, { create = false } = {}): Sqlite {
-  refuse(path);
+  refuseForeignOrOdd(path);
   const database = new Sqlite(path, { readwrite: true, create, strict: true });
   try {
-    refuse(path);
+    refuseForeignOrOdd(path);
     return database;
   } catch (error) {
     database.close();
@@ -27,8 +27,11 @@ export function openFile(path: string, { create = false } = {}): Sqlite {
   }
 }
 
-/** SQLite would wait for a writer of a FIFO, in the database's place or in that of its journal. */
-function refuse(path: string): void {
+/**
+ * Throws foreign_files for files of other users, and refuses what is no plain file: SQLite would wait for the writer of a FIFO, in
+ * the database's place or in that of its journal.
+ */
+function refuseForeignOrOdd(path: string): void {
   for (const each of sqliteFiles(path)) {
     refuseForeignEntry(each);
     refuseOddFile(each);

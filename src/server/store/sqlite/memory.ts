@@ -9,7 +9,7 @@ import { makeConnection, readerOf } from "./connection.ts";
 
 export type Memory = Reader & { close(): void };
 
-/** `rows`: by part, then by id, the values of the part's columns. Yields between rows. */
+/** `rows`: by part (tables/policy-changes.ts), then by id, the values of the part's columns. Yields between rows. */
 export function* openMemory(
   orgId: number,
   rows: ReadonlyMap<string, ReadonlyMap<number, readonly Value[]>>,
@@ -22,9 +22,10 @@ export function* openMemory(
   for (const { name, table, org, key, columns } of parts)
     for (const [id, values] of rows.get(name) ?? []) {
       // An older row may have fewer columns.
-      const noted = values.map((value, at): [string, Value] => [columns[at] ?? "", value]);
-      const row = new Map<string, Value>([[key, id], [org, orgId], ...noted]);
+      const named = values.map((value, at): [string, Value] => [columns[at] ?? "", value]);
+      const row = new Map<string, Value>([[key, id], [org, orgId], ...named]);
       const names = [...row.keys()];
+      // A part with another name than its table holds more columns of the same rows, which come before.
       const sql =
         name === table
           ? `INSERT OR REPLACE INTO ${table} (${names.join(", ")}) VALUES (${places(names, 1)})`

@@ -26,20 +26,23 @@ export function watchOthers(
   everyMs: number,
   tell: (notices: readonly Notice[]) => void,
 ): Watch {
-  const valueOf = (sql: string) => Object.values(rowOf(connection().prepare(sql).get()) ?? {})[0] ?? null;
-  let version: Value = null;
-  let last: Value = valueOf(newestNoticeSql);
+  const firstValueOf = (sql: string) =>
+    Object.values(rowOf(connection().prepare(sql).get()) ?? {})[0] ?? null;
+  /** Of the last look. SQLite changes it with each commit of another connection. */
+  let dataVersion: Value = null;
+  /** The newest id that was read. */
+  let last: Value = firstValueOf(newestNoticeSql);
   const look = () => {
     try {
-      const now = valueOf("PRAGMA data_version");
-      if (now === version) return true;
+      const presentVersion = firstValueOf("PRAGMA data_version");
+      if (presentVersion === dataVersion) return true;
       const found = connection().prepare(noticesAfterSql).all(last).filter(isRow).map(parseNotice);
-      version = now;
+      dataVersion = presentVersion;
       last = found.at(-1)?.id ?? last;
       tell(found.filter(isKnown));
       return true;
     } catch (error) {
-      // The file is busy or the disk fails. `version` is unchanged, so the next look reads them.
+      // The file is busy or the disk fails. `dataVersion` is unchanged, so the next look reads them.
       if (!(error instanceof SQLiteError)) throw error;
       return false;
     }

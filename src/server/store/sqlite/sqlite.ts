@@ -40,8 +40,8 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   const { listen, tell } = makeListeners();
   const { noteError, examined, damage } = watchFile(options.path);
 
-  // After an I/O error, opens new connections. A connection that SQLite could once only open for reading never writes again.
-  // If opening fails, the present connections stay. A missing file is not created.
+  // Opens new connections after an I/O error: a connection that SQLite could only open for reading never writes again.
+  // If that fails, the present connections stay. A missing file is not created.
   const reconnect = () => {
     try {
       const fresh = [connect(options.path, false), connect(options.path, false)] as const;

@@ -77,17 +77,15 @@ export const certificates = table(
 );
 export type CertificateRow = TableRow<typeof certificates>;
 
-const lastEnd =
-  "SELECT coalesce(max(not_after), 0) AS n FROM certificates WHERE node_id = $1 AND kind = 'overlay'";
-
-const anyEnd = "SELECT coalesce(max(not_after), 0) AS n FROM certificates WHERE node_id = $1";
+const lastEnd = "SELECT coalesce(max(not_after), 0) AS n FROM certificates WHERE node_id = $1";
+const lastEndOverlay = `${lastEnd} AND kind = 'overlay'`;
 
 /** When the last certificate of the node of any kind expires, ms; 0 if it never had one. */
-export function lastEndOfAll(reader: Pick<Reader, "get">, nodeId: number): Promise<number> {
-  return queryNumber(reader, anyEnd, [nodeId]);
+export function lastCertificateEnd(reader: Pick<Reader, "get">, nodeId: number): Promise<number> {
+  return queryNumber(reader, lastEnd, [nodeId]);
 }
 
 /** When the last overlay certificate of the node expires, ms; 0 if it never had one. */
-export function lastCertificateEnd(reader: Pick<Reader, "get">, nodeId: number): Promise<number> {
-  return queryNumber(reader, lastEnd, [nodeId]);
+export function lastOverlayEnd(reader: Pick<Reader, "get">, nodeId: number): Promise<number> {
+  return queryNumber(reader, lastEndOverlay, [nodeId]);
 }

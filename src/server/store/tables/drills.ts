@@ -24,14 +24,14 @@ export const drills = table(
     id: serial,
     orgId: integer("REFERENCES organizations (id)"),
     kind: word(drillKinds),
-    /** The nodes that are away; of the control plane: none. */
+    /** The nodes that are away during the drill; empty: the control plane is. */
     targets: json(Ids),
-    /** ms. It is also the number of the order. */
+    /** Ms. It is also the number of the order. */
     beginsAt: integer(),
     endsAt: integer(),
     /** When the last report came, or no other one is awaited. */
     endedAt: integerOrNull(),
-    /** Once it has ended: the nodes without a report, and those that are too old. */
+    /** Once it has ended: the nodes without a report, and those whose agent is too old. */
     silent: jsonWithDefault(Names, '{"count":0,"first":[]}'),
     tooOld: jsonWithDefault(Names, '{"count":0,"first":[]}'),
     /** When an administrator ended it: `endsAt` is that time, too. */

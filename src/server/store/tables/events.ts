@@ -45,8 +45,8 @@ const eventBytes = `octet_length(subject) + octet_length(actor) + coalesce(octet
 
 /** Maxima of a page. `within`: only events of this time. */
 export type EventPage = { limit: number; bytes: number; within?: EventSpan | undefined };
-/** Times in ms, `until` left out, and the ids of the hours that they lie in. */
-export type EventSpan = { from: number; until: number; first: number; last: number };
+/** From `from` to before `until`, ms, with the ids of the first and the last event in the hours of these times. */
+export type EventSpan = { from: number; until: number; firstId: number; lastId: number };
 
 /**
  * The events after an id, oldest first: at most `limit`, and together at most `bytes` of JSON, but at least one. Ids rise
@@ -58,7 +58,7 @@ export async function eventsAfter(
   id: number,
   page: EventPage,
 ): Promise<EventRow[]> {
-  const after = Math.max(id, (page.within?.first ?? 0) - 1);
+  const after = Math.max(id, (page.within?.firstId ?? 0) - 1);
   const fitting = await fittingIds(reader, orgId, { condition: "id > $1", order: "id", id: after }, page);
   return fitting.length === 0 ? [] : eventsWith(reader, orgId, fitting, page);
 }
@@ -70,7 +70,7 @@ export async function eventsBefore(
   id: number,
   page: EventPage,
 ): Promise<EventRow[]> {
-  const before = Math.min(id, (page.within?.last ?? id) + 1);
+  const before = Math.min(id, (page.within?.lastId ?? id) + 1);
   const asked = { condition: "id < $1", order: "id DESC", id: before };
   const fitting = await fittingIds(reader, orgId, asked, page);
   return fitting.length === 0 ? [] : eventsWith(reader, orgId, fitting.reverse(), page);
@@ -131,13 +131,13 @@ function ownedBy(orgId: number | null, within?: EventSpan): [string, Params] {
   const chain = orgId === null ? "org_id IS NULL" : "org_id = $3";
   const owner = orgId === null ? [] : [orgId];
   if (within === undefined) return [chain, owner];
-  const { first, last, from, until } = within;
+  const { firstId, lastId, from, until } = within;
   const place = (at: number) => `$${owner.length + 3 + at}`;
   const span = `id >= ${place(0)} AND id <= ${place(1)} AND at >= ${place(2)} AND at < ${place(3)}`;
-  return [`${chain} AND ${span}`, [...owner, first, last, from, until]];
+  return [`${chain} AND ${span}`, [...owner, firstId, lastId, from, until]];
 }
 
-const ends = computed({ first: integerOrNull(), last: integerOrNull() });
+const ends = computed({ firstId: integerOrNull(), lastId: integerOrNull() });
 
 /** The span with its ids; undefined: no event is in it. */
 export async function spanOf(
@@ -146,29 +146,29 @@ export async function spanOf(
   { from, until }: Pick<EventSpan, "from" | "until">,
 ): Promise<EventSpan | undefined> {
   const [chain, owner] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];
-  const sql = `SELECT min(id) AS first, max(id) AS last FROM events
+  const sql = `SELECT min(id) AS first_id, max(id) AS last_id FROM events
     WHERE ${chain} AND ${hourOf} >= $1 AND ${hourOf} < $2`;
   const [found] = await queryAll(reader, ends, sql, [...hoursOf(from, until), ...owner]);
-  const { first = null, last = null } = found ?? {};
-  return first === null || last === null ? undefined : { from, until, first, last };
+  const { firstId = null, lastId = null } = found ?? {};
+  return firstId === null || lastId === null ? undefined : { from, until, firstId, lastId };
 }
 
-const queued = events.pick("id", "type");
+const typePick = events.pick("id", "type");
 
 /** The types of the events of a chain after an id, oldest first. */
 export function typesAfter(reader: Pick<Reader, "all">, orgId: number | null, id: number, limit: number) {
   const [owned, params] = ownedBy(orgId);
-  const sql = `SELECT ${queued.select()} FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
-  return queryAll(reader, queued, sql, [id, limit, ...params]);
+  const sql = `SELECT ${typePick.select()} FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
+  return queryAll(reader, typePick, sql, [id, limit, ...params]);
 }
 
-// Every change records an event, so these texts are constant.
+// Every change records an event, so these texts are made once: the store finds the statement of a known text faster.
 const lastOf = (owned: string, more = "") =>
   `SELECT id, hash, chain_bytes FROM events WHERE ${owned}${more} ORDER BY id DESC LIMIT 1`;
 const [lastOfNone, lastOfOrganization] = [lastOf("org_id IS NULL"), lastOf("org_id = $1")];
 const insertion = `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash, chain_bytes)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`;
-const end = events.pick("id", "hash", "chainBytes");
+const endPick = events.pick("id", "hash", "chainBytes");
 
 /** The end of a chain: the last hash ("" before the first event), and the bytes of all events so far. */
 export async function chainEnd(
@@ -176,7 +176,7 @@ export async function chainEnd(
   orgId: number | null,
 ): Promise<{ hash: string; bytes: number }> {
   const [sql, params] = orgId === null ? [lastOfNone, []] : [lastOfOrganization, [orgId]];
-  const last = await queryOne(reader, end, sql, params);
+  const last = await queryOne(reader, endPick, sql, params);
   if (last === undefined) return { hash: "", bytes: 0 };
   return { hash: last.hash, bytes: last.chainBytes ?? (await measureChain(reader, orgId)) };
 }
@@ -184,7 +184,7 @@ export async function chainEnd(
 /** Adds what an older version recorded without measuring: once for each chain, and after each use of that version. */
 async function measureChain(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
   const [owned, params] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $1", [orgId]];
-  const known = await queryOne(reader, end, lastOf(owned, " AND chain_bytes IS NOT NULL"), params);
+  const known = await queryOne(reader, endPick, lastOf(owned, " AND chain_bytes IS NOT NULL"), params);
   const sum = `SELECT coalesce(sum(${eventBytes}), 0) AS n FROM events
     WHERE ${owned} AND id > $${params.length + 1}`;
   return (known?.chainBytes ?? 0) + (await queryNumber(reader, sum, [...params, known?.id ?? 0]));
@@ -202,7 +202,7 @@ export function sizeOfEvent(event: Pick<EventRow, "subject" | "actor" | "before"
   );
 }
 
-const details = events.pick("id", "at", "after");
+const cutPick = events.pick("id", "at", "after");
 const newestCut = (owned: string) =>
   `SELECT id, at, after FROM events WHERE type = 'events.archived' AND ${owned} ORDER BY id DESC LIMIT 1`;
 const [cutOfNone, cutOfOrganization] = [newestCut("org_id IS NULL"), newestCut("org_id = $1")];
@@ -210,8 +210,8 @@ const [cutOfNone, cutOfOrganization] = [newestCut("org_id IS NULL"), newestCut("
 /** The newest `events.archived` of a chain. */
 export function lastArchived(reader: Pick<Reader, "get">, orgId: number | null) {
   return orgId === null
-    ? queryOne(reader, details, cutOfNone)
-    : queryOne(reader, details, cutOfOrganization, [orgId]);
+    ? queryOne(reader, cutPick, cutOfNone)
+    : queryOne(reader, cutPick, cutOfOrganization, [orgId]);
 }
 
 /** Deletes the events of a chain from one id to another, with the records of their deliveries. How many events. */

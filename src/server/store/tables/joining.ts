@@ -1,4 +1,5 @@
-// Tokens with which new nodes register. Only their hashes are stored.
+// How new nodes join: registration tokens, requests that wait for an administrator, and machines that wait for a user in a
+// browser. Of secrets only hashes are stored.
 
 import {
   integer,

@@ -30,7 +30,7 @@ export function hubIs(prefix = ""): string {
   return `${prefix}is_lighthouse = 1 OR ${prefix}is_relay = 1`;
 }
 
-/** SQL: or it has subnets. The condition of the index `nodes_special`, which a query uses only with the same words. */
+/** SQL: the node is a lighthouse or relay, or has subnets. The condition of the index `nodes_special`, which a query uses only with the same words. */
 export function specialIs(prefix = ""): string {
   return `${hubIs(prefix)} OR ${prefix}subnets <> '[]'`;
 }
@@ -156,7 +156,7 @@ export const formerlyUnpublished = `named_as <> ${namedIf("state = 'active'")}`;
 export const nodeBytes = "(octet_length(groups) + octet_length(subnets) + octet_length(config_overrides))";
 const bytes = computed({ bytes: integer() });
 
-/** The bytes of the organization's widest node; 0 without nodes. */
+/** The bytes (`nodeBytes`) of the organization's widest node; 0 without nodes. `revoked`: of those nodes, else of all others. */
 export async function widestNode(
   reader: Pick<Reader, "get">,
   orgId: number,
@@ -180,8 +180,6 @@ export const nodeGroups = table(
   { constraints: ["UNIQUE (org_id, name)"] },
 );
 
-// Which host numbers of an organization are taken, held or free.
-
 /**
  * Every host number below next_host, and those above it that were requested. Without a node the address is free. With a
  * node it is taken. With heldUntil too, its node has left it: it becomes free when every active node has confirmed
@@ -195,13 +193,16 @@ export const addresses = table(
     nodeId: integerOrNull("REFERENCES nodes (id)"),
     heldVersion: integerOrNull(),
     heldUntil: integerOrNull(),
-    /** As heldNames.freeAt. */
+    /** When the address becomes free, ms; null until all active nodes have confirmed. */
     freeAt: since(8, integerOrNull()),
     /** The version that makes engines check open flows again, raised at freeAt. The address is free once it is confirmed. */
     recheckVersion: since(12, integerOrNull()),
-    /** Its former node was ephemeral: engines check open flows again for another reason, or when few addresses are left. */
+    /**
+     * Its former node was ephemeral, so engines do not check open flows again for this address alone: they do so for another
+     * one, or when few addresses are left.
+     */
     isQuiet: since(25, truth(0)),
-    /** Since when its node has it, after another one, ms; 0: from the beginning. Flows of the time before are another's. */
+    /** Since when its node has the address, ms, if another node had it before; else 0. Flows before that are the other node's. */
     takenAt: since(62, integerWithDefault("DEFAULT 0")),
   },
   {
@@ -213,8 +214,6 @@ export const addresses = table(
     ],
   },
 );
-
-// Names that nodes gave up, reserved against others for a while.
 
 /** Names that nodes gave up, held while peers may still grant them something, see allocation/holds.ts. */
 export const heldNames = table(
@@ -282,8 +281,6 @@ export const ownerProofs = table(
   { constraints: ["PRIMARY KEY (node_id)"] },
 );
 
-// The credentials that registered each node.
-
 /** The credentials that registered a node: `person/7`, `service/3`, `registration_token/5` or `operator/`. */
 export const registrants = table(
   "registrants",
@@ -293,8 +290,6 @@ export const registrants = table(
     indexes: ["CREATE INDEX registrants_principal ON registrants (principal)"],
   },
 );
-
-// The last check-in of each node.
 
 /** The last check-in of a node. Not in its wide row, because it is written all the time. */
 export const sightings = table("sightings", {

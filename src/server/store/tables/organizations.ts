@@ -30,8 +30,9 @@ const storedVersion = wordWithDefault(["1", "both", "2"], "1");
 const certificateVersion: Column<1 | "both" | 2, false> = {
   ...storedVersion,
   read(value, name) {
-    const word = storedVersion.read(value, name);
-    return word === "both" ? word : word === "1" ? 1 : 2;
+    const version = storedVersion.read(value, name);
+    if (version === "both") return version;
+    return version === "1" ? 1 : 2;
   },
   write: String,
 };
@@ -44,7 +45,7 @@ export const organizations = table(
     name: text(),
     network: text(),
     network6: textOrNull(),
-    /** See versions.ts. */
+    /** The configuration version of all nodes, and the highest of any node: see versions.ts. */
     configVersion: integerWithDefault("DEFAULT 1"),
     lastVersion: integerWithDefault("DEFAULT 1"),
     certificateVersion,
@@ -116,12 +117,12 @@ export const organizations = table(
     revokeUnprovenFrom: since(41, integerWithDefault("DEFAULT 0")),
     /** A node that has not checked in for this many minutes is reported as away; null: no node is. */
     notifyAwayMinutes: since(56, integerOrNull()),
+    /** Since when `notifyAwayMinutes` has this value, ms. */
+    notifyAwayFrom: since(56, integerWithDefault("DEFAULT 0")),
     /** Nodes report which flows there are. */
     flows: since(62, truth(0)),
     /** Nodes behind a router ask it for a UDP port. */
     portMapping: since(67, truth(1)),
-    /** Since when that counts, ms. */
-    notifyAwayFrom: since(56, integerWithDefault("DEFAULT 0")),
     /** As src/api/organizations.ts has them: `node=30`. */
     alarmRules: since(61, jsonWithDefault(v.array(v.string()), "[]")),
   },
@@ -174,6 +175,7 @@ export const knownNetworks = table(
 
 /** A network or device without a sign-in for this long is no longer known. */
 export const knownForMs = 90 * 86_400_000;
+/** Networks that are remembered of one user. */
 const maxOfUser = 32;
 
 export async function isKnownNetwork(

@@ -39,11 +39,15 @@ export type PolicyChangeRow = TableRow<typeof policyChanges>;
  * migration in `since`; that migration makes the triggers again, by historySteps.
  */
 type Part = {
+  /** The table's, unless one table has several parts. */
   name: string;
   table: string;
+  /** The column with the id of the organization. */
   org: string;
+  /** The column with the id of the row. */
   key: string;
   columns: string[];
+  /** A condition in SQL: other rows are not noted. */
   only?: string;
   since?: Readonly<Record<string, number>>;
 };
@@ -55,7 +59,7 @@ const part = (of: Declared, keys: string, more: Partial<Part> = {}): Part => {
   return { name: of.name, table: of.name, org: "org_id", key: "id", columns: columns.split(", "), ...more };
 };
 
-const only = "kind = 'overlay'";
+const overlayOnly = "kind = 'overlay'";
 export const parts: readonly Part[] = [
   part(organizations, "slug name network network6 configOverrides orderPublic deletedAt", { org: "id" }),
   part(memberships, "email userId role"),
@@ -63,12 +67,12 @@ export const parts: readonly Part[] = [
     nodes,
     "name ip ip6 state groups ownerId ownerGroups registeredWith subnets isRelay isLighthouse exitGroups configOverrides ephemeralSilenceS revokedAt",
   ),
-  part(authorities, "kind version fingerprint state notBefore notAfter retiredAt", { only }),
+  part(authorities, "kind version fingerprint state notBefore notAfter retiredAt", { only: overlayOnly }),
   part(certificates, "nodeId authorityId kind version fingerprint notBefore notAfter state blockedAt", {
-    only,
+    only: overlayOnly,
   }),
   // Long, and never changed.
-  part(certificates, "pem", { name: "certificates/pem", only }),
+  part(certificates, "pem", { name: "certificates/pem", only: overlayOnly }),
   part(firewallRules, "direction protocol ports peer target description"),
   part(nodeGroups, "name description"),
   part(groupUsers, "name people"),
@@ -97,7 +101,7 @@ const listOf = (dialect: Dialect, prefix: string, columns: readonly string[]) =>
 /** Without the columns of its table: these stay for the release before, whatever later ones add. */
 const into = "INSERT INTO policy_changes (org_id, at, part, row_id, content)";
 
-/** The triggers of a part: one for each way to write a row. */
+/** The triggers of a part: one for each way to write a row. Released migrations contain this text: never change it. */
 function triggersOf(dialect: Dialect, { name, table: of, org, key, columns, only }: Part): string[] {
   const now = listOf(dialect, "NEW", columns);
   const [before, after] = [columnsOf("OLD", columns), columnsOf("NEW", columns)];
@@ -130,7 +134,10 @@ function triggersOf(dialect: Dialect, { name, table: of, org, key, columns, only
   });
 }
 
-/** Notes that everything before does not count, and then every present row. `which`: of these organizations. */
+/**
+ * Notes that everything before does not count, and then every present row, of the organizations that `which` admits: its argument
+ * is the column with their id.
+ */
 function beginning(dialect: Dialect, noted: readonly Part[], which: (org: string) => string): string[] {
   const begun = (org: string) =>
     `(SELECT at FROM policy_changes c WHERE c.org_id = ${org} AND c.part = '*' ORDER BY c.id DESC LIMIT 1)`;

@@ -43,7 +43,7 @@ export const rollouts = table(
     hours: json(RolloutHours),
     watchS: integer(),
     state: word(rolloutStates),
-    /** The present ring, from 1; rings are at most `rings`. */
+    /** The present ring, from 1 to `rings`. */
     ring: integer(),
     rings: integer(),
     /** Why it stopped or pauses; empty: it did not. */
@@ -56,7 +56,7 @@ export const rollouts = table(
     since: integer(),
     createdAt: integer(),
     endedAt: integerOrNull(),
-    /** Before the first node of a ring changed: of its nodes, and of those that have not changed. */
+    /** Measured before the first node of a ring changed: of the nodes of that ring, and of those that have not changed. */
     compared: since(71, jsonWithDefault(v.nullable(Compared), "null")),
     /** The new overrides of the organization; null: it is of versions. */
     settings: since(73, jsonWithDefault(v.nullable(Overrides), "null")),
@@ -65,7 +65,7 @@ export const rollouts = table(
 );
 export type RolloutRow = TableRow<typeof rollouts>;
 
-/** The number of the order to change; the next one is the order to go back. */
+/** The number of the order to change, which is even. The next number is the order to go back. */
 export const orderOf = ({ createdAt }: Pick<RolloutRow, "createdAt">): number => createdAt * 2;
 
 export const rolloutNodes = table(

@@ -1,5 +1,5 @@
-// Sessions of users: of browsers, whose cookie holds a token of which only the hash is stored, and of command lines, which
-// have a family of refresh tokens instead.
+// Sessions of users: of browsers, whose cookie holds a token, and of command lines, which have a family of refresh tokens instead.
+// Also sign-ins that wait for a browser, replaced tokens of nodes, and tokens of programs. Of all tokens only hashes are stored.
 
 import {
   integer,
@@ -13,8 +13,9 @@ import {
   word,
 } from "../table.ts";
 
-/** A session ends after this time without a use, and in any case after the longer one. */
+/** A session ends after this time without a use. */
 export const idleMs = 12 * 3_600_000;
+/** The longest session, however it is used. */
 export const longestMs = 7 * 86_400_000;
 /** Maximum age of a sign-in by a provider: a user who left the provider must not stay signed in here. */
 export const byProviderMs = 86_400_000;
@@ -45,7 +46,7 @@ export const browserSessions = table(
 );
 export type SessionRow = TableRow<typeof browserSessions>;
 
-/** Refresh tokens of users. Only their hashes are stored. */
+/** Refresh tokens of users. */
 export const refreshTokens = table(
   "refresh_tokens",
   {
@@ -121,15 +122,13 @@ export const deviceRequests = table(
 );
 export type DeviceRequestRow = TableRow<typeof deviceRequests>;
 
-// Replaced tokens of nodes. Only their hashes are stored.
-
 /** Replaced tokens of nodes. They stay known, so that using one does not count as guessing. */
 export const retiredTokens = table("retired_tokens", {
   tokenHash: text("PRIMARY KEY"),
   retiredAt: integer(),
 });
 
-/** Tokens of programs. Only their hashes are stored. */
+/** Tokens of programs. */
 export const serviceTokens = table(
   "service_tokens",
   {

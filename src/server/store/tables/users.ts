@@ -1,5 +1,5 @@
-// Users sign in with email and password. An invitation creates a user with a home organization; the operator creates
-// one without.
+// Users, their passkeys and second factors, links for a new password, and challenges that count once. An invitation creates a user
+// with a home organization; the operator creates one without.
 
 import {
   integer,
@@ -37,7 +37,7 @@ export const users = table("users", {
 });
 export type UserRow = TableRow<typeof users>;
 
-/** A user who is bound to an organization never is staff. */
+/** Whether the user is staff: one who is bound to an organization never is. */
 export const isStaff = (user: Pick<UserRow, "isStaff" | "boundOrgId">) =>
   user.isStaff && user.boundOrgId === null;
 
