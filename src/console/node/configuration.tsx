@@ -40,16 +40,16 @@ function Difference({ node, found }: { node: Node; found: Changes }) {
     isSent: found.not_applied_since !== null,
     now: now.value,
   });
-  const has = (
+  const standing = (
     <>
       <p class={isFault ? "limited" : undefined}>{words}</p>
-      {isFault ? <Catching /> : null}
+      {isFault ? <ApplyLines /> : null}
     </>
   );
   if (!is_known)
     return (
       <>
-        {has}
+        {standing}
         <p>The control plane does not know which files it has, so it cannot compare them.</p>
         <Newest node={node} />
       </>
@@ -57,13 +57,13 @@ function Difference({ node, found }: { node: Node; found: Changes }) {
   if (changes.length === 0)
     return (
       <>
-        {has}
+        {standing}
         <p>Its files stay the same.</p>
       </>
     );
   return (
     <>
-      {has}
+      {standing}
       <p>The newest changes this:</p>
       {changes.map(({ file, diff }) => (
         <section key={file}>
@@ -80,7 +80,7 @@ function Difference({ node, found }: { node: Node; found: Changes }) {
 }
 
 /** What to do on a node that lacks a configuration. */
-export function Catching() {
+export function ApplyLines() {
   return (
     <>
       <p>On the machine, the first shows what the newest changes, the second applies it or says why not:</p>
@@ -90,20 +90,20 @@ export function Catching() {
   );
 }
 
-/** Read again after the node, not beside it: it is refused for a node that was just revoked. */
+/** Reads the changes after each reading of the node, not beside it: they are refused for a node that was just revoked. */
 function useChanges(path: Path<Changes>, node: Node) {
   const [found, setFound] = useState<{ data?: Changes; error?: ApiError }>({});
   useEffect(() => {
-    const over = new AbortController();
-    get(path, over.signal).then(
-      (data) => over.signal.aborted || setFound({ data }),
+    const ended = new AbortController();
+    get(path, ended.signal).then(
+      (data) => ended.signal.aborted || setFound({ data }),
       (error: unknown) => {
-        if (over.signal.aborted) return;
+        if (ended.signal.aborted) return;
         if (!(error instanceof ApiError)) throw error;
         setFound({ error });
       },
     );
-    return () => over.abort();
+    return () => ended.abort();
   }, [path, node]);
   return found;
 }
@@ -126,7 +126,7 @@ function Newest({ node }: { node: Node }) {
   );
 }
 
-/** A unified diff. Removed and added lines have a sign, too. */
+/** A unified diff, whose removed and added lines are marked up. The lines of its head (---, +++) are not. */
 function Unified({ text }: { text: string }) {
   return (
     <pre class="diff" tabindex={0}>

@@ -19,6 +19,7 @@ import { GroupsField } from "../pages/groups-field.tsx";
 import { Effects } from "./effects.tsx";
 import { Next, type Way } from "./next-steps.tsx";
 
+/** The flags of `agent admin node update` for the same changes. */
 function flagsOf(node: Node, { groups, subnets, exit_groups: exits, ...changes }: Changes): string[] {
   const list = (flag: string, before: readonly string[], after = before) => [
     ...after.filter((each) => !before.includes(each)).flatMap((each) => [`--add-${flag}`, each]),
@@ -32,7 +33,7 @@ function flagsOf(node: Node, { groups, subnets, exit_groups: exits, ...changes }
   ];
 }
 
-/** `before`: the node as the fields know it. `foreign`: what others changed meanwhile. */
+/** `before`: the node from which `typed` was edited. `foreign`: the fields that others changed meanwhile. */
 type State = { before: Node; typed: Typed; foreign: readonly Key[] };
 
 export function Edit({ node, close }: { node: Node; close(): void }) {
@@ -43,31 +44,34 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     typed: typedOf(node),
     foreign: [],
   });
-  const type = (next: Typed) => setState({ before, typed: next, foreign });
-  /** Whether others changed what the fields show. */
-  const follow = (now: Node) => {
-    const found = changedKeys(before, now);
-    if (found.length === 0) return false;
+  const type = (texts: Typed) => setState({ before, typed: texts, foreign });
+  /** If others changed what the fields show, shows it, and returns true. */
+  const takeOver = (now: Node): boolean => {
+    const changedByOthers = changedKeys(before, now);
+    if (changedByOthers.length === 0) return false;
     setState({
       before: now,
       typed: rebased(typed, before, now),
-      foreign: [...new Set([...foreign, ...found])],
+      foreign: [...new Set([...foreign, ...changedByOthers])],
     });
     return true;
   };
   const [groups, subnets] = [partsOf(typed.groups), networksIn(typed.subnets)];
   const changes = changesOf(before, typed);
   const sent = useRef({ groups, subnets });
-  const added = subnets.filter((network) => !before.subnets.includes(network));
-  const opened = partsOf(typed.exit_groups).filter((group) => !before.exit_groups?.includes(group));
-  const [routed, setRouted] = useState<Way>();
+  const newNetworks = subnets.filter((network) => !before.subnets.includes(network));
+  const newExitGroups = partsOf(typed.exit_groups).filter((group) => !before.exit_groups?.includes(group));
+  // After saving, if something is left to do on the machine.
+  const [next, setNext] = useState<Way>();
   const form = useAction(async () => {
     sent.current = { groups, subnets };
-    if (follow(await get(path))) return;
+    // The user has to read what others changed before it is overwritten.
+    if (takeOver(await get(path))) return;
     await call(nodesApi.update, { slug, id: node.id }, changes);
     await refresh(apiPath(organizationsApi.retrieve, { slug }));
     const name = changes.name ?? node.name;
-    if (added.length + opened.length > 0) return setRouted({ name, networks: added, groups: opened });
+    if (newNetworks.length + newExitGroups.length > 0)
+      return setNext({ name, networks: newNetworks, groups: newExitGroups });
     close();
     tell(
       changes.name === undefined ? `${node.name} is saved.` : `${node.name} is called ${changes.name} now.`,
@@ -75,9 +79,9 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   });
   useEffect(() => {
     // The saved change itself also arrives as an event.
-    if (!form.isRunning) follow(node);
+    if (!form.isRunning) takeOver(node);
   }, [node]);
-  if (routed !== undefined) return <Next key="next" way={routed} close={close} />;
+  if (next !== undefined) return <Next key="next" way={next} close={close} />;
   const isTyped = Object.keys(changes).length > 0;
   return (
     <FormDialog
@@ -87,7 +91,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
       action="Save"
       form={form}
       disabled={!isTyped}
-      shown={texts}
+      shown={textFields}
       terminal={{
         command: ["node", "update", slug, node.name, ...flagsOf(before, changes)],
         call: ["PATCH", path, changes],
@@ -96,18 +100,18 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
       <Fields typed={typed} type={type} error={form.error} sent={sent.current} />
       {foreign.length === 0 ? null : <Foreign now={before} fields={foreign} />}
       <Effects node={before} groups={groups} subnets={subnets} />
-      {added.length === 0 ? null : <p class="quiet">{gatewayWords}</p>}
+      {newNetworks.length === 0 ? null : <p class="quiet">{gatewayWords}</p>}
     </FormDialog>
   );
 }
 
 /** Changes by others while the dialog was open. */
 function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
-  const shown = typedOf(now);
-  const words = [...texts, ...roles].flatMap((key) => {
-    const value = shown[key];
-    const is = typeof value === "boolean" ? (value ? "yes" : "no") : value || "none";
-    return fields.includes(key) ? [`${nodeSettings[key].label.split(":")[0]}: ${is}`] : [];
+  const typedNow = typedOf(now);
+  const words = [...textFields, ...roleFields].flatMap((key) => {
+    const value = typedNow[key];
+    const valueWords = typeof value === "boolean" ? (value ? "yes" : "no") : value || "none";
+    return fields.includes(key) ? [`${nodeSettings[key].label.split(":")[0]}: ${valueWords}`] : [];
   });
   return (
     <div class="notice" role="alert">
@@ -122,24 +126,24 @@ function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
   );
 }
 
-const texts = ["name", "groups", "subnets", "exit_groups", "public_ip"] as const;
-const roles = ["is_lighthouse", "is_relay", "is_name_server"] as const;
+const textFields = ["name", "groups", "subnets", "exit_groups", "public_ip"] as const;
+const roleFields = ["is_lighthouse", "is_relay", "is_name_server"] as const;
 
 type FieldsProps = {
   typed: Typed;
   type(typed: Typed): void;
   error: ApiError | undefined;
-  /** The lists as they were sent. */
+  /** The lists as they were sent: errors name an item by its place in them. */
   sent: Pick<Node, "groups" | "subnets">;
 };
 
 function Fields({ typed, type, error, sent }: FieldsProps) {
   return (
     <>
-      {texts.map((key) => {
-        const Line = key === "groups" ? GroupsField : Text;
+      {textFields.map((key) => {
+        const TextField = key === "groups" ? GroupsField : Text;
         return (
-          <Line
+          <TextField
             key={key}
             label={nodeSettings[key].label}
             help={Object(nodeSettings[key]).more}
@@ -150,7 +154,7 @@ function Fields({ typed, type, error, sent }: FieldsProps) {
           />
         );
       })}
-      {roles.map((key) => (
+      {roleFields.map((key) => (
         <p key={key}>
           <Check
             label={nodeSettings[key].label}

@@ -1,5 +1,5 @@
-// The list of nodes, the ways through them, and the questions and forms of what can be done with them, for which other pages do
-// not wait: one file, because the list needs both.
+// One script for the pages with lists of nodes and of routes, and for the dialogs that change a node or begin a rollout. The
+// lists need these dialogs; other pages load the script when they need one.
 
 export { dialogs } from "../nodes/dialogs.tsx";
 export { NodeList } from "../nodes/list-page.tsx";

@@ -26,7 +26,7 @@ import { Tag } from "../ui/tag.tsx";
 import { Aliases } from "./names.tsx";
 import { numberText } from "../words/numbers.ts";
 
-/** The names inside the network. */
+/** Gives the full names of a name inside the network, as text: "db-1.acme.internal, db-1.example.org". */
 export function useFullNames(): (name: string) => string {
   const slug = currentSlug.value ?? "";
   const { data } = useResource(apiPath(organizationsApi.retrieve, { slug }));
@@ -50,7 +50,7 @@ function rolesAndPlace(node: Node): string {
   return roles.filter(Boolean).join(", ");
 }
 
-/** None without a value. */
+/** A fact, or none if it has no value. */
 const factOf = (title: string, value: Fact[1]): readonly Fact[] => (value ? [[title, value]] : []);
 
 /** `isShort`: beside the list. */
@@ -144,7 +144,7 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
   return <Facts facts={isShort ? [...identity, ...condition] : [...identity, ...condition, ...rest]} />;
 }
 
-/** Of the drawing. */
+/** Of the drawing of a certificate, in its own units. */
 const width = 306;
 const dayMs = 86_400_000;
 /** A node that is online renews when two thirds of the life have passed. Later than this share of it, something is wrong. */
@@ -160,10 +160,10 @@ export function CertificateBar({ node: { certificate, phone, state } }: { node: 
     );
   const [begin, end] = [certificate.not_before, certificate.not_after].map(Date.parse) as [number, number];
   const renewal = renewalOf(certificate);
-  const isLong = end - begin > 2 * dayMs;
-  const format = timeFormat(isLong ? { day: "numeric", month: "short" } : { timeStyle: "short" });
-  const at = (time: number) => Math.min(width, Math.max(0, ((time - begin) / (end - begin)) * width));
-  const present = at(now.value);
+  const isForDays = end - begin > 2 * dayMs;
+  const format = timeFormat(isForDays ? { day: "numeric", month: "short" } : { timeStyle: "short" });
+  /** Where a time (ms) is in the drawing. */
+  const xOf = (time: number) => Math.min(width, Math.max(0, ((time - begin) / (end - begin)) * width));
   const renews = `renews ${format.format(renewal)}`;
   const words = `Issued ${exact(begin)}${phone == null ? `, renews about ${exact(renewal)}` : ""}, ends ${exact(end)}`;
   const isOver = end <= now.value;
@@ -173,14 +173,14 @@ export function CertificateBar({ node: { certificate, phone, state } }: { node: 
       <svg class="draw" viewBox={`0 0 ${width} 40`} role="img" aria-label={words}>
         <title>{words}</title>
         <rect class="track" y="8" width={width} height="6" rx="3" />
-        <rect class={isOver || isLate ? "need" : "on"} y="8" width={present} height="6" rx="3" />
-        <path class="now" d={`M${present} 3v16`} />
-        {phone == null ? <path class="axis" d={`M${at(renewal)} 4v14`} /> : null}
+        <rect class={isOver || isLate ? "need" : "on"} y="8" width={xOf(now.value)} height="6" rx="3" />
+        <path class="now" d={`M${xOf(now.value)} 3v16`} />
+        {phone == null ? <path class="axis" d={`M${xOf(renewal)} 4v14`} /> : null}
         <text class="ts" y="34">
           {format.format(begin)}
         </text>
         {phone == null ? (
-          <text class="ts" x={at(renewal)} y="34" text-anchor="middle">
+          <text class="ts" x={xOf(renewal)} y="34" text-anchor="middle">
             {renews}
           </text>
         ) : null}
@@ -226,5 +226,6 @@ export function Changed({ node, count }: { node: Node; count: number }) {
   );
 }
 
+/** The page that has all events about a node. */
 export const changesPath = (node: Pick<Node, "id">): string =>
   `${pathOf(currentSlug.value ?? "", "activity")}?subject=node/${node.id}`;

@@ -1,6 +1,5 @@
 // What the rules say about one node: who reaches it, and whom it reaches.
 
-import type { Rule as StoredRule } from "../../api/rules.ts";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
@@ -35,67 +34,84 @@ export function Firewall({ node }: { node: Node }) {
         <Loading error={error} />
       </Panel>
     );
-  const part = (
-    { title, other, empty }: { title: string; other: "from" | "to"; empty: string },
-    listed: readonly StoredRule[],
-    actions?: ComponentChildren,
-    beside?: ComponentChildren,
-  ) => (
-    <Panel title={title} actions={actions} beside={beside}>
-      {listed.length === 0 ? (
-        <p class="in quiet">{empty}</p>
-      ) : (
-        <ul class="lines rule">
-          {listed.map((rule) => (
-            <RuleLine key={rule.id} rule={words(rule)} other={other} />
-          ))}
-        </ul>
-      )}
-    </Panel>
-  );
-  const ask = (
-    <a href={`${pathOf(slug, "access")}?from=${encodeURIComponent(node.name)}`}>May it reach another node?</a>
-  );
+  const networks = node.subnets.length === 0 ? "" : `, also for ${node.subnets.join(", ")}`;
   return (
     <>
-      {part(
-        {
-          title: `May be reached by${node.subnets.length === 0 ? "" : `, also for ${node.subnets.join(", ")}`}`,
-          other: "from",
-          empty: "Nothing may reach it.",
-        },
-        letsIn,
-        <a href={pathOf(slug, "access")}>Access</a>,
-      )}
-      {part({ title: "May reach", other: "to", empty: "No node lets it in." }, letIn, ask)}
-      {part(
-        { title: "May send to", other: "to", empty: "It may send nothing." },
-        letsOut,
-        undefined,
-        <span class="faint no-phone cut">
-          a connection needs both: the sender may send, the receiver lets in
-        </span>,
-      )}
+      <RulesPanel
+        title={`May be reached by${networks}`}
+        empty="Nothing may reach it."
+        rules={letsIn.map(words)}
+        peerSide="from"
+        actions={<a href={pathOf(slug, "access")}>Access</a>}
+      />
+      <RulesPanel
+        title="May reach"
+        empty="No node lets it in."
+        rules={letIn.map(words)}
+        peerSide="to"
+        actions={
+          <a href={`${pathOf(slug, "access")}?from=${encodeURIComponent(node.name)}`}>
+            May it reach another node?
+          </a>
+        }
+      />
+      <RulesPanel
+        title="May send to"
+        empty="It may send nothing."
+        rules={letsOut.map(words)}
+        peerSide="to"
+        beside={
+          <span class="faint no-phone cut">
+            a connection needs both: the sender may send, the receiver lets in
+          </span>
+        }
+      />
     </>
   );
 }
 
-/** The other side of a rule, and the traffic; the whole sentence is its title. */
-function RuleLine({ rule, other }: { rule: Rule; other: "from" | "to" }) {
+type RulesPanelProps = {
+  title: string;
+  /** The text without rules. */
+  empty: string;
+  rules: readonly Rule[];
+  /** The side of the rules that is not this node. */
+  peerSide: "from" | "to";
+  actions?: ComponentChildren;
+  beside?: ComponentChildren;
+};
+
+const RulesPanel = ({ title, empty, rules, peerSide, actions, beside }: RulesPanelProps) => (
+  <Panel title={title} actions={actions} beside={beside}>
+    {rules.length === 0 ? (
+      <p class="in quiet">{empty}</p>
+    ) : (
+      <ul class="lines rule">
+        {rules.map((rule) => (
+          <RuleLine key={rule.id} rule={rule} peerSide={peerSide} />
+        ))}
+      </ul>
+    )}
+  </Panel>
+);
+
+/** The peer of a rule, and the traffic; the whole sentence is its title. */
+function RuleLine({ rule, peerSide }: Pick<RulesPanelProps, "peerSide"> & { rule: Rule }) {
   const ends = endsOf(rule);
-  const { name } = sideWords(ends[other]);
-  const slug = ends[other === "from" ? "to" : "from"];
-  const count = useCount(ends[other]);
+  const peer = ends[peerSide];
+  /** This node's side: a network behind it is named, because the rule is about that alone. */
+  const own = ends[peerSide === "from" ? "to" : "from"];
+  const count = useCount(peer);
   return (
     <li title={sentenceOf(rule)}>
       <span class="no">{rule.id}</span>
       <span class="say">
-        <Tag text={ends[other] === "any" ? "all" : name} isAll={ends[other] === "any"} /> on{" "}
+        <Tag text={peer === "any" ? "all" : sideWords(peer).name} isAll={peer === "any"} /> on{" "}
         <Tag text={trafficWords(rule)} isPort={true} />
-        {slug.includes("/") ? (
+        {own.includes("/") ? (
           <>
             {" "}
-            of <Tag text={slug} />
+            of <Tag text={own} />
           </>
         ) : null}
         {rule.description === "" ? null : <bdi class="quiet cut">{rule.description}</bdi>}
@@ -105,7 +121,7 @@ function RuleLine({ rule, other }: { rule: Rule; other: "from" | "to" }) {
   );
 }
 
-/** How many nodes a side has, where the list of nodes was read. */
+/** How many nodes a side has: of a group, or of all. Undefined for others, and while no page has read the list of nodes. */
 function useCount(side: string): number | undefined {
   const { data, isWhole } = knownNodes(currentSlug.value ?? "");
   return useMemo(() => {

@@ -11,11 +11,13 @@ import { Button } from "../ui/button.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Text, useAction } from "../ui/form.tsx";
 
+/** `full`: the full names of an alias, as text. */
 type Props = { node: Node; full(name: string): string };
 
 export function Aliases({ node, full }: Props) {
   const slug = currentSlug.value ?? "";
   const path = apiPath(namesApi.list, { slug });
+  /** The dialog that is open: to delete an alias, or to add one. */
   const [asked, setAsked] = useState<Alias | "new">();
   const { data = [] } = useList(apiPath(namesApi.list, { slug }, { page_size: "1000" }));
   const aliases = data.filter((each) => each.node === node.id);

@@ -14,6 +14,7 @@ import { offersWith } from "./offers.ts";
 /** The node by its name, and what leads through it: networks, the internet for groups, or both. */
 export type Way = { name: string; networks?: readonly string[]; groups?: readonly string[] };
 
+/** The lines for the router or exit, then those for nodes that use it. */
 export function NextSteps({ name, networks = [], groups = [] }: Way) {
   const slug = currentSlug.value ?? "";
   const routes = useList(apiPath(routesApi.list, { slug }, { page_size: "1000" }));
@@ -48,7 +49,7 @@ export function NextSteps({ name, networks = [], groups = [] }: Way) {
   );
 }
 
-/** The change is saved: the same as a dialog. */
+/** The same as a dialog, after the change was saved. */
 export const Next = ({ title = "Saved", way, close }: { title?: string; way: Way; close(): void }) => (
   <Dialog title={title} close={close}>
     <NextSteps {...way} />

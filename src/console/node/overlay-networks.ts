@@ -1,4 +1,5 @@
-// Which IPv4 networks of organizations overlap. Pure. src/base/ip.ts knows all networks, by a library that is large for a page.
+// Which IPv4 networks of organizations overlap. Pure. src/base/ip.ts does this for all networks, with a library that is too large
+// for a page.
 
 /** The addresses of a network as numbers, the end excluded; for other text NaN, which overlaps nothing. */
 function rangeOf(text: string): readonly [from: number, to: number] {
@@ -9,7 +10,7 @@ function rangeOf(text: string): readonly [from: number, to: number] {
   return from % size === 0 ? [from, from + size] : [NaN, NaN];
 }
 
-/** The first of those whose network overlaps. */
+/** The first whose network overlaps the given one. */
 export function overlapped<T extends { network: string }>(network: string, all: readonly T[]): T | undefined {
   const [from, to] = rangeOf(network);
   return all.find((each) => {
@@ -18,7 +19,7 @@ export function overlapped<T extends { network: string }>(network: string, all: 
   });
 }
 
-/** A network that overlaps none of them; "" if there is none to propose. */
+/** A network to propose, which overlaps none of them; "" if each proposal does. */
 export function freeNetwork(all: readonly { network: string }[]): string {
   const proposals = ["10.77", ...Array.from({ length: 64 }, (_, at) => `100.${64 + at}`)];
   return proposals.map((each) => `${each}.0.0/16`).find((each) => !overlapped(each, all)) ?? "";

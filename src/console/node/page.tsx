@@ -23,22 +23,22 @@ import { parts, usePart } from "../ui/lazy-parts.ts";
 import { useNeighbours } from "./neighbours.ts";
 import { usePeers, WhyOf } from "./why.tsx";
 
-/** The control plane writes reported paths within a second after the check-in that brought them. */
-const pathsMs = 1200;
+/** After a check-in, paths are read again so much later: the control plane writes reported ones within a second. */
+const pathsDelayMs = 1200;
 
-/** Check-ins are no events of the audit log: the stream names the nodes that were in contact. */
+/** Reads the node again after its check-ins. They are no events of the audit log: the stream names the nodes in contact. */
 function useContacts(path: string, id: string): void {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const leave = onSeen((contacts) => {
+    const unsubscribe = onSeen((contacts) => {
       if (!contacts.some(([seen]) => `${seen}` === id)) return;
       void refresh(path);
       clearTimeout(timer);
-      timer = setTimeout(() => void refresh(`${path}peers/`), pathsMs);
+      timer = setTimeout(() => void refresh(`${path}peers/`), pathsDelayMs);
     });
     return () => {
       clearTimeout(timer);
-      leave();
+      unsubscribe();
     };
   }, [path, id]);
 }
@@ -54,7 +54,7 @@ export function useNode(id: string) {
   return { node, error, peers };
 }
 
-const kinds: Readonly<Partial<Record<StateName, "good" | "warn" | "bad">>> = {
+const pillKinds: Readonly<Partial<Record<StateName, "good" | "warn" | "bad">>> = {
   attention: "bad",
   limited: "warn",
   waiting: "warn",
@@ -70,17 +70,18 @@ export function StatePill({ node, peers }: { node: Node; peers: readonly Path[] 
     broken: peers?.filter(isBroken).length,
   });
   return (
-    <Pill sign={signOf[state]} kind={kinds[state]}>
+    <Pill sign={signOf[state]} kind={pillKinds[state]}>
       {word}
     </Pill>
   );
 }
 
+/** `rest`: the parts of the address behind "nodes": the id. Another node is another component, with a state of its own. */
 export function NodePage({ rest: [id = ""] }: { rest: readonly string[] }) {
-  return <One key={id} id={id} />;
+  return <OneNode key={id} id={id} />;
 }
 
-function One({ id }: { id: string }) {
+function OneNode({ id }: { id: string }) {
   const slug = currentSlug.value ?? "";
   const { node, error, peers } = useNode(id);
   const { ask, dialog } = useActions(node);
@@ -103,7 +104,7 @@ function One({ id }: { id: string }) {
     );
   // Reserve the space: the content below must not move under the pointer.
   const isReading = mayAdminister.value && (peers.data ?? peers.error) === undefined;
-  const [isRevoked, canRenew] = [node.state === "revoked", mayRenew(node)];
+  const isRevoked = node.state === "revoked";
   const edit = (
     <Button kind="ghost" isSmall={true} onClick={() => ask("edit")}>
       Edit<span class="unseen"> the facts</span>
@@ -144,7 +145,11 @@ function One({ id }: { id: string }) {
           <Panel title="Facts" hasRoom={true} actions={mayAdminister.value && !isRevoked ? edit : null}>
             <NodeFacts node={node} />
           </Panel>
-          <Panel title="Certificate" hasRoom={true} actions={mayAdminister.value && canRenew ? renew : null}>
+          <Panel
+            title="Certificate"
+            hasRoom={true}
+            actions={mayAdminister.value && mayRenew(node) ? renew : null}
+          >
             <CertificateBar node={node} />
           </Panel>
           <Panel title="Changed" actions={<a href={changesPath(node)}>Look further back in Activity</a>}>
@@ -161,7 +166,7 @@ type Asked = "edit" | "revoke" | "restore" | "renew";
 type Ask = (asked: Asked) => void;
 const mayRenew = ({ state, phone }: Node): boolean => state === "active" && phone == null;
 
-/** The dialogs of what can be done with a node. */
+/** The dialogs of what can be done with a node: `ask` opens one, `dialog` is the one that is open. */
 export function useActions(node: Node | undefined) {
   const [asked, setAsked] = useState<Asked>();
   const part = usePart(mayAdminister.value ? parts.editing : undefined);

@@ -12,6 +12,7 @@ const maxBars = 6;
 export function PathBars({ counted, words }: { counted: PathCounts; words: string }) {
   const { broken, relayed, direct, relays_away } = counted;
   const count = broken + relayed + direct + relays_away;
+  // Many paths that are all direct.
   if (count > maxBars && broken + relayed === 0)
     return (
       <span title={words} role="img" aria-label={words}>
@@ -38,18 +39,25 @@ export function PathBars({ counted, words }: { counted: PathCounts; words: strin
   );
 }
 
+/** Room at both ends of a line, for the circle. */
 const left = 6;
 
-/** Whole where it is direct, dashed through a relay, cut where it is broken; old paths have no colour. */
+/** A line: whole where it is direct, dashed through a relay, cut where it is broken; old paths have no colour. */
 export function PathLine({ path, isOld, isShort }: { path: Path; isOld: boolean; isShort: boolean }) {
-  const all = isShort ? 190 : 300;
-  const width = all - 2 * left;
+  const drawingWidth = isShort ? 190 : 300;
+  const width = drawingWidth - 2 * left;
   const isBroken = path.probe === "broken";
   const kind = isOld ? "old" : isBroken ? "brk" : path.path === "relayed" ? "rel" : "dir";
+  // A broken line has no round trip: it is cut at three tenths, and ends at seven.
   const end = left + width * (isBroken ? 0.7 : lengthOf(path.rtt_ms));
   const cut = left + width * 0.3;
   return (
-    <svg class={kind} viewBox={`0 0 ${all} 20`} preserveAspectRatio="xMinYMid meet" aria-hidden="true">
+    <svg
+      class={kind}
+      viewBox={`0 0 ${drawingWidth} 20`}
+      preserveAspectRatio="xMinYMid meet"
+      aria-hidden="true"
+    >
       <line class="base" x1={left} y1="10" x2={left + width} y2="10" />
       {isBroken ? (
         <>

@@ -12,6 +12,7 @@ import { Loading, State, When } from "../ui/parts.tsx";
 import { Export } from "../ui/lists/tools.tsx";
 import { PathLine } from "./path-drawings.tsx";
 
+/** Whether a peer that is online does not answer the node. */
 export const isBroken = ({ probe, peer_away }: Path): boolean => probe === "broken" && !peer_away;
 
 /** What is wrong comes first, then the shortest round trip. */
@@ -90,7 +91,8 @@ export function Paths({ node, data: peers, error }: PathsProps) {
 type RowProps = { node: Node; peer: Path; isShort?: boolean };
 
 export function PathRow({ node, peer, isShort = false }: RowProps) {
-  // Outdated paths have no colour: the node that reported them is away, or a peer that does not answer, or their relays are.
+  // Old paths have no colour. A path is old if the node that reported it is away, if its relays are, or if the peer that does
+  // not answer is.
   const isOld = !isPresent(node) || (peer.probe === "broken" && peer.peer_away) || peer.relays_away;
   const by = byWords(peer);
   return (

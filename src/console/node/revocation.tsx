@@ -1,4 +1,4 @@
-// Which nodes have a revocation in force: until then they accept the revoked one.
+// Which nodes have confirmed that they refuse a revoked node, and which may still accept it.
 
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
@@ -11,8 +11,8 @@ export function Revocation({ slug, id, name }: { slug: string; id: number; name:
   const report = useList(path).data?.find(({ node_id }) => node_id === id);
   if (report === undefined) return null;
   const { applied, total, waiting_for: waiting } = report;
-  const late = total - applied;
-  if (late === 0)
+  const unconfirmed = total - applied;
+  if (unconfirmed === 0)
     return (
       <p>
         <State name="online" word={`All nodes refuse it: ${total} of ${total} have confirmed.`} />
@@ -24,7 +24,12 @@ export function Revocation({ slug, id, name }: { slug: string; id: number; name:
         <State name="limited" word={`${applied} of ${total} nodes have confirmed that they refuse it.`} /> The
         others may accept it until they have applied the newest configuration.
       </p>
-      <AwaitedNodes slug={slug} ids={waiting} count={late} title={`Nodes that have not confirmed: ${late}`} />
+      <AwaitedNodes
+        slug={slug}
+        ids={waiting}
+        count={unconfirmed}
+        title={`Nodes that have not confirmed: ${unconfirmed}`}
+      />
     </>
   );
 }

@@ -13,8 +13,8 @@ import { providerGroupsPath, wordsOf } from "../providers/provider-words.ts";
 export const rulesPath = (slug: string) => apiPath(rulesApi.list, { slug }, { page_size: "1000" });
 
 /**
- * `listed` in words; undefined until all names are known: a node without its name would be called deleted. `read`:
- * the rules that they are of; names are read again with them.
+ * Gives what turns a rule of `listed` into words; undefined until all names are known: a node without its name would be called
+ * deleted. `read`: all rules, as they were read last. Names are read again when these are.
  */
 export function useWords(
   slug: string,
@@ -34,8 +34,9 @@ export function useWords(
   }, [slug, read, ids.join()]);
   const { data: members } = useList(membersPath(slug));
   const { data: groups } = useList(providerGroupsPath(slug));
-  const isWhole = ids.every((id) => known.ids.includes(id));
-  if (read === undefined || members === undefined || groups === undefined || !isWhole) return undefined;
-  const [emails, ofProviders] = [emailsOf(members), wordsOf(groups)];
-  return (rule) => toRule(rule, known.names, emails, ofProviders);
+  const hasAllNames = ids.every((id) => known.ids.includes(id));
+  if (read === undefined || members === undefined || groups === undefined || !hasAllNames) return undefined;
+  const emails = emailsOf(members);
+  const providerGroups = wordsOf(groups);
+  return (rule) => toRule(rule, known.names, emails, providerGroups);
 }

@@ -28,7 +28,10 @@ export function outageStart(
   return about.length === 1 ? about[0]?.since : undefined;
 }
 
-/** What is known: the first obstacle, and the command that helps there. No words until it is read. */
+/**
+ * What is known: the first obstacle, and the command that helps there. `other`: the peer's node. `permitted`: the traffic that
+ * the rules allow to it. No words until both are read.
+ */
 export function whyWords(
   node: Node,
   other: Node | undefined,
@@ -45,9 +48,9 @@ export function whyWords(
       words: `${allowed}, but ${name} is away: see whether its machine runs. There:`,
       command: doctor,
     };
-  const behind = [node, other].filter((each) => configurationOf(each).isBehind).map((each) => each.name);
+  const behind = [node, other].filter((each) => configurationOf(each).isBehind);
   if (behind.length > 0) {
-    const who = behind.join(" and ");
+    const who = behind.map((each) => each.name).join(" and ");
     const has = behind.length === 1 ? "has" : "have";
     return {
       words: `${allowed}, and both are online, but ${who} ${has} not applied the newest rules. On ${who}:`,

@@ -26,7 +26,7 @@ import { outageStart, whyWords } from "./why-words.ts";
 /** `isShort`: beside the list. */
 type Props = { node: Node; peers: readonly Path[] | undefined; isShort?: boolean };
 
-/** Shows nothing for a node without a problem. */
+/** The worst problem of a node, the first that holds; nothing for a node without one. */
 export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   if (node.state === "revoked") return <Revoked node={node} />;
   if (node.state !== "active") return null;
@@ -36,7 +36,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   const broken = (peers ?? []).filter(isBroken);
   if (kind === "cloned")
     return (
-      <Said
+      <Problem
         title="Two machines use its keys"
         lines={[separateCopy]}
         text="Tunnels alternate between them. On the copy alone, with a new join key, this makes it a node of its own:"
@@ -44,18 +44,18 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
     );
   if (kind !== undefined)
     return (
-      <Said
+      <Problem
         title={findingWords[kind].replace(/^its? /, (word) => `I${word.slice(1)}`)}
         text="So it reported at its last check-in. On the machine, this says what to do:"
         lines={["sudo agent doctor"]}
       />
     );
-  const [first, ...more] = broken;
-  if (first !== undefined) return <Broken node={node} peer={first} more={more} />;
+  const [first] = broken;
+  if (first !== undefined) return <Broken node={node} peer={first} others={broken.length - 1} />;
   if (node.not_applied_since != null) {
     const { words } = behindWords(node, { isSent: true, now: now.value });
     return (
-      <Said
+      <Problem
         title="It has not applied the newest configuration"
         text={`${words} On the machine, this applies it, or says why not:`}
         lines={["sudo agent sync-config"]}
@@ -71,7 +71,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   }
   if (isOverdue(node))
     return (
-      <Said
+      <Problem
         title="Its certificate should have been renewed"
         text="A node renews when it checks in. On the machine, this asks at once:"
         lines={["sudo agent checkin"]}
@@ -79,7 +79,7 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
     );
   const holes = vulnerabilitiesOf(node);
   return holes === "" ? null : (
-    <Said
+    <Problem
       title="Its engine has known vulnerabilities"
       text={`${holes}. On the machine, this updates it:`}
       lines={[updateEngine]}
@@ -87,9 +87,10 @@ export function WhyOf({ node, peers, isShort = false }: Props): VNode | null {
   );
 }
 
-type SaidProps = { title: string; text: string; lines: readonly string[]; actions?: ComponentChildren };
+/** `lines`: commands to copy. */
+type ProblemProps = { title: string; text: string; lines: readonly string[]; actions?: ComponentChildren };
 
-const Said = ({ title, text, lines, actions }: SaidProps) => (
+const Problem = ({ title, text, lines, actions }: ProblemProps) => (
   <Why
     title={<bdi>{title}</bdi>}
     actions={
@@ -121,8 +122,8 @@ function Since({ at }: { at: string }) {
   );
 }
 
-/** A peer that does not answer: what the rules say, and whether both ends are there and have them. */
-function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly Path[] }) {
+/** A peer that does not answer: what the rules say, and whether both ends are online and have applied them. */
+function Broken({ node, peer, others }: { node: Node; peer: Path; others: number }) {
   const slug = currentSlug.value ?? "";
   const id = peer.peer;
   const { data: other } = useResource(id === null ? "" : apiPath(nodesApi.retrieve, { slug, id }));
@@ -134,13 +135,12 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
     id === null
       ? { words: `No node has the address ${peer.peer_address}.` }
       : whyWords(node, other, permitted);
-  const rest = more.length === 0 ? "" : ` and ${more.length} more`;
   return (
     <Why
       title={
         <>
           Does not reach <bdi>{name}</bdi>
-          {rest}
+          {others === 0 ? "" : ` and ${others} more`}
           {since === undefined ? null : (
             <>
               {" "}
@@ -167,7 +167,7 @@ function Broken({ node, peer, more }: { node: Node; peer: Path; more: readonly P
   );
 }
 
-/** What the rules permit from one to the other; undefined until it is known. */
+/** What the rules permit from one node to another, by their ids; undefined until it is known, and for `to` null. */
 function usePermitted(slug: string, from: number, to: number | null): Explained["permitted"] | undefined {
   const [found, setFound] = useState<{ key: string; permitted: Explained["permitted"] }>();
   const key = `${slug} ${from} ${to}`;
@@ -179,7 +179,7 @@ function usePermitted(slug: string, from: number, to: number | null): Explained[
     call(rulesApi.test, { slug }, { from, to, protocol: "tcp" }).then(
       ({ permitted }) => isOver || setFound({ key, permitted }),
       (error: unknown) => {
-        // The title says it without.
+        // Shown without: the title says that the path is broken.
         if (!(error instanceof ApiError)) throw error;
       },
     );
@@ -188,6 +188,7 @@ function usePermitted(slug: string, from: number, to: number | null): Explained[
   return found?.key === key ? found.permitted : undefined;
 }
 
+/** Nodes that others need: of one without such a role, it is no problem that it is away. */
 function HubAway({ node }: { node: Node }) {
   if (!node.is_lighthouse && !node.is_relay) return null;
   const what = node.is_lighthouse ? "Nodes find each other by this lighthouse." : "It relays for others.";
@@ -223,12 +224,12 @@ function ImportAgain({ node }: { node: Node }) {
   );
 }
 
-/** Since when, by whom and why it is revoked; and who has confirmed that they refuse it. */
+/** Since when, by which user and why the node is revoked; and which nodes have confirmed that they refuse it. */
 function Revoked({ node }: { node: Node }) {
   const { revoked_at: at, revoked_by: by = "", revoke_reason: reason } = node;
   const slug = currentSlug.value ?? "";
   const names = useMemberNames(slug);
-  const user = by.startsWith("person/") ? names.get(Number(by.slice(7))) : undefined;
+  const user = by.startsWith("person/") ? names.get(Number(by.slice("person/".length))) : undefined;
   return (
     <Why
       kind="info"

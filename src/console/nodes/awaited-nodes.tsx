@@ -15,7 +15,7 @@ const maxUnfolded = 10;
 
 type Props = { slug: string; ids: readonly number[]; count?: number; title: string };
 
-/** `count`: of all, if `ids` are not all. */
+/** `ids`: of the first ones, `count`: of all of them. */
 export function AwaitedNodes({ slug, ids, count = ids.length, title }: Props) {
   const asked = ids.slice(0, maxShown).join(",");
   const { data = [] } = useList(

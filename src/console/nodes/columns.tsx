@@ -20,16 +20,16 @@ import { PathBars } from "../node/path-drawings.tsx";
 
 /** The key of the first column, which is always there. */
 const firstKey = "name";
-const byDefault = ["state", "address", "groups", "paths", "engine", "seen", "revoked"];
+const usualKeys = ["state", "address", "groups", "paths", "engine", "seen", "revoked"];
 /** Beside an open node. */
-const byDefaultBeside = byDefault.filter((key) => key !== "engine");
-/** For phones: a card has place for four. */
-const byDefaultNarrow = ["state", "address", "paths"];
+const usualKeysBeside = usualKeys.filter((key) => key !== "engine");
+/** On a phone: a card has place for the name and these. */
+const usualKeysNarrow = ["state", "address", "paths"];
 
 /** `isBeside`: a node is open beside the list. */
-function usual(isBeside: boolean): readonly string[] {
-  if (isNarrow.value) return byDefaultNarrow;
-  return isBeside ? byDefaultBeside : byDefault;
+function usualColumns(isBeside: boolean): readonly string[] {
+  if (isNarrow.value) return usualKeysNarrow;
+  return isBeside ? usualKeysBeside : usualKeys;
 }
 
 /** What needs you comes first, what is away or over comes last. */
@@ -48,7 +48,10 @@ export function rolesOf({
   ];
 }
 
-/** Cells are made without components: a page of rows is drawn for each step of scrolling. */
+/**
+ * All columns. `names`: of users, by id. Cells are made by calls of functions, not as components, which cost more: a page of
+ * rows is drawn for each step of scrolling.
+ */
 export function allColumns(
   names: Names,
   { paths, aliases }: { paths: CountsByNode; aliases: AliasWords },
@@ -66,7 +69,7 @@ export function allColumns(
     { ...textColumn<ListedNode>(firstKey, "Name", 2, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
     {
       ...textColumn<ListedNode>("state", "State", 3, (node) => shownState(node)[1]),
-      // Before the paths are known, the state is not. Without any, no state changes by them.
+      // The state depends on the paths, which arrive after the nodes: until then its changes are not marked.
       ...(paths.size === 0 ? { isRestless: true as const } : {}),
       // Ranks have one digit, so this sorts by rank, then by name.
       sortKey: (node) => `${ranks.indexOf(shownState(node)[0])} ${node.nameKey}`,
@@ -105,9 +108,10 @@ export function allColumns(
         const counted = paths.get(node.id);
         const words = pathWords(counted);
         if (counted !== undefined && words !== "" && isPresent(node)) return PathBars({ counted, words });
-        const old = words === "" ? "none reported" : `${words}, as of ${ago(node.seenAt ?? 0, now.value)}`;
+        const oldWords =
+          words === "" ? "none reported" : `${words}, as of ${ago(node.seenAt ?? 0, now.value)}`;
         return (
-          <span class="faint" title={old}>
+          <span class="faint" title={oldWords}>
             –
           </span>
         );
@@ -143,9 +147,9 @@ export function chosenColumns<T extends { key: string }>(
   asked: string,
   isBeside = false,
 ): readonly T[] {
-  const keys = asked === "" ? usual(isBeside) : asked.split(",");
+  const keys = asked === "" ? usualColumns(isBeside) : asked.split(",");
   const chosen = all.filter(({ key }) => key === firstKey || keys.includes(key));
-  return isNarrow.value ? chosen.slice(0, 1 + byDefaultNarrow.length) : chosen;
+  return isNarrow.value ? chosen.slice(0, 1 + usualKeysNarrow.length) : chosen;
 }
 
 type ChoiceProps = { all: readonly Column<ListedNode>[]; asked: string };
@@ -158,7 +162,7 @@ export function ColumnChoice({ all, asked }: ChoiceProps) {
       .filter((each) => each !== firstKey && (each === key ? isOn : keys.includes(each)));
     // Only the name: stored as a word that is no column, because an empty list means the usual columns.
     const text = ordered.length === 0 ? firstKey : ordered.join(",");
-    const usualText = usual(false)
+    const usualText = usualColumns(false)
       .filter((each) => all.some((column) => column.key === each))
       .join(",");
     setQuery({ columns: text === usualText ? undefined : text });

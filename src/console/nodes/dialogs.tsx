@@ -1,4 +1,4 @@
-// The question before an action on one node, or on several.
+// The dialogs of what can be done with one node or with several: change groups, renew, revoke, restore.
 
 import { organizationsApi } from "../../api/organizations.ts";
 import { apiPath, type Endpoint } from "../../api/endpoint.ts";
@@ -19,8 +19,8 @@ import { FromTerminal } from "../ui/parts.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
 import { revoking, useReason } from "./revoke-reason.tsx";
 
-/** One node is called by its name. */
-const shared = ({ nodes, close }: Asking, verb: string) => ({
+/** What all these dialogs have in common. One node is called by its name, several by their number. */
+const bulkProps = ({ nodes, close }: Asking, verb: string) => ({
   action: `${verb} ${nodes.length === 1 ? nodes[0]?.name : `${nodes.length} nodes`}`,
   items: nodes,
   hasNames: nodes.length > 1,
@@ -29,8 +29,8 @@ const shared = ({ nodes, close }: Asking, verb: string) => ({
 });
 const withSlug = (path: string) => path.replace("{slug}", currentSlug.value ?? "");
 
-/** The same from the terminal, for each node. */
-function forEach(
+/** The same from the terminal, for each node. `query`: of the API call, with its question mark. */
+function terminalOf(
   nodes: readonly Item[],
   verb: string,
   { method, path }: Pick<Endpoint, "method" | "path">,
@@ -59,12 +59,12 @@ function Groups(props: Asking) {
   ];
   const run = async ({ id }: Item) => {
     // The list may be a moment old, and the request replaces all groups.
-    const { groups: present } = await call(nodesApi.retrieve, { slug, id });
-    const groups = [...new Set([...present, ...added])].filter((group) => !removed.includes(group));
-    if (groups.join("\n") !== present.join("\n")) await call(nodesApi.update, { slug, id }, { groups });
+    const { groups: before } = await call(nodesApi.retrieve, { slug, id });
+    const groups = [...new Set([...before, ...added])].filter((group) => !removed.includes(group));
+    if (groups.join("\n") !== before.join("\n")) await call(nodesApi.update, { slug, id }, { groups });
   };
   return (
-    <Bulk {...shared(props, "Change the groups of")} run={run}>
+    <Bulk {...bulkProps(props, "Change the groups of")} run={run}>
       <GroupsField
         label="Add to groups"
         help="Separated by commas. A new name makes a new group."
@@ -73,24 +73,25 @@ function Groups(props: Asking) {
       />
       <GroupsField label="Remove from groups" help="Separated by commas." value={removes} set={setRemoves} />
       <FromTerminal
-        {...forEach(nodes, "update", nodesApi.update, flags)}
+        {...terminalOf(nodes, "update", nodesApi.update, flags)}
         call={["PATCH", withSlug(nodesApi.update.path), { groups: ["…"] }]}
       />
     </Bulk>
   );
 }
 
-type Plain = (typeof nodesApi)["renewCertificate" | "restore"];
+type PlainEndpoint = (typeof nodesApi)["renewCertificate" | "restore"];
 
-/** Actions without a form. */
-const plain =
-  (words: string, verb: string, endpoint: Plain, effect: () => ComponentChildren) => (props: Asking) => (
+/** The dialog of an action without a form. `words`: of its question. `verb`: of the command. */
+const plainDialog =
+  (words: string, verb: string, endpoint: PlainEndpoint, effect: () => ComponentChildren) =>
+  (props: Asking) => (
     <Bulk
-      {...shared(props, words)}
+      {...bulkProps(props, words)}
       run={({ id }: Item) => call(endpoint, { slug: currentSlug.value ?? "", id })}
     >
       {effect()}
-      <FromTerminal {...forEach(props.nodes, verb, endpoint)} />
+      <FromTerminal {...terminalOf(props.nodes, verb, endpoint)} />
     </Bulk>
   );
 
@@ -102,7 +103,7 @@ function Revoke(props: Asking) {
   const { field, query, given, flags } = useReason();
   return (
     <Bulk
-      {...shared(props, "Revoke")}
+      {...bulkProps(props, "Revoke")}
       isDanger={true}
       asksCount={true}
       run={({ id }: Item) => call(nodesApi.revoke, { slug, id }, given)}
@@ -117,21 +118,21 @@ function Revoke(props: Asking) {
         <p class="limited" key={sentence}>
           <bdi>{sentence}</bdi>
         </p>
-      ))}{" "}
+      ))}
       {field}
-      <FromTerminal {...forEach(nodes, "revoke", nodesApi.revoke, flags, query)} />
+      <FromTerminal {...terminalOf(nodes, "revoke", nodesApi.revoke, flags, query)} />
     </Bulk>
   );
 }
 
-/** The confirmation before an action, also for one node. */
+/** By the verbs of selected-actions.tsx. */
 export const dialogs = {
   groups: Groups,
-  renew: plain("Renew the certificates of", "renew", nodesApi.renewCertificate, () => (
+  renew: plainDialog("Renew the certificates of", "renew", nodesApi.renewCertificate, () => (
     <p>A new certificate comes with the next check-in. No connection is lost.</p>
   )),
   revoke: Revoke,
-  restore: plain("Restore", "restore", nodesApi.restore, () => (
+  restore: plainDialog("Restore", "restore", nodesApi.restore, () => (
     <>
       <p>
         A restored node gets a new certificate for its former keys when it is next online. Then the others

@@ -36,13 +36,15 @@ export const shows = [
 /** Filters that are always in sight; the others are in a menu. */
 export const chips = shows.slice(0, 6);
 
+/** `now`: ms since 1970. */
 type Test = (node: ListedNode, now: number, paths: PathCounts) => boolean;
 
 /** Phones never check in. */
 const isAway = ({ state, online, phone }: ListedNode) => state === "active" && !online && phone == null;
 
-const isShown: Readonly<Record<string, Test>> = {
-  needs: (...given) => needs.some((each) => isShown[each]?.(...given) === true),
+/** By the word of the filter: whether it shows a node. */
+const tests: Readonly<Record<string, Test>> = {
+  needs: (...given) => needs.some((each) => tests[each]?.(...given) === true),
   online: ({ state, online }) => state === "active" && online,
   away: isAway,
   week: (node, now) => isAway(node) && (node.seenAt ?? 0) <= now - weekMs,
@@ -60,7 +62,7 @@ const isShown: Readonly<Record<string, Test>> = {
   due: ({ state, phone }, now) => state === "active" && isImportDue(phone, now),
   pending: ({ state }) => state === "pending",
 };
-/** What Overview counts of nodes, too. */
+/** The filters that make up "Needs you". Overview counts the same. */
 const needs = ["cloned", "hubs", "broken", "late", "overdue", "vulnerable"];
 
 /** How many each chip leaves. */
@@ -89,7 +91,7 @@ export function filtered(
   paths: PathCounts = new Map(),
   aliases: AliasWords = new Map(),
 ): readonly ListedNode[] {
-  const fits = Object.hasOwn(isShown, show) ? isShown[show] : undefined;
+  const fits = Object.hasOwn(tests, show) ? tests[show] : undefined;
   if (fits === undefined && group === "" && owner === "" && words.length === 0) return nodes;
   return nodes.filter(
     (node) =>
@@ -107,7 +109,7 @@ export function selectedIn(selected: Selection, shown: readonly ListedNode[]): r
   return selected.size === 0 ? [] : shown.filter(({ id }) => selected.has(id));
 }
 
-/** Sorted. Lists of groups are shared between nodes, so each is looked at once. */
+/** The groups of the nodes, sorted. Equal lists are one object (listed-nodes.ts), so each is looked at once. */
 export function groupsOf(nodes: readonly ListedNode[]): readonly string[] {
   const lists = new Set(nodes.map(({ groups }) => groups));
   return [...new Set([...lists].flat())].sort();

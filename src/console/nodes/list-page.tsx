@@ -49,7 +49,7 @@ import { Selected } from "./selected-actions.tsx";
 /** A word of the address, such as `?show=away`; "" if it has none. */
 const word = (name: string) => query.value.get(name) ?? "";
 
-/** What a list shows within the frame that all lists of nodes have. */
+/** What a list puts into the frame that all lists of nodes have. */
 export type Listed = {
   /** How many of all are shown. */
   count: string;
@@ -63,10 +63,10 @@ export type Listed = {
   terminal: Terminal;
 };
 
-/** The list is shown first. */
-const restMs = 500;
+/** The script of the panel beside the list is loaded after so long, because the list comes first. */
+const asideDelayMs = 500;
 
-/** Nodes that wait for approval are in a file with other pages of joining. */
+/** The list of nodes that wait for approval. Its script is that of the pages about joining. */
 const waitingList = (slug: string): Listed => ({
   count: "",
   isFiltered: false,
@@ -80,20 +80,20 @@ function WaitingPart() {
   return Waiting === undefined ? <Loading rows={4} /> : <Waiting />;
 }
 
-/** The nodes of the organization; a page of its own has each. */
+/** The page: nodes that are active, revoked, or wait, and beside them the one that is open. */
 export function NodeList() {
   const slug = currentSlug.value ?? "";
   const isWaiting = word("show") === "waiting";
   const table = useTable(slug);
   const { count, besides, isFiltered, tools, body, bar, terminal } = isWaiting ? waitingList(slug) : table;
   const opened = isWaiting ? undefined : table.opened;
-  const [isRested, setRested] = useState(false);
+  const [mayLoadAside, setMayLoadAside] = useState(false);
   useEffect(() => {
-    const timer = setTimeout(() => setRested(true), restMs);
+    const timer = setTimeout(() => setMayLoadAside(true), asideDelayMs);
     return () => clearTimeout(timer);
   }, []);
-  // Before it is asked for, so that a node opens at once.
-  const Aside = usePart(isRested || opened !== undefined ? parts.node : undefined)?.Aside;
+  // Loaded before a node is opened, so that it opens at once.
+  const Aside = usePart(mayLoadAside || opened !== undefined ? parts.node : undefined)?.Aside;
   const add = (
     <Button kind="primary" icon="plus" href={pathOf(slug, "nodes", "add")}>
       <Words first="Add" rest="a node" />
@@ -134,7 +134,7 @@ export function NodeList() {
 /** Opens a node beside the list. */
 const open = (id: number | undefined) => setQuery({ node: id === undefined ? undefined : `${id}` });
 
-/** The open node of the address. In a small window it is a page. */
+/** The id of the node that is open, from the address. In a small window none is: there a node has its page. Escape closes it. */
 function useOpened(): number | undefined {
   const asked = word("node");
   const opened = /^\d{1,15}$/.test(asked) && isWide.value ? Number(asked) : undefined;
@@ -146,7 +146,7 @@ function useOpened(): number | undefined {
         (target instanceof HTMLInputElement && target.type === "search");
       if (key === "Escape" && !isElsewhere && !defaultPrevented) open(undefined);
     };
-    // Before a menu closes itself.
+    // Captured before a menu closes itself: then the menu would be gone from the page, and this would close the node, too.
     addEventListener("keydown", press, { capture: true });
     return () => removeEventListener("keydown", press, { capture: true });
   }, [opened]);
@@ -164,17 +164,20 @@ function useTable(
   const { names, paths, aliases, every, drawn } = useColumns(slug, isRevoked, opened !== undefined);
   // Typing in the search filters what is in order already.
   const all = useMemo(() => ordered(nodes ?? [], every, order), [nodes, every, order]);
-  const [show, group, owner, search] = [word("show"), word("group"), word("owner"), word("search")];
+  const show = word("show");
+  const group = word("group");
+  const owner = word("owner");
+  const search = word("search");
   const filter = { show, group, owner, words: searchWords(search) };
   const shown = useMemo(
     () => filtered(all, filter, Date.now(), paths, aliases),
     [all, show, group, owner, search, paths, aliases],
   );
   lastShown.ids = useMemo(() => shown.map(({ id }) => id), [shown]);
-  const words = [show, group, owner, search];
-  const { selected, chosen, dropped, select } = useSelection(nodes ?? none, shown, words.join("\n"));
+  const filterWords = [show, group, owner, search];
+  const { selected, chosen, dropped, select } = useSelection(nodes ?? none, shown, filterWords.join("\n"));
   const ofRevoked = isRevoked ? { revoked: "true" as const } : {};
-  const parts = {
+  const frame = {
     opened,
     paths,
     ownerName: names.get(Number(owner)) ?? `user ${owner}`,
@@ -182,7 +185,7 @@ function useTable(
     besides: isWhole
       ? countWords(all.length, all.filter(({ state, phone }) => state === "active" && phone == null).length)
       : "",
-    isFiltered: words.some((each) => each !== ""),
+    isFiltered: filterWords.some((each) => each !== ""),
     terminal: {
       command: ["node", "list", slug, ...(isRevoked ? ["--revoked"] : [])],
       call: ["GET", apiPath(nodesApi.list, { slug }, ofRevoked)],
@@ -205,10 +208,10 @@ function useTable(
       )}
     </>
   );
-  if (nodes === undefined) return { ...parts, tools, body: <Loading rows={16} error={error} /> };
-  // Rows keep their places until the address changes, or more data came.
-  const asked = ["show", "group", "owner", "search", "order", "columns"].map(word).join("\n");
-  const held = [asked, isWhole, ...[paths, names, aliases].map(({ size }) => size > 0)].join();
+  if (nodes === undefined) return { ...frame, tools, body: <Loading rows={16} error={error} /> };
+  // Rows keep their places until the address changes, or a list that rows are made of arrived.
+  const addressWords = ["show", "group", "owner", "search", "order", "columns"].map(word).join("\n");
+  const held = [addressWords, isWhole, ...[paths, names, aliases].map(({ size }) => size > 0)].join();
   const body = (
     <>
       {isWhole || error === undefined ? null : <Failure error={error} />}
@@ -244,13 +247,13 @@ function useTable(
   const bar = mayAdminister.value ? (
     <Selected nodes={chosen} dropped={dropped} clear={() => select(new Set())} />
   ) : null;
-  return { ...parts, tools, body, bar };
+  return { ...frame, tools, body, bar };
 }
 
-/** Members are told of the paths of their own nodes. */
+/** Administrators see all paths, members those of their own nodes: without any, the list has no column for them. */
 const seesPaths = ({ size }: CountsByNode) => mayAdminister.value || size > 0;
 
-/** The columns of the list, all and those that are shown, and what they are made of. */
+/** The columns of the list (`every`, and those that are `drawn`), and what they are made of. */
 function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
   const names = useMemberNames(slug);
   const asked = word("columns");
@@ -269,6 +272,7 @@ function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
   );
   const columns = chosenColumns(every, asked, isBeside);
   const keys = columns.map(({ key }) => key).join();
+  // The same array while the columns are the same: rows are drawn anew with another one.
   const drawn = useMemo(() => columns, [every, keys]);
   return { names, paths, aliases, every, drawn };
 }
@@ -292,13 +296,15 @@ function Chips({ slug, paths, ownerName }: ChipsProps) {
     () => new Map(shows.map(([key]) => [key as string, countShown(nodes, key, now.value, paths)])),
     [nodes, paths, now.value],
   );
-  const known: Readonly<Record<string, number | undefined>> = { "": total, waiting, revoked };
-  const count = (key: string) => (Object.hasOwn(known, key) ? known[key] : counts.get(key));
+  // These come from the control plane; the others are counted in the list.
+  const totals: Readonly<Record<string, number | undefined>> = { "": total, waiting, revoked };
+  const count = (key: string) => (Object.hasOwn(totals, key) ? totals[key] : counts.get(key));
   const asked = word("show");
   const shown = chips.filter(
     ([key]) => (key !== "waiting" || mayAdminister.value) && (key !== "relayed" || seesPaths(paths)),
   );
-  const other = shows.find(([key]) => key === asked && !chips.some(([each]) => each === key));
+  /** A filter of the menu, which has no chip of its own. */
+  const fromMenu = shows.find(([key]) => key === asked && !chips.some(([each]) => each === key));
   return (
     <div class="group tight scroll-x">
       {shown.map(([key, words]) => (
@@ -311,15 +317,23 @@ function Chips({ slug, paths, ownerName }: ChipsProps) {
           href={hrefWith({ show: key, node: undefined })}
         />
       ))}
-      {other === undefined ? null : <Given word="show" text={other[1]} count={count(asked)} />}
-      {word("group") === "" ? null : <Given word="group" text={word("group")} />}
-      {word("owner") === "" ? null : <Given word="owner" text={ownerName} />}
+      {fromMenu === undefined ? null : <ActiveFilter word="show" text={fromMenu[1]} count={count(asked)} />}
+      {word("group") === "" ? null : <ActiveFilter word="group" text={word("group")} />}
+      {word("owner") === "" ? null : <ActiveFilter word="owner" text={ownerName} />}
     </div>
   );
 }
 
 /** A filter that the address has, and that a press takes away. */
-const Given = ({ word: key, text, count }: { word: string; text: string; count?: number | undefined }) => (
+const ActiveFilter = ({
+  word: key,
+  text,
+  count,
+}: {
+  word: string;
+  text: string;
+  count?: number | undefined;
+}) => (
   <a class="chip" href={hrefWith({ [key]: undefined })} aria-current="true">
     <bdi>{text}</bdi>
     {count === undefined ? null : <b>{count}</b>}
@@ -358,7 +372,7 @@ function Filters({ nodes, hasPaths }: FiltersProps) {
 
 type NothingProps = { isAny: boolean; isRevoked: boolean };
 
-/** Offers the other list if nothing was found. */
+/** An empty list. If it is a filter that leaves nothing, offers the other lists. */
 function Nothing({ isAny, isRevoked }: NothingProps) {
   if (!isAny)
     return (

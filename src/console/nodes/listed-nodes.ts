@@ -1,4 +1,4 @@
-// Nodes as lists keep them. Pure.
+// Nodes as lists keep them, and how contacts, silence and events change them. Pure.
 
 import { onlineMs } from "../../api/values.ts";
 import { shownGroups } from "../../protocol/shown-groups.ts";
@@ -30,7 +30,7 @@ export type ListedNode = Pick<
   endsAt: number | null;
   /** About when it is renewed. */
   renewsAt: number | null;
-  /** Its certificate lives for an hour or so. */
+  /** It is deleted when it falls silent; its certificate lives for an hour or so. */
   isEphemeral?: true;
   revokedAt: number | null;
   /** Whether it has not applied its newest configuration. */
@@ -44,9 +44,9 @@ export type ListedNode = Pick<
   /** The configuration version that it has applied. */
   applied: number | null;
   ownerId: number | null;
-  /** Orders by name. */
+  /** Orders by name: see naturalKey. */
   nameKey: string;
-  /** The searched texts, in lower case. */
+  /** The texts that the search looks at, in lower case. */
   words: string;
 };
 
@@ -88,25 +88,28 @@ export function listedOf(node: Node): ListedNode {
 /** A node was in contact with the control plane: its id, when (ms), and the configuration that it has applied. */
 export type Contact = readonly [id: number, at: number, applied: number | null];
 
-/** The nodes after contacts, and which of them have applied another configuration. The same list if none is new. */
+/**
+ * The nodes after contacts; `changed`: ids of those that have applied another configuration, so that they have to be read again.
+ * `nodes` is the same array if no contact is new.
+ */
 export function afterContacts(
   nodes: readonly ListedNode[],
   contacts: readonly Contact[],
 ): { nodes: readonly ListedNode[]; changed: readonly number[] } {
   const byId = new Map(contacts.map((contact) => [contact[0], contact]));
   const changed: number[] = [];
-  let isNew = false;
+  let hasNew = false;
   const next = nodes.map((node) => {
     const [, at = 0, applied = null] = byId.get(node.id) ?? [];
     if (node.state !== "active" || at <= (node.seenAt ?? 0)) return node;
     if (applied !== null && applied !== node.applied) changed.push(node.id);
-    isNew = true;
+    hasNew = true;
     return { ...node, online: true, seenAt: at };
   });
-  return { nodes: isNew ? next : nodes, changed };
+  return { nodes: hasNew ? next : nodes, changed };
 }
 
-/** The nodes, those offline that were silent for too long. `now`: of the control plane. */
+/** The nodes, of which those that were silent for too long are offline. `now`: by the control plane's clock, ms since 1970. */
 export function withoutSilent(nodes: readonly ListedNode[], now: number): readonly ListedNode[] {
   const isSilent = ({ online, seenAt }: ListedNode) => online && seenAt !== null && seenAt <= now - onlineMs;
   if (!nodes.some(isSilent)) return nodes;
@@ -114,7 +117,8 @@ export function withoutSilent(nodes: readonly ListedNode[], now: number): readon
 }
 
 /** Events of these types change no node. */
-const ofOthers = /^(user|session|token|webhook|registration|member|rule|security|policy|events|ca)\b/;
+const typesWithoutNodes =
+  /^(user|session|token|webhook|registration|member|rule|security|policy|events|ca)\b/;
 
 /** The nodes that an event changed. Undefined: it does not say which, so perhaps all. */
 export function changedBy({
@@ -124,10 +128,11 @@ export function changedBy({
 }: Pick<AuditEvent, "type" | "subject" | "after">): readonly number[] | undefined {
   const id = /^node\/(\d+)$/.exec(subject)?.[1];
   if (id !== undefined) return [Number(id)];
-  if (type !== "policy.applied" && type !== "policy.reverted") return ofOthers.test(type) ? [] : undefined;
+  if (type !== "policy.applied" && type !== "policy.reverted")
+    return typesWithoutNodes.test(type) ? [] : undefined;
   const { nodes, counts } = after ?? {};
   const ids = Array.isArray(nodes) ? nodes.filter(isObject).map((node) => Number(node["id"])) : [];
-  // Long lists are cut. A count is always there.
+  // The event's list is cut at 500, its count is not: only a whole list says which nodes changed.
   return isObject(counts) && counts["nodes"] === ids.length ? ids : undefined;
 }
 
@@ -137,16 +142,17 @@ const maxShared = 5000;
 const lists = new Map<string, string[]>();
 const texts = new Map<string, string>();
 
-/** Shares equal values: most nodes have the same groups and versions as others. */
+/** The list that an earlier node had, if it is equal: most nodes have the same groups and versions as others. */
 function shared(list: string[]): string[] {
-  return once(lists, list.join("\n"), list);
+  return firstOf(lists, list.join("\n"), list);
 }
 
 function sharedText(text: string | null): string | null {
-  return text === null ? null : once(texts, text, text);
+  return text === null ? null : firstOf(texts, text, text);
 }
 
-function once<T>(known: Map<string, T>, key: string, value: T): T {
+/** The first value with this key. Forgets all when there are too many: then equal values are no longer the same object. */
+function firstOf<T>(known: Map<string, T>, key: string, value: T): T {
   const found = known.get(key);
   if (found !== undefined) return found;
   if (known.size >= maxShared) known.clear();

@@ -16,7 +16,7 @@ import { afterContacts, changedBy, listedOf, withoutSilent, type ListedNode } fr
 
 export type NodeList = {
   data: readonly ListedNode[] | undefined;
-  /** On the control plane; `data` has fewer while its pages arrive. */
+  /** How many the control plane has; `data` has fewer while its pages arrive. */
   total: number;
   /** All pages were read. */
   isWhole: boolean;
@@ -29,12 +29,17 @@ type CachedList = {
   slug: string;
   isRevoked: boolean;
   state: Signal<NodeList>;
+  /** How many mounted components show it. */
   users: number;
+  /** When the last reading of the whole list began, ms since 1970; 0 before the first. */
   readAt: number;
+  /** The reading of the whole list that is under way. */
   reading: Promise<void> | undefined;
-  /** Set if the list changed while it was read. */
+  /** The whole list has to be read again. */
   isStale: boolean;
+  /** Ids of nodes that have to be read again. */
   changed: Set<number>;
+  /** Of the next `catchUp`. */
   timer: ReturnType<typeof setTimeout> | undefined;
 };
 
@@ -44,13 +49,13 @@ const perRequest = 200;
 /** If more change at once, the whole list is read. */
 const maxChanged = 1000;
 /** The least time between two readings of the whole list. */
-const restMs = 10_000;
+const leastPauseMs = 10_000;
 /** Changes of this time are read together, so that a busy organization is shown twice a second. */
 const settleMs = 400;
-/** With several servers, the stream does not name nodes that are in contact with another one. */
-const lookEveryMs = 60_000;
-/** A short list costs no more to read than one node. */
-const lookEveryMsWhenShort = 20_000;
+/** The whole list is read so often: with several servers, the stream does not name nodes that are in contact with another one. */
+const readEveryMs = 60_000;
+/** A list of one page costs no more to read than one node. */
+const readEveryMsIfShort = 20_000;
 
 const emptyList: NodeList = {
   data: undefined,
@@ -61,6 +66,7 @@ const emptyList: NodeList = {
 };
 /** How far the clock of the control plane is ahead of this browser's. Undefined: unknown. */
 let aheadMs: number | undefined;
+/** By slug and whether it is the list of revoked nodes: "acme false". */
 export const lists = new Map<string, CachedList>();
 
 function listOf(slug: string, isRevoked: boolean): CachedList {
@@ -68,9 +74,9 @@ function listOf(slug: string, isRevoked: boolean): CachedList {
   const known = lists.get(key);
   if (known !== undefined) return known;
   // Lists of other organizations are not kept.
-  for (const [other, list] of lists) if (list.slug !== slug && list.users === 0) lists.delete(other);
-  const made: CachedList = {
-    slug: slug,
+  for (const [other, { slug: its, users }] of lists) if (its !== slug && users === 0) lists.delete(other);
+  const list: CachedList = {
+    slug,
     isRevoked,
     state: signal<NodeList>(emptyList),
     users: 0,
@@ -80,8 +86,8 @@ function listOf(slug: string, isRevoked: boolean): CachedList {
     changed: new Set(),
     timer: undefined,
   };
-  lists.set(key, made);
-  return made;
+  lists.set(key, list);
+  return list;
 }
 
 /**
@@ -93,7 +99,7 @@ export function useNodes(isRevoked = false, slug = currentSlug.value ?? ""): Nod
   // Before the browser draws: an effect after it would cost a frame.
   useLayoutEffect(() => {
     list.users++;
-    const isOld = Date.now() - list.readAt > restMs;
+    const isOld = Date.now() - list.readAt > leastPauseMs;
     // Events mark the list as stale even while no page shows it.
     if (list.isStale || isOld) void read(list);
     return () => {
@@ -129,7 +135,7 @@ async function readPages(list: CachedList): Promise<void> {
     const nodes: ListedNode[] = [];
     for (let page = 1; ; page++) {
       const { isLast, total } = await readPage(list, page, nodes);
-      // While the list is read again, the former one is shown until all of it is there.
+      // While the list is read again, what was read before is shown until all of it is there.
       if (isLast || (isFirst && page === 1))
         list.state.value = {
           data: [...nodes],
@@ -159,34 +165,34 @@ async function readPage(
   const query = { page_size: `${pageSize}`, page: `${page}`, ...revokedIn(list) };
   const { data, headers } = await ask("GET", apiPath(nodesApi.list, list, query));
   for (const node of data) nodes.push(listedOf(node));
-  const served = Date.parse(headers.get("date") ?? "");
-  if (!Number.isNaN(served)) aheadMs = served - Date.now();
+  const servedAt = Date.parse(headers.get("date") ?? "");
+  if (!Number.isNaN(servedAt)) aheadMs = servedAt - Date.now();
   const isLast = headers.get("link")?.includes('rel="next"') !== true;
   return { isLast, total: Number(headers.get("x-total-count") ?? nodes.length) };
 }
 
-/** Reads the nodes that changed, or the whole list if they are many. */
+/** Reads the nodes that changed; the whole list if they are many, or if it is stale. */
 async function catchUp(list: CachedList): Promise<void> {
   list.timer = undefined;
   if (list.users === 0) {
     list.isStale = true;
     return;
   }
-  // Waits for a reading in progress: these changes may have come after their page was read.
+  // Waits for a reading in progress: nodes may have changed after their page was read.
   await list.reading;
   const ids = [...list.changed];
   list.changed.clear();
   if (list.isStale || ids.length > maxChanged) {
-    const rest = list.readAt + restMs - Date.now();
-    if (rest <= 0) return read(list);
+    const waitMs = list.readAt + leastPauseMs - Date.now();
+    if (waitMs <= 0) return read(list);
     list.isStale = true;
-    list.timer = setTimeout(() => void catchUp(list), rest);
+    list.timer = setTimeout(() => void catchUp(list), waitMs);
     return;
   }
   try {
     for (let at = 0; at < ids.length; at += perRequest) {
       const asked = ids.slice(at, at + perRequest);
-      replaceNodes(list, new Set(asked), await readThese(list, asked));
+      replaceNodes(list, new Set(asked), await readNodes(list, asked));
     }
   } catch (error) {
     list.isStale = true;
@@ -194,12 +200,13 @@ async function catchUp(list: CachedList): Promise<void> {
   }
 }
 
-/** Those of these nodes that this list has now. The others were deleted, or are in the other list. */
-async function readThese(list: CachedList, ids: readonly number[]): Promise<Node[]> {
+/** Reads nodes by their ids. Those that do not come were deleted, or are in the other list: of revoked or not revoked nodes. */
+async function readNodes(list: CachedList, ids: readonly number[]): Promise<Node[]> {
   const query = { page_size: `${pageSize}`, ids: ids.join(","), ...revokedIn(list) };
   return getAll(apiPath(nodesApi.list, list, query));
 }
 
+/** Replaces the nodes with the ids `asked` by those that were found of them. */
 function replaceNodes(list: CachedList, asked: ReadonlySet<number>, found: readonly Node[]): void {
   const { data } = list.state.value;
   if (data === undefined) return;
@@ -235,6 +242,7 @@ onSeen((contacts) => {
   }
 });
 
+/** The control plane sends no event when a node falls silent: after `onlineMs` it is away. */
 function markSilent(): void {
   if (aheadMs === undefined || !isLive.value) return;
   for (const list of lists.values()) {
@@ -245,12 +253,13 @@ function markSilent(): void {
 }
 setInterval(markSilent, 1000);
 
+/** Reads the lists that a page shows and that were read long ago. */
 function readDueLists(): void {
   if (document.visibilityState === "hidden" || awaySince.value !== undefined) return;
   for (const list of lists.values()) {
     const isShort = list.state.value.total <= pageSize;
-    const due = list.readAt + (isShort ? lookEveryMsWhenShort : lookEveryMs);
-    if (list.users > 0 && due <= Date.now()) void read(list);
+    const dueAt = list.readAt + (isShort ? readEveryMsIfShort : readEveryMs);
+    if (list.users > 0 && dueAt <= Date.now()) void read(list);
   }
 }
 setInterval(readDueLists, 5000);

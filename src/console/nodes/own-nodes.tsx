@@ -14,14 +14,14 @@ import { When } from "../ui/parts.tsx";
 
 const listPath = (slug: string) => apiPath(reauthenticationsApi.list, { slug });
 
-/** When the user of the node has to confirm it, for those who may see that. */
+/** The confirmation that the user of a node owes, with its time; undefined if none is due, or if one may not see it. */
 export function useDueNode(slug: string, { id, owner_id }: Pick<Node, "id" | "owner_id">) {
   const isAsked = owner_id != null && organization.value?.role != null;
   const { data = [] } = useResource(isAsked ? listPath(slug) : "");
   return data.find(({ node_id }) => node_id === id);
 }
 
-/** Staff who are no members have no nodes here. */
+/** The panel with the user's own nodes that are due. Staff who are no members have no nodes here, and may not ask. */
 export function OwnNodes({ slug }: { slug: string }) {
   return organization.value?.role == null ? null : <Due key={slug} slug={slug} />;
 }

@@ -9,14 +9,16 @@ export type CountsByNode = ReadonlyMap<number, PathCounts>;
 
 const countsPath = (slug: string) => apiPath(pathsApi.counts, { slug }, { page_size: "1000" });
 
-/** By node. Nothing is asked for the organization "". */
+/** By node. `relayed` is without those whose relays are away, which have their own count. Asks nothing for the slug "". */
 export function usePathCounts(slug: string): CountsByNode {
   const { data } = useList(slug === "" ? "" : countsPath(slug), { isCalm: true });
   // The same map while nothing changed: columns are made of it.
   return useMemo(
     () =>
       new Map(
-        data?.map((each) => [each.node, { ...each, relayed: each.relayed - each.relays_away }] as const),
+        data?.map(
+          (counts) => [counts.node, { ...counts, relayed: counts.relayed - counts.relays_away }] as const,
+        ),
       ),
     [data],
   );
@@ -35,6 +37,6 @@ export const pathWords = (counted: PathCounts | undefined): string =>
     .flatMap(([key, word]) => (counted?.[key] ? `${counted[key]} ${word}` : []))
     .join(", ");
 
-/** Orders by what is wrong. */
+/** For sorting: a broken path weighs as much as a thousand relayed ones, and these as much as a thousand direct ones. */
 export const pathRank = (counted: PathCounts | undefined): number =>
   (counted?.broken ?? 0) * 1e6 + (counted?.relayed ?? 0) * 1e3 + (counted?.direct ?? 0);

@@ -6,12 +6,13 @@ import { Button } from "../ui/button.tsx";
 import { parts, usePart } from "../ui/lazy-parts.ts";
 
 type Verb = "groups" | "renew" | "revoke" | "restore";
-/** `fits`: the nodes that it can be done with. */
-const verbs: readonly (readonly [Verb, words: string, fits: (node: ListedNode) => boolean])[] = [
-  ["groups", "Change groups", ({ state }) => state !== "revoked"],
-  ["renew", "Renew certificates", ({ state }) => state === "active"],
-  ["revoke", "Revoke", ({ state }) => state !== "revoked"],
-  ["restore", "Restore", ({ state }) => state === "revoked"],
+/** `fits`: whether it can be done with a node. */
+type Action = { verb: Verb; title: string; fits(node: ListedNode): boolean };
+const actions: readonly Action[] = [
+  { verb: "groups", title: "Change groups", fits: ({ state }) => state !== "revoked" },
+  { verb: "renew", title: "Renew certificates", fits: ({ state }) => state === "active" },
+  { verb: "revoke", title: "Revoke", fits: ({ state }) => state !== "revoked" },
+  { verb: "restore", title: "Restore", fits: ({ state }) => state === "revoked" },
 ];
 
 type Props = {
@@ -21,6 +22,7 @@ type Props = {
   clear(): void;
 };
 
+/** "3 selected"; "" if nothing is, nor was until a filter hid it. */
 function wordsOf(count: number, dropped: number): string {
   if (count === 0 && dropped === 0) return "";
   return `${count} selected${dropped === 0 ? "" : `. Not shown, so unticked: ${dropped}`}`;
@@ -28,17 +30,17 @@ function wordsOf(count: number, dropped: number): string {
 
 /** At the bottom, where it moves nothing: what can be done with all that are selected. */
 export function Selected({ nodes, dropped, clear }: Props) {
-  // Keeps the nodes of the question, although the list changes meanwhile.
+  // The open dialog keeps its nodes, although the list changes meanwhile.
   const [asked, setAsked] = useState<{ verb: Verb; nodes: readonly ListedNode[] }>();
   const part = usePart(nodes.length === 0 ? undefined : parts.editing);
-  const Asked = asked && part?.dialogs[asked.verb];
+  const AskedDialog = asked && part?.dialogs[asked.verb];
   const words = wordsOf(nodes.length, dropped);
   return (
     <section class={words === "" ? "unseen" : "draft"} aria-label="Selected nodes">
       <header>
         <span role="status">{words}</span>
         <span class="spring" />
-        {verbs.map(([verb, title, fits]) =>
+        {actions.map(({ verb, title, fits }) =>
           nodes.some(fits) ? (
             <Button
               key={verb}
@@ -55,8 +57,8 @@ export function Selected({ nodes, dropped, clear }: Props) {
           </Button>
         )}
       </header>
-      {asked === undefined || Asked === undefined ? null : (
-        <Asked nodes={asked.nodes} close={() => setAsked(undefined)} />
+      {asked === undefined || AskedDialog === undefined ? null : (
+        <AskedDialog nodes={asked.nodes} close={() => setAsked(undefined)} />
       )}
     </section>
   );

@@ -1,4 +1,4 @@
-// Words of pages about nodes.
+// The state of a node in words, as all pages name it: online, its configuration, its certificate, its engine. Pure.
 
 import { advisoriesFor, type Advisory } from "../../engine/features.ts";
 import type { Node } from "../../protocol/node.ts";
@@ -9,7 +9,10 @@ import { plural } from "../words/numbers.ts";
 /** The states that are drawn, see `State` in ui/parts.tsx. */
 export type StateName = "waiting" | "online" | "relayed" | "limited" | "attention" | "away" | "revoked";
 
-/** `isLate`: it has lacked a configuration for longer than is usual. `broken`: so many of its peers do not answer it. */
+/**
+ * What is known of a node. `isLate`: it has lacked a configuration for longer than is usual. `broken`: how many peers do not
+ * answer it. What is absent counts as well.
+ */
 type Known = Standing &
   Partial<Pick<Node, "finding" | "is_lighthouse" | "is_relay" | "overlay_version">> & {
     isLate?: boolean | undefined;
@@ -17,7 +20,7 @@ type Known = Standing &
     isOverdue?: boolean | undefined;
   };
 
-/** The state of a node: its shape and its word. */
+/** The state of a node: its shape and its word. The first that holds, the gravest first, but for those that cannot report. */
 export function stateOf(node: Known): [StateName, string] {
   const { state, online, phone, broken = 0 } = node;
   if (state === "revoked") return ["revoked", "revoked"];
@@ -54,6 +57,7 @@ export function isOverdue({ state, certificate, phone, ephemeral }: Node, now = 
   return end < now + weekMs && (end - now) * 4 < end - begin;
 }
 
+/** Whether a node takes part at all, and how. */
 type Standing = Pick<Node, "state" | "online" | "phone">;
 
 /** Whether the site file of a phone is out of date, or its certificate would have been renewed by now. */
@@ -69,10 +73,10 @@ export const countWords = (all: number, counted: number): string =>
     ? ""
     : `${plural(counted, "node")} with an agent, and ${all - counted} without (phones, or not registered)`;
 
-/** Whether what it reports is current. */
+/** Whether what a node reported last still holds: it is online. */
 export const isPresent = ({ state, online }: Standing): boolean => state === "active" && online;
 
-/** The configuration that a node has; `isBehind`: not the newest. */
+/** The configuration that a node has, in words that follow "It"; `isBehind`: not the newest. */
 export function configurationOf({
   applied_config_version: applied,
   config_version: newest,
@@ -88,7 +92,10 @@ export function configurationOf({
   return { words, isBehind: true };
 }
 
-/** The state of a node that has not applied its newest configuration. `isSent`: it has fetched a newer one. */
+/**
+ * Sentences about a node that has not applied its newest configuration. `isSent`: it has fetched a newer one. `isFault`: it is
+ * online and should have applied it by now.
+ */
 export function behindWords(
   node: Standing & Pick<Node, "applied_config_version" | "config_version" | "not_applied_since">,
   { isSent, now }: { isSent: boolean; now: number },
@@ -102,16 +109,20 @@ export function behindWords(
       words: `${has} Usually that takes seconds; if it lasts ten minutes, this says so.`,
       isFault: false,
     };
-  const had = `It ${isSent ? "fetched" : "could have fetched"} a newer one ${ago(Date.parse(since), now)}, and has not`;
+  const sinceThen = ago(Date.parse(since), now);
+  const had = isSent
+    ? `It fetched a newer one ${sinceThen}, and has not applied it`
+    : `It could have fetched a newer one ${sinceThen}, and has not`;
   return {
-    words: `${has} ${had}${isSent ? " applied it" : ""}. What was changed since is not in force on it.`,
+    words: `${has} ${had}. What was changed since is not in force on it.`,
     isFault: true,
   };
 }
 
+/** The command that updates the engine of a machine. */
 export const updateEngine = "sudo agent overlay update";
 
-/** All of the engine that runs: "Update to 1.10.3 or newer: CVE-2026-25793 (fixed in 1.10.3)". */
+/** The known vulnerabilities of the engine that runs; "" for none, or an unknown version: "Update to 1.10.3 or newer: CVE-2026-25793 (fixed in 1.10.3)". */
 export function vulnerabilitiesOf({ overlay_version: version }: Pick<Node, "overlay_version">): string {
   if (version === null) return "";
   const known = vulnerabilities.get(version);
