@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectControlPlane } from "../../src/daemon/control-plane.ts";
-import { followOnce } from "../../src/node/contact/follow.ts";
+import { followOnce } from "../../src/node/contact/follow-once.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
 import { followDeps, makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
 import { fileDamages, linkDamages } from "../support/node-config-damages.ts";

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { run } from "../../src/cli/run.ts";
 import type { Log } from "../../src/base/log.ts";
 import { connectOrganization } from "../../src/node/contact/requests/connection.ts";
-import type { FollowDeps } from "../../src/node/contact/follow.ts";
+import type { FollowDeps } from "../../src/node/contact/follow-once.ts";
 import type { SyncResult } from "../../src/node/contact/applying/apply-next.ts";
 import { syncOrganization } from "../../src/node/contact/sync.ts";
 import { rememberVersions, type OverlayControl } from "../../src/node/engine/engine.ts";

@@ -194,11 +194,11 @@ async function senderOfProfile(
 ): Promise<Sender> {
   const { system } = context;
   const { clientOf, profileToken } = await import("../../node/contact/requests/session.ts");
-  const renewed = async (access: string) => {
+  const onRenewed = async (access: string) => {
     const { proveSession } = await import("../prove-session.ts");
     await proveSession(context, profile, access);
   };
-  let token = await profileToken(name, profile, system, { renewed });
+  let token = await profileToken(name, profile, system, { onRenewed });
   return async (request) => {
     try {
       return await explained(clientOf(profile, system, token))(request);
@@ -207,7 +207,7 @@ async function senderOfProfile(
       if (error.code === "step_up_required") await stepUp(context, clientOf(profile, system, token), error);
       else if (error.code === "token_not_valid") {
         // The server ended the token early, or replaced its key: try a new one once.
-        token = await profileToken(name, profile, system, { refused: token, renewed });
+        token = await profileToken(name, profile, system, { refused: token, onRenewed });
       } else throw error;
       return explained(clientOf(profile, system, token))(request);
     }

@@ -1,7 +1,7 @@
 // `agent status --check`: probes the organizations that no daemon watches. Needs root, for the engine's socket;
 // other users get the result of check-auth, at most a minute old.
 
-import { makeServerHealth, withHealth } from "../../node/contact/server-watch.ts";
+import { makeServerHealth, withHealth } from "../../node/contact/server-mode/server-health.ts";
 import { decidedWithinMs } from "../../node/health/prober.ts";
 import type { OrganizationSettings } from "../../node/contact/organization-deps.ts";
 import { openOrganization } from "../../node/files/organizations.ts";
@@ -32,7 +32,7 @@ async function probe(
   settings: OrganizationSettings,
   system: System,
 ): Promise<OrganizationState> {
-  const watch = makeServerHealth(openOrganization(settings.configRoot, status.team), settings, system);
+  const watch = makeServerHealth(openOrganization(settings.configRoot, status.team), { settings, system });
   await withHealth(watch, () => watch.check(decidedWithinMs, { all: false }));
   const health = watch.current();
   return health === undefined ? status : { ...status, health };

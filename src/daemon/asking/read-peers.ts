@@ -58,7 +58,7 @@ async function readServerPeers(
       hint: privilegeHint(process),
     });
   }
-  const { readServerPeers } = await import("../../node/contact/server-watch.ts");
+  const { readServerPeers } = await import("../../node/contact/server-mode/server-health.ts");
   const observed = await readServerPeers(organization, settings, system, { withinMs: probeMs, peer });
   const { peers, reportsTunnels: reports_tunnels, engineVersion: version } = observed;
   return { peers, reports_tunnels, ...given({ engine_version: version }) };

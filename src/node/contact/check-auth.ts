@@ -3,7 +3,8 @@
 
 import { given } from "../../base/given.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
-import { followOnce, followOrganization, type FollowDeps, type Turn } from "./follow.ts";
+import { followOnce, type FollowDeps, type Turn } from "./follow-once.ts";
+import { followOrganization } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
 import { canNote, readRevokedNote, revokedError, startsWhenRestored } from "../files/revoked-notes.ts";
 

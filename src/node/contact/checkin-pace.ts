@@ -10,7 +10,7 @@ const revokedPauseMs = 10_000;
 const unheldPauseMs = 1000;
 /** An answer within this time was not held. */
 const heldAtLeastMs = 100;
-/** Longest pause after a poll that broke: behind a proxy, another server answers. */
+/** Longest pause after a poll that broke: behind a proxy, another server may answer at once. */
 const brokenPauseMs = 900;
 /** Pause after a failure. Long, because all nodes notice a restart of the control plane at the same moment. */
 const firstPauseMs = 4000;
@@ -34,7 +34,7 @@ export type Pace = {
 export function makePace(system: Pick<System, "random">): Pace {
   /** Failures in a row, of check-ins or of applying what they brought. */
   let failures = 0;
-  /** `none`: the server does not hold the first check-in, so it reports at once that this node is online. */
+  /** `none`: there was no check-in yet. The first one is not held, so that the server answers at once. */
   let last: "none" | "answered" | "broken" | "failed" = "none";
   let waitS = 0;
 
@@ -45,6 +45,7 @@ export function makePace(system: Pick<System, "random">): Pace {
   };
   /** Between half of `ms` and all of it. */
   const jitter = (ms: number) => ms * (0.5 + share() / 2);
+  /** Counts a failure. Returns the pause after it, in ms. */
   const fail = () => {
     failures++;
     last = "failed";
@@ -70,7 +71,7 @@ export function makePace(system: Pick<System, "random">): Pace {
     },
     failed(error) {
       const askedMs = retryAfterMs(error);
-      // The poll's server may be gone, and another one there. If this one is asked again in vain, the failures count.
+      // The server that held the poll may be gone, and another one there. If the next check-in fails too, that counts.
       if (waitS > 0 && askedMs === 0) {
         last = "broken";
         return brokenPauseMs * share();

@@ -50,7 +50,7 @@ export type HealthReporter = {
   untilChanged(signal: AbortSignal): Promise<void>;
 };
 
-type Reported = {
+type ReportDeps = {
   control: Pick<OverlayControl, "process" | "wanted">;
   engine(): Promise<EngineInUse>;
   health?: HealthReporter;
@@ -62,26 +62,30 @@ export class Outdated extends Error {}
 
 /** A state that changes often is reported at most this often. */
 const reportEveryMs = 5000;
-/** When a lighthouse ends, all nodes have news at the same moment: each waits for its share of this time. */
+/** When a lighthouse ends, all nodes have a new state at the same moment: each waits for a random part of this time. */
 const spreadMs = 3000;
 
 /** The engine as it is, and what of it is reported to the control plane. */
-export async function reportNow({ control, health, system }: Reported, inUse: EngineInUse): Promise<Report> {
+export async function reportNow(
+  { control, health, system }: ReportDeps,
+  inUse: EngineInUse,
+): Promise<Report> {
   const process = await control.process();
-  const isMissed = process === undefined && (await control.wanted?.()) === true;
-  const report = reportOf(inUse, isMissed ? "not_running" : health?.findingKind());
+  const shouldRun = process === undefined && (await control.wanted?.()) === true;
+  const report = reportOf(inUse, shouldRun ? "not_running" : health?.findingKind());
   return { ...report, startedAt: process && system.now() - ageOf(process) };
 }
 
-/** Aborts a held poll when what was reported with it has changed. */
-export async function endOutdated(deps: Reported, reported: Report, poll: AbortController): Promise<void> {
+/** Aborts a poll that the control plane holds when the state that was reported with it has changed. */
+export async function endOutdated(deps: ReportDeps, reported: Report, poll: AbortController): Promise<void> {
   const { health, system } = deps;
   if (health === undefined) return;
-  const from = system.now();
-  const [share = 0] = system.random(1);
+  const reportedAt = system.now();
+  const [randomByte = 0] = system.random(1);
   while (!poll.signal.aborted) {
     await health.untilChanged(poll.signal);
-    const waitMs = Math.max(0, reportEveryMs - Math.abs(system.now() - from)) + (spreadMs * share) / 256;
+    const leftMs = Math.max(0, reportEveryMs - Math.abs(system.now() - reportedAt));
+    const waitMs = leftMs + (spreadMs * randomByte) / 256;
     await system.sleep(waitMs, poll.signal);
     if ((await reportNow(deps, await deps.engine())).overlayState !== reported.overlayState)
       poll.abort(new Outdated());
@@ -89,9 +93,9 @@ export async function endOutdated(deps: Reported, reported: Report, poll: AbortC
 }
 
 /**
- * What the control plane compares: the clock, and a mark that stays the same until the next boot. A copy of this machine has
- * another mark, a container has that of its host. No mark where another command of this machine would say another one: the
- * control plane would take both for two machines.
+ * By what the control plane notices copies of a node, and wrong clocks: the time in s since 1970, and a mark of the machine,
+ * which stays the same until the next boot. A copy of this machine has another mark, a container has that of its host. No mark
+ * if not all processes of this machine see the same one: the control plane would take them for two machines.
  */
 export function machineMarks({ bootTime, now }: Pick<System, "bootTime" | "now">) {
   const { id, isShared } = bootTime();
@@ -105,8 +109,8 @@ export type CheckInOptions = {
   signal?: AbortSignal;
   /** Whether the client repeats a request that broke. Default: unless it is held. */
   repeatable?: boolean;
-  /** The version that could not be applied: with `waitS`, the server waits for a newer one. */
-  refused?: number;
+  /** The version of a configuration that could not be applied: with `waitS`, the server waits for a newer one. */
+  refusedVersion?: number;
   probe?: CheckinRequest["probe"];
   /** Set by callers that apply the names of the answer. */
   names?: NamesRequest | undefined;
@@ -131,6 +135,7 @@ export type CheckInOptions = {
   state?: SyncState | undefined;
 };
 
+/** Sends it. Throws the errors of the client. */
 export async function checkIn(
   organization: Organization,
   client: Pick<Client, "checkin">,
@@ -140,7 +145,7 @@ export async function checkIn(
   const { slug, config, directory, damage } = organization;
   const state = options.state ?? readSyncState(directory);
   const version = versionInForce(organization, state);
-  // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
+  // Confirmed: the engine has shown that it runs with these files, or it is off and reads them at its next start.
   const confirmed = damage === undefined && isApplied(directory);
   const { advertised, updates } = damage === undefined ? await permitted(directory) : {};
   const request: CheckinRequest = {
@@ -152,7 +157,7 @@ export async function checkIn(
     ...given({
       overlay_version: report.overlayVersion,
       overlay_state: report.overlayState,
-      refused_config_version: options.refused,
+      refused_config_version: options.refusedVersion,
       probe: options.probe,
       names: options.names,
       paths: options.paths,
@@ -174,7 +179,10 @@ export async function checkIn(
   return client.checkin(slug, config.node_id, request, options);
 }
 
-/** What root of this machine offers to route, and what may be changed here. Every check-in has it: without it, that ends. */
+/**
+ * The networks that root lets this machine route for others, and what the control plane may update. Every check-in says both:
+ * one that says nothing ends them.
+ */
 async function permitted(directory: string): Promise<Pick<CheckinRequest, "advertised" | "updates">> {
   const { mayUpdateOf } = await import("../files/update-order.ts");
   const updates = mayUpdateOf(directory);

@@ -9,7 +9,7 @@ import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { connectOrganization } from "./requests/connection.ts";
 import { type OverlayControl, rememberVersions } from "../engine/engine.ts";
-import type { FollowDeps } from "./follow.ts";
+import type { FollowDeps } from "./follow-once.ts";
 import type { Organization } from "../files/organizations.ts";
 import { silence } from "../files/config/read-config.ts";
 import { engineInUse, unknownInUse, type VersionOf } from "../engine/engine-in-use.ts";

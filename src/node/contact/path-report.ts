@@ -3,6 +3,7 @@
 // not, all paths are reported.
 
 import * as v from "valibot";
+import { given } from "../../base/given.ts";
 import {
   maxHealings,
   maxPaths,
@@ -19,7 +20,7 @@ export type PathReporter = {
   answered(how: string | undefined): void;
 };
 
-/** Kept between the processes of a node in server mode. */
+/** The paths that the control plane has, and when all of them were reported last, in ms. Server mode keeps them in a file. */
 export const ReportedPaths = v.object({
   whole_at: v.number(),
   paths: v.pipe(v.array(PathState), v.maxLength(maxPaths)),
@@ -34,7 +35,7 @@ const wholeEveryMs = 3_600_000;
 /** Pause after an answer that no reports are wanted, or are not known. */
 const unwantedMs = 600_000;
 
-type Reported = {
+type ReportDeps = {
   /** Undefined while the state of the peers is not known. */
   peers(): readonly PeerReport[] | undefined;
   now(): number;
@@ -44,11 +45,14 @@ type Reported = {
   healings: Healing[];
 };
 
-export function makePathReporter({ peers, now, store, healings }: Reported): PathReporter {
+export function makePathReporter({ peers, now, store, healings }: ReportDeps): PathReporter {
+  /** What the control plane has. Undefined: not known, so all paths are reported. */
   let reported = store?.read();
   let isWanted = reported !== undefined;
+  /** What it had before a report that waits for its answer, and what it has after it. */
   let sent: { before: ReportedPaths | undefined; after: ReportedPaths } | undefined;
   let sentHealings = 0;
+  /** ms since 1970. */
   let nextAt = 0;
   const setReported = (paths: ReportedPaths | undefined) => {
     reported = paths;
@@ -69,16 +73,16 @@ export function makePathReporter({ peers, now, store, healings }: Reported): Pat
       const states = peers();
       if (states === undefined) return undefined;
       const next = nextReport(reported, statesOf(states), at);
-      const news = healings.slice(0, maxHealings);
-      if (next === undefined && news.length === 0) return undefined;
+      const newHealings = healings.slice(0, maxHealings);
+      if (next === undefined && newHealings.length === 0) return undefined;
       nextAt = at + reportEveryMs;
-      sentHealings = news.length;
+      sentHealings = newHealings.length;
       if (next !== undefined) {
         sent = { before: reported, after: next.after };
-        // Until the answer, it is unknown what the control plane has.
+        // Until the answer, it is unknown what the control plane has: without one, all paths are due.
         setReported(reported && { ...reported, whole_at: -wholeEveryMs });
       }
-      return { ...next?.report, ...(news.length === 0 ? {} : { healings: news }) };
+      return { ...next?.report, ...(newHealings.length === 0 ? {} : { healings: newHealings }) };
     },
     answered(how) {
       if (how === "taken") {
@@ -89,10 +93,12 @@ export function makePathReporter({ peers, now, store, healings }: Reported): Pat
         nextAt = now() + reportEveryMs;
         if (sent !== undefined) setReported(sent.before);
       } else {
-        [isWanted, reported] = [false, undefined];
+        isWanted = false;
+        reported = undefined;
         nextAt = now() + unwantedMs;
       }
-      [sent, sentHealings] = [undefined, 0];
+      sent = undefined;
+      sentHealings = 0;
     },
   };
 }
@@ -120,43 +126,48 @@ function statesOf(peers: readonly PeerReport[]): PathState[] {
   );
   const states = sorted.flatMap(({ address, path, remote, relays, probe, rtt_ms, loss }) => {
     const state = { peer: address, path, remote, relays: relays?.slice(0, 4), probe, rtt_ms, loss };
-    const known = Object.fromEntries(Object.entries(state).filter(([, value]) => value !== undefined));
-    const parsed = v.safeParse(PathState, known);
+    const parsed = v.safeParse(PathState, given(state));
     return parsed.success ? [parsed.output] : [];
   });
   return states.slice(0, maxPaths);
 }
 
-/** The difference between the present paths and those reported last. Undefined: nothing worth a report. Pure. */
+/** The differences to the paths that were reported last. Undefined: nothing worth a report. Pure. */
 export function changesOf(
   reported: readonly PathState[],
   now: readonly PathState[],
 ): { changed: PathState[]; gone: string[] } | undefined {
-  const before = new Map(reported.map((each) => [each.peer, each]));
-  const present = new Set(now.map(({ peer }) => peer));
-  const changed = now.filter((each) => {
-    const former = before.get(each.peer);
-    return former === undefined || isNotable(former, each);
+  const reportedByPeer = new Map(reported.map((path) => [path.peer, path]));
+  const peersNow = new Set(now.map(({ peer }) => peer));
+  const changed = now.filter((path) => {
+    const before = reportedByPeer.get(path.peer);
+    return before === undefined || isNotable(before, path);
   });
-  const gone = reported.flatMap(({ peer }) => (present.has(peer) ? [] : [peer]));
+  const gone = reported.flatMap(({ peer }) => (peersNow.has(peer) ? [] : [peer]));
   return changed.length === 0 && gone.length === 0 ? undefined : { changed, gone };
 }
+
+const notableRttMs = 5;
+const notableRttShare = 0.25;
+/** Loss is a share from 0 to 1. */
+const notableLoss = 0.2;
 
 /** Round trips and losses always move a little: only what an administrator would notice counts. */
 function isNotable(before: PathState, now: PathState): boolean {
   const way = ({ path, remote, relays, probe }: PathState) => JSON.stringify([path, remote, relays, probe]);
   if (way(before) !== way(now)) return true;
-  const [former = 0, present = 0] = [before.rtt_ms, now.rtt_ms];
-  if (Math.abs(present - former) > Math.max(5, former / 4)) return true;
-  return Math.abs((now.loss ?? 0) - (before.loss ?? 0)) >= 0.2;
+  const rttBefore = before.rtt_ms ?? 0;
+  const rttChange = Math.abs((now.rtt_ms ?? 0) - rttBefore);
+  if (rttChange > Math.max(notableRttMs, rttBefore * notableRttShare)) return true;
+  return Math.abs((now.loss ?? 0) - (before.loss ?? 0)) >= notableLoss;
 }
 
 function withChanges(
   before: readonly PathState[],
   { changed, gone }: { changed: readonly PathState[]; gone: readonly string[] },
 ): PathState[] {
-  const paths = new Map(before.map((each) => [each.peer, each]));
+  const paths = new Map(before.map((path) => [path.peer, path]));
   for (const peer of gone) paths.delete(peer);
-  for (const each of changed) paths.set(each.peer, each);
+  for (const path of changed) paths.set(path.peer, path);
   return [...paths.values()];
 }

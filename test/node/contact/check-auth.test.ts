@@ -9,7 +9,8 @@ import {
   refuseUnnotedRevocation,
   type AuthOutcome,
 } from "../../../src/node/contact/check-auth.ts";
-import { followOnce, followOrganization } from "../../../src/node/contact/follow.ts";
+import { followOnce } from "../../../src/node/contact/follow-once.ts";
+import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { currentGeneration } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import {

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { confirmationIn } from "../../../src/protocol/confirmation.ts";
 import { CheckinAnswer } from "../../../src/protocol/checkin.ts";
-import { healthRecord } from "../../../src/node/contact/health-record.ts";
+import { healthRecord } from "../../../src/node/contact/server-mode/health-record.ts";
 import { examineTraffic } from "../../../src/node/doctor/traffic.ts";
 import { readSavedHealth } from "../../../src/node/health/saved-health.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";

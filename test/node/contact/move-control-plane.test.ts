@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { followOnce } from "../../../src/node/contact/follow.ts";
+import { followOnce } from "../../../src/node/contact/follow-once.ts";
 import { readCredentials, type Organization } from "../../../src/node/files/organizations.ts";
 import { makeSigningKey, type SigningKey } from "../../../src/pki/tokens.ts";
 import { signMove, signOrder } from "../../../src/pki/signed-messages.ts";

@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { followOnce } from "../../../src/node/contact/follow.ts";
+import { followOnce } from "../../../src/node/contact/follow-once.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
 import { localApiSection } from "../../../src/node/files/config/config-file.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";

@@ -13,7 +13,7 @@ import { signInHeaders } from "./sign-in-headers.ts";
 
 const waitMs = 5 * 60_000;
 
-/** Throws sign_in_expired after five minutes. */
+/** Opens the browser of this machine. Throws sign_in_expired after five minutes. */
 export async function signInHere(
   client: Client,
   system: Pick<System, "random" | "run" | "sleep">,
@@ -21,13 +21,14 @@ export async function signInHere(
   show: (address: string) => void,
 ): Promise<TokenPair> {
   const secret = () => Buffer.from(system.random(32)).toString("base64url");
-  const [state, verifier] = [secret(), secret()];
+  const state = secret();
+  const verifier = secret();
   using listening = listen(state);
   const challenge = createHash("sha256").update(verifier).digest("base64url");
-  const words = new URLSearchParams({ port: String(listening.port), state, challenge });
-  const address = `${base}/console/-/command-line/?${words.toString()}`;
+  const query = new URLSearchParams({ port: String(listening.port), state, challenge });
+  const address = `${base}/console/-/command-line/?${query.toString()}`;
   show(address);
-  // Without a browser, the user opens the page.
+  // If no browser can be started, the user opens the address that was shown.
   await system.run([...browser, address]).catch(() => undefined);
   const done = new AbortController();
   const tooLate = system.sleep(waitMs, done.signal).then(
@@ -76,7 +77,7 @@ function page(sentence: string, status: number): Response {
   });
 }
 
-/** Throws sign_in_refused or sign_in_expired. */
+/** Shows a code, and waits until the user has entered it in a browser. Throws sign_in_refused or sign_in_expired. */
 export async function signInByCode(
   client: Client,
   system: Pick<System, "sleep">,
@@ -103,7 +104,7 @@ export async function signInByCode(
   }
 }
 
-/** The control plane ends the wait by another code. */
+/** Codes with which the wait goes on. The control plane ends it by another one. */
 const goesOn: ReadonlySet<string> = new Set(["sign_in_waiting", "throttled", "control_plane_unreachable"]);
 
 async function pairOf(client: Client, asked: Request<TokenPair>): Promise<TokenPair> {

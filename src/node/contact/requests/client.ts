@@ -53,14 +53,16 @@ const timeoutMs = 10_000;
 const maxAnswerBytes = 1024 * 1024;
 /** Enough for a configuration, escaped as JSON, and the certificates. */
 const maxConfigAnswerBytes = 32 * 1024 * 1024;
-const retryAfterMs = [250, 1000] as const;
+/** Pauses before the first and the second repeat. */
+const repeatPausesMs = [250, 1000] as const;
 
+/** Loaded on demand, like the next one: nodes do not sign in, and few calls ask for the clock. */
 const signInApi = () => import("../../../api/sessions.ts");
-/** Loaded on demand: the clock is asked for where it may be wrong. */
 const serversApi = () => import("../../../api/servers.ts");
 
 export type Client = ReturnType<typeof makeClient>;
 
+/** `etag`: empty if the next request must download everything again. */
 export type Download =
   | { changed: true; answer: DownloadAnswer; etag: string }
   | { changed: false; configVersion: number | undefined };
@@ -153,7 +155,6 @@ export function makeClient(options: ClientOptions) {
   };
 }
 
-/** Loaded on demand: nodes do not sign in. */
 function signInCalls(call: <T>(asked: ApiRequest<T>) => Promise<Answer<T>>) {
   return {
     /** A token pair for e-mail and password. `otp`: only for a control plane that asked for it. */
@@ -198,32 +199,32 @@ export function checkBase(text: string, allowPlainHttp: boolean): string {
   return url.href.replace(/(?<!\/)\/+$/, "");
 }
 
-async function send<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
-  for (const pause of retryAfterMs) {
+async function send<T>(options: ClientOptions, base: string, asked: ApiRequest<T>): Promise<Answer<T>> {
+  for (const pauseMs of repeatPausesMs) {
     try {
-      return await sendOnce(options, base, request);
+      return await sendOnce(options, base, asked);
     } catch (error) {
-      const broken = error instanceof AppError && error.code === "control_plane_unreachable";
-      if (!broken || request.repeatable !== true || request.signal?.aborted === true) throw error;
-      await options.system.sleep(pause);
+      const isUnreachable = error instanceof AppError && error.code === "control_plane_unreachable";
+      if (!isUnreachable || asked.repeatable !== true || asked.signal?.aborted === true) throw error;
+      await options.system.sleep(pauseMs);
     }
   }
-  return sendOnce(options, base, request);
+  return sendOnce(options, base, asked);
 }
 
-async function sendOnce<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
-  const url = base + request.path;
-  const timeout = AbortSignal.timeout(request.timeoutMs ?? timeoutMs);
+async function sendOnce<T>(options: ClientOptions, base: string, asked: ApiRequest<T>): Promise<Answer<T>> {
+  const url = base + asked.path;
+  const timeout = AbortSignal.timeout(asked.timeoutMs ?? timeoutMs);
   const init: FetchInit = {
-    method: request.method ?? "GET",
+    method: asked.method ?? "GET",
     headers: {
       Accept: "application/json",
-      ...(request.body === undefined ? {} : { "Content-Type": "application/json" }),
+      ...(asked.body === undefined ? {} : { "Content-Type": "application/json" }),
       ...(options.token === undefined ? {} : { Authorization: `Bearer ${options.token}` }),
-      ...request.headers,
+      ...asked.headers,
     },
-    ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
-    signal: request.signal === undefined ? timeout : AbortSignal.any([timeout, request.signal]),
+    ...(asked.body === undefined ? {} : { body: JSON.stringify(asked.body) }),
+    signal: asked.signal === undefined ? timeout : AbortSignal.any([timeout, asked.signal]),
     // A redirect would send the token to another server; captive portals redirect.
     redirect: "manual",
     ...(options.ca === undefined ? {} : { tls: { ca: options.ca } }),
@@ -232,13 +233,13 @@ async function sendOnce<T>(options: ClientOptions, base: string, request: ApiReq
   let text: string;
   try {
     response = await options.system.fetch(url, init);
-    const maxBytes = response.ok ? (request.maxBytes ?? maxAnswerBytes) : maxAnswerBytes;
+    const maxBytes = response.ok ? (asked.maxBytes ?? maxAnswerBytes) : maxAnswerBytes;
     text = (await readCapped(response.body, maxBytes, () => tooLarge(maxBytes))).toString("utf8");
     options.log?.debug(`${init.method} ${url}`, { status: response.status });
   } catch (error) {
     options.log?.debug(`${init.method} ${url}`, { failed: messageOf(error) });
     if (error instanceof AppError) throw error;
-    if (request.signal?.aborted === true)
+    if (asked.signal?.aborted === true)
       throw new AppError("interrupted", "The request was canceled", { cause: error });
     throw unreachable(base, timeout.aborted ? "no answer in time" : messageOf(error), error);
   }
@@ -247,8 +248,8 @@ async function sendOnce<T>(options: ClientOptions, base: string, request: ApiReq
   const json = readJson(text);
   if (!response.ok) throw refusal(base, response, json);
   // Stop at the first issue: one for each of millions of wrong items would fill the memory.
-  const parsed = v.safeParse(request.schema, json, { abortEarly: true });
-  if (!parsed.success) throw untrusted(base, request.path, response);
+  const parsed = v.safeParse(asked.schema, json, { abortEarly: true });
+  if (!parsed.success) throw untrusted(base, asked.path, response);
   return { status: response.status, headers: response.headers, body: parsed.output };
 }
 
@@ -275,8 +276,9 @@ function refusal(base: string, response: Response, json: unknown): AppError {
   }
   const { code, detail, hint, errors, order } = parsed.output;
   const retryAfter = Number(response.headers.get("Retry-After") ?? Number.NaN);
-  const unknown = response.status >= 500 ? "control_plane_unreachable" : "failed";
-  return new AppError(isErrorCode(code) ? code : unknown, clean(detail), {
+  // A newer control plane may have codes that this program does not know.
+  const substitute = response.status >= 500 ? "control_plane_unreachable" : "failed";
+  return new AppError(isErrorCode(code) ? code : substitute, clean(detail), {
     ...(hint === undefined ? {} : { hint: clean(hint) }),
     ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
     ...given({ order }),
@@ -329,7 +331,7 @@ function requireBody<T>(answer: Answer<T>): T {
   return answer.body;
 }
 
-/** Without a usable ETag, the next request downloads everything. */
+/** Empty for one that cannot be stored. */
 function usableEtag(etag: string | null): string {
   return etag === null || etag.length > maxEtagLength ? "" : etag;
 }

@@ -43,20 +43,20 @@ export function connectOrganization(
   log: Log,
 ): WithClient {
   const { directory } = organization;
-  let known: Promise<string> | undefined;
+  let tokenInUse: Promise<string> | undefined;
   const callWith: WithClient = async (work) => {
-    const token = await (known ??= readToken(organization, system));
+    const token = await (tokenInUse ??= readToken(organization, system));
     try {
       return await work(clientOf(directory, token, system, log));
     } catch (error) {
       if (!isRefused(error)) throw error;
       // Read the file again: a registration may have replaced the token.
-      const { api_token: file } = readCredentials(directory);
-      if (file === token) throw error;
-      const result = await work(clientOf(directory, file, system, log));
-      known = Promise.resolve(file);
+      const { api_token: fileToken } = readCredentials(directory);
+      if (fileToken === token) throw error;
+      const result = await work(clientOf(directory, fileToken, system, log));
+      tokenInUse = Promise.resolve(fileToken);
       log.info("The token in the keyring was out of date and has been replaced", { team: organization.slug });
-      await storeInKeyring(accountOf(organization.slug, organization.config.node_id), file, system);
+      await storeInKeyring(accountOf(organization.slug, organization.config.node_id), fileToken, system);
       return result;
     }
   };
@@ -67,27 +67,29 @@ export function connectOrganization(
 }
 
 /**
- * A control plane's word alone revokes nothing: "node_revoked" without a valid order is not trusted, except of a control
- * plane that never sent an order key.
+ * The error that a refusal counts as. "node_revoked" counts only with a valid signed order to revoke this node, or from a control
+ * plane that never sent an order key; else it becomes untrusted_answer.
  */
 async function provenRefusal(error: unknown, organization: Organization): Promise<unknown> {
   if (!(error instanceof AppError) || error.code !== "node_revoked") return error;
   const { examineOrder, orderKeysOf } = await import("../../files/orders.ts");
   if (orderKeysOf(organization).length === 0) return error;
   const { order = "" } = error.details;
-  const cause = await examineOrder(order, organization).then(
+  // Undefined: the order is valid.
+  const fault = await examineOrder(order, organization).then(
     ({ action }) => (action === "revoke" ? undefined : error),
     (reason: unknown) => reason,
   );
-  if (cause === undefined) return error;
-  const why = order === "" ? "" : `: ${messageOf(cause)}`;
+  if (fault === undefined) return error;
+  const why = order === "" ? "" : `: ${messageOf(fault)}`;
   return new AppError(
     "untrusted_answer",
     `The control plane says that this node is revoked, but sent no valid order${why}`,
-    { cause },
+    { cause: fault },
   );
 }
 
+/** Whether the control plane does not accept the token. */
 function isRefused(error: unknown): boolean {
   return (
     error instanceof AppError && (error.code === "token_not_valid" || error.code === "not_authenticated")
@@ -98,8 +100,8 @@ async function readToken(
   { slug, directory, config }: Organization,
   system: ConnectionSystem,
 ): Promise<string> {
-  const { api_token: file } = readCredentials(directory);
-  return (await keyringToken(accountOf(slug, config.node_id), system)) ?? file;
+  const { api_token: fileToken } = readCredentials(directory);
+  return (await keyringToken(accountOf(slug, config.node_id), system)) ?? fileToken;
 }
 
 /** The name of the keyring entry. */

@@ -1,5 +1,5 @@
-// Takes the control plane's orders of drills, and starts the program that carries them out. It needs no word of root: each
-// drill ends by itself within minutes, and they take a tenth of the time at most, whatever the control plane says.
+// Takes the control plane's orders of drills, and starts the program that carries them out. Root need not permit drills: each
+// one ends by itself within minutes, and together they take at most a tenth of the time, whatever the control plane says.
 
 import { messageOf } from "../../../base/errors.ts";
 import type { Log } from "../../../base/log.ts";
@@ -15,19 +15,21 @@ type Deps = { startDrill?(slug: string): Promise<void>; log: Log; system: Pick<S
 export async function takeDrill(order: DrillOrder, place: Place, deps: Deps): Promise<void> {
   const { slug, directory } = place;
   const { startDrill, log, system } = deps;
-  const present = readDrill(directory);
-  const { order: last = 0, taken: before = { ms: 0, at: 0 } } = present ?? {};
-  if (startDrill === undefined || order.order <= last) return;
+  const lastDrill = readDrill(directory);
+  if (startDrill === undefined || order.order <= (lastDrill?.order ?? 0)) return;
   const now = system.now();
-  const isAbort = present !== undefined && isAbortOf(present, order);
+  const isAbort = lastDrill !== undefined && isAbortOf(lastDrill, order);
   const takesAway = order.dead === true || order.kind === "control-plane-away";
-  const { waitMs, ...after } = withDrill(before, takesAway ? order.ends_in_ms : 0, now);
-  const isRefused = waitMs > 0;
-  const { ms, at } = isRefused ? withDrill(before, 0, now) : after;
+  const takenBefore = lastDrill?.taken ?? { ms: 0, at: 0 };
+  const withThis = withDrill(takenBefore, takesAway ? order.ends_in_ms : 0, now);
+  // A refused drill still runs, so that the node watches its peers.
+  const isRefused = withThis.waitMs > 0;
+  const { ms, at } = isRefused ? withDrill(takenBefore, 0, now) : withThis;
   const facts = { team: slug, kind: order.kind, seconds: Math.round(order.ends_in_ms / 1000) };
   try {
-    // The program that carries it out sees that. If it was killed, another one removes what is left.
-    if (isAbort) writeDrill(directory, abortedDrill(present, now));
+    // The program that carries the drill out reads this file. If it was killed, `startDrill` starts another one, which restores
+    // what the drill took away.
+    if (isAbort) writeDrill(directory, abortedDrill(lastDrill, now));
     else
       writeDrill(directory, {
         order: order.order,
@@ -51,7 +53,10 @@ export async function takeDrill(order: DrillOrder, place: Place, deps: Deps): Pr
   }
 }
 
-/** After a start of this program: the one that carried a drill out may have been killed. It removes what is left. */
+/**
+ * After a start of this program: the one that carried a drill out may have been killed. Another one goes on with it or, if the
+ * drill is over, restores what it took away.
+ */
 export async function resumeDrill(place: Place, { startDrill, log, system }: Deps): Promise<void> {
   const drill = readDrill(place.directory);
   if (drill === undefined || drill.isDone || startDrill === undefined) return;

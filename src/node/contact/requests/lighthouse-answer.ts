@@ -13,7 +13,7 @@ import { openOrganization, type Organization } from "../../files/organizations.t
 
 /**
  * `none`: the organization has no other lighthouse. `unknown`: this system sends no echo requests. `silent`: none
- * answered in time; `lighthouses` are their names, each with its place in the underlay.
+ * answered in time; `lighthouses` are their names, each with its public addresses. `lighthouse`: an overlay address.
  */
 export type LighthouseAnswer =
   | { result: "answered"; lighthouse: string; name: string; afterMs: number }
@@ -22,8 +22,9 @@ export type LighthouseAnswer =
 
 type Deps = { system: Pick<System, "sleep" | "random">; openEcho?: OpenEcho };
 
-/** Requests are repeated: an engine that has just started drops what comes before its interface is up. */
+/** Requests are repeated this often: an engine that has just started drops what comes before its interface is up. */
 const roundMs = 500;
+/** How often it is looked whether an answer has come. */
 const lookMs = 20;
 
 export async function awaitLighthouse(
@@ -34,20 +35,21 @@ export async function awaitLighthouse(
   // A registration can arrive before the newest configuration, so the targets are read again.
   const read = () => lighthouseTargets(openOrganization(join(directory, ".."), slug));
   const mark = system.random(16);
-  const heard: { from?: string } = {};
+  const answer: { from?: string } = {};
   let isDenied = false;
   let targets = read();
   let waited = 0;
   while (waited < waitMs && targets.length > 0 && !isDenied) {
-    const answers = await Promise.all(
-      targets.map((each) => ask(each, mark, openEcho, () => (heard.from ??= each.to))),
+    const asked = await Promise.all(
+      targets.map((target) => ask(target, mark, openEcho, () => (answer.from ??= target.to))),
     );
-    for (const end = waited + roundMs; waited < end && heard.from === undefined; waited += lookMs)
+    for (const end = waited + roundMs; waited < end && answer.from === undefined; waited += lookMs)
       await system.sleep(lookMs);
-    isDenied = answers.map((close) => close()).every((why) => why === "denied");
-    if (heard.from !== undefined) {
-      const name = peerNames(slug, directory)(heard.from);
-      return { result: "answered", lighthouse: heard.from, name, afterMs: waited };
+    for (const { close } of asked) close();
+    isDenied = asked.every(({ failure }) => failure === "denied");
+    if (answer.from !== undefined) {
+      const name = peerNames(slug, directory)(answer.from);
+      return { result: "answered", lighthouse: answer.from, name, afterMs: waited };
     }
     targets = read();
   }
@@ -62,20 +64,19 @@ export async function awaitLighthouse(
   return { result: "silent", lighthouses: places };
 }
 
-/** Sends one request. The result closes the socket, and says why nothing could be sent. */
+/** Sends one request. `failure`: why nothing could be sent. */
 async function ask(
   { from, to }: Target,
   mark: Uint8Array,
   openEcho: OpenEcho,
   onAnswer: () => void,
-): Promise<() => "denied" | "absent" | undefined> {
+): Promise<{ failure?: "denied" | "absent"; close(): void }> {
+  const request = Buffer.concat([mark, Buffer.from(to)]);
   const socket = await openEcho(from, ({ payload }) => {
-    if (Buffer.from(payload).equals(Buffer.concat([mark, Buffer.from(to)]))) onAnswer();
+    if (Buffer.from(payload).equals(request)) onAnswer();
   });
-  if (typeof socket === "string") return () => socket;
-  socket.send(to, 1, Buffer.concat([mark, Buffer.from(to)]));
-  return () => {
-    socket.close();
-    return undefined;
-  };
+  if (typeof socket === "string") return { failure: socket, close: () => undefined };
+  const sequence = 1;
+  socket.send(to, sequence, request);
+  return { close: () => socket.close() };
 }

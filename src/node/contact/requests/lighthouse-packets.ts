@@ -1,7 +1,9 @@
-// Sends packets to the lighthouses: to one alone while this node has traffic with others, and to all for a while after
-// certificates or CAs of this node change. A lighthouse that restarted, or closed the tunnel of a former certificate, does not
-// know this node until it gets a packet from it, and the engine reports only after `lighthouse.interval` (10 s, twice that after
-// a crash). Any packet makes the engine notice and handshake at once. Another lighthouse still knows this node, so with several there is no hurry.
+// Sends packets to lighthouses so that they know this node. A lighthouse that restarted, or closed the tunnel of a former
+// certificate, does not know this node until it gets a packet from it, and the engine reports only after `lighthouse.interval`
+// (10 s, twice that after a crash). Any packet makes the engine notice and handshake at once.
+//
+// For a while after certificates or CAs of this node change, all lighthouses get packets. Else only the lighthouse of an
+// organization with a single one does, while this node has traffic: of several, another one still knows this node.
 
 import { join } from "node:path";
 import { discardPort, type System } from "../../../base/system.ts";
@@ -25,16 +27,16 @@ type LighthousePackets = {
 /** The pace while certificates change. */
 const everyMs = 500;
 /**
- * The pace beside traffic, in packets of 88 bytes. After a crash of its lighthouse one packet makes the engine leave the
- * tunnel, and the next one makes it handshake: the node is known again within 1.4 s. An engine that looks for it asks the
- * lighthouse at the beginning and after 1.5 s, then not before its next attempt, 5 s later. An idle node would send 12 MB a
- * day: its probes (prober.ts) and the engine's reports do the same within some 10 s. Engines before 1.12 do not tell whether
- * a node is idle.
+ * The pace while this node has traffic, in packets of 88 bytes. After a crash of its lighthouse one packet makes the engine
+ * leave the tunnel, and the next one makes it handshake: the node is known again within 1.4 s. That is in time for a peer, whose
+ * engine asks the lighthouse at the beginning and after 1.5 s, then not before its next attempt, 5 s later. An idle node sends
+ * none, which would be 12 MB a day: its probes (prober.ts) and the engine's reports have the same effect within some 10 s.
+ * Engines before 1.12 do not tell whether a node is idle, so it counts as busy.
  */
 const everyBusyMs = 700;
 /** How often an idle node looks whether it has traffic. */
 const lookEveryMs = 10_000;
-/** A rotation removes the previous CA from the last lighthouse within this time after removing it here. */
+/** How long certificates count as new: a rotation removes the previous CA from the last lighthouse within this time. */
 const unsettledMs = 180_000;
 
 /** `isLasting`: the process keeps running. A short one sends packets only after a change. */
@@ -64,7 +66,7 @@ export function makeLighthousePackets(
 
 /** What one generation of the configuration needs. */
 type Plan = {
-  /** Null: not read yet. */
+  /** Null: not read yet. Undefined: the organization has no generations. */
   generation: string | undefined | null;
   targets: readonly Target[];
   /** How long packets are needed although there are several lighthouses. */

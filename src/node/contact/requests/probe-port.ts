@@ -6,12 +6,14 @@ import { AppError } from "../../../base/errors.ts";
 import type { System } from "../../../base/system.ts";
 import { openRawUdp } from "../../../platform/network/raw-udp.ts";
 
+/** `reachable`: null if it could not be tested. */
 export type ProbeResult = { port: number; reachable: boolean | null; reason?: string };
 
 /** A datagram may be lost, and the control plane sends at most six a minute. */
 const tries = 2;
 const waitMs = 3000;
-/** Limit of ports for one run. */
+const lookMs = 20;
+/** Maximum ports of one run. */
 export const maxProbes = 3;
 
 type Listener = { heard(nonce: string): boolean; close(): void };
@@ -32,9 +34,9 @@ export async function probePort(
     for (let attempt = 0; attempt < tries; attempt++) {
       const nonce = Buffer.from(system.random(18)).toString("base64url");
       await ask({ port, nonce });
-      for (let waited = 0; waited < waitMs; waited += 20) {
+      for (let waited = 0; waited < waitMs; waited += lookMs) {
         if (listener.heard(nonce)) return { port, reachable: true };
-        await system.sleep(20);
+        await system.sleep(lookMs);
       }
     }
   } finally {
@@ -48,7 +50,7 @@ const maxNonceLength = 24;
 
 /** Listens on a free port, for both address families. */
 async function onPort(port: number): Promise<Listener> {
-  const seen = new Set<string>();
+  const received = new Set<string>();
   const bind = (make: () => ReturnType<typeof createSocket>, address: string) =>
     new Promise<() => void>((resolve, reject) => {
       const socket = make();
@@ -58,30 +60,31 @@ async function onPort(port: number): Promise<Listener> {
       });
       // Any machine can send to the port: keep only what can be a nonce.
       socket.on("message", (message) => {
-        if (message.length <= maxNonceLength) seen.add(message.toString("latin1"));
+        if (message.length <= maxNonceLength) received.add(message.toString("latin1"));
       });
       socket.bind({ port, address, exclusive: true }, () => resolve(() => socket.close()));
     });
+  // A machine may lack one of the families.
   const bound = await Promise.allSettled([
     bind(() => createSocket("udp4"), "0.0.0.0"),
     bind(() => createSocket({ type: "udp6", ipv6Only: true }), "::"),
   ]);
-  const close = bound.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
-  if (close.length === 0) throw new AppError("failed", `UDP ${port} was taken in the meantime`);
-  return { heard: (nonce) => seen.has(nonce), close: () => close.forEach((each) => each()) };
+  const closers = bound.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
+  if (closers.length === 0) throw new AppError("failed", `UDP ${port} was taken in the meantime`);
+  return { heard: (nonce) => received.has(nonce), close: () => closers.forEach((close) => close()) };
 }
 
 /** After the firewall, the kernel passes a copy to raw sockets and the original to the engine. */
 function besideEngine(port: number): Listener | undefined {
   const raw = openRawUdp();
   if (raw === undefined) return undefined;
-  const seen = new Set<string>();
+  const received = new Set<string>();
   return {
     heard(nonce) {
-      for (let each = raw.read(); each !== undefined; each = raw.read()) {
-        if (each.port === port) seen.add(Buffer.from(each.payload).toString("latin1"));
+      for (let datagram = raw.read(); datagram !== undefined; datagram = raw.read()) {
+        if (datagram.port === port) received.add(Buffer.from(datagram.payload).toString("latin1"));
       }
-      return seen.has(nonce);
+      return received.has(nonce);
     },
     close: raw.close,
   };

@@ -13,7 +13,7 @@ import type { Client } from "./client.ts";
 
 export type NodeProof = ProvenNodes["nodes"][number];
 
-/** Proofs of the nodes at this control plane whose token this process may read. `session`: the family of its tokens. */
+/** Proofs of the nodes at this control plane whose token this process may read. `session`: the id that `sessionIn` reads. */
 export function proofsOf(configRoot: string, controlPlane: string, session: string): NodeProof[] {
   return listOrganizations(configRoot)
     .flatMap((slug) => {
@@ -30,7 +30,10 @@ export function proofsOf(configRoot: string, controlPlane: string, session: stri
     .slice(0, maxProvenNodes);
 }
 
-/** The family of an access token's session. Not verified: the server does that. Undefined if a former server made it. */
+/**
+ * The id of a session: all its tokens have the same `family`. Not verified, which the server does. Undefined: an older server
+ * made the token.
+ */
 export function sessionIn(access: string): string | undefined {
   try {
     const claims: unknown = JSON.parse(Buffer.from(access.split(".")[1] ?? "", "base64url").toString());

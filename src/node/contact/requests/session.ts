@@ -1,5 +1,5 @@
-// Signs in, and gives the access token of a profile. Only one process at a time exchanges a refresh token: a second use
-// ends the session.
+// Gives the access token of a profile (`agent login`), and renews it. Only one process at a time exchanges a refresh token: a
+// second use ends the session.
 
 import { given } from "../../../base/given.ts";
 import { join } from "node:path";
@@ -27,9 +27,9 @@ type UsedSystem = Pick<
 /** A token is not used in its last seconds: the request takes time. */
 const marginMs = 30_000;
 
-/** A session from a pair of tokens. The server's clock may differ from this one: only the lifetime counts. */
-export function sessionOf({ access, refresh }: TokenPair, now: number) {
-  return { access, refresh, until: now + lifetimeMs(access) };
+/** A session from a pair of tokens. The server's clock may differ from this one, so `until` is counted from now on. */
+export function sessionOf({ access, refresh }: TokenPair, nowMs: number) {
+  return { access, refresh, until: nowMs + lifetimeMs(access) };
 }
 
 /** Read from the payload without verification, which the server does. 0 if there is none. */
@@ -52,24 +52,25 @@ export function clientOf(profile: Profile, system: Pick<System, "fetch" | "sleep
   });
 }
 
-type Renewal = { refused?: string; renewed?: (access: string) => Promise<void> };
+/** `refused`: an access token that the server no longer accepts. `onRenewed` is called with each new one. */
+type Renewal = { refused?: string; onRenewed?: (access: string) => Promise<void> };
 
-/** The token for the next requests. `refused`: an access token that the server no longer accepts. `renewed` gets a new one. */
+/** The token for the next requests. Throws credentials_missing if the user must sign in again. */
 export async function profileToken(
   name: string,
   profile: Profile,
   system: UsedSystem,
-  { refused, renewed }: Renewal = {},
+  { refused, onRenewed }: Renewal = {},
 ): Promise<string> {
-  const present = usableToken(await requireSession(name, profile, system), refused, system.now());
-  if (present !== undefined) return present;
+  const usable = usableToken(await requireSession(name, profile, system), refused, system.now());
+  if (usable !== undefined) return usable;
   const directory = profilesPlace(system);
   makeDirectory(directory, 0o700);
   const renew = async () => {
     const session = await requireSession(name, profile, system);
     // Another process may have renewed the session in the meantime.
-    const known = usableToken(session, refused, system.now());
-    if (known !== undefined) return { token: known, isNew: false };
+    const renewedToken = usableToken(session, refused, system.now());
+    if (renewedToken !== undefined) return { token: renewedToken, isNew: false };
     if ("token" in session) throw signInAgain(name);
     const next = sessionOf(await exchange(name, profile, session.refresh, system), system.now());
     await writeSession(name, profile, next, system);
@@ -79,11 +80,11 @@ export async function profileToken(
     path: join(directory, "lock"),
     doing: "renewing the session of this user",
   });
-  if (isNew) await renewed?.(token);
+  if (isNew) await onRenewed?.(token);
   return token;
 }
 
-/** The token of a session that requests may use now. A service token has no end that is known here. */
+/** The token of a session if requests may use it now. When a service token ends is not known here. */
 function usableToken(session: Session, refused: string | undefined, now: number): string | undefined {
   const token = "token" in session ? session.token : session.access;
   const isOver = "until" in session && session.until - marginMs <= now;

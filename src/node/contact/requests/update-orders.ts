@@ -32,17 +32,18 @@ export async function takeUpdateOrder(
   try {
     noteSeen(directory, buildInfo.version);
     if (startUpdate === undefined) return;
-    const { unsaid, ...present }: Partial<UpdateState> = readUpdateState(directory) ?? {};
-    const isNew = order !== undefined && order.order > (present.order?.order ?? 0);
+    // `unsaid`: the last report of an update, which the control plane has not got yet.
+    const { unsaid, ...lastUpdate }: Partial<UpdateState> = readUpdateState(directory) ?? {};
+    const isNew = order !== undefined && order.order > (lastUpdate.order?.order ?? 0);
     const mayTake = order?.settings === true || permittedUpdates(directory).length > 0;
     if (!isNew || !mayTake) {
-      // The control plane answers again.
+      // The control plane answers again, so the report can be sent.
       if (unsaid !== undefined) await startUpdate(slug);
       return;
     }
-    // What was before stays known: an order to go back needs it.
-    const isBack = order.back === true && present.order?.order === order.order - 1;
-    writeUpdateState(directory, { ...(isBack ? present : {}), order, step: "taken" });
+    // An order to go back takes back the last update, so what was before that stays known.
+    const isBack = order.back === true && lastUpdate.order?.order === order.order - 1;
+    writeUpdateState(directory, { ...(isBack ? lastUpdate : {}), order, step: "taken" });
     await startUpdate(slug);
   } catch (error) {
     log.warn("An update that the control plane asks for cannot be begun", {
@@ -63,20 +64,20 @@ export async function resumeUpdate({ slug, directory }: Place, { startUpdate, lo
 
 type StartSystem = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">;
 
-/** Starts `agent update-run`, by the program that runs now: the former one judges the new one. */
+/** Starts `agent update-run` with the program that runs now, which later judges the new one. Only root can update. */
 export const makeStartUpdate = (settings: UpdateSettings, system: StartSystem) => async (slug: string) => {
   if (system.isRoot) await startRun("update-run", slug, settings, system);
 };
 
-/** Starts `agent drill-run`: the end of this process must not end a drill's report. */
+/** Starts `agent drill-run`, as its own process: the end of this one must not end the report of a drill. */
 export const makeStartDrill =
   (settings: UpdateSettings, system: StartSystem) =>
   (slug: string): Promise<void> =>
     startRun("drill-run", slug, settings, system);
 
-/** One for each organization. */
+/** At most one process of each command for an organization: the name of the unit is taken while it runs. */
 async function startRun(
-  word: "update-run" | "drill-run",
+  command: "update-run" | "drill-run",
   slug: string,
   settings: UpdateSettings,
   system: StartSystem,
@@ -84,6 +85,6 @@ async function startRun(
   const { configRoot, stateDb, socketPath, overlayBinary, overlayBinaryGiven } = settings;
   const engine = overlayBinaryGiven ? ["--overlay-binary", overlayBinary] : [];
   const places = ["--config-root", configRoot, "--state-db-path", stateDb, "--socket-path", socketPath];
-  const argv = [system.executable, word, slug, ...places, ...engine];
-  await startApart(`${brand.id}-${word}-${slug}`, argv, system);
+  const argv = [system.executable, command, slug, ...places, ...engine];
+  await startApart(`${brand.id}-${command}-${slug}`, argv, system);
 }

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { connectOrganization } from "../../../../src/node/contact/requests/connection.ts";
 import { rememberVersions } from "../../../../src/node/engine/engine.ts";
 import { engineInUse } from "../../../../src/node/engine/engine-in-use.ts";
-import { followOnce, type Turn } from "../../../../src/node/contact/follow.ts";
+import { followOnce, type Turn } from "../../../../src/node/contact/follow-once.ts";
 import { readYaml } from "../../../../src/node/files/config/read-yaml.ts";
 import { resolveNames } from "../../../../src/node/files/granted/host-names.ts";
 import { readSyncState } from "../../../../src/node/files/generations.ts";
