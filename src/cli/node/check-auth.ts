@@ -89,7 +89,7 @@ async function check(
       versionOf,
       command: `${brand.executable} check-auth`,
     });
-    const { savingHealth } = await import("../../node/contact/server-mode/health-record.ts");
+    const { savingHealth } = await import("../../node/contact/server-mode/saving-health.ts");
     const watched = { settings, system, log, versionOf, isLong: waitS >= 5 };
     return await savingHealth(organization, watched, (watch) =>
       checkAuth(

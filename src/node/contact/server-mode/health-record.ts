@@ -1,6 +1,5 @@
 // Server mode: check-auth stores the status of an organization for `agent status`, because no daemon knows it.
 
-import { defer } from "../../../base/defer.ts";
 import { given } from "../../../base/given.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { messageOf } from "../../../base/errors.ts";
@@ -21,7 +20,7 @@ import {
 import type { FollowDeps } from "../follow-once.ts";
 import type { OrganizationSettings } from "../organization-deps.ts";
 
-/** What a watch of the health (server-watch.ts) gives to check-ins. */
+/** What a watch of the health (watch-health.ts) gives to check-ins. */
 export type Watch = Pick<FollowDeps, "onCheckin" | "paths" | "health">;
 
 /** What is needed to watch an organization. */
@@ -65,23 +64,4 @@ export function healthRecord({ slug }: Organization, { settings, system, log }: 
       }
     },
   };
-}
-
-/**
- * Does the work of check-auth, and stores what `status` shows. `isLong`: there is time to probe, so it watches and heals the
- * organization meanwhile. In desktop mode the daemon does that, and without root nothing is stored: then it only does the work.
- */
-export async function savingHealth<T>(
-  organization: Organization,
-  { isLong, ...watched }: Watched & { isLong: boolean },
-  work: (watch: Watch) => Promise<T>,
-): Promise<T> {
-  if (organization.config.mode !== "server" || !watched.system.isRoot) return work({});
-  const record = healthRecord(organization, watched);
-  if (isLong) {
-    const { watchHealth } = await import("./watch-health.ts");
-    return watchHealth(organization, watched, record, work);
-  }
-  using _ = defer(() => record.save(() => record.writeFormer()));
-  return await work({ onCheckin: record.onCheckin });
 }
