@@ -1,5 +1,4 @@
-// Refuses a plan that cannot be applied, with the sentence with which applying it would be refused: the same checks, on the
-// state that it would make.
+// Refuses a plan that cannot be applied: runs the checks of execute.ts, with the same sentences, on the state after the changes.
 
 import { AppError } from "../../base/errors.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
@@ -38,11 +37,11 @@ export async function requireAdmissible(
   if (create.length === 0) return;
   requireFew(current.aliases.length + create.length - deleted.length);
   const byId = new Map(after.map((node) => [node.id, node]));
-  for (const [at, { name, nodeId, address }] of create.entries()) {
+  for (const [index, { name, nodeId, address }] of create.entries()) {
     const node = byId.get(nodeId);
     if (node !== undefined) requireRouted(node, address);
     await requireFreeName(reader, { id: orgId }, name);
-    if (at % 20 === 19) await nextRound();
+    if (index % 20 === 19) await nextRound();
   }
 }
 
@@ -55,15 +54,15 @@ async function requireRoutes(
 ): Promise<void> {
   if (changes.length === 0) return;
   const org = await readIssuingOrg(reader, orgId);
-  const { controlPlane, hubs: present } = await readObstacles(reader, orgId);
+  const { controlPlane, hubs: hubsBefore } = await readObstacles(reader, orgId);
   const relays = new Map(changes.map(({ id, relay }) => [id, relay]));
-  const hubs = present.filter(({ id, isLighthouse }) => isLighthouse || relays.get(id) !== false);
+  const hubs = hubsBefore.filter(({ id, isLighthouse }) => isLighthouse || relays.get(id) !== false);
   const known = new Set(hubs.map(({ id }) => id));
   for (const { id, relay } of changes) {
     if (relay === true && !known.has(id)) hubs.push(hubOf(await findNode(reader, orgId, id)));
   }
-  const byId = new Map(after.map((node) => [node.id, node]));
-  const was = new Map(before.map((node) => [node.id, node]));
+  const nodesAfter = new Map(after.map((node) => [node.id, node]));
+  const nodesBefore = new Map(before.map((node) => [node.id, node]));
   await inSlices(check());
 
   function* check(): Generator<unknown, void> {
@@ -71,12 +70,13 @@ async function requireRoutes(
     const all = parsedNetworks(routersByNetwork(after).keys());
     for (const { id, subnets, groups, relay } of changes) {
       yield;
-      const [node, former] = [byId.get(id), was.get(id)];
-      if (node === undefined || former === undefined) continue;
+      const [node, nodeBefore] = [nodesAfter.get(id), nodesBefore.get(id)];
+      if (node === undefined || nodeBefore === undefined) continue;
       const { name } = node;
       if (groups.add.length > 0) requireCount(name, "groups", node.given.length, maxGroups);
       if (subnets.add.length > 0) requireCount(name, "subnets", node.subnets.length, maxSubnets);
-      if (subnets.add.length + subnets.remove.length > 0) requireRoutable(org, routing, node.subnets, former);
+      if (subnets.add.length + subnets.remove.length > 0)
+        requireRoutable(org, routing, node.subnets, nodeBefore);
       const hub = relay === true ? hubs.find((each) => each.id === id) : undefined;
       if (hub !== undefined) refuseRouted(hub, all);
     }

@@ -1,4 +1,5 @@
-// Applies a policy file in one transaction.
+// Applies a policy file: plans it, then writes the changes, the file and the event in one transaction. Plans again if the
+// organization has changed in between.
 
 import { given } from "../../base/given.ts";
 import * as v from "valibot";
@@ -52,19 +53,19 @@ export async function applyPolicy(
       throw policyChanged(request.version, version);
     if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");
     const plan = await showPlan(db, org.id, planned);
-    if (isNothing(planned, request)) return { ...plan, unconfirmed_until: null };
+    if (changesNothing(planned, request)) return { ...plan, unconfirmed_until: null };
     await requireRoom(() => growsBy(planned, request));
-    const until = request.confirm === undefined ? null : system.now() + request.confirm * 1000;
-    const done = await db.writeFor({ org: org.id }, async (tx) => {
-      // Planning takes long, so it happened outside of this transaction.
+    const confirmUntil = request.confirm === undefined ? null : system.now() + request.confirm * 1000;
+    const isStored = await db.writeFor({ org: org.id }, async (tx) => {
+      // Planning takes long, so it happened outside of this transaction: check again what may have changed.
       await requireRole(tx, org.id, actor);
       requireEditable(await policies.find(tx, { orgId: org.id }), request);
       if ((await stateStamp(tx, org.id)) !== stamp) return false;
-      await storeApplied(tx, services, org, { request, planned, until }, actor);
+      await storeApplied(tx, services, org, { request, planned, confirmUntil }, actor);
       return true;
     });
-    const unconfirmed_until = until === null ? null : formatTime(until);
-    if (done) return { ...plan, version: version + 1, unconfirmed_until };
+    const unconfirmed_until = confirmUntil === null ? null : formatTime(confirmUntil);
+    if (isStored) return { ...plan, version: version + 1, unconfirmed_until };
     if (tries === maxTries) {
       throw new AppError(
         "busy",
@@ -74,8 +75,8 @@ export async function applyPolicy(
   }
 }
 
-/** The stored file is this text, and the state matches it: a new version would name no change. */
-function isNothing({ changes, snapshot: { row } }: Planned, request: ApplyRequest): boolean {
+/** Whether a new version would name no change: the stored file is this text, and the state matches it. */
+function changesNothing({ changes, snapshot: { row } }: Planned, request: ApplyRequest): boolean {
   if (!isUnchanged(changes) || request.confirm !== undefined) return false;
   return request.keep_file === true || (row?.text === request.policy && row.driftedAt === null);
 }
@@ -86,8 +87,8 @@ function requireEditable(row: PolicyRow | undefined, { keep_file }: ApplyRequest
 }
 
 /**
- * Whether the organization stores more afterwards. A file that only removes must work at the maximum; one that changes
- * nothing adds an event.
+ * Whether the organization stores more afterwards. At its maximum, a file that only removes must still work. A file without
+ * changes adds an event.
  */
 function growsBy({ changes, snapshot }: Planned, { policy, keep_file }: ApplyRequest): boolean {
   const { rules, groups, people, aliases, tests } = changes;
@@ -100,16 +101,16 @@ function growsBy({ changes, snapshot }: Planned, { policy, keep_file }: ApplyReq
   const size = (value: unknown) => Buffer.byteLength(JSON.stringify(value));
   const routes = (which: "add" | "remove") => changes.nodes.flatMap(({ subnets }) => subnets[which]);
   if (size(routes("add")) > size(routes("remove"))) return true;
-  const added =
+  const addedBytes =
     (keep_file === true ? 0 : size(policy) - size(row?.text ?? "")) +
     (tests === undefined ? 0 : size(tests) - size(storedTests(row)));
-  return added > size([...rules.delete, ...groups.delete, ...people.remove, ...aliases.delete]);
+  return addedBytes > size([...rules.delete, ...groups.delete, ...people.remove, ...aliases.delete]);
 }
 
-function policyChanged(planned: number, present: number): AppError {
+function policyChanged(planned: number, current: number): AppError {
   return new AppError(
     "policy_changed",
-    `The policy was planned on version ${planned} and is at version ${present} now. Nothing was applied.`,
+    `The policy was planned on version ${planned} and is at version ${current} now. Nothing was applied.`,
     { hint: "Plan again, look at the difference, and apply that." },
   );
 }
@@ -118,7 +119,11 @@ async function storeApplied(
   tx: Transaction,
   services: Executing,
   org: Org,
-  { request, planned, until }: { request: ApplyRequest; planned: Planned; until: number | null },
+  {
+    request,
+    planned,
+    confirmUntil,
+  }: { request: ApplyRequest; planned: Planned; /** ms */ confirmUntil: number | null },
   actor: Actor,
 ): Promise<void> {
   const now = services.system.now();
@@ -136,17 +141,18 @@ async function storeApplied(
   await savePolicy(tx, org, now, {
     version: version + 1,
     ...(request.keep_file === true
-      ? { driftedAt: former.text === null ? null : (former.driftedAt ?? now) }
+      ? // The state differs from the file from now on.
+        { driftedAt: former.text === null ? null : (former.driftedAt ?? now) }
       : { text: request.policy, appliedAt: now, appliedBy: await nameOfActor(tx, actor), driftedAt: null }),
     failing: [],
     ...given({ tests: changes.tests }),
-    unconfirmedUntil: until,
-    undo: until === null ? null : undo(),
+    unconfirmedUntil: confirmUntil,
+    undo: confirmUntil === null ? null : undo(),
   });
   const after = {
     version: version + 1,
     ...audited(changes, inverse),
-    ...(until === null ? {} : { confirm_until: formatTime(until) }),
+    ...(confirmUntil === null ? {} : { confirm_until: formatTime(confirmUntil) }),
   };
   const event = { orgId: org.id, at: now, actor, subject: "policy" };
   await record(tx, [{ ...event, type: "policy.applied", after }, ...issued]);
@@ -162,11 +168,12 @@ async function savePolicy(
   await policies.update(tx, { orgId: id }, values);
 }
 
+/** Entries of one list of the difference. */
 export const maxAudited = 500;
 
 /**
- * The difference, for the audit log: webhooks send it, so long lists are cut. `inverse` has the numbers that new rules got:
- * the history of a rule is found by its number, so the list of numbers is whole.
+ * The difference, for the audit log. Webhooks send it, so long lists are cut, except for `rule_ids`: by it the history of a rule is
+ * found. The ids of new rules are in the inverse changes, the second parameter.
  */
 export function audited(
   { rules, groups, nodes, people, aliases, tests }: Changes,

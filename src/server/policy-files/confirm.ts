@@ -1,4 +1,4 @@
-// Confirms an applied policy, or rolls it back.
+// Confirms a policy that was applied with `confirm`, or rolls it back: on request, or when its time is over (upkeep.ts).
 
 import { given } from "../../base/given.ts";
 import * as v from "valibot";
@@ -54,9 +54,9 @@ async function unconfirmedPolicy(tx: Transaction, org: Org): Promise<PolicyRow> 
 const newestPolicyEvent = `SELECT type, at FROM events WHERE org_id = $1 AND subject = 'policy' ORDER BY id DESC LIMIT 1`;
 
 /**
- * Rolls back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked, and what has
- * become impossible is left out: otherwise the policy would stay as it is, and no user could change it. `due`: only if
- * its time has passed.
+ * Rolls back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked. What has become
+ * impossible is left out: a rollback that failed would leave the policy unconfirmed, and nobody could change it. With `due` (ms)
+ * only if the time for confirmation ended before then.
  */
 export async function revertPolicy(
   services: Services,
@@ -72,8 +72,8 @@ export async function revertPolicy(
       return { version: row.version, left_out: leftOut };
     const now = services.system.now();
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
-    const all: Changes = { ...changes, owned: [], tests: changes.tests };
-    const { inverse, issued } = await execute(tx, services, org.id, all, actor, { leftOut });
+    const inverseChanges: Changes = { ...changes, owned: [], tests: changes.tests };
+    const { inverse, issued } = await execute(tx, services, org.id, inverseChanges, actor, { leftOut });
     const version = row.version + 1;
     await policies.update(
       tx,
@@ -85,7 +85,7 @@ export async function revertPolicy(
         undo: null,
         // Upkeep runs the tests again.
         checkedState: "",
-        ...given({ tests: all.tests }),
+        ...given({ tests: inverseChanges.tests }),
       },
     );
     const event = { orgId: org.id, at: now, actor, subject: "policy" };
@@ -96,7 +96,7 @@ export async function revertPolicy(
         after: {
           version,
           applied_by: row.appliedBy,
-          ...audited(all, inverse),
+          ...audited(inverseChanges, inverse),
           ...(leftOut.length === 0 ? {} : { left_out: leftOut.slice(0, maxAudited) }),
         },
       },

@@ -1,4 +1,5 @@
-// Reads an organization's policy as of one moment. Each query reads a page, and other requests are answered between them.
+// Reads an organization's policy as it is at one moment, for plans, answers and upkeep. Reads in several queries, so that other
+// requests are answered in between, and again if the state changed meanwhile.
 
 import { AppError } from "../../base/errors.ts";
 import { nextRound } from "../http/heavy-work.ts";
@@ -90,7 +91,7 @@ async function openTokenGroups(reader: Pick<Reader, "all">, orgId: number): Prom
 const tokenPick = computed({ id: integer(), groups: text() });
 const pageSize = 500;
 
-/** Nodes keep the groups of the token that they registered with. Retention keeps these tokens. */
+/** Nodes keep the groups of the token that they registered with. So retention keeps these tokens. */
 async function tokenMemberships(
   reader: Pick<Reader, "all">,
   orgId: number,
@@ -116,7 +117,7 @@ async function tokenMemberships(
 const providerPick = identityProviders.pick("id", "nodeGroups");
 const userPick = computed({ userId: integer() });
 
-/** Providers decide alone which of the groups that they may give the nodes of their users have. */
+/** Of the groups that a provider can give (its setting `node_groups`), it alone decides which ones nodes of its users have. */
 async function providerMemberships(
   reader: Pick<Reader, "all">,
   orgId: number,

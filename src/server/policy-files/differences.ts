@@ -1,4 +1,5 @@
-// The changes that make the organization match its policy file. Pure.
+// Computes the changes that make an organization match its policy file (plan.ts), and what it is like after them. What the file
+// does not name is removed only with `prune`. The generators yield often, so that other requests are answered. Pure.
 
 import { certifiedGroups } from "../../protocol/users-groups.ts";
 import type { Peer, Rule, CheckedRule } from "../../api/rules.ts";
@@ -30,7 +31,7 @@ export type Current = PolicyUsers & {
   isGivenElsewhere(node: PolicyNode, group: string): boolean;
 };
 
-/** A rule that takes the place of a deleted one, and one that a rollback creates, has its id. */
+/** With an id, the rule replaces a deleted one, or is created by a rollback: it gets that id. */
 export type NewRule = CheckedRule & { id?: number };
 export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
 type Named = { name: string; description: string };
@@ -39,13 +40,13 @@ export type Changes = UserChanges & {
   groups: { create: Named[]; delete: Named[]; describe: (Named & { before: string })[] };
   rules: { create: NewRule[]; delete: Rule[]; describe: (Rule & { before: string })[] };
   nodes: NodeChange[];
-  /** An alias of another node or address is deleted and created. */
+  /** An alias that gets another node or address is deleted and created. */
   aliases: { create: DesiredAlias[]; delete: DesiredAlias[] };
   /** Undefined: unchanged. */
   tests: PolicyTest[] | undefined;
 };
 
-/** `kept`: sentences about what the file does not name and what stays nevertheless. */
+/** `kept`: sentences about what stays although the file does not name it. The functions below add to it. */
 export type Difference = { changes: Changes; kept: string[] };
 
 export function* differences(
@@ -74,7 +75,7 @@ export function* differences(
   const groups = yield* groupChanges(current, desired, people, prune, kept);
   const aliases = aliasChanges(current, desired, prune, kept);
   const { tests } = desired;
-  const isSame = tests === undefined || JSON.stringify(tests) === JSON.stringify(current.tests);
+  const areTestsSame = tests === undefined || JSON.stringify(tests) === JSON.stringify(current.tests);
   return {
     changes: {
       groups,
@@ -84,7 +85,7 @@ export function* differences(
       providerGroups,
       owned,
       aliases,
-      tests: isSame ? undefined : [...tests],
+      tests: areTestsSame ? undefined : [...tests],
     },
     kept: bounded(kept),
   };
@@ -97,6 +98,7 @@ function bounded(kept: readonly string[]): string[] {
   return [...kept.slice(0, maxKept), `… and ${kept.length - maxKept} more.`];
 }
 
+/** Groups of providers and `owned` follow from the other changes, and are not asked. */
 export function isUnchanged({ groups, rules, nodes, people, aliases, tests }: Changes): boolean {
   const lists = [groups, rules, people, aliases].flatMap((each): readonly unknown[][] => Object.values(each));
   lists.push(nodes);
@@ -108,43 +110,47 @@ type RuleIds = readonly (number | null)[];
 
 function* ruleChanges(
   { rules }: Current,
-  { rules: wanted }: Desired,
+  { rules: desired }: Desired,
   { prune, ruleIds }: { prune: boolean; ruleIds: RuleIds },
   kept: string[],
 ): Generator<unknown, Changes["rules"]> {
   const result: Changes["rules"] = { create: [], delete: [], describe: [] };
-  if (wanted === undefined) return result;
-  const edited = new Map<NewRule, number>();
-  const present = new Map<string, Rule>();
-  for (const [at, rule] of rules.entries()) {
-    if (at % 100 === 0) yield;
-    // The same rule made twice by hand: one of them is enough.
-    if (!present.has(identityOf(rule))) present.set(identityOf(rule), rule);
+  if (desired === undefined) return result;
+  /** The new rules, each with the id of the rule that it was before the edit. */
+  const formerIds = new Map<NewRule, number>();
+  /** Rules that the file has not named so far, by identity. */
+  const unnamed = new Map<string, Rule>();
+  for (const [index, rule] of rules.entries()) {
+    if (index % 100 === 0) yield;
+    // Of two equal rules, which only edits by hand can create, one is enough.
+    if (!unnamed.has(identityOf(rule))) unnamed.set(identityOf(rule), rule);
     else if (prune) result.delete.push(rule);
   }
-  for (const [at, { description, ...rule }] of wanted.entries()) {
-    if (at % 100 === 0) yield;
+  for (const [index, { description, ...rule }] of desired.entries()) {
+    if (index % 100 === 0) yield;
     const identity = identityOf(rule);
-    const known = present.get(identity);
-    present.delete(identity);
+    const known = unnamed.get(identity);
+    unnamed.delete(identity);
     if (known === undefined) {
       const created: NewRule = { ...rule, description: description ?? "" };
       result.create.push(created);
-      edited.set(created, ruleIds[at] ?? 0);
+      const formerId = ruleIds[index];
+      if (typeof formerId === "number") formerIds.set(created, formerId);
     } else if (description !== undefined && description !== known.description) {
       result.describe.push({ ...known, description, before: known.description });
     }
   }
-  for (const rule of present.values()) {
+  for (const rule of unnamed.values()) {
     if (prune) result.delete.push(rule);
     else kept.push(`Rule ${rule.id} is not in the file. It stays without --prune.`);
   }
-  const free = new Set(result.delete.map(({ id }) => id));
-  for (const [rule, id] of edited) if (free.delete(id)) rule.id = id;
+  // Only the id of a deleted rule is free, and only one rule can get it.
+  const freeIds = new Set(result.delete.map(({ id }) => id));
+  for (const [rule, id] of formerIds) if (freeIds.delete(id)) rule.id = id;
   return result;
 }
 
-/** By node; `withMembers`: the groups about whose members the file says something. */
+/** `byNode`: the groups in which the file has the node, by its id. `withMembers`: the groups whose members the file lists. */
 type FileGroups = { byNode: ReadonlyMap<number, readonly string[]>; withMembers: ReadonlySet<string> };
 
 function* groupsInFile({ groups }: Desired): Generator<unknown, FileGroups> {
@@ -171,10 +177,10 @@ function nodeChange(
 ): NodeChange | undefined {
   const groups: Delta = { add: [], remove: [] };
   const { byNode, withMembers } = desired.fileGroups;
-  const wanted = byNode.get(node.id) ?? [];
-  for (const name of wanted) if (!node.given.includes(name)) groups.add.push(name);
+  const inFile = byNode.get(node.id) ?? [];
+  for (const name of inFile) if (!node.given.includes(name)) groups.add.push(name);
   for (const name of node.given) {
-    if (!withMembers.has(name) || wanted.includes(name)) continue;
+    if (!withMembers.has(name) || inFile.includes(name)) continue;
     if (current.isGivenElsewhere(node, name)) continue;
     if (prune) groups.remove.push(name);
     else {
@@ -210,17 +216,17 @@ function* groupChanges(
 ): Generator<unknown, Changes["groups"]> {
   const result: Changes["groups"] = { create: [], delete: [], describe: [] };
   if (desired.groups === undefined) return result;
-  const present = new Map(current.groups.map((group) => [group.name, group]));
+  const unnamed = new Map(current.groups.map((group) => [group.name, group]));
   for (const { name, description } of desired.groups) {
-    const known = present.get(name);
-    present.delete(name);
+    const known = unnamed.get(name);
+    unnamed.delete(name);
     if (known === undefined) result.create.push({ name, description: description ?? "" });
     else if (description !== undefined && description !== known.description) {
       result.describe.push({ name, description, before: known.description });
     }
   }
   const uses = yield* usesOf({ ...current, people: changedGroupUsers(current.people, people) }, desired);
-  for (const group of present.values()) {
+  for (const group of unnamed.values()) {
     if (!prune) kept.push(`The group ${group.name} is not in the file. It stays without --prune.`);
     else if (uses.has(group.name)) {
       kept.push(`The group ${group.name} is not in the file. It stays while ${uses.get(group.name)}.`);
@@ -229,11 +235,11 @@ function* groupChanges(
   return result;
 }
 
-/** Why a group stays, for each group in use. */
+/** For each group in use, why it stays: a part of a sentence. */
 function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<string, string>> {
   const uses = new Map<string, string>();
   for (const name of current.tokenGroups) uses.set(name, "an open registration token gives it");
-  // Without `rules` in the file, the present rules stay, and need their groups.
+  // Without `rules` in the file the current rules stay, and need their groups.
   const rules = desired.rules === undefined ? current.rules : [];
   for (const rule of rules) for (const name of namedIn([rule])) uses.set(name, `rule ${rule.id} names it`);
   for (const { name, people } of current.people) uses.set(name, `${describeUsers(current, people)} is in it`);
@@ -252,27 +258,27 @@ function aliasChanges(
 ): Changes["aliases"] {
   const result: Changes["aliases"] = { create: [], delete: [] };
   if (aliases === undefined) return result;
-  const present = new Map(
+  const unnamed = new Map(
     current.aliases.map(({ name, nodeId, address }) => [name, { name, nodeId, address }]),
   );
   for (const alias of aliases) {
-    const known = present.get(alias.name);
-    present.delete(alias.name);
+    const known = unnamed.get(alias.name);
+    unnamed.delete(alias.name);
     if (known?.nodeId === alias.nodeId && known.address === alias.address) continue;
     if (known !== undefined) result.delete.push(known);
     result.create.push(alias);
   }
-  for (const alias of present.values()) {
+  for (const alias of unnamed.values()) {
     if (prune) result.delete.push(alias);
     else kept.push(`The alias ${alias.name} is not in the file. It stays without --prune.`);
   }
   return result;
 }
 
-/** In rules and tests. */
+/** The groups that rules and tests name after the changes. */
 function groupsNamed(current: Current, { tests }: Desired, rules: Changes["rules"]): string[] {
-  const tested = (tests ?? current.tests).flatMap(({ from, to }) => groupsIn([from, to]));
-  return [...namedIn(changedRules(current.rules, rules)), ...tested];
+  const inTests = (tests ?? current.tests).flatMap(({ from, to }) => groupsIn([from, to]));
+  return [...namedIn(changedRules(current.rules, rules)), ...inTests];
 }
 
 function namedIn(rules: readonly Rule[]): string[] {
@@ -290,38 +296,39 @@ export function changedNodes(
 ): PolicyNode[] {
   if (changes.nodes.length + changes.owned.length === 0) return [...nodes];
   const byId = new Map(changes.nodes.map((change) => [change.id, change]));
-  const ownedById = new Map(changes.owned.map((change) => [change.id, change.groups]));
+  const ownerGroupsById = new Map(changes.owned.map((change) => [change.id, change.groups]));
   return nodes.map((node) => {
-    const [change, owned] = [byId.get(node.id), ownedById.get(node.id)];
-    if (change === undefined && owned === undefined) return node;
-    const { groups, subnets, relay } = change ?? { groups: none, subnets: none, relay: null };
-    const given = applied(node.given, groups);
-    const ownerGroups = applied(node.ownerGroups, owned ?? none);
+    const change = byId.get(node.id);
+    const ownerDelta = ownerGroupsById.get(node.id);
+    if (change === undefined && ownerDelta === undefined) return node;
+    const { groups, subnets, relay } = change ?? { groups: noDelta, subnets: noDelta, relay: null };
+    const given = withDelta(node.given, groups);
+    const ownerGroups = withDelta(node.ownerGroups, ownerDelta ?? noDelta);
     return {
       ...node,
       given,
       ownerGroups,
       groups: certifiedGroups({ groups: given, ownerGroups, ownerId: node.ownerId }),
-      subnets: applied(node.subnets, subnets),
+      subnets: withDelta(node.subnets, subnets),
       isRelay: relay ?? node.isRelay,
     };
   });
 }
 
-const none: Delta = { add: [], remove: [] };
+export const noDelta: Delta = { add: [], remove: [] };
 
 /** The list after the change. */
-export function applied(list: readonly string[], { add, remove }: Delta): string[] {
+export function withDelta(list: readonly string[], { add, remove }: Delta): string[] {
   return [...new Set([...list.filter((each) => !remove.includes(each)), ...add])];
 }
 
-/** The rules after the changes. New ones have ids below zero, edited ones their own. */
+/** The rules after the changes. New rules have negative ids, which no stored rule has; edited ones keep theirs. */
 export function changedRules(rules: readonly Rule[], changes: Changes["rules"]): Rule[] {
   const deleted = new Set(changes.delete.map(({ id }) => id));
-  const created = changes.create.map((rule, at) => ({
+  const created = changes.create.map((rule, index) => ({
     ...rule,
     description: rule.description ?? "",
-    id: rule.id ?? -1 - at,
+    id: rule.id ?? -1 - index,
   }));
   return [...rules.filter(({ id }) => !deleted.has(id)), ...created];
 }

@@ -1,4 +1,4 @@
-// Changes groups, routes and relays of nodes, as a policy or its rollback says.
+// Changes groups, routes and relay roles of nodes, for execute.ts. In a rollback, what cannot be changed any more is left out.
 
 import type { Actor, AuditEvent } from "../audit/record.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
@@ -8,13 +8,13 @@ import { changeGroups, readGrouped } from "../nodes/change-groups.ts";
 import { checkSubnets } from "../nodes/subnets.ts";
 import type { Transaction } from "../store/database.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
-import { applied, type NodeChange } from "./differences.ts";
-import type { Delta } from "./user-differences.ts";
+import { noDelta, withDelta, type NodeChange } from "./differences.ts";
 import { attempt, type Rollback } from "./rollback.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 
 export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
 
+/** Returns the changes of nodes that were made, and the events of certificates that were issued. */
 export async function changeNodes(
   tx: Transaction,
   services: Executing,
@@ -23,19 +23,25 @@ export async function changeNodes(
   actor: Actor,
   rollback: Rollback | undefined,
 ): Promise<{ done: NodeChange[]; issued: AuditEvent[] }> {
-  const isGrouping = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
-  // A part that is left out of a rollback must not affect the rest of the node.
+  const isOfGroupsOnly = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
+  // In a rollback each part is a change of its own: one that is left out must not take the others of its node with it.
   const parts = rollback === undefined ? changes : changes.flatMap(partsOf);
-  const changed = await regroupGiven(tx, orgId, parts.filter(isGrouping), services.system.now(), rollback);
+  const changed = await regroupGiven(
+    tx,
+    orgId,
+    parts.filter(isOfGroupsOnly),
+    services.system.now(),
+    rollback,
+  );
   const issued: AuditEvent[] = [];
-  for (const { id, groups, subnets, relay } of inOrder(parts.filter((each) => !isGrouping(each)))) {
+  for (const { id, groups, subnets, relay } of inOrder(parts.filter((each) => !isOfGroupsOnly(each)))) {
     const node = await nodes.find(tx, { orgId, id });
-    // Revoked between an application and its rollback: it stays as it is.
+    // A node that was revoked between an application and its rollback stays as it is.
     if (node === undefined || node.state === "revoked") continue;
     const routes = { ...subnets, add: await possibleRoutes(tx, orgId, node, subnets.add, rollback) };
     const patch = {
-      ...(isEmpty(groups) ? {} : { groups: applied(node.groups, groups) }),
-      ...(isEmpty(routes) ? {} : { subnets: applied(node.subnets, routes) }),
+      ...(isEmpty(groups) ? {} : { groups: withDelta(node.groups, groups) }),
+      ...(isEmpty(routes) ? {} : { subnets: withDelta(node.subnets, routes) }),
       ...(relay === null ? {} : { is_relay: relay }),
     };
     if (Object.keys(patch).length === 0) continue;
@@ -51,7 +57,7 @@ export async function changeNodes(
 /** Groups, routes that go, routes that come and the role of a relay, each a change of its own. */
 function partsOf(change: NodeChange): NodeChange[] {
   const { id, name, groups, subnets, relay } = change;
-  const nothing = { id, name, groups: none, subnets: none, relay: null };
+  const nothing = { id, name, groups: noDelta, subnets: noDelta, relay: null };
   return [
     ...(isEmpty(groups) ? [] : [{ ...nothing, groups }]),
     ...(subnets.remove.length === 0 ? [] : [{ ...nothing, subnets: { add: [], remove: subnets.remove } }]),
@@ -60,7 +66,7 @@ function partsOf(change: NodeChange): NodeChange[] {
   ];
 }
 
-/** The routes that the node gets. A rollback leaves out those that another node has by now, or that may not be any more. */
+/** The routes that the node gets. A rollback leaves out those that are refused now, such as a route of another node. */
 async function possibleRoutes(
   tx: Transaction,
   orgId: number,
@@ -72,7 +78,7 @@ async function possibleRoutes(
   const org = await readIssuingOrg(tx, orgId);
   const possible: string[] = [];
   for (const route of add) {
-    const subnets = applied(node.subnets, { add: [...possible, route], remove: [] });
+    const subnets = withDelta(node.subnets, { add: [...possible, route], remove: [] });
     const check = async () => {
       await checkSubnets(tx, org, subnets, node, { isAlone: true });
       possible.push(route);
@@ -82,9 +88,7 @@ async function possibleRoutes(
   return possible;
 }
 
-const none: Delta = { add: [], remove: [] };
-
-/** Changes nothing but groups, of thousands of nodes maybe. Returns the nodes that are not revoked. */
+/** Changes the groups of many nodes with few statements. Returns the ids of the nodes; revoked ones are left out. */
 async function regroupGiven(
   tx: Transaction,
   orgId: number,
@@ -98,7 +102,7 @@ async function regroupGiven(
     const delta = deltas.get(before.id);
     return delta === undefined
       ? []
-      : [{ before, after: { ...before, groups: applied(before.groups, delta) } }];
+      : [{ before, after: { ...before, groups: withDelta(before.groups, delta) } }];
   });
   const makeGroups = rollback === undefined ? ensureGroups : insertGroups;
   await makeGroups(tx, orgId, [...new Set(regrouped.flatMap(({ after }) => after.groups))], now);
@@ -107,18 +111,18 @@ async function regroupGiven(
 }
 
 /**
- * Removals come first: a network may move from one node to another, which gives one in return, and a node may become
- * a relay whose public address was routed.
+ * Removals come first. A network may move from a node to another one, which may even get one in return. Or a node becomes a relay,
+ * and its public address is in a network that is routed until then.
  */
 function inOrder(changes: readonly NodeChange[]): NodeChange[] {
   const isGain = ({ subnets, relay }: NodeChange) => subnets.add.length > 0 || relay === true;
   const gains = changes.filter(isGain);
-  const given = gains.flatMap(({ id, name, subnets }): NodeChange[] =>
+  const removalsOfGains = gains.flatMap(({ id, name, subnets }): NodeChange[] =>
     subnets.remove.length === 0
       ? []
-      : [{ id, name, groups: none, subnets: { add: [], remove: subnets.remove }, relay: null }],
+      : [{ id, name, groups: noDelta, subnets: { add: [], remove: subnets.remove }, relay: null }],
   );
-  return [...changes.filter((change) => !isGain(change)), ...given, ...gains];
+  return [...changes.filter((change) => !isGain(change)), ...removalsOfGains, ...gains];
 }
 
 function isEmpty({ add, remove }: NodeChange["groups"]): boolean {

@@ -1,4 +1,4 @@
-// A plan as lines of text. Pure.
+// A plan as lines of text, for the command line. Pure.
 
 import type { AnswerOf } from "../../api/endpoint.ts";
 import type { policyApi } from "../../api/policy.ts";
@@ -21,7 +21,7 @@ export function planText(plan: Plan): string {
   return `${lines.map(oneLine).join("\n")}\n`;
 }
 
-/** How to roll back, for administrators who lock themselves out. Undefined: no node loses access. */
+/** For a file by which nodes lose access, perhaps the administrator's own: how to apply it safely. Undefined: none loses access. */
 export function lossSentence({ access }: Plan): string | undefined {
   const isLoss = [...access.classes, ...access.pairs].some(({ loses }) => loses.length > 0);
   return isLoss
@@ -87,7 +87,7 @@ function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
       ...(loses.length === 0 ? [] : [`loses ${loses.join(", ")}`]),
     ].join("; ");
   const classes = access.classes.slice(0, shownClasses);
-  const out = access.classes.length - classes.length + access.classes_left_out;
+  const leftOut = access.classes.length - classes.length + access.classes_left_out;
   const count = access.pairs_changed;
   const isWide = access.classes.some(({ from, to }) => from.are !== undefined || to.are !== undefined);
   const what = isWide ? "nodes, and networks behind them," : "nodes";
@@ -98,7 +98,7 @@ function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
     ...classes.map(
       (each) => `  ${side(each.from)} to ${side(each.to)}${pairsWith(each.owners)}: ${change(each)}`,
     ),
-    ...(out > 0 ? [`  … and ${out} more (--json has 500)`] : []),
+    ...(leftOut > 0 ? [`  … and ${leftOut} more (--json has 500)`] : []),
   ];
   // Classes of one node each are pairs already.
   if (classes.length === count) return lines;

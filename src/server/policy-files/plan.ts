@@ -14,7 +14,7 @@ import type { PlanRequest } from "../../api/policy.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import { changedNodes, changedRules, differences, type Difference } from "./differences.ts";
 
-/** The differences between a file and the present state. */
+/** The differences between a file and the current state. `snapshot` has the words of all groups that the file names. */
 type Compared = Difference & { snapshot: Snapshot; desired: Desired };
 /** A plan with what `apply` needs. */
 export type Planned = Compared & {
@@ -23,8 +23,8 @@ export type Planned = Compared & {
 };
 
 /**
- * Does not check whether the file could be applied. `mayName`: providers' groups that the policy does not name yet.
- * Throws validation_failed for a file with faults, permission_denied for such a group.
+ * Does not check whether the file could be applied (`planChanges`). `mayName`: whether the file may name groups of providers that
+ * the policy does not name yet. Throws permission_denied if it may not, and validation_failed for a file with faults.
  */
 export async function compare(
   reader: Reader,
@@ -33,8 +33,8 @@ export async function compare(
   mayName: boolean,
 ): Promise<Compared> {
   const parsed = await inSlices(parsePolicy(policy));
-  const present = await readSnapshot(reader, orgId);
-  const { nodes, groups, users, providers } = present;
+  const current = await readSnapshot(reader, orgId);
+  const { nodes, groups, users, providers } = current;
   const known = {
     nodes: new Map(nodes.map(({ name, id }) => [name, id])),
     groups: new Set(groups.map(({ name }) => name)),
@@ -42,7 +42,7 @@ export async function compare(
     providers,
   };
   const desired = await inSlices(resolvePolicy(parsed, known));
-  const snapshot = await withDesired(reader, orgId, present, desired, mayName);
+  const snapshot = await withDesired(reader, orgId, current, desired, mayName);
   return { ...(await inSlices(differences(snapshot, desired, prune, rule_ids))), snapshot, desired };
 }
 
@@ -50,19 +50,19 @@ export async function compare(
 async function withDesired(
   reader: Reader,
   orgId: number,
-  present: Snapshot,
+  current: Snapshot,
   { providerGroups }: Desired,
   mayName: boolean,
 ): Promise<Snapshot> {
-  const added = providerGroups.filter(({ people }) => !present.carriers.has(people));
-  if (added.length === 0) return present;
+  const added = providerGroups.filter(({ people }) => !current.carriers.has(people));
+  if (added.length === 0) return current;
   if (!mayName) throw onlyAdministrators(added.map(({ name }) => name));
-  const all = [...present.providerGroups, ...added];
-  const carriers = new Map([...present.carriers, ...(await readCarriers(reader, orgId, added))]);
-  return { ...present, carriers, words: providerWords(present.providers, all) };
+  const all = [...current.providerGroups, ...added];
+  const carriers = new Map([...current.carriers, ...(await readCarriers(reader, orgId, added))]);
+  return { ...current, carriers, words: providerWords(current.providers, all) };
 }
 
-/** A plan names the nodes that gain something: it would tell everybody who is in any group of the provider. */
+/** A plan names the nodes that gain access, so every member could learn who is in which group of the provider. */
 function onlyAdministrators([first = ""]: readonly string[]): AppError {
   return new AppError(
     "permission_denied",

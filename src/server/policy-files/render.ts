@@ -1,4 +1,4 @@
-// Writes the state of an organization as a policy file.
+// Renders the state of an organization as a policy file, and sides of rules as words of policy files.
 
 import { stringify } from "yaml";
 import { isSelf, type Peer, type Rule } from "../../api/rules.ts";
@@ -10,17 +10,18 @@ import { nodes } from "../store/tables/nodes.ts";
 import type { Snapshot } from "./current.ts";
 
 /**
- * The words of a side: `any`, `group:web`, `node:db`, `user:ada@example.org`, `idp:Engineering`, a network; `node:#7` for a node that is
+ * Writes a side of a rule: `any`, `group:web`, `node:db`, `user:ada@example.org`, `idp:Engineering`, a network; `node:#7` for a node that is
  * gone, `user:#7` for a user who is not a member, `idp:#3.…` for a group of a provider that is gone.
  */
 export type SideWriter = (side: Peer) => string;
 
+/** `users`: ids by e-mail address. `words`: of groups of providers. */
 export function sideNames(
-  present: readonly Pick<PolicyNode, "id" | "name">[],
+  nodesHere: readonly Pick<PolicyNode, "id" | "name">[],
   users: ReadonlyMap<string, number>,
   words: ReadonlyMap<string, string> = new Map(),
 ): SideWriter {
-  const names = new Map(present.map(({ id, name }) => [id, name]));
+  const names = new Map(nodesHere.map(({ id, name }) => [id, name]));
   const emails = new Map([...users].map(([email, id]) => [id, email]));
   return (side) => {
     if ("any" in side) return "any";
@@ -38,7 +39,7 @@ export function sideNames(
   };
 }
 
-/** The same with the names of nodes that are gone: a replaced node has the name of its successor. */
+/** The same, with the names of deleted nodes on `sides`, and their ids: a newer node may have the same name. */
 export async function sideWriter(
   reader: Pick<Reader, "get">,
   orgId: number,
@@ -75,8 +76,8 @@ export function showRule(
 const head = "# Written by the control plane from the present state.\n";
 
 /**
- * Rules and tests about nodes that are gone, or about former members, are named in comments only: a file with their names could
- * not be applied.
+ * Rules and tests that name deleted nodes or former members are in comments only, because a file that names them could not be
+ * applied.
  */
 export async function renderPolicy(
   reader: Pick<Reader, "get">,
@@ -89,17 +90,17 @@ export async function renderPolicy(
   const isGone = (each: Peer) => /^(node|user|idp):#/.test(side(each));
   const isGoneRule = ({ peer, target }: Rule) => isGone(peer) || isGone(target);
   const isGoneTest = ({ from, to }: PolicyTest) => isGone(from) || isGone(to);
-  const old = { rules: rules.filter(isGoneRule), tests: tests.filter(isGoneTest) };
+  const gone = { rules: rules.filter(isGoneRule), tests: tests.filter(isGoneTest) };
   const sides = [
-    ...old.rules.flatMap(({ peer, target }) => [peer, target]),
-    ...old.tests.flatMap(({ from, to }) => [from, to]),
+    ...gone.rules.flatMap(({ peer, target }) => [peer, target]),
+    ...gone.tests.flatMap(({ from, to }) => [from, to]),
   ];
   const certified = new Set(present.flatMap((node) => node.groups));
   const hasNodes = (peer: Peer) => {
     if ("node" in peer) return names.has(peer.node);
     return !("group" in peer) || !isUsersGroup(peer.group) || certified.has(peer.group);
   };
-  const comments = leftOut(old, await sideWriter(reader, orgId, snapshot, sides), hasNodes);
+  const comments = leftOut(gone, await sideWriter(reader, orgId, snapshot, sides), hasNodes);
   const shown = {
     groups: shownGroups(
       snapshot,
@@ -143,13 +144,13 @@ function shownGroups(
 
 /** One comment for each rule and test that the file cannot hold. */
 function leftOut(
-  old: { rules: readonly Rule[]; tests: readonly PolicyTest[] },
+  gone: { rules: readonly Rule[]; tests: readonly PolicyTest[] },
   side: SideWriter,
   hasNodes: (side: Peer) => boolean,
 ): string {
   const line = (what: string, from: string, to: string) =>
     `# Left out, because a node or member that it names is gone: ${what} from ${from} to ${to}\n`;
-  const rules = old.rules.map(({ id, direction, protocol, ports, peer, target }) => {
+  const rules = gone.rules.map(({ id, direction, protocol, ports, peer, target }) => {
     const ends = direction === "inbound" ? [peer, target] : [target, peer];
     const [from = "", to = ""] = ends.map(side);
     // The nodes of a former member keep their access until they are revoked or transferred.
@@ -158,7 +159,7 @@ function leftOut(
       : "";
     return line(`rule ${id}, ${direction} ${protocol}/${ports}`, from, to) + still;
   });
-  const tests = old.tests.map(({ expect, from, to, protocol, ports }) =>
+  const tests = gone.tests.map(({ expect, from, to, protocol, ports }) =>
     line(`the test ${expect} ${protocol}/${ports}`, side(from), side(to)),
   );
   return [...rules, ...tests].join("");

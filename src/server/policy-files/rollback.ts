@@ -1,5 +1,5 @@
-// How an application is rolled back: its inverse changes, stored until it is confirmed, and what a rollback leaves
-// out.
+// What a rollback of a policy needs: the inverse changes, stored until the policy is confirmed, and how a part that has become
+// impossible is left out.
 
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../base/errors.ts";
@@ -11,10 +11,10 @@ import { inSavepoint } from "../store/savepoint.ts";
 const words = v.array(v.string());
 const named = { name: v.string(), description: v.string() };
 const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
-const source = v.object({ name: v.string(), people: v.string() });
-const ofProvider = v.object({ people: v.string(), providerId: v.number(), name: v.string() });
+const groupSource = v.object({ name: v.string(), people: v.string() });
+const providerGroup = v.object({ people: v.string(), providerId: v.number(), name: v.string() });
 const delta = v.object({ add: words, remove: words });
-/** As it is stored until an application is confirmed. */
+/** JSON in the column `undo` of a policy. */
 export const Undo = v.object({
   changes: v.object({
     groups: v.object({
@@ -37,8 +37,11 @@ export const Undo = v.object({
       }),
     ),
     /** Absent in rows of earlier versions. */
-    people: v.optional(v.object({ add: v.array(source), remove: v.array(source) }), { add: [], remove: [] }),
-    providerGroups: v.optional(v.object({ add: v.array(ofProvider), remove: v.array(ofProvider) }), {
+    people: v.optional(v.object({ add: v.array(groupSource), remove: v.array(groupSource) }), {
+      add: [],
+      remove: [],
+    }),
+    providerGroups: v.optional(v.object({ add: v.array(providerGroup), remove: v.array(providerGroup) }), {
       add: [],
       remove: [],
     }),
@@ -61,7 +64,7 @@ export type Undo = v.InferOutput<typeof Undo>;
  */
 export type Rollback = { leftOut: string[] };
 
-/** Returns undefined for a part that a rollback leaves out. */
+/** Runs one part of the changes. In a rollback, returns undefined if the part is refused, and notes it. */
 export async function attempt<T>(
   tx: Transaction,
   rollback: Rollback | undefined,
@@ -78,6 +81,7 @@ export async function attempt<T>(
   }
 }
 
+/** Codes of errors by which a part is refused. Other errors end the rollback. */
 const refusals: ReadonlySet<ErrorCode> = new Set([
   "conflict",
   "name_taken",

@@ -1,4 +1,4 @@
-// A plan as the API answers it: what changes, and which nodes gain or lose access to which.
+// Shows a plan as the API answers it: what changes, and which nodes gain or lose access to which.
 
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Member } from "../policy/firewall.ts";
@@ -16,11 +16,10 @@ import { changedNodes, changedRules, isUnchanged, type Changes } from "./differe
 import { showRule, sideNames, sideWriter, type SideWriter } from "./render.ts";
 import type { Planned } from "./plan.ts";
 
-/** The plan as the API answers it. */
 export async function showPlan(reader: Reader, orgId: number, planned: Planned): Promise<Plan> {
   const { snapshot, changes, kept, tests, failures } = planned;
   const side = await sideWriter(reader, orgId, snapshot, sidesIn(snapshot.rules));
-  const shown = (
+  const shownRule = (
     rule: Omit<Rule, "id" | "description"> & { id?: number; description?: string | undefined },
   ) => ({
     id: rule.id ?? null,
@@ -30,9 +29,9 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
     version: snapshot.version,
     is_empty: isUnchanged(changes),
     rules: {
-      create: await inSlices(mapInPieces(changes.rules.create, shown)),
-      delete: await inSlices(mapInPieces(changes.rules.delete, shown)),
-      describe: await inSlices(mapInPieces(changes.rules.describe, shown)),
+      create: await inSlices(mapInPieces(changes.rules.create, shownRule)),
+      delete: await inSlices(mapInPieces(changes.rules.delete, shownRule)),
+      describe: await inSlices(mapInPieces(changes.rules.describe, shownRule)),
     },
     groups: {
       create: changes.groups.create.map(({ name }) => name),
@@ -66,7 +65,7 @@ function membersOf({ add, remove }: Changes["people"], side: SideWriter): Plan["
   }));
 }
 
-/** With the groups that a node gets or loses by its owner. */
+/** One entry per node: its own changes, and the groups that it gets or loses by its owner. */
 function shownNodes({ nodes, owned }: Pick<Changes, "nodes" | "owned">, side: SideWriter): Plan["nodes"] {
   const shown = new Map<number, Plan["nodes"][number]>();
   for (const { id, name, groups, subnets, relay } of nodes)
@@ -89,7 +88,7 @@ function sidesIn(rules: readonly Rule[]): Peer[] {
 const maxPairs = 1000;
 const maxClasses = 500;
 
-/** Only active nodes have certificates, so only they gain or lose. */
+/** Which classes and pairs of nodes gain or lose access. Only active nodes: others have no certificate. */
 export function* accessChanges(
   { rules, nodes }: Pick<Snapshot, "rules" | "nodes">,
   changes: Pick<Changes, "rules" | "nodes" | "owned">,
@@ -100,10 +99,10 @@ export function* accessChanges(
   const networks = networksBehind(members, changed);
   const after = {
     rules: changedRules(rules, changes.rules),
-    members: [...changed, ...networks.map(({ is }) => is)],
+    members: [...changed, ...networks.map((network) => network.after)],
   };
   yield;
-  const before = { rules, members: [...members, ...networks.map(({ was }) => was)] };
+  const before = { rules, members: [...members, ...networks.map((network) => network.before)] };
   const reach = yield* makeReach(before, after);
   const found = yield* reach.changes();
   yield;
@@ -117,13 +116,16 @@ export function* accessChanges(
   };
 }
 
-/** The networks behind nodes, in either state: what reaches a node reaches them, and they send by its rules. */
+/**
+ * The networks behind nodes, before or after the changes, as members of the policy: what reaches a node reaches them, and they send
+ * by its rules. `changed`: the same nodes in the same order.
+ */
 function networksBehind(
   members: readonly PolicyNode[],
   changed: readonly PolicyNode[],
-): { was: Member; is: Member }[] {
-  return members.flatMap((was, at) => {
-    const is = changed[at] ?? was;
+): { before: Member; after: Member }[] {
+  return members.flatMap((nodeBefore, index) => {
+    const nodeAfter = changed[index] ?? nodeBefore;
     const behind = (node: PolicyNode, network: string): Member => ({
       id: node.id,
       name: `${network} behind ${node.name}`,
@@ -132,8 +134,11 @@ function networksBehind(
       groups: [...node.groups, networkGroup(network)],
       behind: { isThere: node.subnets.includes(network) },
     });
-    const all = [...new Set([...was.subnets, ...is.subnets])];
-    return all.map((network) => ({ was: behind(was, network), is: behind(is, network) }));
+    const all = [...new Set([...nodeBefore.subnets, ...nodeAfter.subnets])];
+    return all.map((network) => ({
+      before: behind(nodeBefore, network),
+      after: behind(nodeAfter, network),
+    }));
   });
 }
 
@@ -163,21 +168,22 @@ function showClass(
 /** The name of a group of nodes; `user:ada@example.org` or `idp:Engineering` for the nodes of users. */
 const groupWord = (group: string, side: SideWriter) => (isUsersGroup(group) ? side({ group }) : group);
 
+/** The pairs of nodes of these changes, by the ids of sender and receiver, at most `maxPairs`. */
 function* firstPairs(
   changes: readonly Change[],
   { partners }: Reach,
 ): Generator<unknown, Plan["access"]["pairs"]> {
   const byFrom = Map.groupBy(changes, ({ from }) => from);
-  const senders: { member: NodeClass["members"][number]; list: readonly Change[] }[] = [];
-  for (const [from, list] of byFrom) {
-    for (const member of from.members) senders.push({ member, list });
+  const senders: { member: NodeClass["members"][number]; changesOf: readonly Change[] }[] = [];
+  for (const [from, changesOf] of byFrom) {
+    for (const member of from.members) senders.push({ member, changesOf });
     yield;
   }
   senders.sort((a, b) => a.member.id - b.member.id);
   const pairs: Plan["access"]["pairs"] = [];
-  for (const { member, list } of senders) {
+  for (const { member, changesOf } of senders) {
     yield;
-    const receivers = list.flatMap((change) =>
+    const receivers = changesOf.flatMap((change) =>
       partners(member, change.to, change.owners).map((to) => ({ to, change })),
     );
     receivers.sort((a, b) => a.to.id - b.to.id);

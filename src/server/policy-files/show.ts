@@ -1,4 +1,4 @@
-// The policy of an organization as users see it: the file while it equals the state, else the state as a file.
+// Shows the policy of an organization: the stored file while the state equals it, else the state as a file. Runs its tests.
 
 import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
@@ -39,20 +39,18 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
   };
 }
 
-/**
- * A failure that belongs to no test means that the tests took too long: then those without a failure are undecided.
- */
+/** A failure with the index behind the last test means that the tests took too long: then tests without a failure are undecided. */
 function listTests({ tests, nodes, users }: Snapshot, failures: readonly TestFailure[]) {
   const side = sideNames(nodes, users);
   const failed = new Set(failures.map(({ test }) => test));
-  const ofOthers = failed.has(tests.length) ? null : true;
-  return tests.map(({ expect, from, to, protocol, ports }, at) => {
-    const passes = failed.has(at) ? false : ofOthers;
+  const withoutFailure = failed.has(tests.length) ? null : true;
+  return tests.map(({ expect, from, to, protocol, ports }, index) => {
+    const passes = failed.has(index) ? false : withoutFailure;
     return { expect, from: side(from), to: side(to), protocol, ports, passes };
   });
 }
 
-/** Whether applying the file again with `prune` would change something. A node that it names may be gone. */
+/** Whether applying the file again with `prune` would change something, or is refused, since a node that it names is deleted. */
 export async function hasDrifted(reader: Reader, orgId: number, policy: string): Promise<boolean> {
   try {
     return !isUnchanged((await compare(reader, orgId, { policy, prune: true }, true)).changes);
@@ -66,7 +64,7 @@ export function testsNow({ tests, rules, nodes }: Snapshot): Promise<TestFailure
   return inSlices(runTests(tests, { rules, members: nodes }));
 }
 
-/** Without a file: the tests that are in force, on the present state. */
+/** Without a file: the stored tests on the current state. */
 export async function testPolicy(
   reader: Reader,
   orgId: number,

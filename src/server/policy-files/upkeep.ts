@@ -1,5 +1,5 @@
-// Maintains policies between requests: an application without confirmation is rolled back, and a test that fails
-// because a node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
+// The background loop of policies: rolls back a policy that was not confirmed in time, and records an event when a test fails
+// because nodes changed. Runs on one replica; all its state is in the database.
 
 import type { Attention } from "../../api/paths/attention.ts";
 import { ourselves, record } from "../audit/record.ts";
@@ -29,7 +29,7 @@ export async function revertUnconfirmed(services: Services): Promise<void> {
 
 const checked = computed({ orgId: integer(), checkedState: text() });
 
-/** Runs the tests of the organizations that have changed, and looks whether their state still equals the file. */
+/** Of each organization that has changed: runs the tests, and notes whether the state still equals the file. */
 export async function checkPolicies({ db, system }: Pick<Services, "db" | "system">): Promise<void> {
   const sql = `SELECT p.org_id, p.checked_state FROM policies p JOIN organizations o ON o.id = p.org_id
     WHERE (p.text IS NOT NULL OR p.tests <> '[]') AND o.deleted_at IS NULL`;
@@ -45,17 +45,20 @@ export async function checkPolicies({ db, system }: Pick<Services, "db" | "syste
       const now = system.now();
       const driftedAt = isDrifted ? (row.driftedAt ?? now) : null;
       await policies.update(tx, { orgId }, { failing, driftedAt, checkedState: snapshot.stamp });
-      const news = failing.filter((sentence) => !row.failing.includes(sentence));
-      if (news.length === 0) return;
+      const newlyFailing = failing.filter((sentence) => !row.failing.includes(sentence));
+      if (newlyFailing.length === 0) return;
       const event = { orgId, at: now, actor: ourselves, subject: "policy" };
-      await record(tx, { ...event, type: "policy.test_failed", after: { failing: news } });
+      await record(tx, { ...event, type: "policy.test_failed", after: { failing: newlyFailing } });
     });
   });
 }
 
 const stored = policies.pick("tests", "failing");
 
-/** As upkeep stored them: every console asks. A rollback that deletes all tests leaves their failures in the row. */
+/**
+ * As this loop stored them, because every console asks. A rollback that deletes all tests leaves their failures in the row: hence
+ * `tests <> '[]'`.
+ */
 export async function failingTests(db: Reader, orgId: number): Promise<Attention["failing_tests"]> {
   const sql = `SELECT ${stored.select()} FROM policies WHERE org_id = $1 AND failing <> '[]' AND tests <> '[]'`;
   const row = await queryOne(db, stored, sql, [orgId]);

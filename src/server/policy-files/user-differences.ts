@@ -1,4 +1,5 @@
-// The changes that make the membership of users, and of providers' groups, match the policy file. Pure.
+// Computes the changes that make users, and groups of providers, members of the groups that the policy file says: a part of
+// differences.ts. `people`, as the database calls it, stands for one user (`user:7`) or one group of a provider. Pure.
 
 import { userOfGroup, providerOfGroup } from "../../protocol/users-groups.ts";
 import {
@@ -15,16 +16,16 @@ export type PolicyUsers = {
   nodes: readonly PolicyNode[];
   people: readonly GroupSource[];
   providerGroups: readonly ProviderGroup[];
-  /** The words of files for these, `idp:Engineering`. */
+  /** What policy files call groups of providers: `idp:Engineering`. By `people`. */
   words: ReadonlyMap<string, string>;
-  /** For the groups of providers that there are, and those that the file names. */
+  /** The users in each group of a provider, also of groups that only the file names so far. */
   carriers: Carriers;
   /** Members who accepted their invitation, by e-mail address. */
   users: ReadonlyMap<string, number>;
 };
 
 export type Delta = { add: string[]; remove: string[] };
-/** The groups that a node has by its owner. */
+/** A change of the groups that a node has by its owner. */
 type OwnedChange = { id: number; name: string; groups: Delta };
 
 export type UserChanges = {
@@ -36,7 +37,7 @@ export type UserChanges = {
   owned: OwnedChange[];
 };
 
-/** Users are in a group by files alone. So a group that the file does not name loses them. */
+/** Only files put users into groups. So with `prune`, a group that the file does not name loses its users. */
 export function userChanges(
   current: PolicyUsers,
   { groups }: Desired,
@@ -46,16 +47,17 @@ export function userChanges(
   const result: UserChanges["people"] = { add: [], remove: [] };
   if (groups === undefined) return result;
   const byName = new Map(groups.map((group) => [group.name, group]));
-  const present = new Set(current.people.map(({ name, people }) => `${name} ${people}`));
-  for (const { name, people: wanted } of groups)
-    for (const people of wanted ?? [])
-      if (!present.has(`${name} ${people}`)) result.add.push({ name, people });
-  for (const each of current.people) {
-    const { name, people } = each;
+  const memberships = new Set(current.people.map(({ name, people }) => `${name} ${people}`));
+  for (const { name, people: desired } of groups)
+    for (const people of desired ?? [])
+      if (!memberships.has(`${name} ${people}`)) result.add.push({ name, people });
+  for (const membership of current.people) {
+    const { name, people } = membership;
     const group = byName.get(name);
-    const isLeft = group !== undefined && (group.people === undefined || group.people.has(people));
-    if (isLeft) continue;
-    if (prune) result.remove.push(each);
+    // Undefined: the file names the group, but not its members.
+    const stays = group !== undefined && (group.people === undefined || group.people.has(people));
+    if (stays) continue;
+    if (prune) result.remove.push(membership);
     else if (group !== undefined)
       kept.push(
         `${describeUsers(current, people)} is in the group ${name}, not in the file. It stays without --prune.`,
@@ -75,42 +77,46 @@ export function describeUsers(
   return `user:${email ?? `#${userOfGroup(people)}`}`;
 }
 
+/** The memberships after the changes. */
 export function changedGroupUsers(
-  present: readonly GroupSource[],
+  current: readonly GroupSource[],
   { add, remove }: UserChanges["people"],
 ): readonly GroupSource[] {
   const removed = new Set(remove);
-  return [...present.filter((each) => !removed.has(each)), ...add];
+  return [...current.filter((each) => !removed.has(each)), ...add];
 }
 
 /** A group of a provider is stored while a rule, a test or a group of nodes names it. `named`: by rules and tests. */
 export function* providerChanges(
-  { providerGroups: present, people }: PolicyUsers,
+  { providerGroups: current, people }: PolicyUsers,
   desired: Desired,
   changes: UserChanges["people"],
   named: readonly string[],
 ): Generator<unknown, UserChanges["providerGroups"]> {
-  const known = new Set(present.map((each) => each.people));
+  const known = new Set(current.map((each) => each.people));
   const add = desired.providerGroups.filter((each) => !known.has(each.people));
   yield;
   const used = new Set([...named, ...changedGroupUsers(people, changes).map((each) => each.people)]);
-  return { add, remove: present.filter((each) => !used.has(each.people)) };
+  return { add, remove: current.filter((each) => !used.has(each.people)) };
 }
 
+/** What both changes do to the groups of nodes by their owners. */
 export function* ownedChanges(
-  { people, nodes, carriers, providerGroups: present }: PolicyUsers,
+  { people, nodes, carriers, providerGroups: current }: PolicyUsers,
   changes: UserChanges["people"],
   ofProviders: UserChanges["providerGroups"],
 ): Generator<unknown, OwnedChange[]> {
   const lists = [...Object.values(changes), ...Object.values(ofProviders)];
   if (lists.every((list) => list.length === 0)) return [];
   const removed = new Set(ofProviders.remove);
-  const kept = [...present.filter((each) => !removed.has(each)), ...ofProviders.add];
-  const stored = new Map(kept.map((each) => [each.people, carriers.get(each.people) ?? new Set<number>()]));
-  const groupsOf = makeOwnerGroups(changedGroupUsers(people, changes), stored);
+  const groupsAfter = [...current.filter((each) => !removed.has(each)), ...ofProviders.add];
+  const usersByGroup = new Map(
+    groupsAfter.map((each) => [each.people, carriers.get(each.people) ?? new Set<number>()]),
+  );
+  const groupsOf = makeOwnerGroups(changedGroupUsers(people, changes), usersByGroup);
   const found: OwnedChange[] = [];
-  for (const [at, { id, name, ownerId, ownerGroups }] of nodes.entries()) {
-    if (at % 100 === 0) yield;
+  for (const [index, { id, name, ownerId, ownerGroups }] of nodes.entries()) {
+    if (index % 100 === 0) yield;
     if (ownerId === null) continue;
     const after = groupsOf(ownerId);
     const add = after.filter((each) => !ownerGroups.includes(each));
