@@ -46,6 +46,9 @@ describe("the past in the console", () => {
       const { page } = scene;
       await page.getByRole("link", { name: "Past" }).click();
       await page.getByRole("heading", { level: 1, name: "At a moment" }).waitFor();
+      // Not yesterday: the organization is younger.
+      const offered = await page.getByLabel("Moment").inputValue();
+      expect(Date.parse(offered)).toBeGreaterThan(Date.now() - 600_000);
       await page.getByLabel("Moment").fill(moment(Date.now()));
       await page.getByLabel("To node").fill("db");
       await page.getByRole("textbox", { name: "On" }).fill("sctp");

@@ -66,8 +66,8 @@ describe("webhooks in the console", () => {
       await openPage(page, "Alarms");
       await page.getByRole("row").filter({ hasText: "Router gw is away" }).getByText("open").waitFor();
       const rule = (words: string) => page.getByRole("row").filter({ hasText: words });
-      await rule("A relay is away for so long").getByText("3 minutes").waitFor();
-      await button("Change: A relay is away for so long").click();
+      await rule("A relay has been away for this time").getByText("3 minutes").waitFor();
+      await button("Change: A relay has been away for this time").click();
       const dialog = page.getByRole("dialog");
       await dialog.getByLabel("Value").fill("1");
       await button("Save").click();
@@ -77,7 +77,7 @@ describe("webhooks in the console", () => {
       await dialog.getByText("agent admin org update acme --alarm relay=30", { exact: true }).waitFor();
       expect(await violationsInSchemes(page)).toEqual(noViolations);
       await button("Save").click();
-      await rule("A relay is away for so long").getByText("30 minutes").waitFor();
+      await rule("A relay has been away for this time").getByText("30 minutes").waitFor();
       await button("Change: A test of the policy fails").press("Enter");
       await dialog.getByLabel("Value").selectOption("off");
       await button("Save").click();
@@ -87,11 +87,11 @@ describe("webhooks in the console", () => {
       await dialog.getByLabel("Groups").fill("laptops");
       await dialog.getByLabel("Value").fill("60");
       await button("Save").click();
-      await rule("A node of laptops is away for so long").getByText("60 minutes").waitFor();
-      await button("Change: A relay is away for so long").click();
+      await rule("A node of laptops has been away for this time").getByText("60 minutes").waitFor();
+      await button("Change: A relay has been away for this time").click();
       await dialog.getByLabel("Value").fill("");
       await button("Save").click();
-      await rule("A relay is away for so long").getByText("3 minutes").waitFor();
+      await rule("A relay has been away for this time").getByText("3 minutes").waitFor();
       const { alarm_rules: rules } = await scene.adminJson(["org", "show", "acme"]);
       expect(rules).toEqual(["policy=off", "node:laptops=60"]);
       expect(await violationsInSchemes(page)).toEqual(noViolations);
@@ -113,7 +113,10 @@ describe("webhooks in the console", () => {
     async () => {
       await openPage(page, "Alarms");
       await button("Create a webhook").click();
+      await page.getByLabel(/^URL/).fill("https://hooks.slack.com/services/T/B/x");
+      await page.getByText("Slack, by its address.").waitFor();
       await page.getByLabel(/^URL/).fill(`http://127.0.0.1:${receiver.port}/hook`);
+      await page.getByText("JSON, by its address.").waitFor();
       expect(await page.getByLabel("Events").inputValue()).toBe("alarm.*");
       // Families and types are offered, behind what is typed already.
       await page.getByLabel("Events").fill("node.*, ");
@@ -142,7 +145,7 @@ describe("webhooks in the console", () => {
       expect(await button("Delete the webhook").isDisabled()).toBe(true);
       await page.getByLabel(`Type ${host} to go on`).fill(host);
       await button("Delete the webhook").click();
-      await page.getByText("A webhook tells alarms").waitFor();
+      await page.getByText("A webhook sends alarms").waitFor();
       // One that fails needs a person.
       const nowhere = "http://127.0.0.1:1/nowhere";
       await scene.admin(["webhook", "create", "acme", nowhere, "--event", "group.*"]);
@@ -163,7 +166,7 @@ describe("webhooks in the console", () => {
       await askToDelete(page);
       await page.getByLabel("Type 127.0.0.1:1 to go on").fill("127.0.0.1:1");
       await button("Delete the webhook").click();
-      await page.getByText("A webhook tells alarms").waitFor();
+      await page.getByText("A webhook sends alarms").waitFor();
     },
     limitMs,
   );

@@ -15,35 +15,43 @@ type Rule = {
 
 /** Every kind of alarm, with its rule. The initial values suit a small company. */
 export const alarmRules = {
-  lighthouse: { unit: "minutes", initial: 3, words: "A lighthouse is away for so long" },
-  relay: { unit: "minutes", initial: 3, words: "A relay is away for so long" },
-  router: { unit: "minutes", initial: 3, words: "A router of a network, or an exit, is away for so long" },
-  node: { unit: "minutes", initial: 15, words: "Another node in server mode is away for so long" },
-  desktop: { unit: "minutes", initial: null, words: "A node in desktop mode is away for so long" },
+  lighthouse: { unit: "minutes", initial: 3, words: "A lighthouse has been away for this time" },
+  relay: { unit: "minutes", initial: 3, words: "A relay has been away for this time" },
+  router: {
+    unit: "minutes",
+    initial: 3,
+    words: "A router to another network, or to the internet (exit), has been away for this time",
+  },
+  node: { unit: "minutes", initial: 15, words: "Another server (server mode) has been away for this time" },
+  desktop: {
+    unit: "minutes",
+    initial: null,
+    words: "A laptop or desktop (desktop mode) has been away for this time",
+  },
   path: {
     unit: "minutes",
     initial: 5,
-    words: "A node does not reach a peer for so long, and both are online",
+    words: "Two nodes are online, but have not reached each other for this time",
   },
-  certificate: { unit: "switch", initial: 1, words: "A node that is online has not renewed its certificate" },
-  ca: { unit: "days", initial: 60, words: "A CA ends within so many days, and was not replaced" },
+  certificate: { unit: "switch", initial: 1, words: "A node is online, but has not renewed its certificate" },
+  ca: { unit: "days", initial: 60, words: "A CA ends within this time, and has no successor" },
   backup: {
     unit: "days",
     initial: oldBackupDays,
-    words: "The last backup of the control plane is older than that",
+    words: "The last backup of the control plane is older than this",
   },
   server: {
     unit: "switch",
     initial: 1,
-    words: "The control plane warns of itself: its disk, clock, database or TLS certificate",
+    words: "The control plane has a problem of its own: disk, clock, database or TLS certificate",
   },
   update: {
     unit: "switch",
     initial: 1,
-    words: "An update in rings stopped, because a node does not work with it, or paused by itself",
+    words: "A rollout stopped because a node does not work with it, or paused by itself",
   },
   policy: { unit: "switch", initial: 1, words: "A test of the policy fails" },
-  sign_ins: { unit: "refusals", initial: 20, words: "So many sign-ins are refused within 10 minutes" },
+  sign_ins: { unit: "refusals", initial: 20, words: "This many sign-ins were refused within 10 minutes" },
 } as const satisfies Record<string, Rule>;
 export type AlarmKind = keyof typeof alarmRules;
 export const alarmKinds = Object.keys(alarmRules) as AlarmKind[];

@@ -6,6 +6,7 @@ import { endpoint } from "../endpoint.ts";
 import { declare, taken } from "../../protocol/settings.ts";
 import { eventTypes, type EventType } from "../events.ts";
 import { ListQuery, since, Text, Time, whole, word } from "../values.ts";
+import { formatWords, webhookFormats, type WebhookFormat } from "./formats.ts";
 
 const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];
 const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
@@ -43,44 +44,6 @@ const Url = v.pipe(
     return searchParams.size === 1 && /^[0-9a-f]{64}$/.test(pinnedFingerprint(searchParams) ?? "");
   }, "A URL with syslogs: takes one parameter: ?fingerprint=sha256: and 64 hexadecimal digits, with or without colons."),
 );
-/**
- * The formats of deliveries, with their words in forms. `json` is signed, as https://www.standardwebhooks.com specifies. It is the
- * initial choice of a form, which stands for "by the URL" (`formatFor`), and its words say so.
- */
-const formatWords = {
-  json: "By the URL, else JSON for programs",
-  slack: "Slack",
-  mattermost: "Mattermost",
-  teams: "Microsoft Teams",
-  discord: "Discord",
-  ntfy: "ntfy",
-  mail: "E-mail",
-  syslog: "Syslog over TLS",
-};
-export type WebhookFormat = keyof typeof formatWords;
-export const webhookFormats = Object.keys(formatWords) as WebhookFormat[];
-
-/** The schemes that have a format of their own. */
-const formatByScheme: Readonly<Record<string, WebhookFormat>> = { "mailto:": "mail", "syslogs:": "syslog" };
-/** The services that are known by their host. */
-const formatByHost: readonly (readonly [RegExp, WebhookFormat])[] = [
-  [/^hooks\.slack(-gov)?\.com$/, "slack"],
-  [/^(canary\.|ptb\.)?discord(app)?\.com$/, "discord"],
-  [/\.(logic\.azure\.com|powerplatform\.com)$/, "teams"],
-  [/^ntfy\.sh$/, "ntfy"],
-];
-
-/** The format of a webhook: the given one, or that of its URL. Undefined: the format and the URL do not go together. */
-export function formatFor(url: string, given?: WebhookFormat): WebhookFormat | undefined {
-  const { protocol, hostname } = new URL(url);
-  const formatOfScheme = formatByScheme[protocol];
-  const formatOfHost = formatByHost.find(([host]) => host.test(hostname))?.[1];
-  const format = given ?? formatOfScheme ?? formatOfHost ?? "json";
-  // A scheme with a format of its own takes only that one, and no other scheme takes that format.
-  const ofScheme = Object.values(formatByScheme).includes(format) ? format : undefined;
-  return ofScheme === formatOfScheme ? format : undefined;
-}
-
 /** The events of a webhook that names none: all for programs (JSON), alarms for people. */
 export const eventsFor = (format: WebhookFormat): string[] => (format === "json" ? ["*"] : ["alarm.*"]);
 

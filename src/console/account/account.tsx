@@ -5,7 +5,8 @@ import { apiPath } from "../../api/endpoint.ts";
 import { ownSessionsApi } from "../../api/sessions.ts";
 import { minPasswordLength, ownUserApi } from "../../api/users.ts";
 import { call, isSignedOut } from "../contact/api.ts";
-import { isFactorMissing, me } from "../contact/me.ts";
+import { isAdmin, isFactorMissing, me, shownOrganization } from "../contact/me.ts";
+import { pathOf } from "../frame/router.ts";
 import { chooseDateLanguage, dateLanguage, dateLanguages, exact, now } from "../words/times.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.tsx";
 import { Page, Panel } from "../ui/page.tsx";
@@ -121,9 +122,20 @@ function Password() {
 const ownSessions: SessionsPath = (...query) => apiPath(ownSessionsApi.list, {}, ...query);
 const endOwn = (id: number) => call(ownSessionsApi.delete, { id });
 
-const Sessions = () => (
-  <div id="sessions">
-    <SessionList title="Sessions" list={ownSessions} endOne={endOwn} command={["session", "list"]} />
-    <p class="help">A new second factor ends no session.</p>
-  </div>
-);
+function Sessions() {
+  const shown = shownOrganization.value;
+  return (
+    <div id="sessions">
+      <SessionList title="Sessions" list={ownSessions} endOne={endOwn} command={["session", "list"]} />
+      <p class="help">
+        A new second factor ends no session.
+        {shown !== undefined && isAdmin(shown) ? (
+          <>
+            {" "}
+            Those of others: <a href={pathOf(shown.slug, "people")}>Members</a>.
+          </>
+        ) : null}
+      </p>
+    </div>
+  );
+}

@@ -21,7 +21,8 @@ import {
   type Pair,
 } from "./groups.ts";
 import { kindOfAway } from "./node-squares.tsx";
-import { groupLink, nodeLink, noPathsText, PathRows } from "./tables.tsx";
+import { groupLink } from "./group-link.ts";
+import { nodeLink, noPathsText, PathRows } from "./tables.tsx";
 import { plural, msWords } from "../words/numbers.ts";
 
 const maxRows = 8;

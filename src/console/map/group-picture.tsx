@@ -19,7 +19,7 @@ import {
   type Pair,
 } from "./groups.ts";
 import { Names, perSquareOf, Squares, squaresOf, type Square } from "./node-squares.tsx";
-import { groupLink } from "./tables.tsx";
+import { groupLink } from "./group-link.ts";
 import {
   centreOf,
   keptFor,

@@ -13,7 +13,7 @@ import { ordered } from "../ui/lists/order.ts";
 import { Rows, type Column } from "../ui/lists/rows.tsx";
 import { Export, Search, searched } from "../ui/lists/tools.tsx";
 import { isCurrent, rank, wordsOf, type Edge } from "./node-paths.ts";
-import { groupKey, groupWord, pairKey, pairName, pathsIn, type Pair } from "./groups.ts";
+import { groupWord, pairKey, pairName, pathsIn, type Pair } from "./groups.ts";
 import { msWords } from "../words/numbers.ts";
 
 const pathStates = { direct: "online", relayed: "relayed", broken: "attention" } as const;
@@ -51,10 +51,6 @@ export const PathRows = ({ caption, rows }: { caption: string; rows: readonly Ro
 /** No report is no fault. */
 export const noPathsText = () =>
   `${mayAdminister.value ? "No node" : "None of yours"} has reported a path: there is no tunnel, engines are older than 1.12, or reports are switched off.`;
-
-/** The nodes of a group. */
-export const groupLink = (slug: string, name: Pair["from"]): string =>
-  `${pathOf(slug, "nodes")}?group=${encodeURIComponent(groupKey(name))}`;
 
 /** The name of a node, which leads to its page. */
 export const nodeLink = (id: number, name: string) => (

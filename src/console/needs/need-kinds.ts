@@ -3,6 +3,7 @@
 import type { Attention } from "../../api/paths/attention.ts";
 import type { Relay } from "../../api/paths/relays.ts";
 import type { Warning } from "../../api/servers.ts";
+import type { AlarmKind } from "../../api/webhooks/alarms.ts";
 import type { ListedWebhook } from "../../api/webhooks/webhooks.ts";
 import type { Rotation } from "./authorities.ts";
 import type { Registration } from "../joining/registrations.ts";
@@ -27,7 +28,7 @@ export type Found = {
 /** As far as it is read. */
 export type Known = Omit<Found, "attention"> & { attention: Attention | undefined };
 
-/** Needs of nodes: lists, in which a node may stand twice. The worst first. */
+/** Needs of nodes: lists, in which a node may stand twice. */
 const nodeKinds = ["cloned", "hubs_away", "broken_paths", "not_applied", "not_renewed"] as const;
 
 /** How many needs there are of each kind. */
@@ -50,11 +51,31 @@ export const needCounts = ({ attention, ...found }: Known) => ({
 });
 export type NeedKind = keyof ReturnType<typeof needCounts>;
 
+/** Needs, and alarms of the same faults. */
+const red: readonly (NeedKind | AlarmKind)[] = [
+  "warnings",
+  "server",
+  "cloned",
+  "hubs_away",
+  "lighthouse",
+  "relay",
+  "router",
+  "broken_paths",
+  "path",
+  "tests",
+  "policy",
+];
+/**
+ * Whether a fault stops something now: red, and above the others, on Overview (needs) as on Alarms. The others work for now. It
+ * differs from `urgent` of an alarm, which decides whether quiet hours delay it. `cut`: how many paths have no other way than
+ * a relay that is away; with none, such a relay is not red.
+ */
+export const isRed = (kind: NeedKind | AlarmKind, cut?: number): boolean =>
+  red.includes(kind) && (kind !== "relay" || cut !== 0);
+
 /** Whether something does not work now: other needs can wait. */
-export function isUrgent(found: Known): boolean {
-  const { warnings, cloned, hubs_away, broken_paths } = needCounts(found);
-  return warnings + cloned + hubs_away + broken_paths > 0;
-}
+export const isUrgent = (found: Known): boolean =>
+  Object.entries(needCounts(found)).some(([kind, count]) => count > 0 && isRed(kind as NeedKind));
 
 /** The number of all needs. A node that has several counts once. */
 export function countNeeds(found: Known): number {

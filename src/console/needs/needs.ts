@@ -9,7 +9,7 @@ import { secondLighthouse } from "../../protocol/second-lighthouse.ts";
 import { ago } from "../words/ago.ts";
 import { stepOf } from "./authorities.ts";
 import type { NamedPath } from "../map/groups.ts";
-import { needCounts, type Found, type NeedKind } from "./need-kinds.ts";
+import { isRed, needCounts, type Found, type NeedKind } from "./need-kinds.ts";
 import { updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
 import { keyOf, type Registration } from "../joining/registrations.ts";
 import { relayText } from "./relayed-traffic.ts";
@@ -51,12 +51,18 @@ type Totals = GroupPaths["totals"];
 export function needRows(slug: string, found: Found, now: number, totals?: Totals): Need[] {
   const counts = needCounts(found);
   const kinds = Object.keys(rowsOfKind) as NeedKind[];
-  const rows = kinds.flatMap((kind) => (counts[kind] === 0 ? [] : rowsOfKind[kind](found, now, totals)));
-  // A relay whose paths all have another way works for now: below what is broken.
+  const rows = kinds.flatMap((kind) => {
+    if (counts[kind] === 0) return [];
+    const sign: SignName = isRed(kind) ? "need" : "warn";
+    return rowsOfKind[kind](found, now, totals).map((row): Need => ({ sign, ...row }));
+  });
+  // Within a kind, a relay that cuts no path may stand above what is red.
   rows.sort((a, b) => Number(b.sign === "need") - Number(a.sign === "need"));
   return [...rows, ...adviceRow(slug, found.attention)];
 }
 
+/** Without a sign, it has that of its kind. */
+type Row = Omit<Need, "sign"> & Partial<Pick<Need, "sign">>;
 type Listed<T> = { count: number; first: readonly T[] };
 type Named = { id: number; name: string };
 
@@ -66,10 +72,9 @@ function rowsOf<T extends Named>(
   query: string,
   { count, first }: Listed<T>,
   rowOf: (each: T) => Pick<Need, "what"> & Partial<Need>,
-): Need[] {
-  const rows = first.map((each): Need => ({
+): Row[] {
+  const rows = first.map((each): Row => ({
     key: `${kind} ${each.id}`,
-    sign: "need",
     name: each.name,
     to: ["nodes", each.id],
     act: { words: "Open", to: ["nodes", each.id] },
@@ -78,16 +83,10 @@ function rowsOf<T extends Named>(
   const rest = count - first.length;
   if (rest <= 0) return rows;
   const act = { words: "Show all", to: ["nodes"], query };
-  return [
-    ...rows,
-    { key: kind, sign: "need", name: `${rest} more`, to: ["nodes"], what: "have the same fault", act },
-  ];
+  return [...rows, { key: kind, name: `${rest} more`, to: ["nodes"], what: "have the same fault", act }];
 }
 
 const toCopy = (words: string, copy: string): Act => ({ words, copy });
-
-/** One that works for now. */
-const later = (row: Omit<Need, "sign">): Need => ({ ...row, sign: "warn" });
 
 const lighthousesLeft = ({ lighthouses, hubs_away: { first } }: Attention) =>
   lighthouses - first.filter(({ is_lighthouse }) => is_lighthouse).length;
@@ -104,12 +103,11 @@ function cutWords(totals: Totals | undefined): string {
   return `: ${plural(totals.cut, "path")} ${totals.cut === 1 ? "has" : "have"} no other way`;
 }
 
-/** In the order of the page. */
-const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?: Totals) => Need[]>> = {
+/** In the order of the page, in which the red ones come first. */
+const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?: Totals) => Row[]>> = {
   warnings: ({ warnings }) =>
     warnings.map(({ code, text, hint }) => ({
       key: code,
-      sign: "need",
       name: "Control plane",
       to: ["-", "servers"],
       what: text,
@@ -124,7 +122,7 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
   hubs_away: ({ attention }, _, totals) =>
     rowsOf("hub", "show=hubs", attention.hubs_away, ({ is_lighthouse, last_checkin_at }) => ({
       what: `${is_lighthouse ? "lighthouse" : "relay"} away${is_lighthouse ? leftWords(attention) : cutWords(totals)}`,
-      sign: is_lighthouse || totals?.cut !== 0 ? "need" : "warn",
+      sign: isRed(is_lighthouse ? "lighthouse" : "relay", totals?.cut) ? "need" : "warn",
       at: last_checkin_at,
       more: "Run the command on this node.",
       act: toCopy("Doctor command", "sudo agent doctor"),
@@ -137,25 +135,11 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
         act: { words: "Why?", to: ["nodes", id] },
       };
     }),
-  not_applied: ({ attention }) =>
-    rowsOf("late", "show=late", attention.not_applied, ({ since }) => ({
-      sign: "warn",
-      what: "checks in, but has not applied the configuration: new rules are not in force on it",
-      at: since,
-      act: toCopy("Command to apply", "sudo agent sync-config"),
-    })),
-  not_renewed: ({ attention }, now) =>
-    rowsOf("renew", "order=ends&columns=state,ends,seen", attention.not_renewed, ({ not_after }) => ({
-      sign: "warn",
-      what: `has not renewed its certificate, which ends ${ago(Date.parse(not_after), now)}`,
-      act: toCopy("Command to renew", "sudo agent checkin"),
-    })),
   tests: ({ failingTests }) =>
     failingTests
       ? [
           {
             key: "tests",
-            sign: "need",
             name: "Access",
             to: ["access"],
             what: testsWords(failingTests),
@@ -163,6 +147,17 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
           },
         ]
       : [],
+  not_applied: ({ attention }) =>
+    rowsOf("late", "show=late", attention.not_applied, ({ since }) => ({
+      what: "checks in, but has not applied the configuration: new rules are not in force on it",
+      at: since,
+      act: toCopy("Command to apply", "sudo agent sync-config"),
+    })),
+  not_renewed: ({ attention }, now) =>
+    rowsOf("renew", "order=ends&columns=state,ends,seen", attention.not_renewed, ({ not_after }) => ({
+      what: `has not renewed its certificate, which ends ${ago(Date.parse(not_after), now)}`,
+      act: toCopy("Command to renew", "sudo agent checkin"),
+    })),
   waiting: ({ waiting }) =>
     waiting.map((each) => ({
       key: `waiting ${each.id}`,
@@ -175,19 +170,19 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
       act: { request: each },
     })),
   seal: ({ attention: { first_seal: seal } }) => [
-    later({
+    {
       key: "seal",
       name: "First seal",
       to: ["activity"],
       what: `compare its hash with the signer's: ${seal?.hash}`,
       act: { words: "Show", to: ["activity"] },
-    }),
+    },
   ],
   engines: ({ attention: { vulnerable_engines: engines } }) => {
     const { count, first } = engines;
     const [only] = count === 1 ? first : [];
     return [
-      later({
+      {
         key: "engines",
         name: only?.name ?? `${count} engines`,
         to: only === undefined ? ["nodes"] : ["nodes", only.id],
@@ -199,47 +194,43 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
           only === undefined
             ? { words: "Show", to: ["nodes"], query: "show=vulnerable" }
             : toCopy("Update command", updateEngine),
-      }),
+      },
     ];
   },
   relays: ({ relays }) =>
     relays
       .filter(({ paused }) => paused)
-      .map((each) =>
-        later({
-          key: `relay ${each.node}`,
-          name: each.node_name,
-          to: ["nodes", each.node],
-          what: relayText(each),
-          act: { words: "Open", to: ["nodes", each.node] },
-        }),
-      ),
+      .map((each) => ({
+        key: `relay ${each.node}`,
+        name: each.node_name,
+        to: ["nodes", each.node],
+        what: relayText(each),
+        act: { words: "Open", to: ["nodes", each.node] },
+      })),
   webhooks: ({ webhooks }) =>
-    webhooks.map(({ id, url }) =>
-      later({
-        key: `webhook ${id}`,
-        name: "Webhook",
-        to: ["webhooks", id],
-        what: `${url} does not take what is sent`,
-        act: { words: "Deliveries", to: ["webhooks", id] },
-      }),
-    ),
+    webhooks.map(({ id, url }) => ({
+      key: `webhook ${id}`,
+      name: "Webhook",
+      to: ["webhooks", id],
+      what: `${url} does not take what is sent`,
+      act: { words: "Deliveries", to: ["webhooks", id] },
+    })),
   rotation: ({ rotation }) => {
     if (rotation === undefined) return [];
     const { paused, rolling_back } = rotation;
     const resume = rolling_back ? "Resume" : "Resume or roll back";
     return [
-      later({
+      {
         key: "rotation",
         name: "CAs",
         to: ["certificates"],
         what: `${stepOf(rotation)}${paused ? " It is paused." : ""}`,
         act: { words: paused ? resume : "Show", to: ["certificates"] },
-      }),
+      },
     ];
   },
   backup: ({ lastBackupAt = null }) => [
-    later({
+    {
       key: "backup",
       name: "Backup",
       to: ["-", "servers"],
@@ -247,7 +238,7 @@ const rowsOfKind: Readonly<Record<NeedKind, (found: Found, now: number, totals?:
         lastBackupAt === null ? "The control plane has none yet" : "The last one of the control plane is old",
       at: lastBackupAt,
       act: toCopy("Backup command", backupCommand),
-    }),
+    },
   ],
 };
 
@@ -274,29 +265,37 @@ export type Verdict = {
   alarm?: { id: number; name: string; facts: string };
 };
 
-/** Whether all is well, in one sentence. `count`: of all needs. `broken`: paths that are broken. */
-export function verdictOf(attention: Attention, broken: number, count: number): Verdict {
+type Broken = Pick<Totals, "broken" | "cut">;
+
+/** Whether all is well, in one sentence. `count`: of all needs. `totals`: of all paths; undefined until they are read. */
+export function verdictOf(attention: Attention, totals: Broken | undefined, count: number): Verdict {
   const { active, online, hubs_away, cloned, not_applied } = attention;
   if (active === 0) return { sign: "off", words: "No node is registered" };
   if (online === 0) return { sign: "need", words: `None of ${plural(active, "node")} is online` };
   const dark = hubs_away.first.find(({ is_lighthouse }) => is_lighthouse);
   const relay = hubs_away.first.find(({ is_lighthouse }) => !is_lighthouse);
+  const isRelayRed = isRed("relay", totals?.cut);
+  const relayAway = relay && `relay ${relay.name} is away`;
+  const broken = totals?.broken ?? 0;
   const ill = attention.broken_paths.count;
-  const said = [
+  const redFacts = textsIn([
     dark && `Lighthouse ${dark.name} is away`,
     online * 2 < active && `only ${online} of ${active} nodes are online`,
     broken > 0
       ? `${plural(broken, "path")} ${broken === 1 ? "is" : "are"} broken`
       : ill > 0 && `${plural(ill, "node")} lack peers`,
-    relay && `${relay.name} is away`,
+    isRelayRed && relayAway,
     cloned.count > 0 && `${plural(cloned.count, "node")} with copied keys`,
+  ]);
+  const amberFacts = textsIn([
+    !isRelayRed && relayAway,
     not_applied.count > 0 && `${plural(not_applied.count, "node")} without the newest configuration`,
-  ].filter((each): each is string => typeof each === "string");
+  ]);
   // Two facts can be read at a glance; the rows below have all.
-  const [first, second] = said;
+  const [first, second] = [...redFacts, ...amberFacts];
   if (first === undefined) return { sign: "on", words: count === 0 ? "All is well" : "The network is well" };
   const words = `${first.charAt(0).toUpperCase()}${first.slice(1)}${second === undefined ? "" : `, ${second}`}`;
-  if (dark === undefined) return { sign: "need", words };
+  if (dark === undefined) return { sign: redFacts.length > 0 ? "need" : "warn", words };
   const left = lighthousesLeft(attention);
   const found =
     left <= 0
@@ -313,6 +312,8 @@ export function verdictOf(attention: Attention, broken: number, count: number): 
     },
   };
 }
+
+const textsIn = (all: readonly unknown[]) => all.filter((each) => typeof each === "string");
 
 type History = SentOf<typeof nodesApi.online>;
 type Point = History["points"][number];

@@ -33,7 +33,7 @@ import { isLive, onEvent } from "../contact/live.ts";
 import { me, organization, currentSlug } from "../contact/me.ts";
 import { useMemberNames, useUserNames } from "../activity/member-names.ts";
 import { refresh, useResource } from "../contact/resource.ts";
-import { pathOf, query, setQuery } from "../frame/router.ts";
+import { hrefWith, query, setQuery } from "../frame/router.ts";
 import { commandText } from "../words/terminal.ts";
 import { shortDay } from "../words/times.ts";
 import { Button } from "../ui/button.tsx";
@@ -231,16 +231,6 @@ const hoursMs = 10_000;
 function Week({ slug, filter }: { slug: string; filter: Filter }) {
   const { data } = useHours(slug);
   const { bars, days } = useMemo(() => weekOf(data ?? [], Date.now()), [data]);
-  const words = new URLSearchParams(query.value);
-  const hrefOf = (from?: string, to?: string) => {
-    for (const [key, value] of [
-      ["from", from],
-      ["to", to],
-    ] as const)
-      if (value === undefined) words.delete(key);
-      else words.set(key, value);
-    return `${pathOf(slug, "activity")}?${words}`;
-  };
   return (
     <Bars
       label="Events by hours, seven days"
@@ -252,7 +242,7 @@ function Week({ slug, filter }: { slug: string; filter: Filter }) {
           const isOn = filter.from === from && filter.to === to;
           const events = plural(count, "event");
           return {
-            href: isOn ? hrefOf() : hrefOf(from, to),
+            href: hrefWith(isOn ? { from: "", to: "" } : { from, to }),
             words: `${shortDay(start)}, ${from.slice(-2)}:00 to ${to.slice(-2)}:00: ${events}${failed === 0 ? "" : `, ${failed} of them failures`}${isOn ? "; show all again" : ""}`,
             isOn,
           };
@@ -351,10 +341,8 @@ function Filters({ slug, filter, events }: FiltersProps) {
     .flatMap(({ types }) => Object.entries(types))
     .reduce((sum, [type, count]) => sum + (isFailure(type) ? count : 0), 0);
   const chip = (about: string, words: string, more: { sign?: "need"; count?: number } = {}) => {
-    const next = new URLSearchParams(query.value);
-    if (about === "") next.delete("about");
-    else next.set("about", about);
-    return <Chip key={about} {...more} words={words} isOn={filter.about === about} href={`?${next}`} />;
+    const isChosen = filter.about === about;
+    return <Chip key={about} {...more} words={words} isOn={isChosen} href={hrefWith({ about })} />;
   };
   const types = useMemo(() => [...new Set(events.map(({ type }) => type))].sort(), [events]);
   const lastWeek = () => setQuery({ from: dayOf(Date.now() - 6 * dayMs), to: dayOf(Date.now()) });

@@ -96,7 +96,7 @@ function Renewing({ not_renewed: { count } }: Attention) {
           all renew by themselves
         </Pill>
       ) : (
-        <Pill sign="need" kind="bad">
+        <Pill sign="warn" kind="warn">
           {count} not renewed in time
         </Pill>
       )}

@@ -8,10 +8,7 @@ import { edgesOf, isCurrent, worstFirst, type Edge } from "../map/node-paths.ts"
 import {
   drawnOf,
   groupKey,
-  groupWord,
-  kindsOf,
   maxDrawn,
-  onlineIn,
   pairKey,
   pathsIn,
   peopled,
@@ -33,12 +30,13 @@ import {
   WorstGroups,
 } from "../map/beside-picture.tsx";
 import { perSquareOf } from "../map/node-squares.tsx";
-import { groupLink, PairsTable, PathsTable } from "../map/tables.tsx";
+import { fleetOf } from "../map/group-link.ts";
+import { PairsTable, PathsTable } from "../map/tables.tsx";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { usePathCounts } from "../nodes/path-counts.ts";
-import { pathOf, query, setQuery } from "../frame/router.ts";
+import { hrefWith, pathOf, query, setQuery } from "../frame/router.ts";
 import { readAheadOf, useList, useResource } from "../contact/resource.ts";
 import { Button, Segments } from "../ui/button.tsx";
 import { Fleet } from "../ui/figures.tsx";
@@ -120,16 +118,6 @@ function viewOf(views: readonly View[]): View {
   return views.find((each) => each === asked) ?? views[0] ?? "table";
 }
 
-/** The address of the page with some words changed. */
-function linkWith(changes: Readonly<Record<string, string | undefined>>): string {
-  const next = new URLSearchParams(query.value);
-  for (const [key, value] of Object.entries(changes)) {
-    if (value === undefined) next.delete(key);
-    else next.set(key, value);
-  }
-  return `?${next}`;
-}
-
 type Kinds = Pick<GroupPaths["totals"], "direct" | "relayed" | "broken">;
 const ofWhom = () => (mayAdminister.value ? "" : " of yours, as only administrators see all");
 const factOf = (nodes: number, { direct, relayed, broken }: Kinds, more = "") =>
@@ -198,9 +186,9 @@ function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
               slug={slug}
               broken={ends}
               count={ends.length}
-              all={linkWith({ view: "table", search: "broken" })}
+              all={hrefWith({ view: "table", search: "broken" })}
             />
-            <FewPaths nodes={nodes} edges={edges} all={linkWith({ view: "table" })} />
+            <FewPaths nodes={nodes} edges={edges} all={hrefWith({ view: "table" })} />
             <AwayNodes nodes={nodes} />
           </div>
         </div>
@@ -235,7 +223,7 @@ function GroupMap({ slug, sums, nodes }: GroupMapProps) {
   if (isNarrow.value) views = ["matrix", "table"];
   const view = viewOf(views);
   const selected = pairOf(query.value.get("pair"), all);
-  const linkTo = (pair: Pair) => linkWith({ pair: pairKey(pair.from, pair.to) });
+  const linkTo = (pair: Pair) => hrefWith({ pair: pairKey(pair.from, pair.to) });
   const shown = { slug, sums, nodes, counts, selected: selected?.key, linkTo };
   const isPhone = isNarrow.value;
   return (
@@ -266,7 +254,7 @@ function GroupMap({ slug, sums, nodes }: GroupMapProps) {
                 from={selected.from}
                 to={selected.to}
                 groups={all}
-                close={linkWith({ pair: undefined })}
+                close={hrefWith({ pair: undefined })}
               />
             )}
           </div>
@@ -352,13 +340,13 @@ function Side({ slug, sums, nodes, selected, linkTo, isMany, hasMatrix }: SidePr
   return (
     <>
       {isMany && !isPhone && nodes === undefined ? (
-        <BrokenPairs pairs={pairs} linkTo={linkTo} all={linkWith({ view: "table" })} />
+        <BrokenPairs pairs={pairs} linkTo={linkTo} all={hrefWith({ view: "table" })} />
       ) : (
         <BrokenPaths
           slug={slug}
           broken={broken.map(endsOf)}
           count={totals.broken}
-          all={linkWith({ view: "table", search: "broken" })}
+          all={hrefWith({ view: "table", search: "broken" })}
         />
       )}
       {hasMatrix || (!isPhone && !isWhole) ? null : (
@@ -377,15 +365,6 @@ function Side({ slug, sums, nodes, selected, linkTo, isMany, hasMatrix }: SidePr
     </>
   );
 }
-
-/** On a phone, the groups are squares without bands. */
-const fleetOf = (slug: string, groups: readonly Group[]) =>
-  groups.map((group) => ({
-    name: groupWord(group.name),
-    href: groupLink(slug, group.name),
-    online: onlineIn(group),
-    ...kindsOf(group),
-  }));
 
 /** The paths of nodes, at most 20,000. */
 function AllPaths({ slug, nodes }: { slug: string; nodes: readonly ListedNode[] }) {

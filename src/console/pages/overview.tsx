@@ -9,7 +9,8 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { behindAll } from "../../api/values.ts";
 import { DuePhones } from "../joining/due-phones.tsx";
 import { onSeen } from "../contact/live.ts";
-import { groupKey, groupWord, kindsOf, onlineIn, peopled } from "../map/groups.ts";
+import { fleetOf } from "../map/group-link.ts";
+import { peopled } from "../map/groups.ts";
 import { isAdmin, mayAdminister, organization, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { needRows, tilesOf, verdictOf, type Act, type Need, type TileText } from "../needs/needs.ts";
@@ -153,13 +154,8 @@ const legend = [
 
 /** The verdict over the fleet. */
 function State({ slug, attention, network, count }: StateProps) {
-  const { sign, words, alarm } = verdictOf(attention, network?.totals.broken ?? 0, count);
-  const groups = peopled(network?.groups ?? []).map((group) => ({
-    name: groupWord(group.name),
-    href: `${pathOf(slug, "nodes")}?group=${encodeURIComponent(groupKey(group.name))}`,
-    online: onlineIn(group),
-    ...kindsOf(group),
-  }));
+  const { sign, words, alarm } = verdictOf(attention, network?.totals, count);
+  const groups = fleetOf(slug, peopled(network?.groups ?? []));
   const left = network?.left_out.groups ?? 0;
   const per = perSquare(groups);
   const besides = countWords(attention.nodes, attention.active);

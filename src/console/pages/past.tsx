@@ -7,7 +7,7 @@ import { type PastReport, pastApi } from "../../api/history/past.ts";
 import { given } from "../../base/given.ts";
 import { protocolAndPort } from "../../base/quantities.ts";
 import { get } from "../contact/api.ts";
-import { currentSlug } from "../contact/me.ts";
+import { currentSlug, organization } from "../contact/me.ts";
 import { pathOf } from "../frame/router.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { Button } from "../ui/button.tsx";
@@ -24,6 +24,7 @@ import { numberText } from "../words/numbers.ts";
 type Signed = AnswerOf<typeof pastApi.retrieve>;
 type Found = { signed: Signed; report: PastReport };
 
+const minuteMs = 60_000;
 const dayMs = 86_400_000;
 /** As a field of a time has it, in the browser's zone. */
 const fieldOf = (at: number) => `${dayOf(at)}T${clockOf(at)}`;
@@ -34,7 +35,14 @@ const packetText = /^(?:(tcp|udp|icmp)(?:[ /]|$))?(\d{1,5})?$/;
 
 export function PastPage() {
   const slug = currentSlug.value ?? "";
-  const [asked, setAsked] = useState({ at: fieldOf(Date.now() - dayMs), from: "", to: "", packet: "" });
+  // Before the organization there was no policy. The field's text has no seconds: the minute after its creation is whole.
+  const earliest = new Date(organization.value?.created_at ?? 0).getTime() + minuteMs;
+  const [asked, setAsked] = useState({
+    at: fieldOf(Math.max(Date.now() - dayMs, earliest)),
+    from: "",
+    to: "",
+    packet: "",
+  });
   const [found, setFound] = useState<Found>();
   const { data: nodes = [] } = useNodes();
   const set = (field: keyof typeof asked) => (text: string) => setAsked({ ...asked, [field]: text.trim() });

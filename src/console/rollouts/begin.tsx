@@ -175,7 +175,7 @@ const Outcome = ({ title, plan, isSettings }: OutcomeProps) => (
 const SettingsField = ({ put, fields, text, isWrong }: Form & { text: string; isWrong: boolean }) => (
   <Field
     label="Settings of all engines"
-    help={`All overrides as a JSON object, such as ${sample}. What is not in it is as usual.`}
+    help={`One JSON object for all nodes, not for groups, such as ${sample}. What is not in it is as usual.`}
     errors={isWrong ? ["This is no JSON object."] : sentencesOf(fields, "settings")}
   >
     <textarea

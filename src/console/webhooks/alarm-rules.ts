@@ -1,6 +1,14 @@
-// The rules of alarms as an organization has them, and its changes of them. Pure.
+// Alarms in their order, and the rules that raise them, as an organization has them and changes them. Pure.
 
-import { alarmKinds, alarmRules } from "../../api/webhooks/alarms.ts";
+import { alarmKinds, alarmRules, type Alarm } from "../../api/webhooks/alarms.ts";
+import { isRed } from "../needs/need-kinds.ts";
+
+type Sorted = Pick<Alarm, "kind" | "ended_at">;
+/** Open alarms that are red stand above the others, which keep their order. `cut`: see `isRed`. */
+export const worstFirst = <A extends Sorted>(alarms: readonly A[], cut: number | undefined): A[] => {
+  const isWorst = ({ kind, ended_at }: Sorted) => Number(ended_at === null && isRed(kind, cut));
+  return alarms.toSorted((a, b) => isWorst(b) - isWorst(a));
+};
 
 /** `value`, `usual`: a number, "on" or "off". `place`: in the list, from 0. */
 export type Rule = {
@@ -12,8 +20,9 @@ export type Rule = {
   value: string;
 };
 
-/** Of groups, `node:GROUP`. */
+/** Rules for groups are named `node:GROUP`. */
 export const ofGroup = "node:";
+export const groupWords = (group: string) => `A node of ${group} has been away for this time`;
 
 /** All kinds, then the groups that have a rule. `own`: those that the organization has changed. `away`: its `notify_away_minutes`. */
 export function rulesOf(own: readonly string[], away: number | null): Rule[] {
@@ -30,7 +39,7 @@ export function rulesOf(own: readonly string[], away: number | null): Rule[] {
     .map((name) => ({
       name,
       unit: "minutes" as const,
-      words: `A node of ${name.slice(ofGroup.length)} is away for so long`,
+      words: groupWords(name.slice(ofGroup.length)),
       usual: "",
     }));
   return [...kinds, ...groups].map((rule, place) => ({

@@ -3,6 +3,7 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import { organizationSettings, organizationsApi, type Organization } from "../../api/organizations.ts";
+import { pathsApi } from "../../api/paths/paths.ts";
 import { alarmsApi, type Alarm } from "../../api/webhooks/alarms.ts";
 import type { ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
 import { flagWords } from "../../protocol/settings.ts";
@@ -19,7 +20,8 @@ import { timeColumn } from "../ui/lists/time-column.ts";
 import { Page } from "../ui/page.tsx";
 import { tell } from "../ui/toast.tsx";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
-import { ofGroup, rulesOf, valueWords, withValue, type Rule } from "./alarm-rules.ts";
+import { isRed } from "../needs/need-kinds.ts";
+import { groupWords, ofGroup, rulesOf, valueWords, withValue, worstFirst, type Rule } from "./alarm-rules.ts";
 import { EditWebhook, webhooksPath } from "./webhook-forms.tsx";
 import { eventsOf, WebhookById } from "./webhook-page.tsx";
 
@@ -30,7 +32,8 @@ export function Alarms({ rest: [id] }: { rest: readonly string[] }) {
 function All() {
   const slug = currentSlug.value ?? "";
   const path = apiPath(alarmsApi.list, { slug });
-  const read = useResource(path);
+  const { data, error } = useResource(path);
+  const cut = useResource(apiPath(pathsApi.groups, { slug }), { isCalm: true }).data?.totals.cut;
   const organization = useResource(apiPath(organizationsApi.retrieve, { slug })).data;
   return (
     <Page title="Alarms" terminal={{ command: ["alarm", "list", slug], call: ["GET", path] }}>
@@ -38,10 +41,10 @@ function All() {
         label="Alarms"
         title="What is wrong"
         path={path}
-        read={read}
+        read={{ data: data && worstFirst(data, cut), error }}
         columns={[
-          stateColumn(1, ({ ended_at, urgent }: Alarm) =>
-            ended_at === null ? [urgent ? "attention" : "limited", "open"] : ["online", "over"],
+          stateColumn(1, ({ ended_at, kind }: Alarm) =>
+            ended_at === null ? [isRed(kind, cut) ? "attention" : "limited", "open"] : ["online", "over"],
           ),
           textColumn("title", "Alarm", 3, ({ title }: Alarm) => title),
           textColumn("text", "What it means", 4, ({ text }: Alarm) => text),
@@ -68,7 +71,7 @@ function Receivers({ slug }: { slug: string }) {
       <FormFailure error={test.error} />
       <List
         label="Webhooks"
-        title="Where they are told"
+        title="Receivers"
         part="to"
         path={webhooksPath(slug)}
         command={["webhook", "list", slug]}
@@ -79,7 +82,7 @@ function Receivers({ slug }: { slug: string }) {
         ]}
         keyOf={({ id }: Webhook) => id}
         linkOf={({ id }: Webhook) => pathOf(slug, "webhooks", id)}
-        empty="Nowhere yet. A webhook tells alarms by mail, in a chat, or to a program."
+        empty="None yet. A webhook sends alarms by mail, to a chat, or to a program."
       >
         <Button isSmall={true} disabled={test.isRunning} onClick={test.run}>
           <Words first="Test" rest="alarms" />
@@ -102,13 +105,13 @@ function Rules({ organization }: { organization: Organization }) {
     <>
       <List
         label="Rules"
-        title="From when on: the rules"
+        title="Rules"
         part="rules"
         path={apiPath(organizationsApi.retrieve, { slug })}
         command={["org", "show", slug]}
         read={{ data: rulesOf(own, away), error: undefined }}
         columns={[
-          textColumn("words", "Is told when", 7, ({ words }: Rule) => words),
+          textColumn("words", "Alarm when", 7, ({ words }: Rule) => words),
           textColumn("value", "Value", 2, valueWords),
           ...(may
             ? [
@@ -169,7 +172,7 @@ function Change({ slug, own, rule, close }: ChangeProps) {
   };
   return (
     <FormDialog
-      title={rule?.words ?? "A node of a group is away for so long"}
+      title={rule?.words ?? groupWords("a group")}
       action="Save"
       hasUnsaved={value !== (rule?.value ?? "") || groups !== ""}
       form={form}

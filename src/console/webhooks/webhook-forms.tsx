@@ -1,8 +1,9 @@
 // The forms of webhooks: a new one, changes of one, and the question before one is deleted.
 
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
+import { formatOf } from "../../api/webhooks/formats.ts";
 import { webhooksApi, webhookSettings, type ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
-import { flagWords } from "../../protocol/settings.ts";
+import { flagWords, type Settings } from "../../protocol/settings.ts";
 import { useState } from "preact/hooks";
 import { request, call } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";
@@ -18,15 +19,25 @@ export const webhooksPath = (slug: string) => apiPath(webhooksApi.list, { slug }
 /** What a new webhook begins with: Alarms leads to it. */
 const ofAlarms = { events: ["alarm.*"] };
 
+/** The settings, and below their format the one that follows from this URL. */
+function settingsFor(url: string): Settings {
+  if (!URL.canParse(url)) return webhookSettings;
+  const { format } = webhookSettings;
+  const found = formatOf(url);
+  const word = found === "json" ? "JSON" : format.choices[format.words.indexOf(found)];
+  return { ...webhookSettings, format: { ...format, more: `${word}, by its address.` } };
+}
+
 /** Creates a webhook, or changes the given one. */
-export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
+export function EditWebhook({ webhook: current, close }: { webhook?: Webhook; close(): void }) {
   const slug = currentSlug.value ?? "";
   // As it was when the dialog opened, so that only what this user edits is sent.
-  const [webhook] = useState(now);
+  const [webhook] = useState(current);
   const offered = usePart(parts.activity)?.eventNames;
   const form = useSettings<GivenOf<typeof webhooksApi.create>>(webhookSettings, webhook ?? ofAlarms);
   const { now: typed, changes } = form;
-  // What is not chosen follows from the URL.
+  // A format that is not chosen follows from the URL.
+  const isByUrl = changes.url !== undefined && typed.format === "json";
   const given = { ...changes, url: typed.url, events: typed.events };
   const [secret, setSecret] = useState<string>();
   const params = { slug, id: webhook?.id ?? 0 };
@@ -43,7 +54,8 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
         It signs each delivery, as standardwebhooks.com describes: the program checks it.
       </ShownOnce>
     );
-  const { url: _, ...events } = given;
+  // The URL is an argument of the command, the others are flags.
+  const { url: _, ...flags } = given;
   return (
     <FormDialog
       title={webhook === undefined ? "Create a webhook" : "Edit the webhook"}
@@ -55,7 +67,7 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
       terminal={{
         command:
           webhook === undefined
-            ? ["webhook", "create", slug, typed.url, ...flagWords(webhookSettings, events)]
+            ? ["webhook", "create", slug, typed.url, ...flagWords(webhookSettings, flags)]
             : ["webhook", "update", slug, webhook.id, ...flagWords(webhookSettings, changes)],
         call:
           webhook === undefined
@@ -63,7 +75,12 @@ export function EditWebhook({ webhook: now, close }: { webhook?: Webhook; close(
             : ["PATCH", apiPath(webhooksApi.update, params), changes],
       }}
     >
-      <SettingFields settings={webhookSettings} form={form} error={sending.error} offered={offered} />
+      <SettingFields
+        settings={isByUrl ? settingsFor(typed.url) : webhookSettings}
+        form={form}
+        error={sending.error}
+        offered={offered}
+      />
     </FormDialog>
   );
 }

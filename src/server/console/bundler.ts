@@ -29,7 +29,7 @@ const smaller: Bun.BunPlugin = {
       loader: path.endsWith("x") ? "tsx" : "ts",
     }));
     builder.onLoad(
-      { filter: /[\\/]src[\\/]api[\\/](?!endpoint)(?:[a-z-]+[\\/])?[a-z-]+\.ts$/ },
+      { filter: /[\\/]src[\\/]api[\\/](?!endpoint|webhooks[\\/]formats)(?:[a-z-]+[\\/])?[a-z-]+\.ts$/ },
       async ({ path }) => ({
         contents: withoutSchemas(await import(path)),
         loader: "js",

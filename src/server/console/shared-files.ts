@@ -30,7 +30,12 @@ const groups: readonly (readonly string[])[] = [
     "console/node/rule-words.ts",
   ],
   // Drawings.
-  ["console/map/groups.ts", "console/map/places-on-ring.ts", "console/ui/figures.tsx"],
+  [
+    "console/map/group-link.ts",
+    "console/map/groups.ts",
+    "console/map/places-on-ring.ts",
+    "console/ui/figures.tsx",
+  ],
   // Nodes and CAs that need attention, and the live log of events.
   [
     "console/activity/log.ts",

@@ -1,7 +1,8 @@
 // The bodies that receivers understand: chats want a text in a field of their own, and refuse what they do not know.
 
 import { eventKinds, eventNouns, type Event } from "../../api/events.ts";
-import { quietSpan, type WebhookFormat } from "../../api/webhooks/webhooks.ts";
+import type { WebhookFormat } from "../../api/webhooks/formats.ts";
+import { quietSpan } from "../../api/webhooks/webhooks.ts";
 
 /** A notification for receivers that show text. `id`: the same in retries. */
 export type Told = { title: string; text: string; id: string };

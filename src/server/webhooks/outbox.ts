@@ -10,7 +10,7 @@ import { events, typesAfter } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { showEvent } from "../audit/read.ts";
 import type { Event } from "../../api/events.ts";
-import type { WebhookFormat } from "../../api/webhooks/webhooks.ts";
+import type { WebhookFormat } from "../../api/webhooks/formats.ts";
 import { isUrgentEvent, quietUntil } from "./formats.ts";
 
 export type Claimed = {

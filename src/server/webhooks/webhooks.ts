@@ -9,9 +9,9 @@ import type {
   Webhook,
   WebhookPatch,
   WebhookRequest,
-  WebhookFormat,
 } from "../../api/webhooks/webhooks.ts";
-import { eventsFor, formatFor } from "../../api/webhooks/webhooks.ts";
+import { formatFor, type WebhookFormat } from "../../api/webhooks/formats.ts";
+import { eventsFor } from "../../api/webhooks/webhooks.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { AppError, invalidField } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";

@@ -205,20 +205,33 @@ test("one lighthouse for many nodes is an advice, with its line", () => {
 });
 
 test("the verdict is one sentence, and a lighthouse that is away says what that means", () => {
-  expect(verdictOf({ ...well, active: 0 }, 0, 0).words).toBe("No node is registered");
-  expect(verdictOf({ ...well, online: 0 }, 0, 0)).toEqual({
+  expect(verdictOf({ ...well, active: 0 }, totals, 0).words).toBe("No node is registered");
+  expect(verdictOf({ ...well, online: 0 }, totals, 0)).toEqual({
     sign: "need",
     words: "None of 8 nodes is online",
   });
-  expect(verdictOf(well, 0, 0)).toEqual({ sign: "on", words: "All is well" });
-  expect(verdictOf(well, 0, 2)).toEqual({ sign: "on", words: "The network is well" });
-  expect(verdictOf({ ...well, online: 3 }, 0, 0).words).toBe("Only 3 of 8 nodes are online");
+  expect(verdictOf(well, totals, 0)).toEqual({ sign: "on", words: "All is well" });
+  expect(verdictOf(well, totals, 2)).toEqual({ sign: "on", words: "The network is well" });
+  expect(verdictOf({ ...well, online: 3 }, totals, 0).words).toBe("Only 3 of 8 nodes are online");
   const hubs_away = { count: 1, first: [relay] };
-  expect(verdictOf({ ...well, hubs_away }, 2, 3).words).toBe("2 paths are broken, relay-1 is away");
+  expect(verdictOf({ ...well, hubs_away }, { broken: 2, cut: 1 }, 3).words).toBe(
+    "2 paths are broken, relay relay-1 is away",
+  );
+  // Amber, as its row: the network works with the former configuration.
+  const not_applied = { count: 1, first: [] };
+  expect(verdictOf({ ...well, not_applied }, totals, 1)).toEqual({
+    sign: "warn",
+    words: "1 node without the newest configuration",
+  });
+  expect(verdictOf({ ...well, not_applied }, { broken: 1, cut: 0 }, 2).sign).toBe("need");
+  expect(verdictOf({ ...well, hubs_away }, totals, 1)).toEqual({
+    sign: "warn",
+    words: "Relay relay-1 is away",
+  });
   const dark = { ...well, hubs_away: { count: 2, first: [relay, lighthouse] } };
-  expect(verdictOf(dark, 0, 2)).toEqual({
+  expect(verdictOf(dark, totals, 2)).toEqual({
     sign: "need",
-    words: "Lighthouse lh-1 is away, relay-1 is away",
+    words: "Lighthouse lh-1 is away, relay relay-1 is away",
     alarm: {
       id: 3,
       name: "lh-1",
@@ -226,7 +239,7 @@ test("the verdict is one sentence, and a lighthouse that is away says what that 
         "Tunnels that are up stay up. New tunnels are found by the other lighthouse alone. No node has lost a peer.",
     },
   });
-  expect(verdictOf({ ...dark, lighthouses: 1 }, 0, 2).alarm?.facts).toContain(
+  expect(verdictOf({ ...dark, lighthouses: 1 }, totals, 2).alarm?.facts).toContain(
     "Nodes that have not talked before do not find each other until it is back.",
   );
 });

@@ -1,7 +1,8 @@
 // The rules of alarms as the page Alarms shows and changes them.
 
 import { expect, test } from "bun:test";
-import { rulesOf, valueWords, withValue } from "../../../src/console/webhooks/alarm-rules.ts";
+import type { Alarm } from "../../../src/api/webhooks/alarms.ts";
+import { rulesOf, valueWords, withValue, worstFirst } from "../../../src/console/webhooks/alarm-rules.ts";
 
 const shown = (own: readonly string[], away: number | null = null) =>
   new Map(rulesOf(own, away).map((rule) => [rule.name, `${valueWords(rule)}, usually ${rule.usual}`]));
@@ -23,7 +24,7 @@ test("the minutes of the setting about nodes that are away are the usual ones of
 
 test("rules of groups come after the others", () => {
   const rules = rulesOf(["node:laptops=60", "backup=off"], null);
-  expect(rules.at(-1)).toMatchObject({ words: "A node of laptops is away for so long", value: "60" });
+  expect(rules.at(-1)).toMatchObject({ words: "A node of laptops has been away for this time", value: "60" });
   expect(rules.find(({ name }) => name === "backup")?.value).toBe("off");
   expect(rules.map(({ place }) => place)).toEqual(rules.map((_, at) => at));
 });
@@ -33,4 +34,19 @@ test("a change replaces the rule of this name alone, and the empty text takes it
   expect(withValue(own, ["node"], "45")).toEqual(["node:laptops=60", "node=45"]);
   expect(withValue(own, ["node"], "")).toEqual(["node:laptops=60"]);
   expect(withValue(own, ["node:web", "node:db"], "off")).toEqual([...own, "node:web=off", "node:db=off"]);
+});
+
+test("open alarms about what does not work now come first, as on Overview", () => {
+  const alarm = (kind: Alarm["kind"], ended_at: string | null = null) => ({ kind, ended_at });
+  const alarms = [
+    alarm("backup"),
+    alarm("path"),
+    alarm("certificate"),
+    alarm("relay"),
+    alarm("router", "2026-11-01T00:00:00Z"),
+  ];
+  const kindsWith = (cut: number | undefined) => worstFirst(alarms, cut).map(({ kind }) => kind);
+  expect(kindsWith(3)).toEqual(["path", "relay", "backup", "certificate", "router"]);
+  // A relay that cuts no path works for now.
+  expect(kindsWith(0)).toEqual(["path", "backup", "certificate", "relay", "router"]);
 });

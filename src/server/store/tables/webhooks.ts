@@ -15,7 +15,7 @@ import {
   type TableRow,
 } from "../table.ts";
 import * as v from "valibot";
-import { webhookFormats } from "../../../api/webhooks/webhooks.ts";
+import { webhookFormats } from "../../../api/webhooks/formats.ts";
 
 export const webhooks = table("webhooks", {
   id: serial,

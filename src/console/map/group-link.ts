@@ -1,0 +1,17 @@
+// Groups as links to their nodes.
+
+import { pathOf } from "../frame/router.ts";
+import { groupKey, groupWord, kindsOf, onlineIn, type Group } from "./groups.ts";
+
+/** The list of the nodes of a group. */
+export const groupLink = (slug: string, name: Group["name"]): string =>
+  `${pathOf(slug, "nodes")}?group=${encodeURIComponent(groupKey(name))}`;
+
+/** Groups as `Fleet` draws them: a square a node. */
+export const fleetOf = (slug: string, groups: readonly Group[]) =>
+  groups.map((group) => ({
+    name: groupWord(group.name),
+    href: groupLink(slug, group.name),
+    online: onlineIn(group),
+    ...kindsOf(group),
+  }));
