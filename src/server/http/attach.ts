@@ -67,23 +67,24 @@ type AnyHandler =
 type AnyHandlers = Readonly<Record<string, AnyHandler>>;
 type Attached<S extends Subject> = Handlers<S> & AnyHandlers;
 
-/** A function that loads the handlers at the first request of the subject, so that the server starts faster. */
+/** `handlers`: or a function that loads them at the first request of the subject, so that the server starts faster. */
 export function attach<S extends Subject>(
   subject: S,
   handlers: Attached<S> | (() => Promise<Attached<S>>),
 ): Route[] {
-  let known: AnyHandlers | undefined = typeof handlers === "function" ? undefined : handlers;
-  const load = async () => (known ??= typeof handlers === "function" ? await handlers() : handlers);
+  let loaded: AnyHandlers | undefined = typeof handlers === "function" ? undefined : handlers;
+  const load = async () => (loaded ??= typeof handlers === "function" ? await handlers() : handlers);
   return Object.entries(subject).map(([key, endpoint]) => ({
     ...endpoint,
     path: patternOf(endpoint),
     takes: endpoint,
     answer(call, source) {
       const input = inputOf(endpoint, source);
+      // Once loaded, a handler is called in the same turn of the event loop: check-ins are answered that way.
       const run = () =>
-        known === undefined
+        loaded === undefined
           ? load().then((found) => answer(endpoint, found[key], call, input))
-          : answer(endpoint, known[key], call, input);
+          : answer(endpoint, loaded[key], call, input);
       return asksForFresh(endpoint.fresh, input) ? call.requireFresh().then(run) : run();
     },
   }));
@@ -112,6 +113,6 @@ function answer(
   if (!path.startsWith(organizationPrefix)) return handle(call, input);
   if (!isInOrganization(call)) throw new AppError("internal", `${name} has no organization`);
   if (grows !== true) return handle(call, input);
-  const asked = typeof handler === "function" ? always : () => handler.grows(input, call);
-  return call.requireRoom(Object(input), asked).then(() => handle(call, input));
+  const mayGrow = typeof handler === "function" ? always : () => handler.grows(input, call);
+  return call.requireRoom(Object(input), mayGrow).then(() => handle(call, input));
 }

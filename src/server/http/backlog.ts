@@ -17,6 +17,7 @@ export type Backlog<T> = {
  * than its share still gets that.
  */
 export function makeBacklog<T>(room: number, sizeOf: (entry: T) => number): Backlog<T> {
+  /** By owner, in the order of their turns. `size`: the sum of its entries. */
   const lines = new Map<number, { size: number; entries: Set<T> }>();
   const ownerOf = new Map<T, number>();
   let size = 0;
@@ -38,6 +39,7 @@ export function makeBacklog<T>(room: number, sizeOf: (entry: T) => number): Back
     next(most, mayJoin) {
       const taken: T[] = [];
       let left = most;
+      // In each round, the next entry of each owner that still has one.
       const open = new Set([...lines.values()].map(({ entries }) => entries.values()));
       while (open.size > 0)
         for (const entries of open) {
@@ -61,7 +63,7 @@ export function makeBacklog<T>(room: number, sizeOf: (entry: T) => number): Back
         line.entries.delete(entry);
         line.size -= sizeOf(entry);
         size -= sizeOf(entry);
-        // After a turn, move to the end.
+        // The owner had its turn: it moves to the end.
         lines.delete(owner);
         if (line.entries.size > 0) lines.set(owner, line);
       }

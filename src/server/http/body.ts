@@ -48,9 +48,9 @@ export function objectOf(text: string, type: string | null): object {
   }
   // The decoder replaces invalid UTF-8 by U+FFFD.
   if (text.includes("\ufffd")) throw new AppError("bad_request", "The body must be UTF-8 without U+FFFD.");
-  const members = measure(text);
+  const members = countColons(text);
   const value = parseText(text);
-  // Readers take the first value or the last one, and what checked the request before us may have taken the other.
+  // A key that is given twice: we take the last value, and what checked the request before us may have taken the first.
   if (members !== countMembers(value))
     throw new AppError("bad_request", "The body names a key more than once.");
   // In valid UTF-8, only an escape can make a null or a lone surrogate.
@@ -83,18 +83,24 @@ function parseText(text: string): unknown {
   }
 }
 
+const quote = '"'.charCodeAt(0);
+const backslash = "\\".charCodeAt(0);
+const colon = ":".charCodeAt(0);
+const [openBrace, closeBrace] = ["{".charCodeAt(0), "}".charCodeAt(0)];
+const [openBracket, closeBracket] = ["[".charCodeAt(0), "]".charCodeAt(0)];
+
 /** The number of colons outside of strings: each member of an object has one. Throws bad_request for deep nesting. */
-function measure(text: string): number {
+function countColons(text: string): number {
   let depth = 0;
   let colons = 0;
   for (let at = 0; at < text.length; at++) {
     const code = text.charCodeAt(at);
-    if (code === 0x22) at = endOfString(text, at);
-    else if (code === 0x3a) colons++;
-    else if (code === 0x7b || code === 0x5b) {
+    if (code === quote) at = endOfString(text, at);
+    else if (code === colon) colons++;
+    else if (code === openBrace || code === openBracket) {
       if (++depth > maxDepth)
         throw new AppError("bad_request", `The body is nested deeper than ${maxDepth} levels.`);
-    } else if (code === 0x7d || code === 0x5d) depth--;
+    } else if (code === closeBrace || code === closeBracket) depth--;
   }
   return colons;
 }
@@ -103,12 +109,13 @@ function measure(text: string): number {
 function endOfString(text: string, start: number): number {
   for (let at = start + 1; at < text.length; at++) {
     const code = text.charCodeAt(at);
-    if (code === 0x5c) at++;
-    else if (code === 0x22) return at;
+    if (code === backslash) at++;
+    else if (code === quote) return at;
   }
   return text.length;
 }
 
+/** The members of all objects in a value. */
 function countMembers(value: unknown): number {
   if (typeof value !== "object" || value === null) return 0;
   const items: readonly unknown[] = Array.isArray(value) ? value : Object.values(value);

@@ -35,6 +35,7 @@ type Lines = {
   /** A work of this owner has ended. */
   ended(owner: number): void;
 };
+/** The work of one owner. `callers`: of each, the functions that start its waiting pieces of work. */
 type Line = { waiting: number; running: number; callers: Map<string, (() => void)[]> };
 
 function makeLines({ ofOwner = Infinity, perCaller, perOwner, refusal }: QueueLimits): Lines {
@@ -42,21 +43,21 @@ function makeLines({ ofOwner = Infinity, perCaller, perOwner, refusal }: QueueLi
   return {
     add({ owner, caller }, start) {
       const line = lines.get(owner) ?? { waiting: 0, running: 0, callers: new Map<string, (() => void)[]>() };
-      const own = line.callers.get(caller) ?? [];
-      if (own.length >= perCaller || line.waiting >= perOwner) throw refusal();
-      own.push(start);
+      const starts = line.callers.get(caller) ?? [];
+      if (starts.length >= perCaller || line.waiting >= perOwner) throw refusal();
+      starts.push(start);
       line.waiting++;
-      line.callers.set(caller, own);
+      line.callers.set(caller, starts);
       lines.set(owner, line);
     },
     next() {
       for (const [owner, line] of lines) {
-        const [next] = line.running < ofOwner ? line.callers : [];
-        if (next === undefined) continue;
-        const [caller, own] = next;
-        const start = own.shift();
+        const [firstCaller] = line.callers;
+        if (firstCaller === undefined || line.running >= ofOwner) continue;
+        const [caller, starts] = firstCaller;
+        const start = starts.shift();
         line.callers.delete(caller);
-        if (own.length > 0) line.callers.set(caller, own);
+        if (starts.length > 0) line.callers.set(caller, starts);
         line.waiting--;
         line.running++;
         lines.delete(owner);
@@ -84,7 +85,7 @@ export function makeFairQueue(limits: QueueLimits): InTurn {
       start();
     }
   };
-  const leave = async (owner: number, ms: number) => {
+  const finish = async (owner: number, ms: number) => {
     const pause = pauseAfter?.(ms);
     if (pause !== undefined) await pause;
     running--;
@@ -97,7 +98,7 @@ export function makeFairQueue(limits: QueueLimits): InTurn {
       startMore();
     });
     const begun = performance.now();
-    using _ = defer(() => leave(turn.owner, performance.now() - begun));
+    using _ = defer(() => finish(turn.owner, performance.now() - begun));
     return await work();
   };
 }
@@ -120,6 +121,7 @@ export function makeRounds(
   const lines = makeLines(limits);
   /** Remaining starts in this round. */
   let left = perRound;
+  /** No round runs: the next start begins one. */
   let isOver = true;
   const take = () => {
     left--;

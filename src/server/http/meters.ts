@@ -33,12 +33,15 @@ export type Sample = {
   values: readonly { suffix?: string; labels?: Record<string, string>; value: number }[];
 };
 
-/** `answers`: their number by method, then by status. */
+/**
+ * The requests of one route. `counts`: of each of `bounds`, the answers that took at most so long, and longer than the bound before.
+ * `sum`: the time of all, in seconds. `answers`: their number by method, then by status.
+ */
 type Meter = { counts: number[]; count: number; sum: number; answers: Map<string, Map<number, number>> };
 
 /** Upper bounds in seconds. */
 const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10];
-/** In totals, the value that stands for requests beyond the last bound. */
+/** In totals, `upToMs` of the requests beyond the last bound. */
 const longestMs = 60_000;
 /** Check-ins, by the operationId of their route. */
 const checkinRoute = "nodes_checkin";

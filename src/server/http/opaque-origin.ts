@@ -10,6 +10,7 @@ import type { AskedRequest, Reply, Route } from "./route.ts";
 
 type Endpoint = { routes: ReadonlyMap<string, Route>; weakest: Route };
 
+/** Headers that let such a page call, and, with `readable`, read the answer. */
 const permission = { "Access-Control-Allow-Origin": "null", Vary: "Origin" };
 const readable = {
   ...permission,

@@ -39,8 +39,8 @@ function countValues(value: unknown): number {
 }
 
 /**
- * No field has one of these names. Valibot drops them without an error, also in strict objects: `key in entries` finds
- * them. Returns the way to the first one. A body has tens of thousands of items, so nothing is made for each.
+ * The path of the first key that every object inherits, such as `toString`; no field has such a name. Valibot drops these keys
+ * without an error, also in strict objects. A body has tens of thousands of items, so nothing is made for each.
  */
 function inheritedKey(value: unknown): string[] | undefined {
   if (typeof value !== "object" || value === null) return undefined;

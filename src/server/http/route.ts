@@ -33,7 +33,9 @@ export type Caller =
       role: "member" | "admin";
       /** In ms; null: it does not expire. */
       expiresAt: number | null;
+      /** Words with spaces between; null: all rights of the role. */
       scopes: string | null;
+      /** Networks with spaces between, from which the token is valid; null: from everywhere. */
       networks: string | null;
     }
   | { kind: "node"; nodeId: number; orgId: number; slug: string };
@@ -43,7 +45,7 @@ export type Caller =
  */
 export type OrganizationAccess = { id: number; slug: string; role: Role; visiting: boolean };
 
-/** Placeholder id: anonymous registration must not reveal whether an organization exists. */
+/** The id of no organization, in place of an unknown one: anonymous registration must not reveal whether an organization exists. */
 export const nowhere = 0;
 
 /** What handlers see of a request. */
@@ -119,7 +121,7 @@ export function asksForFresh(fresh: Endpoint["fresh"], input: unknown): boolean 
 const organizationPattern = organizationPrefix.replace("{slug}", ":slug");
 export const isOfOrganization = ({ path }: Pick<Route, "path">) => path.startsWith(organizationPattern);
 
-/** For `grows`. */
+/** For `requireRoom`: the request lets the organization grow, whatever is stored. */
 export const always = () => true;
 
 export function isInOrganization(call: Call): call is OrganizationCall {

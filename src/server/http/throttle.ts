@@ -5,8 +5,9 @@
 import { AppError } from "../../base/errors.ts";
 import { networkOf } from "../../base/ip.ts";
 
+/** At most so many attempts (`times`) in a sliding window. */
 type Limit = { times: number; withinMs: number };
-/** The shortest window first. */
+/** `limits`: the shortest window first. `reason`: a sentence for whoever is refused. */
 type Rules = { limits: readonly [Limit, ...Limit[]]; reason: string };
 
 const minute = 60_000;
@@ -87,6 +88,7 @@ export function throttled(reason: string, waitMs: number): AppError {
   return new AppError("throttled", `${reason} Try again in ${seconds} seconds.`, { retryAfter: seconds });
 }
 
+/** Of each kind. */
 const maxKeys = 20_000;
 
 /**
@@ -97,6 +99,7 @@ export function makeThrottle<Kind extends string>(
   now: () => number,
   rules: Readonly<Record<Kind, Rules>>,
 ): Throttle<Kind> {
+  /** By kind, then by key, oldest key first: the times of the attempts. */
   const kinds = new Map<Kind, Map<string, number[]>>();
   const attemptsOf = (kind: Kind) => {
     const known = kinds.get(kind) ?? new Map<string, number[]>();
@@ -107,22 +110,22 @@ export function makeThrottle<Kind extends string>(
     (attemptsOf(kind).get(key) ?? []).filter((at) => at > now() - withinMs);
   return {
     check(kind, key) {
-      // When the window of each exceeded limit has room again.
-      const free = rules[kind].limits.flatMap((limit) => {
-        const last = within(kind, key, limit).at(-limit.times);
-        return last === undefined ? [] : [last + limit.withinMs];
+      // Of each limit that is reached: when the oldest attempt that fills it leaves the window.
+      const freeAt = rules[kind].limits.flatMap((limit) => {
+        const oldest = within(kind, key, limit).at(-limit.times);
+        return oldest === undefined ? [] : [oldest + limit.withinMs];
       });
-      if (free.length === 0) return;
-      throw throttled(rules[kind].reason, Math.max(...free) - now());
+      if (freeAt.length === 0) return;
+      throw throttled(rules[kind].reason, Math.max(...freeAt) - now());
     },
     count(kind, key) {
       const most = Math.max(...rules[kind].limits.map(({ times }) => times));
       const attempts = attemptsOf(kind);
-      const times = [...(attempts.get(key) ?? []), now()].slice(-most);
+      const newest = [...(attempts.get(key) ?? []), now()].slice(-most);
       attempts.delete(key);
-      attempts.set(key, times);
-      const first = attempts.keys().next();
-      if (attempts.size > maxKeys && first.done !== true) attempts.delete(first.value);
+      attempts.set(key, newest);
+      const oldest = attempts.keys().next();
+      if (attempts.size > maxKeys && oldest.done !== true) attempts.delete(oldest.value);
     },
     counted: (kind, key) => within(kind, key, rules[kind].limits[0]).length,
   };

@@ -7,12 +7,13 @@ import type { OrganizationCall } from "../http/route.ts";
 import type { Contact } from "../nodes/contact/reports.ts";
 import type { Reader } from "../store/database.ts";
 import type { System } from "../../base/system.ts";
-import type { Tail } from "./read-new-events.ts";
+import type { Tail } from "./event-tail.ts";
 
 /** A demotion, or the end of a session, closes the stream within this time, ms. */
 const checkEveryMs = 3000;
 /** How often the client gets data: it takes 25 s without any for the end of the connection. */
 const beatEveryMs = 9000;
+/** Events that wait to be sent. With more, the stream ends: the client comes again, and reads them from the database. */
 const maxWaiting = 1000;
 
 export type StreamCall = Pick<OrganizationCall, "caller" | "org" | "request" | "admitAgain">;
@@ -22,23 +23,28 @@ type Deps = { db: Pick<Reader, "all">; system: Pick<System, "sleep">; tail: Tail
 /** `send` returns false if the client does not take more. */
 type Client = { signal: AbortSignal; send(text: string): boolean };
 
-/** Returns when the client or the server ends, and throws when the caller's rights end. */
-export async function pump(
+/**
+ * Sends the events after the one with the id `after`: first those that the client missed, from the database, then new ones as they
+ * come. Returns when the client or the server ends, and throws when the caller's rights end.
+ */
+export async function sendEvents(
   { db, system, tail }: Deps,
   call: StreamCall,
   after: number,
   { signal, send }: Client,
 ): Promise<void> {
-  let last = after;
+  let lastSent = after;
   let waiting: Event[] = [];
+  /** The newest contact of each node, by its id. */
   let contacts = new Map<number, Contact>();
   let wake: (() => void) | undefined;
+  /** False if the client does not take more. */
   const sendAll = (events: readonly Event[]) => {
     for (const event of events) {
-      if (event.id <= last) continue;
+      if (event.id <= lastSent) continue;
       // With the role that the caller has now.
-      if (!send(written(eventShownTo(call, event)))) return false;
-      last = event.id;
+      if (!send(messageOf(eventShownTo(call, event)))) return false;
+      lastSent = event.id;
     }
     return true;
   };
@@ -53,9 +59,12 @@ export async function pump(
     await Promise.race([woken, system.sleep(checkEveryMs, either).catch(() => undefined)]);
     timer.abort();
   };
-  const { begun, leave } = tail.follow(call.org.id, (events, more) => {
+  const { begun, leave } = tail.follow(call.org.id, (events, newContacts) => {
     waiting.push(...events);
-    for (const contact of more) contacts.set(contact[0], contact);
+    for (const contact of newContacts) {
+      const [nodeId] = contact;
+      contacts.set(nodeId, contact);
+    }
     wake?.();
   });
   using _ = defer(() => leave());
@@ -67,26 +76,29 @@ export async function pump(
   for (let isBehind = true; isBehind && !signal.aborted;) {
     // There may be a million events to read, and the rights may end meanwhile.
     await call.admitAgain();
-    const { events, next } = await listEvents(db, call.org.id, { after: last, limit: 200 });
+    const { events, next } = await listEvents(db, call.org.id, { after: lastSent, limit: 200 });
     if (!sendAll(events)) return;
     isBehind = next !== undefined;
   }
-  for (let heardAt = performance.now(); !signal.aborted; await pause()) {
+  for (let sentAt = performance.now(); !signal.aborted; await pause()) {
     await call.admitAgain();
     if (waiting.length > maxWaiting) return;
     const events = waiting;
     waiting = [];
-    const newContacts = [...contacts.values()];
+    const seen = [...contacts.values()];
     contacts = new Map();
-    if (newContacts.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(newContacts)}\n\n`)) return;
-    const isQuiet = events.length === 0;
-    if (isQuiet && performance.now() - heardAt < beatEveryMs) continue;
-    if (isQuiet ? !send("event: beat\ndata:\n\n") : !sendAll(events)) return;
-    heardAt = performance.now();
+    if (seen.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(seen)}\n\n`)) return;
+    if (events.length > 0) {
+      if (!sendAll(events)) return;
+    } else {
+      if (performance.now() - sentAt < beatEveryMs) continue;
+      if (!send("event: beat\ndata:\n\n")) return;
+    }
+    sentAt = performance.now();
   }
 }
 
 /** The browser sends the id of the last event when it connects again. */
-function written(event: Event): string {
+function messageOf(event: Event): string {
   return `id: ${event.id}\nevent: event\ndata: ${JSON.stringify(event)}\n\n`;
 }

@@ -5,10 +5,10 @@ import { AppError } from "../../base/errors.ts";
 import type { Reports } from "../nodes/contact/reports.ts";
 import type { Reader } from "../store/database.ts";
 import type { System } from "../../base/system.ts";
-import { pump, type StreamCall } from "./send-events.ts";
-import { makeTail } from "./read-new-events.ts";
+import { sendEvents, type StreamCall } from "./send-events.ts";
+import { makeTail } from "./event-tail.ts";
 
-/** `perCaller`: one browser needs one stream. */
+/** Streams of one caller, of which a browser needs one, and of all callers together. */
 const limits = { perCaller: 10, inAll: 2000 };
 /** Maximum unsent bytes of one stream. */
 const maxUnsentBytes = 1_048_576;
@@ -68,12 +68,12 @@ export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inA
               controller.enqueue(encoder.encode(text));
               return true;
             };
-            // Rights that ended, or a database that is away: the client asks again and gets the reason.
+            // Also after a failure, because rights ended or the database is away: the client asks again and gets the reason.
             const ended = () => {
               open.delete(stream);
               if (!isCancelled) controller.close();
             };
-            void pump({ db, system, tail }, call, from, { signal, send }).then(ended, ended);
+            void sendEvents({ db, system, tail }, call, from, { signal, send }).then(ended, ended);
           },
           cancel() {
             isCancelled = true;

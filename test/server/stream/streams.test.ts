@@ -4,9 +4,9 @@ import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
 import { AppError } from "../../../src/base/errors.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import { pump, type StreamCall } from "../../../src/server/stream/send-events.ts";
+import { sendEvents, type StreamCall } from "../../../src/server/stream/send-events.ts";
 import { makeStreams } from "../../../src/server/stream/streams.ts";
-import { makeTail } from "../../../src/server/stream/read-new-events.ts";
+import { makeTail } from "../../../src/server/stream/event-tail.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeAcme } from "../../support/people.ts";
@@ -87,7 +87,7 @@ test("shows addresses by the role that the caller has now", async () => {
   const after = await tail.newest(acme.id);
   await note("203.0.113.1");
   const send = (text: string) => sent.push(text) > 0;
-  const pumped = pump({ db, system, tail }, call, after, { signal: over.signal, send });
+  const pumped = sendEvents({ db, system, tail }, call, after, { signal: over.signal, send });
   await until(() => sent.join("").includes("203.0.113.1"));
   Object.assign(call.org, { role: "member" });
   await note("203.0.113.2");
@@ -158,7 +158,7 @@ function pumped(acme: { id: number; slug: string }, after: number, admitAgain: (
   };
   const tail = makeTail({ db, system, reports, failed: expect.unreachable });
   const client = { signal: over.signal, send: (text: string) => sent.push(text) > 0 };
-  const ended = pump({ db, system, tail }, call, after, client).catch((error: unknown) => error);
+  const ended = sendEvents({ db, system, tail }, call, after, client).catch((error: unknown) => error);
   return { ended, events: () => sent.filter((text) => text.startsWith("id: ")).length };
 }
 
@@ -198,7 +198,7 @@ test("what happens until the first look of a tail is not lost, also if the datab
     },
   };
   const client = { signal: over.signal, send: (text: string) => sent.push(text) > 0 };
-  const ended = pump({ db, system, tail }, call, after, client);
+  const ended = sendEvents({ db, system, tail }, call, after, client);
   await until(() => sent.some((text) => text.startsWith("id: ")));
   over.abort();
   await ended;

@@ -1,5 +1,5 @@
 // Follows the audit logs of the organizations that a console shows. One loop for each organization reads new events and
-// hands them to all its streams, on any replica: the database says what is new, so no notification can be lost.
+// hands them to all its streams, whichever replica wrote them: the database says what is new, so none can be missed.
 
 import { listEvents, listEventsBefore } from "../audit/read.ts";
 import type { Event } from "../../api/events.ts";
@@ -9,6 +9,7 @@ import type { System } from "../../base/system.ts";
 
 /** A change is on every open console within this time. */
 const lookEveryMs = 500;
+/** Events that are read at once. */
 const limit = 200;
 
 /** Gets new events, oldest first, and the nodes that were in contact with this server. */
@@ -17,7 +18,10 @@ export type Follower = (events: readonly Event[], contacts: readonly Contact[]) 
 export type Tail = {
   /** The id of the newest event of the organization, 0 without one. */
   newest(orgId: number): Promise<number>;
-  /** Hands over events that are newer than the first look, and tells when that was: older ones are read afterwards. */
+  /**
+   * Hands over events that are newer than the first look. `begun` resolves at that look: the caller then reads what is older.
+   * `leave`: ends it.
+   */
   follow(orgId: number, follower: Follower): { begun: Promise<void>; leave(): void };
 };
 
@@ -27,6 +31,7 @@ type Deps = {
   reports: Pick<Reports, "watch">;
   failed(error: unknown): void;
 };
+/** The loop of one organization. It ends when its last follower leaves. */
 type Loop = { followers: Set<Follower>; over: AbortController; begun: PromiseWithResolvers<void> };
 
 export function makeTail({ db, system, reports, failed }: Deps): Tail {
@@ -35,6 +40,7 @@ export function makeTail({ db, system, reports, failed }: Deps): Tail {
     (await listEventsBefore(db, orgId, { before: Number.MAX_SAFE_INTEGER, limit: 1 })).at(-1)?.id ?? 0;
 
   const run = async (orgId: number, { followers, over, begun }: Loop) => {
+    /** The id of the newest event that was read. */
     let last: number | undefined;
     const watch = reports.watch(orgId);
     over.signal.addEventListener("abort", watch.end);
@@ -48,7 +54,7 @@ export function makeTail({ db, system, reports, failed }: Deps): Tail {
         if (events.length + contacts.length > 0) for (const follower of followers) follower(events, contacts);
         if (events.length === limit) continue;
       } catch (error) {
-        // The database is away for a moment: events meanwhile are read afterwards.
+        // The database is away: the next turn reads what was recorded meanwhile.
         failed(error);
       }
       await system.sleep(lookEveryMs, over.signal).catch(() => undefined);
