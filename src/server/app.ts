@@ -8,7 +8,7 @@ import { AppError } from "../base/errors.ts";
 import { startBackground } from "./background.ts";
 import { rememberErrors } from "./store/replicas.ts";
 import type { Changes } from "./config/held-polls.ts";
-import { Exchange, type Edge, type Params } from "./http/current-request.ts";
+import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { preflightReply, readableReply } from "./http/opaque-origin.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
 import { makeRequestLogger } from "./http/requests.ts";

@@ -9,7 +9,7 @@ import type { System } from "../base/system.ts";
 import { makeAnswers } from "./app.ts";
 import { withAdmin } from "./admin.ts";
 import { operator } from "./audit/record.ts";
-import type { Edge } from "./http/current-request.ts";
+import type { Edge } from "./http/exchange.ts";
 import { makeServices } from "./services.ts";
 import type { DataOptions } from "./store/data-directory.ts";
 

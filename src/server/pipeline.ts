@@ -4,7 +4,7 @@ import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
 import { readText } from "./http/body.ts";
 import { cookiesOf, mayBeDevice } from "./http/cookies.ts";
 import { networkOf } from "../base/ip.ts";
-import type { Exchange } from "./http/current-request.ts";
+import type { Exchange } from "./http/exchange.ts";
 import { errorReply } from "./http/reply.ts";
 import { actorOf, principal } from "./audit/record.ts";
 import { makeRounds, type Turn } from "./http/fair-queue.ts";

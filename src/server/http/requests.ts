@@ -1,7 +1,7 @@
 // Counts each request, and logs those that change something. Check-ins and reads are logged only with `logReads`,
 // because they are frequent. Never logs a query or a body: they may hold secrets.
 
-import type { Exchange } from "./current-request.ts";
+import type { Exchange } from "./exchange.ts";
 import type { Route } from "./route.ts";
 import type { Log } from "../../base/log.ts";
 import type { Meters } from "./meters.ts";

@@ -1,6 +1,6 @@
 // Whether a URL has the one form of its path.
 
-import type { Params } from "./current-request.ts";
+import type { Params } from "./exchange.ts";
 
 /**
  * RFC 3986, 6.2.2: letters, digits, `-`, `.`, `_` and `~` must not be percent-encoded, and percent-encodings use

@@ -9,7 +9,7 @@ import type { Network } from "../../base/ip.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../base/system.ts";
 import type { ListenAddress } from "../http/edge.ts";
-import type { Edge } from "../http/current-request.ts";
+import type { Edge } from "../http/exchange.ts";
 import type { AcmeOptions } from "../options.ts";
 import { challengeOf } from "../store/acme-state.ts";
 import type { Database } from "../store/database.ts";

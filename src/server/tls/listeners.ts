@@ -6,7 +6,7 @@ import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { Network } from "../../base/ip.ts";
 import { clientAddress, type ListenAddress } from "../http/edge.ts";
-import type { Edge, Params } from "../http/current-request.ts";
+import type { Edge, Params } from "../http/exchange.ts";
 import { explainBindError } from "./bind-error.ts";
 import { makeHostGuard } from "./host-guard.ts";
 import { strictTransport } from "./strict-transport.ts";

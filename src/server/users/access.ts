@@ -2,7 +2,7 @@
 
 import { notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
-import type { Exchange } from "../http/current-request.ts";
+import type { Exchange } from "../http/exchange.ts";
 import {
   isOfOrganization,
   nowhere,

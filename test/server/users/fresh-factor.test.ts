@@ -183,7 +183,7 @@ test("only one place reads the query of a request: handlers see neither it nor t
   const makers = ["http/lists.ts", "oidc/provider-requests.ts", "oidc/routes.ts"];
   // The addresses of a sink of alarms, and of the database.
   const others = ["serve.ts", "webhooks/syslog.ts"];
-  expect(readers.toSorted()).toEqual(["http/current-request.ts", ...makers, ...others]);
+  expect(readers.toSorted()).toEqual(["http/exchange.ts", ...makers, ...others]);
 });
 
 test("a parameter that is given twice is refused by every operation, before it does anything", async () => {
