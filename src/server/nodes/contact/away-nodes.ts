@@ -1,6 +1,6 @@
-// Looks which nodes are silent, and tells when they are away for longer than their organization allows (`notify_away_minutes`)
+// Looks which nodes are silent, and records when they are away for longer than their organization allows (`notify_away_minutes`)
 // and when they are back. A node whose peers say that it answers is not away: what fails is its way to the control plane,
-// or the agent on it. The alarms (../../alarms/) are about the same silence.
+// or the agent on it. The alarms (../../alarms/) use the silence that this file returns.
 
 import { onlineMs } from "../../../api/values.ts";
 import { messageOf } from "../../../base/errors.ts";
@@ -31,6 +31,7 @@ const organizationsWatching = `SELECT ${watching.select()} FROM organizations
     AND NOT EXISTS (SELECT 1 FROM drills d WHERE d.org_id = organizations.id AND d.ended_at IS NULL)`;
 /** Nodes of one query: few enough that check-ins do not wait for it. */
 const sliceSize = 2000;
+/** $1: the last id of the slice before. The last id of the next one; 0: there is none. */
 const endOfSlice = `SELECT coalesce(max(id), 0) AS n FROM
   (SELECT id FROM nodes WHERE state <> 'revoked' AND id > $1 ORDER BY id LIMIT ${sliceSize}) x`;
 const nodePick = nodes.pick(
@@ -50,7 +51,10 @@ const nodePick = nodes.pick(
 );
 const seen = computed({ lastCheckinAt: integer(), countedFrom: integer() });
 const found = joined("n", nodePick, "s", seen);
-/** Nodes that are silent ($3: since then), those whose clock was ahead ($4), and those that were reported as away. */
+/**
+ * $1 and $2: the ids of the slice lie after the first and up to the second. Nodes that were silent since $3 (ms), those whose last
+ * check-in seems to be after $4, because the clock was ahead, and those that were recorded as away.
+ */
 const silentInSlice = `SELECT ${nodePick.select("n")}, s.last_checkin_at,
     ${later("coalesce(n.watched_from, 0)", "s.last_checkin_at")} AS counted_from
   FROM nodes n JOIN sightings s ON s.node_id = n.id
@@ -59,6 +63,7 @@ const silentInSlice = `SELECT ${nodePick.select("n")}, s.last_checkin_at,
     AND (s.last_checkin_at <= $3 OR s.last_checkin_at > $4 OR n.away_since IS NOT NULL)
   ORDER BY n.id`;
 
+/** `awaySince`: the last check-in of a node that was recorded as away, ms; null: it was not. */
 type Found = ReturnType<(typeof found)["parse"]>;
 export type SilentNode = Found & {
   /** For how long it was silent while a server was up, ms. */
@@ -84,18 +89,7 @@ export async function recordAway(
   const now = system.now();
   const watch = await watchSilence(services, now);
   if (watch === undefined) return undefined;
-  const silent: SilentNode[] = [];
-  const back: Found[] = [];
-  for (let after = 0, end; (end = await queryNumber(db, endOfSlice, [after])) > 0; after = end) {
-    for (const node of await queryAll(db, found, silentInSlice, [after, end, now - quietMs, now + gapMs])) {
-      const { lastCheckinAt: last, countedFrom } = node;
-      const isAhead = last > now + gapMs;
-      const silentFrom = isAhead ? (watch.setBackAt ?? now) : countedFrom;
-      const silentMs = countedSilence(silentFrom, now, watch.gaps);
-      if (silentMs >= quietMs) silent.push({ ...node, silentFrom, silentMs });
-      if (!isAhead && last > now - onlineMs && ![null, last].includes(node.awaySince)) back.push(node);
-    }
-  }
+  const { silent, back } = await findSilent(db, watch, now);
   await forAll(
     await queryAll(db, watching, organizationsWatching),
     ({ id }) => id,
@@ -120,7 +114,30 @@ export async function recordAway(
     if (error instanceof LeaseLost) throw error;
     log.warn("Nodes that are away could not be recorded; retrying", { reason: messageOf(error) });
   });
-  return { now, upFrom: Math.max(watch.gaps.at(-1)?.[1] ?? 0, watch.setBackAt ?? 0), nodes: silent };
+  const [, lastGapEnd = 0] = watch.gaps.at(-1) ?? [];
+  return { now, upFrom: Math.max(lastGapEnd, watch.setBackAt ?? 0), nodes: silent };
+}
+
+/** `back`: nodes that were recorded as away, and have checked in since. */
+async function findSilent(
+  db: Reader,
+  watch: NonNullable<Awaited<ReturnType<typeof watchSilence>>>,
+  now: number,
+): Promise<{ silent: SilentNode[]; back: Found[] }> {
+  const silent: SilentNode[] = [];
+  const back: Found[] = [];
+  for (let after = 0, end; (end = await queryNumber(db, endOfSlice, [after])) > 0; after = end) {
+    for (const node of await queryAll(db, found, silentInSlice, [after, end, now - quietMs, now + gapMs])) {
+      const { lastCheckinAt, awaySince, countedFrom } = node;
+      const isAhead = lastCheckinAt > now + gapMs;
+      const silentFrom = isAhead ? (watch.setBackAt ?? now) : countedFrom;
+      const silentMs = countedSilence(silentFrom, now, watch.gaps);
+      if (silentMs >= quietMs) silent.push({ ...node, silentFrom, silentMs });
+      const hasReturned = awaySince !== null && awaySince !== lastCheckinAt;
+      if (hasReturned && !isAhead && lastCheckinAt > now - onlineMs) back.push(node);
+    }
+  }
+  return { silent, back };
 }
 
 const reaching = computed({ peer: text(), n: integer() });
@@ -153,12 +170,14 @@ export async function reachedBy(
   return counts;
 }
 
-/** In one statement each: a check-in may have come since, the node may be revoked, the setting off. */
+// Each checks again in its one statement: meanwhile a check-in may have come, the node may be revoked, or the setting be off.
+// $1: the node. $2: its last check-in before the absence, ms.
 const markAway = `UPDATE nodes SET away_since = $2 WHERE id = $1 AND state = 'active' AND away_since IS NULL
   AND EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = nodes.id AND s.last_checkin_at = $2)
   AND EXISTS (SELECT 1 FROM organizations o WHERE o.id = nodes.org_id AND o.notify_away_minutes IS NOT NULL)`;
 const markBack = "UPDATE nodes SET away_since = NULL WHERE id = $1 AND state = 'active' AND away_since = $2";
 
+/** A node that was not recorded as away is away now; one that was is back. */
 async function recordChange(tx: Transaction, orgId: number, node: Found, at: number): Promise<void> {
   const { id, name, awaySince, lastCheckinAt } = node;
   const since = awaySince ?? lastCheckinAt;

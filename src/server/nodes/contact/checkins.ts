@@ -1,4 +1,5 @@
-// Answers check-ins: takes the node's report and tells it about changes. A check-in may wait for a change (long poll).
+// Answers check-ins: takes the node's report and tells it about changes. A check-in may wait for a change (long poll). Three
+// ways: `atOnce` from memory for nearly all, `checkin` with reads and writes, `held` for polls.
 
 import { given } from "../../../base/given.ts";
 import { defer } from "../../../base/defer.ts";
@@ -24,7 +25,7 @@ import { readLastVersion } from "../../store/versions.ts";
 import {
   applyConsequences,
   consequencesOf,
-  makeNodeChanges,
+  makeChangeLimits,
   takeConfirmation,
   type ConsequenceDeps,
 } from "./consequences.ts";
@@ -47,7 +48,10 @@ export type Checkins = {
   atOnce(org: Org, nodeId: number, request: CheckinRequest): CheckinAnswer | undefined;
   /** Throws node_revoked with the order, or conflict for a node that is not registered. */
   checkin(org: Org, nodeId: number, request: CheckinRequest): Promise<CheckinAnswer>;
-  /** Waits up to `waitS` seconds for a change, or until `aborted`. `isNews`: asked after each wake-up, for news of other parts. */
+  /**
+   * As `checkin`, after a wait of up to `waitS` seconds for a change, or until `aborted`. `isNews`: asked after each wake-up, for news
+   * of other parts.
+   */
   held(
     org: Org,
     nodeId: number,
@@ -61,44 +65,47 @@ export type Checkins = {
 /** How often a poll repeats a read that failed because the database was away. */
 const readAgainMs = 1000;
 
-/** A node and the version that it should have. */
+/** A node as it is now, and the version that it should have. */
 type Current = { node: LiveNode; version: number };
 
-export function makeCheckins(made: Omit<Deps, "nodeChanges" | "sealNotes">): Checkins {
-  const nodeChanges = makeNodeChanges(made.system.monotonic);
+/** What the answer depends on beside the node: the request, the version that the node has, and names that are new to it. */
+type Asked = { request: CheckinRequest; nodeVersion: number; names?: NamesNews | undefined };
+
+export function makeCheckins(made: Omit<Deps, "admitsChange" | "sealNotes">): Checkins {
+  const admitsChange = makeChangeLimits(made.system.monotonic);
   const sealNotes = makeSealNotes(made.system);
-  const deps: Deps = { ...made, afterConfirmation: workAfter(made), nodeChanges, sealNotes };
+  const deps: Deps = { ...made, afterConfirmation: workAfter(made), admitsChange, sealNotes };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);
 
-  /** Takes the report. Returns the current state, the version that the node has, and the write of what it confirms. */
+  /** Takes the report. Returns the node's state after it, the version that it has, and the write of what it confirms. */
   const takeReport = async (org: Org, nodeId: number, sent: CheckinRequest) => {
-    let found = await read(org, nodeId);
-    if (found.node.isEnded) {
+    let current = await read(org, nodeId);
+    if (current.node.isEnded) {
       if (!isRunning(sent)) {
-        const reported = reportedVersion(found.node, sent, found.version);
-        return { found, reported, confirming: Promise.resolve() };
+        const nodeVersion = nodeVersionOf(current.node, sent, current.version);
+        return { current, nodeVersion, confirming: Promise.resolve() };
       }
       await deps.bringBack(org.id, nodeId);
-      found = await read(org, nodeId);
+      current = await read(org, nodeId);
     }
-    const reported = reportedVersion(found.node, sent, found.version);
-    const request = isAhead(sent, found.version) ? await withoutUnreached(deps, org, sent) : sent;
-    noteReport(deps, found.node, request);
-    const consequences = consequencesOf(found.node, request, system.now());
-    const isChanged = await applyConsequences(deps, org, found.node, consequences);
-    const confirming = takeConfirmation(deps, org, found.node, consequences?.confirmed);
-    // A held poll may not wait for it.
+    const nodeVersion = nodeVersionOf(current.node, sent, current.version);
+    const request = isAhead(sent, current.version) ? await withoutUnreached(deps, org, sent) : sent;
+    noteReport(deps, current.node, request);
+    const consequences = consequencesOf(current.node, request, system.now());
+    const isChanged = await applyConsequences(deps, org, current.node, consequences);
+    const confirming = takeConfirmation(deps, org, current.node, consequences?.confirmed);
+    // A poll with news is answered without waiting for it: nobody would take its failure.
     confirming.catch(() => undefined);
-    return { found: isChanged ? await read(org, nodeId) : found, reported, confirming };
+    return { current: isChanged ? await read(org, nodeId) : current, nodeVersion, confirming };
   };
 
-  const answer = ({ slug }: Org, found: Current, said: Said) =>
-    withConfirmation(answerOf(time(), found, said, deps), found.node, { publicUrl, slug });
-  const withOthers = async (org: Org, nodeId: number, found: Current, said: Said) => ({
-    ...answer(org, found, said),
-    ...(await othersOf(deps, org, nodeId, said.request)),
+  const answer = ({ slug }: Org, current: Current, asked: Asked) =>
+    withConfirmation(answerOf(time(), current, asked, deps), current.node, { publicUrl, slug });
+  const answerWithOthers = async (org: Org, nodeId: number, current: Current, asked: Asked) => ({
+    ...answer(org, current, asked),
+    ...(await othersOf(deps, org, nodeId, asked.request)),
   });
 
   return {
@@ -110,15 +117,15 @@ export function makeCheckins(made: Omit<Deps, "nodeChanges" | "sealNotes">): Che
       if (isAhead(request, version)) return undefined;
       if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
       if (needsQuery(deps, org, nodeId, request)) return undefined;
-      const reported = reportedVersion(node, request, version);
+      const nodeVersion = nodeVersionOf(node, request, version);
       noteReport(deps, node, request);
-      return answer(org, { node, version }, { request, reported });
+      return answer(org, { node, version }, { request, nodeVersion });
     },
     async checkin(org, nodeId, request) {
-      const { found, reported, confirming } = await takeReport(org, nodeId, request);
+      const { current, nodeVersion, confirming } = await takeReport(org, nodeId, request);
       await confirming;
       const names = await newsOfNames(deps, org, nodeId, request);
-      return withOthers(org, nodeId, found, { request, reported, names });
+      return answerWithOthers(org, nodeId, current, { request, nodeVersion, names });
     },
     async held(org, nodeId, request, { waitS, aborted, isNews }) {
       // Open the poll before the first read: then no change in between is missed.
@@ -129,18 +136,19 @@ export function makeCheckins(made: Omit<Deps, "nodeChanges" | "sealNotes">): Che
         aborted.removeEventListener("abort", onAbort);
         poll.close();
       });
-      // An earlier disconnect fires no event any more.
+      // A signal that is aborted already fires no event.
       if (aborted.aborted) onAbort();
       const end = system.monotonic() + Math.min(waitS, maxPollWaitS) * 1000;
-      const { reported, confirming } = await takeReport(org, nodeId, request);
+      const { nodeVersion, confirming } = await takeReport(org, nodeId, request);
       for (let isWoken = true; ;) {
-        const { found, names, isOther } = await readNews(deps, org, nodeId, request, reported);
-        const hasNews = (isOther && !found.node.isEnded) || names !== undefined || isNews();
+        const { current, names, isOutdated } = await readNews(deps, org, nodeId, { request, nodeVersion });
+        const hasNews = (isOutdated && !current.node.isEnded) || names !== undefined || isNews();
         if (hasNews || !isWoken) {
-          // Answer before the write, whose lock may be held: the node confirms again at its next check-in.
+          // With news, the answer does not wait for the write, whose lock may be held: the node confirms again at its next check-in.
           if (!hasNews) await confirming;
-          if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
-          return withOthers(org, nodeId, found, { request, reported, names });
+          // The node was there during the poll. An ephemeral node counts as heard only by its reports (noteReport).
+          if (!current.node.isEphemeral) reports.add(current.node, system.now(), {});
+          return answerWithOthers(org, nodeId, current, { request, nodeVersion, names });
         }
         readAgainIfOld(deps, org, nodeId);
         isWoken = await poll.wait(end - system.monotonic());
@@ -159,19 +167,23 @@ const workAfter = (made: Pick<Deps, "db" | "system" | "afterConfirmation">) =>
     await made.afterConfirmation(orgId);
   });
 
-/** `isOther`: the node should have another version than the one that it has or refused, or an update or a drill that it has not taken. */
-async function readNews(deps: Deps, org: Org, nodeId: number, request: CheckinRequest, reported: number) {
-  const known = await newsOfNames(deps, org, nodeId, request);
-  const found = await readCurrent(deps, org, nodeId);
-  const isOther =
-    (request.refused_config_version ?? reported) !== found.version ||
-    newOrder(found.node, request) !== undefined ||
-    newDrill(deps, found.node, request) !== undefined;
+/**
+ * `isOutdated`: the node should have another version than the one that it has or refused, or an update or a drill that it has
+ * not taken.
+ */
+async function readNews(deps: Deps, org: Org, nodeId: number, { request, nodeVersion }: Asked) {
+  const namesBefore = await newsOfNames(deps, org, nodeId, request);
+  const current = await readCurrent(deps, org, nodeId);
+  const isOutdated =
+    (request.refused_config_version ?? nodeVersion) !== current.version ||
+    newUpdate(current.node, request) !== undefined ||
+    newDrill(deps, current.node, request) !== undefined;
   // One change may concern configuration and names, and come between both reads: read names again.
-  const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
-  return { found, names, isOther };
+  const names = namesBefore ?? (isOutdated ? await newsOfNames(deps, org, nodeId, request) : undefined);
+  return { current, names, isOutdated };
 }
 
+/** Whether the answer needs a query, so that it cannot come from memory. */
 function needsQuery({ names }: Deps, { id }: Org, nodeId: number, request: CheckinRequest): boolean {
   const { names: asked, others } = request;
   return others === true || (asked !== undefined && !names.isCurrent(id, nodeId, asked));
@@ -192,7 +204,7 @@ async function othersOf(
   return found === null ? {} : { others_online: found !== undefined };
 }
 
-/** While the database is away, the node may have been read from memory: wakes it again, so that it is read anew. */
+/** While the database is away, the node may have been read from outdated memory: wakes its poll again after a while, to read anew. */
 function readAgainIfOld({ system, live, changes }: Deps, org: Org, nodeId: number): void {
   if (live.knownNode(org.id, nodeId) !== undefined && live.knownVersion(org.id) !== undefined) return;
   void system.sleep(readAgainMs).then(() => changes.wakeNode(org.id, nodeId));
@@ -207,16 +219,13 @@ function withConfirmation(
   return { ...usual, confirm: { until, url: confirmationPage(publicUrl, slug) } };
 }
 
-/** What a node said, the version that it has, and news of names for it. */
-type Said = { request: CheckinRequest; reported: number; names?: NamesNews | undefined };
-
-/** An update that the node has not taken yet. Only the node says what it took, so it is told only where it says that. */
-function newOrder({ updateOrder, isEnded }: LiveNode, { updates }: CheckinRequest) {
+/** An update that the node has not taken yet. Older nodes do not say which one they took, and get none. */
+function newUpdate({ updateOrder, isEnded }: LiveNode, { updates }: CheckinRequest) {
   if (updateOrder === undefined || updates === undefined || isEnded) return undefined;
   return updateOrder.order > updates.order ? updateOrder : undefined;
 }
 
-/** Only for nodes that say which one they took: others would ask again at once. */
+/** A drill that the node has not taken yet, or its end. `drill`: the last one that it took; older nodes do not say it, and get none. */
 function newDrill({ drills }: Deps, { id, orgId, isEnded }: LiveNode, { drill }: CheckinRequest) {
   return isEnded ? undefined : drills.orderFor(orgId, id, drill);
 }
@@ -224,19 +233,20 @@ function newDrill({ drills }: Deps, { id, orgId, isEnded }: LiveNode, { drill }:
 function answerOf(
   now: string,
   { node, version: newest }: Current,
-  { request, reported, names }: Said,
+  { request, nodeVersion, names }: Asked,
   deps: Deps,
 ): CheckinAnswer {
   // An ended node gets no files until it comes back.
-  const version = node.isEnded ? reported : newest;
+  const version = node.isEnded ? nodeVersion : newest;
   const usual = {
     last_checkin_at: now,
     server_time: now,
     config_version: version,
-    config_changed: reported !== version,
+    config_changed: nodeVersion !== version,
     certificate_not_after: node.certificateNotAfter,
-    ...(reported === version ? {} : { holds_refused: true }),
-    ...given({ names, update: newOrder(node, request), drill: newDrill(deps, node, request) }),
+    // The node may refuse this version: a poll that says so is held.
+    ...(nodeVersion === version ? {} : { holds_refused: true }),
+    ...given({ names, update: newUpdate(node, request), drill: newDrill(deps, node, request) }),
   };
   // Repeat the order of a restore until the node has the version that came with it.
   const { order } = node;
@@ -288,7 +298,7 @@ async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNod
 }
 
 /** Without `config_version`, assume the last reported one. If none was reported, report no change. */
-function reportedVersion(node: LiveNode, request: CheckinRequest, version: number): number {
+function nodeVersionOf(node: LiveNode, request: CheckinRequest, version: number): number {
   return request.config_version ?? node.applied ?? version;
 }
 

@@ -1,5 +1,5 @@
 // Finds nodes whose keys two machines use: a copied disk or virtual machine. Tunnels and configurations then alternate
-// between both, and neither machine can know why. In memory, so with replicas both machines must have met the same one.
+// between both, and neither machine can know why. Kept in memory: of several servers, both machines must have met the same one.
 
 import { messageOf } from "../../../base/errors.ts";
 import { separateCopy } from "../../../protocol/finding-kinds.ts";
@@ -12,31 +12,42 @@ import { findNode } from "../../store/nodes.ts";
  * boot.
  */
 const backMs = 600_000;
-/** Two machines that each check in every minute alternate within two minutes. */
+/** A node counts as cloned for this time after the last such change: two machines that check in every minute alternate in two. */
 const lastsMs = 150_000;
-/** A machine whose answers fail pauses longer, up to some minutes: the light must not change between two of its check-ins. */
+/**
+ * Longer for a node whose changes come more slowly, by so many times its longest gap: a machine whose answers fail pauses for some
+ * minutes, and the finding must not come and go between two of its check-ins.
+ */
 const gapsLasted = 2.5;
 const hourMs = 3_600_000;
 const mostNodes = 200_000;
 const mostChanged = 10_000;
 
 type Sender = { orgId: number; nodeId: number; machine: string; address: string };
-/**
- * `former`: the machine before the present one. `formerAt`, `clonedAt`, `recordedAt`: ms. `gapMs`: the longest time between two
- * changes while both were there.
- */
-type Changed = { former: string; formerAt: number; clonedAt: number; recordedAt: number; gapMs: number };
+/** The changes of a node's machine. Times are ms. */
+type Changes = {
+  /** The machine before the present one, and when the present one came. */
+  former: string;
+  changedAt: number;
+  /** The last change back to a former machine. */
+  clonedAt: number;
+  /** The last event about it. */
+  recordedAt: number;
+  /** The longest time between two changes while both machines were there. */
+  gapMs: number;
+};
 
 export type Clones = {
-  /** Notes the machine of a check-in. True if this one shows for the second time that there are two. */
+  /** Notes the machine of a check-in. True if this one shows that there are two machines, and it was not known already. */
   take(sender: Sender): boolean;
   /** Whether two machines use the node's keys now. */
   has(nodeId: number): boolean;
 };
 
 export function makeClones({ db, log, system }: Pick<ServerOptions, "db" | "log" | "system">): Clones {
+  /** The present machine of each node, and the changes of those that had another one. By the id of the node. */
   const machines = new Map<number, string>();
-  const changed = new Map<number, Changed>();
+  const changed = new Map<number, Changes>();
   const has = (nodeId: number) => {
     const { clonedAt = -Infinity, gapMs = 0 } = changed.get(nodeId) ?? {};
     return system.now() - clonedAt < Math.max(lastsMs, gapsLasted * gapMs);
@@ -65,22 +76,24 @@ export function makeClones({ db, log, system }: Pick<ServerOptions, "db" | "log"
       machines.set(nodeId, machine);
       if (present === undefined) return false;
       const now = system.now();
-      const before = changed.get(nodeId);
-      const isBack = before?.former === machine && now - before.formerAt <= backMs;
+      const last = changed.get(nodeId);
+      const isBack = last?.former === machine && now - last.changedAt <= backMs;
       const wasCloned = has(nodeId);
-      const { clonedAt = -Infinity, recordedAt = -Infinity, gapMs = 0 } = before ?? {};
-      const awayMs = now - (before?.formerAt ?? now);
-      const next: Changed = {
+      const { changedAt = now, clonedAt = -Infinity, recordedAt = -Infinity, gapMs = 0 } = last ?? {};
+      // The gaps of an earlier time, when two machines were there as well, do not count any more.
+      const countedGapMs = now - clonedAt <= backMs ? gapMs : 0;
+      const next: Changes = {
         former: present,
-        formerAt: now,
+        changedAt: now,
         clonedAt: isBack ? now : clonedAt,
-        gapMs: isBack ? Math.max(awayMs, now - clonedAt <= backMs ? gapMs : 0) : gapMs,
+        gapMs: isBack ? Math.max(now - changedAt, countedGapMs) : gapMs,
         recordedAt: isBack && now - recordedAt >= hourMs ? now : recordedAt,
       };
       if (changed.size >= mostChanged) changed.clear();
       changed.set(nodeId, next);
       if (next.recordedAt !== recordedAt)
         recordClone(sender, now).catch((error: unknown) => {
+          // The next change back tries again.
           next.recordedAt = recordedAt;
           log.warn("A node whose keys two machines use cannot be recorded now", { reason: messageOf(error) });
         });

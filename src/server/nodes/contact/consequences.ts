@@ -7,7 +7,7 @@ import type { Advertised } from "../../../protocol/routing/advertised.ts";
 import { record } from "../../audit/record.ts";
 import { engineClass } from "../../../engine/features.ts";
 import type { Live, LiveNode } from "./live-nodes.ts";
-import { otherRefusal, takeRefusal, type SealNotes } from "./refused-by-seal.ts";
+import { changedRefusal, takeRefusal, type SealNotes } from "./refused-by-seal.ts";
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
@@ -21,7 +21,7 @@ import type { Renewals } from "../lifecycle/renewal.ts";
 export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
   renewals: Renewals;
   refusals: RefusalNotes;
-  nodeChanges: NodeChanges;
+  admitsChange: AdmitsChange;
   sealNotes: SealNotes;
   live: Pick<Live, "confirm">;
   /** Does what is due when a node has confirmed a version, and continues work that waits for it. */
@@ -29,7 +29,7 @@ export type ConsequenceDeps = Pick<ServerOptions, "db" | "system"> & {
 };
 type Org = { id: number };
 
-/** What a report changes. Undefined: unchanged; null: the node has none any more. */
+/** What a report changes. Undefined: unchanged. Null: the node has it no longer, and the column is cleared. */
 type Consequences = {
   engine: string | undefined;
   advertised: Advertised[] | undefined;
@@ -42,7 +42,7 @@ type Consequences = {
   isDue: boolean;
 };
 
-/** Undefined for nearly every report. */
+/** Undefined without consequences, as for nearly every report. `now`: ms. */
 export function consequencesOf(
   node: LiveNode,
   request: CheckinRequest,
@@ -52,35 +52,35 @@ export function consequencesOf(
   const version = confirmedVersion(request);
   const confirmed = version === node.confirmed ? undefined : version;
   const isDue = node.renewAt !== null && node.renewAt <= now;
-  const advertised = otherOffer(node, request);
-  const tcp = otherTcp(node, request);
-  const mayUpdate = otherPermission(node, request);
-  const sealRefused = otherRefusal(node, request);
-  const others = { engine, advertised, tcp, mayUpdate, sealRefused, confirmed };
-  const isNothing = Object.values(others).every((each) => each === undefined) && !isDue;
-  return isNothing ? undefined : { ...others, isDue };
+  const advertised = changedOffer(node, request);
+  const tcp = changedTcp(node, request);
+  const mayUpdate = changedPermission(node, request);
+  const sealRefused = changedRefusal(node, request);
+  const changes = { engine, advertised, tcp, mayUpdate, sealRefused, confirmed };
+  const isUnchanged = Object.values(changes).every((change) => change === undefined);
+  return isUnchanged && !isDue ? undefined : { ...changes, isDue };
 }
 
-/** The control plane itself decides where its own listener is used (plane-fallback.ts). */
-function otherTcp({ isHub, tcp }: LiveNode, { tcp: port }: CheckinRequest): string | null | undefined {
+/** Only of lighthouses and relays. Where they use the control plane's own listener, plane-fallback.ts decides. */
+function changedTcp({ isHub, tcp }: LiveNode, { tcp: port }: CheckinRequest): string | null | undefined {
   if (!isHub || port === undefined || tcp === atPlane) return undefined;
-  const said = port === 0 ? null : String(port);
-  return said === tcp ? undefined : said;
+  const reported = port === 0 ? null : String(port);
+  return reported === tcp ? undefined : reported;
 }
 
 /** A check-in without an engine is of another process of the node, such as a command: it says nothing of permissions. */
-function otherPermission({ mayUpdate }: LiveNode, request: CheckinRequest): string | null | undefined {
+function changedPermission({ mayUpdate }: LiveNode, request: CheckinRequest): string | null | undefined {
   if (request.updates === undefined && request.overlay_version === undefined) return undefined;
-  const said = request.updates === undefined ? null : permissionText(request.updates);
-  return said === mayUpdate ? undefined : said;
+  const reported = request.updates === undefined ? null : permissionText(request.updates);
+  return reported === mayUpdate ? undefined : reported;
 }
 
-function otherOffer(node: LiveNode, { advertised = [] }: CheckinRequest): Advertised[] | undefined {
+function changedOffer(node: LiveNode, { advertised = [] }: CheckinRequest): Advertised[] | undefined {
   const text = advertised.length === 0 ? undefined : JSON.stringify(advertised);
   return text === node.advertised ? undefined : advertised;
 }
 
-/** True if the node was changed. */
+/** True if the node's row was changed, so that the caller reads it again. */
 export async function applyConsequences(
   deps: ConsequenceDeps,
   org: Org,
@@ -104,16 +104,17 @@ export async function applyConsequences(
   return tookOffer || tookEngine || isDue || tookTcp || tookPermission || tookRefusal;
 }
 
-/** What a node may change by its reports. */
+/** How often a node may change something by its reports. */
 const changeRules = {
   /** All nodes of the organization get it, so a node that changes its mind all the time must not keep them busy. */
   tcp: { limits: [{ times: 1, withinMs: 30_000 }], reason: "Too many TCP ports." },
   /** Events of networks on offer: a node must not fill the audit log. */
   offer: { limits: [{ times: 20, withinMs: 86_400_000 }], reason: "Too many offers of networks." },
 } as const;
-export type NodeChanges = (kind: keyof typeof changeRules, nodeId: number) => boolean;
-/** Counts a change of a node; false: it had too many. `now`: a monotonic clock. */
-export function makeNodeChanges(now: () => number): NodeChanges {
+/** Counts a change of a node. False, and not counted, if the node had too many. */
+export type AdmitsChange = (kind: keyof typeof changeRules, nodeId: number) => boolean;
+/** `now`: a monotonic clock, ms. */
+export function makeChangeLimits(now: () => number): AdmitsChange {
   const throttle = makeThrottle(now, changeRules);
   return (kind, nodeId) => {
     if (throttle.counted(kind, String(nodeId)) >= changeRules[kind].limits[0].times) return false;
@@ -122,13 +123,13 @@ export function makeNodeChanges(now: () => number): NodeChanges {
   };
 }
 
-/** True if the node was changed. Beyond the limit, a later check-in says it again. */
+/** True if the node was changed. Beyond the limit nothing is stored: a later check-in reports the port again. */
 async function takeTcp(
-  { db, nodeChanges }: ConsequenceDeps,
+  { db, admitsChange }: ConsequenceDeps,
   node: LiveNode,
   tcp: string | null,
 ): Promise<boolean> {
-  if (!nodeChanges("tcp", node.id)) return false;
+  if (!admitsChange("tcp", node.id)) return false;
   return isStored(() => storeTcp(db, node, tcp));
 }
 
@@ -154,7 +155,10 @@ function confirmedVersion(request: CheckinRequest): number | undefined {
     : undefined;
 }
 
-/** Written before an answer without news, together with the work that waits for it: other nodes may depend on it. */
+/**
+ * Stores the version that the node has confirmed, and does the work that waited for it. An answer without news waits for this,
+ * because other nodes may depend on that work.
+ */
 export async function takeConfirmation(
   deps: ConsequenceDeps,
   org: Org,
@@ -168,7 +172,7 @@ export async function takeConfirmation(
   });
 }
 
-/** Another class of engine needs another configuration, for this node alone. */
+/** Stores the engine's version. An engine of another class needs another configuration, for this node alone. */
 async function takeEngine(
   { db, system, refusals }: ConsequenceDeps,
   node: LiveNode,
@@ -195,9 +199,12 @@ async function takePermission(
   });
 }
 
-/** An event only for networks that no administrator has approved, when they are new: a state changes often. */
+/**
+ * Stores the networks that the node offers to route. Only networks that are new, and that no administrator has approved, are an
+ * event: the state of an offer changes often.
+ */
 async function takeAdvertised(
-  { db, system, nodeChanges }: ConsequenceDeps,
+  { db, system, admitsChange }: ConsequenceDeps,
   { id, orgId }: LiveNode,
   list: Advertised[],
 ): Promise<void> {
@@ -207,8 +214,8 @@ async function takeAdvertised(
     await nodes.update(tx, { id }, { advertised: list });
     await notifyNode(tx, orgId, id);
     const known = [...before.subnets, ...before.advertised.map(({ network }) => network)];
-    const networks = list.map(({ network }) => network).filter((each) => !known.includes(each));
-    if (networks.length === 0 || !nodeChanges("offer", id)) return;
+    const networks = list.map(({ network }) => network).filter((network) => !known.includes(network));
+    if (networks.length === 0 || !admitsChange("offer", id)) return;
     await record(tx, {
       orgId,
       at: system.now(),

@@ -15,8 +15,8 @@ import type { ServerOptions } from "../../options.ts";
 import { findNode } from "../../store/nodes.ts";
 
 /**
- * The configured address of a lighthouse that now calls from another one. Its address may have changed, as that of a
- * household does, and only nodes that start again would notice.
+ * The configured address of a lighthouse that now calls from another one, `seen`. Its address may have changed, as that of a
+ * household does, and only nodes that start again would notice. Empty for all other nodes.
  */
 export async function elsewhereOf(
   db: ServerOptions["db"],
@@ -25,18 +25,19 @@ export async function elsewhereOf(
   seen: string,
   { others }: CheckinRequest,
 ): Promise<Pick<CheckinAnswer, "elsewhere">> {
+  // Only a lighthouse sends `others`: no other node costs the query below.
   if (others !== true) return {};
   const node = await findNode(db, id, nodeId).catch(() => undefined);
   const publicIp = node?.isLighthouse === true ? node.publicIp : null;
   if (publicIp === null) return {};
-  const [looked, calls] = [placeOf(publicIp), placeOf(seen)];
-  if (looked === undefined || calls === undefined || looked.family !== calls.family) return {};
+  const [configured, calling] = [placeOf(publicIp), placeOf(seen)];
+  if (configured === undefined || calling === undefined || configured.family !== calling.family) return {};
   // A machine calls from temporary addresses of its IPv6 network (RFC 8981).
-  if (networksOverlap(looked, calls)) return {};
+  if (networksOverlap(configured, calling)) return {};
   return { elsewhere: { public_ip: publicIp, seen } };
 }
 
-/** An address of the internet: an IPv4 address, or an IPv6 /64. */
+/** Where an address is in the internet: the IPv4 address itself, or the IPv6 /64. Undefined for private and local ones. */
 function placeOf(address: string): Network | undefined {
   const parsed = parseAddress(address);
   const text = parsed === undefined ? undefined : maskNetwork(`${address}/${parsed.family === 4 ? 32 : 64}`);

@@ -1,5 +1,5 @@
-// Caches the organizations and nodes that check in, until a notification about them: then a check-in runs no query. Holds
-// only what an answer needs: with 100,000 nodes each byte counts.
+// Caches the organizations and nodes that check in, so that a check-in runs no query. A notification outdates them, and they are
+// read again. Holds only what an answer needs: with 100,000 nodes each byte counts.
 
 import { readOrder, type UpdateOrder } from "../../../protocol/updates/order.ts";
 import { formatTime } from "../../../base/quantities.ts";
@@ -19,7 +19,7 @@ import { isHub } from "../../../protocol/routing/roles.ts";
 export type LiveNode = {
   id: number;
   orgId: number;
-  /** Set for a revoked node: the other members do not count then. */
+  /** The row of a revoked node, for its order; undefined for all others. The other members do not count then. */
   revoked: NodeRecord | undefined;
   isPending: boolean;
   /** An ephemeral node that may come back. `revoked` is undefined then. */
@@ -32,12 +32,15 @@ export type LiveNode = {
   notAfter: number;
   /** The same as text for answers. */
   certificateNotAfter: string;
+  /** When its certificates are due for renewal, ms; null: never. */
   renewAt: number | null;
+  /** The last configuration version that concerns this node alone. */
   ownVersion: number;
   /** The signed order, if the node was restored. */
   order: string | undefined;
   /** The configuration version that it reported last, set at once. */
   applied: number | null;
+  /** The configuration version that it has in force. */
   confirmed: number;
   /** A lighthouse or relay, and how it is reached by TCP. */
   isHub: boolean;
@@ -94,7 +97,8 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   const versions = new Map<number, { version: number; isOutdated: boolean }>();
   const orKnown = makeOrKnown();
   const engines = makeInterner();
-  const ourselves = crypto.randomUUID();
+  /** Names this process in its own notifications, see confirmations.ts. */
+  const replica = crypto.randomUUID();
   /** Rises with each notification: a read that began before it is not cached. */
   let generation = 0;
 
@@ -109,7 +113,7 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   db.listen("node", (payload) => {
     generation++;
     const [orgId, nodeId, confirmedBy] = payload.split("/");
-    if (confirmedBy === ourselves) return;
+    if (confirmedBy === replica) return;
     outdate(Number(orgId));
     const known = nodes.get(Number(nodeId));
     if (known !== undefined) known.isOutdated = true;
@@ -122,34 +126,34 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   });
 
   const readNode = async (orgId: number, nodeId: number): Promise<LiveNode> => {
-    const before = generation;
+    const startGeneration = generation;
     const record = await findNode(db, orgId, nodeId);
     const notAfter = await certificateEnd(db, nodeId);
     const until = record.ownerId === null ? undefined : await confirmBy(db, nodeId);
     const report = nodes.get(nodeId)?.report ?? emptyReport(nodeId);
     const fresh = liveOf(record, { notAfter, confirmBy: until }, report, engines);
-    fresh.isOutdated = before !== generation;
+    fresh.isOutdated = startGeneration !== generation;
     if (nodes.size >= maxNodes) nodes.clear();
     nodes.set(nodeId, fresh);
     return fresh;
   };
   /** Reads under way: a change of names wakes a thousand polls at once, which share one. */
-  const reading = new Map<number, { since: number; version: Promise<number> }>();
+  const reading = new Map<number, { generation: number; version: Promise<number> }>();
   const readVersion = (orgId: number): Promise<number> => {
-    const before = generation;
-    const present = reading.get(orgId);
-    // One that began before a notification may have missed its change.
-    if (present?.since === before) return present.version;
+    const startGeneration = generation;
+    const running = reading.get(orgId);
+    // A read that began before a notification may have missed its change.
+    if (running?.generation === startGeneration) return running.version;
     const version = readVersions(db, orgId)
       .then((read) => {
         ages.note(orgId, read);
-        versions.set(orgId, { version: read.configVersion, isOutdated: before !== generation });
+        versions.set(orgId, { version: read.configVersion, isOutdated: startGeneration !== generation });
         return read.configVersion;
       })
       .finally(() => {
-        if (reading.get(orgId)?.since === before) reading.delete(orgId);
+        if (reading.get(orgId)?.generation === startGeneration) reading.delete(orgId);
       });
-    reading.set(orgId, { since: before, version });
+    reading.set(orgId, { generation: startGeneration, version });
     return version;
   };
   const knownVersion = (orgId: number) => {
@@ -174,18 +178,18 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
     knownVersion,
     version: async (orgId) =>
       knownVersion(orgId) ?? orKnown(() => readVersion(orgId), versions.get(orgId)?.version),
-    confirm: makeConfirmations(db, ourselves, nodes),
+    confirm: makeConfirmations(db, replica, nodes),
   };
 }
 
-/** A node that has lost a group has only a former certificate until it fetches the next one. */
-const newest = `SELECT not_after FROM certificates
+/** A current certificate, else the last former one: a node that has lost a group has none until it fetches the next one. */
+const newestCertificate = `SELECT not_after FROM certificates
   WHERE node_id = $1 AND state <> 'blocked' AND kind = 'overlay'
   ORDER BY CASE state WHEN 'current' THEN 0 ELSE 1 END, not_after DESC LIMIT 1`;
 
 /** When the node's last overlay certificate expires, ms; 0 without one that peers accept. */
 async function certificateEnd(db: Database, nodeId: number): Promise<number> {
-  return (await queryOne(db, certificates.pick("notAfter"), newest, [nodeId]))?.notAfter ?? 0;
+  return (await queryOne(db, certificates.pick("notAfter"), newestCertificate, [nodeId]))?.notAfter ?? 0;
 }
 
 function emptyReport(nodeId: number): Report {

@@ -1,5 +1,5 @@
-// The changes of a node's next configuration: its present files, as they were sent, beside those that it would get
-// now.
+// What a node's next configuration changes: a comparison of the files that it has, as they were sent, with those that it would
+// get now.
 
 import type { NextChanges } from "../../../api/nodes.ts";
 import { formatTime } from "../../../base/quantities.ts";
@@ -10,7 +10,7 @@ import type { Renderings, WorkInTurn } from "../../config/renderings.ts";
 import { isOnline } from "../../store/nodes.ts";
 import type { NodeStore } from "../node-store.ts";
 import { revokedError } from "./orders.ts";
-import { maxConfigLength, notAppliedSince, filesInForce, type Present } from "./sent-files.ts";
+import { maxConfigLength, notAppliedSince, filesOnNode, type FilesOnNode } from "./sent-files.ts";
 
 type Change = NextChanges["changes"][number];
 type Services = NodeStore & { views: Views; renderings: Renderings };
@@ -31,8 +31,8 @@ export async function nextChanges(
   const { appliedConfigVersion: applied, lastCheckinAt } = shown;
   const isCurrent = applied !== null && applied >= configVersion;
   const since = isCurrent ? null : await notAppliedSince(db, shown);
-  const present = isCurrent ? undefined : await filesInForce(db, shown);
-  const found = present === undefined ? [] : await inTurn(() => changesTo(outline, present));
+  const held = isCurrent ? undefined : await filesOnNode(db, shown);
+  const found = held === undefined ? [] : await inTurn(() => changesTo(outline, held));
   return {
     node_id: id,
     name: node.name,
@@ -41,24 +41,24 @@ export async function nextChanges(
     applied_config_version: applied,
     config_version: configVersion,
     not_applied_since: since === null ? null : formatTime(since),
-    is_known: isCurrent || present !== undefined,
+    is_known: isCurrent || held !== undefined,
     is_renewal_due: node.renewAt !== null && node.renewAt <= system.now(),
     changes: found,
   };
 }
 
-async function changesTo(outline: Outline, present: Present): Promise<Change[]> {
+async function changesTo(outline: Outline, held: FilesOnNode): Promise<Change[]> {
   const { others } = outline;
   return [
-    ...(present.digest === outline.configDigest ? [] : [configChange(present, await outline.config())]),
-    ...(present.others === others
+    ...(held.digest === outline.configDigest ? [] : [configChange(held, await outline.config())]),
+    ...(held.others === others
       ? []
-      : [{ file: "other files" as const, diff: diff(present.others, others, maxCells) }]),
+      : [{ file: "other files" as const, diff: diff(held.others, others, maxCells) }]),
   ];
 }
 
 /** Without a diff if a text is not stored, or too long to compare. */
-function configChange({ config }: Present, next: string): Change {
+function configChange({ config }: FilesOnNode, next: string): Change {
   const isShort = config !== undefined && next.length <= maxConfigLength;
   return { file: "config.yml", diff: isShort ? diff(config, next, maxCells) : null };
 }

@@ -1,7 +1,7 @@
-// TCP fallback on the control plane's own listener: which lighthouses and relays run on this very machine. Their files say it,
-// which only root of the machine can write, so no organization can open it. The port is that of the configuration which the
-// agent of this machine has taken: what an administrator stores could be the port of any program of the machine. With several
-// servers on one database the public URL leads to any of them: then it is off, and agents offer it themselves (`--tcp-fallback`).
+// TCP fallback on the control plane's own listener: which lighthouses and relays run on this very machine. The files of their
+// agents say it, which only root of the machine can write, so no organization can open it. The engine's port comes from these
+// files, too: what an administrator stores could be the port of any program of the machine. With several servers on one database
+// the public URL leads to any of them: then this is off, and agents offer TCP fallback themselves (`--tcp-fallback`).
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -22,22 +22,24 @@ import { isHub } from "../../../protocol/routing/roles.ts";
 type Deps = Pick<ServerOptions, "db" | "machineRoot">;
 
 export type PlaneFallback = {
-  /** For the listener's forwarder. */
+  /** The engine that listens on this UDP port, for the listener's forwarder. */
   engineAt(port: number): EnginePlace | undefined;
-  /** Looks again, and tells the organizations what has changed. */
+  /** Reads the files again, and stores for the nodes of these organizations what has changed. */
   look(): Promise<void>;
 };
 
 export function makePlaneFallback({ db, machineRoot }: Deps): PlaneFallback {
+  /** By the engine's port. */
   let engines = new Map<number, EnginePlace>();
-  let read: OwnNode[] = [];
+  let ownNodes: OwnNode[] = [];
   return {
     engineAt: (port) => engines.get(port),
     async look() {
-      const [found, places]: [NodeRow[], typeof engines] = [[], new Map()];
+      const found: NodeRow[] = [];
+      const places: typeof engines = new Map();
       const isOffered = machineRoot !== undefined && db.dialect !== "postgres";
-      read = isOffered ? nodesOfMachine(machineRoot, read) : [];
-      for (const { own, port, place } of read) {
+      ownNodes = isOffered ? nodesOfMachine(machineRoot, ownNodes) : [];
+      for (const { own, port, place } of ownNodes) {
         const org = await organizations.find(db, { slug: own.org_slug });
         // A node of another control plane may have the same number and an organization of the same name.
         if (org === undefined || !Bun.deepEquals(own.order_key, org.orderPublic)) continue;
@@ -58,7 +60,10 @@ export function makePlaneFallback({ db, machineRoot }: Deps): PlaneFallback {
   };
 }
 
-/** Where a lighthouse or relay is reached by TCP; null: nowhere. Its organization's nodes learn of it. */
+/**
+ * Stores where a lighthouse or relay is reached by TCP: a port, `atPlane`, or null for nowhere. All nodes of its organization get it
+ * with their next configuration.
+ */
 export async function storeTcp(
   db: Deps["db"],
   { id, orgId }: Pick<NodeRow, "id" | "orgId">,
@@ -73,28 +78,31 @@ export async function storeTcp(
 
 type OwnNode = { own: NodeConfig; port: number; place: EnginePlace; stamp: string };
 
-/** `before`: what the last call returned. A long blocklist takes a tenth of a second to parse, so only changed files are read. */
+/**
+ * The nodes whose directories are in `configRoot`. `before`: what the last call returned. A long blocklist takes a tenth of a second
+ * to parse, so only changed files are read.
+ */
 function nodesOfMachine(configRoot: string, before: readonly OwnNode[]): OwnNode[] {
   let names: string[];
   try {
     names = readdirSync(configRoot).filter((name) => slugPattern.test(name));
   } catch {
-    // This machine is no node.
+    // Without this directory, the machine is no node.
     return [];
   }
   return names.flatMap((name) => {
     try {
-      const paths = ["node-config.json", "config.yml"].map((each) => join(configRoot, name, each));
+      const paths = ["node-config.json", "config.yml"].map((file) => join(configRoot, name, file));
       const stamp = [name, ...paths.map(fileStamp)].join(" ");
-      const known = before.find((each) => each.stamp === stamp);
-      if (known !== undefined) return known;
-      const [json = "", yaml = ""] = paths.map((each) => readText(each));
+      const unchanged = before.find((node) => node.stamp === stamp);
+      if (unchanged !== undefined) return unchanged;
+      const [json = "", yaml = ""] = paths.map((path) => readText(path));
       const own = v.parse(NodeConfig, JSON.parse(json));
       const config = Bun.YAML.parse(yaml) as YamlValue;
       const { port = 0, ...place } = listenPlaceIn(isMap(config) ? config : {});
       return port === 0 ? [] : { own, port, place, stamp };
     } catch {
-      // Damaged, or being replaced: the agent reports it.
+      // Left out: the files are damaged, which the agent reports, or they are being replaced.
       return [];
     }
   });

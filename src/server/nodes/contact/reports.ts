@@ -1,7 +1,7 @@
 // Keeps the last report of each node in memory and writes the reports together within a second.
 //
-// A node has one `Report` object (live-nodes.ts), changed in place. `at` 0 means that nothing of it is unwritten and that it
-// is not in `waiting`. `uptime`, `applied`, `hasState` and `hasDataPlane` say what was reported since the last write, `uptime`
+// A node has one `Report` object (live-nodes.ts), changed in place. `at` 0 means that all of it is written and that it is not
+// in `waiting`. `uptime`, `applied`, `hasState` and `hasDataPlane` say what was reported since the last write, `uptime`
 // also for the version. Only that is written. The last version, state and data plane stay, because they rarely change.
 
 import { messageOf } from "../../../base/errors.ts";
@@ -62,9 +62,9 @@ export function makeReports({ db, log, live }: Deps): Reports {
     waiting = [];
     written = new Map();
     const size = batchSize(all.length);
-    for (let first = 0; first < all.length; first += size) {
+    for (let start = 0; start < all.length; start += size) {
       const batch = all
-        .slice(first, first + size)
+        .slice(start, start + size)
         .map((report) => ({ report, sighting: takeSighting(report) }));
       for (const { sighting } of batch) written.set(sighting.nodeId, sighting);
       try {
@@ -80,7 +80,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
         const kept = batch
           .filter(({ report, sighting }) => putBack(report, sighting))
           .map(({ report }) => report);
-        waiting = waiting.concat(kept, all.slice(first + size));
+        waiting = waiting.concat(kept, all.slice(start + size));
         if (!isFailing)
           log.warn("Check-in reports cannot be written now; retrying", { reason: messageOf(error) });
         isFailing = true;

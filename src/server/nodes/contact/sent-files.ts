@@ -6,14 +6,15 @@ import type { ServerOptions } from "../../options.ts";
 import { makeBoundedCache } from "../../config/bounded-cache.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import type { NodeRecord } from "../../store/nodes.ts";
-import { queryNumber } from "../../store/table.ts";
+import { queryNumber, type TableRow } from "../../store/table.ts";
 import { sentConfigs, sentFiles } from "../../store/tables/nodes.ts";
 
 type SentNode = Pick<NodeRecord, "id" | "orgId" | "appliedConfigVersion">;
+type SentFilesRow = TableRow<typeof sentFiles>;
 type Sent = Pick<NodeFiles, "configVersion" | "outline">;
 
 export type SentFiles = {
-  /** Call it before the files leave: an answer whose note is missing would make later comparisons wrong. */
+  /** Called before the files leave: without the note, later comparisons would be with files that the node no longer has. */
   note(node: SentNode, files: Sent): Promise<void>;
 };
 
@@ -61,21 +62,20 @@ export function makeSentFiles({ db, system, log }: Pick<ServerOptions, "db" | "s
 }
 
 /**
- * $7: the version that the node applied, as it said. The files that it had before the new ones are kept, and the time at
- * which it was first sent files that it has not applied.
+ * $1 to $6: the columns of the new files. $7: the version that the node applied, as it said; -1: none. If the node had applied the
+ * files that it was sent last, these become the former ones, and the time starts anew. Otherwise both stay: `sent_at` is when the
+ * node was first sent files that it has not applied.
  */
 const upsert = `INSERT INTO sent_files (node_id, org_id, version, config_digest, others, sent_at)
   VALUES ($1, $2, $3, $4, $5, $6)
   ON CONFLICT (node_id) DO UPDATE SET
-    ${["version", "digest", "others"]
-      .map((each) => {
-        const column = each === "digest" ? "config_digest" : each;
-        return `former_${each} = CASE WHEN $7 >= sent_files.version THEN sent_files.${column} ELSE sent_files.former_${each} END`;
-      })
-      .join(", ")},
+    former_version = CASE WHEN $7 >= sent_files.version THEN sent_files.version ELSE sent_files.former_version END,
+    former_digest = CASE WHEN $7 >= sent_files.version THEN sent_files.config_digest ELSE sent_files.former_digest END,
+    former_others = CASE WHEN $7 >= sent_files.version THEN sent_files.others ELSE sent_files.former_others END,
     version = excluded.version, config_digest = excluded.config_digest, others = excluded.others,
     sent_at = CASE WHEN $7 >= sent_files.version THEN excluded.sent_at ELSE sent_files.sent_at END`;
 
+/** gzip in base64; undefined if the text is too long to be stored. */
 async function pack({ config }: Outline): Promise<string | undefined> {
   const text = await config();
   return text.length > maxConfigLength ? undefined : Buffer.from(Bun.gzipSync(text)).toString("base64");
@@ -103,25 +103,31 @@ export async function notAppliedSince(
   return row === undefined || (applied ?? 0) >= row.version ? null : row.sentAt;
 }
 
-/** The files that a node has: `config` is undefined if the text was not kept. */
-export type Present = { version: number; digest: string; config: string | undefined; others: string };
+/** The files that a node has. `config` is undefined if its text was not stored. */
+export type FilesOnNode = { version: number; digest: string; config: string | undefined; others: string };
 
 /** Undefined if the control plane does not know which files the node has. */
-export async function filesInForce(
+export async function filesOnNode(
   reader: Reader,
   { id, orgId, appliedConfigVersion: applied }: SentNode,
-): Promise<Present | undefined> {
+): Promise<FilesOnNode | undefined> {
   const row = await sentFiles.find(reader, { nodeId: id });
   if (row === undefined || applied === null) return undefined;
-  const { version, configDigest, others, formerVersion, formerDigest, formerOthers } = row;
-  const has =
-    applied >= version
-      ? { version, digest: configDigest, others }
-      : formerVersion === null || formerDigest === null || formerOthers === null
-        ? undefined
-        : { version: formerVersion, digest: formerDigest, others: formerOthers };
-  if (has === undefined) return undefined;
-  const stored = await sentConfigs.find(reader, { orgId, digest: has.digest });
+  const outline = applied >= row.version ? sentLast(row) : sentBefore(row);
+  if (outline === undefined) return undefined;
+  const stored = await sentConfigs.find(reader, { orgId, digest: outline.digest });
   const config = stored && Buffer.from(Bun.gunzipSync(Buffer.from(stored.packed, "base64"))).toString("utf8");
-  return { ...has, config };
+  return { ...outline, config };
+}
+
+type FilesOutline = Omit<FilesOnNode, "config">;
+
+function sentLast({ version, configDigest, others }: SentFilesRow): FilesOutline {
+  return { version, digest: configDigest, others };
+}
+
+/** The files that the node had when it was sent the last ones; undefined if there were none. */
+function sentBefore({ formerVersion, formerDigest, formerOthers }: SentFilesRow): FilesOutline | undefined {
+  if (formerVersion === null || formerDigest === null || formerOthers === null) return undefined;
+  return { version: formerVersion, digest: formerDigest, others: formerOthers };
 }

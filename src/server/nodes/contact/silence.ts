@@ -1,30 +1,32 @@
-// Ends ephemeral nodes that are silent for too long. Only the time while a server was up counts: nodes cannot check in
-// otherwise. A server notes when it looked last; a longer pause between two notes is a gap that does not count, nor does a
-// jump of the clock. away-nodes.ts counts the silence of other nodes alike.
+// How long nodes are silent, and the end of ephemeral nodes that are silent for too long. Only the time while a server was up
+// counts: nodes cannot check in otherwise. A server notes in `meta` when it looked last; a longer pause between two notes is a gap
+// that does not count, nor does a jump of the clock. away-nodes.ts counts the silence of other nodes in the same way.
 
 import * as v from "valibot";
 import { given } from "../../../base/given.ts";
-import { clocksMayDifferMs } from "../../../protocol/finding-kinds.ts";
 import { ourselves } from "../../audit/record.ts";
 import { forAll, orgOf, orgOfEntry } from "../../for-all.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Reader, Transaction } from "../../store/database.ts";
 import { readMeta, setMeta } from "../../store/meta.ts";
 import { computed, integer, integerOrNull, queryAll, queryNumber } from "../../store/table.ts";
-import { organizations } from "../../store/tables/organizations.ts";
-import { raiseConfigVersion } from "../../store/versions.ts";
+import { applyClockSetBack } from "./clock-set-back.ts";
 import { endInside } from "../lifecycle/ephemeral.ts";
 
+/** No server was up in this time, ms. */
 type Gap = readonly [from: number, to: number];
+/** The note in `meta`. */
 const Watch = v.object({
   /** When a server last ran this loop, ms. */
   seen: v.number(),
+  /** In the order of time. */
   gaps: v.pipe(v.array(v.tuple([v.number(), v.number()])), v.maxLength(100)),
   /** When the clock was set back last, ms: check-ins that seem to be in the future were before that. */
   setBackAt: v.optional(v.number()),
 });
 type Watch = v.InferOutput<typeof Watch>;
 
+/** In `meta`. */
 const watchKey = "ephemeral_watch";
 /** How often the time is noted. */
 const noteMs = 5000;
@@ -35,21 +37,21 @@ export const gapMs = 10_000;
  * late while the database is away for less than a gap. A node that holds polls, of 55 s at most, is heard of once a poll.
  */
 export const lateMs = 10_000;
-/** A node may be silent for so long. It is longer than any poll: more is heard of a node that is well. */
+/** A node that is well is never silent for so long: no poll lasts longer. */
 export const quietMs = 100_000;
 /** How long gaps are kept: longer than any silence. */
 const keptMs = 8 * 86_400_000;
 const maxGaps = 100;
-/** Nodes that end in one transaction: few enough that check-ins do not wait for it. */
+/** Nodes that are changed in one transaction: few enough that check-ins do not wait for it. */
 export const together = 20;
 
-/** How long a node was silent since `last` while a server was up, ms. Pure. */
-export function countedSilence(last: number, now: number, gaps: readonly Gap[]): number {
-  const away = gaps.map(([from, to]) => Math.max(0, Math.min(to, now) - Math.max(from, last)));
-  return now - last - away.reduce((sum, each) => sum + each, 0);
+/** For how long a node was silent since `lastHeardAt` while a server was up, ms. Pure. */
+export function countedSilence(lastHeardAt: number, now: number, gaps: readonly Gap[]): number {
+  const notCounted = gaps.map(([from, to]) => Math.max(0, Math.min(to, now) - Math.max(from, lastHeardAt)));
+  return now - lastHeardAt - notCounted.reduce((sum, ms) => sum + ms, 0);
 }
 
-/** The watch at `now`: with a gap if nothing was noted for long. Pure. */
+/** The note of a server that looks at `now`: with one more gap if nothing was noted for long. Pure. */
 export function watchAt(before: Watch | undefined, now: number): Watch {
   if (before === undefined) return { seen: now, gaps: [] };
   const { seen, gaps } = before;
@@ -81,49 +83,21 @@ const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n
   ORDER BY n.org_id, n.id LIMIT 1000`;
 const anyWatched = "SELECT id FROM nodes WHERE state <> 'revoked' LIMIT 1";
 
-/**
- * Times that come again after the clock was set back. Until then nodes that are away would seem to be heard, questions to
- * providers would wait, and so would the next lighthouse of a rollout.
- */
-const comingAgain = [
-  ["sightings", "last_checkin_at"],
-  ["nodes", "away_since"],
-  ["provider_grants", "next_at"],
-  ["rollout_nodes", "at"],
-  ["relay_traffic", "reported_at"],
-] as const;
-
-/** Retries keep their distance. What is held for less than a day until the quiet hours end keeps its time. */
-const retried = `UPDATE deliveries SET next_at = CASE WHEN next_at - $2 > $1 THEN next_at - $2 ELSE $1 END
-  WHERE next_at > $1 AND (attempts > 0 OR next_at > $1 + ${25 * 3_600_000})`;
-
-const unblocked = `UPDATE certificates SET state = 'blocked', blocked_at = $1, blocked_at_version = $2
-  WHERE org_id = $3 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $1
-    AND node_id IN (SELECT id FROM nodes WHERE org_id = $3 AND state = 'revoked' AND ended_at IS NULL)`;
-
-/**
- * By the clock that was ahead, certificates had ended that peers still accept: revocations did not block them, and the
- * configurations of that time do not list them.
- */
-async function blockAgain(tx: Transaction, now: number): Promise<void> {
-  for (const { id } of await organizations.all(tx, { deletedAt: null }))
-    await tx.run(unblocked, [now, await raiseConfigVersion(tx, id), id]);
-}
-
 export type Services = Pick<ServerOptions, "db" | "system">;
 
-/** Notes that a server looks now. Undefined while there is no node. */
+/**
+ * Notes that a server looks now, and returns the note. After the clock was set back, it also changes what was stored by the clock
+ * that was ahead. Undefined while there is no node.
+ */
 export async function watchSilence({ db }: Services, now: number): Promise<Watch | undefined> {
   if ((await db.get(anyWatched)) === undefined) return undefined;
   const before = await readWatch(db);
   const watch = watchAt(before ?? (await formerWatch(db, now)), now);
   const note = (tx: Transaction) => setMeta(tx, watchKey, JSON.stringify(watch));
-  if (before !== undefined && before.seen - now > gapMs)
+  const aheadMs = before === undefined ? 0 : before.seen - now;
+  if (aheadMs > gapMs)
     await db.write(async (tx) => {
-      for (const [table, column] of comingAgain)
-        await tx.run(`UPDATE ${table} SET ${column} = $1 WHERE ${column} > $1`, [now]);
-      await tx.run(retried, [now, before.seen - now]);
-      if (before.seen - now > clocksMayDifferMs) await blockAgain(tx, now);
+      await applyClockSetBack(tx, now, aheadMs);
       await note(tx);
     });
   else if (before === undefined || now - before.seen >= noteMs) await db.writeFor("rows", note);
@@ -135,21 +109,22 @@ export async function readGaps(db: Pick<Reader, "get">, now: number): Promise<re
   return watchAt(await readWatch(db), now).gaps;
 }
 
+/** Ends the ephemeral nodes whose silence is longer than their token allowed. */
 export async function endSilentNodes(services: Services): Promise<void> {
   const { db, system } = services;
   const now = system.now();
   const watch = await watchSilence(services, now);
   if (watch === undefined) return;
   const found = (await queryAll(db, silent, candidates, [now - lateMs])).flatMap((node) => {
-    const last = Math.max(node.watchedFrom, node.lastCheckinAt ?? 0);
-    const isOver = countedSilence(last, now, watch.gaps) >= node.silenceS * 1000 + lateMs;
-    return isOver ? [{ ...node, last }] : [];
+    const lastHeardAt = Math.max(node.watchedFrom, node.lastCheckinAt ?? 0);
+    const isOver = countedSilence(lastHeardAt, now, watch.gaps) >= node.silenceS * 1000 + lateMs;
+    return isOver ? [{ ...node, lastHeardAt }] : [];
   });
   await forAll(Map.groupBy(found, orgOf), orgOfEntry, async ([orgId, ended]) => {
     for (let at = 0; at < ended.length; at += together) {
       await db.writeFor({ org: orgId }, async (tx) => {
-        for (const { id, last } of ended.slice(at, at + together))
-          await endInside(tx, { id, orgId }, { actor: ourselves, reason: "silent", now, heardBy: last });
+        for (const { id, lastHeardAt } of ended.slice(at, at + together))
+          await endInside(tx, { id, orgId }, { actor: ourselves, reason: "silent", now, lastHeardAt });
       });
     }
   });

@@ -1,10 +1,10 @@
-// When organizations got their configuration versions, as far as this server knows. A healthy node applies a new
-// version within seconds, so one that lacks it for longer has a fault. In memory: after a start, a server knows only
-// nodes that were sent files which they have not applied (sent-files.ts), and the others ten minutes later.
+// When organizations got their configuration versions, as far as this server knows. A healthy node applies a new version
+// within seconds, so one that lacks it for longer has a fault. Kept in memory: after its start, a server finds at once only nodes
+// that were sent files which they have not applied (sent-files.ts), and other faulty nodes ten minutes later.
 
 import type { Versions } from "../../store/versions.ts";
 
-/** A healthy node applies a configuration within seconds. */
+/** A node that lacks a version for longer has a fault. */
 export const appliedMs = 600_000;
 /** Versions that are kept of one organization. */
 const maxVersions = 200;
@@ -16,7 +16,7 @@ export type VersionAges = {
   note(orgId: number, versions: Versions): void;
   /** The newest versions that the organization has had for `appliedMs`. */
   longKnown(orgId: number): KnownVersions | undefined;
-  /** When the organization had such versions first, ms. */
+  /** When this server first saw versions for which `isSuch` is true, ms. */
   since(orgId: number, isSuch: (versions: Versions) => boolean): number | undefined;
 };
 
@@ -28,6 +28,7 @@ export function makeVersionAges(now: () => number): VersionAges {
       if (known.length === 0) all.set(orgId, known);
       // Concurrent reads may end in another order than they began.
       if (versions.lastVersion <= (known.at(-1)?.lastVersion ?? 0)) return;
+      // The oldest stays: it says since when this server knows the organization.
       if (known.length === maxVersions) known.splice(1, 1);
       known.push({ ...versions, at: now() });
     },

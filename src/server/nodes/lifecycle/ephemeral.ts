@@ -39,20 +39,30 @@ export async function endNode(
   });
 }
 
-const endIt = `UPDATE nodes SET state = 'revoked', revoked_at = $2, ended_at = $2, revoke_reason = $3, revoked_by = $4
+/** $2: now, ms. $3: the reason. $4: who ended it. $5: `lastHeardAt`. */
+const endUnlessHeard = `UPDATE nodes SET state = 'revoked', revoked_at = $2, ended_at = $2, revoke_reason = $3, revoked_by = $4
   WHERE id = $1 AND state <> 'revoked' AND ephemeral_silence_s IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = nodes.id AND s.last_checkin_at > $5)
   RETURNING ${nodes.select()}`;
 
-/** `heardBy`: the node does not end if it reported after this time, ms. */
+/**
+ * Ends a node inside the caller's transaction; nothing happens if it has ended already. `lastHeardAt`: the node does not end if it
+ * was heard after this time, ms. Without it, it ends in any case.
+ */
 export async function endInside(
   tx: Transaction,
   { id, orgId }: Pick<NodeRow, "id" | "orgId">,
-  { actor, reason, now, heardBy }: { actor: Actor; reason: "left" | "silent"; now: number; heardBy?: number },
+  {
+    actor,
+    reason,
+    now,
+    lastHeardAt = Number.MAX_SAFE_INTEGER,
+  }: { actor: Actor; reason: "left" | "silent"; now: number; lastHeardAt?: number },
 ): Promise<void> {
-  const params = [id, now, reason, principal(actor), heardBy ?? Number.MAX_SAFE_INTEGER];
-  const node = await queryOne(tx, nodes, endIt, params);
+  const params = [id, now, reason, principal(actor), lastHeardAt];
+  const node = await queryOne(tx, nodes, endUnlessHeard, params);
   if (node === undefined) return;
+  // When the last certificate of the node expires, ms; 0: it never had one.
   const until = await lastCertificateEnd(tx, id);
   if (until === 0) await freeAddresses(tx, orgId, id);
   else {
@@ -81,7 +91,7 @@ export async function returnNode(
     if (node.endedAt === null) return;
     const org = await readIssuingOrg(tx, orgId);
     const back = await bringBack(tx, org, node, { kind: "node", id, ip: null }, system.now());
-    // An end before the registration was complete: registering again completes it.
+    // It had ended before its registration was complete: registering again completes it, and issues the certificate.
     if (back.state !== "active") return;
     const fingerprint = await issueOverlay(tx, org, back, services);
     await raiseOwnVersion(tx, orgId, id);
@@ -104,7 +114,7 @@ export async function bringBack(
   await requireNameStillFree(tx, node, {
     hint: "Register this machine again with new keys and another name.",
   });
-  const address = await formerAddress(tx, org, node);
+  const address = await addressToReturnWith(tx, org, node);
   await takeAddress(tx, org.id, address, node.id, now);
   const change = {
     state: node.registeredAt === null ? ("pending" as const) : ("active" as const),
@@ -126,7 +136,8 @@ export async function bringBack(
   return { ...node, ...change };
 }
 
-async function formerAddress(tx: Transaction, org: IssuingOrg, node: NodeRow) {
+/** The address that the node had or, if another node has that, the next free one. */
+async function addressToReturnWith(tx: Transaction, org: IssuingOrg, node: NodeRow) {
   const host = hostNumber(org, node.ip);
   const row = await addresses.find(tx, { orgId: org.id, host });
   const isOurs = row === undefined || row.nodeId === null || row.nodeId === node.id;
