@@ -20,6 +20,7 @@ export async function undoHistory(sql: SQL): Promise<void> {
   await sql`ALTER TABLE nodes DROP COLUMN route_options, DROP COLUMN advertised, DROP COLUMN exit_groups, DROP COLUMN tcp,
     DROP COLUMN may_update, DROP COLUMN update_order, DROP COLUMN seal_refused`;
   await sql`ALTER TABLE policies DROP COLUMN seals`;
+  await sql`ALTER TABLE device_requests DROP COLUMN session_id`;
   await sql`ALTER TABLE authorities DROP COLUMN offline`;
   await sql`DROP TABLE rollout_nodes, rollouts, drill_nodes, drills`;
   await sql`DROP TABLE alarms`;
