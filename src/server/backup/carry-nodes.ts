@@ -4,7 +4,7 @@ import { blockAfterMs } from "../nodes/lifecycle/upkeep.ts";
 import { leaveAddresses } from "../allocation/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../allocation/holds.ts";
-import { certified } from "../nodes/node-differences.ts";
+import { certifiedText } from "../nodes/node-differences.ts";
 import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
 import { authorities, certificates } from "../store/tables/certificates.ts";
 import { addresses, heldNames, nodes, type NodeRow } from "../store/tables/nodes.ts";
@@ -127,7 +127,7 @@ async function block(tx: Transaction, org: Org, nodeId: number, now: number): Pr
 /** Removes groups, subnets and users of an exit that the node had lost. Its certificates that may grant more than that end soon. */
 async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: number): Promise<void> {
   await narrowRights(tx, node, known);
-  if (certified(known) === certified(node) && known.ip6 === node.ip6) return;
+  if (certifiedText(known) === certifiedText(node) && known.ip6 === node.ip6) return;
   await tx.run(
     `UPDATE certificates SET state = 'former', block_after = coalesce(block_after, $2)
      WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $3`,

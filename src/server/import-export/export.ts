@@ -5,7 +5,7 @@ import { createPrivateKey } from "node:crypto";
 import { encryptCaKey, readCaKey } from "../../pki/ca-key.ts";
 import type { Admin } from "../admin.ts";
 import { openAuthorities, readAuthorityKey } from "../certificates/authorities.ts";
-import { operator, ourselves, record } from "../audit/record.ts";
+import { operator, record } from "../audit/record.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 import { renewCertificates } from "../nodes/lifecycle/renewal.ts";
 import type { PlainFile } from "./plain-files.ts";
@@ -61,7 +61,7 @@ async function signMissing({ db, secretKey, system, clock }: Exporting, org: Org
     (SELECT 1 FROM certificates c WHERE c.node_id = nodes.id AND c.kind = 'overlay' AND c.state = 'current')`;
   const services = { db, system, authorities: openAuthorities({ secretKey, clock }) };
   for (const { id } of await queryAll(db, bare, sql, [org.id]))
-    await renewCertificates(services, org.id, id, ourselves, { overlay: true, x509: false });
+    await renewCertificates(services, org.id, id, { due: { overlay: true, x509: false } });
 }
 
 async function authorityFiles(

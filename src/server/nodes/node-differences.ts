@@ -6,43 +6,46 @@ import { certifiedGroups } from "../../protocol/users-groups.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 import { isExit } from "../../protocol/routing/roles.ts";
 
-export function certified(node: NodeRow): string {
+/** What the node's certificate says of it, as text: equal for two rows with equal certificates. */
+export function certifiedText(node: NodeRow): string {
   return JSON.stringify([node.name, node.ip, certifiedGroups(node), node.subnets, isExit(node)]);
 }
 
-/** Whether the certificate of `from` grants something that the certificate of `to` does not. */
-export function granted(from: NodeRecord, to: NodeRecord): boolean {
-  return from.name !== to.name || from.ip !== to.ip || gains(to, from);
+/** Whether the certificate of `node` grants something that the certificate of `other` does not. */
+export function grantsBeyond(node: NodeRecord, other: NodeRecord): boolean {
+  return (
+    node.name !== other.name ||
+    node.ip !== other.ip ||
+    (isExit(node) && !isExit(other)) ||
+    hasGroupBeyond(node, other) ||
+    hasBeyond(node.subnets, other.subnets)
+  );
 }
 
-/** Whether `to` grants a group, a subnet or the internet that `from` does not. */
-function gains(from: NodeRecord, to: NodeRecord): boolean {
-  const isNowExit = isExit(to) && !isExit(from);
-  return isNowExit || gainsGroup(from, to) || hasMore(from.subnets, to.subnets);
-}
-
-const hasMore = (old: readonly string[], now: readonly string[]) => now.some((each) => !old.includes(each));
+const hasBeyond = (list: readonly string[], other: readonly string[]) =>
+  list.some((item) => !other.includes(item));
 
 type Grouped = Pick<NodeRow, "groups" | "ownerGroups" | "ownerId">;
 
-/** Whether the certificate of `to` has a group that the one of `from` has not. */
-export function gainsGroup(from: Grouped, to: Grouped): boolean {
-  return hasMore(certifiedGroups(from), certifiedGroups(to));
+/** Whether the certificate of `node` has a group that the one of `other` has not. */
+export function hasGroupBeyond(node: Grouped, other: Grouped): boolean {
+  return hasBeyond(certifiedGroups(node), certifiedGroups(other));
 }
 
-/** Whether configurations of other nodes change. Rules that name the node are not looked at. */
+/** Whether the change is in the configurations of other nodes. Ignores rules that name the node. */
 export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
-  const shown = (node: NodeRecord) => {
+  const seenByOthers = (node: NodeRecord) => {
     const { ip, isLighthouse, isRelay, publicIp, externalPort, tcp } = node;
     // The addresses for TCP fallback, which other nodes get, contain the engine's own port.
     const port = tcp === null ? undefined : valueAt(node.configOverrides, "listen.port");
     const routed = [node.subnets, node.routeOptions, node.exitGroups, isExit(node) && node.name];
     return JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, port, routed]);
   };
-  return (isConfigured(before) || isConfigured(after)) && shown(before) !== shown(after);
+  return (isConfigured(before) || isConfigured(after)) && seenByOthers(before) !== seenByOthers(after);
 }
 
-export function audited(node: NodeRow): Record<string, unknown> {
+/** The fields of a node in events. */
+export function auditedFields(node: NodeRow): Record<string, unknown> {
   return {
     name: node.name,
     ip_address: node.ip,

@@ -1,5 +1,4 @@
-// Administration of nodes: create in advance, list, change, renew certificates. register.ts registers, revoke.ts
-// revokes.
+// Administration of nodes: create in advance, change, renew certificates. register.ts registers, revoke.ts revokes.
 
 import type { NodePatch, NodeRequest } from "../../api/nodes.ts";
 import * as v from "valibot";
@@ -11,28 +10,11 @@ import type { Node } from "../../protocol/node.ts";
 import { issuedEvents, record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { editWithoutTests, editReach, type Editor, type Testing } from "../policy/edit-policy.ts";
 import { ensureGroups } from "../policy/groups.ts";
-import {
-  issueOverlay,
-  makeX509Due,
-  outdatePhone,
-  readIssuingOrg,
-  type IssuingOrg,
-} from "../certificates/issue.ts";
-import { fitPage, pageOf, searchPattern, type Page } from "../http/lists.ts";
-import type { ListQuery } from "../../api/values.ts";
-import {
-  findNode,
-  nameTaken,
-  neverSeen,
-  nodeColumns,
-  nodeRecord,
-  revokedNode,
-  type NodeRecord,
-} from "../store/nodes.ts";
-import { affectsOthers, audited, certified, granted } from "./node-differences.ts";
+import { readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
+import { findNode, nameTaken, neverSeen, revokedNode, type NodeRecord } from "../store/nodes.ts";
+import { auditedFields } from "./node-differences.ts";
 import type { NodeStore } from "./node-store.ts";
 import { ConfigOverrides } from "../../engine/allowed-settings.ts";
-import { isPeerOfRule } from "../policy/rules.ts";
 import { isUnsafe, unsafeSentence } from "./contact/refused-engine.ts";
 import { renewCertificates } from "./lifecycle/renewal.ts";
 import {
@@ -43,61 +25,16 @@ import {
   takeAddress,
 } from "../allocation/address-pool.ts";
 import { NotUnique, type Transaction } from "../store/database.ts";
-import { holdName, releaseOwnName } from "../allocation/held-names.ts";
-import { nodesWithSightings } from "../store/sightings.ts";
-import { queryAll, queryNumber } from "../store/table.ts";
+import { releaseOwnName } from "../allocation/held-names.ts";
 import { lastOverlayEnd } from "../store/tables/certificates.ts";
-import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { requireRole } from "../require-role.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
-import { atLeisure, blockFormerLater } from "./lifecycle/upkeep.ts";
+import { holdPendingName, publishChange, type Issuing } from "./publish-change.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
-import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
-import { readBeside, show, showAll, showOne, type Beside } from "./show-nodes.ts";
+import { readBeside, show, showOne, type Beside } from "./show-nodes.ts";
 
 type Org = { id: number; slug: string };
-
-/** `ownerId`: only the nodes of this user. */
-type Listed = {
-  revoked?: boolean;
-  ownerId?: number | undefined;
-  /** Only exits. */
-  isExit?: boolean;
-  ids?: readonly number[] | undefined;
-};
-
-/** Lists the nodes that are not revoked, or only the revoked ones, sorted by id. Searches in names, aliases and addresses. */
-export async function listNodes(
-  services: NodeStore,
-  org: Org,
-  query: ListQuery,
-  { revoked = false, ownerId, isExit = false, ids }: Listed = {},
-): Promise<Page<Node>> {
-  const { db } = services;
-  const params: (string | number)[] = [org.id];
-  const place = (value: string | number) => `$${params.push(value)}`;
-  let where = `org_id = $1 AND state ${revoked ? "= 'revoked' AND ended_at IS NULL" : "<> 'revoked'"}`;
-  if (query.search !== "") {
-    const pattern = place(searchPattern(query));
-    where += ` AND (name LIKE ${pattern} ESCAPE '!' OR ip LIKE ${pattern} ESCAPE '!' OR id IN
-      (SELECT node_id FROM name_aliases WHERE org_id = $1 AND deleted_at IS NULL AND name LIKE ${pattern} ESCAPE '!'))`;
-  }
-  if (ownerId !== undefined) where += ` AND owner_id = ${place(ownerId)}`;
-  if (isExit) where += " AND exit_groups <> '[]'";
-  if (ids !== undefined) where += ` AND id IN (${ids.map(place).join(", ")})`;
-  const total = await queryNumber(db, `SELECT count(*) AS n FROM nodes WHERE ${where}`, params);
-  const fitted = fitPage(query, await widestNode(db, org.id, revoked));
-  const { limit, offset } = pageOf(fitted);
-  const page = await queryAll(
-    db,
-    nodeRecord,
-    // The subquery uses only an index: wide rows are read for one page alone.
-    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE id IN
-       (SELECT id FROM nodes WHERE ${where} ORDER BY id LIMIT ${limit} OFFSET ${offset}) ORDER BY id`,
-    params,
-  );
-  return { items: await showAll(services, org.id, page), total, query: fitted };
-}
 
 /** Creates a node in state pending: its machine claims it by registration. */
 export async function createNode(
@@ -113,7 +50,7 @@ export async function createNode(
       return insertPending(tx, org, request, actor, system.now());
     })
     .catch((error: unknown) => {
-      throw taken(error, request);
+      throw explainTaken(error, request);
     });
   return showOne(services, org, { ...created, ...neverSeen });
 }
@@ -181,7 +118,7 @@ export async function patchNode(
       ? db.writeFor({ org: org.id }, (tx) => asEdit(tx, editor, [ungrouped], () => change(tx)))
       : editReach({ ...editor, db, testing }, change);
   const { node, beside } = await changing.catch((error: unknown) => {
-    throw taken(error, patch);
+    throw explainTaken(error, patch);
   });
   return show(services, node, beside);
 }
@@ -191,7 +128,7 @@ export async function patchNode(
  */
 export async function changeAndRecord(
   tx: Transaction,
-  services: Changing,
+  services: Issuing,
   org: Pick<Org, "id">,
   id: number,
   patch: NodePatch,
@@ -209,7 +146,10 @@ export async function changeAndRecord(
 /** Not for changes of groups: these change which nodes reach each other, and go through editReach. */
 type UngroupedPatch = NodePatch & { groups?: never };
 
-/** Routes and relays are parts of the policy: changes of these are an edit of it, others are not. */
+/**
+ * Runs a change of nodes after it has asked for the caller's role again. Subnets and relays are parts of the policy: a change of
+ * these is an edit of it, which may be refused for more reasons, others are not.
+ */
 export async function asEdit<T>(
   tx: Transaction,
   editor: Editor,
@@ -222,16 +162,16 @@ export async function asEdit<T>(
   return change();
 }
 
-/** The groups that a request names. "any" is none. */
+/** The groups that a request names. "any" in `exit_groups` stands for all nodes and is no group. */
 export const groupsIn = ({
   groups = [],
   exit_groups: exitGroups = [],
 }: Pick<NodePatch, "groups" | "exit_groups">): string[] => [
   ...groups,
-  ...exitGroups.filter((each) => each !== "any"),
+  ...exitGroups.filter((group) => group !== "any"),
 ];
 
-/** Before it, an engine opens what is behind a node to every rule of the node. */
+/** Engines before 1.10 open what is behind a node to every rule of the node: an exit would open the internet. */
 function refuseOldExit({ name, overlayVersion }: NodeRow, patch: NodePatch): void {
   if ((patch.exit_groups ?? []).length === 0 || overlayVersion === null) return;
   if (can(overlayVersion, "explicit_local_cidr")) return;
@@ -244,16 +184,14 @@ function refuseOldExit({ name, overlayVersion }: NodeRow, patch: NodePatch): voi
   );
 }
 
-type Changing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
-
-/** Beside the settings of the API: options of its subnets as routes. */
+/** The settings of the API, and the options of its subnets as routes (networks-behind.ts). */
 export type NodeChange = NodePatch & { routeOptions?: RouteOptions };
 export type UngroupedChange = UngroupedPatch & Pick<NodeChange, "routeOptions">;
 
 /** Changes the node in the transaction. Returns the events, for the caller to record. */
 export async function changeNode(
   tx: Transaction,
-  services: Changing,
+  services: Issuing,
   org: Pick<Org, "id">,
   id: number,
   patch: NodeChange,
@@ -276,8 +214,10 @@ export async function changeNode(
     nodes.update(tx, { id }, change),
     before.name === after.name ? undefined : releaseOwnName(tx, after),
   ]);
-  const isMoved = [patch.public_ip, patch.is_lighthouse, patch.is_relay].some((each) => each !== undefined);
-  if (isMoved) await checkHub(tx, org.id, after);
+  const mayBeOtherHub = [patch.public_ip, patch.is_lighthouse, patch.is_relay].some(
+    (value) => value !== undefined,
+  );
+  if (mayBeOtherHub) await checkHub(tx, org.id, after);
   let fingerprint: string | undefined;
   if (before.state === "active") fingerprint = await publishChange(tx, services, issuing, before, after);
   else if (before.name !== after.name) await holdPendingName(tx, before);
@@ -285,7 +225,7 @@ export async function changeNode(
   if (before.isNameServer !== after.isNameServer) await publishNameServer(tx, after);
   const event = { orgId: org.id, at: now, actor, subject: `node/${id}` };
   return {
-    updated: { ...event, type: "node.updated", before: audited(before), after: audited(after) },
+    updated: { ...event, type: "node.updated", before: auditedFields(before), after: auditedFields(after) },
     issued: issuedEvents(event, fingerprint),
   };
 }
@@ -307,6 +247,7 @@ function refuseHub({ phone }: NodeRow, patch: NodePatch): void {
   });
 }
 
+/** The columns after the patch, all of them. */
 function patched(before: NodeRow, patch: NodeChange) {
   const subnets = patch.subnets ?? before.subnets;
   const options = Object.entries(patch.routeOptions ?? before.routeOptions);
@@ -331,7 +272,7 @@ function asMap(overrides: ConfigOverrides): NodeRow["configOverrides"] {
   return v.parse(v.record(v.string(), v.any()), overrides);
 }
 
-/** Takes the requested address for the node. The former address is held while a certificate names it. */
+/** Takes the requested address for the node. The former one is held while a certificate names it. Empty without a change. */
 async function changeAddress(
   tx: Transaction,
   org: IssuingOrg,
@@ -342,56 +283,12 @@ async function changeAddress(
   if (requested === undefined) return {};
   const address = await chooseAddress(tx, org, requested, node.id);
   if (address.ip === node.ip) return {};
+  // When the last overlay certificate of the node expires, ms; 0: it never had one.
   const until = await lastOverlayEnd(tx, node.id);
   if (until === 0) await freeAddresses(tx, org.id, node.id);
   else await leaveAddresses(tx, org.id, node.id, { version: null, until });
   await takeAddress(tx, org.id, address, node.id, now);
   return { ip: address.ip, ip6: address.ip6 };
-}
-
-/** Issues new certificates if needed and raises the version of the affected nodes. The new certificate's fingerprint. */
-export async function publishChange(
-  tx: Transaction,
-  services: Changing,
-  org: IssuingOrg,
-  before: NodeRecord,
-  after: NodeRecord,
-): Promise<string | undefined> {
-  const isRenamed = before.name !== after.name;
-  // Removing rights is a revocation, which is never refused.
-  const isBounded = granted(after, before);
-  const certify = () =>
-    after.phone === null
-      ? issueOverlay(tx, org, after, services, { isBounded })
-      : outdatePhone(tx, after.id, granted(before, after));
-  const [isNamedInRules, , issued] = await Promise.all([
-    isRenamed && isPeerOfRule(tx, { id: org.id }, after.id),
-    // node.crt holds name and address. It is signed when the node, woken below, fetches its configuration.
-    (isRenamed || before.ip !== after.ip) && makeX509Due(tx, after.id),
-    certified(before) === certified(after) ? undefined : certify(),
-  ]);
-  const isForAll = isNamedInRules || affectsOthers(before, after);
-  const version = isForAll
-    ? await raiseConfigVersion(tx, org.id)
-    : await raiseOwnVersion(tx, org.id, after.id);
-  if (isForAll) await notifyNode(tx, org.id, after.id);
-  // No rule names the former name while it is held: a rename alone must not change all configurations at once.
-  const isUrgent = isNamedInRules || granted({ ...before, name: after.name }, after);
-  const blocked = granted(before, after)
-    ? await blockFormerLater(tx, after.id, isUrgent ? version : atLeisure, services.system.now())
-    : 0;
-  if (isRenamed) {
-    // If former certificates are to be blocked, the name is held until the version that blocks them. Nodes that have the
-    // present version have no rule that names this node, or have the rule with its new name.
-    await holdName(tx, before, blocked > 0 ? null : await readConfigVersion(tx, org.id));
-  }
-  return issued ?? undefined;
-}
-
-/** Earlier releases rendered names of pending nodes in rules: other nodes may still have this name. */
-async function holdPendingName(tx: Transaction, node: NodeRecord): Promise<void> {
-  if (await isPeerOfRule(tx, { id: node.orgId }, node.id))
-    await holdName(tx, node, await raiseConfigVersion(tx, node.orgId));
 }
 
 /** Renews the certificates now. Throws conflict for an unregistered node and an unsafe engine, node_revoked for a revoked one. */
@@ -410,14 +307,18 @@ export async function renewNode(
     });
   }
   if (isUnsafe(node.overlayVersion)) throw new AppError("conflict", unsafeSentence);
-  return renewCertificates(services, org.id, id, actor, undefined, async (tx) => {
+  const mayStill = async (tx: Transaction) => {
     await requireRole(tx, org.id, actor);
     return true;
-  });
+  };
+  return renewCertificates(services, org.id, id, { actor, isStillDue: mayStill });
 }
 
-/** Translates a refusal by a unique index: another request was faster. */
-export function taken(error: unknown, { name, ip_address }: Pick<NodePatch, "name" | "ip_address">): unknown {
+/** The error to throw for `error`: that a name or an address is taken, for a refusal by a unique index. Another request was faster. */
+export function explainTaken(
+  error: unknown,
+  { name, ip_address }: Pick<NodePatch, "name" | "ip_address">,
+): unknown {
   if (!(error instanceof NotUnique)) return error;
   if (!error.constraint.includes("name")) return addressTaken(ip_address ?? "chosen");
   return nameTaken(name ?? "");

@@ -7,26 +7,29 @@ import { queryAll } from "../store/table.ts";
 import { changeGroups, groupedNode, type Regrouped } from "./change-groups.ts";
 
 const pageSize = 1000;
-/** Includes revoked nodes: a restore must not bring back groups that the owner has lost. */
-const owned = `SELECT ${groupedNode.select()} FROM nodes
+/**
+ * $2: the owner, or 0 for all owners. $3: the last id of the page before. Includes revoked nodes: a restore must not bring back
+ * groups that the owner has lost.
+ */
+const ownedNodes = `SELECT ${groupedNode.select()} FROM nodes
   WHERE org_id = $1 AND id > $3 AND owner_id IS NOT NULL AND ($2 = 0 OR owner_id = $2) ORDER BY id LIMIT ${pageSize}`;
 
-const nothing: ReadonlySet<string> = new Set();
+const noGroups: ReadonlySet<string> = new Set();
 
 /**
- * Updates the nodes of all owners, or of one. `taken`: groups that were given to nodes directly, and that they lose.
- * `isBounded`: see changeGroups.
+ * Updates the nodes of one owner, or of all owners (`ownerId` 0). `taken`: groups that were given to nodes directly, and that they
+ * lose. `isBounded`: see changeGroups.
  */
 export async function regroupOwned(
   tx: Transaction,
   orgId: number,
   now: number,
-  { ownerId = 0, taken = nothing, isBounded = true } = {},
+  { ownerId = 0, taken = noGroups, isBounded = true } = {},
 ): Promise<void> {
   const groupsOf = await readOwnerGroups(tx, orgId, ownerId === 0 ? undefined : ownerId);
   const changed: Regrouped[] = [];
-  for (let last = 0; ;) {
-    const page = await queryAll(tx, groupedNode, owned, [orgId, ownerId, last]);
+  for (let lastId = 0; ;) {
+    const page = await queryAll(tx, groupedNode, ownedNodes, [orgId, ownerId, lastId]);
     for (const before of page) {
       const ownerGroups = before.ownerId === null ? [] : groupsOf(before.ownerId);
       const groups = before.groups.filter((group) => !taken.has(group));
@@ -34,7 +37,7 @@ export async function regroupOwned(
         changed.push({ before, after: { ...before, ownerGroups, groups } });
     }
     if (page.length < pageSize) break;
-    last = page.at(-1)?.id ?? last;
+    lastId = page.at(-1)?.id ?? lastId;
     await tx.pause();
   }
   await changeGroups(tx, orgId, changed, now, { isBounded });

@@ -27,7 +27,7 @@ import { requireFreeNodeName } from "./joining/enrollments.ts";
 import { requireMayEnroll } from "./joining/self-enrollment.ts";
 import { requireOwner } from "./node-owner.ts";
 import type { NodeStore } from "./node-store.ts";
-import { taken } from "./nodes.ts";
+import { explainTaken } from "./nodes.ts";
 import { beginPeriod } from "./lifecycle/owner-period.ts";
 import { readKeys, refusePrivateKeys, type Keys } from "./joining/register-request.ts";
 import { recordRegistrant, type Grant } from "./joining/registration-credential.ts";
@@ -63,7 +63,7 @@ export async function makePhone(
   const made = await db
     .writeFor({ org: call.org.id }, (tx) => admit(tx, services, call.org.id, asked))
     .catch((error: unknown) => {
-      throw wish.kind === "new" ? taken(error, { name: wish.name }) : error;
+      throw wish.kind === "new" ? explainTaken(error, { name: wish.name }) : error;
     });
   if ("waiting" in made) {
     if (made.isNew) throttle.count("phones", requester);

@@ -158,7 +158,7 @@ async function issueSome(store: RotationStore, orgId: number): Promise<number> {
       const hasOld = async (tx: Transaction) =>
         (await tx.get(`SELECT n.id FROM nodes n WHERE n.id = $1 AND ${hasOldCertificate}`, [id])) !==
         undefined;
-      await renewCertificates(store, orgId, id, ourselves, undefined, hasOld).catch((error: unknown) => {
+      await renewCertificates(store, orgId, id, { isStillDue: hasOld }).catch((error: unknown) => {
         log.warn("A certificate of the new CA cannot be issued now; retrying", {
           node: id,
           reason: messageOf(error),

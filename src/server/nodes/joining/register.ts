@@ -31,7 +31,7 @@ import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
 import { registrationTokens } from "../../store/tables/joining.ts";
 import { requireRole } from "../../require-role.ts";
 import { checkHub, checkPublicAddress } from "../subnets.ts";
-import { taken } from "../nodes.ts";
+import { explainTaken } from "../nodes.ts";
 import { countTokenGuess } from "../../http/throttle.ts";
 import { claimNode, findClaimed, insertNode, type Request } from "./registered-node.ts";
 import { completeRegistration, type Registering, type Services } from "./complete-registration.ts";
@@ -78,7 +78,7 @@ export async function register(
       return made;
     })
     .catch((error: unknown) => {
-      throw taken(error, request);
+      throw explainTaken(error, request);
     });
   if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
   if ("waiting" in reserved) {

@@ -27,19 +27,24 @@ import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
 
 /** The kinds of certificates to sign. */
 type Due = { overlay: boolean; x509: boolean };
+type Renewing = {
+  actor?: Actor;
+  /** Without it, all kinds. */
+  due?: Due;
+  /** Asked inside the transaction, after the X.509 certificate is signed. False: nothing is stored. */
+  isStillDue?: (tx: Transaction, org: IssuingOrg, node: NodeRow) => Promise<boolean>;
+};
 
 /**
- * Signs new certificates with the same content and blocks nothing. Without `due`, signs all kinds. Returns the node
- * afterwards. A renewal by the server itself is never refused because of the number of certificates: the node would lose
- * its connections. `isStillDue` is asked inside the transaction. Throws node_revoked, too_many_certificates.
+ * Signs new certificates with the same content and blocks nothing. Returns the node afterwards. A renewal by the server itself is
+ * never refused because of the number of certificates: the node would lose its connections. Throws node_revoked,
+ * too_many_certificates.
  */
 export async function renewCertificates(
   services: Pick<NodeStore, "db" | "system" | "authorities">,
   orgId: number,
   nodeId: number,
-  actor: Actor = ourselves,
-  due: Due = { overlay: true, x509: true },
-  isStillDue: (tx: Transaction, org: IssuingOrg, node: NodeRow) => Promise<boolean> = async () => true,
+  { actor = ourselves, due = { overlay: true, x509: true }, isStillDue = async () => true }: Renewing = {},
 ): Promise<NodeRecord> {
   const { db, system } = services;
   const isBounded = actor.kind !== "server";
@@ -72,12 +77,12 @@ const duePick = certificates.pick("kind", "version", "renewAt");
 const offlinePick = computed({ isOffline: truth(0) });
 
 /**
- * SQL condition: a current certificate `c` is not valid yet, and one by its CA `a` can be. It was signed while the clock was
- * ahead, and no engine takes it.
+ * SQL condition: a current certificate `c` is not valid yet, although its CA `a` is. It was signed while the clock was ahead, and
+ * no engine takes it.
  */
 const isEarly = (now: string) => `(c.not_before > ${now} AND a.not_before <= ${now})`;
 
-/** Makes such certificates due, so that their nodes get others at the next check-in. One transaction an organization. */
+/** Makes certificates that are not valid yet due, so that their nodes get others at the next check-in. One transaction an organization. */
 export async function makeEarlyDue({
   db,
   system,
@@ -99,30 +104,36 @@ export async function makeEarlyDue({
   );
 }
 
+/**
+ * The current certificates of the node $1 at $2 (ms). `renew_at` is when each is due: at once if it is not valid yet, never if it
+ * lasts as long as its CA (a renewal would gain nothing, and the new one would be due again at once), unless a change made it due.
+ * `is_offline`: an offline CA signed it, and it has not expired.
+ */
+const currentCertificates = `SELECT c.kind, c.version,
+    CASE WHEN a.offline = 1 AND c.not_after > $2 THEN 1 ELSE 0 END AS is_offline,
+    CASE WHEN ${isEarly("$2")} THEN 0
+      WHEN a.state = 'active' AND c.not_after >= a.not_after AND c.renew_at > 0 THEN ${Number.MAX_SAFE_INTEGER}
+      ELSE c.renew_at END AS renew_at
+  FROM certificates c JOIN authorities a ON a.id = c.authority_id
+  WHERE c.node_id = $1 AND c.state = 'current' ORDER BY c.version`;
+
 /** The kinds of certificates that are due, missing, or of other versions than those of the organization. */
 export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRow, now: number): Promise<Due> {
-  const found = await reader.all(
-    // A certificate that lasts as long as its CA gains nothing by a renewal, and would be due again at once.
-    `SELECT c.kind, c.version, CASE WHEN a.offline = 1 AND c.not_after > $2 THEN 1 ELSE 0 END AS is_offline, CASE WHEN ${isEarly("$2")} THEN 0 WHEN a.state = 'active' AND c.not_after >= a.not_after AND c.renew_at > 0
-       THEN ${Number.MAX_SAFE_INTEGER} ELSE c.renew_at END AS renew_at
-     FROM certificates c JOIN authorities a ON a.id = c.authority_id
-     WHERE c.node_id = $1 AND c.state = 'current' ORDER BY c.version`,
-    [node.id, now],
-  );
+  const found = await reader.all(currentCertificates, [node.id, now]);
   const rows = found.map((row) => ({ ...duePick.parse(row), ...offlinePick.parse(row) }));
-  const fresh = (kind: string) => {
-    const own = rows.filter((row) => row.kind === kind);
-    return own.length > 0 && own.every(({ renewAt }) => renewAt > now);
+  const isFresh = (kind: string) => {
+    const ofKind = rows.filter((row) => row.kind === kind);
+    return ofKind.length > 0 && ofKind.every(({ renewAt }) => renewAt > now);
   };
-  const present = rows.filter(({ kind }) => kind === "overlay").map(({ version }) => version);
+  const versions = rows.filter(({ kind }) => kind === "overlay").map(({ version }) => version);
   // The first certificate with an IPv6 address restarts the engine: the rolling update issues it.
-  const waits = org.certificateVersion === "both" && org.network6 !== null && !present.includes(2);
-  // Signers renew it.
+  const waitsForUpdate = org.certificateVersion === "both" && org.network6 !== null && !versions.includes(2);
+  const hasOtherVersions = !waitsForUpdate && versions.join() !== versionsOf(org).join();
+  // Signers renew certificates of an offline CA.
   const isOffline = rows.some((row) => row.isOffline);
-  const needsMigration = !waits && present.join() !== versionsOf(org).join();
   return {
-    overlay: !isOffline && (needsMigration || !fresh("overlay")),
-    x509: node.csr !== null && !fresh("x509"),
+    overlay: !isOffline && (hasOtherVersions || !isFresh("overlay")),
+    x509: node.csr !== null && !isFresh("x509"),
   };
 }
 
@@ -135,7 +146,8 @@ const maxAtOnce = 8;
 export type Renewals = {
   /**
    * Renews the due certificates of an active node and resolves afterwards. Without `wait`, does nothing while many
-   * renewals run: the node asks again soon. With it, waits for its turn. Certificates that only grew old are not renewed for an unsafe engine.
+   * renewals run: the node asks again soon. With it, waits for its turn. Certificates that only grew old are not renewed for an
+   * unsafe engine. A failure is logged, not thrown.
    */
   ensure(orgId: number, nodeId: number, options: { wait: boolean }): Promise<void>;
 };
@@ -147,7 +159,7 @@ export function makeRenewals(
   const running = new Map<number, Promise<void>>();
   const inTurn = makeFairQueue({
     atOnce: maxAtOnce,
-    // A node waits once, see below.
+    // `running` lets each node wait once.
     perCaller: Infinity,
     perOwner: Infinity,
     refusal: () => new AppError("throttled", "Too many certificates wait for their renewal."),
@@ -155,17 +167,17 @@ export function makeRenewals(
   const renew = async (orgId: number, nodeId: number) => {
     const node = await findNode(services.db, orgId, nodeId);
     if (node.state !== "active") return;
-    // 0: a change made it due, for which other nodes may wait.
+    // `renewAt` 0: a change made it due, for which other nodes may wait, so it is renewed for an unsafe engine, too.
     if (node.renewAt !== 0 && isUnsafe(node.overlayVersion)) return;
     const org = await readIssuingOrg(services.db, orgId);
     const due = await findDue(services.db, org, node, services.system.now());
     // Another replica may have renewed it in the meantime.
     const isStillDue = async (tx: Transaction, present: IssuingOrg, row: NodeRow) => {
-      const now = await findDue(tx, present, row, services.system.now());
-      return (now.overlay && due.overlay) || (now.x509 && due.x509);
+      const dueNow = await findDue(tx, present, row, services.system.now());
+      return (dueNow.overlay && due.overlay) || (dueNow.x509 && due.x509);
     };
-    if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due, isStillDue);
-    // The node is marked as due, but no certificate is: set the real time again, also in what servers cache.
+    if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, { due, isStillDue });
+    // The node is marked as due, but no certificate is: set the real time again, also in what servers have in memory.
     else if (node.renewAt === 0) {
       await services.db.writeFor({ org: orgId }, async (tx) => {
         await setRenewal(tx, nodeId);

@@ -68,7 +68,7 @@ export async function restoreNode(
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     await record(tx, [{ ...event, type: "node.restored" }, ...issuedEvents(event, fingerprint)]);
   });
-  return renewCertificates(services, org.id, id, actor, { overlay: false, x509: wasRegistered });
+  return renewCertificates(services, org.id, id, { actor, due: { overlay: false, x509: wasRegistered } });
 }
 
 function requireRestorable(node: NodeRecord): void {

@@ -17,7 +17,7 @@ import { memberships } from "../../store/tables/organizations.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import type { NodeStore } from "../node-store.ts";
 import { beginPeriod } from "./owner-period.ts";
-import { publishChange } from "../nodes.ts";
+import { publishChange } from "../publish-change.ts";
 import { showOne } from "../show-nodes.ts";
 import { emailKey } from "../../../base/text.ts";
 
