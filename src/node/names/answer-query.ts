@@ -23,7 +23,7 @@ const flag = {
 };
 const opcodeMask = 0x7800;
 const rcode = { ok: 0, format: 1, nameError: 3, notImplemented: 4, refused: 5 };
-/** Bits above the four of the header, in the OPT record. */
+/** The code BADVERS (RFC 6891) is 16: the OPT record has its bits above the four of the header. */
 const badVersion = 16 >> 4;
 /** Questions for more than one type, or for a whole zone. */
 const refusedTypes = new Set(["ANY", "AXFR", "IXFR", "MAILA", "MAILB", "UNKNOWN_253", "UNKNOWN_254"]);
@@ -51,11 +51,11 @@ export function answerQuery(
   const [question] = query?.questions ?? [];
   if (query === undefined || question === undefined) return undefined;
   const edns = query.additionals?.find((each): each is OptAnswer => each.type === "OPT");
-  const base: Packet = { type: "response", id: query.id ?? 0, questions: [question] };
-  const full = { ...base, ...replyTo(question, index, edns) };
-  full.flags = (full.flags ?? 0) | echoedFlags;
-  if (edns !== undefined) full.additionals = [ownOpt(edns)];
-  const reply = encode(full);
+  const empty: Packet = { type: "response", id: query.id ?? 0, questions: [question] };
+  const response = { ...empty, ...replyTo(question, index, edns) };
+  response.flags = (response.flags ?? 0) | echoedFlags;
+  if (edns !== undefined) response.additionals = [ownOpt(edns)];
+  const reply = encode(response);
   // A label that contains a dot, or bytes that are not text, would not be repeated exactly. Such a name is not ours: send no
   // answer. The question: the name (in it, dots become lengths; with a first length and a final zero), type and class.
   const questionEnd = headerBytes + question.name.length + (question.name === "." ? 0 : 2) + 4;
@@ -64,8 +64,8 @@ export function answerQuery(
   const limit =
     edns === undefined ? plainBytes : Math.min(Math.max(edns.udpPayloadSize, plainBytes), ednsBytes);
   if (transport === "tcp" || reply.length <= limit) return reply;
-  const { additionals: opt = [] } = full;
-  return encode({ ...base, flags: (full.flags ?? 0) | flag.truncated, additionals: opt });
+  const { additionals: opt = [] } = response;
+  return encode({ ...empty, flags: (response.flags ?? 0) | flag.truncated, additionals: opt });
 }
 
 /** The code with which a packet is refused before it is parsed, because its counts and size decide how much work that is. */

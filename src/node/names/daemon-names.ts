@@ -21,7 +21,7 @@ type Deps = {
   log: Log;
 };
 
-/** Returns when aborted, and takes everything back before. Never rejects. */
+/** Returns when aborted, after it has removed the system's settings. `switchPath`: the file that root's switch is. Never rejects. */
 export async function serveNamesInDaemon(
   { configRoot, stateDb }: Places,
   switchPath: string,
@@ -39,6 +39,7 @@ export async function serveNamesInDaemon(
     rmSync(statePath, { force: true });
     await clearWay(way);
   };
+  /** Undefined: not looked yet. */
   let isOn: boolean | undefined;
   while (!signal.aborted) {
     let waitMs = everyMs;

@@ -43,12 +43,11 @@ export function makeHostsEditor(
    * The text that a program wrote to the former file after its replacement; undefined if nothing, or if the file
    * changed since.
    */
-  const lateText = (present: string) =>
-    former === undefined ||
-    former.replacedBy !== present ||
-    markOf(fstatSync(former.fd, { bigint: true })) === former.mark
-      ? undefined
-      : readAll(former.fd);
+  const lateText = (present: string) => {
+    if (former === undefined || former.replacedBy !== present) return undefined;
+    const isUnchanged = markOf(fstatSync(former.fd, { bigint: true })) === former.mark;
+    return isUnchanged ? undefined : readAll(former.fd);
+  };
   removeLeftovers(path);
   return {
     update(lines) {

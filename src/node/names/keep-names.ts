@@ -86,38 +86,44 @@ function openService(places: Places, { system, log }: Deps): ReturnType<typeof m
 
 type UpdateResult = ReturnType<HostsEditor["update"]> | "fought";
 
-/** One look at the hosts file. */
+/**
+ * Returns what puts the names into the hosts file, one look at a time. `inBlock`: the organizations whose names belong there; by
+ * default all. `fought`: another program has undone the last writes.
+ */
 export function makeNamesStep(
   { path, owner, search = false }: Omit<Places, "configRoot">,
   { now }: Pick<System, "now">,
 ): { run(known: LoadedNames, inBlock?: (slug: string) => boolean): UpdateResult; close(): void } {
   const editor = makeHostsEditor(path, { now, ...given({ owner }) });
-  let former: { known: LoadedNames; slugs: string } | undefined;
+  /** What the last run had to write. */
+  let last: { known: LoadedNames; slugs: string } | undefined;
+  /** The next write is for news of ours, not because another program changed the file. */
   let isNew = false;
+  /** In a row, each after a change by another program. */
   let writes = 0;
   /** Mark of the hosts file when it was last right: it is not read again before it changes. */
   let rightMark: string | undefined;
   return {
     run(known, inBlock = () => true) {
       const slugs = known.zones.map(({ slug }) => `${slug} ${inBlock(slug)}`).join();
-      const before = fileStamp(path);
-      const isSame = former?.known === known && former.slugs === slugs;
-      if (isSame && before === rightMark) return "same";
+      const mark = fileStamp(path);
+      const isSame = last?.known === known && last.slugs === slugs;
+      if (isSame && mark === rightMark) return "same";
       if (!isSame) {
-        former = { known, slugs };
+        last = { known, slugs };
         isNew = true;
         rightMark = undefined;
       }
       // The file may be read-only in a container, which is no failure while there is nothing to write.
       if (known.names.list(inBlock, 1).length === 0 && !hasMarks(readTextIfThere(path) ?? "")) {
-        rightMark = before;
+        rightMark = mark;
         return "same";
       }
       // Names of other lines are left out, so this many suffice to fill the block.
       const done = editor.update(
         (taken) => hostsLines(known.names.list(inBlock, maxHostsNames + taken.size), taken, search).lines,
       );
-      rightMark = done === "same" ? before : undefined;
+      rightMark = done === "same" ? mark : undefined;
       if (done === "later") return done;
       writes = done === "same" || isNew ? 0 : writes + 1;
       isNew = false;
@@ -165,7 +171,8 @@ export function refuseForeignHosts(path: string, owner = 0): void {
   closeSync(openHosts(path, owner));
 }
 
+/** Returns whether another file has come in its place. A file that is missing is being replaced: wait for the new one. */
 function watchFile(path: string): () => boolean {
-  const before = fileStamp(path);
-  return () => ![before, ""].includes(fileStamp(path));
+  const former = fileStamp(path);
+  return () => ![former, ""].includes(fileStamp(path));
 }

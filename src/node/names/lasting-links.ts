@@ -6,7 +6,7 @@ import type { Links } from "./resolved-links.ts";
 import type { Zone } from "./name-records.ts";
 import type { Way } from "./service-state.ts";
 
-/** Without news. Another program may have changed the settings. */
+/** How often the settings are compared although nothing changed here: another program may have changed them. */
 const checkMs = 2000;
 
 type Deps = {

@@ -52,7 +52,7 @@ export type Zone = v.InferOutput<typeof Zone>;
 
 export type NameRecords = {
   names: readonly NameRecord[];
-  /** Files of the organizations that have names here, if only after the next change. */
+  /** Of each organization that is not in `without`. */
   zones: readonly Zone[];
   /** Organizations without names here, each with the reason. */
   without: readonly { slug: string; reason: string }[];
@@ -70,7 +70,7 @@ const foreignDomains = new Set([
   "minikube",
 ]);
 
-/** Programs look these up by themselves, below each search domain: they would use the node as proxy, or as way to IPv6. */
+/** Programs look these up unasked, below each search domain, and would use a node of that name as proxy, or for IPv6. */
 const lookedUpUnasked = new Set(["wpad", "isatap"]);
 
 /** No organization can have these as an address behind a router: this machine's own, link-local and multicast ones. */
@@ -145,7 +145,8 @@ async function namesOf(
  */
 function sealedNames(directory: string, { peers }: HostsFile): ReadonlyMap<string, readonly string[]> {
   const all = sealedNamesIn(directory);
-  return peers === undefined ? new Map([...all].map(([name, own]) => [name, own.slice(0, 1)])) : all;
+  // The first address is the one in the sealed network.
+  return peers === undefined ? new Map([...all].map(([name, ips]) => [name, ips.slice(0, 1)])) : all;
 }
 
 /** Pure. `networks`: of the node's own certificate. `suffix`: a second domain of all names. `sealed`: addresses by name. */
@@ -202,7 +203,7 @@ function recordOfNode(node: NamedNode, naming: Naming): NameRecord {
   return { names: fullNames(labels), addresses, slug, node: node.name, kind, ...classOf(node) };
 }
 
-/** Undefined if another thing has the name. An alias with an address of its own leads behind a router. */
+/** Undefined if a node or another alias has the name. An alias with an address of its own leads behind a router. */
 function recordOfAlias(alias: HostsFile["aliases"][number], naming: Naming): NameRecord | undefined {
   const { slug, sealed, index, ownNetworks, sealedOwners, fullNames } = naming;
   const found = index.byName(alias.name);
@@ -217,7 +218,7 @@ function recordOfAlias(alias: HostsFile["aliases"][number], naming: Naming): Nam
   return { names, addresses, slug, node: found.node.name, kind: "alias", ...classOf(found.node) };
 }
 
-const classOf = ({ class: known }: NamedNode) => given({ class: known });
+const classOf = (node: NamedNode) => given({ class: node.class });
 
 function isNode(found: { node: NamedNode; alias?: unknown } | undefined, node: NamedNode): boolean {
   return found?.alias === undefined && found?.node.id === node.id;

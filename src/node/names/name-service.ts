@@ -26,7 +26,7 @@ type Options = {
   peers?: readonly string[] | undefined;
 };
 
-/** `serve` says of which organizations the names belong into the hosts file. */
+/** `serve`: one look at resolver and system. Its result says of which organizations the names belong into the hosts file. */
 export function makeService(
   { statePath, links, search = false, peers: networks }: Options,
   { monotonic }: Pick<System, "monotonic">,
@@ -36,8 +36,10 @@ export function makeService(
   const warn = onceEach(log);
   let resolver: Resolver | undefined;
   let served: LoadedNames | undefined;
+  /** When the resolver could not start, monotonic ms, and why. */
   let failedAt: number | undefined;
   let fault: string | undefined;
+  /** The state that was written last, as JSON. */
   let written = "";
   const keepResolver = async (known: LoadedNames) => {
     const isNew = served !== known;

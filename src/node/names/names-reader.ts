@@ -48,8 +48,8 @@ export function makeNamesReader(configRoot: string, preparer?: Preparer): { read
   let known: LoadedNames | undefined;
   const readChanged = async (state: string): Promise<Prepared> => {
     if (preparer === undefined || hostsBytes(configRoot) < manyBytes) return readAll(configRoot);
-    const present = preparer.read();
-    if (present?.state === state) return present;
+    const prepared = preparer.read();
+    if (prepared?.state === state) return prepared;
     // Without space for the file, this process reads the names.
     return ((await preparer.run()) ? preparer.read() : undefined) ?? readAll(configRoot);
   };

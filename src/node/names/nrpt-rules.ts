@@ -12,7 +12,7 @@ const policyRules = String.raw`SOFTWARE\Policies\Microsoft\Windows NT\DNSClient\
 
 /** Windows ignores further domains of one rule. */
 const maxDomains = 50;
-/** This often in a row, another program, or a refreshed group policy, has changed the rules. */
+/** So many changes in a row are those of another program, not of a group policy that was refreshed once. */
 const disputedAfter = 3;
 
 const prefix = `${brand.id}-`;

@@ -7,7 +7,13 @@ import type { NameRecord } from "./name-records.ts";
 /** Organizations may have overlapping networks, so an address may have several names. */
 const maxPointers = 8;
 const kinds = ["lighthouse", "node", "alias"] as const;
-/** Three numbers: bytes of the records, bytes of the keys, number of keys. All numbers are little-endian. */
+/**
+ * The block: a head, the records, the keys, and the places of the keys in sorted order. All numbers are little-endian.
+ * - head: three numbers of four bytes: bytes of the records, bytes of the keys, number of keys;
+ * - text: two bytes of length, and its bytes; list of texts: one byte with their number, and the texts;
+ * - record: one byte for the kind; slug, node and class as texts; the lists of names and addresses;
+ * - key: a text; one byte with the number of its records; the place of each, four bytes from the begin of the records.
+ */
 const headBytes = 12;
 
 export type PackedNames = {
@@ -31,20 +37,22 @@ export function addressKey(text: string): string | undefined {
 
 /** Names and addresses are keys of one list, sorted by JavaScript's order of texts. */
 const nameKey = (name: string) => `n${name}`;
-const pointerKey = (key: string) => `p${key}`;
+const pointerKey = (hexAddress: string) => `p${hexAddress}`;
 
 export function packNames(names: readonly NameRecord[]): Uint8Array {
   const records = new ByteWriter();
+  /** The places of its records, by key. */
   const places = new Map<string, number[]>();
-  for (const { kind, slug, node, names: own, addresses, class: known = "" } of names) {
+  for (const record of names) {
+    const { kind, slug, node, addresses } = record;
     const place = records.length;
     records.byte(kinds.indexOf(kind));
-    for (const text of [slug, node, known]) records.text(text);
-    for (const texts of [own, addresses]) {
+    for (const text of [slug, node, record.class ?? ""]) records.text(text);
+    for (const texts of [record.names, addresses]) {
       records.byte(texts.length);
       for (const text of texts) records.text(text);
     }
-    for (const name of own) places.set(nameKey(name), [place]);
+    for (const name of record.names) places.set(nameKey(name), [place]);
     for (const address of addresses) {
       const key = pointerKey(addressKey(address) ?? "");
       const present = places.get(key);
@@ -121,9 +129,9 @@ function recordAt(bytes: Buffer, place: number): { record: NameRecord; end: numb
   };
   const texts = () => Array.from({ length: byte() }, text);
   const kind = kinds[byte()] ?? "node";
-  const [slug, node, known, names, addresses] = [text(), text(), text(), texts(), texts()];
+  const [slug, node, nodeClass, names, addresses] = [text(), text(), text(), texts(), texts()];
   return {
-    record: { kind, slug, node, names, addresses, ...(known === "" ? {} : { class: known }) },
+    record: { kind, slug, node, names, addresses, ...(nodeClass === "" ? {} : { class: nodeClass }) },
     end: at,
   };
 }

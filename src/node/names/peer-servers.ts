@@ -23,6 +23,7 @@ const perSecond = 2000;
 /** Addresses that are counted in one second. */
 const maxCounted = 4096;
 
+/** One overlay address that is answered at. `failed`: why it could not be opened, and when, monotonic ms. */
 type Server = {
   slug: string;
   indexFor: (from: string) => NameIndex | undefined;
@@ -30,8 +31,9 @@ type Server = {
   failed?: { at: number; reason: string };
 };
 type Deps = Pick<System, "monotonic"> & {
-  /** Parts that tests replace. */
+  // Parts that tests replace.
   port?: number;
+  /** Whether the zone's interface has this address with its prefix length. */
   isPresent?: (zone: Zone, network: string) => boolean;
   open?: typeof openSockets;
 };
@@ -41,6 +43,7 @@ export function makePeerServers(
   networks: readonly string[] | undefined,
   { monotonic, port = dnsPort, isPresent = hasAddress, open = openSockets }: Deps,
 ) {
+  /** By overlay address. */
   const servers = new Map<string, Server>();
   const allowance = makeAllowance(monotonic);
   let used: LoadedNames | undefined;
@@ -121,13 +124,14 @@ function hasAddress({ device }: Zone, network: string): boolean {
 
 /** Whether a query of this address is answered now. `now`: of a clock that is never set, ms. */
 export function makeAllowance(now: () => number): (from: string) => boolean {
+  /** The second that is counted, since the start of the clock. */
   let second = 0;
   let total = 0;
   const counts = new Map<string, number>();
   return (from) => {
-    const present = Math.floor(now() / 1000);
-    if (present !== second) {
-      second = present;
+    const currentSecond = Math.floor(now() / 1000);
+    if (currentSecond !== second) {
+      second = currentSecond;
       total = 0;
       counts.clear();
     }

@@ -41,7 +41,7 @@ export function writePrepared(path: string, { state, zones, packed }: Prepared):
 export function readPrepared(path: string): Prepared | undefined {
   try {
     const bytes = readBytes(path, maxBytes);
-    const end = bytes.indexOf(10);
+    const end = bytes.indexOf("\n");
     const { state, zones, sum } = v.parse(Head, JSON.parse(bytes.toString("utf8", 0, end)));
     const packed = bytes.subarray(end + 1);
     return sumOf(packed) === sum ? { state, zones, packed } : undefined;

@@ -20,9 +20,9 @@ import { domainOf } from "../files/hosts.ts";
 import type { Zone } from "./name-records.ts";
 import type { LinkState, Way } from "./service-state.ts";
 
-/** Without news. Another program may have changed the settings. */
+/** How often the settings are compared although nothing changed here: another program may have changed them. */
 const checkMs = 2000;
-/** This often in a row, the settings were changed by another program. */
+/** So many losses in a row, without a reason of ours, mean that another program changes the settings. */
 const disputedAfter = 3;
 
 /** A way to point the system's name resolution to our resolver. */
@@ -39,9 +39,12 @@ type Deps = {
   monotonic: () => number;
   /** Programs find short names too: the organizations' domains are search domains. */
   search?: boolean;
-  /** Parts that tests replace. */
+  // Parts that tests replace.
+  /** Opens the system's bus. */
   bus?: () => Promise<Bus>;
+  /** Whether programs of this machine ask systemd-resolved. */
   asks?: () => boolean;
+  /** Returns what finds the index of a zone's interface; undefined: there is none. */
   find?: () => (zone: Zone) => number | undefined;
 };
 
@@ -51,18 +54,19 @@ export function makeLinks(
 ): Links {
   let bus: Bus | undefined;
   let linkOf: ReturnType<typeof findLinks> | undefined;
+  /** The last comparison: of what, when (monotonic ms), and its result. */
   let last: { key: string; at: number; way: Way } | undefined;
   /** Interfaces that have our settings, and how often in a row these were lost without news. */
   const losses = new Map<number, number>();
 
-  const drop = () => {
+  const disconnect = () => {
     bus?.close();
     bus = undefined;
     last = undefined;
   };
   const connect = async (): Promise<Bus> => {
     if (bus !== undefined && !bus.isClosed) return bus;
-    drop();
+    disconnect();
     bus = await open();
     await bus.watchOwner(resolvedName);
     return bus;
@@ -77,7 +81,7 @@ export function makeLinks(
   const update = async (zones: readonly Zone[]): Promise<Way> => {
     if (!asks()) {
       if (losses.size > 0) await release(await connect(), []);
-      drop();
+      disconnect();
       return { way: "hosts", reason: "programs of this machine do not ask systemd-resolved" };
     }
     const present = await connect();
@@ -104,13 +108,13 @@ export function makeLinks(
       try {
         return await update(zones);
       } catch (error) {
-        drop();
+        disconnect();
         return { way: "hosts", reason: messageOf(error) };
       }
     },
     // systemd-resolved reads /etc/hosts too.
     without: (reason) => ({ way: "hosts", reason }),
-    close: drop,
+    close: disconnect,
   };
 }
 
@@ -137,8 +141,9 @@ async function keepLink(
       domains: zone.domains,
       ...(search ? { search: domainOf(zone.slug) } : {}),
     });
-    const before = losses.get(link);
-    const lost = !hasChanged || isNews || before === undefined ? 0 : before + 1;
+    const earlier = losses.get(link);
+    // At news, and the first time, the settings changed because of us.
+    const lost = !hasChanged || isNews || earlier === undefined ? 0 : earlier + 1;
     losses.set(link, lost);
     if (lost < disputedAfter) return { ...about, state: "served" };
     return { ...about, state: "disputed", reason: "another program changes the settings of this interface" };

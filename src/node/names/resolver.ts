@@ -12,8 +12,8 @@ import type { NameIndex } from "./name-index.ts";
 
 const maxConnections = 32;
 const idleSeconds = 5;
-/** A query over TCP, with its two bytes of length. */
-const maxPending = 1026;
+/** A query over TCP: two bytes of length, and at most 1024 of the query (answer-query.ts). */
+const maxPending = 2 + 1024;
 
 export type Resolver = {
   /** From now on, answers come from this index. */
@@ -127,6 +127,7 @@ function sizeOf(bytes: Buffer): number | undefined {
   return bytes.length < 2 ? undefined : 2 + bytes.readUInt16BE(0);
 }
 
+/** How long `askResolver` waits for an answer. */
 const askMs = 2000;
 
 /** The addresses that the resolver itself gives for a name; undefined if it does not answer. For examinations. */

@@ -23,10 +23,10 @@ export function reverseZones(text: string): string[] {
   if (network === undefined || network.prefix < widest[network.family]) return [];
   const { family, prefix, value } = network;
   const [bits, step] = family === 4 ? [32, 8] : [128, 4];
-  const kept = Math.ceil(prefix / step) * step;
-  const first = value >> BigInt(bits - kept);
-  return Array.from({ length: 2 ** (kept - prefix) }, (_, index) => {
-    const digits = kept / step;
+  const zoneBits = Math.ceil(prefix / step) * step;
+  const first = value >> BigInt(bits - zoneBits);
+  return Array.from({ length: 2 ** (zoneBits - prefix) }, (_, index) => {
+    const digits = zoneBits / step;
     const parts = Array.from({ length: digits }, (_unused, at) => {
       const part = ((first + BigInt(index)) >> BigInt(at * step)) & BigInt(2 ** step - 1);
       return part.toString(family === 4 ? 10 : 16);
