@@ -15,7 +15,9 @@ import type { Network } from "./network.ts";
 
 export const slug = "demo";
 export const lighthouse = "lighthouse";
-export const [stays, goes] = ["alpha", "beta"] as const;
+/** The node that stays, and the one that is deleted. */
+export const stays = "alpha";
+export const goes = "beta";
 export const hosts = [lighthouse, stays, goes];
 
 export type Stage = {
@@ -80,33 +82,28 @@ export async function startControlPlane({ directory, children, system, say }: St
   };
 }
 
+/** Registers one node, with its files below a directory of its own (`root`). */
 export async function register(stage: Stage, host: string, url: string, token: string): Promise<Registered> {
   const root = join(stage.directory, host);
   mkdirSync(root, { mode: 0o700 });
   const underlay = stage.network.addresses[hosts.indexOf(host)] ?? "";
   const asLighthouse = host === lighthouse ? ["--is-lighthouse", "--public-ip", underlay] : [];
   const from = performance.now();
+  const place = ["--config-root", root, "--overlay-binary", stage.engine];
   const answer = await stage.children.agent(
     [
-      "register",
-      "--api-base",
-      url,
-      "--org-slug",
-      slug,
-      "--node-name",
-      host,
-      "--registration-token-file",
-      "-",
-    ].concat(
-      ["--config-root", root, "--overlay-binary", stage.engine, "--mode", "server", "--no-start"],
-      asLighthouse,
-    ),
+      ...["register", "--api-base", url, "--org-slug", slug, "--node-name", host],
+      ...["--registration-token-file", "-", "--mode", "server", "--no-start"],
+      ...place,
+      ...asLighthouse,
+    ],
     v.object({ node_id: v.number(), ip_address: v.string() }),
     token,
   );
   return { name: host, id: answer.node_id, address: answer.ip_address, root, registerMs: since(from) };
 }
 
+/** Whole ms since this time of performance.now(). */
 function since(from: number): number {
   return Math.round(performance.now() - from);
 }

@@ -15,8 +15,6 @@ import { planProvision, provideEngine, type ProvidingSettings } from "../enroll/
 import { requireProgram, systemProgram } from "./network.ts";
 import { playDemo, type Timeline } from "./stage.ts";
 
-type DemoSettings = ProvidingSettings;
-
 type DemoDeps = { system: System; log: Log; say(text: string): void };
 
 /** Set for the process inside the namespaces: the directory that the outer one created. */
@@ -35,7 +33,7 @@ export function insideDirectory(system: Pick<System, "env">): string | undefined
 
 /** The steps that install the missing programs. With `isRenewed` an old engine counts as missing, as for `agent up`. */
 export async function planMissing(
-  settings: DemoSettings,
+  settings: ProvidingSettings,
   isRenewed: boolean,
   system: System,
 ): Promise<Step[]> {
@@ -56,7 +54,10 @@ function missingPackages(): string[] {
 }
 
 /** Installs what `planMissing` lists. */
-export async function installMissing(settings: DemoSettings, { system, log, say }: DemoDeps): Promise<void> {
+export async function installMissing(
+  settings: ProvidingSettings,
+  { system, log, say }: DemoDeps,
+): Promise<void> {
   const packages = missingPackages();
   const tools = packages.length === 0 ? [] : (findPackageManager(packages)?.install ?? []);
   for (const argv of tools) {
@@ -99,14 +100,14 @@ function insideCommand(
 }
 
 /** The plan of enterNamespaces. */
-export function planDemo(settings: DemoSettings, flags: readonly string[], system: System): Step {
+export function planDemo(settings: ProvidingSettings, flags: readonly string[], system: System): Step {
   const engine = findEngine(settings, system)?.path ?? settings.overlayBinary;
   return { step: "run", argv: [...unshareCommand(system), ...insideCommand(engine, flags, system)] };
 }
 
 /** Runs this program inside new namespaces, with our output. Returns its exit status, or that of the signal which ended it. */
 export async function enterNamespaces(
-  settings: DemoSettings,
+  settings: ProvidingSettings,
   flags: readonly string[],
   { system }: DemoDeps,
 ): Promise<number> {
@@ -148,7 +149,7 @@ export async function enterNamespaces(
 /** Plays the demo inside the namespaces. Stops early at a signal or when the outer process is gone. */
 export async function playInside(
   directory: string,
-  settings: DemoSettings,
+  settings: ProvidingSettings,
   deps: DemoDeps,
 ): Promise<Timeline> {
   const stop = new AbortController();

@@ -100,13 +100,13 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
     const control = await stage.children.engine(name, stage.engine, join(root, slug), logOf(name));
     controls.set(name, control);
   };
-  const target = find(nodes, goes);
+  const target = nodeNamed(nodes, goes);
   const from = performance.now();
   // The lighthouse must run first: a node that cannot reach it waits before it tries again.
-  await start(find(nodes, lighthouse));
+  await start(nodeNamed(nodes, lighthouse));
   await start(target);
   const handshakes = fileLog(logOf(stays))();
-  await start(find(nodes, stays));
+  await start(nodeNamed(nodes, stays));
   const pings = [stays, lighthouse].map((host) =>
     startPings(stage.network, host, target.address, stage.system, stage.ended),
   );
@@ -154,7 +154,7 @@ async function revoke(
   try {
     // After a second the nodes hold the long polls that will report the deletion.
     await stage.system.sleep(1000);
-    await deleteNode(find(nodes, goes).id);
+    await deleteNode(nodeNamed(nodes, goes).id);
     const answered = performance.now();
     stage.say(`deleted      ${goes}; its engine keeps running, but its peers stop answering:`);
     const last = () => Math.max(answered, ...pings.map((each) => each.last() ?? 0));
@@ -162,7 +162,7 @@ async function revoke(
       if (performance.now() - answered > 20_000) throw new AppError("failed", `${goes} still gets replies`);
       await stage.system.sleep(50);
     }
-    await checkConnected(stage, find(nodes, lighthouse));
+    await checkConnected(stage, nodeNamed(nodes, lighthouse));
     const ms = Math.round(last() - answered);
     stage.say(`quiet        the last ping to ${goes} passed ${ms} ms after the answer to the deletion`);
     return ms;
@@ -203,7 +203,7 @@ async function checkConnected(stage: Stage, peer: Registered): Promise<void> {
   await pings.stop();
 }
 
-function find(nodes: readonly Registered[], name: string): Registered {
+function nodeNamed(nodes: readonly Registered[], name: string): Registered {
   const node = nodes.find((each) => each.name === name);
   if (node === undefined) throw new AppError("internal", `The demo has no node ${name}`);
   return node;

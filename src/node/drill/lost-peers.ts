@@ -8,7 +8,7 @@ import { afterDrillMs, maxLosses, type Loss } from "../../protocol/updates/drill
 const everyMs = 500;
 /** A peer without an answer for so long is lost. Single packets are lost on any network. */
 const lostAfterMs = 2500;
-/** An answer later than this counts for nothing. */
+/** Requests to each peer that are remembered: a later answer counts for nothing. */
 const remembered = 16;
 
 type Deps = { openEcho: OpenEcho; system: Pick<System, "monotonic" | "sleep" | "random"> };
@@ -24,12 +24,13 @@ export async function watchPeers(
   { openEcho, system }: Deps,
 ): Promise<{ peers: number; losses: Loss[] }> {
   const start = system.monotonic();
-  const at = () => system.monotonic() - start - beginsInMs;
-  let endMs = at() + leftMs();
+  /** ms since the drill began, as all times here; negative before. */
+  const elapsed = () => system.monotonic() - start - beginsInMs;
+  let endMs = elapsed() + leftMs();
   const answeredAt = new Map<string, number>();
   const losses: Loss[] = [];
   const note = (peer: string, from: number, until: number | null) => {
-    // What was over before the drill is not of it.
+    // A loss that ended before the drill, or began after it, is not the drill's.
     if ((until ?? endMs) < 0 || from > endMs + afterDrillMs || losses.length >= maxLosses) return;
     losses.push({ peer, from_ms: Math.round(from), until_ms: until === null ? null : Math.round(until) });
   };
@@ -38,20 +39,22 @@ export async function watchPeers(
     const request = sent.get(sequence);
     // The nonce proves that the answer belongs to our request.
     if (request === undefined || !Buffer.from(request.nonce).equals(payload)) return;
-    const [before, now] = [answeredAt.get(request.address), at()];
+    const lastAnswer = answeredAt.get(request.address);
+    const now = elapsed();
     answeredAt.set(request.address, now);
-    if (before !== undefined && now - before > lostAfterMs) note(request.address, before, now);
+    if (lastAnswer !== undefined && now - lastAnswer > lostAfterMs) note(request.address, lastAnswer, now);
   });
-  const isLost = (peer: string) => at() - (answeredAt.get(peer) ?? at()) > lostAfterMs;
-  for (let next = 0; ; await system.sleep(everyMs)) {
-    endMs = Math.min(endMs, at() + leftMs());
-    if (at() > endMs + afterDrillMs || (at() > endMs + lostAfterMs && !peers.some(isLost))) break;
+  const isLost = (peer: string) => elapsed() - (answeredAt.get(peer) ?? elapsed()) > lostAfterMs;
+  for (let sequence = 0; ; await system.sleep(everyMs)) {
+    endMs = Math.min(endMs, elapsed() + leftMs());
+    if (elapsed() > endMs + afterDrillMs || (elapsed() > endMs + lostAfterMs && !peers.some(isLost))) break;
     for (const address of peers) {
-      next = (next + 1) & 0xffff;
+      // 16 bits.
+      sequence = (sequence + 1) & 0xffff;
       const nonce = system.random(8);
-      sent.delete(next - remembered * peers.length);
-      sent.set(next, { address, nonce });
-      await echo.send(address, next, nonce);
+      sent.delete(sequence - remembered * peers.length);
+      sent.set(sequence, { address, nonce });
+      await echo.send(address, sequence, nonce);
     }
   }
   echo.close();

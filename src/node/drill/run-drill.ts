@@ -11,7 +11,7 @@ import { makePortDead, removeDeadPort } from "./dead-port.ts";
 import { watchPeers } from "./lost-peers.ts";
 
 const mostPeers = 64;
-/** All nodes would report at the same moment. */
+/** Reports are spread over this time: all nodes would send them at the same moment. */
 const spreadMs = 3000;
 /** Attempts to send the report. */
 const reportTries = 6;
@@ -41,14 +41,14 @@ export async function runDrill(deps: DrillDeps): Promise<void> {
   }
 }
 
-/** A drill that is over, because its program was killed, leaves only its table to remove. */
+/** After a kill of this program, the drill may be over: then only its table is removed. */
 async function takePart(drill: DrillState, deps: DrillDeps): Promise<void> {
   const { slug, system } = deps;
   if (drillLeftMs(drill, system.now()) > 0) {
-    const [dead, watched] = await Promise.all([takeAway(drill, deps), watch(drill, deps)]);
-    if (dead !== undefined) await tell({ order: drill.order, state: "refused", reason: dead }, deps);
-    const [share = 0] = system.random(1);
-    await system.sleep((spreadMs * share) / 256);
+    const [refusal, watched] = await Promise.all([takeAway(drill, deps), watch(drill, deps)]);
+    if (refusal !== undefined) await tell({ order: drill.order, state: "refused", reason: refusal }, deps);
+    const [byte = 0] = system.random(1);
+    await system.sleep((spreadMs * byte) / 256);
     if (!isLate(drill, system.now())) await tell({ order: drill.order, state: "ended", ...watched }, deps);
   }
   if (drill.isDead) await removeDeadPort(slug, system);
@@ -58,11 +58,14 @@ async function takePart(drill: DrillState, deps: DrillDeps): Promise<void> {
 const leftOf = (drill: DrillState, { directory, system }: DrillDeps): number =>
   drillLeftMs({ ...drill, endsAt: endOf(drill, directory) }, system.now());
 
-/** Why this node was not away; undefined if it was, or was not meant. Resolves after its end if that comes before its time. */
+/**
+ * Makes the engine's port dead for the time of the drill, if this node was chosen, and resolves afterwards. Returns why the node
+ * did not take part; undefined if it did, or was not chosen.
+ */
 async function takeAway(drill: DrillState, deps: DrillDeps): Promise<string | undefined> {
   const { slug, system } = deps;
-  const isMeant = drill.isDead || drill.kind === "control-plane-away";
-  if (drill.isRefused && isMeant)
+  const isChosen = drill.isDead || drill.kind === "control-plane-away";
+  if (drill.isRefused && isChosen)
     return "drills took too much of its time: 10 minutes at once, then a tenth of the time";
   if (!drill.isDead) return undefined;
   await system.sleep(Math.max(0, drill.beginsAt - system.now()));

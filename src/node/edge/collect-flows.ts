@@ -59,6 +59,7 @@ async function forgetFlows({ slug, directory, open, system }: EdgeContext): Prom
 /** Until the signal. Then what was counted is collected too, unless a report waits. Does not reject. */
 async function countFlows(context: Context, signal: AbortSignal): Promise<void> {
   const { slug, directory, log, system } = context;
+  /** The reason that is written; undefined: none is. Empty: it is not known what is written, so write it. */
   let fault: string | undefined = "";
   for (let isLast = false; !isLast;) {
     isLast = signal.aborted;
@@ -89,9 +90,11 @@ export async function collectFlows(
   if (device === undefined) return "the configuration names no interface";
   const place = { slug, device, networks: overlayNetworks(directory) };
   const boot = (system.bootTime().id ?? "").slice(0, 8);
+  /** Seconds since the boot, as the begin of a generation. */
   const now = system.bootTime().ms / 1000;
   const last = readCollected(directory);
   const reported = last?.boot === boot ? last.generation : 0;
+  // The kernel counts in the newest generation. A new one begins before the older ones are read, so no packet is missed.
   const present = await readGenerations(slug, system);
   const newest = present.at(-1);
   const isDue = newest !== undefined && now - newest.from >= dueS && waitingFlows(directory) === undefined;

@@ -26,15 +26,16 @@ export async function runEdge(
 ): Promise<void> {
   const { slug, log, system } = context;
   const running = new Map<EdgePart, Running>();
+  /** After a failed start: monotonic ms before which the part is not started again. */
   const notBefore = new Map<EdgePart, number>();
   const files = watchFiles(context);
   const start = async (part: EdgePart, key: string) => {
-    if (system.monotonic() < (notBefore.get(part) ?? 0)) return files.again();
+    if (system.monotonic() < (notBefore.get(part) ?? 0)) return files.retry();
     try {
       running.set(part, { key, part: await part.start(context) });
     } catch (error) {
       notBefore.set(part, system.monotonic() + againMs);
-      files.again();
+      files.retry();
       log.error(`Cannot start ${part.name}; trying again in ${againMs / 1000} s`, {
         team: slug,
         reason: messageOf(error),
@@ -42,9 +43,9 @@ export async function runEdge(
     }
   };
   const stop = async (part: EdgePart, isOver: boolean) => {
-    const own = running.get(part);
+    const ended = running.get(part);
     running.delete(part);
-    await own?.part.stop(isOver);
+    await ended?.part.stop(isOver);
   };
   while (!signal.aborted) {
     const organization = files.look(`${isUp()}`);

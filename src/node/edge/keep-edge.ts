@@ -66,7 +66,7 @@ function unitKeeper(context: KeepContext): () => Promise<void> {
       if (hasNoWays && readTcpState(directory) !== undefined && !isEnabled(edgeUnit(context.slug)))
         await applyChanges(context, { tcp: { state: undefined } }, context);
     } catch (error) {
-      files.again();
+      files.retry();
       throw error;
     }
   };

@@ -46,13 +46,21 @@ const enoughAnswers = 2;
 /** The engine sends something to each lighthouse within this time. Then it sends nothing to loopback any more. */
 const quietMs = 12_000;
 const longestReturnMs = 45_000;
-/** How often a packet of the engine is sent to the lighthouse from the engine's own port. */
+/** How often one of the engine's packets is sent to the lighthouse from the engine's own port (makeNudges). */
 const nudgeEveryMs = 1000;
-/** The same packet by TCP, if that was lost. An engine ignores the second one of two equal packets. */
+/** After this time, the same packet goes by TCP, in case the one by UDP was lost. An engine ignores the second one of two equal packets. */
 const repeatMs = 150;
 
 /** A lighthouse or relay that is reached by TCP. */
-type Hub = { peer: string; host: string; port: number; url: string };
+type Hub = {
+  /** Its overlay address. */
+  peer: string;
+  /** Where it is reached by UDP. */
+  host: string;
+  port: number;
+  /** Its forwarder. */
+  url: string;
+};
 
 export const startTcpFallback = (context: EdgeContext): RunningPart =>
   runPart((signal, isOver) => run(context, signal, isOver));
@@ -83,11 +91,11 @@ export async function noticeBlockedUdp(context: EdgeContext, signal: AbortSignal
     const heardMs = heardAt?.(all.map(({ peer }) => peer));
     const restMs = heardMs === undefined ? 0 : heardMs + quietEnoughMs - system.monotonic();
     if (restMs > 0) answering = undefined;
-    else if (answering === undefined || (await heard([answering], oneByUdpMs, system)).size === 0) {
+    else if (answering === undefined || (await askByUdp([answering], oneByUdpMs, system)).size === 0) {
       const { byUdp, byTcp } = await askAll(all, system);
       answering = all.find(({ peer }) => byUdp.has(peer));
       if (answering === undefined && byTcp !== undefined && !signal.aborted) {
-        await apply(context, { since: formatTime(system.now()), at: byTcp, ports: {} });
+        await applyState(context, { since: formatTime(system.now()), at: byTcp, ports: {} });
         log.warn("No lighthouse or relay answers by UDP: this node goes by TCP", { team: slug, at: byTcp });
         return;
       }
@@ -98,14 +106,15 @@ export async function noticeBlockedUdp(context: EdgeContext, signal: AbortSignal
 
 /** Asks by UDP, and by TCP too if none answers soon: TCP needs a connection to each. */
 async function askAll(hubs: readonly Hub[], system: Pick<EdgeContext["system"], "env" | "lookup" | "sleep">) {
-  const byUdp: Heard = new Map();
-  const asking = heard(hubs, allByUdpMs, system, byUdp);
+  const byUdp: UdpAnswers = new Map();
+  const asking = askByUdp(hubs, allByUdpMs, system, byUdp);
   await system.sleep(soonMs);
   const byTcp = byUdp.size > 0 ? undefined : await firstByTcp(hubs, system);
   return { byUdp: await asking, byTcp };
 }
 
-function apply({ slug, directory, control, command, system }: EdgeContext, state: TcpState | undefined) {
+/** Stores the state, and has the engine use these TCP ways; undefined: none. */
+function applyState({ slug, directory, control, command, system }: EdgeContext, state: TcpState | undefined) {
   return applyChanges({ slug, directory }, { tcp: { state } }, { command, control, system });
 }
 
@@ -119,8 +128,8 @@ function hubsIn(context: EdgeContext): () => Hub[] {
       const organization = files.look();
       if (organization !== undefined) hubs = isStopped(directory) ? [] : tcpHubs(organization);
     } catch {
-      // Being replaced: it goes on with those that it knows.
-      files.again();
+      // A file is being replaced: go on with the known ones until the next look.
+      files.retry();
     }
     return hubs;
   };
@@ -140,20 +149,21 @@ export function tcpHubs(organization: Organization): Hub[] {
   });
 }
 
-type Heard = Map<string, { host: string; port: number }>;
+/** Where each lighthouse or relay answers by UDP, by its overlay address. */
+type UdpAnswers = Map<string, { host: string; port: number }>;
 
-/** The lighthouses and relays that answer by UDP, each with the address that answered. */
-async function heard(
+/** Adds each answer to `found` when it comes, and resolves when all have answered or `forMs` have passed. */
+async function askByUdp(
   hubs: readonly Hub[],
   forMs: number,
   system: Pick<EdgeContext["system"], "lookup">,
-  found: Heard = new Map(),
-): Promise<Heard> {
+  found: UdpAnswers = new Map(),
+): Promise<UdpAnswers> {
   await Promise.all(
     hubs.map(async ({ peer, host, port }) => {
       const addresses = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
       const asked = addresses.slice(0, 2).map(async (address) => {
-        if (await answers(address, port, forMs)) found.set(peer, { host: address, port });
+        if (await hasEngineAt(address, port, forMs)) found.set(peer, { host: address, port });
       });
       await Promise.all(asked);
     }),
@@ -162,7 +172,7 @@ async function heard(
 }
 
 /** Whether an engine answers there. Unlike askEngine it cannot say why not, and costs the daemon no megabytes. */
-async function answers(hostname: string, port: number, forMs: number): Promise<boolean> {
+async function hasEngineAt(hostname: string, port: number, forMs: number): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const opened = Bun.udpSocket({
     hostname: hostname.includes(":") ? "::" : "0.0.0.0",
@@ -201,9 +211,9 @@ export async function firstByTcp(
       enginePorts: () => [],
       passes: () => false,
     });
-    const isHeard = await way.ask(byTcpMs);
+    const isUdpAnswers = await way.ask(byTcpMs);
     way.close();
-    if (!isHeard) throw new AppError("failed", `No engine answers at ${hub.url}`);
+    if (!isUdpAnswers) throw new AppError("failed", `No engine answers at ${hub.url}`);
     return hub;
   });
   const found = await Promise.any(asked).catch(() => undefined);
@@ -213,20 +223,23 @@ export async function firstByTcp(
 }
 
 type Way = { hub: Hub; way: TcpWay };
+/** By overlay address of the hub. */
+type Ways = Map<string, Way>;
 
 /** Resolves when UDP passes again and the engine has left, or at the signal. */
 async function goByTcp(context: EdgeContext, signal: AbortSignal, isOver: () => boolean): Promise<void> {
   const { system } = context;
   const hubs = hubsIn(context);
-  const ways = new Map<string, Way>();
+  const ways: Ways = new Map();
   const nudges = makeNudges();
   const open = (hub: Hub) => openWay(hub, context, (datagram) => nudges.pass(hub.peer, datagram, ways));
   try {
-    let answers: Heard = new Map();
+    let answers: UdpAnswers = new Map();
+    // `inRow`: rounds in a row in which a lighthouse or relay answered by UDP.
     for (let inRow = 0; !signal.aborted && inRow < enoughAnswers; inRow = answers.size > 0 ? inRow + 1 : 0) {
-      await follow(hubs(), ways, open, context);
+      await updateWays(hubs(), ways, open, context);
       await system.sleep(inRow === 0 ? everyMs : everyMs / 2, signal).catch(() => undefined);
-      answers = await heard(hubs(), oneByUdpMs, system);
+      answers = await askByUdp(hubs(), oneByUdpMs, system);
     }
     if (signal.aborted && !isOver()) return;
     await goBack(context, ways, answers, nudges);
@@ -235,10 +248,10 @@ async function goByTcp(context: EdgeContext, signal: AbortSignal, isOver: () => 
   }
 }
 
-/** Opens a way to each, and tells the engine what is new. */
-async function follow(
+/** Opens a way to each hub, closes those that are needed no more, and tells the engine what is new. */
+async function updateWays(
   hubs: readonly Hub[],
-  ways: Map<string, Way>,
+  ways: Ways,
   open: (hub: Hub) => Promise<TcpWay>,
   context: EdgeContext,
 ): Promise<void> {
@@ -252,7 +265,7 @@ async function follow(
   const state = readTcpState(directory);
   const ports = Object.fromEntries([...ways].map(([peer, { way }]) => [peer, way.port]));
   if (state === undefined || Bun.deepEquals(state.ports, ports)) return;
-  await apply(context, { ...state, ports });
+  await applyState(context, { ...state, ports });
   log.info("The engine tries lighthouses and relays by TCP", {
     team: slug,
     peers: Object.keys(ports).length,
@@ -331,7 +344,7 @@ function makeNudges(): Nudges {
 const isEncrypted = (datagram: Uint8Array) =>
   datagram.length > 16 && ![0, 2].includes((datagram[0] ?? 0) & 0x0f);
 
-/** Takes the addresses away, and stays until the engine sends nothing to them. */
+/** Takes the addresses on loopback away from the engine, and resolves when it sends nothing to them any more. */
 async function goBack(
   context: EdgeContext,
   ways: ReadonlyMap<string, Way>,
@@ -339,7 +352,7 @@ async function goBack(
   nudges: Nudges,
 ): Promise<void> {
   const { slug, log, system } = context;
-  await apply(context, undefined);
+  await applyState(context, undefined);
   log.info("UDP passes again: this node leaves TCP", { team: slug });
   nudges.to = answers;
   const from = performance.now();
@@ -347,6 +360,6 @@ async function goBack(
     way.usedAt !== undefined && performance.now() - Math.max(way.usedAt, from) < quietMs;
   while (performance.now() - from < longestReturnMs && [...ways.values()].some(isUsed))
     await system.sleep(500).catch(() => undefined);
-  const left = [...ways].filter(([, each]) => isUsed(each)).map(([peer]) => peer);
-  if (left.length > 0) await closeTunnels(context, left);
+  const stillUsed = [...ways].filter(([, each]) => isUsed(each)).map(([peer]) => peer);
+  if (stillUsed.length > 0) await closeTunnels(context, stillUsed);
 }

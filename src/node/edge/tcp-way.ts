@@ -129,24 +129,24 @@ function keepClient(url: string, proxy: string | undefined, take: (datagrams: Ui
   let pauseMs = firstPauseMs;
   let timer: ReturnType<typeof setTimeout> | undefined;
   const connect = () => {
-    const own = (client = openClient(url, proxy));
-    const late = setTimeout(() => own.close(), openWithinMs);
-    own.addEventListener("open", () => {
+    const current = (client = openClient(url, proxy));
+    const late = setTimeout(() => current.close(), openWithinMs);
+    current.addEventListener("open", () => {
       clearTimeout(late);
       pauseMs = firstPauseMs;
     });
-    own.addEventListener("message", ({ data }) => {
+    current.addEventListener("message", ({ data }) => {
       if (data instanceof ArrayBuffer) take(datagramsIn(new Uint8Array(data)));
     });
-    const again = () => {
+    const reconnect = () => {
       clearTimeout(late);
-      if (client !== own || isClosed) return;
+      if (client !== current || isClosed) return;
       client = undefined;
       timer = setTimeout(connect, pauseMs);
       pauseMs = Math.min(longestPauseMs, pauseMs * 2);
     };
-    own.addEventListener("error", again);
-    own.addEventListener("close", again);
+    current.addEventListener("error", reconnect);
+    current.addEventListener("close", reconnect);
   };
   connect();
   return {

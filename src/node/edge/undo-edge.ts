@@ -1,5 +1,5 @@
-// What exits, routers and the counting of relays and flows, and drills changed of this machine is taken back here, whatever the reason: an
-// organization is left, or the program is uninstalled.
+// Undoes what exits, routers, drills, and the counting of relays and flows changed on this machine, when an organization is left
+// or the program is uninstalled.
 
 import { join } from "node:path";
 import { messageOf } from "../../base/errors.ts";
@@ -15,7 +15,7 @@ import { routerRemoval } from "../routing/router.ts";
 
 type UsedSystem = Pick<System, "run" | "platform">;
 
-/** Undoes the changes for one organization that leaves. Returns what could not be undone: the organization leaves all the same. Does not reject. */
+/** Undoes the changes of one organization, which leaves whatever could not be undone. Returns that. Does not reject. */
 export async function undoEdge(
   place: { slug: string; directory: string },
   system: UsedSystem,
@@ -81,15 +81,15 @@ export async function applyPossible(
   system: UsedSystem,
 ): Promise<NotRemoved[]> {
   const apply = async () => {
-    const left: NotRemoved[] = [];
+    const notRemoved: NotRemoved[] = [];
     for (const each of await list()) {
       const path = each.change === "run" ? each.argv.join(" ") : each.path;
       await applyChanges([each], system).catch((error: unknown) =>
-        left.push({ path, reason: messageOf(error) }),
+        notRemoved.push({ path, reason: messageOf(error) }),
       );
     }
-    return left;
+    return notRemoved;
   };
-  const left = await apply();
-  return left.length === 0 ? left : apply();
+  const failed = await apply();
+  return failed.length === 0 ? failed : apply();
 }

@@ -16,8 +16,8 @@ type WatchedFiles = {
    * passed. Undefined: nothing is new; or it is damaged, or being replaced, and the next call tries again.
    */
   look(more?: string): Organization | undefined;
-  /** The next look opens it again, because what followed from this one failed. */
-  again(): void;
+  /** The next look opens it again: what the caller did after this look failed. */
+  retry(): void;
 };
 
 export function watchFiles({
@@ -27,20 +27,24 @@ export function watchFiles({
 }: Pick<EdgeContext, "directory" | "open"> & {
   system: Pick<EdgeContext["system"], "monotonic">;
 }): WatchedFiles {
-  let [stamp, openedAt]: [string | undefined, number] = [undefined, 0];
+  /** What the files were when it was opened last; undefined: open it at the next look. */
+  let stamp: string | undefined;
+  let openedAt = 0;
   return {
     look(more = "") {
-      const [next, now] = [`${more}\n${stampOf(directory)}`, system.monotonic()];
+      const next = `${more}\n${stampOf(directory)}`;
+      const now = system.monotonic();
       if (next === stamp && now - openedAt < wholeEveryMs) return undefined;
       try {
         const organization = open();
-        [stamp, openedAt] = [next, now];
+        stamp = next;
+        openedAt = now;
         return organization;
       } catch {
         return undefined;
       }
     },
-    again: () => void (stamp = undefined),
+    retry: () => void (stamp = undefined),
   };
 }
 

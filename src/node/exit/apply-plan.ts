@@ -30,9 +30,14 @@ const Route = v.looseObject({
   dev: v.optional(v.string()),
   metric: v.optional(v.number()),
 });
+/** Entries of a list that `ip` prints. */
 const most = 4096;
 const Rules = v.pipe(v.string(), v.parseJson(), v.array(Rule), v.maxLength(most));
 const Routes = v.pipe(v.string(), v.parseJson(), v.array(Route), v.maxLength(most));
+
+/** `isLeaving`: the plan has no rules. Then what another run has removed at the same time is no failure. */
+type Goal = { plan: ExitPlan; isLeaving: boolean };
+const leaving: Goal = { plan: noPlan, isLeaving: true };
 
 /** Undefined if all is as planned, or why it is not. Does not reject. */
 export async function applyExit(
@@ -41,12 +46,12 @@ export async function applyExit(
   system: UsedSystem,
 ): Promise<string | undefined> {
   try {
-    const isLeaving = plan === noPlan || (plan.rules[4].length === 0 && plan.rules[6].length === 0);
+    const isLeaving = plan.rules[4].length === 0 && plan.rules[6].length === 0;
     const filter = () => keepTable("exit", slug, plan.nft, system);
     // A block is there before packets are led elsewhere, and goes after that has ended.
     const refused = isLeaving ? undefined : await filter();
     if (refused !== undefined) return refused;
-    for (const family of families) await applyFamily(family, plan, isLeaving, system);
+    for (const family of families) await applyFamily(family, { plan, isLeaving }, system);
     return isLeaving ? await filter() : undefined;
   } catch (error) {
     return messageOf(error);
@@ -59,35 +64,25 @@ export async function rulesRemoval(system: UsedSystem): Promise<Change[]> {
   if (ip === undefined) return [];
   const lines = await Promise.all(
     families.map(async (family) =>
-      (await linesFor(family, noPlan, true, system)).map((line) => [ip, `-${family}`, ...line.split(" ")]),
+      (await linesFor(family, leaving, system)).map((line) => [ip, `-${family}`, ...line.split(" ")]),
     ),
   );
   return lines.flat().map((argv) => ({ change: "run", argv }));
 }
 
 /** The command and the running part (use-exit.ts) may leave an exit at the same time: what counts is what is there afterwards. */
-async function applyFamily(
-  family: Family,
-  plan: ExitPlan,
-  isLeaving: boolean,
-  system: UsedSystem,
-): Promise<void> {
-  const lines = await linesFor(family, plan, isLeaving, system);
+async function applyFamily(family: Family, goal: Goal, system: UsedSystem): Promise<void> {
+  const lines = await linesFor(family, goal, system);
   if (lines.length === 0) return;
   try {
-    await run(family, ["-force", "-batch", "-"], system, `${lines.join("\n")}\n`);
+    await run(family, ["-force", "-batch", "-"], system, { input: `${lines.join("\n")}\n` });
   } catch (error) {
-    if (!isLeaving || (await linesFor(family, plan, isLeaving, system)).length > 0) throw error;
+    if (!goal.isLeaving || (await linesFor(family, goal, system)).length > 0) throw error;
   }
 }
 
 /** The words behind `ip -4` or `ip -6`. */
-async function linesFor(
-  family: Family,
-  plan: ExitPlan,
-  isLeaving: boolean,
-  system: UsedSystem,
-): Promise<string[]> {
+async function linesFor(family: Family, { plan, isLeaving }: Goal, system: UsedSystem): Promise<string[]> {
   const [rules, routes] = [await readRules(family, system), await readRoutes(family, system)];
   const wantedRules = plan.rules[family].map(([priority, words]) => `${words} priority ${priority}`);
   const wantedRoutes = plan.routes[family];
@@ -126,13 +121,8 @@ async function readRules(family: Family, system: UsedSystem): Promise<string[]> 
 }
 
 async function readRoutes(family: Family, system: UsedSystem): Promise<string[]> {
-  const text = await run(
-    family,
-    ["-json", "route", "show", "table", `${exitTable}`],
-    system,
-    undefined,
-    true,
-  );
+  const words = ["-json", "route", "show", "table", `${exitTable}`];
+  const text = await run(family, words, system, { mayFail: true });
   return v
     .parse(Routes, text.trim() === "" ? "[]" : text)
     .map(({ type, dst, dev, metric }) =>
@@ -142,13 +132,12 @@ async function readRoutes(family: Family, system: UsedSystem): Promise<string[]>
     );
 }
 
-/** `mayFail`: an empty routing table does not exist. */
+/** The output of `ip`. `mayFail`: a failure is an empty text, since an empty routing table does not exist. */
 async function run(
   family: Family,
   words: readonly string[],
   system: UsedSystem,
-  input?: string,
-  mayFail = false,
+  { input, mayFail = false }: { input?: string; mayFail?: boolean } = {},
 ): Promise<string> {
   const ip = ipProgram(system);
   if (ip === undefined) throw new Error("this machine has no ip (the package iproute2)");

@@ -28,7 +28,9 @@ export type ExitFacts = {
   exit: { ip: string; ip6: string | undefined } | undefined;
   /** The interface is there. */
   hasDevice: boolean;
+  /** Without a working exit, packets are dropped. */
   strict: boolean;
+  /** Private networks that the machine is in stay reachable. */
   lan: boolean;
   /** The mark of the engine's packets. */
   mark: number;
@@ -53,25 +55,25 @@ export type ExitPlan = {
 
 export const noPlan: ExitPlan = { rules: { 4: [], 6: [] }, routes: { 4: [], 6: [] }, nft: undefined };
 
-/** Each costs every packet a comparison. */
+/** Hosts that are reached beside the exit: each costs every packet a comparison. */
 const mostHosts = 100;
 const families = [4, 6] as const;
 const familyOf = (text: string): Family => (text.includes(":") ? 6 : 4);
-const of = (family: Family, texts: readonly string[]) =>
+const ofFamily = (family: Family, texts: readonly string[]) =>
   [...new Set(texts)].filter((each) => familyOf(each) === family);
 
 export function planExit(facts: ExitFacts): ExitPlan {
-  const by = <T>(make: (family: Family) => T) => ({ 4: make(4), 6: make(6) });
+  const forBoth = <T>(make: (family: Family) => T) => ({ 4: make(4), 6: make(6) });
   return {
-    rules: by((family) => (isTaken(facts, family) ? rulesOf(facts, family) : [])),
-    routes: by((family) => (isTaken(facts, family) ? routesOf(facts, family) : [])),
+    rules: forBoth((family) => (isTaken(facts, family) ? rulesOf(facts, family) : [])),
+    routes: forBoth((family) => (isTaken(facts, family) ? routesOf(facts, family) : [])),
     nft: bodyOf(facts),
   };
 }
 
 const hasWay = ({ own, exit }: ExitFacts, family: Family) =>
   exit !== undefined && (family === 4 || (own.ip6 !== undefined && exit.ip6 !== undefined));
-/** Without IPv6 in the overlay, it stays as it is, or `strict` blocks it. */
+/** Whether packets of the family are led away. Without IPv6 in the overlay, it stays as it is, or `strict` blocks it. */
 const isTaken = (facts: ExitFacts, family: Family) => facts.strict || hasWay(facts, family);
 
 /** Multicast and link-local addresses have no other way than the link. */
@@ -79,24 +81,27 @@ const onLink = { 4: ["169.254.0.0/16", "224.0.0.0/4", "255.255.255.255"], 6: ["f
 
 function rulesOf(facts: ExitFacts, family: Family): [number, string][] {
   const { hosts, others, lan, overlay, mark } = facts;
-  const own = privateNetworks().flatMap((each) => (each.family === family ? [each.text] : []));
-  const main = (priority: number, networks: readonly string[], more = ""): [number, string][] =>
+  const local = privateNetworks().flatMap((each) => (each.family === family ? [each.text] : []));
+  const lookupMain = (priority: number, networks: readonly string[], more = ""): [number, string][] =>
     networks.map((each) => [priority, `to ${each.replace(/\/(32|128)$/, "")} lookup main${more}`]);
   return [
     [firstPriority, `fwmark 0x${mark.toString(16)} lookup main`],
-    ...main(firstPriority + 1, of(family, hosts).slice(0, mostHosts)),
-    ...main(firstPriority + 2, of(family, others.networks)),
+    ...lookupMain(firstPriority + 1, ofFamily(family, hosts).slice(0, mostHosts)),
+    ...lookupMain(firstPriority + 2, ofFamily(family, others.networks)),
     // Without a default route: what none of the machine's own networks holds goes to the exit.
-    ...main(firstPriority + 3, of(family, overlay), " suppress_prefixlength 0"),
-    ...main(firstPriority + 4, lan ? [...own, ...onLink[family]] : [], " suppress_prefixlength 0"),
+    ...lookupMain(firstPriority + 3, ofFamily(family, overlay), " suppress_prefixlength 0"),
+    ...lookupMain(firstPriority + 4, lan ? [...local, ...onLink[family]] : [], " suppress_prefixlength 0"),
     [firstPriority + 5, `lookup ${exitTable}`],
   ];
 }
 
+/** So high that any other default route of the table is preferred. */
+const lastMetric = 4_278_198_272;
+
 function routesOf(facts: ExitFacts, family: Family): string[] {
   const way = facts.hasDevice && hasWay(facts, family) ? [`default dev ${facts.device}`] : [];
   // When the interface goes, its routes go, too.
-  return [...way, ...(facts.strict ? ["unreachable default metric 4278198272"] : [])];
+  return [...way, ...(facts.strict ? [`unreachable default metric ${lastMetric}`] : [])];
 }
 
 // nftables
@@ -110,7 +115,7 @@ export function localNetworks(attached: readonly string[]): string[] {
 /** Name servers that are asked beside the exit unless their questions are sent there: all but loopback and overlays. */
 function redirected({ nameServers, overlay, others }: ExitFacts): string[] {
   const inside = parseNetworks([...overlay, ...others.networks, "127.0.0.0/8"]);
-  return of(4, nameServers).filter((each) => {
+  return ofFamily(4, nameServers).filter((each) => {
     const address = parseAddress(each);
     const own = address && { ...address, prefix: 32, text: each };
     return own !== undefined && !inside.some((network) => holdsNetwork(network, own));
@@ -148,19 +153,19 @@ function blockChains(facts: ExitFacts): Chain[] {
   const { device, others, hosts, lan, attached, mark, overlay } = facts;
   const devices = ["lo", device, ...others.devices].map((each) => `"${each}"`);
   const local = lan ? localNetworks(attached) : [];
-  const to = (networks: readonly string[], more = "") =>
+  const to = (networks: readonly string[], verdict: "accept" | "drop") =>
     families.flatMap((family) => {
-      const own = of(family, networks);
-      return own.length === 0 ? [] : [`${family === 4 ? "ip" : "ip6"} daddr ${setOf(own)} ${more}accept`];
+      const texts = ofFamily(family, networks);
+      return texts.length === 0 ? [] : [`${family === 4 ? "ip" : "ip6"} daddr ${setOf(texts)} ${verdict}`];
     });
   const common = [
     `oifname ${setOf([...new Set(devices)])} accept`,
-    ...to(hosts.slice(0, mostHosts)),
+    ...to(hosts.slice(0, mostHosts), "accept"),
     // Overlay networks have no way but their interfaces.
-    ...(overlay.length === 0 ? [] : to(overlay).map((each) => each.replace(/accept$/, "drop"))),
+    ...to(overlay, "drop"),
     // Questions for names do not stay in the local network.
     "meta l4proto { tcp, udp } th dport { 53, 853 } drop",
-    ...to(local),
+    ...to(local, "accept"),
   ];
   const out = [
     `meta mark ${mark} accept`,

@@ -33,29 +33,32 @@ type Deps = {
 /** Whether the kernel forwards. If not, nodes that use the exit must not get answers to their echoes. */
 const forwards = () => readTextIfThere("/proc/sys/net/ipv4/ip_forward")?.trim() === "1";
 
-/** The body of the table; undefined without an overlay address. */
+/**
+ * The body of the table; undefined without an overlay address. `subnets`: those behind this node. `isOpen`: the kernel forwards, so
+ * echoes of nodes that use the exit are answered.
+ */
 export function exitBody(
   slug: string,
   machine: Machine,
   { subnets, isOpen }: { subnets: readonly string[]; isOpen: boolean },
 ): string | undefined {
-  const own = machine.tenants.find((each) => each.slug === slug);
-  const device = own?.inForce.device;
-  const ip = own?.addresses.find((each) => !each.includes(":"));
-  if (own === undefined || device === undefined || ip === undefined) return undefined;
+  const tenant = machine.tenants.find((each) => each.slug === slug);
+  const device = tenant?.inForce.device;
+  const ip = tenant?.addresses.find((each) => !each.includes(":"));
+  if (tenant === undefined || device === undefined || ip === undefined) return undefined;
   const behind = parseNetworks(subnets).filter(({ prefix }) => prefix > 0);
-  const others = machine.tenants.flatMap((each) => (each === own ? [] : (each.inForce.device ?? [])));
+  const others = machine.tenants.flatMap((each) => (each === tenant ? [] : (each.inForce.device ?? [])));
   return versioned(
     chainsOf([
       {
         name: "forward",
         hook: "filter hook forward priority 10",
-        rules: forwardRules(own, behind, others).map((each) => `iifname "${device}" ${each}`),
+        rules: forwardRules(tenant, behind, others).map((each) => `iifname "${device}" ${each}`),
       },
       {
         name: "input",
         hook: "filter hook input priority 10",
-        rules: inputRules(own, behind, isOpen).map((each) => `iifname "${device}" ${each}`),
+        rules: inputRules(tenant, behind, isOpen).map((each) => `iifname "${device}" ${each}`),
       },
       {
         name: "names",
@@ -71,7 +74,7 @@ export function exitBody(
         rules: [
           // Root says for each of these networks whether it is masqueraded (routing/router.ts).
           ...bothFamilies(behind, "return"),
-          ...parseNetworks(own.networks).map(
+          ...parseNetworks(tenant.networks).map(
             ({ family, text }) => `${familyWord[family]} saddr ${text} oifname != "${device}" masquerade`,
           ),
         ],
@@ -81,26 +84,26 @@ export function exitBody(
 }
 
 /** What passes through this machine from the overlay. `others`: devices of its other organizations. */
-function forwardRules(own: Tenant, behind: readonly Network[], others: readonly string[]): string[] {
+function forwardRules(tenant: Tenant, behind: readonly Network[], others: readonly string[]): string[] {
   return [
     "ct state established,related accept",
     ...bothFamilies(behind, "accept"),
     // The answers of our own name server.
-    ...own.addresses.map((each) => `ct status dnat ${toAddress(each)} accept`),
-    ...bothFamilies(closedNetworks(own.networks), "drop"),
+    ...tenant.addresses.map((each) => `ct status dnat ${toAddress(each)} accept`),
+    ...bothFamilies(closedNetworks(tenant.networks), "drop"),
     ...new Set(["ov-*", ...others].map((each) => `oifname "${each}" drop`)),
   ];
 }
 
 /** What this machine itself takes: the engine lets in what goes to any of its addresses outside the overlay too. */
-function inputRules(own: Tenant, behind: readonly Network[], isOpen: boolean): string[] {
+function inputRules(tenant: Tenant, behind: readonly Network[], isOpen: boolean): string[] {
   return [
     // The translation of a flow outlives its rule.
     ...(isOpen ? [] : [`ct original ip daddr ${insideExit} drop`]),
     "ct state established,related accept",
     ...bothFamilies(behind, "accept"),
-    ...[...own.addresses, insideExit].map((each) => `ct status dnat ${toAddress(each)} accept`),
-    ...own.addresses.map((each) => `${each.includes(":") ? "ip6" : "ip"} daddr ${each} accept`),
+    ...[...tenant.addresses, insideExit].map((each) => `ct status dnat ${toAddress(each)} accept`),
+    ...tenant.addresses.map((each) => `${each.includes(":") ? "ip6" : "ip"} daddr ${each} accept`),
     "ip6 daddr { fe80::/10, ff00::/8 } accept",
     "drop",
   ];
@@ -150,6 +153,7 @@ function nameServer({ nameServers }: Machine): string | undefined {
 
 /** Runs until the signal. A change of the machine's name server or interface is taken within seconds. Does not reject. */
 export async function serveExit({ slug, directory, system, log }: Deps, signal: AbortSignal): Promise<void> {
+  /** The last reason, which is logged once. */
   let refused: string | undefined;
   const step = async () => {
     const machine = await readMachineAlone(dirname(directory), system);
@@ -161,11 +165,11 @@ export async function serveExit({ slug, directory, system, log }: Deps, signal: 
       log.error("Cannot let packets of other nodes out", { team: slug, reason: why });
     refused = why;
   };
-  const failed = (reason: string) =>
+  const logFailure = (reason: string) =>
     log.warn("Cannot let packets of other nodes out for now", { team: slug, reason });
-  await repeat(step, { everyMs, signal, system, failed });
+  await repeat(step, { everyMs, signal, system, failed: logFailure });
 }
 
-/** Keeps packets of other nodes in. */
+/** Ends what serveExit does: removes its table. */
 export const stopServing = ({ slug, system }: Pick<Deps, "slug" | "system">): Promise<unknown> =>
   keepTable("exit", slug, undefined, system);

@@ -55,7 +55,7 @@ const deadMs = 3000;
 const othersEveryMs = 4000;
 /** "OAE1" in hex, in front of echo requests. */
 const echoMark = "4f414531";
-/** After this it is known whether an exit answers that was not used before. */
+/** An exit that is tried has this time to answer first. */
 const graceMs = 2500;
 /** An exit that was left is not tried again for this long. */
 const restMs = 30_000;
@@ -129,13 +129,13 @@ class ExitUser {
 
   constructor(place: Place, deps: ExitDeps) {
     const { openEcho: open, system } = deps;
-    const before = readExitState(place.directory);
+    const saved = readExitState(place.directory);
     this.#place = place;
     this.#deps = deps;
     this.#facts = new MachineFacts(place, system);
     this.#echoes = new Echoes({ open, monotonic: system.monotonic });
-    this.#tried = { ip: before?.exit, at: system.monotonic() };
-    this.#wasUsed = before?.state === "used";
+    this.#tried = { ip: saved?.exit, at: system.monotonic() };
+    this.#wasUsed = saved?.state === "used";
   }
 
   pauseMs(): number {
@@ -177,7 +177,7 @@ class ExitUser {
     const { exit } = choice;
     // applyChanges reads the exit from this file. The final state is written once the kernel follows it.
     if (readExitState(place.directory)?.exit !== exit?.ip)
-      note(place, use, { exit, state: "starting" }, this.#deps);
+      noteState(place, use, { exit, state: "starting" }, this.#deps);
     const chosen = { ...use, exit };
     await configure(place, chosen, this.#deps);
     this.#noteTried(exit?.ip);
@@ -186,7 +186,7 @@ class ExitUser {
     if (exitUseOf(place.directory) === undefined) return;
     keepBlock(place, use.strict ? plan.nft : undefined);
     const reason = await applyExit(place.slug, plan, system);
-    if (reason === undefined) note(place, use, { exit, state: stateOf(choice, use) }, this.#deps);
+    if (reason === undefined) noteState(place, use, { exit, state: stateOf(choice, use) }, this.#deps);
     else if (reason !== this.#failure)
       log.error("Cannot lead packets to the exit", { team: place.slug, reason });
     this.#failure = reason;
@@ -194,8 +194,8 @@ class ExitUser {
 
   async #choose(use: ExitUse): Promise<Choice> {
     const machine = await this.#facts.read();
-    const own = machine.tenants.find((each) => each.slug === this.#place.slug);
-    const heard = await listen(this.#echoes, own, use);
+    const tenant = machine.tenants.find((each) => each.slug === this.#place.slug);
+    const heard = await askExits(this.#echoes, tenant, use);
     const now = this.#deps.system.monotonic();
     return chooseExit(use, { now, heard, triedAt: this.#tried.at, leftAt: this.#leftAt });
   }
@@ -249,13 +249,16 @@ class MachineFacts {
   }
 }
 
-/** Undefined while the engine's configuration does not mark its packets: they would be led into their own tunnel. */
+/**
+ * Undefined while the engine's configuration does not mark its packets: they would be led into their own tunnel. With `strict`,
+ * packets are blocked all the same.
+ */
 function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): ExitFacts | undefined {
   const config = readOwnYaml(readTextIfThere(join(directory, "config.yml")) ?? "", "config.yml");
   const mark = valueAt(config, "listen.so_mark");
-  const own = machine.tenants.find((each) => each.slug === slug);
-  const device = own?.inForce.device;
-  if (own === undefined || device === undefined) return undefined;
+  const tenant = machine.tenants.find((each) => each.slug === slug);
+  const device = tenant?.inForce.device;
+  if (tenant === undefined || device === undefined) return undefined;
   if (!use.strict && (typeof mark !== "number" || mark === 0)) return undefined;
   const others = machine.tenants.filter((each) => each.slug !== slug);
   const { attached } = ownNetworks(machine);
@@ -263,8 +266,8 @@ function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): Ex
   return {
     device,
     own: {
-      ip: own.addresses.find((each) => !each.includes(":")) ?? "",
-      ip6: own.addresses.find((each) => each.includes(":")),
+      ip: tenant.addresses.find((each) => !each.includes(":")) ?? "",
+      ip6: tenant.addresses.find((each) => each.includes(":")),
     },
     exit: use.exit,
     hasDevice: hasInterface(device),
@@ -281,7 +284,7 @@ function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): Ex
       ),
       devices: others.flatMap(({ inForce }) => inForce.device ?? []),
     },
-    overlay: own.networks,
+    overlay: tenant.networks,
     attached: machine.addresses.flatMap((each) => (devices.has(each.device) ? [each.address] : [])),
     nameServers: machine.nameServers,
   };
@@ -291,13 +294,13 @@ function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): Ex
  * Asks the exit in use, now and then the others, and returns what was heard by address. The exit in use answers from inside: by
  * its overlay address an exit also answers whose tunnel has the certificate from before it was one, or that cannot forward.
  */
-async function listen(
+async function askExits(
   echoes: Echoes,
-  own: Machine["tenants"][number] | undefined,
+  tenant: Machine["tenants"][number] | undefined,
   { candidates, exit }: ExitUse,
 ): Promise<ReadonlyMap<string, ExitEcho>> {
-  const from = own?.addresses.find((each) => !each.includes(":")) ?? "";
-  const inside = { from: `${from}%${own?.inForce.device ?? ""}`, to: insideExit, mark: echoMark };
+  const from = tenant?.addresses.find((each) => !each.includes(":")) ?? "";
+  const inside = { from: `${from}%${tenant?.inForce.device ?? ""}`, to: insideExit, mark: echoMark };
   const keyOf = ({ ip }: Exit) => (ip === exit?.ip ? `inside ${ip}` : ip);
   const asked = candidates.map((each) => {
     const key = keyOf(each);
@@ -375,14 +378,15 @@ const sentences: Readonly<Record<ExitState["state"], string>> = {
   beside: "The exit does not answer: packets for the internet go beside it until it does",
 };
 
-function note(
+/** Writes and logs the state, if it is another one. */
+function noteState(
   { directory, slug }: Place,
   use: ExitUse,
   { exit, state }: { exit: Exit | undefined; state: ExitState["state"] },
   { log, system }: ExitDeps,
 ): void {
-  const before = readExitState(directory);
-  if (before?.state === state && before.exit === exit?.ip) return;
+  const noted = readExitState(directory);
+  if (noted?.state === state && noted.exit === exit?.ip) return;
   const isUnknown = use.candidates.length === 0;
   const why = isUnknown ? "the control plane names no such exit for this node" : undefined;
   writeExitState(directory, {

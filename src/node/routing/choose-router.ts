@@ -39,7 +39,10 @@ const forgetMs = 1800 * second;
 const leastGain = 0.7;
 const leastGainMs = 10;
 
-/** `routers`: those that the control plane names, the preferred one first. */
+/**
+ * `routers`: those that the control plane names, the preferred one first. `before`: the last choice; undefined: this program has
+ * not chosen yet. Returns undefined if there is no router.
+ */
 export function chooseRouter(
   before: RouterChoice | undefined,
   routers: readonly RouterSeen[],
@@ -57,11 +60,11 @@ export function chooseRouter(
       isPlanned: false,
     };
   }
-  if (present.isAlive) return reviewed(before, present, ranked, now);
+  if (present.isAlive) return whileItWorks(before, present, ranked, now);
   const [next] = ranked;
   return next === undefined
     ? { choice: { ...before, via: viaWithoutAnswer(before, routers) }, isPlanned: true }
-    : { choice: replaced(before, next, now), isPlanned: false };
+    : { choice: afterFailure(before, next, now), isPlanned: false };
 }
 
 /** This node itself may have lost its network. Routers that never answer may refuse pings: the control plane chooses. */
@@ -69,8 +72,8 @@ function viaWithoutAnswer({ via }: RouterChoice, routers: readonly RouterSeen[])
   return routers.some(({ hasAnswered }) => hasAnswered) ? via : (routers[0]?.via ?? via);
 }
 
-/** The router in use has failed. */
-function replaced(before: RouterChoice, next: RouterSeen, now: number): RouterChoice {
+/** The router in use has failed: `next` takes over. */
+function afterFailure(before: RouterChoice, next: RouterSeen, now: number): RouterChoice {
   const { times = 0, at = 0 } = before.failed[before.via] ?? {};
   const failure = { at: now, times: now - at < forgetMs ? times + 1 : 1 };
   const failed = { ...before.failed, [before.via]: failure };
@@ -78,7 +81,7 @@ function replaced(before: RouterChoice, next: RouterSeen, now: number): RouterCh
 }
 
 /** The router in use works: a preferred one takes over at once, a nearer one at the next review. */
-function reviewed(
+function whileItWorks(
   before: RouterChoice,
   present: RouterSeen,
   ranked: readonly RouterSeen[],

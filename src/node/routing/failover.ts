@@ -28,10 +28,12 @@ type FailoverDeps = {
 };
 
 const everyMs = 200;
-/** The router in use; all of them while that one has missed an answer for `missedMs`; the others. */
+/** How often the router in use is asked. */
 const usedEveryMs = 1000;
+/** How often all are asked, while the one in use owes an answer for `missedMs`. */
 const urgentEveryMs = 250;
 const missedMs = 300;
+/** How often the others are asked otherwise. */
 const otherEveryMs = 5000;
 /** A router that is silent for this time is left. */
 const silentMs = 1500;
@@ -57,22 +59,35 @@ export async function runFailover(deps: FailoverDeps, signal: AbortSignal): Prom
   failover.close();
 }
 
+/** A host whose open flows stay with a former router. `until`: monotonic ms. `network`: that it is in; empty: not known yet. */
 type Kept = { via: string; until: number; network: string };
 
 class Failover {
   readonly #deps: FailoverDeps;
   readonly #echoes: Echoes;
+  /** By network. */
   readonly #choices = new Map<string, RouterChoice>();
+  /** By host, as a network of one address. */
   readonly #kept = new Map<string, Kept>();
+  /** The routers of each network. */
   #gateways = new Map<string, Gateway[]>();
+  /** This node's overlay addresses. */
   #own: string[] = [];
-  #readAt = "";
-  #flowsAt = 0;
+  /** Of the files that gateways and addresses come from. */
+  #stamp = "";
+  /** The choice that the engine has, as JSON. */
   #applied: string;
+  /** A router in use has failed: its replacement does not wait for `#plannedFrom`. */
+  #isUrgent = false;
+  /** Failures in a row to apply a choice. */
   #failures = 0;
+  // Monotonic ms before which this is not done:
+  /** To look for flows that have ended. */
+  #flowsAt = 0;
+  /** To apply a choice, and to apply a planned one. */
   #notBefore = 0;
   #plannedFrom = 0;
-  #isUrgent = false;
+  /** To judge routers. */
   #judgeFrom = 0;
 
   constructor(deps: FailoverDeps) {
@@ -106,11 +121,11 @@ class Failover {
     const { directory } = this.#deps;
     const paths = ["config.yml", "host.crt"].map((name) => join(directory, name));
     const stamp = paths.map(fileStamp).join(" ");
-    if (stamp === this.#readAt) return;
+    if (stamp === this.#stamp) return;
     const [config = "", hostCrt = ""] = paths.map((path) => readTextIfThere(path) ?? "");
     this.#gateways = routeGateways(config);
     this.#own = addressesIn(hostCrt);
-    this.#readAt = stamp;
+    this.#stamp = stamp;
     for (const [host, kept] of this.#kept)
       kept.network ||= [...this.#gateways.keys()].find((each) => isInNetwork(host, each)) ?? "";
     for (const network of this.#choices.keys())
@@ -193,9 +208,9 @@ class Failover {
         this.#judgeFrom = this.#deps.monotonic() + settlesMs;
         this.#notBefore = now + settlesMs;
         this.#plannedFrom = now + plannedAfterMs;
-        // What was silent before the restart says nothing.
+        // Ask anew: what was silent before the restart says nothing.
         this.#echoes.set(new Map());
-        this.#readAt = "";
+        this.#stamp = "";
       }
       this.#applied = text;
       this.#isUrgent = false;

@@ -19,17 +19,18 @@ function readOffers(directory: string): Offer[] {
 export function approvedOffers(directory: string): Offer[] {
   const offers = readOffers(directory);
   if (offers.length === 0) return [];
-  const approved = certified(directory);
+  const approved = certifiedNetworks(directory);
   return offers.filter(({ network }) => approved.includes(network));
 }
 
-const certified = (directory: string) => subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+const certifiedNetworks = (directory: string) =>
+  subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
 
 /** Networks that this node routes for others without an offer: root has set them up by hand, or has ended the offer. */
 export function withoutOffer(directory: string): string[] {
   const offered = readOffers(directory).map(({ network }) => network);
   // Default routes are those of exits.
-  const networks = certified(directory).filter((each) => !each.endsWith("/0"));
+  const networks = certifiedNetworks(directory).filter((each) => !each.endsWith("/0"));
   return networks.filter((each) => !offered.includes(each));
 }
 

@@ -1,5 +1,5 @@
-// Makes this machine a router of the networks that root offers and an administrator has approved, and takes everything back
-// at the end. Linux. Forwarding of IPv4 is switched on only for the interfaces concerned; where it was off before, nothing
+// Makes this machine a router of the networks that root offers and an administrator has approved, and undoes everything at the
+// end. Linux. Forwarding of IPv4 is switched on only for the interfaces concerned; where it was off before, nothing
 // else is forwarded than between tunnel and network. Watches what is behind: while it is gone, requests of other nodes that
 // ask for it are dropped, so that they take another router.
 
@@ -11,12 +11,11 @@ import { holdsNetwork, maskNetwork, parseNetwork, parseNetworks, type Network } 
 import type { Log } from "../../base/log.ts";
 import { repeat } from "../../base/within.ts";
 import type { System } from "../../base/system.ts";
-import { chainsOf, keepTable, setOf, tableRemoval, versioned } from "../../platform/nftables.ts";
+import { keepTable, tableRemoval, versioned } from "../../platform/nftables.ts";
 import { applyChanges, type Change } from "../../platform/apply.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { Echoes } from "../../platform/network/echoes.ts";
 import type { MachineState } from "../../platform/machine-state.ts";
-import type { Offer } from "../../protocol/routing/advertised.ts";
 import { tunnelDevice } from "../files/config/read-config.ts";
 import { overlayNetworks } from "../files/granted/networks.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
@@ -24,6 +23,7 @@ import { approvedOffers, withoutOffer } from "./offers.ts";
 import { readRouterFile, routerFilePath, writeRouterFile, type RouterFile } from "./router-file.ts";
 import { closingForwarding6, hasIpv6, openForwarding6 } from "./ipv6-forwarding.ts";
 import { probeMark } from "./route-probe.ts";
+import { devicesOf, tableBody, type Filter, type Watched } from "./router-table.ts";
 
 type RouterDeps = {
   directory: string;
@@ -54,8 +54,6 @@ export async function runRouter(deps: RouterDeps, signal: AbortSignal): Promise<
 
 /** The settings of the kernel from before: by interface for IPv4, of the machine for IPv6. */
 type Forwarding = Pick<RouterFile, "forwarding" | "ipv6">;
-/** An offered network, the interface behind which it is, and this machine's address there. */
-type Watched = { offer: Offer; device: string | undefined; from: string | undefined };
 
 class Router {
   readonly #deps: RouterDeps;
@@ -64,7 +62,7 @@ class Router {
   readonly #down = new Set<string>();
   /** The table that was applied last. */
   #body = "";
-  /** Monotonic ms. */
+  /** When it was compared with the kernel's, monotonic ms. */
   #checkedAt = Number.NEGATIVE_INFINITY;
 
   constructor(deps: RouterDeps) {
@@ -133,12 +131,13 @@ class Router {
   async #switchForwarding(tunnel: string, watched: readonly Watched[]): Promise<Forwarding> {
     const { directory, system } = this.#deps;
     const { forwarding = {}, ipv6: former } = readRouterFile(directory) ?? {};
-    const [devices, devices6] = [devicesOf(watched, 4), devicesOf(watched, 6)];
+    const devices = devicesOf(watched, 4);
+    const isNeeded6 = devicesOf(watched, 6).length > 0;
     const needed = devices.length === 0 ? [] : [tunnel, ...devices];
     const switched = Object.entries(forwarding);
     const kept = Object.fromEntries(switched.filter(([device]) => needed.includes(device)));
     const unneeded = Object.fromEntries(switched.filter(([device]) => !needed.includes(device)));
-    const isUnneeded6 = devices6.length === 0 && former !== undefined;
+    const isUnneeded6 = !isNeeded6 && former !== undefined;
     const closing = { forwarding: unneeded, ...(isUnneeded6 ? { ipv6: former } : {}) };
     await applyChanges(closingChanges(directory, closing), system);
     let ipv6 = isUnneeded6 ? undefined : former;
@@ -152,7 +151,7 @@ class Router {
         writeForwarding(device, "1");
       }
     }
-    if (devices6.length > 0) {
+    if (isNeeded6) {
       ipv6 ??= otherRouters(directory).flatMap((each) => each.ipv6 ?? [])[0];
       ipv6 = openForwarding6(ipv6, (now) => this.#saveForwarding({ forwarding: kept, ipv6: now }));
     }
@@ -227,7 +226,7 @@ export async function routerRemoval(
   ];
 }
 
-/** The changes that set forwarding back to these values from before. */
+/** The changes that set forwarding back to these values from before, unless another organization still needs it. */
 function closingChanges(
   directory: string,
   { forwarding, ipv6 }: Forwarding,
@@ -276,22 +275,16 @@ function readForwarding(device: string): "0" | "1" | undefined {
 
 /** Networks without an offer that the kernel does not forward: for them, only root can have switched forwarding on. */
 function notForwarded(networks: readonly string[], tunnel: string): string[] {
-  const is = {
+  const forwarding = {
     4: readForwarding(tunnel),
     6: readTextIfThere("/proc/sys/net/ipv6/conf/all/forwarding")?.trim(),
   };
-  return networks.filter((each) => is[each.includes(":") ? 6 : 4] === "0");
+  return networks.filter((network) => forwarding[network.includes(":") ? 6 : 4] === "0");
 }
 
 // No atomic replacement: it is a setting of the kernel.
 const writeForwarding = (device: string, value: "0" | "1") =>
   appendText(forwardingPath(device), value, 0o644);
-
-const isOf = ({ offer: { network } }: Watched, family: 4 | 6) => network.includes(":") === (family === 6);
-
-const devicesOf = (watched: readonly Watched[], family: 4 | 6): string[] => [
-  ...new Set(watched.flatMap((each) => (isOf(each, family) ? (each.device ?? []) : []))),
-];
 
 /** The interface by which the kernel reaches a network, and this machine's address there. */
 function wayTo(
@@ -300,14 +293,13 @@ function wayTo(
 ): { device: string | undefined; from: string | undefined } {
   const network = parseNetwork(text);
   if (network === undefined) return { device: undefined, from: undefined };
-  const own = machine.addresses.flatMap(({ device, address }) => {
-    const [network] = parseNetworks([maskNetwork(address) ?? ""]);
-    return network === undefined ? [] : [{ device, network }];
-  });
-  const routed = machine.routes.flatMap(({ device, network: each }) =>
-    parseNetworks([each]).map((one) => ({ device, network: one })),
+  const attached = machine.addresses.flatMap(({ device, address }) =>
+    parseNetworks([maskNetwork(address) ?? ""]).map((parsed) => ({ device, network: parsed })),
   );
-  const device = longest([...own, ...routed], network) ?? machine.defaultDevices[network.family][0];
+  const routed = machine.routes.flatMap((route) =>
+    parseNetworks([route.network]).map((parsed) => ({ device: route.device, network: parsed })),
+  );
+  const device = mostSpecific([...attached, ...routed], network) ?? machine.defaultDevices[network.family][0];
   const from = machine.addresses.find(
     ({ device: each, address }) =>
       each === device && address.includes(":") === (network.family === 6) && !address.startsWith("fe80:"),
@@ -315,101 +307,11 @@ function wayTo(
   return { device, from: from?.address.replace(/\/\d+$/, "") };
 }
 
-function longest(
+/** The interface of the longest prefix that holds the network. */
+function mostSpecific(
   list: readonly { device: string; network: Network }[],
   network: Network,
 ): string | undefined {
   const around = list.filter((each) => holdsNetwork(each.network, network));
   return around.sort((a, b) => b.network.prefix - a.network.prefix)[0]?.device;
-}
-
-type Filter = {
-  tunnel: string;
-  /** The tunnel interfaces of all organizations that are routers here. */
-  tunnels: readonly string[];
-  overlays: readonly string[];
-  watched: readonly Watched[];
-  down: ReadonlySet<string>;
-  /** Networks of the certificate that this machine does not forward to. */
-  closed: readonly string[];
-  /** Interfaces over which nothing was forwarded before, and whether that was so for IPv6. */
-  opened: readonly string[];
-  opens6: boolean;
-};
-
-export function tableBody(filter: Filter): string {
-  const { tunnel, overlays, watched, down, closed } = filter;
-  const translated = watched.flatMap(({ offer: { network, behind } }) =>
-    behind === undefined ? [] : [{ network, behind }],
-  );
-  const pairs = (from: "network" | "behind", to: "network" | "behind") =>
-    setOf(translated.map((each) => `${each[from]} : ${each[to]}`));
-  const gone = watched.flatMap(({ offer: { network } }) => (down.has(network) ? [network] : []));
-  return chainsOf([
-    {
-      name: "reached",
-      hook: "filter hook input priority -10",
-      rules: [...gone, ...closed].map(
-        (each) => `iifname "${tunnel}" icmp type echo-request @th,64,64 0x${probeMark(each)} drop`,
-      ),
-    },
-    {
-      name: "forwarded",
-      hook: "filter hook forward priority -10",
-      rules: [...forwarded4(filter), ...(filter.opens6 ? forwarded6(filter) : [])],
-    },
-    {
-      name: "translated",
-      hook: "nat hook prerouting priority -100",
-      rules:
-        translated.length === 0
-          ? []
-          : [`iifname "${tunnel}" dnat ip prefix to ip daddr map ${pairs("network", "behind")}`],
-    },
-    {
-      name: "source",
-      hook: "nat hook postrouting priority 100",
-      rules: [
-        ...(translated.length === 0
-          ? []
-          : [`oifname "${tunnel}" snat ip prefix to ip saddr map ${pairs("behind", "network")}`]),
-        ...watched.flatMap((each) => masquerade(each, overlays)),
-      ],
-    },
-  ]);
-}
-
-/** Packets from the overlay get this machine's address, so that hosts behind it need no route back. */
-function masquerade(watched: Watched, overlays: readonly string[]): string[] {
-  if (watched.offer.masquerade !== true || watched.device === undefined) return [];
-  const word = isOf(watched, 6) ? "ip6" : "ip";
-  const from = overlays.filter((overlay) => overlay.includes(":") === isOf(watched, 6));
-  return [
-    `${word} saddr ${setOf(from)} oifname "${watched.device}" ${word} daddr ${real(watched)} masquerade`,
-  ];
-}
-
-const quoted = (names: readonly string[]) => setOf(names.map((name) => `"${name}"`));
-/** The network as it is behind this machine: an offer may translate it. */
-const real = ({ offer: { network, behind = network } }: Watched) => behind;
-
-function forwarded4({ tunnel, tunnels, watched, opened }: Filter): string[] {
-  const own = watched.filter((each) => isOf(each, 4));
-  return [
-    ...devicesOf(watched, 4)
-      .filter((device) => opened.includes(device))
-      .map((device) => `iifname "${device}" oifname != ${quoted(tunnels)} drop`),
-    ...(opened.includes(tunnel) ? [`iifname "${tunnel}" ip daddr != ${setOf(own.map(real))} drop`] : []),
-  ];
-}
-
-/** IPv6 forwarding is one setting for all interfaces, so these rules limit all of them. */
-function forwarded6({ tunnel, tunnels, watched }: Filter): string[] {
-  const own = watched.filter((each) => isOf(each, 6));
-  const ipv6 = "meta nfproto ipv6";
-  return [
-    `${ipv6} iifname != ${quoted(tunnels)} oifname != ${quoted(tunnels)} drop`,
-    `iifname "${tunnel}" ip6 daddr != ${setOf(own.map(real))} drop`,
-    `${ipv6} oifname "${tunnel}" iifname != ${quoted(devicesOf(watched, 6))} drop`,
-  ];
 }

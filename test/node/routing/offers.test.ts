@@ -1,7 +1,7 @@
 // What root offers to route, as it is written, and the rules that come of it.
 
 import { expect, test } from "bun:test";
-import { tableBody } from "../../../src/node/routing/router.ts";
+import { tableBody } from "../../../src/node/routing/router-table.ts";
 import { parseTcpPeers } from "../../../src/platform/network/tcp-flows.ts";
 import { parseOffer } from "../../../src/protocol/routing/advertised.ts";
 import { formatOffer } from "../../../src/protocol/routing/format-offer.ts";

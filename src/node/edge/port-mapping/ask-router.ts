@@ -29,7 +29,10 @@ import {
 } from "./upnp.ts";
 
 export type Protocol = "PCP" | "NAT-PMP" | "UPnP";
-/** A mapping, as a request must name it to renew or delete it. */
+/**
+ * A mapping, as a request must name it to renew or delete it. `port`: of the engine. `external`: of the router. `nonce`: PCP knows
+ * the owner by it. `control`: UPnP is asked there.
+ */
 export type Held = { by: Protocol; port: number; external: number; nonce: Uint8Array; control?: Control };
 export type Mapping = Held & {
   /** "198.51.100.7:4242" */
@@ -47,6 +50,9 @@ export type Refusal = {
 const lifetimeS = 600;
 /** A request by UPnP is some kilobytes. */
 const upnpLifetimeS = 1200;
+/** Requests to one router by UPnP, each after a conflict for another port. */
+const mostPorts = 4;
+/** How long each try by PCP or NAT-PMP waits for an answer. */
 const triesMs = [250, 500, 1000];
 
 type Question = {
@@ -64,11 +70,14 @@ export async function askRouter(question: Question): Promise<Mapping | Refusal |
   const { gateway, before } = question;
   const client = await addressTowards(gateway);
   if (client === undefined || parseUnderlay(`${client}:1`)?.isPrivate !== true) return undefined;
-  const all = [byPcp, byPmp, byUpnp] as const;
-  const first = before === undefined ? 0 : protocols.indexOf(before.by);
+  // The protocol of the present mapping first, then the others in their order.
+  const first = Math.max(
+    0,
+    protocols.findIndex(({ name }) => name === before?.by),
+  );
   let refusal: Refusal | undefined;
-  for (const [at] of all.entries()) {
-    const answer = await all[(first + at) % all.length]?.(client, question).catch(failed);
+  for (const { ask } of [...protocols.slice(first), ...protocols.slice(0, first)]) {
+    const answer = await ask(client, question).catch(failed);
     if (answer !== undefined && "at" in answer) return answer;
     // What the protocol of the present mapping says about it counts more than what others do not know.
     refusal = refusal?.isUncertain === true ? refusal : (answer ?? refusal);
@@ -76,7 +85,13 @@ export async function askRouter(question: Question): Promise<Mapping | Refusal |
   return refusal;
 }
 
-const protocols: readonly Protocol[] = ["PCP", "NAT-PMP", "UPnP"];
+type Ask = (client: string, question: Question) => Promise<Mapping | Refusal | undefined>;
+
+const protocols: readonly { name: Protocol; ask: Ask }[] = [
+  { name: "PCP", ask: (client, question) => byPcp(client, question) },
+  { name: "NAT-PMP", ask: (client, question) => byPmp(client, question) },
+  { name: "UPnP", ask: (client, question) => byUpnp(client, question) },
+];
 const failed = (error: unknown): Refusal => ({ refused: messageOf(error), isUncertain: true });
 
 /** This machine's own address on the way there. Sends nothing. */
@@ -103,7 +118,7 @@ function wantedOf(client: string, { port, nonce, before }: Question, seconds: nu
 async function byPcp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
   const wanted = wantedOf(client, question, lifetimeS);
   const answer = await exchange(question.gateway, pcpRequest(wanted), (bytes) => readPcp(bytes, wanted));
-  return answer === undefined ? undefined : checked("PCP", answer, wanted, question);
+  return answer === undefined ? undefined : toMapping("PCP", answer, wanted, question);
 }
 
 async function byPmp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
@@ -111,11 +126,11 @@ async function byPmp(client: string, question: Question): Promise<Mapping | Refu
   const address = await exchange(gateway, pmpAddressRequest(), readPmpAddress);
   if (address === undefined || "refused" in address) return address;
   const wanted = wantedOf(client, question, lifetimeS);
-  // Before anything is opened for nothing.
+  // Before a port is opened that would be of no use.
   const unusable = whyUnusable(address.host, question);
   if (unusable !== undefined) return unusable;
   const answer = await exchange(gateway, pmpRequest(wanted), (bytes) => readPmp(bytes, wanted));
-  return answer === undefined ? undefined : checked("NAT-PMP", { ...answer, ...address }, wanted, question);
+  return answer === undefined ? undefined : toMapping("NAT-PMP", { ...answer, ...address }, wanted, question);
 }
 
 // Error codes of WANIPConnection:2 (UPnP Forum), section 2.5.
@@ -148,8 +163,8 @@ export async function mapByUpnp(
   if (unusable !== undefined) return unusable;
   let wanted = wantedOf(client, question, upnpLifetimeS);
   const mapped = (lifetimeS: number) =>
-    checked("UPnP", { host, external: wanted.external, lifetimeS }, wanted, question, control);
-  for (let tries = 0; tries < 4; tries++) {
+    toMapping("UPnP", { host, external: wanted.external, lifetimeS }, wanted, question, control);
+  for (let tries = 0; tries < mostPorts; tries++) {
     const answer = await addMapping(gateway, control, wanted);
     if ("values" in answer) return mapped(wanted.lifetimeS);
     const { fault } = answer;
@@ -171,7 +186,8 @@ export async function mapByUpnp(
 const failedWith = (fault: number): Refusal => ({ refused: `UPnP error ${fault}`, isUncertain: true });
 const anyPort = () => 49_152 + Math.floor(Math.random() * 16_384);
 
-function checked(
+/** The mapping that a router grants, unless it names an address that cannot be used. */
+function toMapping(
   by: Protocol,
   answer: Answer,
   { port, nonce }: Wanted,

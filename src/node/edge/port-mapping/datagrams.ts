@@ -21,20 +21,22 @@ export type Answer = { external: number; lifetimeS: number; host?: string } | { 
 const udp = 17;
 const pcpBytes = 60;
 
+/** A request MAP (RFC 6887, sections 7.1 and 11.1). */
 export function pcpRequest({ client, nonce, port, external, lifetimeS }: Wanted): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(pcpBytes);
   const view = new DataView(bytes.buffer);
   bytes.set([2, 1]);
   view.setUint32(4, lifetimeS);
-  bytes.set(mapped(client), 8);
+  bytes.set(ipv4Mapped(client), 8);
   bytes.set(nonce.subarray(0, 12), 24);
   bytes[36] = udp;
   view.setUint16(40, port);
   view.setUint16(42, external);
-  bytes.set(mapped("0.0.0.0"), 44);
+  bytes.set(ipv4Mapped("0.0.0.0"), 44);
   return bytes;
 }
 
+/** Undefined: it is no answer to this request. */
 export function readPcp(bytes: Uint8Array, { nonce, port, lifetimeS }: Wanted): Answer | undefined {
   const view = viewOf(bytes);
   // A router that knows only NAT-PMP answers with its own version.
@@ -44,7 +46,7 @@ export function readPcp(bytes: Uint8Array, { nonce, port, lifetimeS }: Wanted): 
   if (bytes[36] !== udp || view.getUint16(40) !== port) return undefined;
   if (bytes[3] !== 0) return { refused: pcpRefusals[bytes[3] ?? 0] ?? `PCP result ${bytes[3]}` };
   const address = bytes.subarray(44, 60);
-  const isMapped = mapped("0.0.0.0").every((each, at) => at >= 12 || address[at] === each);
+  const isMapped = ipv4Mapped("0.0.0.0").every((each, at) => at >= 12 || address[at] === each);
   if (!isMapped) return { refused: "its address outside is none of IPv4" };
   const host = formatAddress(addressFromBytes(address.subarray(12)));
   return granted({ host, external: view.getUint16(42), lifetimeS: view.getUint32(4) }, lifetimeS);
@@ -64,6 +66,7 @@ const pcpRefusals: Readonly<Record<number, string>> = {
   12: "another router is between it and this machine",
 };
 
+/** Asks for the address outside (RFC 6886, section 3.2). */
 export const pmpAddressRequest = (): Uint8Array<ArrayBuffer> => new Uint8Array(2);
 
 export function readPmpAddress(bytes: Uint8Array): { host: string } | { refused: string } | undefined {
@@ -72,6 +75,7 @@ export function readPmpAddress(bytes: Uint8Array): { host: string } | { refused:
   return refused ?? { host: formatAddress(addressFromBytes(bytes.subarray(8, 12))) };
 }
 
+/** A request to map UDP (RFC 6886, section 3.3). */
 export function pmpRequest({ port, external, lifetimeS }: Wanted): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(12);
   const view = new DataView(bytes.buffer);
@@ -98,8 +102,8 @@ function pmpRefusal(bytes: Uint8Array): { refused: string } | undefined {
 
 const viewOf = (bytes: Uint8Array) => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
-/** ::ffff:192.0.2.1 */
-function mapped(address: string): number[] {
+/** The 16 bytes of ::ffff:192.0.2.1: PCP has addresses of IPv4 in this form. */
+function ipv4Mapped(address: string): number[] {
   const parsed = parseAddress(address);
   const four = parsed?.family === 4 ? addressBytes(parsed) : [0, 0, 0, 0];
   return [...Array.from({ length: 10 }, () => 0), 255, 255, ...four];

@@ -67,6 +67,7 @@ export async function keepMapping(context: EdgeContext, signal: AbortSignal): Pr
   await Promise.race([promise, repeat(look, { everyMs: lookEveryMs, signal, system, failed })]);
 }
 
+/** One look: renews the mapping if it is due, or if engine, router or address have changed. */
 async function lookAt(organization: Organization, context: EdgeContext, signal: AbortSignal): Promise<void> {
   const { directory, control, system } = context;
   const before = readMappingState(directory);
@@ -82,10 +83,10 @@ async function lookAt(organization: Organization, context: EdgeContext, signal: 
   if (gateway === undefined || client === undefined) return settle(before, undefined, context);
   const { id: boot = "", ms: now } = system.bootTime();
   const place = { gateway, client, port, boot };
-  const isSame = before !== undefined && Bun.deepEquals({ ...before, ...place }, before);
-  if (isSame && now < before.nextAt) return;
+  const isSamePlace = before !== undefined && Bun.deepEquals({ ...before, ...place }, before);
+  if (isSamePlace && now < before.nextAt) return;
   const held = before?.mapped === undefined ? undefined : heldOf(before);
-  if (!isSame && held !== undefined && before?.gateway === gateway) await endMapping(gateway, held);
+  if (!isSamePlace && held !== undefined && before?.gateway === gateway) await endMapping(gateway, held);
   const nonce = system.random(12);
   const overlays = [organization.config.network];
   const asked = await askRouter({
@@ -93,14 +94,14 @@ async function lookAt(organization: Organization, context: EdgeContext, signal: 
     port,
     nonce,
     overlays,
-    before: isSame ? held : undefined,
+    before: isSamePlace ? held : undefined,
   });
-  const answer = await confirmed(asked, organization, before, context);
+  const answer = await confirm(asked, organization, before, context);
   if (answer !== asked && asked !== undefined && "at" in asked) await endMapping(gateway, asked);
   if (!signal.aborted) {
-    const next = stateAfter(isSame ? before : undefined, place, answer, system);
+    const next = stateAfter(isSamePlace ? before : undefined, place, answer, system);
     // End the former mapping: this node no longer reports it, so peers do not use it.
-    if (isSame && held !== undefined && next.mapped === undefined) await endMapping(gateway, held);
+    if (isSamePlace && held !== undefined && next.mapped === undefined) await endMapping(gateway, held);
     return settle(before, next, context);
   }
   if (answer !== undefined && "at" in answer) await endMapping(gateway, answer);
@@ -112,9 +113,11 @@ function portOfEngine(pid: number, directory: string): number | undefined {
   return ports.length === 1 ? ports[0] : ports.find((each) => each === configured);
 }
 
+/** The mapping of the state; undefined: there is none. */
 const heldOf = ({ port, mapped }: MappingState): Held | undefined =>
   mapped === undefined ? undefined : { ...mapped, port, nonce: Uint8Array.fromHex(mapped.nonce) };
 
+/** The next state. `before`: the last one in this place. `answer`: of the router; undefined: it did not answer. */
 export function stateAfter(
   before: MappingState | undefined,
   place: Pick<MappingState, "gateway" | "client" | "port" | "boot">,
@@ -149,7 +152,7 @@ export function stateAfter(
  * If the engine can ask lighthouses, they must see this node at the same address: a router could answer with the address
  * of another network.
  */
-async function confirmed(
+async function confirm(
   answer: Mapping | Refusal | undefined,
   { config, directory }: Organization,
   before: MappingState | undefined,
@@ -190,6 +193,7 @@ async function settle(
     log.info("The router maps a port to the engine", { team: slug, at: next.mapped.at, by: next.mapped.by });
 }
 
+/** Ends the mapping, and removes its state. */
 async function withdraw(context: EdgeContext): Promise<void> {
   const before = readMappingState(context.directory);
   await endHeld(before);

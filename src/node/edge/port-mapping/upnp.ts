@@ -8,6 +8,7 @@ import type { Wanted } from "./datagrams.ts";
 
 /** Where mappings are asked for. */
 export type Control = { port: number; path: string; service: string };
+/** `values`: the body of the answer, XML. `fault`: an error code of UPnP, or a status of HTTP. */
 type SoapAnswer = { values: string } | { fault: number };
 
 /** SSDP: the multicast address at which routers are looked for. */
@@ -17,9 +18,12 @@ const ssdpPort = 1900;
 const searched = "urn:schemas-upnp-org:device:InternetGatewayDevice:1";
 const findWithinMs = 2000;
 const httpWithinMs = 3000;
+/** Of an answer by HTTP. */
 const mostBytes = 65_536;
+/** Descriptions of one router that are read. */
 const mostPlaces = 3;
 
+/** Where this router maps ports; undefined: it does not answer, or maps none. */
 export async function findControl(gateway: string): Promise<Control | undefined> {
   const places = new Set<string>();
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -182,7 +186,7 @@ async function http(
   }
 }
 
-/** Some routers leave the connection open. */
+/** Whether the answer is complete: some routers leave the connection open afterwards. */
 function isWhole(text: string): boolean {
   const end = text.indexOf("\r\n\r\n");
   const [, length] = /\r\ncontent-length:[ \t]*(\d{1,6})[ \t]*\r\n/i.exec(text.slice(0, end + 2)) ?? [];
