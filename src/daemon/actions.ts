@@ -92,6 +92,7 @@ export function makeHandler(deps: ActionDeps): Handler {
   };
 }
 
+/** Answers with slugs. */
 function listed(slugs: readonly string[]): Reply {
   return { message: slugs.length === 0 ? "No organization" : slugs.join(", "), teams: slugs };
 }
@@ -125,6 +126,7 @@ export function summarize(statuses: readonly OrganizationState[]): string {
   return `${running} of ${statuses.length} organizations running`;
 }
 
+/** An action on one organization. `outcome`: how the message goes on after its name. */
 function onOne(verb: "start" | "stop" | "restart" | "switch" | "forget", outcome: string): Action["run"] {
   return async ({ request, deps: { engines } }) => {
     const slug = slugOf(request);
@@ -179,8 +181,8 @@ async function exit({ request, client, deps }: Call): Promise<Reply> {
 async function logs({ request, client, deps }: Call): Promise<Reply> {
   const slug = slugOf(request);
   const path = deps.engines.logPath(slug);
-  const open = fileLog(path);
-  const tail = open();
+  // Opened before the last lines are read, so that none is missed between both.
+  const tail = fileLog(path)();
   const lines = lastLines(path, request.lines ?? defaultLines);
   for (let size = lines.join("\n").length; size > maxLogText; size -= (lines.shift() ?? "").length + 1);
   if (request.follow === true) followLog(client, slug, tail, deps);

@@ -64,7 +64,7 @@ function parseYaml(slug: string, text: string): unknown {
 export function refuseCollision(claim: Claim, others: readonly Claim[]): void {
   for (const other of others) {
     if (other.slug === claim.slug) continue;
-    const reason = collision(claim, other);
+    const reason = whyExclusive(claim, other);
     if (reason === undefined) continue;
     throw new AppError("collision", `${claim.slug} cannot run beside ${other.slug}: ${reason}`, {
       hint:
@@ -74,9 +74,10 @@ export function refuseCollision(claim: Claim, others: readonly Claim[]): void {
   }
 }
 
-function collision(a: Claim, b: Claim): string | undefined {
+/** What both need for themselves, as the end of a sentence; undefined: they can run side by side. */
+function whyExclusive(a: Claim, b: Claim): string | undefined {
   if (a.device !== undefined && a.device === b.device) return `both use the interface ${a.device}`;
-  if (a.listen !== undefined && b.listen !== undefined && sameSocket(a.listen, b.listen))
+  if (a.listen !== undefined && b.listen !== undefined && isSameSocket(a.listen, b.listen))
     return `both use the UDP port ${a.listen.port}`;
   for (const network of a.networks) {
     const other = b.networks.find((each) => overlap(network, each));
@@ -85,7 +86,7 @@ function collision(a: Claim, b: Claim): string | undefined {
   return undefined;
 }
 
-function sameSocket(a: { host: string; port: number }, b: { host: string; port: number }): boolean {
+function isSameSocket(a: { host: string; port: number }, b: { host: string; port: number }): boolean {
   const everywhere = (host: string) => ["", "0.0.0.0", "::", "[::]"].includes(host);
   return a.port === b.port && (a.host === b.host || everywhere(a.host) || everywhere(b.host));
 }

@@ -131,7 +131,7 @@ export function connectControlPlane(settings: UpdateSettings, system: System, lo
       if (access === "revoked")
         return { access, action, result: "same", configVersion: versionInForce(organization) };
       // Without a change on the server, a change of overrides.yml must be applied too.
-      const sync = turn.sync ?? (await apply(organization, deps));
+      const sync = turn.sync ?? (await syncFiles(organization, deps));
       news.restartPending(sync.restartPending);
       const { result, configVersion, reason, leftOut } = sync;
       return { access, action, result, configVersion, leftOut, ...given({ reason }) };
@@ -155,7 +155,8 @@ async function leaveIfEphemeral(
   });
 }
 
-async function apply(organization: Organization, deps: FollowDeps) {
+/** Applies the configuration that the control plane has now, and what root changed beside it. */
+async function syncFiles(organization: Organization, deps: FollowDeps) {
   const { syncOrganization } = await import("../node/contact/sync.ts");
   const { control, command, log, system, isAsked = false } = deps;
   const present = openOrganization(deps.configRoot, organization.slug);

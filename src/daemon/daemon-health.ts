@@ -48,6 +48,7 @@ export function makeDaemonHealth(
   { system, monotonic, openEcho, engineVersion, log }: DaemonHealthDeps,
 ): OrganizationHealth {
   const { slug, directory, logPath } = place;
+  /** The last process whose version was asked for. */
   let known: { process: ProcessIdentity; version: string | undefined } | undefined;
   const api = localApi(controlSocket(directory), system);
   const applyDeps = { command: "daemon", control: supervised.control, system };
@@ -56,7 +57,7 @@ export function makeDaemonHealth(
     readLocalChanges(directory),
     monotonic(),
   );
-  const hang = new HangWatch();
+  const hangWatch = new HangWatch();
   const offloads = new OffloadTrial({
     place,
     kernel: release(),
@@ -97,7 +98,7 @@ export function makeDaemonHealth(
       return { pid: present.pid, version: known.version, ageMs: ageOf(present) };
     },
     tunnels: () =>
-      tunnelsOrRestart(hang, {
+      tunnelsOrRestart(hangWatch, {
         api,
         process: supervised.process,
         answeredAt: () => health.prober.lastAnswer,

@@ -43,6 +43,7 @@ type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane };
 
 const firstTidyMs = 3000;
 const tidyEveryMs = 60_000;
+/** How often the length of logs is checked, and how often while one grows too fast. */
 const logsEveryMs = 2000;
 const floodedEveryMs = 500;
 
@@ -75,19 +76,19 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
       log.error("Cannot rotate the daemon's own log", { reason: messageOf(error) });
     }
   };
-  const ending = listenForSignals(() => {
+  const signals = listenForSignals(() => {
     provision(engines, log);
     tidy();
   });
-  opened.defer(ending.stopListening);
-  const end = Promise.withResolvers<"stop">();
+  opened.defer(signals.stopListening);
+  const shutdownRequest = Promise.withResolvers<"stop">();
   const background = new AbortController();
   const { signal } = background;
   const rounds: Promise<void>[] = [];
   opened.defer(async () => void (await Promise.all(rounds)));
   const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
   const about = { engines, configRoot: settings.configRoot, subscribers, system, log };
-  const handle = makeHandler({ ...about, shutDown: () => end.resolve("stop") });
+  const handle = makeHandler({ ...about, shutDown: () => shutdownRequest.resolve("stop") });
   const server = await serveIpc({ address: settings.address, access, libc, handle, system, log });
   opened.defer(() => server.stop());
   opened.defer(() => background.abort(new Error("The daemon ends")));
@@ -107,7 +108,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   notifier.ready();
   log.info("The daemon is ready", { pid: process.pid, teams: engines.slugs().length });
 
-  const how = await Promise.race([ending.promise, end.promise]);
+  const how = await Promise.race([signals.promise, shutdownRequest.promise]);
   notifier.stopping();
   log.info(
     how === "stop"
@@ -211,7 +212,7 @@ async function keepLogsShort(
   system: Pick<System, "sleep">,
   signal: AbortSignal,
 ): Promise<void> {
-  // Invalid packets make an engine write 9 MB a second: during such a flood, check each second.
+  // Invalid packets make an engine write 9 MB a second: during such a flood, check more often.
   for (let waitMs = logsEveryMs; !signal.aborted;) {
     await system.sleep(waitMs, signal).catch(() => undefined);
     if (!signal.aborted) waitMs = engines.rotateLogs() ? floodedEveryMs : Math.min(logsEveryMs, 2 * waitMs);

@@ -24,7 +24,7 @@ export function logPath(stateDirectory: string, slug: string): string {
 
 /**
  * Keeps at most the last `maxBytes` as `<log>.1`, of this log and what was there before. If the disk is full, truncates the
- * log without a copy.
+ * log without a copy. Returns whether the log was too long.
  */
 export function rotateLog(path: string, log: Log, maxBytes = maxLogBytes): boolean {
   const stat = statSync(path, { throwIfNoEntry: false });
@@ -43,6 +43,7 @@ export function rotateLog(path: string, log: Log, maxBytes = maxLogBytes): boole
   return true;
 }
 
+/** What is kept: the end of the former copy and of this log, without most of the repeated errors. */
 function endOf(path: string, size: number, maxBytes: number): Buffer {
   const former = `${path}.1`;
   const formerSize = statSync(former, { throwIfNoEntry: false })?.size ?? 0;
@@ -62,6 +63,7 @@ function* linesOf(path: string, from: number, to: number): Generator<string> {
   if (rest !== "") yield rest;
 }
 
+/** How many lines one error has, and the last of those that were not kept yet. */
 type Repeated = { count: number; last: string[] };
 
 /**

@@ -8,6 +8,7 @@ import type { Client } from "./ipc/answer-line.ts";
 const followEveryMs = 250;
 /** How much of a followed log may wait for the client to read it. */
 const burstBytes = 256 * 1024;
+/** The logs, by slug, that each client follows. */
 const followed = new WeakMap<Client, Set<string>>();
 
 /** Until the client is gone. A client that follows a log twice gets its lines once. */

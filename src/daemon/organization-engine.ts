@@ -73,15 +73,20 @@ export class OrganizationEngine {
   readonly #slug: string;
   readonly #control: OverlayControl;
   readonly #deps: OrganizationEngineDeps;
+  /** Aborted when the organization is no longer watched: ends its health and its parts. */
   readonly #watched = new AbortController();
   #record: OrganizationRecord;
   /** The record could not be written; `tidy` tries again. */
   #isUnsaved = false;
   #lastWarning: string | undefined;
+  /** Undefined: not connected to the control plane. Aborting it ends the connection. */
   #connection: AbortController | undefined;
+  /** Resolves when the connection has ended, after a change that it is applying. */
   #following: Promise<void> = Promise.resolve();
+  /** Set while the connection pauses after a failure. */
   #endPause: (() => void) | undefined;
   #relayed: OrganizationState["relayed"];
+  /** The sync that runs, or the last one, and the one that waits for it. */
   #lastSync: Promise<unknown> = Promise.resolve();
   #nextSync: Promise<SyncOutcome> | undefined;
   /** The registration that connection and engine use: `register --force` replaces the directory. */
@@ -130,7 +135,7 @@ export class OrganizationEngine {
       deps,
     );
     void this.health.run(this.#watched.signal);
-    this.#runBeside(place.directory);
+    this.#runParts(place.directory);
     this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
   }
 
@@ -167,7 +172,8 @@ export class OrganizationEngine {
     });
   }
 
-  #runBeside(directory: string): void {
+  /** Runs the parts that the organization needs beside its engine (node/edge/). */
+  #runParts(directory: string): void {
     const { configRoot, system, monotonic, log } = this.#deps;
     const { control } = this.supervisor;
     const open = () => openOrganization(configRoot, this.#slug);
@@ -282,11 +288,11 @@ export class OrganizationEngine {
   connect(): void {
     if (this.#connection !== undefined) return this.#endPause?.();
     const { controlPlane, log } = this.#deps;
-    const own = (this.#connection = new AbortController());
+    const connection = (this.#connection = new AbortController());
     this.#following = controlPlane
-      .follow(this.#organization(), this.#control, this.#news, own.signal)
+      .follow(this.#organization(), this.#control, this.#news, connection.signal)
       .catch((error: unknown) => {
-        if (!own.signal.aborted)
+        if (!connection.signal.aborted)
           log.error("The connection to a control plane has ended", this.#because(error));
       });
   }
@@ -302,19 +308,19 @@ export class OrganizationEngine {
     this.#nextSync ??= this.#lastSync.then(() => {
       this.#nextSync = undefined;
       const { controlPlane } = this.#deps;
-      const own = controlPlane.sync(this.#organization(), this.#control, this.#news);
-      this.#lastSync = own.catch(() => undefined);
-      return own;
+      const sync = controlPlane.sync(this.#organization(), this.#control, this.#news);
+      this.#lastSync = sync.catch(() => undefined);
+      return sync;
     });
     return this.#nextSync;
   }
 
-  /** The word of root, or of the daemon's group. `use` "off" ends it. */
-  async useExit(word: NonNullable<Request["exit"]>): Promise<void> {
+  /** The choice of root, or of the daemon's group. `use` "off" ends it. */
+  async useExit(choice: NonNullable<Request["exit"]>): Promise<void> {
     const { useFromNow, useNone } = await import("../node/exit/set-exit.ts");
     const { system } = this.#deps;
     const organization = this.#organization();
-    if (word.use !== "off") return useFromNow(organization, word, system);
+    if (choice.use !== "off") return useFromNow(organization, choice, system);
     await useNone(organization, { command: "daemon", control: this.supervisor.control, system });
   }
 
@@ -394,7 +400,7 @@ function registrationOf({ config }: Organization): string {
   return `${config.node_id} ${config.registered_at}`;
 }
 
-/** Unregistered and registered again, or registered with --force, while no daemon ran. */
+/** Whether the record is of an earlier registration: the organization was registered again while no daemon ran. */
 export function isOfFormerRegistration({ registration }: OrganizationRecord, present: Organization): boolean {
   return registration !== undefined && registration !== registrationOf(present);
 }

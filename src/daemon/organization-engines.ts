@@ -21,8 +21,9 @@ import { OrganizationStatus } from "./organization-status.ts";
 import type { OrganizationRecord } from "./organization-record.ts";
 import { within } from "../base/within.ts";
 
-type Change = Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>;
+type RecordChange = Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>;
 
+/** How long `peers` waits for the answers of peers. */
 const peersMs = 1500;
 
 /** How long a start of a revoked organization waits for the control plane. */
@@ -124,8 +125,8 @@ export class OrganizationEngines {
     return this.#requireEngine(slug).sync();
   }
 
-  async useExit(...[slug, word]: [string, ...Parameters<OrganizationEngine["useExit"]>]): Promise<void> {
-    await this.#requireEngine(slug).useExit(word);
+  async useExit(slug: string, choice: Parameters<OrganizationEngine["useExit"]>[0]): Promise<void> {
+    await this.#requireEngine(slug).useExit(choice);
   }
 
   tidy(): void {
@@ -136,7 +137,7 @@ export class OrganizationEngines {
     }
   }
 
-  /** True if a log was too long. */
+  /** Returns whether a log was too long. */
   rotateLogs(): boolean {
     let isLong = false;
     for (const [slug, engine] of this.#engines) {
@@ -242,13 +243,13 @@ export class OrganizationEngines {
     await within(this.#deps.system, askMs, asked, undefined);
   }
 
-  #save(slug: string, change: Change): OrganizationEngine {
+  #save(slug: string, change: RecordChange): OrganizationEngine {
     this.#saveAll(new Map([[slug, change]]), this.#deps.store.active());
     return this.#requireEngine(slug);
   }
 
   /** Saves desired states, together, before they are executed. Loads organizations if needed. */
-  #saveAll(changes: ReadonlyMap<string, Change>, active: string | undefined): void {
+  #saveAll(changes: ReadonlyMap<string, RecordChange>, active: string | undefined): void {
     if (this.#isEnding) throw new AppError("busy", "The daemon is stopping");
     const added = [...changes.keys()].filter((slug) => !this.#engines.has(slug));
     const changed = [...changes].map(([slug, change]) => {
@@ -282,6 +283,7 @@ export class OrganizationEngines {
     });
   }
 
+  /** Returns whether it was loaded. */
   #resume(
     slug: string,
     record: OrganizationRecord | undefined,
@@ -319,10 +321,13 @@ export class OrganizationEngines {
   async #switchTo(slug: string): Promise<void> {
     await this.#checkStart(slug, "alone");
     const active = this.#deps.store.active();
-    const before = new Map<string, Change>([[slug, { wanted: "down" }]]);
-    for (const [each, { wanted }] of this.#engines) before.set(each, { wanted });
-    const others = [...this.#engines].flatMap(([each, engine]) => (each === slug ? [] : [engine]));
-    const changes = new Map<string, Change>([...before.keys()].map((each) => [each, { wanted: "down" }]));
+    // An organization that is not loaded yet counts as stopped.
+    const former = new Map<string, RecordChange>([[slug, { wanted: "down" }]]);
+    for (const [loaded, { wanted }] of this.#engines) former.set(loaded, { wanted });
+    const others = [...this.#engines].flatMap(([loaded, engine]) => (loaded === slug ? [] : [engine]));
+    const changes = new Map<string, RecordChange>(
+      [...former.keys()].map((known) => [known, { wanted: "down" }]),
+    );
     this.#saveAll(changes.set(slug, { wanted: "up", forgotten: false }), slug);
     try {
       await Promise.all(others.map((each) => each.halt()));
@@ -331,7 +336,7 @@ export class OrganizationEngines {
         .run()
         .finally(() => this.#refuseRevoked(slug));
     } catch (error) {
-      throw await this.#switchBack(error, slug, before, active);
+      throw await this.#switchBack(error, slug, former, active);
     }
   }
 
@@ -341,24 +346,26 @@ export class OrganizationEngines {
   async #switchBack(
     error: unknown,
     slug: string,
-    before: ReadonlyMap<string, Change>,
+    formerStates: ReadonlyMap<string, RecordChange>,
     active: string | undefined,
   ): Promise<unknown> {
     if (this.#isEnding) return error;
     // Skips organizations that were forgotten meanwhile.
-    const present = [...before].filter(([each]) => this.#engines.has(each));
+    const present = [...formerStates].filter(([known]) => this.#engines.has(known));
     try {
       this.#saveAll(new Map(present), active);
     } catch {
       // The disk is full: `tidy` tries again.
       for (const [each, change] of present) this.#engines.get(each)?.trySave(change);
     }
-    if (before.get(slug)?.wanted === "down") await this.#engines.get(slug)?.halt();
-    const former = present.flatMap(([each, { wanted }]) => (each !== slug && wanted === "up" ? [each] : []));
-    await Promise.allSettled(former.map(async (each) => this.#engines.get(each)?.run()));
+    if (formerStates.get(slug)?.wanted === "down") await this.#engines.get(slug)?.halt();
+    const restarted = present.flatMap(([known, { wanted }]) =>
+      known !== slug && wanted === "up" ? [known] : [],
+    );
+    await Promise.allSettled(restarted.map(async (known) => this.#engines.get(known)?.run()));
     const { code, details } = error instanceof AppError ? error : new AppError("failed", "");
-    const again = former.length === 0 ? "" : `; started again: ${former.join(", ")}`;
-    return new AppError(code, `${slug} does not start: ${messageOf(error)}${again}`, {
+    const also = restarted.length === 0 ? "" : `; started again: ${restarted.join(", ")}`;
+    return new AppError(code, `${slug} does not start: ${messageOf(error)}${also}`, {
       ...details,
       cause: error,
     });

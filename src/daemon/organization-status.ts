@@ -24,6 +24,7 @@ import type { Phase } from "./lifecycle.ts";
 import type { OrganizationRecord } from "./organization-record.ts";
 import type { Supervisor } from "./supervisor.ts";
 
+/** How old a change must be to be cached. */
 const settledMs = 1000;
 
 type Observed = { record: OrganizationRecord; supervisor: Supervisor };
@@ -101,7 +102,9 @@ function warning(facts: OrganizationFacts, now: number): string | undefined {
 
 type CachedFacts = {
   facts: OrganizationFacts;
+  /** Where the engine tells its counters; undefined: it does not. */
   metrics: string | undefined;
+  /** Why the files could not be read. */
   problem: string | undefined;
   /** Not cached: these files are in a directory whose time is not compared. */
   flows?: () => OrganizationState["flows"];

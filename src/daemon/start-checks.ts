@@ -29,14 +29,16 @@ export function makeGate(
   /** Claims of our engines that run or are about to. First come, first served. */
   const claims = new Map<string, Claim>();
   const versionOf = rememberVersions(system);
+  /** Test runs in progress, by slug. Each resolves with the engine's path. */
   const testing = new Map<string, Promise<string>>();
 
-  async function engine({ directory }: Organization): Promise<string> {
+  /** The path of the engine that may start. */
+  async function requireAllowedEngine({ directory }: Organization): Promise<string> {
     const { path } = requireEngine(settings, system);
     const version = await versionOf(path);
     refuseEngineVersion(version);
     if (path !== settings.overlayBinary)
-      refuseOlder(path, version, { directory, gone: settings.overlayBinary });
+      refuseOlder(path, version, { directory, missing: settings.overlayBinary });
     return path;
   }
 
@@ -48,15 +50,15 @@ export function makeGate(
   /** Simultaneous calls share one test run of the engine. */
   function testOnce(organization: Organization): Promise<string> {
     const { slug } = organization;
-    const work = testing.get(slug) ?? test(organization).finally(() => testing.delete(slug));
+    const work = testing.get(slug) ?? testStart(organization).finally(() => testing.delete(slug));
     testing.set(slug, work);
     return work;
   }
 
-  async function test(organization: Organization): Promise<string> {
+  async function testStart(organization: Organization): Promise<string> {
     refuseRevoked(organization);
     refuseForeignFiles(organization.directory);
-    const binary = await engine(organization);
+    const binary = await requireAllowedEngine(organization);
     await testConfig(binary, configPathOf(organization), system);
     return binary;
   }
@@ -94,13 +96,13 @@ export function makeGate(
 function refuseOlder(
   path: string,
   version: string,
-  { directory, gone }: { directory: string; gone: string },
+  { directory, missing }: { directory: string; missing: string },
 ): void {
-  const before = readSyncState(directory)?.data_plane?.engine || undefined;
-  if (before === undefined || !isOlderThan(parseEngineVersion(version), parseEngineVersion(before))) return;
+  const former = readSyncState(directory)?.data_plane?.engine ?? "";
+  if (former === "" || !isOlderThan(parseEngineVersion(version), parseEngineVersion(former))) return;
   throw new AppError(
     "engine_missing",
-    `The engine ${gone} (${before}) is gone, and that of the system's package, ${path}, is the older ${version}`,
+    `The engine ${missing} (${former}) is gone, and that of the system's package, ${path}, is the older ${version}`,
     {
       hint: `Install it again: \`${brand.executable} overlay install\`. To use the older one: \`${brand.executable} overlay install --source package\`.`,
     },

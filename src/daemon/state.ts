@@ -27,6 +27,7 @@ export type StateStore = {
   putRecords(records: ReadonlyMap<string, OrganizationRecord>, active: string | undefined): void;
   /** Called when an organization is no longer registered. */
   removeRecord(slug: string): void;
+  /** The organization that a user switched to last. */
   active(): string | undefined;
   setActive(slug: string | undefined): void;
   /** A sentence for the user, if the records were lost before this start. */
@@ -80,14 +81,14 @@ export function openState(path: string, log: StateLog, now: () => number): State
       write(() => put.run(recordPrefix + slug, JSON.stringify(record)));
       copy.keep(new Map([[slug, record]]));
     },
-    putRecords(records, slug) {
+    putRecords(records, newActive) {
       const together = database.transaction(() => {
         for (const [each, record] of records) put.run(recordPrefix + each, JSON.stringify(record));
-        storeActive(slug);
+        storeActive(newActive);
       });
       write(together);
       copy.keep(records);
-      active = slug;
+      active = newActive;
     },
     removeRecord(slug) {
       // The copy first: if only it remained, it would stop a later registration.
@@ -154,6 +155,7 @@ export function peekRecords(
   try {
     for (const suffix of ["", "-wal", ".stopped"])
       if (existsSync(path + suffix)) writeNewFile(copy + suffix, readBytes(path + suffix), 0o600);
+    // The copy is replaced here, the database itself at the daemon's start.
     const damage = `${path} is damaged: the daemon would rename it and create a new one`;
     const store = openState(copy, { warn: log.warn, error: () => log.warn(damage) }, now);
     using _ = defer(() => store.close());
@@ -173,7 +175,7 @@ function readRecord(key: string, value: string, log: StateLog): [string, Organiz
   return [];
 }
 
-/** Opens the database. Renames a damaged one and creates a new one. */
+/** Opens the database. Renames a damaged one and creates a new one; `aside`: the new name of the damaged one. */
 function openOrReplace(
   path: string,
   log: StateLog,

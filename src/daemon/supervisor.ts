@@ -80,8 +80,10 @@ export class Supervisor {
   readonly control: OverlayControl;
   readonly #deps: SupervisorDeps;
   readonly #engine: EngineControl;
+  /** Aborted by release(): nothing is decided or reported afterwards. */
   readonly #released = new AbortController();
   readonly #waiters = new Set<Waiter>();
+  /** Callers that wait for a reload. The next one that begins serves all of them. */
   readonly #reloadRequests = new Set<PromiseWithResolvers<void>>();
   #state: EngineState;
   #process: RunningProcess | undefined;
@@ -90,7 +92,9 @@ export class Supervisor {
   #silent = false;
   /** The engine was adopted and writes to another log. */
   #logsElsewhere = false;
+  /** For the next tick of the state. */
   #timer: AbortController | undefined;
+  /** Resolves after the last reload: one at a time. */
   #reloads = Promise.resolve();
 
   /** Executes `wanted` only when `adopt` or `start` is called. */
@@ -311,10 +315,10 @@ export class Supervisor {
     try {
       await this.#engine.reload();
       this.#silent = this.#deps.isSilent();
-      for (const each of requests) each.resolve();
+      for (const request of requests) request.resolve();
     } catch (error) {
       this.#deps.log.warn("An engine did not reload", { team: this.#deps.slug, reason: messageOf(error) });
-      for (const each of requests) each.reject(error);
+      for (const request of requests) request.reject(error);
     }
   }
 
@@ -341,7 +345,7 @@ export class Supervisor {
       this.#waiters.delete(waiter);
     }
     if (state.phase.is === "running") return;
-    for (const each of this.#reloadRequests) each.reject(this.#failure(stoppedMeanwhile));
+    for (const request of this.#reloadRequests) request.reject(this.#failure(stoppedMeanwhile));
     this.#reloadRequests.clear();
   }
 
@@ -353,6 +357,7 @@ export class Supervisor {
     return `The overlay engine ended (${how})${lastWords(this.#deps.logPath)}`;
   }
 
+  /** A random number in [0, 1), for the jitter of delays. */
   #chance(): number {
     return (this.#deps.system.random(1)[0] ?? 0) / 256;
   }

@@ -21,9 +21,11 @@ export const Cidr = v.pipe(
   v.transform((text) => parseNetwork(text)?.text ?? text),
 );
 
+/** A whole number within bounds, or no such setting. */
 const whole = (min: number, max: number) =>
   v.optional(v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max)));
-const yesOrNo = v.optional(v.boolean());
+const bool = v.boolean();
+const yesOrNo = v.optional(bool);
 /** A duration within bounds in ms: engines divide by some times, and allocate a slot for each tick of others. */
 const time = (minMs: number, maxMs: number, range: string) =>
   v.optional(
@@ -38,7 +40,7 @@ const time = (minMs: number, maxMs: number, range: string) =>
   );
 const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 const flowTime = time(1000, 86_400_000, "1s to 24h");
-const text = (max: number) =>
+const asciiText = (max: number) =>
   v.pipe(foreignText(max), v.minLength(1), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
 /** A rule of the engine: with both true and false values, the list needs a default network. */
 const allowList = v.optional(
@@ -64,6 +66,7 @@ const hostAndPort = v.pipe(
 );
 
 const action = v.optional(v.picklist(["drop", "reject"]));
+/** For an address with a port: it must not be that of every interface. */
 const notOpen = v.check((listen: string) => {
   const host = withoutPort(listen);
   const address = parseAddress(host);
@@ -143,8 +146,8 @@ const stats = v.pipe(
     interval: v.pipe(foreignText(7), v.regex(/^[1-9]\d{0,5}(s|m)$/, "Enter a duration such as 10s.")),
     listen: v.optional(v.pipe(hostAndPort, notOpen)),
     path: v.optional(v.pipe(foreignText(64), v.regex(/^\/[\w./-]*$/, "A path begins with /."))),
-    namespace: v.optional(text(64)),
-    subsystem: v.optional(text(64)),
+    namespace: v.optional(asciiText(64)),
+    subsystem: v.optional(asciiText(64)),
     protocol: v.optional(v.picklist(["tcp", "udp"])),
     host: v.optional(hostAndPort),
     // Each line that the engine sends to `host` begins with it: with spaces it could be a command of another service.
@@ -192,10 +195,12 @@ export const ConfigOverrides = settings({
 export type ConfigOverrides = v.InferOutput<typeof ConfigOverrides>;
 
 type Leaf = v.GenericSchema<unknown, unknown>;
-/** A value checked as a whole, a map checked setting by setting, or a list or map of items of one kind. */
+/**
+ * A value that a schema checks as a whole; a map that is checked setting by setting (`map`); or items of one kind (`each`): a map
+ * with `key` as the schema of its keys, else a list.
+ */
 type Allowed = Leaf | { map: Readonly<Record<string, Allowed>> } | { each: Allowed; key?: Leaf };
 
-const yes = v.boolean();
 const Address = v.pipe(
   foreignText(45),
   v.check((address) => parseAddress(address) !== undefined, "Enter an IP address."),
@@ -246,10 +251,10 @@ const engineConfig: Readonly<Record<string, Allowed>> = {
   },
   static_host_map: { each: { each: underlay }, key: Address },
   static_map: { map: staticMap },
-  lighthouse: { map: { ...lighthouse, am_lighthouse: yes, hosts: { each: Address } } },
+  lighthouse: { map: { ...lighthouse, am_lighthouse: bool, hosts: { each: Address } } },
   listen: { map: listen },
   punchy: { map: punchy },
-  relay: { map: { ...relay, am_relay: yes, relays: { each: Address } } },
+  relay: { map: { ...relay, am_relay: bool, relays: { each: Address } } },
   cipher: v.picklist(["aes", "chachapoly"]),
   tun: { map: { ...tun, routes: { each: v.never() }, unsafe_routes: { each: UnsafeRoute } } },
   firewall: { map: { ...firewall, inbound: { each: FirewallRule }, outbound: { each: FirewallRule } } },
@@ -290,6 +295,7 @@ export function allowedConfig(config: YamlMap, leaveOut: LeaveOut): YamlMap {
   return isMap(kept) ? kept : {};
 }
 
+/** `key`: the path of the value, "tun.dev". Undefined: it is left out as a whole. */
 function keepAllowed(
   value: YamlValue,
   allowed: Allowed,
@@ -336,8 +342,8 @@ function keepEntries(
       leaveOut(path, "a control plane may not set it, or this version does not know it");
       continue;
     }
-    const own = keepAllowed(value, allowed, path, leaveOut);
-    if (own !== undefined) kept.push([name, own]);
+    const keptValue = keepAllowed(value, allowed, path, leaveOut);
+    if (keptValue !== undefined) kept.push([name, keptValue]);
   }
   return Object.fromEntries(kept);
 }

@@ -26,10 +26,10 @@ type Reported = {
 /** "offloads on, buffers of 4096 KiB". A reason of a newer node is left out. */
 export function describeDataPlane(reported: Reported): string {
   const { tun_offloads: tun, udp_offloads: udp, buffer_bytes: bytes, why, exit } = reported;
-  let on = tun || udp ? "on" : "off";
-  if (tun !== udp) on = tun ? "on for the interface alone" : "on for the socket alone";
+  let offloads = tun || udp ? "on" : "off";
+  if (tun !== udp) offloads = tun ? "on for the interface alone" : "on for the socket alone";
   const buffers = bytes === undefined ? "" : `, buffers of ${Math.round(bytes / 1024)} KiB`;
   const [, reason] = Object.entries(dataPlaneWhys).find(([each]) => each === why) ?? [];
   const way = exit === undefined ? "" : `exit ${exit.name}, `;
-  return `${way}offloads ${on}${buffers}${reason === undefined ? "" : `: ${reason}`}`;
+  return `${way}offloads ${offloads}${buffers}${reason === undefined ? "" : `: ${reason}`}`;
 }

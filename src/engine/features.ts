@@ -100,10 +100,10 @@ const reloads: Readonly<Record<string, "always" | "start" | EngineFeature>> = {
 
 /** Whether a reload applies a change of this setting, a path such as "tun.mtu". An unknown version counts as the oldest. */
 export function takesReload(path: string, engine: EngineVersion | string | undefined): boolean {
-  let best = "";
-  for (const each of Object.keys(reloads))
-    if ((path === each || path.startsWith(`${each}.`)) && each.length > best.length) best = each;
-  const how = reloads[best] ?? "always";
+  let longest = "";
+  for (const known of Object.keys(reloads))
+    if ((path === known || path.startsWith(`${known}.`)) && known.length > longest.length) longest = known;
+  const how = reloads[longest] ?? "always";
   return how === "always" || (how !== "start" && can(engine, how));
 }
 
@@ -113,7 +113,7 @@ export function can(engine: EngineVersion | string | null | undefined, feature: 
   return order(version, firstVersions[feature]) >= 0;
 }
 
-/** Engines of the same class get the same configuration. */
+/** A digit for each feature: 1 if the engine has it. Engines of the same class get the same configuration. */
 export function engineClass(version: string | null): string {
   const engine = parseEngineVersion(version);
   return Object.values(firstVersions)
@@ -166,6 +166,7 @@ function isAffected(engine: EngineVersion, { first, fixed }: (typeof advisories)
   return order(engine, first) >= 0 && order(engine, fixed) < 0;
 }
 
+/** Negative if `a` is the older one, 0 if both are the same. */
 function order(a: EngineVersion, b: EngineVersion): number {
   return a[0] - b[0] || a[1] - b[1] || a[2] - b[2];
 }

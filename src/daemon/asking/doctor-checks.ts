@@ -40,10 +40,10 @@ export async function examineDaemon(
   report: StatusReport | undefined,
   { isRoot }: Pick<System, "isRoot">,
 ): Promise<Check[]> {
-  return [await runCheck("daemon", undefined, () => daemon(slugs, report, isRoot))];
+  return [await runCheck("daemon", undefined, () => findDaemon(slugs, report, isRoot))];
 }
 
-function daemon(slugs: readonly string[], report: StatusReport | undefined, isRoot: boolean): Finding {
+function findDaemon(slugs: readonly string[], report: StatusReport | undefined, isRoot: boolean): Finding {
   if (slugs.length === 0) return skipped("no organization is registered");
   if (report === undefined) return skipped(`this user may not ask it: ${asRoot}`);
   if (report.daemon.running) return ok(`it answers, process ${report.daemon.pid ?? "unknown"}`);

@@ -11,6 +11,7 @@ export function stateText(status: OrganizationState): string {
   const light = lightOfOrganization(status);
   if (light === "degraded") return "degraded";
   if (light === undefined) return "running";
+  // With a full disk, checks cannot save what they found.
   const isUnchecked = (status.findings ?? []).some(
     ({ kind }) => kind === "not_checked" || kind === "disk_full",
   );
@@ -106,9 +107,9 @@ function offlineNotes({ certificate_not_after: end, ephemeral }: OrganizationSta
 export function relayNotes({ relayed }: Pick<OrganizationState, "relayed">): string[] {
   if (relayed === undefined) return [];
   const { bytes, limit_bytes: limit, paused } = relayed;
-  const of = limit === null ? "" : ` of ${formatSize(limit)}`;
-  const until = paused ? "; the limit is reached, so no node uses this relay until the next month (UTC)" : "";
-  return [`forwarded ${formatSize(bytes)}${of} for other nodes this month${until}`];
+  const share = limit === null ? "" : ` of ${formatSize(limit)}`;
+  const end = paused ? "; the limit is reached, so no node uses this relay until the next month (UTC)" : "";
+  return [`forwarded ${formatSize(bytes)}${share} for other nodes this month${end}`];
 }
 
 /** The networks behind other nodes that are in force, and by which router. */

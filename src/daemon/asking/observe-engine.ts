@@ -27,6 +27,7 @@ export async function observeEngine(
   return observeProcess(join(directory, "config.yml"), wanted);
 }
 
+/** By the unit's ActiveState. All others, such as failed, count as stopped. */
 const states: Record<string, OrganizationState["state"]> = {
   active: "running",
   activating: "waiting",
@@ -39,7 +40,7 @@ async function observeUnit(
 ): Promise<Observed> {
   const unit = await unitProperties(engineUnit(slug), ["ActiveState", "MainPID", "UnitFileState"], system);
   const wanted = (isAtBoot: boolean) => (isAtBoot && !isStopped(directory) ? "up" : "down");
-  // systemd does not answer, which the findings say. Files and process arguments show what it starts.
+  // systemd does not answer: the process table shows what runs, and files show what it starts. The findings name it.
   if (unit === undefined)
     return observeProcess(join(directory, "config.yml"), wanted(isEnabled(engineUnit(slug))));
   return {

@@ -13,7 +13,7 @@ import { unitsServe } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import type { System } from "../../base/system.ts";
 
-/** The interval of checks in server mode, and how many may be missed. */
+/** The interval of checks in server mode, and the age at which the last one is late. */
 const checkEveryS = 60;
 const lateAfterS = 3 * checkEveryS;
 

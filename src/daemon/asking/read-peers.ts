@@ -16,9 +16,10 @@ export type OrganizationPeers = {
   engine_version?: string;
 };
 
+/** How long peers have to answer. */
 const probeMs = 1500;
 
-/** The daemon runs no such organization. Then systemd does, or nothing. */
+/** Error codes that say that the daemon runs no such organization: then systemd runs it, or nothing. */
 const notByDaemon: readonly string[] = ["unknown_team", "daemon_unreachable"];
 
 /**
@@ -38,11 +39,12 @@ export async function readPeers(
     return { peers, reports_tunnels, ...given({ engine_version }) };
   } catch (error) {
     if (!(error instanceof AppError) || !notByDaemon.includes(error.code)) throw error;
-    return readServerPeers(slug, peer, settings, system, error);
+    return readWithoutDaemon(slug, peer, settings, system, error);
   }
 }
 
-async function readServerPeers(
+/** `refusal`: the daemon's, which is thrown if the organization is the daemon's to run. */
+async function readWithoutDaemon(
   slug: string,
   peer: string | undefined,
   settings: OrganizationSettings,

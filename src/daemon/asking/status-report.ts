@@ -51,7 +51,7 @@ export async function readStatus(
   system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
   let slugs: readonly string[] | undefined;
-  // Read while the daemon prepares its answer.
+  // Listed while the daemon prepares its answer. Without a daemon this is not called.
   const list = async () => void (slugs = listOrganizations(configRoot));
   const answer = await statusOfDaemon(address, probe !== undefined, system, list);
   slugs ??= listOrganizations(configRoot);
@@ -97,11 +97,12 @@ export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
  * counts only if nothing else runs, or if it was asked for.
  */
 export function areHealthy({ teams }: StatusReport, asked: string | undefined): boolean {
-  const isRight = (status: OrganizationState) =>
+  const isAsItShould = (status: OrganizationState) =>
     isHealthy(status) || (asked === undefined && isLeftDown(status));
-  return teams.some(isHealthy) && teams.every(isRight);
+  return teams.some(isHealthy) && teams.every(isAsItShould);
 }
 
+/** A user has stopped it. */
 function isLeftDown({ state, wanted }: OrganizationState): boolean {
   return state === "stopped" && wanted === "down";
 }

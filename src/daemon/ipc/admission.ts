@@ -30,8 +30,8 @@ export function admit(
   if (connections.size >= maxClients + (peer.right === "root" ? placesForRoot : 0))
     return { code: "busy", message: "Too many clients" };
   if (peer.right === "member") {
-    const own = [...connections].filter(({ client }) => client.peer.uid === peer.uid).length;
-    if (own >= maxClientsOfUser) return { code: "busy", message: "Too many clients of this user" };
+    const ofUser = [...connections].filter(({ client }) => client.peer.uid === peer.uid).length;
+    if (ofUser >= maxClientsOfUser) return { code: "busy", message: "Too many clients of this user" };
   }
   return peer;
 }
@@ -48,6 +48,7 @@ function identify(credentials: PeerCredentials | undefined, access: Access): Pee
   return member ? { pid, uid, gid, right: "member" } : undefined;
 }
 
+/** The texts of the first refusal, and of those that follow within a minute. */
 export const clientRefused = ["Client refused", "More clients refused"] as const;
 export const lineRefused = ["Malformed line refused", "More malformed lines refused"] as const;
 
@@ -62,6 +63,7 @@ export function makeRefusalLog(
   { log, system }: { log: Log; system: Pick<System, "sleep"> },
   ended: AbortSignal,
 ): RefusalLog {
+  /** Refusals since the one that was logged. The key has its text, code and user. */
   const further = new Map<string, number>();
   return ([first, more], { code, message: reason }, { uid, pid }) => {
     const kind = `${first} ${code} ${uid}`;

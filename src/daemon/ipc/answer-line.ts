@@ -24,7 +24,7 @@ export type Client = {
 
 export type Handler = (request: Request, client: Client) => Promise<Answer>;
 
-export type Incoming = { line: Uint8Array } | { tooLong: boolean };
+export type Incoming = { line: Uint8Array } | { tooLong: true };
 
 export type Answering = {
   handle: Handler;

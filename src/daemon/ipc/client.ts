@@ -57,13 +57,14 @@ export async function askDaemon(
   return answer;
 }
 
+/** For requests that need no work. */
 const answersWithinMs = 5000;
 /** The daemon waits for probes, 8 s at most (node/health/prober.ts). */
 const probesWithinMs = 15_000;
 const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "subscribe", "peers"]);
 
 /** Actions whose answers contain the daemon's config root. For all others the version is asked first. */
-const tellsRoot = new Set(["list", "status", "version"]);
+const tellsConfigRoot = new Set(["list", "status", "version"]);
 
 async function open(
   path: string,
@@ -74,7 +75,7 @@ async function open(
   const ask = async (request: Request): Promise<Answer> => {
     send(`${JSON.stringify(request)}\n`);
     for (let line = await next(); line !== undefined; line = await next()) {
-      if ("ok" in line) return checked(line);
+      if ("ok" in line) return requireOk(line);
     }
     throw new AppError("daemon_unreachable", "The daemon closed the connection without an answer");
   };
@@ -93,13 +94,13 @@ async function open(
       answered.abort(new Error("Answered"));
     }
   };
-  const ofOurRoot = (answer: Answer) => ofRoot(answer, configRoot);
+  const ofOurConfigRoot = (answer: Answer) => requireConfigRoot(answer, configRoot);
   // A start may take long: the version also detects a daemon that hangs.
-  const verify = async () => void (await ofOurRoot(await askSoon({ action: "version" })));
+  const verify = async () => void (await ofOurConfigRoot(await askSoon({ action: "version" })));
   return {
     verify,
     async request(request) {
-      if (tellsRoot.has(request.action)) return ofOurRoot(await askSoon(request));
+      if (tellsConfigRoot.has(request.action)) return ofOurConfigRoot(await askSoon(request));
       await verify();
       return answeredAtOnce.has(request.action) ? askSoon(request) : ask(request);
     },
@@ -158,8 +159,8 @@ async function openLines(
   };
 }
 
-/** Earlier daemons do not send their config root. */
-async function ofRoot(answer: Answer, configRoot: string | undefined): Promise<Answer> {
+/** Throws if the daemon runs the organizations of another config root. Earlier daemons do not send theirs. */
+async function requireConfigRoot(answer: Answer, configRoot: string | undefined): Promise<Answer> {
   const { config_root: served } = answer;
   if (served === undefined || configRoot === undefined || served === configRoot) return answer;
   // Loaded on demand: it costs `status` a millisecond, and most roots are written alike.
@@ -178,7 +179,8 @@ function isLine(value: unknown): value is Line {
   return typeof value === "object" && value !== null && ("ok" in value || "event" in value);
 }
 
-function checked(answer: Answer): Answer {
+/** Throws the error of a refusal. */
+function requireOk(answer: Answer): Answer {
   if (answer.ok) return answer;
   const code = answer.code !== undefined && isErrorCode(answer.code) ? answer.code : "failed";
   throw new AppError(code, answer.message, given({ hint: answer.hint }));

@@ -10,15 +10,19 @@ const maxUnreadNotices = 1024 * 1024;
 
 export type Connection = {
   client: Client;
+  /** Aborted when the client has disconnected. */
   gone: AbortController;
   /** Received bytes that are not split into lines yet. */
   inbox: Uint8Array;
-  /** Skips the rest of a line that was too long. */
+  /** The next bytes belong to a line that was too long: they are skipped up to its end. */
   skipping: boolean;
+  /** Requests are being answered. */
   working: boolean;
   /** The client sends nothing more, but may wait for answers: `printf … | socat`. */
   inputEnded: boolean;
+  /** Notices will follow, so the connection stays open after the last answer. */
   staying: boolean;
+  /** Bytes that the kernel has not accepted yet, and their number. */
   out: Uint8Array[];
   outBytes: number;
 };
@@ -56,7 +60,10 @@ export function receive(connection: Connection, bytes: Uint8Array): void {
 /** Whether the client has read enough of its answers to get the next one. */
 export const isRead = ({ outBytes }: Connection): boolean => outBytes <= maxUnreadBytes;
 
-/** The next line, or that it is too long; undefined while it is incomplete. */
+/**
+ * Takes the next line out of the inbox, or says once that it is too long; undefined while it is incomplete. Of a line that is too
+ * long nothing is kept.
+ */
 function nextLine(connection: Connection): Incoming | undefined {
   for (;;) {
     const { inbox, skipping } = connection;
@@ -66,7 +73,7 @@ function nextLine(connection: Connection): Incoming | undefined {
     const tooLong = line.length > maxLineBytes;
     if (complete || tooLong || skipping) connection.inbox = inbox.subarray(complete ? end + 1 : inbox.length);
     connection.skipping = !complete && (skipping || tooLong);
-    if (tooLong && !skipping) return { tooLong };
+    if (tooLong && !skipping) return { tooLong: true };
     if (!complete) return undefined;
     if (!skipping && line.length > 0) return { line };
   }
@@ -117,6 +124,7 @@ function send(socket: Socket, connection: Connection, bytes: Uint8Array): void {
   if (connection.out.length === 1) flush(socket, connection);
 }
 
+/** Writes what the kernel accepts. */
 export function flush(socket: Socket, connection: Connection): void {
   for (let first = connection.out[0]; first !== undefined; first = connection.out[0]) {
     const written = Math.max(0, socket.write(first));

@@ -13,6 +13,9 @@ export type LocalAddress = ({ kind: "socket"; path: string } | { kind: "pipe"; n
   configRoot?: string;
 };
 
+/** Bytes: the kernel has room for 108, with a final zero (unix(7)). */
+const longestPath = 107;
+
 /** The group that may connect; without a group only root may. */
 export type Access = { groupId: number | undefined };
 
@@ -28,8 +31,11 @@ export async function listenLocal<Data>(
   if (address.kind === "pipe")
     return Bun.listen<Data>({ unix: address.name, socket: handlers, allowHalfOpen: true });
   const { path } = address;
-  if (Buffer.byteLength(path) > 107)
-    throw new AppError("bad_configuration", `The path of the socket is longer than 107 bytes: ${path}`);
+  if (Buffer.byteLength(path) > longestPath)
+    throw new AppError(
+      "bad_configuration",
+      `The path of the socket is longer than ${longestPath} bytes: ${path}`,
+    );
   makeSocketDirectory(dirname(path), access);
   if (lockFile(`${path}.lock`) === undefined || (await isAnswered(path))) {
     throw new AppError("busy", `A daemon is already listening on ${path}`);
@@ -59,9 +65,9 @@ function listenOnSocket<Data>(
 /** Sets group and mode of a new directory or of the product's own; leaves any other as it is. */
 function makeSocketDirectory(directory: string, access: Access): void {
   try {
-    const made = !existsSync(directory);
-    if (made) mkdirSync(directory, { recursive: true, mode: 0o750 });
-    if (!made && basename(directory) !== brand.id) return;
+    const isNew = !existsSync(directory);
+    if (isNew) mkdirSync(directory, { recursive: true, mode: 0o750 });
+    if (!isNew && basename(directory) !== brand.id) return;
     if (access.groupId !== undefined) chownSync(directory, -1, access.groupId);
     chmodSync(directory, 0o750);
   } catch (error) {

@@ -89,14 +89,11 @@ export async function register(stage: Stage, host: string, url: string, token: s
   const underlay = stage.network.addresses[hosts.indexOf(host)] ?? "";
   const asLighthouse = host === lighthouse ? ["--is-lighthouse", "--public-ip", underlay] : [];
   const from = performance.now();
+  const identity = ["--api-base", url, "--org-slug", slug, "--node-name", host];
   const place = ["--config-root", root, "--overlay-binary", stage.engine];
+  const manner = ["--registration-token-file", "-", "--mode", "server", "--no-start"];
   const answer = await stage.children.agent(
-    [
-      ...["register", "--api-base", url, "--org-slug", slug, "--node-name", host],
-      ...["--registration-token-file", "-", "--mode", "server", "--no-start"],
-      ...place,
-      ...asLighthouse,
-    ],
+    ["register", ...identity, ...place, ...manner, ...asLighthouse],
     v.object({ node_id: v.number(), ip_address: v.string() }),
     token,
   );
