@@ -33,7 +33,7 @@ export async function provideRelease(
   { system, settings, log }: Context,
 ): Promise<void> {
   if (!(await lacksRelease(request, system))) return;
-  const { keepOwnRelease } = await import("../../node/update/self-update.ts");
+  const { keepOwnRelease } = await import("../../node/update/keep-release.ts");
   await keepOwnRelease(settings, system).catch((error: unknown) => {
     if (!(error instanceof AppError)) throw error;
     log.warn(
@@ -45,7 +45,7 @@ export async function provideRelease(
 
 export async function planRelease(request: SetupRequest, { system, settings }: Context): Promise<Step[]> {
   if (!(await lacksRelease(request, system))) return [];
-  const { planKeepOwnRelease } = await import("../../node/update/self-update.ts");
+  const { planKeepOwnRelease } = await import("../../node/update/keep-release.ts");
   // What cannot be read is not kept: setup says why, and goes on.
   return planKeepOwnRelease(settings, system).catch(() => []);
 }

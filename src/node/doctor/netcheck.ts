@@ -25,7 +25,7 @@ import { examineFindings, type ShownStatus } from "./traffic.ts";
 import { isSilent } from "./control-plane.ts";
 import { portMapping } from "./port-mapping.ts";
 import { askHubs, udpFinding, whyUnreached, type AskedHub } from "./underlay.ts";
-import { firstByTcp, tcpHubs } from "../edge/tcp-fallback.ts";
+import { firstByTcp, tcpHubs } from "../edge/notice-blocked-udp.ts";
 import { isTcpOff, tcpShown } from "../files/tcp-state.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 

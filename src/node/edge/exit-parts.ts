@@ -8,7 +8,8 @@ export const exitUser: EdgePart = {
   name: "the use of an exit",
   needed: ({ directory }) => permissionsOrNone(directory).exit !== undefined,
   async start(context) {
-    const { leaveKernel, useExit } = await import("../exit/use-exit.ts");
+    const { leaveKernel } = await import("../exit/leave-exit.ts");
+    const { useExit } = await import("../exit/use-exit.ts");
     const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
     const { directory, system } = context;
     return runPart(

@@ -44,7 +44,7 @@ function udpWatcher(context: KeepContext, signal: AbortSignal): () => Promise<vo
     const organization = files.look();
     if (organization !== undefined) hasWays = Object.keys(tcpWaysOf(organization)).length > 0;
     if (!hasWays) return;
-    const { noticeBlockedUdp } = await import("./tcp-fallback.ts");
+    const { noticeBlockedUdp } = await import("./notice-blocked-udp.ts");
     await noticeBlockedUdp(context, signal);
   };
 }

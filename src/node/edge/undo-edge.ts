@@ -9,7 +9,7 @@ import type { Step } from "../../base/plan/plan.ts";
 import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
 import { tableRemoval } from "../../platform/nftables.ts";
 import { endMappingOf, planMappingEnd } from "./port-mapping/keep-mapping.ts";
-import { exitRemoval } from "../exit/use-exit.ts";
+import { exitRemoval } from "../exit/leave-exit.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { routerRemoval } from "../routing/router.ts";
 

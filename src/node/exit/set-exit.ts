@@ -16,7 +16,7 @@ import { readSyncState } from "../files/generations.ts";
 import { nftProgram } from "../../platform/nftables.ts";
 import type { MachineState } from "../../platform/machine-state.ts";
 import { ipProgram } from "../../platform/network/kernel.ts";
-import { leaveKernel } from "./use-exit.ts";
+import { leaveKernel } from "./leave-exit.ts";
 import type { System } from "../../base/system.ts";
 
 type ExitChoice = NonNullable<Permissions["exit"]>;

@@ -2,39 +2,26 @@
 // chooses one, and keeps engine and kernel to that. Without `strict`, packets go beside a dead exit within seconds, and
 // back when it answers.
 
-import { rmSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { given } from "../../base/given.ts";
 import { messageOf } from "../../base/errors.ts";
-import { fileStamp, readTextIfThere, writeFileAtomic } from "../../base/files.ts";
-import { parseNetworks } from "../../base/ip.ts";
+import { readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../base/yaml.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { Echoes } from "../../platform/network/echoes.ts";
-import type { Change } from "../../platform/apply.ts";
-import { keepTable, tableRemoval, tableScript } from "../../platform/nftables.ts";
-import { hasInterface } from "../../platform/machine-state.ts";
 import type { EngineControl } from "../engine/engine.ts";
 import { readExitState, writeExitState, type ExitState } from "../files/granted/exit-state.ts";
-import {
-  blockFile,
-  exitMark,
-  exitUseOf,
-  insideExit,
-  othersWithExit,
-  staysClosed,
-  type Exit,
-  type ExitUse,
-} from "../files/granted/exits.ts";
-import { ownNetworks, readMachine, type Machine } from "../files/granted/machine-facts.ts";
+import { exitUseOf, insideExit, staysClosed, type Exit, type ExitUse } from "../files/granted/exits.ts";
+import type { Machine } from "../files/granted/machine-facts.ts";
 import { readOwnYaml } from "../files/config/read-yaml.ts";
-import { listOrganizations } from "../files/list-organizations.ts";
 import { applyChanges } from "../health/apply-changes.ts";
-import { ipProgram } from "../../platform/network/kernel.ts";
-import { applyExit, rulesRemoval } from "./apply-plan.ts";
-import { noPlan, planExit, type ExitFacts, type ExitPlan } from "./exit-plan.ts";
+import { applyExit } from "./apply-plan.ts";
+import { noPlan, planExit, type ExitPlan } from "./exit-plan.ts";
+import { chooseExit, graceMs, othersEveryMs, roundMs, type Choice, type ExitEcho } from "./choose-exit.ts";
+import { MachineFacts, factsOf } from "./exit-facts.ts";
+import { keepBlock, leaveKernel } from "./leave-exit.ts";
 
 type ExitDeps = {
   command: string;
@@ -45,55 +32,12 @@ type ExitDeps = {
 };
 type Place = { slug: string; directory: string };
 
-/** One round, in ms. */
-const roundMs = 1000;
 /** At a start, until it is known whether the exit answers. */
 const startRoundMs = 250;
-const machineEveryMs = 60_000;
-/** An exit without an answer for this long is dead. The one in use is asked each round. */
-const deadMs = 3000;
-const othersEveryMs = 4000;
 /** "OAE1" in hex, in front of echo requests. */
 const echoMark = "4f414531";
-/** An exit that is tried has this time to answer first. */
-const graceMs = 2500;
-/** An exit that was left is not tried again for this long. */
-const restMs = 30_000;
 
-/** The last echo of an exit: its arrival in monotonic ms, and its round trip in ms. */
-type ExitEcho = { at: number; rtt: number };
-
-type ExitHistory = {
-  /** Monotonic ms, as all times here. */
-  now: number;
-  /** By overlay address. The exit in use answers from inside its tunnel. */
-  heard: ReadonlyMap<string, ExitEcho>;
-  /** Since when the exit in use is tried. */
-  triedAt: number;
-  /** When other exits were left, by overlay address. */
-  leftAt: ReadonlyMap<string, number>;
-};
-
-/** `isSure`: the exit had enough time to answer, so `isAlive` is final. */
-export type Choice = { exit: Exit | undefined; isAlive: boolean; isSure: boolean };
-
-/** Stays with an exit that lets packets through. Among others, the nearest of those that answer is tried. */
-export function chooseExit(
-  { candidates, exit }: ExitUse,
-  { now, heard, triedAt, leftAt }: ExitHistory,
-): Choice {
-  const isHeard = ({ ip }: Exit, withinMs: number) => now - (heard.get(ip)?.at ?? -Infinity) < withinMs;
-  if (exit !== undefined && isHeard(exit, deadMs)) return { exit, isAlive: true, isSure: true };
-  // The first answer need not be that of the best one.
-  if (now - triedAt <= graceMs) return { exit, isAlive: false, isSure: false };
-  const [nearest] = candidates
-    .filter((each) => each !== exit && isHeard(each, othersEveryMs + roundMs))
-    .filter(({ ip }) => now - (leftAt.get(ip) ?? -Infinity) > restMs)
-    .toSorted((a, b) => (heard.get(a.ip)?.rtt ?? 0) - (heard.get(b.ip)?.rtt ?? 0));
-  if (nearest !== undefined) return { exit: nearest, isAlive: false, isSure: false };
-  return { exit, isAlive: false, isSure: true };
-}
-
+/** What `status` shows of a choice. */
 function stateOf({ isAlive, isSure }: Choice, { strict }: ExitUse): ExitState["state"] {
   if (isAlive) return "used";
   if (!isSure) return "starting";
@@ -218,78 +162,6 @@ class ExitUser {
   }
 }
 
-/** The facts that change with the configuration, read again when a file of an organization changes. */
-class MachineFacts {
-  readonly #place: Place;
-  readonly #system: ExitDeps["system"];
-  #machine: Machine | undefined;
-  /** What the files were when `#machine` was read. */
-  #stamp = "";
-  #readAt = -Infinity;
-
-  constructor(place: Place, system: ExitDeps["system"]) {
-    this.#place = place;
-    this.#system = system;
-  }
-
-  async read(): Promise<Machine> {
-    const { directory } = this.#place;
-    const root = dirname(directory);
-    const stamp = listOrganizations(root)
-      .map((slug) => `${slug} ${fileStamp(join(root, slug, "config.yml"))}`)
-      .join("\n");
-    const now = this.#system.monotonic();
-    const isOld = stamp !== this.#stamp || now - this.#readAt > machineEveryMs;
-    if (this.#machine !== undefined && !isOld)
-      return { ...this.#machine, ...(await this.#system.machineState()) };
-    this.#machine = await readMachine(directory, this.#system);
-    this.#stamp = stamp;
-    this.#readAt = now;
-    return this.#machine;
-  }
-}
-
-/**
- * Undefined while the engine's configuration does not mark its packets: they would be led into their own tunnel. With `strict`,
- * packets are blocked all the same.
- */
-function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): ExitFacts | undefined {
-  const config = readOwnYaml(readTextIfThere(join(directory, "config.yml")) ?? "", "config.yml");
-  const mark = valueAt(config, "listen.so_mark");
-  const tenant = machine.tenants.find((each) => each.slug === slug);
-  const device = tenant?.inForce.device;
-  if (tenant === undefined || device === undefined) return undefined;
-  if (!use.strict && (typeof mark !== "number" || mark === 0)) return undefined;
-  const others = machine.tenants.filter((each) => each.slug !== slug);
-  const { attached } = ownNetworks(machine);
-  const devices = new Set(attached.map((each) => each.device));
-  return {
-    device,
-    own: {
-      ip: tenant.addresses.find((each) => !each.includes(":")) ?? "",
-      ip6: tenant.addresses.find((each) => each.includes(":")),
-    },
-    exit: use.exit,
-    hasDevice: hasInterface(device),
-    strict: use.strict,
-    lan: use.lan,
-    mark: typeof mark === "number" && mark !== 0 ? mark : exitMark,
-    // Own hosts first: if there are too many, those of other organizations are left out.
-    hosts: machine.hosts
-      .toSorted((a, b) => Number(b.of === slug) - Number(a.of === slug))
-      .map(({ network }) => network),
-    others: {
-      networks: parseNetworks(others.flatMap((each) => [...each.networks, ...each.routes])).map(
-        ({ text }) => text,
-      ),
-      devices: others.flatMap(({ inForce }) => inForce.device ?? []),
-    },
-    overlay: tenant.networks,
-    attached: machine.addresses.flatMap((each) => (devices.has(each.device) ? [each.address] : [])),
-    nameServers: machine.nameServers,
-  };
-}
-
 /**
  * Asks the exit in use, now and then the others, and returns what was heard by address. The exit in use answers from inside: by
  * its overlay address an exit also answers whose tunnel has the certificate from before it was one, or that cannot forward.
@@ -314,43 +186,6 @@ async function askExits(
       return at === undefined || rtt === undefined ? [] : [[each.ip, { at, rtt }]];
     }),
   );
-}
-
-/** Writes the table that a unit loads at a boot before the network is up (unit-exit.ts). Without a body: removes it. */
-function keepBlock({ slug, directory }: Place, body: string | undefined): void {
-  const path = blockFile(directory);
-  const text = body === undefined ? undefined : tableScript("exit", slug, body);
-  if (text === undefined) rmSync(path, { force: true });
-  else if (readTextIfThere(path) !== text) writeFileAtomic(path, text, 0o644);
-}
-
-/**
- * Takes away this organization's rules, routes and block, and returns why that failed. The rules may be those of another
- * organization meanwhile. The caller reloads the engine.
- */
-export async function leaveKernel(
-  { slug, directory }: Place,
-  system: Pick<System, "run" | "platform">,
-): Promise<string | undefined> {
-  if (ipProgram(system) === undefined) return undefined;
-  keepBlock({ slug, directory }, undefined);
-  return othersWithExit({ slug, directory }).length === 0
-    ? applyExit(slug, noPlan, system)
-    : keepTable("exit", slug, undefined, system);
-}
-
-/** What leaveKernel does, as a list of changes. `gone`: organizations whose own list is applied before. */
-export async function exitRemoval(
-  { slug, directory }: Place,
-  system: Pick<System, "run" | "platform">,
-  gone: readonly string[] = [],
-): Promise<Change[]> {
-  const isOthers = othersWithExit({ slug, directory }).some((each) => !gone.includes(each));
-  return [
-    { change: "remove", path: blockFile(directory) },
-    ...(isOthers ? [] : await rulesRemoval(system)),
-    ...(await tableRemoval("exit", slug, system)),
-  ];
 }
 
 /** The overlay address of the exit that a configuration has. */

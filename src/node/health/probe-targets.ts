@@ -69,7 +69,7 @@ function latestFirst(a: SeenTunnel, b: SeenTunnel): number {
   return (b.trafficAt ?? 0) - (a.trafficAt ?? 0);
 }
 
-/** One of those that are reached by TCP where UDP is blocked: its silence must be noticed soon (edge/tcp-fallback.ts). */
+/** One of those that are reached by TCP where UDP is blocked: its silence must be noticed soon (edge/notice-blocked-udp.ts). */
 export const watchedForTcp = ({ byTcp }: Pick<Facts, "byTcp">): readonly string[] => byTcp.slice(0, 1);
 
 /** The relays that this node may choose between; none if it uses all. */

@@ -6,7 +6,6 @@
 import { join, dirname, basename } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
 import { given } from "../../base/given.ts";
-import { appendText } from "../../base/open-file.ts";
 import { holdsNetwork, maskNetwork, parseNetwork, parseNetworks, type Network } from "../../base/ip.ts";
 import type { Log } from "../../base/log.ts";
 import { repeat } from "../../base/within.ts";
@@ -20,10 +19,18 @@ import { tunnelDevice } from "../files/config/read-config.ts";
 import { overlayNetworks } from "../files/granted/networks.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { approvedOffers, withoutOffer } from "./offers.ts";
-import { readRouterFile, routerFilePath, writeRouterFile, type RouterFile } from "./router-file.ts";
-import { closingForwarding6, hasIpv6, openForwarding6 } from "./ipv6-forwarding.ts";
+import { readRouterFile, routerFilePath, writeRouterFile } from "./router-file.ts";
+import { hasIpv6, openForwarding6 } from "./ipv6-forwarding.ts";
 import { probeMark } from "./route-probe.ts";
 import { devicesOf, tableBody, type Filter, type Watched } from "./router-table.ts";
+import {
+  closingChanges,
+  formerByOthers,
+  otherRouters,
+  readForwarding,
+  writeForwarding,
+  type Forwarding,
+} from "./forwarding.ts";
 
 type RouterDeps = {
   directory: string;
@@ -51,9 +58,6 @@ export async function runRouter(deps: RouterDeps, signal: AbortSignal): Promise<
   await repeat(() => router.step(), { everyMs: stepEveryMs, signal, system, failed });
   router.close();
 }
-
-/** The settings of the kernel from before: by interface for IPv4, of the machine for IPv6. */
-type Forwarding = Pick<RouterFile, "forwarding" | "ipv6">;
 
 class Router {
   readonly #deps: RouterDeps;
@@ -226,51 +230,12 @@ export async function routerRemoval(
   ];
 }
 
-/** The changes that set forwarding back to these values from before, unless another organization still needs it. */
-function closingChanges(
-  directory: string,
-  { forwarding, ipv6 }: Forwarding,
-  gone: readonly string[] = [],
-): Change[] {
-  const others = otherRouters(directory, gone).filter(({ ending }) => ending !== true);
-  // An administrator has switched it on for the whole machine since: that stays.
-  const isForAll = readForwarding("all") === "1";
-  const settings = Object.entries(forwarding).flatMap(([device, before]): Change[] => {
-    // Another organization forwards over this interface: it has the value from before, too.
-    if (isForAll || others.some((each) => each.forwarding[device] !== undefined)) return [];
-    const present = readForwarding(device);
-    if (present === undefined || present === before) return [];
-    return [{ change: "setting", path: forwardingPath(device), content: `${before}\n` }];
-  });
-  const isShared6 = ipv6 === undefined || others.some((each) => each.ipv6 !== undefined);
-  return [...settings, ...(isShared6 ? [] : closingForwarding6(ipv6))];
-}
-
-function otherRouters(directory: string, gone: readonly string[] = []): RouterFile[] {
-  const [root, slug] = [dirname(directory), basename(directory)];
-  return listOrganizations(root).flatMap((each) =>
-    each === slug || gone.includes(each) ? [] : (readRouterFile(directory, each) ?? []),
-  );
-}
-
-/** The value from before that another organization noted for this interface. */
-const formerByOthers = (directory: string, device: string) =>
-  otherRouters(directory).flatMap(({ forwarding }) => forwarding[device] ?? [])[0];
-
 function otherTunnels(directory: string): string[] {
   const [root, slug] = [dirname(directory), basename(directory)];
   return listOrganizations(root).flatMap((each) => {
     if (each === slug || readRouterFile(directory, each) === undefined) return [];
     return tunnelDevice(readTextIfThere(join(root, each, "config.yml")) ?? "") ?? [];
   });
-}
-
-const forwardingPath = (device: string) => `/proc/sys/net/ipv4/conf/${device}/forwarding`;
-
-/** Undefined if there is no such interface. */
-function readForwarding(device: string): "0" | "1" | undefined {
-  const text = readTextIfThere(forwardingPath(device))?.trim();
-  return text === "0" || text === "1" ? text : undefined;
 }
 
 /** Networks without an offer that the kernel does not forward: for them, only root can have switched forwarding on. */
@@ -281,10 +246,6 @@ function notForwarded(networks: readonly string[], tunnel: string): string[] {
   };
   return networks.filter((network) => forwarding[network.includes(":") ? 6 : 4] === "0");
 }
-
-// No atomic replacement: it is a setting of the kernel.
-const writeForwarding = (device: string, value: "0" | "1") =>
-  appendText(forwardingPath(device), value, 0o644);
 
 /** The interface by which the kernel reaches a network, and this machine's address there. */
 function wayTo(

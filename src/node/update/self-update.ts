@@ -2,7 +2,7 @@
 // release that is unsigned, not newer or for another machine, and an executable that a package owns.
 
 import { accessSync, constants, existsSync, rmSync } from "node:fs";
-import { basename, dirname, isAbsolute, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../base/errors.ts";
@@ -15,16 +15,8 @@ import { findOwner } from "../../platform/packages.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { readMember } from "../../release/archive.ts";
-import { fetchFile, FileMissing, makeProgress } from "../../release/download.ts";
 import { isKept, keepRelease, keptRelease } from "../../release/handed-out.ts";
-import {
-  artifactFor,
-  artifactsFor,
-  manifestName,
-  signatureName,
-  type Download,
-  type Manifest,
-} from "../../release/manifest.ts";
+import { artifactFor, artifactsFor, manifestName, signatureName } from "../../release/manifest.ts";
 import {
   keptPath,
   planExchange,
@@ -33,7 +25,6 @@ import {
   sweepCandidates,
   writeCandidate,
 } from "../../release/replace.ts";
-import { shownAddress } from "../../release/release-address.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { withLock } from "../files/lock.ts";
@@ -54,7 +45,6 @@ import {
   rememberSequence,
   writeSeenSequence,
 } from "../files/update-marker.ts";
-import { sha256Hex } from "../../base/sha256.ts";
 import { planGuard } from "./update-guard.ts";
 import { handOverControlPlane, planHandOver } from "./control-plane-handover.ts";
 import {
@@ -65,6 +55,7 @@ import {
   versionOf,
   type Places,
 } from "./update-trial.ts";
+import { archiveToKeep, fetchArchive, keepArchive, planGet, planKept } from "./keep-release.ts";
 
 type UpdateOutcome = {
   from: string;
@@ -140,54 +131,6 @@ export async function selfUpdate(
     return { ...outcome, changed: true };
   });
 }
-
-/**
- * Keeps the release of this very program, which a control plane hands out. Throws if its publisher does not have it any
- * more, or cannot be reached.
- */
-export async function keepOwnRelease(places: Places, system: System): Promise<void> {
-  const { published, manifest } = await findOwnRelease(places, system);
-  await keepArchive(published, manifest, places, system);
-}
-
-type Published = Awaited<ReturnType<typeof fetchRelease>>;
-
-async function keepArchive(published: Published, manifest: Manifest, places: Places, system: System) {
-  const wanted = artifactsFor(manifest, buildInfo.target).slice(-1);
-  const archive = await fetchArchive(wanted, published.base, places, system);
-  keepRelease(keptRelease(system), { ...published, archive });
-}
-
-/** The plan of keepOwnRelease. */
-export async function planKeepOwnRelease(places: Places, system: System): Promise<Step[]> {
-  const { published, manifest } = await findOwnRelease(places, system);
-  return [
-    ...[manifestName, signatureName, archiveToKeep(manifest)].flatMap((name) =>
-      planGet(published.base, name),
-    ),
-    ...planKept(manifest, system),
-  ];
-}
-
-/** The last one: every machine can unpack it. */
-const archiveToKeep = (manifest: Manifest) => artifactsFor(manifest, buildInfo.target).at(-1)?.file ?? "";
-
-const planKept = (manifest: Manifest, system: System): Step[] =>
-  [archiveToKeep(manifest), signatureName, manifestName].map((name) =>
-    planReplaced(join(keptRelease(system), name), 0o644),
-  );
-
-/** The published release of this version, of any age: nothing is installed from it here. */
-async function findOwnRelease(places: Places, system: System) {
-  const request = { version: buildInfo.version, allowDowngrade: true };
-  const published = await fetchRelease(request, trustingControlPlanes(places.configRoot, system));
-  return { published, manifest: checkRelease(published, request, 0, system) };
-}
-
-const planGet = (base: string, name: string): Step[] =>
-  isAbsolute(base)
-    ? []
-    : [{ step: "request", method: "GET", url: `${shownAddress(base).replace(/\/?$/, "/")}${name}` }];
 
 /** The release to install. Throws if it must not be installed. */
 async function findRelease(
@@ -318,44 +261,6 @@ async function requireOwned(system: System): Promise<void> {
   const update = await findOwner(path, system);
   if (update === undefined) return;
   throw new AppError("failed", `${path} belongs to a package`, { hint: update });
-}
-
-/** The first of these that is there, as it was signed: a control plane may have the .tar.gz alone. */
-async function fetchArchive(
-  wanted: readonly Download[],
-  base: string,
-  places: Pick<Places, "configRoot">,
-  system: System,
-): Promise<{ file: string; content: Uint8Array }> {
-  const [artifact, ...others] = wanted;
-  if (artifact === undefined) throw new AppError("internal", "No download is wanted");
-  const progress = makeProgress(artifact.file, system);
-  const options = {
-    maxBytes: artifact.size,
-    onProgress: (done: number) => progress.update(done, artifact.size),
-  };
-  const trusting = trustingControlPlanes(places.configRoot, system);
-  let content: Uint8Array;
-  try {
-    content = await fetchFile(base, artifact.file, options, trusting).finally(progress.end);
-  } catch (error) {
-    if (!(error instanceof FileMissing) || others.length === 0) throw error;
-    return fetchArchive(others, base, places, system);
-  }
-  if (content.length !== artifact.size) {
-    throw new AppError(
-      "failed",
-      `${artifact.file} is incomplete: ${content.length} of ${artifact.size} bytes`,
-    );
-  }
-  const sum = sha256Hex(content);
-  if (sum !== artifact.sha256) {
-    throw new AppError(
-      "failed",
-      `${artifact.file} has the SHA-256 ${sum}, not the signed ${artifact.sha256}`,
-    );
-  }
-  return { file: artifact.file, content };
 }
 
 /** The candidate must run on this machine and report the version of the manifest. */

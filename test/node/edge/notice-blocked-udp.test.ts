@@ -9,7 +9,7 @@ import { makeLog } from "../../../src/base/log.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { isEngineAnswer } from "../../../src/node/engine/engine-question.ts";
 import type { EdgeContext } from "../../../src/node/edge/part.ts";
-import { noticeBlockedUdp } from "../../../src/node/edge/tcp-fallback.ts";
+import { noticeBlockedUdp } from "../../../src/node/edge/notice-blocked-udp.ts";
 import type { NodeConfig } from "../../../src/protocol/stored.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 import { until } from "../../support/until.ts";

@@ -8,7 +8,7 @@ import { blockFile, grantExit, staysClosed, withExit } from "../../../src/node/f
 import { noPermissions } from "../../../src/node/files/permissions.ts";
 import { localNetworks, planExit, type ExitFacts } from "../../../src/node/exit/exit-plan.ts";
 import { exitBody } from "../../../src/node/exit/serve-exit.ts";
-import { chooseExit } from "../../../src/node/exit/use-exit.ts";
+import { chooseExit } from "../../../src/node/exit/choose-exit.ts";
 import { emptyMachine } from "../../support/machine.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 

@@ -7,12 +7,11 @@ import type { PlaneFacts } from "../../../src/node/health/assessment.ts";
 import { NamedPeers } from "../../../src/node/health/named-peers.ts";
 import { Prober } from "../../../src/node/health/prober.ts";
 import {
-  exchangeProbes,
   readSavedHealth,
-  restoreProbes,
   savedHealthDirectory,
   writeSavedHealth,
 } from "../../../src/node/health/saved-health.ts";
+import { exchangeProbes, restoreProbes } from "../../../src/node/health/saved-probes.ts";
 import type { OpenEcho } from "../../../src/platform/network/echo-socket.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 

@@ -26,7 +26,7 @@ import { Healer } from "../../health/healer.ts";
 import type { OrganizationHealth } from "../../health/organization-health.ts";
 import { keptHere } from "../../health/paths/kept-peers.ts";
 import { OffloadTrial } from "../../health/paths/offload-trial.ts";
-import { exchangeProbes } from "../../health/saved-health.ts";
+import { exchangeProbes } from "../../health/saved-probes.ts";
 import { readHealing, writeHealing } from "../../health/saved-healing.ts";
 import { examineEngine, organizationDeps } from "../organization-deps.ts";
 import { makePathReporter, ReportedPaths, type PathReporter } from "../path-report.ts";
