@@ -1,13 +1,13 @@
 // `agent drill-run`: this node's part in a drill. The daemon, or the check of server mode, starts it.
 
 import type { Implementation } from "../command.ts";
-import { asNode, orderRun, runAlone, tunnelsOf } from "./order-run.ts";
+import { asNode, orderCommand, runAlone, tunnelsOf } from "./order-run.ts";
 
 export const command: Implementation = {
   notes:
     "It runs apart from the daemon, whose end must not end the report. If it is killed, too, the kernel ends the drill.\n" +
     "Without an order of the control plane it does nothing.",
-  ...orderRun("drill-run"),
+  ...orderCommand("drill-run"),
   async run(context) {
     const { settings, system, words, log, output } = context;
     const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");

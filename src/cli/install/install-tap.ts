@@ -39,28 +39,28 @@ export const command: Implementation = {
     if (!settings.dryRun) requireManager("task", system);
     const { placesForWintun } = await import("../../platform/windows/wintun.ts");
     const places = placesForWintun(settings, system);
-    const uninstall = values.on("uninstall");
+    const isUninstall = values.on("uninstall");
     if (!settings.dryRun) requireRoot(system);
     const isHere = isManagerHere("task", system);
-    if (!uninstall && isHere) requireSafePrograms(settings, system);
+    if (!isUninstall && isHere) requireSafePrograms(settings, system);
     const request = {
       version: values.text("version"),
       file: values.text("file"),
       releaseUrl: values.text("release-url"),
     };
-    const changes = uninstall
+    const changes = isUninstall
       ? [...planTaskRemoval(settings, system), ...(isHere ? planNamesRemoval(settings, system) : [])]
       : planTask(settings, system);
-    const library = planWintun(uninstall ? "remove" : request, places, system);
-    const steps = uninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
+    const library = planWintun(isUninstall ? "remove" : request, places, system);
+    const steps = isUninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
     if (settings.dryRun) return output.plan(steps);
     const slug = values.text("org-slug");
     const organizations = readModes(settings.configRoot).filter((each) => each.slug === slug);
     requireOrganization(slug, organizations, settings.configRoot);
-    if (uninstall) await stopDaemon(context);
+    if (isUninstall) await stopDaemon(context);
     else await installWintun(request, places, system);
     await applyChanges(changes, system);
-    if (uninstall) {
+    if (isUninstall) {
       removeWintun(places, system);
       // A daemon that was killed has not removed its names.
       const { clearNames } = await import("../../node/names/keep-names.ts");
@@ -70,13 +70,13 @@ export const command: Implementation = {
   },
 };
 
-const stopMs = 20_000;
+const stopsWithinMs = 20_000;
 
-/** A daemon that ends by itself stops its engines first. The task scheduler kills one that hangs. */
+/** Lets the daemon end by itself, since it stops its engines first. One that hangs is left to the task scheduler, which kills it. */
 async function stopDaemon({ settings, system }: Context): Promise<void> {
   const { connectDaemon } = await import("../../daemon/ipc/client.ts");
   try {
-    for (let waited = 0; waited < stopMs; waited += 200) {
+    for (let waited = 0; waited < stopsWithinMs; waited += 200) {
       const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
       if (waited === 0) await daemon.request({ action: "shutdown" });
       daemon.close();

@@ -9,7 +9,8 @@ import type { Context, Implementation } from "../command.ts";
 const lockTries = 40;
 const lockEveryMs = 250;
 
-export const orderRun = (word: string): Pick<Implementation, "args" | "examples"> => ({
+/** The arguments of a command that carries out an order. */
+export const orderCommand = (word: string): Pick<Implementation, "args" | "examples"> => ({
   args: {
     ORG: { type: "positional", description: "The slug of the organization whose order is carried out" },
   },
@@ -17,8 +18,8 @@ export const orderRun = (word: string): Pick<Implementation, "args" | "examples"
 });
 
 /**
- * One with this lock at a time. It lies beside the state database. Another one that runs finds the order in the file, unless it
- * is about to end: then this one waits for it.
+ * Runs the work under a lock, a file `name` beside the state database. Does nothing if another process holds the lock for long:
+ * that one finds the order in its file. One that is about to end is waited for.
  */
 export async function runAlone(
   name: string,
@@ -44,7 +45,10 @@ export async function runAlone(
   }
 }
 
-/** Calls the control plane as this node. Throws bad_configuration if others than root can change its files: the order is one. */
+/**
+ * Returns what calls the control plane as this node. Throws foreign_files if others than root can change the organization's
+ * files, since the order is one of them.
+ */
 export async function asNode(organization: Organization, { system, log }: Context) {
   const { refuseForeignFiles } = await import("../../node/files/own-files.ts");
   refuseForeignFiles(organization.directory);
@@ -54,7 +58,7 @@ export async function asNode(organization: Organization, { system, log }: Contex
     withClient((client) => call(client, organization.config.node_id));
 }
 
-/** The peers that the node has a tunnel with. */
+/** The peers that the node has a tunnel with. `loss`: of their probes, 0 to 1. */
 export async function tunnelsOf(slug: string, { settings, system }: Context) {
   const { readPeers } = await import("../../daemon/asking/read-peers.ts");
   const { daemonAddress } = await import("../node/daemon-address.ts");

@@ -44,9 +44,10 @@ export const command: Implementation = {
     `${brand.executable} overlay install --source release --version 1.11.1 --sha256 HEX`,
     `${brand.executable} overlay install --source file --file nebula-linux-amd64.tar.gz --sha256 HEX`,
   ],
-  run: (context) => runInstall(context, false),
+  run: (context) => runInstall(context, { restarts: false }),
 };
 
+/** Flags without an effect, by source. */
 const unusedBy = {
   auto: [],
   release: ["file"],
@@ -78,8 +79,8 @@ export async function engineRequest(values: Context["values"]): Promise<EngineRe
 }
 
 /**
- * Updates only to a newer version. `isFirst`: `path` had no file, and an engine of the system was in use. `link`: the
- * target of `path`.
+ * What was installed, as a sentence. `isFirst`: `path` had no file, and an engine of the system was in use. `link`: the target
+ * of `path`, if it is a link.
  */
 export function outcomeText({
   path,
@@ -103,7 +104,7 @@ export function outcomeText({
   return `${path} is now ${to}${what}${from === null ? "" : ` (was ${from})`}`;
 }
 
-/** Undefined for a file of its own. */
+/** The target of a link; undefined for a file. */
 function linkAt(path: string): string | undefined {
   return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() === true
     ? readlinkSync(path)
@@ -111,7 +112,7 @@ function linkAt(path: string): string | undefined {
 }
 
 /** For install and update: `restarts` restarts the engines that run, and fails if one does not run the new engine. */
-export async function runInstall(context: Context, restarts: boolean): Promise<number> {
+export async function runInstall(context: Context, { restarts }: { restarts: boolean }): Promise<number> {
   const { settings, system, values, output, log } = context;
   const { installEngine, rememberEngine, rollBackEngine } =
     await import("../../node/engine/overlay-install.ts");
@@ -124,7 +125,7 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   const { rememberVersions } = await import("../../node/engine/engine.ts");
   const { engineMembers } = await import("../node/engine-members.ts");
   const request = { ...(await engineRequest(values)), isUpdate: restarts };
-  const members = await engineMembers(context, !restarts);
+  const members = await engineMembers(context, { isOptional: !restarts });
   if (settings.dryRun) {
     output.plan(await plan(request, restarts ? members : [], context));
     return 0;
@@ -136,6 +137,7 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
     ? await rollBackEngine(settings, { system, log })
     : await installEngine(request, settings, { system, log });
   const engine = { path: outcome.path, version: outcome.to };
+  // The units name the path of their engine.
   const startWith = (path: string) => applyChanges(planUnitEngine(path, settings, system), system);
   await startWith(engine.path);
   const versionOf = rememberVersions(system);
@@ -144,10 +146,11 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
     if (former !== undefined) await startWith(former.path);
     return true;
   };
+  // An older engine may refuse settings that the newer one takes.
   if (outcome.from !== null && compareVersions(outcome.to, outcome.from) < 0)
     await adaptConfigurations(members, engine, settings.configRoot, undo, { log, system });
-  const how = { isNew: outcome.changed, former: former?.path, versionOf, log };
-  if (restarts) await switchEngines(members, engine, undo, how);
+  const switching = { isNew: outcome.changed, former: former?.path, versionOf, log };
+  if (restarts) await switchEngines(members, engine, undo, switching);
   const organizations = await examineMembers(members, engine, versionOf);
   const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
   const text = outcomeText({ ...outcome, isFirst, link: linkAt(outcome.path) });
@@ -156,12 +159,12 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
       hint: `Run: ${behind.map(({ next }) => next).join("; ")}`,
     });
   }
-  const rest = behind.map(({ what, next }) => `${what}. Run: ${next}\n`).join("");
-  output.result({ ...outcome, organizations }, `${text}\n${rest}`);
+  const stillBehind = behind.map(({ what, next }) => `${what}. Run: ${next}\n`).join("");
+  output.result({ ...outcome, organizations }, `${text}\n${stillBehind}`);
   return 0;
 }
 
-/** `members` are restarted if they run another engine, which a plan cannot know. */
+/** The plan of runInstall. Whether a running engine is another one is not known yet, so each of `members` is listed. */
 async function plan(
   request: EngineRequest,
   members: readonly Member[],

@@ -33,6 +33,6 @@ export const command: Implementation = {
     }
     const { requireEngine } = await import("../../node/engine/overlay.ts");
     requireEngine(settings, system);
-    return runInstall(context, true);
+    return runInstall(context, { restarts: true });
   },
 };

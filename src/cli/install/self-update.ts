@@ -30,7 +30,7 @@ export const command: Implementation = {
     `${brand.executable} self-update --release-url https://control.example/releases/`,
   ],
   async run(context) {
-    const { settings, system, values, output, log } = context;
+    const { settings, system, values, output } = context;
     const update = await import("../../node/update/self-update.ts");
     const { isVersion } = await import("../../protocol/updates/version.ts");
     const version = values.text("version");
@@ -42,15 +42,7 @@ export const command: Implementation = {
       releaseUrl: values.text("release-url"),
       allowDowngrade: values.on("allow-downgrade"),
     };
-    if (values.on("guard")) {
-      if (settings.dryRun) {
-        throw new AppError("usage", "--guard has no --dry-run: it reacts to the running update", {
-          hint: "Use --dry-run without --guard to see the plan of an update.",
-        });
-      }
-      const { guardUpdate } = await import("../../node/update/update-guard.ts");
-      return guardUpdate({ stateDb: settings.stateDb, system, log });
-    }
+    if (values.on("guard")) return guard(context);
     if (values.on("check")) return check(request, context);
     if (settings.dryRun) {
       const { planRollBackSelf, planSelfUpdate } = update;
@@ -72,7 +64,17 @@ export const command: Implementation = {
   },
 };
 
-/** Status 10: an update is available. */
+async function guard({ settings, system, log }: Context): Promise<void> {
+  if (settings.dryRun) {
+    throw new AppError("usage", "--guard has no --dry-run: it reacts to the running update", {
+      hint: "Use --dry-run without --guard to see the plan of an update.",
+    });
+  }
+  const { guardUpdate } = await import("../../node/update/update-guard.ts");
+  await guardUpdate({ stateDb: settings.stateDb, system, log });
+}
+
+/** Returns the exit status: 10 if an update is available. */
 async function check(request: UpdateRequest, { settings, system, output, log }: Context): Promise<number> {
   const { checkForUpdate } = await import("../../node/update/self-update.ts");
   const { available, latest, returned } = await checkForUpdate(request, settings, { system, log });

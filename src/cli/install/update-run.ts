@@ -4,8 +4,9 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
-import { asNode, orderRun, runAlone, tunnelsOf } from "./order-run.ts";
+import { asNode, orderCommand, runAlone, tunnelsOf } from "./order-run.ts";
 
+/** In these the last complaint of engine or agent is looked for. */
 const logLines = 200;
 /** About an hour of a node with some peers that are away. */
 const handshakeLines = 5000;
@@ -14,7 +15,7 @@ export const command: Implementation = {
   notes:
     "It runs apart from the daemon, by the executable that is there before the update: that one watches the new version, and\n" +
     "brings the former one back. Without an order of the control plane it does nothing.",
-  ...orderRun("update-run"),
+  ...orderCommand("update-run"),
   async run(context) {
     const { settings, system, words, log, output } = context;
     const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
@@ -44,7 +45,7 @@ export const command: Implementation = {
   },
 };
 
-/** A node that was in desktop mode before has a log of that time, too. */
+/** The last lines of the engine's log: of the journal in server mode, else of the file. */
 async function engineLines(
   { slug, directory, config }: Organization,
   { settings, system }: Context,
@@ -54,6 +55,7 @@ async function engineLines(
   const { lastLines } = await import("../../node/engine/engine-log.ts");
   const { isRunByUnits } = await import("../../node/engine/systemd-engine.ts");
   const { engineUnit, journalCommand } = await import("../../platform/systemd/systemd.ts");
+  // The mode decides, not the file: a node that was in desktop mode before has one of that time.
   if (!isRunByUnits({ directory, mode: config.mode }, system))
     return lastLines(join(dirname(settings.stateDb), "logs", `${slug}.log`), count);
   const argv = journalCommand(engineUnit(slug), `--lines=${count}`);
@@ -67,7 +69,10 @@ async function engineLine(organization: Organization, context: Context): Promise
   return (lastComplaint(lines) ?? lines.findLast((line) => line.trim() !== ""))?.slice(0, 500);
 }
 
-/** Of the daemon, or of the checks of server mode. A program that fails at once writes nothing: systemd says how it ended. */
+/**
+ * The last complaint of the daemon, else of the checks of server mode. A program that fails at once writes nothing: then
+ * systemd says how it ended.
+ */
 async function agentLine({ system }: Context): Promise<string | undefined> {
   const { authUnit, daemonUnit, journalCommand } = await import("../../platform/systemd/systemd.ts");
   const { hasSystemd } = await import("../../platform/service-manager.ts");
@@ -82,12 +87,15 @@ async function agentLine({ system }: Context): Promise<string | undefined> {
   return undefined;
 }
 
-/** They come with the check-in that brings the order, or with the next one. */
+/** The settings come with the check-in that brings the order, or with the next one. */
 const settingsComeWithinMs = 120_000;
-/** The control plane may be away: the daemon then goes on to ask it, after the change. */
+/** The control plane may be away: then this process applies the settings itself, and the daemon goes on asking. */
 const daemonAnswersWithinMs = 15_000;
 
-/** The settings of this order, or the former ones, as is chosen. Throws if the engine does not run with them. */
+/**
+ * Puts the chosen settings into force: those of this order, or the former ones when the order is taken back (update-order.ts).
+ * Throws if the engine does not run with them.
+ */
 async function switchSettings(order: number, organization: Organization, context: Context): Promise<void> {
   const { settings, system, log } = context;
   const { readSyncState } = await import("../../node/files/generations.ts");
@@ -95,16 +103,18 @@ async function switchSettings(order: number, organization: Organization, context
   const { hasChosenSettings, makeLocalSync } = await import("../../node/contact/local-sync.ts");
   const { AppError } = await import("../../base/errors.ts");
   const { within } = await import("../../base/within.ts");
-  const read = () => readSyncState(organization.directory);
+  const readState = () => readSyncState(organization.directory);
   const end = system.monotonic() + settingsComeWithinMs;
-  while (chosenSettings(organization.directory) === order && read()?.settings?.order !== order) {
+  while (chosenSettings(organization.directory) === order && readState()?.settings?.order !== order) {
     if (system.monotonic() > end) throw new AppError("not_found", "The settings have not come");
     await system.sleep(500);
   }
   const { engineMembers } = await import("../node/engine-members.ts");
-  const member = (await engineMembers(context, true)).find(({ slug }) => slug === organization.slug);
-  const examine = async () => (await member?.examine())?.process?.pid;
-  const before = await examine();
+  const member = (await engineMembers(context, { isOptional: true })).find(
+    ({ slug }) => slug === organization.slug,
+  );
+  const findPid = async () => (await member?.examine())?.process?.pid;
+  const pidBefore = await findPid();
   const { syncThroughDaemon } = await import("../node/through-daemon.ts");
   const asked = syncThroughDaemon(organization, context).catch(() => undefined);
   await within(system, daemonAnswersWithinMs, asked, undefined);
@@ -114,11 +124,12 @@ async function switchSettings(order: number, organization: Organization, context
     log,
     command: `${brand.executable} update-run`,
   });
-  const state = await makeLocalSync(organization, deps)().then((known) => known ?? read());
+  const state = await makeLocalSync(organization, deps)().then((known) => known ?? readState());
   if (state === undefined || hasChosenSettings(organization, state)) {
-    // Much of what a reload takes matters to the next tunnels alone, and would cut off the node later.
-    const pid = await examine();
-    if (pid !== undefined && pid === before) await member?.restart?.();
+    // Restart an engine that only reloaded: much of what a reload takes matters to new tunnels alone, so that a bad setting
+    // would cut off the node later, when nobody watches.
+    const pid = await findPid();
+    if (pid !== undefined && pid === pidBefore) await member?.restart?.();
     return;
   }
   const { wholeConfiguration } = await import("../../engine/left-out.ts");

@@ -7,7 +7,7 @@ import type { Context, Implementation } from "../command.ts";
 import type { ErrorBody } from "../error-body.ts";
 
 /** How long to wait for the release server. */
-const patienceMs = 4000;
+const checkWithinMs = 4000;
 
 export const command: Implementation = {
   args: {
@@ -22,8 +22,8 @@ export const command: Implementation = {
   async run(context) {
     const { version, target, commit } = buildInfo;
     const update: Update = context.values.on("no-check") ? { available: false } : await check(context);
-    const { latest, error, unknown } = update;
-    let news = unknown === undefined ? "" : `${unknown}, so there is no check for updates\n`;
+    const { latest, error, unknown: whyNoCheck } = update;
+    let news = whyNoCheck === undefined ? "" : `${whyNoCheck}, so there is no check for updates\n`;
     if (update.available) news = `${latest} is available. Install it: ${brand.executable} self-update\n`;
     context.output.result(
       { version, target, commit, update },
@@ -34,7 +34,7 @@ export const command: Implementation = {
   },
 };
 
-/** `unknown`: why there was no check. */
+/** The field of --json. `unknown`: why there was no check. */
 type Update = { available: boolean; latest?: string; error?: ErrorBody; unknown?: string };
 
 /** A check that fails is reported, but is no failure of this command: the version itself is known. */
@@ -45,7 +45,7 @@ async function check({ values, settings, system, log }: Context): Promise<Update
   try {
     if (request.releaseUrl === undefined && releaseAddress(system) === undefined)
       return { available: false, unknown: noAddress };
-    return await checkForUpdate(request, settings, { system, log }, { totalMs: patienceMs });
+    return await checkForUpdate(request, settings, { system, log }, { totalMs: checkWithinMs });
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     const { errorBody } = await import("../error-body.ts");

@@ -42,7 +42,7 @@ export const command: Implementation = {
     }
     const states: PortState[] = [];
     for (const port of ports) states.push(...(await examinePort(port, engines)));
-    const probes = apiBase === undefined ? [] : await probe(ports, states, apiBase, context);
+    const probes = apiBase === undefined ? [] : await probePorts(ports, states, apiBase, context);
     output.result(
       { ports: states, ...(apiBase === undefined ? {} : { probes }) },
       [...states.map(renderState), ...probes.map(renderProbe)].join(""),
@@ -52,6 +52,7 @@ export const command: Implementation = {
   },
 };
 
+/** The ports of the registered organizations; a port of 0 is chosen at the start of the engine. */
 async function portsOf(engines: readonly EnginePort[]): Promise<number[]> {
   const { defaultOverlayPort } = await import("../../api/values.ts");
   const fixed = engines.map(({ port }) => port).filter((port) => port > 0);
@@ -78,7 +79,8 @@ async function planProbes(ports: readonly number[], apiBase: string, context: Co
   return ports.map(() => step);
 }
 
-async function probe(
+/** Lets the control plane test the ports that are free, or held by an engine of ours. */
+async function probePorts(
   ports: readonly number[],
   states: readonly PortState[],
   apiBase: string,
@@ -92,7 +94,7 @@ async function probe(
     );
   }
   const organization = await organizationAt(apiBase, context);
-  const ask = await questionOf(organization, context);
+  const ask = await makeAsk(organization, context);
   const results: ProbeResult[] = [];
   for (const port of ports) {
     const holders = states.filter((state) => state.port === port);
@@ -106,17 +108,18 @@ async function probe(
   return results;
 }
 
-/** The same for a port that the engine of this organization holds. */
+/** Lets the control plane test a port that the engine of this organization holds. */
 export async function probeForOrganization(
   organization: Organization,
   port: number,
   context: Context,
 ): Promise<ProbeResult> {
   const { probePort } = await import("../../node/contact/requests/probe-port.ts");
-  return probePort(port, true, await questionOf(organization, context), context.system);
+  return probePort(port, true, await makeAsk(organization, context), context.system);
 }
 
-async function questionOf(organization: Organization, { settings, system, log }: Context) {
+/** How a check-in asks the control plane for a test. */
+async function makeAsk(organization: Organization, { settings, system, log }: Context) {
   const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
   const deps = organizationDeps(organization, settings, {

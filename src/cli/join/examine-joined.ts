@@ -14,7 +14,9 @@ import { sayProgress, type Context } from "../command.ts";
 /** A handshake takes less than a second; an engine that has just been started needs some seconds on a slow machine. */
 const answerWithinS = 30;
 const startsWithinMs = 10_000;
+const startPollMs = 250;
 
+/** `object`: for --json. `status`: the exit status. */
 export type Joined = { object: Record<string, unknown>; text: string; status: number };
 
 /** Waits for the proof that the overlay of one organization works, and says what is missing. */
@@ -32,15 +34,15 @@ export async function examineJoined(organization: Organization, context: Context
     command: `${brand.executable} up`,
   });
   // The daemon, or systemd, may still be starting it.
-  for (let waited = 0; waited < startsWithinMs && !(await deps.control.running()); waited += 250)
-    await system.sleep(250);
+  for (let waited = 0; waited < startsWithinMs && !(await deps.control.running()); waited += startPollMs)
+    await system.sleep(startPollMs);
   if (!(await deps.control.running())) {
     throw new AppError("engine_failed", `The overlay engine of ${slug} does not run`, {
       hint: `Find out why: \`${brand.executable} doctor\`.`,
     });
   }
   const port = config.is_lighthouse ? await probeLighthouse(organization, context) : undefined;
-  const unknown = answer.result === "silent" ? await unknownToControlPlane(organization, context) : "";
+  const unknownText = answer.result === "silent" ? await unknownToControlPlane(organization, context) : "";
   const isReached = answer.result !== "silent" || config.is_lighthouse;
   return {
     object: {
@@ -56,8 +58,8 @@ export async function examineJoined(organization: Organization, context: Context
     },
     text:
       `${config.name} is in ${slug} as ${config.ip_address}${rolesOf(config)}\n` +
-      unknown +
-      (unknown === "" ? answerLine(answer, config.is_lighthouse, slug) : "") +
+      unknownText +
+      (unknownText === "" ? answerLine(answer, config.is_lighthouse, slug) : "") +
       portLine(port),
     status: isReached && port?.reachable !== false ? 0 : 1,
   };
@@ -68,7 +70,7 @@ function rolesOf({ is_lighthouse: isLighthouse, is_relay: isRelay }: Organizatio
   return isRelay ? ", a lighthouse and relay" : ", a lighthouse";
 }
 
-const askMs = 5000;
+const askWithinMs = 5000;
 
 /**
  * The reason why no lighthouse answers, if the control plane does not know this node any more; else "". Lighthouses
@@ -81,14 +83,14 @@ export async function unknownToControlPlane(
   const { connectOrganization } = await import("../../node/contact/requests/connection.ts");
   const { checkIn } = await import("../../node/contact/checkin.ts");
   const { slug, config } = organization;
-  const nothingNew = { overlayVersion: undefined, overlayState: undefined };
-  const signal = AbortSignal.timeout(askMs);
+  const emptyReport = { overlayVersion: undefined, overlayState: undefined };
+  const signal = AbortSignal.timeout(askWithinMs);
   try {
     await connectOrganization(
       organization,
       system,
       log,
-    )((client) => checkIn(organization, client, nothingNew, { signal, repeatable: false }));
+    )((client) => checkIn(organization, client, emptyReport, { signal, repeatable: false }));
     return "";
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "token_not_valid") return "";
@@ -139,6 +141,7 @@ async function probeLighthouse(organization: Organization, context: Context): Pr
 }
 
 async function isThisMachine(host: string, { system }: Context): Promise<boolean> {
+  // Without the brackets of an IPv6 address in a URL.
   const plain = host.replace(/^\[|\]$/g, "");
   if (isLoopback(plain)) return true;
   const own = Object.values(networkInterfaces()).flatMap((each) => each ?? []);

@@ -17,6 +17,7 @@ import { sayProgress, type Context } from "../command.ts";
 /** `enrolled`: instead of a key, a user confirmed this machine in the browser, under this name. */
 export type Joining = JoinKey & { enrolled?: { name: string } };
 
+/** Registers and starts, or runs the daemon with --foreground. Returns the exit status: 1 if no lighthouse answers. */
 export async function joinWith(key: Joining, context: Context): Promise<number> {
   const { settings, values, output } = context;
   if (settings.dryRun) {
@@ -38,38 +39,40 @@ export async function joinWith(key: Joining, context: Context): Promise<number> 
 
 /** The plan of `join`. */
 export async function planJoin(key: Joining, context: Context): Promise<Step[]> {
-  const { enrollment, isHere } = await readJoin(key, context);
+  const { enrollment, isRegistered } = await readJoin(key, context);
   const { planEnrollment } = await import("./registration.ts");
-  return isHere ? [] : planEnrollment(enrollment, context);
+  return isRegistered ? [] : planEnrollment(enrollment, context);
 }
 
+/** The registration by key and flags. `isRegistered`: this machine is registered already, and stays the same node. */
 async function readJoin(key: Joining, context: Context) {
   const isForeground = context.values.on("foreground");
   const former = await readFormer(key, context);
-  const mode = await chooseMode(former, isForeground, context);
-  const isHere = former.apiBase !== undefined && !context.values.on("new-keys");
-  if (isHere && former.mode !== mode) throw otherMode(key.slug, former.mode);
-  const registration = await registrationOf(key, mode, isHere, context);
-  return { enrollment: { registration, former, isStarted: !isForeground }, isHere };
+  const mode = await chooseMode(former, { isForeground }, context);
+  const isRegistered = former.apiBase !== undefined && !context.values.on("new-keys");
+  if (isRegistered && former.mode !== mode) throw otherMode(key.slug, former.mode);
+  const registration = await registrationOf(key, { mode, isRegistered }, context);
+  return { enrollment: { registration, former, isStarted: !isForeground }, isRegistered };
 }
 
 /** Registers this machine unless it is registered, and starts its overlay unless it stays in the foreground. */
 export async function join(key: Joining, context: Context): Promise<void> {
   const { settings, system, log } = context;
-  const { enrollment, isHere } = await readJoin(key, context);
+  const { enrollment, isRegistered } = await readJoin(key, context);
   const { enroll, startEnrolled } = await import("./registration.ts");
-  await requireRunnable(!enrollment.isStarted, context);
+  await requireRunnable({ isForeground: !enrollment.isStarted }, context);
   // The engine comes first, so that a machine without one does not use the key up, and the control plane learns its
   // version.
   const { provideEngine } = await import("../../node/enroll/provide-engine.ts");
   await provideEngine(settings, { system, log }, enrollment.registration);
-  if (isHere) sayProgress(`This machine is registered with ${key.slug} already`, context);
+  if (isRegistered) sayProgress(`This machine is registered with ${key.slug} already`, context);
   else {
     sayProgress(`Registering with ${key.slug} at ${key.apiBase}`, context);
     const { node } = (await enroll(enrollment, context)).answer;
     if (key.role === "lighthouse") sayPublicAddress(node.public_ip, context);
   }
-  if (!isHere || !enrollment.isStarted) return;
+  // enroll has started the overlay of a new registration.
+  if (!isRegistered || !enrollment.isStarted) return;
   await startEnrolled(enrollment.registration, context);
   const { openOrganization } = await import("../../node/files/organizations.ts");
   const { changeOrganization } = await import("../node/organization-command.ts");
@@ -92,7 +95,8 @@ function sayPublicAddress(publicIp: string | null, { values, output, log }: Cont
 }
 
 /**
- * The present registration with the key's organization. Throws if it belongs to another control plane, or is revoked.
+ * What this machine has of the key's organization. Throws if it is registered at another control plane (conflict), or is
+ * revoked (access_revoked).
  */
 async function readFormer({ slug, apiBase }: JoinKey, { settings, values }: Context): Promise<Salvaged> {
   const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
@@ -107,8 +111,8 @@ async function readFormer({ slug, apiBase }: JoinKey, { settings, values }: Cont
       { hint: `Leave that one first: \`${leave}\`.` },
     );
   }
-  const isOver = values.on("new-keys") || readRevokedNote(former.directory) === undefined;
-  if (former.apiBase === undefined || isOver) return former;
+  const isRevoked = former.apiBase !== undefined && readRevokedNote(former.directory) !== undefined;
+  if (!isRevoked || values.on("new-keys")) return former;
   throw new AppError("access_revoked", `The control plane has revoked this machine's node in ${slug}`, {
     hint:
       `To join anew: \`${leave}\`, then \`${brand.executable} up\` with a new key ` +
@@ -118,7 +122,7 @@ async function readFormer({ slug, apiBase }: JoinKey, { settings, values }: Cont
 
 async function chooseMode(
   former: Salvaged,
-  isForeground: boolean,
+  { isForeground }: { isForeground: boolean },
   { values, system }: Context,
 ): Promise<Mode> {
   const { refuseMode, usualMode } = await import("../../platform/service-manager.ts");
@@ -132,8 +136,7 @@ async function chooseMode(
 
 async function registrationOf(
   key: Joining,
-  mode: Mode,
-  isHere: boolean,
+  { mode, isRegistered }: { mode: Mode; isRegistered: boolean },
   context: Context,
 ): Promise<Registration> {
   const { settings, values, output } = context;
@@ -141,11 +144,11 @@ async function registrationOf(
   const { parsePermissions } = await import("../../node/files/permissions.ts");
   const { apiBase, slug, caFingerprint, registrationToken } = key;
   const name = values.text("node-name");
-  const wishes = lighthouseWishes(key, isHere, values);
+  const wishes = lighthouseWishes(key, { isRegistered }, values);
   const wait = values.duration("wait", 0);
   // A plan needs no content, and asks for it only where it reads a list; a registered machine has the file.
   const fetchCa = (print: string) =>
-    settings.dryRun || isHere ? "" : readApiCaByFingerprint(apiBase, print);
+    settings.dryRun || isRegistered ? "" : readApiCaByFingerprint(apiBase, print);
   const apiCa = caFingerprint === undefined ? undefined : await fetchCa(caFingerprint);
   return {
     apiBase,
@@ -168,9 +171,10 @@ async function registrationOf(
   };
 }
 
+/** What a lighthouse asks for. Throws usage for flags of lighthouses with the key of an ordinary node. */
 function lighthouseWishes(
   { role, apiBase }: JoinKey,
-  isHere: boolean,
+  { isRegistered }: { isRegistered: boolean },
   values: Context["values"],
 ): Registration["wishes"] {
   const publicIp = values.text("public-ip");
@@ -182,7 +186,7 @@ function lighthouseWishes(
       hint: `A lighthouse's key: \`${brand.executable} admin token create ORG --lighthouse\`.`,
     });
   }
-  if (publicIp === undefined && !isHere && isLoopback(new URL(apiBase).hostname)) {
+  if (publicIp === undefined && !isRegistered && isLoopback(new URL(apiBase).hostname)) {
     throw new AppError("usage", "A lighthouse beside its control plane needs --public-ip", {
       hint: "The control plane sees only this machine's loopback address, which other nodes cannot reach.",
     });
@@ -195,7 +199,10 @@ function lighthouseWishes(
 }
 
 /** Throws before the key is used if nothing could run the overlay here. */
-export async function requireRunnable(isForeground: boolean, { system }: Context): Promise<void> {
+export async function requireRunnable(
+  { isForeground }: { isForeground: boolean },
+  { system }: Context,
+): Promise<void> {
   const { privilegeHint } = await import("../../platform/privilege.ts");
   if (!system.isRoot) {
     throw new AppError("os_permission", "Only root can join an organization", {

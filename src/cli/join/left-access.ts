@@ -27,17 +27,23 @@ export const leaverEnds = (values: Values) => ({
 /** More lines would push the result off the screen. --json lists up to 1000. */
 const mostLines = 20;
 
-const lineOf = ({ org_slug, kind, id, name }: AccessItem) =>
+/** "service token 7 (ci) of acme". */
+const nameOfItem = ({ org_slug, kind, id, name }: AccessItem) =>
   `${kind.replace("_", " ")} ${id}${name === null ? "" : ` (${name})`} of ${org_slug}`;
 
-function firstOf(items: readonly AccessItem[], total: number, line: (item: AccessItem) => string): string[] {
+/** A line for each of the first items. `total` may be more than the report has. */
+function linesOf(
+  items: readonly AccessItem[],
+  total: number,
+  lineOfItem: (item: AccessItem) => string,
+): string[] {
   const shown = items.slice(0, mostLines);
   const more = total - shown.length;
-  return [...shown.map(line), ...(more > 0 ? [`and ${more} more`] : [])];
+  return [...shown.map(lineOfItem), ...(more > 0 ? [`and ${more} more`] : [])];
 }
 
 export const revokedLines = ({ access_revoked: revoked, access_revoked_total: total }: AccessReport) =>
-  firstOf(revoked, total, (each) => `Revoked ${lineOf(each)}`)
+  linesOf(revoked, total, (each) => `Revoked ${nameOfItem(each)}`)
     .map((line) => `${line}\n`)
     .join("");
 
@@ -48,7 +54,7 @@ export function tokensOf({ access_left: left, access_revoked: revoked }: AccessR
   return { tokens_left: left.filter(isToken), tokens_revoked: revoked.filter(isToken) };
 }
 
-/** Only the keys of the report. */
+/** Only the fields of the report, of an answer that has others too. */
 export function reportOf(report: AccessReport): AccessReport {
   const { access_left, access_left_total, access_revoked, access_revoked_total } = report;
   return { access_left, access_left_total, access_revoked, access_revoked_total };
@@ -59,7 +65,7 @@ export function sayAccessLeft({ json, say }: CommandOutput, subject: string, rep
   const { access_left: left, access_left_total: total } = report;
   if (json || left.length === 0) return;
   say(`Access of ${subject} that remains:`);
-  for (const line of firstOf(left, total, (each) => `${lineOf(each)}${howToEnd(each)}`)) say(`  ${line}`);
+  for (const line of linesOf(left, total, (each) => `${nameOfItem(each)}${howToEnd(each)}`)) say(`  ${line}`);
 }
 
 function howToEnd({ kind, org_slug, id, name }: AccessItem): string {

@@ -20,8 +20,8 @@ export const ownerFlags: Flags = {
 };
 
 /**
- * Runs the work. If it must confirm a user, the error names the line to repeat with --owner-id, which `words` and the given
- * flags form. Users paste it, and an e-mail can hold `$(…)`.
+ * Runs the work. If the control plane wants the user confirmed, the error names the line to repeat with --owner-id. `words` and
+ * those of `flags` that were given form that line. It is quoted, because users paste it and an e-mail address can hold `$(…)`.
  */
 export async function confirmable<T>(
   values: Values,

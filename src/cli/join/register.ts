@@ -114,6 +114,7 @@ async function run(context: Context): Promise<void> {
   );
 }
 
+/** The registration by the flags, and what this machine has of the organization (`former`). */
 async function readRegistration(context: Context) {
   const { values } = context;
   const { parseSlug } = await import("../../node/files/organizations.ts");
@@ -150,7 +151,7 @@ async function readRegistration(context: Context) {
     apiCa,
     caFingerprint: fingerprint,
     credential: await readCredential(context, apiBase, apiCa),
-    approvalMs: approvalTime(context),
+    approvalMs: approvalMsOf(values),
     tell: context.output.say,
     wishes,
     ...sealPin(context, { isKeyed: isKeyed(values) }),
@@ -185,11 +186,13 @@ const readWishes = (values: Context["values"]) => ({
 const isKeyed = (values: Context["values"]): boolean =>
   ["registration-token", "registration-token-file"].some((each) => values.text(each) !== undefined);
 
-function approvalTime({ values }: Context): number | undefined {
+/** Undefined: without an end. */
+function approvalMsOf(values: Context["values"]): number | undefined {
   const seconds = values.duration("wait", 0);
   return seconds === undefined ? undefined : seconds * 1000;
 }
 
+/** A registration token, or the access token of an administrator, who signs in on the terminal if no flag gives one. */
 async function readCredential(context: Context, apiBase: string, ca: string | undefined) {
   const { values, system, settings } = context;
   const registrationToken = await values.secret("registration-token");
@@ -204,6 +207,7 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
   }
   if (registrationToken !== undefined) return { registrationToken };
   if (accessToken !== undefined) return { accessToken };
+  // A plan asks nothing.
   if (settings.dryRun) return { accessToken: "" };
   if (!system.stdinIsTerminal) {
     throw new AppError("usage", "Missing --registration-token (or --access-token)", {

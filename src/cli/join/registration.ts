@@ -37,7 +37,7 @@ export async function planEnrollment(enrollment: Enrollment, context: Context): 
         ...(registration.mode === "desktop" ? await planRequestIfThere("provision", settings, system) : []),
       ]
     : [];
-  const removal = await formerServices(enrollment, context);
+  const removal = await removalOfServices(enrollment, context);
   return [...planRegistration(registration, settings), ...planChanges(removal), ...services];
 }
 
@@ -45,7 +45,8 @@ export async function planEnrollment(enrollment: Enrollment, context: Context): 
 export async function enroll(enrollment: Enrollment, context: Context): Promise<Enrolled> {
   const { registration, former, isStarted } = enrollment;
   const { settings, system, log } = context;
-  const removal = await formerServices(enrollment, context);
+  // Read before the registration replaces the files that say which services there are.
+  const removal = await removalOfServices(enrollment, context);
   if (isStarted) {
     const { requireStartable } = await import("../../node/enroll/provision-services.ts");
     requireStartable(settings, system);
@@ -62,11 +63,11 @@ export async function enroll(enrollment: Enrollment, context: Context): Promise<
         started: false,
         left: [`No service is installed (--no-start). Install it later: ${await installCommand(context)}`],
       };
-  if (answer.unused_right === "lighthouse") log.warn(ordinaryWithRight(answer.node.name));
+  if (answer.unused_right === "lighthouse") log.warn(unusedRight(answer.node.name));
   return { directory, answer, ...done };
 }
 
-function ordinaryWithRight(name: string): string {
+function unusedRight(name: string): string {
   return (
     `This token permits a lighthouse, but ${name} is an ordinary node: --is-lighthouse was not given. For a lighthouse, ` +
     `leave with \`${brand.executable} unregister\`, and join again with a new key and \`${brand.executable} up\`.`
@@ -78,7 +79,8 @@ function isMoved({ registration, former }: Enrollment): boolean {
   return former.mode !== undefined && (former.mode !== registration.mode || registration.newKeys === true);
 }
 
-async function formerServices(enrollment: Enrollment, context: Context) {
+/** The removal of the services that the former mode or keys had. */
+async function removalOfServices(enrollment: Enrollment, context: Context) {
   if (!isMoved(enrollment)) return [];
   const { serviceRemoval } = await import("../node/stop-overlay.ts");
   return serviceRemoval(enrollment.former, context);
@@ -89,7 +91,7 @@ async function installCommand({ system }: Context): Promise<string> {
   return serviceCommand(system);
 }
 
-type Start = { started: boolean; left: readonly string[] };
+type Start = Pick<Enrolled, "started" | "left">;
 
 /** Installs engine and services. The registration stays valid if this fails. */
 export async function startEnrolled(
@@ -99,9 +101,9 @@ export async function startEnrolled(
   const { settings, system, log } = context;
   const { startOverlay } = await import("../../node/enroll/provision-services.ts");
   try {
-    const refusal = mode === "server" ? await holdBack(slug, context) : undefined;
+    const collision = mode === "server" ? await stopIfColliding(slug, context) : undefined;
     const { started, left } = await startOverlay(mode, slug, settings, { system, log });
-    if (refusal !== undefined) throw refusal;
+    if (collision !== undefined) throw collision;
     const wanted = await wantedState({ slug, mode }, context);
     if (wanted === "down") {
       const line = `${brand.executable} start ${quoteWord(slug)}`;
@@ -121,8 +123,11 @@ export async function startEnrolled(
   }
 }
 
-/** Services start all that is not stopped, so an organization that cannot run beside another one is stopped first. */
-async function holdBack(slug: string, { settings, log }: Context): Promise<AppError | undefined> {
+/**
+ * Marks a new organization as stopped if it cannot run beside another one, because services start all that is not stopped.
+ * Returns why it cannot.
+ */
+async function stopIfColliding(slug: string, { settings, log }: Context): Promise<AppError | undefined> {
   const { refuseBesideRunning } = await import("../../daemon/running-claims.ts");
   const { isStopped, markStopped } = await import("../../node/files/stopped-by-user.ts");
   const { findEngineProcess } = await import("../../node/engine/engine-process.ts");
@@ -141,8 +146,8 @@ async function holdBack(slug: string, { settings, log }: Context): Promise<AppEr
 }
 
 /**
- * Registering again does not start what a user has stopped. A running daemon is told, and starts a new organization at
- * once. Undefined if no daemon runs, and for server mode, unless it is stopped.
+ * The desired state, since registering again does not start what a user has stopped. In desktop mode a running daemon is told,
+ * and starts a new organization at once. Undefined if that is not known: no daemon runs, or it is in server mode and not stopped.
  */
 async function wantedState(
   { slug, mode }: { slug: string; mode: Mode },

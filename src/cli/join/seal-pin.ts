@@ -13,7 +13,10 @@ export const sealFlag: Flags = {
   },
 };
 
-/** `isKeyed`: the machine joins by a token that an administrator handed over, also an older one without a hash. */
+/**
+ * The seal to begin with: of --seal or of the join key (`seal`), else one that the user compares. `isKeyed`: the machine joins by
+ * a token that an administrator handed over, which counts as enough if it has no hash, as older ones.
+ */
 export function sealPin(
   { values, system, output }: Context,
   { seal, isKeyed }: { seal?: string | undefined; isKeyed: boolean },

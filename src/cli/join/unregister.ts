@@ -41,7 +41,7 @@ async function run(context: Context): Promise<number> {
   const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
   const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
   if (!settings.dryRun) removeTemporarySiblings(settings.configRoot, slug);
-  // Damaged files are no reason to keep the organization: only one that does not exist is refused.
+  // Damaged files are no reason to keep the organization: only one that does not exist is refused, by openOrganization.
   if (!listOrganizations(settings.configRoot).includes(slug)) {
     const unfinished = findUnfinished(settings.configRoot, slug);
     if (unfinished !== undefined) return forgetUnfinished(slug, unfinished, context);
@@ -95,14 +95,14 @@ function report(
   { output }: Context,
 ): number {
   const { slug, nodeId, name = "This machine" } = salvaged;
-  const left = end.is === "unreached" ? `${end.request.method} ${end.request.url}` : undefined;
+  const requestLeft = end.is === "unreached" ? `${end.request.method} ${end.request.url}` : undefined;
   output.result(
     {
       org_slug: slug,
       node_id: nodeId ?? null,
       directory: salvaged.directory,
       deleted: end.is === "deleted",
-      ...given({ request_left: left }),
+      ...given({ request_left: requestLeft }),
       ...(notRemoved.length === 0 ? {} : { not_removed: notRemoved }),
     },
     `${name} has left ${slug}${outcomes[end.is]}\n`,
@@ -139,6 +139,7 @@ const outcomes: Record<End["is"], string> = {
   unreached: "",
 };
 
+/** Deletes the node at its control plane: with an administrator's token, else by the node's own. */
 async function endAtControlPlane(
   salvaged: Salvaged,
   accessToken: string | undefined,

@@ -8,27 +8,29 @@ import type { Joining } from "./join.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { Context } from "../command.ts";
 
+/** Returns the exit status: 1 if no lighthouse answers. */
 export async function upByBrowser(url: string, context: Context): Promise<number> {
   const { settings, values, output } = context;
   const { checkBase } = await import("../../node/contact/requests/client.ts");
   const base = checkBase(url, values.on("allow-plain-http"));
   const wanted = await readWanted(context);
   const { joinWith, requireRunnable } = await import("./join.ts");
-  const here = await registeredHere(base, wanted.slug, context);
-  if (here !== undefined)
-    return joinWith(joiningOf(base, { slug: here, registrationToken: "" }, context), context);
+  const registeredSlug = await registeredHere(base, wanted.slug, context);
+  if (registeredSlug !== undefined)
+    return joinWith(joiningOf(base, { slug: registeredSlug, registrationToken: "" }, context), context);
   if (settings.dryRun) {
     output.plan(await plan(base, wanted.slug, context));
     return 0;
   }
   // Before a user is asked.
-  await requireRunnable(values.on("foreground"), context);
+  await requireRunnable({ isForeground: values.on("foreground") }, context);
   const { findEnrollment } = await import("../../node/enroll/browser-enrollment.ts");
-  const kept = findEnrollment(settings.configRoot, base, wanted.slug);
-  if (kept !== undefined) {
-    const name = wanted.given ?? kept.name;
+  // A user confirmed this machine in an earlier run that did not finish.
+  const confirmed = findEnrollment(settings.configRoot, base, wanted.slug);
+  if (confirmed !== undefined) {
+    const name = wanted.givenName ?? confirmed.name;
     try {
-      return await joinWith({ ...joiningOf(base, kept, context), enrolled: { name } }, context);
+      return await joinWith({ ...joiningOf(base, confirmed, context), enrolled: { name } }, context);
     } catch (error) {
       const isOver = error instanceof AppError && ["token_not_valid", "conflict"].includes(error.code);
       if (!isOver || findEnrollment(settings.configRoot, base, wanted.slug) !== undefined) throw error;
@@ -39,7 +41,8 @@ export async function upByBrowser(url: string, context: Context): Promise<number
   return joinWith({ ...joiningOf(base, enrolled, context), enrolled: { name: enrolled.name } }, context);
 }
 
-type Wanted = { slug: string | undefined; name: string; given: string | undefined };
+/** `givenName`: the name of --node-name; `name` is the host name without it. */
+type Wanted = { slug: string | undefined; name: string; givenName: string | undefined };
 
 async function readWanted({ values }: Context): Promise<Wanted> {
   const lighthouse = ["public-ip", "external-port", "no-relay"].find(
@@ -56,8 +59,12 @@ async function readWanted({ values }: Context): Promise<Wanted> {
   const { parseSlug } = await import("../../node/files/organizations.ts");
   const { defaultNodeName } = await import("../../node/enroll/register.ts");
   const [slug, name] = [values.text("org"), values.text("node-name")];
-  const given = name === undefined ? undefined : parseNodeName(name);
-  return { slug: slug === undefined ? undefined : parseSlug(slug), given, name: given ?? defaultNodeName() };
+  const givenName = name === undefined ? undefined : parseNodeName(name);
+  return {
+    slug: slug === undefined ? undefined : parseSlug(slug),
+    givenName,
+    name: givenName ?? defaultNodeName(),
+  };
 }
 
 /** The organization of that control plane that this machine already belongs to. Throws usage if there are several. */
@@ -102,6 +109,7 @@ async function plan(base: string, slug: string | undefined, context: Context): P
   ];
 }
 
+/** Shows the address and the words, and waits until a user has confirmed this machine. */
 async function askUser(base: string, { slug, name }: Wanted, context: Context) {
   const { settings, system, log, values, output } = context;
   const { makeClient } = await import("../../node/contact/requests/client.ts");

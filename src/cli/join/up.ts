@@ -136,7 +136,7 @@ async function upWithUrl(url: string, context: Context): Promise<number> {
   return upByBrowser(url, context);
 }
 
-/** Undefined: start what is registered here. */
+/** The key of the command line, --key-file, the environment or the terminal. Undefined: start what is registered here. */
 async function readKey(context: Context): Promise<JoinKey | undefined> {
   const { values, words, system, settings } = context;
   const { looksLikeJoinKey, parseJoinKey } = await import("../../protocol/join-key.ts");
@@ -200,6 +200,7 @@ async function startAll(context: Context): Promise<number> {
       done.map((each) => ({ slug: each.slug, open: () => each })),
       context,
     );
+  // One after the other, so that the progress of each is shown alone.
   const joined = [];
   for (const each of done) joined.push(await examineJoined(each, context));
   const status = reportFailures(results, organizations, output);

@@ -46,9 +46,9 @@ export const command: Implementation = {
       { organizations: outcomes.map(({ report }) => report) },
       outcomes
         .map(({ report: { org_slug, result, action, reason }, status }) => {
-          const did = action === "none" ? "" : `, the overlay is ${action}`;
+          const effect = action === "none" ? "" : `, the overlay is ${action}`;
           const stale = result === "ok" && status !== 0 ? ", but its configuration could not be updated" : "";
-          return `${org_slug}: ${result}${did}${stale}${reason === undefined ? "" : `: ${reason}`}\n`;
+          return `${org_slug}: ${result}${effect}${stale}${reason === undefined ? "" : `: ${reason}`}\n`;
         })
         .join(""),
     );
@@ -58,8 +58,8 @@ export const command: Implementation = {
 
 /** A daemon that runs the organization asks the control plane itself. */
 async function plan(organization: Organization, context: Context): Promise<Step[]> {
-  const plan = await planSyncThroughDaemon(organization, context);
-  if (plan.length > 0) return plan;
+  const byDaemon = await planSyncThroughDaemon(organization, context);
+  if (byDaemon.length > 0) return byDaemon;
   const { planFollow } = await import("../../node/contact/follow-plan.ts");
   return planFollow(organization);
 }
@@ -90,8 +90,9 @@ async function check(
       command: `${brand.executable} check-auth`,
     });
     const { savingHealth } = await import("../../node/contact/server-mode/saving-health.ts");
-    const watched = { settings, system, log, versionOf, isLong: waitS >= 5 };
-    return await savingHealth(organization, watched, (watch) =>
+    // A long wait has time to look after the organization's health meanwhile.
+    const healthDeps = { settings, system, log, versionOf, isLong: waitS >= 5 };
+    return await savingHealth(organization, healthDeps, (watch) =>
       checkAuth(
         organization,
         {

@@ -39,7 +39,7 @@ function failureOf(slug: string, error: unknown): Failure {
   return { org_slug: slug, error: errorBody(fromSystemError(`check in with ${slug}`, error)) };
 }
 
-/** Empty for a failure: it is already on standard error. */
+/** The line of an organization; "" for a failure, which is already on standard error. */
 function describe(outcome: CheckedIn | Failure): string {
   if ("error" in outcome) return "";
   const { org_slug, config_changed, certificate_not_after } = outcome;
@@ -49,6 +49,7 @@ function describe(outcome: CheckedIn | Failure): string {
   return `${org_slug}: checked in${news}, certificate valid until ${certificate_not_after}\n`;
 }
 
+/** Checks one organization in; also after root changed what it offers (sync-config.ts). */
 export async function checkInOne(
   { slug, open }: Chosen,
   versionOf: (engine: string) => Promise<string>,

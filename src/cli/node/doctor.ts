@@ -46,15 +46,15 @@ export const command: Implementation = {
     }
     const slugs = listOrganizations(settings.configRoot);
     const checks = await examine(slugs, { ...context, system });
-    const ok = checks.every(({ verdict }) => verdict !== "fail");
+    const isOk = checks.every(({ verdict }) => verdict !== "fail");
     if (bundle !== undefined && settings.dryRun) {
       const { planReplaced } = await import("../../base/plan/plan-file.ts");
       output.plan([...requests(), planReplaced(bundle, 0o600)]);
       return 0;
     }
     if (bundle !== undefined) await pack(bundle, checks, slugs, context);
-    output.result({ ok, checks }, renderChecks(checks));
-    return ok ? 0 : 1;
+    output.result({ ok: isOk, checks }, renderChecks(checks));
+    return isOk ? 0 : 1;
   },
 };
 
@@ -77,7 +77,7 @@ async function examine(slugs: readonly string[], context: Context) {
   };
   const statusOf = (slug: string) => report?.teams.find(({ team }) => team === slug);
   const groups = await Promise.all([
-    examineMachine(settings, await planeData(), system),
+    examineMachine(settings, await controlPlaneData(), system),
     examineDaemon(slugs, report, system),
     ...slugs.map((slug) =>
       examineOrganization(slug, { settings, system, log, engineLog, seen: statusOf(slug) }),
@@ -88,7 +88,7 @@ async function examine(slugs: readonly string[], context: Context) {
 }
 
 /** Where a control plane of this machine has its data, by the settings of its service. */
-async function planeData(): Promise<string> {
+async function controlPlaneData(): Promise<string> {
   const { controlSettingsPath } = await import("../../platform/systemd/control-unit.ts");
   const { readTextIfThere } = await import("../../base/files.ts");
   const { parseSettings } = await import("../settings-file.ts");
@@ -149,6 +149,7 @@ async function examineCollisions(slugs: readonly string[], { settings }: Context
         return [];
       }
     });
+    // Throws for the first two that collide.
     claims.forEach((claim, at) => refuseCollision(claim, claims.slice(0, at)));
     return ok(
       slugs.length < 2 ? "fewer than two organizations" : "all organizations can run at the same time",
@@ -157,6 +158,7 @@ async function examineCollisions(slugs: readonly string[], { settings }: Context
   return [examined];
 }
 
+/** Writes the bundle, and says what is in it. */
 async function pack(
   path: string,
   checks: readonly Check[],

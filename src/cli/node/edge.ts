@@ -25,8 +25,8 @@ export const command: Implementation = {
   run,
 };
 
-/** How often it looks whether an update has replaced its program. */
-const programMs = 10_000;
+/** How often this process looks whether an update has replaced its program. */
+const programCheckMs = 10_000;
 
 async function run(context: Context): Promise<void> {
   const { settings, system, values, log, output } = context;
@@ -50,12 +50,12 @@ async function run(context: Context): Promise<void> {
   const { control } = organizationDeps(organization, settings, { system, log, command });
   const over = new AbortController();
   for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => over.abort(new Error(signal)));
-  const programOf = () => statSync(system.executable, { throwIfNoEntry: false })?.ino;
-  const program = programOf();
+  const inodeOf = () => statSync(system.executable, { throwIfNoEntry: false })?.ino;
+  const inodeAtStart = inodeOf();
   const replaced = new AppError("failed", "An update has replaced this program: it starts again");
   const watch = setInterval(() => {
-    if (programOf() !== program) over.abort(replaced);
-  }, programMs);
+    if (inodeOf() !== inodeAtStart) over.abort(replaced);
+  }, programCheckMs);
   const { directory } = organization;
   const isUp = () => !isStopped(directory) && readRevokedNote(directory) === undefined;
   if (!needsEdge(organization)) output.say(`${slug} needs nothing beside its engine now`);
@@ -76,11 +76,11 @@ async function undo({ settings, system, output }: Context): Promise<void> {
   const { applyPossible, endAllMappings, planAllMappingEnds, undoAllChanges } =
     await import("../../node/edge/undo-edge.ts");
   const { planChanges } = await import("../../platform/apply.ts");
-  const list = () => undoAllChanges(settings.configRoot, system);
+  const findChanges = () => undoAllChanges(settings.configRoot, system);
   if (settings.dryRun)
-    return output.plan([...planAllMappingEnds(settings.configRoot), ...planChanges(await list())]);
+    return output.plan([...planAllMappingEnds(settings.configRoot), ...planChanges(await findChanges())]);
   await endAllMappings(settings.configRoot);
-  const [left, ...others] = await applyPossible(list, system);
+  const [left, ...others] = await applyPossible(findChanges, system);
   if (left === undefined) return;
   const more = others.length === 0 ? "" : `, and ${others.length} more`;
   throw new AppError("failed", `Not taken back: ${left.path} (${left.reason})${more}`, {

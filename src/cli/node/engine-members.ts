@@ -7,8 +7,11 @@ import type { Member } from "../../node/update/overlay-switch.ts";
 import type { Context } from "../command.ts";
 import { daemonAddress, requestStep } from "./daemon-address.ts";
 
-/** Throws os_permission if the daemon refuses this user, unless `isOptional`. */
-export async function engineMembers(context: Context, isOptional: boolean): Promise<Member[]> {
+/**
+ * The organizations, each with what examines and restarts its engine. `restart` is undefined where nothing can: no unit or no
+ * daemon runs it. Throws os_permission if the daemon refuses this user, unless `isOptional`.
+ */
+export async function engineMembers(context: Context, { isOptional = false } = {}): Promise<Member[]> {
   const { settings, system } = context;
   const { join } = await import("node:path");
   const { readModes } = await import("../../node/enroll/services.ts");
@@ -19,12 +22,12 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
   const { engineUnit, systemctlCommand } = await import("../../platform/systemd/systemd.ts");
   const modes = readModes(settings.configRoot);
   const ask = modes.some(({ mode }) => mode === "desktop")
-    ? await reachDaemon(context, isOptional)
+    ? await reachDaemon(context, { isOptional })
     : undefined;
   return modes.map(({ slug, mode }): Member => {
     const directory = join(settings.configRoot, slug);
     const examine = () => examineEngine({ slug, directory, config: { mode } }, settings, system);
-    const synchronize = () => synchronizeItself(slug, context);
+    const synchronize = () => synchronizeHere(slug, context);
     const command = `${brand.executable} overlay update`;
     const prepare = (version: string) =>
       decideForStart({ slug, directory }, version, { command, system }).catch(() => undefined);
@@ -40,7 +43,7 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
     if (ask === undefined) return { slug, examine, prepare, synchronize, restart: undefined, plan: [] };
     return {
       slug,
-      examine: () => examineDirectory(slug, ask),
+      examine: () => examineByDaemon(slug, ask),
       prepare,
       restart: async () => void (await ask({ action: "restart", team: slug })),
       plan: [requestStep(`restart ${slug}`, settings)],
@@ -52,7 +55,10 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
 type Ask = (request: { action: string; team?: string }) => Promise<Answer>;
 
 /** Undefined if no daemon runs. */
-async function reachDaemon({ settings, system }: Context, isOptional: boolean): Promise<Ask | undefined> {
+async function reachDaemon(
+  { settings, system }: Context,
+  { isOptional }: { isOptional: boolean },
+): Promise<Ask | undefined> {
   const { askDaemon } = await import("../../daemon/ipc/client.ts");
   const ask: Ask = (request) => askDaemon(daemonAddress(settings), system, request, { patient: false });
   try {
@@ -66,7 +72,8 @@ async function reachDaemon({ settings, system }: Context, isOptional: boolean): 
   }
 }
 
-async function synchronizeItself(slug: string, { settings, system, log }: Context): Promise<void> {
+/** Synchronizes in this process, which no daemon does for server mode. */
+async function synchronizeHere(slug: string, { settings, system, log }: Context): Promise<void> {
   const { openOrganization } = await import("../../node/files/organizations.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
   const { checkIn, reportOf } = await import("../../node/contact/checkin.ts");
@@ -82,12 +89,12 @@ async function synchronizeItself(slug: string, { settings, system, log }: Contex
   });
 }
 
-/** The daemon chooses the engine of the next start. */
-async function examineDirectory(slug: string, ask: Ask): ReturnType<Member["examine"]> {
+/** The process by the daemon's status. `program` is undefined: the daemon chooses the engine of the next start. */
+async function examineByDaemon(slug: string, ask: Ask): ReturnType<Member["examine"]> {
   const { identifyProcess } = await import("../../platform/process-identity.ts");
   const { teams = [] } = await ask({ action: "status", team: slug });
-  const pid = teams.flatMap((each) =>
+  const [pid] = teams.flatMap((each) =>
     typeof each !== "string" && each.team === slug ? (each.pid ?? []) : [],
   );
-  return { process: identifyProcess(pid[0] ?? 0), program: undefined };
+  return { process: pid === undefined ? undefined : identifyProcess(pid), program: undefined };
 }

@@ -72,33 +72,34 @@ export const show: Implementation = {
   examples: [`${run} exit show`],
   async run({ settings, values, output }) {
     const all = await organizations(settings.configRoot, values.text("org-slug"));
-    const found = all.find(({ word }) => word !== undefined);
-    if (found?.word === undefined) {
+    const found = all.find(({ choice }) => choice !== undefined);
+    if (found?.choice === undefined) {
       output.result({ use: "off" }, "Packets of this machine take no exit\n");
       return 0;
     }
-    const { organization, word, state } = found;
-    output.facts({ team: organization.slug, ...word, ...state }, [
+    const { organization, choice, state } = found;
+    output.facts({ team: organization.slug, ...choice, ...state }, [
       ["organization", organization.slug],
-      ["wanted", word.use],
+      ["wanted", choice.use],
       ["exit", state?.name ?? null],
-      ["state", words[state?.state ?? "starting"]],
+      ["state", stateTexts[state?.state ?? "starting"]],
       ...(state?.why === undefined ? [] : [["reason", state.why] as const]),
       ["since", state === undefined ? null : new Date(state.since).toISOString()],
-      ["strict", word.strict ? "yes" : "no"],
-      ["private networks", word.lan ? "stay reachable" : "not reachable"],
+      ["strict", choice.strict ? "yes" : "no"],
+      ["private networks", choice.lan ? "stay reachable" : "not reachable"],
     ]);
     return state?.state === "used" ? 0 : 1;
   },
 };
 
-const words: Readonly<Record<ExitState["state"], string>> = {
+const stateTexts: Readonly<Record<ExitState["state"], string>> = {
   starting: "looking for it",
   used: "packets take it",
   blocked: "it does not answer: packets are dropped",
   beside: "it does not answer: packets go beside it",
 };
 
+/** The organizations of this machine, each with root's choice of an exit and the exit's state, undefined without a choice. */
 async function organizations(configRoot: string, slug: string | undefined) {
   const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");
   const { openOrganization } = await import("../../node/files/organizations.ts");
@@ -106,17 +107,20 @@ async function organizations(configRoot: string, slug: string | undefined) {
   const { presentExitState } = await import("../../node/files/granted/exit-state.ts");
   return chooseSlugs(configRoot, slug).map((each) => {
     const organization = openOrganization(configRoot, each);
-    const word = permissionsOrNone(organization.directory).exit;
-    const state = word === undefined ? undefined : presentExitState(organization.directory, word.strict);
-    return { organization, word, state };
+    const choice = permissionsOrNone(organization.directory).exit;
+    const state = choice === undefined ? undefined : presentExitState(organization.directory, choice.strict);
+    return { organization, choice, state };
   });
 }
 
-/** The named one; else the one that has an exit in use, or the only one with exits. */
-async function chooseOrganization({ settings, values }: Context, isOff: boolean): Promise<Organization> {
+/** The named organization; else the only one that can be meant: for `off` it has a choice, otherwise exits. Throws if unclear. */
+async function chooseOrganization(
+  { settings, values }: Context,
+  { isOff }: { isOff: boolean },
+): Promise<Organization> {
   const all = await organizations(settings.configRoot, values.text("org-slug"));
   const candidates = all.filter(
-    ({ word, organization: { config } }) => (isOff ? word : config.exits) !== undefined,
+    ({ choice, organization: { config } }) => (isOff ? choice : config.exits) !== undefined,
   );
   const [only, second] = all.length === 1 ? all : candidates;
   if (only !== undefined && second === undefined) return only.organization;
@@ -128,7 +132,7 @@ async function chooseOrganization({ settings, values }: Context, isOff: boolean)
   throw new AppError("usage", "Several organizations have exits: name one with --org-slug");
 }
 
-const waitMs = 20_000;
+const usedWithinMs = 20_000;
 
 async function useExit(context: Context): Promise<number> {
   const {
@@ -141,14 +145,15 @@ async function useExit(context: Context): Promise<number> {
   const isOff = word === "off";
   if (isOff && (values.on("strict") || values.on("no-lan")))
     throw new AppError("usage", "--strict and --no-lan do not go with off");
-  const organization = await chooseOrganization(context, isOff);
+  const organization = await chooseOrganization(context, { isOff });
   const wanted = isOff ? undefined : { use: word, strict: values.on("strict"), lan: !values.on("no-lan") };
-  const isAsked = !system.isRoot && organization.config.mode === "desktop";
+  // The daemon takes the choice of members of its group, who may not write the files.
+  const isByDaemon = !system.isRoot && organization.config.mode === "desktop";
   if (settings.dryRun) {
     const { planPermissions } = await import("../../node/files/permissions.ts");
     const step = requestStep(`exit ${organization.slug} ${word}`, settings);
     output.plan(
-      isAsked
+      isByDaemon
         ? [step]
         : [
             ...planPermissions(organization.directory, { exit: wanted }),
@@ -157,8 +162,8 @@ async function useExit(context: Context): Promise<number> {
     );
     return 0;
   }
-  if (isAsked) await askTheDaemon(wanted, organization, context);
-  else await change(wanted, organization, context);
+  if (isByDaemon) await askTheDaemon(wanted, organization, context);
+  else await changeExit(wanted, organization, context);
   if (isOff) {
     output.result({ team: organization.slug, use: "off" }, "Packets of this machine take no exit\n");
     return 0;
@@ -166,6 +171,7 @@ async function useExit(context: Context): Promise<number> {
   return untilUsed(organization, context);
 }
 
+/** Undefined: no exit. `lan`: private networks around the machine stay reachable. */
 type Wanted = { use: string; strict: boolean; lan: boolean } | undefined;
 
 async function askTheDaemon(
@@ -178,7 +184,7 @@ async function askTheDaemon(
   await askDaemon(daemonAddress(settings), system, { action: "exit", team: slug, exit }, { patient: true });
 }
 
-async function change(wanted: Wanted, organization: Organization, context: Context): Promise<void> {
+async function changeExit(wanted: Wanted, organization: Organization, context: Context): Promise<void> {
   const { settings, system, log } = context;
   const { requireRoot } = await import("../../node/enroll/services.ts");
   requireRoot(system);
@@ -206,10 +212,10 @@ async function planUnits(wanted: Wanted, organization: Organization, context: Co
   return planChanges(await unitChanges(wanted, organization, context));
 }
 
-/** Until it is known whether the exit answers. */
+/** Waits until packets take the exit, or the time is over. Returns the exit status. */
 async function untilUsed({ directory, slug }: Organization, { system, output }: Context): Promise<number> {
   const { presentExitState } = await import("../../node/files/granted/exit-state.ts");
-  const until = system.monotonic() + waitMs;
+  const until = system.monotonic() + usedWithinMs;
   let state = presentExitState(directory);
   while (state?.state !== "used" && system.monotonic() < until) {
     await system.sleep(200);
@@ -229,5 +235,5 @@ function outcomeText(slug: string, state: ExitState | undefined): string {
     state.state === "beside" || state.state === "blocked"
       ? `. What is wrong, \`${run} doctor\` on its machine says`
       : "";
-  return `${exit}: ${words[state.state]}${next}`;
+  return `${exit}: ${stateTexts[state.state]}${next}`;
 }

@@ -19,10 +19,10 @@ export const command: Implementation = {
     const { hostKeyWords } = await import("../../node/enroll/host-key-words.ts");
     const slug = chooseOne(settings.configRoot, words[0]);
     const { config, directory } = openOrganization(settings.configRoot, slug);
-    const { words: ofKey, fingerprint } = hostKeyWords(directory);
+    const { words: keyWords, fingerprint } = hostKeyWords(directory);
     output.result(
-      { team: slug, name: config.name, words: ofKey, fingerprint },
-      `${config.name}: ${ofKey.join(" ")}\n`,
+      { team: slug, name: config.name, words: keyWords, fingerprint },
+      `${config.name}: ${keyWords.join(" ")}\n`,
     );
   },
 };

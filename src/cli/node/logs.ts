@@ -2,7 +2,7 @@
 // its group need no access to them. In server mode the logs are in the journal.
 
 import { brand } from "../../brand.ts";
-import type { Context, Implementation } from "../command.ts";
+import type { Implementation } from "../command.ts";
 import { printable } from "../../base/log.ts";
 import { jsonLine } from "../output.ts";
 import { daemonAddress } from "./daemon-address.ts";
@@ -28,7 +28,7 @@ export const command: Implementation = {
     const { hasSystemd } = await import("../../platform/service-manager.ts");
     const { followLog } = await import("../../daemon/asking/read-logs.ts");
     const { readableLine } = await import("../../daemon/asking/log-text.ts");
-    const text = values.on("raw") || output.json ? (line: string) => line : readableLine;
+    const textOf = values.on("raw") ? (line: string) => line : readableLine;
     const range = { lines: values.integer("lines", 0, 10_000) ?? 100, follow: values.on("follow") };
     const organizations = chooseOrganizations(settings.configRoot, words[0], output.say);
     const reached = organizations.filter(({ config }) => config.mode === "desktop" || hasSystemd(system));
@@ -37,26 +37,24 @@ export const command: Implementation = {
         `${slug}: its log is in the journal of systemd, which does not run here. See where its engine was started.`,
       );
     }
+    const lineText = (line: string, slug: string) => {
+      if (output.json) return jsonLine({ team: slug, line });
+      const prefix = organizations.length > 1 ? `${slug}: ` : "";
+      return printable(`${prefix}${textOf(line)}\n`);
+    };
     const address = daemonAddress(settings);
     const logs = organizations.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
     const work = reached.map(({ slug, directory, config }) =>
       followLog({ slug, directory, mode: config.mode, ...range }, address, system, (line) => {
-        if (range.follow) output.raw(shown(context, slug, text(line), organizations.length > 1));
+        if (range.follow) output.raw(lineText(line, slug));
         else logs.find(({ team }) => team === slug)?.lines.push(line);
       }),
     );
     const results = await Promise.allSettled(work);
     const status = reportFailures(results, reached, output);
     if (range.follow) return status;
-    const printed = logs.flatMap(({ team: slug, lines }) =>
-      lines.map((line) => shown(context, slug, text(line), organizations.length > 1)),
-    );
+    const printed = logs.flatMap(({ team: slug, lines }) => lines.map((line) => lineText(line, slug)));
     output.result({ logs }, printed.join(""));
     return status;
   },
 };
-
-function shown({ output }: Context, slug: string, line: string, several: boolean): string {
-  if (output.json) return jsonLine({ team: slug, line });
-  return printable(several ? `${slug}: ${line}\n` : `${line}\n`);
-}

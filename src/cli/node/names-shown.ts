@@ -44,6 +44,7 @@ export async function listNames(context: Context): Promise<void> {
   const lines = state.service === undefined ? suffixes.map(describeSuffix) : describeServing(state.service);
   for (const line of lines) output.say(line);
   const nameServer =
+    // Without the service, nothing answers other nodes yet.
     state.service === undefined ? state.zones.find(({ peers }) => peers !== undefined) : undefined;
   if (nameServer !== undefined)
     output.say(`${nameServer.slug} made this node a name server: sudo ${run} names --on --peers`);
@@ -92,7 +93,7 @@ const sources = {
   none: "none: programs do not find this name",
 };
 
-/** `agent names show NAME`: what programs get for a name, and from where. Status 1: they get another address, or none. */
+/** `agent names NAME`: what programs get for a name, and from where. Status 1: they get another address, or none. */
 export async function showName(text: string, context: Context): Promise<number> {
   const { system, output } = context;
   const { agrees, askSystem, findNames } = await import("../../node/names/find-names.ts");
@@ -103,38 +104,38 @@ export async function showName(text: string, context: Context): Promise<number> 
       hint: `\`${run} names\` lists the names that this node may see.`,
     });
   }
-  const shown = [];
-  for (const each of found) {
-    const name = each.names[0] ?? "";
-    const answer = await askSystem({ name, slug: each.slug }, state, system);
-    shown.push({ each, name, answer, ok: agrees(each, answer) });
+  const asked = [];
+  for (const entry of found) {
+    const name = entry.names[0] ?? "";
+    const answer = await askSystem({ name, slug: entry.slug }, state, system);
+    asked.push({ entry, name, answer, isOk: agrees(entry, answer) });
   }
   const { wayText } = await import("../../node/names/describe-serving.ts");
   const serving = state.service?.serving;
   const isByResolved = serving === undefined || serving.way === "resolved";
   const resolver = isByResolved ? sources.resolver : `the resolver of ${brand.id}, by ${wayText(serving)}`;
-  const rows = shown.map(({ each, name, answer }): [string, string][] => [
-    ["name", [name, ...each.names.slice(1)].join(", ")],
-    ["organization", each.slug],
-    [each.kind === "alias" ? "alias of" : each.kind, each.node],
-    ["address", each.addresses.join(", ")],
+  const facts = asked.map(({ entry, name, answer }): [string, string][] => [
+    ["name", [name, ...entry.names.slice(1)].join(", ")],
+    ["organization", entry.slug],
+    [entry.kind === "alias" ? "alias of" : entry.kind, entry.node],
+    ["address", entry.addresses.join(", ")],
     ["programs get", answer.answers.join(", ") || "nothing"],
     ["from", answer.source === "resolver" ? resolver : sources[answer.source]],
   ]);
   output.result(
     {
-      names: shown.map(({ each, answer, ok }) => ({
-        team: each.slug,
-        node: each.node,
-        kind: each.kind,
-        names: each.names,
-        addresses: each.addresses,
+      names: asked.map(({ entry, answer, isOk }) => ({
+        team: entry.slug,
+        node: entry.node,
+        kind: entry.kind,
+        names: entry.names,
+        addresses: entry.addresses,
         answers: answer.answers,
         source: answer.source,
-        ok,
+        ok: isOk,
       })),
     },
-    rows.map((part) => part.map(([key, value]) => `${key.padEnd(14)}${value}\n`).join("")).join("\n"),
+    facts.map((part) => part.map(([key, value]) => `${key.padEnd(14)}${value}\n`).join("")).join("\n"),
   );
-  return shown.every(({ ok }) => ok) ? 0 : 1;
+  return asked.every(({ isOk }) => isOk) ? 0 : 1;
 }

@@ -17,7 +17,7 @@ export async function changeSuffix(
   const { settings, system, output } = context;
   const permissions = await import("../../node/files/permissions.ts");
   const { join } = await import("node:path");
-  const chosen = await (verb === "allow" ? chooseAllowed(suffix, context) : chooseFormer(suffix, context));
+  const chosen = await (verb === "allow" ? chooseNew(suffix, context) : chooseHolders(suffix, context));
   const changes = chosen.map((slug) => {
     const directory = join(settings.configRoot, slug);
     const others = permissions.readPermissions(directory).name_suffixes.filter((each) => each !== suffix);
@@ -53,16 +53,16 @@ export async function changeSuffix(
   await sayWhatIsMissing(suffix, who, context);
 }
 
-/** The organization that gets the suffix. Throws if the machine must not answer for it. */
-async function chooseAllowed(suffix: string, { settings, values }: Context): Promise<string[]> {
+/** The organization that gets the suffix, alone in the list. Throws if the machine must not answer for it. */
+async function chooseNew(suffix: string, { settings, values }: Context): Promise<string[]> {
   const v = await import("valibot");
   const { NameSuffix } = await import("../../protocol/names.ts");
   const parsed = v.safeParse(NameSuffix, suffix);
   if (!parsed.success) throw new AppError("usage", `"${suffix}": ${parsed.issues[0].message}`);
   const slugs = await registered(settings.configRoot);
   const named = values.text("org-slug");
-  const senders = await Promise.all(slugs.map(async (slug) => (await sentTo(slug, settings)) === suffix));
-  const candidates = slugs.length === 1 ? slugs : slugs.filter((_, at) => senders[at] === true);
+  const sent = await Promise.all(slugs.map((slug) => sentSuffix(slug, settings)));
+  const candidates = slugs.length === 1 ? slugs : slugs.filter((_, at) => sent[at] === suffix);
   const slug = named ?? (candidates.length === 1 ? candidates[0] : undefined);
   if (slug === undefined) {
     throw new AppError(
@@ -79,8 +79,8 @@ async function chooseAllowed(suffix: string, { settings, values }: Context): Pro
   });
 }
 
-/** The organizations that had the suffix, also one whose files are damaged otherwise. */
-async function chooseFormer(suffix: string, { settings, values }: Context): Promise<string[]> {
+/** The organizations that have the suffix. Reads permissions alone: other files may be damaged. */
+async function chooseHolders(suffix: string, { settings, values }: Context): Promise<string[]> {
   const { readPermissions } = await import("../../node/files/permissions.ts");
   const { join } = await import("node:path");
   const named = values.text("org-slug");
@@ -108,7 +108,8 @@ function noOrganization(slug: string, configRoot: string): AppError {
   return new AppError("not_registered", `There is no organization "${slug}" in ${configRoot}`);
 }
 
-async function sentTo(slug: string, { configRoot }: Context["settings"]): Promise<string | undefined> {
+/** The suffix that the control plane sends for this organization. */
+async function sentSuffix(slug: string, { configRoot }: Context["settings"]): Promise<string | undefined> {
   const { readHosts } = await import("../../node/files/hosts.ts");
   const { join } = await import("node:path");
   return readHosts(join(configRoot, slug))?.suffix;
@@ -120,7 +121,7 @@ async function sayWhatIsMissing(
   { settings, system, output }: Context,
 ): Promise<void> {
   const { areNamesOn } = await import("../../node/enroll/services.ts");
-  if ((await sentTo(slug, settings)) !== suffix)
+  if ((await sentSuffix(slug, settings)) !== suffix)
     output.say(`An administrator chooses it: ${run} admin org update ${slug} --name-suffix ${suffix}`);
   if (!areNamesOn(settings, system))
     output.say(`Programs do not find names. To change that: sudo ${run} names --on`);

@@ -78,7 +78,7 @@ export const command: Implementation = {
     const { values, words } = context;
     const file = values.text("prepare");
     const actions = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
-    const [verb] = actions;
+    const [action] = actions;
     const [first, suffix] = words;
     if (suffix !== undefined && actions.length === 0 && file === undefined) {
       if (first !== "allow" && first !== "disallow")
@@ -90,26 +90,26 @@ export const command: Implementation = {
       throw new AppError("usage", "--org-slug belongs to allow and disallow");
     if (actions.length + words.length + (file === undefined ? 0 : 1) > 1)
       throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
-    if (values.on("search") && verb !== "on" && verb !== "run")
+    if (values.on("search") && action !== "on" && action !== "run")
       throw new AppError("usage", "--search belongs to --on");
-    if (values.on("peers") && verb !== "on") throw new AppError("usage", "--peers belongs to --on");
-    if (values.text("peers-in") !== undefined && verb !== "run")
+    if (values.on("peers") && action !== "on") throw new AppError("usage", "--peers belongs to --on");
+    if (values.text("peers-in") !== undefined && action !== "run")
       throw new AppError("usage", "--peers-in belongs to --run");
     if (file !== undefined) {
       const { prepareNames } = await import("../../node/names/names-reader.ts");
       return prepareNames(file, context.settings.configRoot);
     }
-    if (verb === undefined) {
+    if (action === undefined) {
       const { listNames, showName } = await import("./names-shown.ts");
-      return words[0] === undefined ? listNames(context) : showName(words[0], context);
+      return first === undefined ? listNames(context) : showName(first, context);
     }
     const { isLinux } = await import("../../platform/network/kernel.ts");
-    if (!isLinux(context.system) && (verb === "run" || values.on("search") || values.on("peers"))) {
+    if (!isLinux(context.system) && (action === "run" || values.on("search") || values.on("peers"))) {
       throw new AppError("failed", "--run, --search and --peers exist on Linux only", {
         hint: `\`${run} names --on\` lets the daemon serve full names to the programs of this machine.`,
       });
     }
-    return { on: switchOn, off: switchOff, run: serveNames, clear: removeNames }[verb](context);
+    return { on: switchOn, off: switchOff, run: serveNames, clear: removeNames }[action](context);
   },
 };
 
@@ -161,7 +161,7 @@ async function switchOff(context: Context): Promise<void> {
   if (settings.dryRun) return output.plan(planChanges(changes));
   services.requireRoot(system);
   await applyChanges(changes, system);
-  // Remove the names again to get the reason why the service could not.
+  // The service removed its names as it stopped. Do it again: if they cannot be removed, this says why.
   await removeNames(context);
 }
 

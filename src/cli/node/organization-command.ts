@@ -74,12 +74,12 @@ export async function changeOrganization(
   const { settings, system } = context;
   const { askDaemon } = await import("../../daemon/ipc/client.ts");
   const request = { action: verb, team: slug };
-  if (verb !== "stop" && !(await isStartedByHand(context))) await provide(organization, context);
+  if (verb !== "stop" && !(await isStartedByHand(context))) await startServices(organization, context);
   const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
   return { message: message ?? "", pid };
 }
 
-/** Whether the daemon runs without its unit, which then stays as it is. */
+/** Whether the daemon runs without its unit: then the unit must not start a second one. */
 async function isStartedByHand({ settings, system }: Context): Promise<boolean> {
   if (!(await daemonListens(settings, system))) return false;
   const { hasSystemd } = await import("../../platform/service-manager.ts");
@@ -91,7 +91,7 @@ async function isStartedByHand({ settings, system }: Context): Promise<boolean> 
 }
 
 /** Starts what watches a wanted organization, now and after a boot: the daemon, or the timer of the checks. */
-async function provide({ slug, config }: Organization, { settings, system }: Context): Promise<void> {
+async function startServices({ slug, config }: Organization, { settings, system }: Context): Promise<void> {
   const { bringServices } = await import("../../node/enroll/provision-services.ts");
   await bringServices([{ slug, mode: config.mode }], settings, system);
 }
@@ -105,17 +105,18 @@ export async function planOnOrganization(
   const { settings, system } = context;
   const { slug, config } = organization;
   const { planBringing } = await import("../../node/enroll/provision-services.ts");
-  const brought = verb === "stop" ? [] : planBringing([{ slug, mode: config.mode }], settings, system);
+  const services = verb === "stop" ? [] : planBringing([{ slug, mode: config.mode }], settings, system);
   if (config.mode === "desktop") {
-    const isThere = verb === "stop" || (await daemonListens(settings, system));
-    return [...(isThere ? [] : brought), requestStep(`${verb} ${slug}`, settings)];
+    const isDaemonThere = verb === "stop" || (await daemonListens(settings, system));
+    return [...(isDaemonThere ? [] : services), requestStep(`${verb} ${slug}`, settings)];
   }
-  const unit = unitVerb(verb, slug);
-  if (unit !== "stop") await refuseStart(organization, context);
-  await requireUnits(unit, slug, settings, system);
-  return [...brought, ...(await planUnit(unit, organization))];
+  const ofUnit = unitVerb(verb, slug);
+  if (ofUnit !== "stop") await refuseStart(organization, context);
+  await requireUnits(ofUnit, slug, context);
+  return [...services, ...(await planUnit(ofUnit, organization))];
 }
 
+/** Throws usage for `switch`. */
 function unitVerb(verb: Verb, slug: string): UnitVerb {
   if (verb !== "switch") return verb;
   throw new AppError(
@@ -125,12 +126,8 @@ function unitVerb(verb: Verb, slug: string): UnitVerb {
   );
 }
 
-async function requireUnits(
-  verb: UnitVerb,
-  slug: string,
-  settings: Context["settings"],
-  system: Context["system"],
-): Promise<void> {
+/** Throws where systemd does not run, or serves another configuration root. */
+async function requireUnits(verb: UnitVerb, slug: string, { settings, system }: Context): Promise<void> {
   const { hasSystemd } = await import("../../platform/service-manager.ts");
   const { requireOwnUnits } = await import("../../platform/config-root.ts");
   if (hasSystemd(system)) return requireOwnUnits(settings.configRoot);
@@ -143,7 +140,7 @@ async function requireUnits(
   );
 }
 
-/** systemd would start an engine that takes over the route of another one. */
+/** Throws where the engine must not start. systemd does not look: it would start one that takes over the route of another. */
 async function refuseStart(organization: Organization, { settings, system, log }: Context): Promise<void> {
   const { refuseForeignFiles } = await import("../../node/files/own-files.ts");
   const { refuseBesideRunning } = await import("../../daemon/running-claims.ts");
@@ -161,7 +158,7 @@ async function throughSystemd(
   const { slug, directory } = organization;
   const { settings, system, log } = context;
   if (verb !== "stop") await refuseStart(organization, context);
-  await requireUnits(verb, slug, settings, system);
+  await requireUnits(verb, slug, context);
   const { systemdEngine } = await import("../../node/engine/systemd-engine.ts");
   const { withLock } = await import("../../node/files/lock.ts");
   const engine = systemdEngine({ slug, directory }, system);
@@ -171,7 +168,7 @@ async function throughSystemd(
     const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
     const deps = organizationDeps(organization, settings, { system, log, command });
     await refuseUnnotedRevocation(organization, deps);
-    await provide(organization, context);
+    await startServices(organization, context);
   }
   // If two commands run at once, the last one decides about desired state and unit.
   await withLock(directory, command, system, () =>
@@ -219,11 +216,12 @@ export async function planUnit(verb: UnitVerb, { slug, directory }: Place): Prom
     step: "run",
     argv: systemctlCommand(...words, engineUnit(slug)),
   });
-  const file = (change: "created" | "removed"): Step[] =>
+  // The file that marks the organization as stopped; no step if it is as it should be.
+  const stoppedFile = (change: "created" | "removed"): Step[] =>
     isStopped(directory) === (change === "created")
       ? []
       : [{ step: "file", path: stoppedPath(directory), mode: "0644", change }];
-  if (verb === "stop") return [...file("created"), run("disable", "--now")];
+  if (verb === "stop") return [...stoppedFile("created"), run("disable", "--now")];
   const isRevoked = readRevokedNote(directory) !== undefined;
-  return [...file("removed"), run("enable"), ...(isRevoked ? [] : [run(verb)])];
+  return [...stoppedFile("removed"), run("enable"), ...(isRevoked ? [] : [run(verb)])];
 }

@@ -6,7 +6,7 @@ import { daemonAddress } from "./daemon-address.ts";
 import { reportFailures } from "./organizations.ts";
 
 /** Fields that change all the time: a watch prints no line for them alone. */
-const measured = /"(age_s|rtt_ms|loss)":[\d.]+,?/g;
+const volatileFields = /"(age_s|rtt_ms|loss)":[\d.]+,?/g;
 
 export const command: Implementation = {
   notes:
@@ -20,7 +20,7 @@ export const command: Implementation = {
   async run(context) {
     if (context.values.on("watch")) {
       const { watch } = await import("./watch.ts");
-      return watch(context, () => readReport(context), measured);
+      return watch(context, () => readReport(context), volatileFields);
     }
     const { report, text, status } = await readReport(context);
     context.output.result(report, text);

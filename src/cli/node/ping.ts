@@ -39,6 +39,7 @@ async function ping({ system, settings, words, values, output }: Context): Promi
     if (at > 0) await system.sleep(1000);
     const found = await findPeer(node, slug, deps, system);
     const { peer } = found;
+    // Only the first search goes through all organizations.
     ({ slug } = found);
     name = `${peer.name} (${peer.address})`;
     if (peer.this_machine === true) {
@@ -46,18 +47,18 @@ async function ping({ system, settings, words, values, output }: Context): Promi
       return 0;
     }
     const path = pathText(peer);
-    const before = probes.at(-1)?.path;
+    const lastPath = probes.at(-1)?.path;
     isDirect = peer.path === "direct";
     const rtt = peer.rtt_ms ?? null;
     probes.push({ path, rtt_ms: rtt });
     const answer = rtt === null ? "no answer" : milliseconds(rtt);
-    const change = before === undefined || before === path ? "" : `, changed from ${before}`;
+    const change = lastPath === undefined || lastPath === path ? "" : `, changed from ${lastPath}`;
     if (!output.json) output.raw(printable(`${name}: ${answer}, ${path}${change}\n`));
     if (untilDirect && isDirect) break;
   }
   const answered = probes.filter(({ rtt_ms }) => rtt_ms !== null).length;
-  const ok = untilDirect ? isDirect : answered > 0;
-  if (output.json) output.result({ node: name, team: slug, ok, probes }, "");
+  const isOk = untilDirect ? isDirect : answered > 0;
+  if (output.json) output.result({ node: name, team: slug, ok: isOk, probes }, "");
   else output.raw(printable(`${answered} of ${probes.length} probes answered\n`));
-  return ok ? 0 : 1;
+  return isOk ? 0 : 1;
 }

@@ -9,7 +9,7 @@ import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
 /** Fields that change all the time: a watch prints no line for them alone. */
-const times = /"(uptime_s":\d+|checked_at":"[^"]*"),?/g;
+const volatileFields = /"(uptime_s":\d+|checked_at":"[^"]*"),?/g;
 
 export const command: Implementation = {
   notes:
@@ -28,7 +28,7 @@ export const command: Implementation = {
     if (context.values.on("peers")) return (await import("./peers.ts")).command.run(context);
     if (context.values.on("watch")) {
       const { watch } = await import("./watch.ts");
-      return watch(context, () => readReport(context), times);
+      return watch(context, () => readReport(context), volatileFields);
     }
     const { report, text, status } = await readReport(context);
     context.output.result(report, text);
@@ -38,13 +38,13 @@ export const command: Implementation = {
 
 async function readReport({ system, settings, words, values }: Context) {
   const [slug] = words;
-  const probe = values.on("check");
+  const isProbed = values.on("check");
   const { areHealthy, isDaemonMissed, readStatus, renderStatus } =
     await import("../../daemon/asking/status-report.ts");
   // Not `...settings`: that reads `color`, which costs as much as the rest of the command.
   const { configRoot, stateDb } = settings;
   const places = { configRoot, stateDb, address: daemonAddress(settings) };
-  const probing = probe
+  const probing = isProbed
     ? {
         probe: await import("../../daemon/asking/probe-now.ts").then(
           ({ probeNow }) =>
@@ -59,11 +59,11 @@ async function readReport({ system, settings, words, values }: Context) {
       hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
     });
   }
-  const failed = probe && !areHealthy(report, slug) ? 1 : 0;
+  const status = isProbed && !areHealthy(report, slug) ? 1 : 0;
   const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
   return {
     report,
     text: renderStatus(report, system.now(), width),
-    status: isDaemonMissed(report) ? 3 : failed,
+    status: isDaemonMissed(report) ? 3 : status,
   };
 }

@@ -8,21 +8,21 @@ import { daemonAddress } from "./daemon-address.ts";
 
 type Leaving = Pick<Salvaged, "slug" | "directory" | "mode">;
 
-/** The units to remove; none if systemd does not run this organization. */
+/** The units to remove, if systemd runs this organization, and the block of a strict exit, which would stay for ever. */
 export async function serviceRemoval(
   { slug, mode, directory }: Leaving,
   { settings, system }: Context,
 ): Promise<Change[]> {
   const { permissionsOrNone } = await import("../../node/files/permissions.ts");
   const { exitBlockChanges } = await import("../../node/enroll/services.ts");
-  const isClosed = permissionsOrNone(directory).exit?.strict === true;
-  const opening = isClosed ? exitBlockChanges(undefined, settings, system) : [];
-  if (mode === "desktop") return opening;
+  const isBlocked = permissionsOrNone(directory).exit?.strict === true;
+  const unblocking = isBlocked ? exitBlockChanges(undefined, settings, system) : [];
+  if (mode === "desktop") return unblocking;
   const { planSystemdRemoval } = await import("../../node/enroll/services.ts");
   const { hasSystemd } = await import("../../platform/service-manager.ts");
   const { unitsServe } = await import("../../platform/config-root.ts");
   const isOurs = hasSystemd(system) && unitsServe(settings.configRoot);
-  return [...opening, ...(isOurs ? planSystemdRemoval(slug, settings) : [])];
+  return [...unblocking, ...(isOurs ? planSystemdRemoval(slug, settings) : [])];
 }
 
 /** Stops the engine: through systemd, through the daemon, or directly. */
@@ -53,7 +53,7 @@ async function forgetInDaemon(slug: string, context: Context): Promise<void> {
   }
 }
 
-/** The next daemon must not apply the former desired state to a later registration. */
+/** Removes the daemon's record, so that the next daemon does not apply the old desired state to a later registration. */
 async function forgetWithoutDaemon(slug: string, { settings, system, log }: Context): Promise<void> {
   const { removeRecordWithoutDaemon } = await import("../../daemon/state.ts");
   try {

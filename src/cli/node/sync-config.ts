@@ -58,7 +58,7 @@ async function run(context: Context): Promise<number> {
         const why = reason === undefined ? "" : `: ${reason}`;
         const left = left_out.length === 0 ? "" : `${org_slug}: ${describeLeftOut(left_out)}\n`;
         const allowed = allow.changes.map(({ text }) => `${org_slug}: ${text}\n`).join("");
-        const word = result === "same" && allowed !== "" ? "no other change" : words[result];
+        const word = result === "same" && allowed !== "" ? "no other change" : resultTexts[result];
         return `${allowed}${org_slug}: ${word} (version ${config_version})${why}\n${left}`;
       })
       .join(""),
@@ -67,7 +67,10 @@ async function run(context: Context): Promise<number> {
   return worstStatus(outcomes.map(({ status }) => status));
 }
 
-/** Remembered for this machine, where no control plane can write. */
+/**
+ * What the --allow flags and the like permit. `write` remembers it on this machine, where no control plane can write. Throws
+ * usage if several organizations could be meant.
+ */
 export async function readAllowed(
   chosen: readonly Pick<Chosen, "slug">[],
   { values, settings }: Pick<Context, "values" | "settings">,
@@ -117,7 +120,7 @@ export async function tellOffers(chosen: readonly Chosen[], context: Context): P
     );
 }
 
-const words = {
+const resultTexts = {
   changed: "the new configuration is in use",
   same: "no change",
   returned: "rolled back to the previous configuration",
@@ -126,7 +129,7 @@ const words = {
 
 type Report = {
   org_slug: string;
-  result: keyof typeof words;
+  result: keyof typeof resultTexts;
   config_version: number;
   reason?: string;
   restart_pending?: string[];

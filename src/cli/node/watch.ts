@@ -8,22 +8,22 @@ import { jsonLine } from "../output.ts";
 const lookEveryMs = 1000;
 
 /**
- * Redraws a terminal that takes escape sequences; otherwise prints each change. `passing` matches values whose
- * changes do not count.
+ * Redraws a terminal that takes escape sequences; otherwise prints each change. `volatileFields` matches the fields of the
+ * report, as JSON, whose changes do not count.
  */
 export async function watch(
   { system, output }: Pick<Context, "system" | "output">,
   read: () => Promise<{ report: Record<string, unknown>; text: string }>,
-  passing: RegExp,
+  volatileFields: RegExp,
 ): Promise<never> {
-  let shown = "";
+  let last = "";
   for (;;) {
     const { report, text } = await read();
-    const redraw = !output.json && takesEscapes(system.stdout, system.env);
-    const current = JSON.stringify(report).replace(passing, "");
-    if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
-    else if (current !== shown) output.raw(output.json ? jsonLine(report) : printable(text));
-    shown = current;
+    const isRedrawn = !output.json && takesEscapes(system.stdout, system.env);
+    const current = JSON.stringify(report).replace(volatileFields, "");
+    if (isRedrawn) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
+    else if (current !== last) output.raw(output.json ? jsonLine(report) : printable(text));
+    last = current;
     await system.sleep(lookEveryMs);
   }
 }

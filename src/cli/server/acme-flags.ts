@@ -75,11 +75,10 @@ export function refuseAcmeFlags(values: Values): void {
   if (useless !== undefined) throw new AppError("usage", `--${useless} needs --tls acme`);
 }
 
-/** `hostname`: of --listen. */
+/** `hostname`: of --listen; HTTP-01 is answered there too, at port 80. Throws usage. */
 export async function readAcmeTls(
   values: Values,
-  publicUrl: string | undefined,
-  hostname: string,
+  { publicUrl, hostname }: { publicUrl: string | undefined; hostname: string },
 ): Promise<AcmeTls> {
   const { parseListen } = await import("../../server/http/edge.ts");
   const ownCa = values.text("own-ca-listen");
@@ -112,12 +111,10 @@ async function readAcme(values: Values, publicUrl: string | undefined): Promise<
   const directoryUrl = values.text("acme-directory") ?? letsEncrypt;
   if (!URL.canParse(directoryUrl) || new URL(directoryUrl).protocol !== "https:")
     throw new AppError("usage", `--acme-directory must be an HTTPS URL, not "${directoryUrl}"`);
-  const [email, profile, dnsHook] = ["acme-email", "acme-profile", "acme-dns-hook"].map((name) =>
-    values.text(name),
-  );
+  const dnsHook = values.text("acme-dns-hook");
   if (dnsHook?.startsWith("/") === false)
     throw new AppError("usage", `--acme-dns-hook must be an absolute path, not "${dnsHook}"`);
-  const trust = trustOf(values.text("acme-ca"));
+  const trust = readTrust(values.text("acme-ca"));
   const kid = values.text("acme-eab-kid");
   const key = await values.secret("acme-eab-key");
   if ((kid === undefined) !== (key === undefined))
@@ -127,12 +124,18 @@ async function readAcme(values: Values, publicUrl: string | undefined): Promise<
   return {
     directoryUrl,
     name: url.hostname.replace(/^\[(.*)\]$/, "$1"),
-    ...given({ trust, email, profile, dnsHook }),
+    ...given({
+      trust,
+      email: values.text("acme-email"),
+      profile: values.text("acme-profile"),
+      dnsHook,
+    }),
     ...(kid === undefined || key === undefined ? {} : { externalAccount: { kid, key } }),
   };
 }
 
-function trustOf(file: string | undefined): string | undefined {
+/** The CAs of --acme-ca (PEM). */
+function readTrust(file: string | undefined): string | undefined {
   if (file === undefined) return undefined;
   const text = readTextIfThere(file);
   if (text?.includes("-----BEGIN CERTIFICATE-----") === true) return text;

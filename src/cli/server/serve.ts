@@ -127,8 +127,8 @@ export const command: Implementation = {
     `${brand.executable} serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org`,
     `${brand.executable} serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --public-url https://control.example.org`,
   ],
-  async run(given) {
-    const context = { ...given, values: await withSettingsFile(given.values, args) };
+  async run(commandLine) {
+    const context = { ...commandLine, values: await withSettingsFile(commandLine.values, args) };
     const { system, settings, values, output } = context;
     const options = await readOptions(context);
     if (values.on("health")) {
@@ -150,8 +150,8 @@ export const command: Implementation = {
     const isService = system.env["NOTIFY_SOCKET"] !== undefined;
     const { formerProcess, handOver } = await import("../handover.ts");
     const former = formerProcess(system.env);
-    const shared = { isService, isSuccessor: former !== undefined };
-    const serving = await startServer({ ...options, ...shared }, { system, log });
+    const isSuccessor = former !== undefined;
+    const serving = await startServer({ ...options, isService, isSuccessor }, { system, log });
     const { url, caFingerprint, metricsUrl } = serving;
     const printed = {
       url,
@@ -162,17 +162,15 @@ export const command: Implementation = {
     output.say(`The control plane listens at ${url}. Its data is in ${options.dataDirectory}`);
     if (metricsUrl !== undefined) output.say(`Metrics: ${metricsUrl}`);
     if (caFingerprint !== undefined) output.say(`Register machines with --ca-fingerprint ${caFingerprint}`);
-    const { releasesDirectory } = options;
-    if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
-      log.warn(
-        `There is no release in ${releasesDirectory} yet: the one that this program came from is handed out`,
-      );
+    await warnWithoutRelease(options, log);
     await sayFirstSteps(serving, values, output);
     // Before the server reports that it is ready: a supervisor may then send SIGHUP at once, which would end a
     // process without a handler.
     const handedOver = isService ? handOver(system, log) : ended;
     const notices = await notifySystemd(system, log);
+    // Tells the former process that this one answers (handover.ts).
     if (former !== undefined) process.kill(former, "SIGUSR2");
+    // A signal (undefined), the pid of a successor, or an error: a newer version has migrated the database.
     const end = await Promise.race([ended, handedOver, serving.outdated]);
     const successor = end instanceof AppError ? undefined : end;
     log.info(successor === undefined ? "stopping" : `process ${successor} has taken over`);
@@ -192,7 +190,7 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
   const metrics = values.text("metrics-listen");
   const listen = parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420");
   const mail = await readMail(values);
-  const tls = await tlsOf(values, data.publicUrl, listen.hostname);
+  const tls = await tlsOf(values, { publicUrl: data.publicUrl, hostname: listen.hostname });
   return {
     ...data,
     listen,
@@ -214,6 +212,14 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
     ...(mail === undefined ? {} : { mail }),
     ...(metrics === undefined ? {} : { metricsListen: parseListen("--metrics-listen", metrics) }),
   };
+}
+
+async function warnWithoutRelease({ releasesDirectory }: ServeOptions, log: Log): Promise<void> {
+  if (releasesDirectory === undefined) return;
+  if (await Bun.file(`${releasesDirectory}/manifest.json`).exists()) return;
+  log.warn(
+    `There is no release in ${releasesDirectory} yet: the one that this program came from is handed out`,
+  );
 }
 
 async function sayFirstSteps(
@@ -261,6 +267,7 @@ function untilSignalled(): Promise<undefined> {
   });
 }
 
+/** The root CA of --tls-ca, as a field of the options. */
 async function foreignCaOf(
   values: Values,
   tls: ServeOptions["tls"],
@@ -273,10 +280,10 @@ async function foreignCaOf(
   return { foreignCa: readForeignCa(readTextIfThere(file), file) };
 }
 
+/** Undefined: plain HTTP. */
 async function tlsOf(
   values: Values,
-  publicUrl: string | undefined,
-  hostname: string,
+  place: { publicUrl: string | undefined; hostname: string },
 ): Promise<ServeOptions["tls"]> {
   const certFile = values.text("tls-cert");
   const keyFile = values.text("tls-key");
@@ -285,7 +292,7 @@ async function tlsOf(
   if (kind !== undefined && (certFile !== undefined || keyFile !== undefined)) {
     throw new AppError("usage", `Give --tls ${kind}, or --tls-cert and --tls-key, not both`);
   }
-  if (kind === "acme") return readAcmeTls(values, publicUrl, hostname);
+  if (kind === "acme") return readAcmeTls(values, place);
   if (kind !== undefined) return kind;
   if (certFile === undefined && keyFile === undefined) return undefined;
   if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };

@@ -25,7 +25,7 @@ export async function lighthouseStep(
   return hasLighthouse && !isPending(configRoot, org.slug) ? undefined : "join";
 }
 
-/** What was done; undefined if there was nothing to do. */
+/** Makes this machine a lighthouse. `makeKey` makes its join key. Undefined if there was nothing to do. */
 export async function makeLighthouse(
   request: SetupRequest,
   context: Context,
@@ -55,25 +55,25 @@ async function finishHere(
   const { openOrganization } = await import("../../node/files/organizations.ts");
   const { startEnrolled } = await import("../join/registration.ts");
   const organization = openOrganization(settings.configRoot, slug);
-  const ran = findEngineProcess(joinPath(organization.directory, "config.yml")) !== undefined;
+  const isRunning = findEngineProcess(joinPath(organization.directory, "config.yml")) !== undefined;
   await provideEngine(settings, { system, log }, { slug });
   const { started, left } = await startEnrolled({ slug, mode: organization.config.mode }, context);
-  for (const line of left) output.say(line);
-  if (ran || !started) return undefined;
+  for (const sentence of left) output.say(sentence);
+  if (isRunning || !started) return undefined;
   const { examineJoined } = await import("../join/examine-joined.ts");
   return examineJoined(organization, lighthouseContext(request, context));
 }
 
 /** The same as `agent up KEY --public-ip NAME` on this machine. */
-async function joinHere(text: string, request: SetupRequest, context: Context): Promise<Joined> {
+async function joinHere(joinKey: string, request: SetupRequest, context: Context): Promise<Joined> {
   sayProgress("Making this machine a lighthouse", context);
-  const key = parseJoinKey(text);
+  const key = parseJoinKey(joinKey);
   const { join } = await import("../join/join.ts");
   const { examineJoined } = await import("../join/examine-joined.ts");
   const { openOrganization } = await import("../../node/files/organizations.ts");
-  const inner = lighthouseContext(request, context);
-  await join({ ...key, apiBase: await reachableBase(key, request, context) }, inner);
-  return examineJoined(openOrganization(context.settings.configRoot, key.slug), inner);
+  const joinContext = lighthouseContext(request, context);
+  await join({ ...key, apiBase: await reachableBase(key, request, context) }, joinContext);
+  return examineJoined(openOrganization(context.settings.configRoot, key.slug), joinContext);
 }
 
 export async function planLighthouse(
@@ -103,6 +103,7 @@ export async function planLighthouse(
 export const publicHost = ({ publicUrl }: SetupRequest) =>
   new URL(publicUrl).hostname.replace(/^\[|\]$/g, "");
 
+/** The context of `agent up KEY --public-ip NAME`: no other flag of setup counts there. */
 function lighthouseContext(request: SetupRequest, context: Context): Context {
   return { ...context, values: new Values(new Map([["public-ip", [publicHost(request)]]]), context.system) };
 }
@@ -120,6 +121,7 @@ export async function reachableBase(
 ): Promise<string> {
   const { makeClient } = await import("../../node/contact/requests/client.ts");
   const { readApiCaByFingerprint } = await import("../../node/enroll/register-input.ts");
+  // The base itself if a control plane with the pinned CA answers there; else throws.
   const answers = async (base: string) => {
     const ca =
       key.caFingerprint === undefined ? {} : { ca: await readApiCaByFingerprint(base, key.caFingerprint) };
@@ -135,10 +137,10 @@ export async function reachableBase(
   try {
     return await answers(key.apiBase);
   } catch (error) {
-    const local = { auto: `https://localhost:${listen.port}`, off: `http://127.0.0.1:${listen.port}` };
-    const answered =
-      tls === "auto" || tls === "off" ? await answers(local[tls]).catch(() => undefined) : undefined;
-    if (answered !== undefined) return answered;
+    const localBases = { auto: `https://localhost:${listen.port}`, off: `http://127.0.0.1:${listen.port}` };
+    const localBase =
+      tls === "auto" || tls === "off" ? await answers(localBases[tls]).catch(() => undefined) : undefined;
+    if (localBase !== undefined) return localBase;
     const { controlUnit } = await import("../../platform/systemd/control-unit.ts");
     throw new AppError(
       "failed",

@@ -16,18 +16,20 @@ export function installerLines(installer: Installer | undefined): string[] {
   if (installer === undefined) return [];
   const { command, reason, targets } = installer;
   if (command === null) return [`New machines cannot get the program from here. ${reason ?? ""}`, ""];
-  const [only, ...more] = targets;
-  const which =
-    only === undefined || more.length > 0
+  const [only, ...others] = targets;
+  const onlyOneSystem =
+    only === undefined || others.length > 0
       ? []
       : [
-          `This is the program for ${only.slice(4)}. For other systems, name the directory of a whole release in /etc/${brand.id}/control-plane.toml: releases = "DIR"`,
+          // Targets are like "bun-linux-x64".
+          `This is the program for ${only.slice("bun-".length)}. For other systems, name the directory of a whole release in /etc/${brand.id}/control-plane.toml: releases = "DIR"`,
         ];
-  const lines = "On each new machine, as root, this installs the program. It needs curl and ca-certificates:";
-  return [lines, `  ${command}`, ...which];
+  const heading =
+    "On each new machine, as root, this installs the program. It needs curl and ca-certificates:";
+  return [heading, `  ${command}`, ...onlyOneSystem];
 }
 
-/** A control plane hands out the release that it came from. One that does not have it gets it from its publisher. */
+/** Keeps the release that this program came from, to be handed out; gets it from its publisher if it is not here. */
 export async function provideRelease(
   request: SetupRequest,
   { system, settings, log }: Context,
@@ -50,7 +52,7 @@ export async function planRelease(request: SetupRequest, { system, settings }: C
   return planKeepOwnRelease(settings, system).catch(() => []);
 }
 
-/** An unsigned build has none to look for. */
+/** Whether the release to hand out is missing. Not for an unsigned build, which has none, and not for `serve --releases`. */
 async function lacksRelease(
   { publicUrl, releasesDirectory }: SetupRequest,
   { executable, platform }: Pick<System, "executable" | "platform">,

@@ -9,6 +9,7 @@ import * as v from "valibot";
 import { brand, rootServerDirectory } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
+import { given } from "../../base/given.ts";
 import { maskNetwork, networksOverlap, parseNetwork } from "../../base/ip.ts";
 import { PublicAddress, Slug } from "../../protocol/values.ts";
 import type { SetupData } from "../../server/setup.ts";
@@ -40,26 +41,27 @@ export type SetupRequest = {
 };
 
 type Tls = "auto" | "acme" | "files" | "off";
+/** The settings file as it is, by key. */
 type PresentSettings = Record<string, unknown>;
 
 export async function readSetupRequest(context: Context): Promise<SetupRequest> {
   const { values } = context;
   const { controlSettingsPath } = await import("../../platform/systemd/control-unit.ts");
-  const present = readTextIfThere(controlSettingsPath);
-  const known = present === undefined ? {} : parseSettings(present, controlSettingsPath);
+  const fileText = readTextIfThere(controlSettingsPath);
+  const known = fileText === undefined ? {} : parseSettings(fileText, controlSettingsPath);
   const dataDirectory = typeof known["data-dir"] === "string" ? known["data-dir"] : rootServerDirectory;
   const data = await readData(dataDirectory, context);
-  const given = await askMissing(known, data, context);
-  const service = await readServiceSettings(known, values, given.name);
+  const typed = await askMissing(known, data, context);
+  const service = await readServiceSettings(known, values, typed.name);
   const email = values.text("email");
   return {
     dataDirectory,
     ...service,
-    settings: writeSettings(present, known, { ...service.changed, "data-dir": dataDirectory }),
-    administrator: data.hasUsers ? undefined : await readAdministrator(given, context),
+    settings: writeSettings(fileText, known, { ...service.changed, "data-dir": dataDirectory }),
+    administrator: data.hasUsers ? undefined : await readAdministrator(typed, context),
     newcomer: data.newcomer,
     email,
-    org: await readOrg(data, given, context),
+    org: await readOrg(data, typed, context),
     hasLighthouse: data.hasLighthouse,
     counted: { nodes: data.nodes, lighthouses: data.lighthouses },
     wantsLighthouse: values.text("lighthouse") !== "false",
@@ -93,11 +95,11 @@ type Service = Pick<SetupRequest, "publicUrl" | "listen" | "tls"> & {
   changed: Record<string, string | readonly string[] | undefined>;
 };
 
-/** The service's settings by the flags, else as they are. `typed`: the public name if neither has it. */
+/** The service's settings by the flags, else as they are. `typedName`: the public name, asked for if neither has it. */
 export async function readServiceSettings(
   known: PresentSettings,
   values: Context["values"],
-  typed: string | undefined,
+  typedName: string | undefined,
 ): Promise<Service> {
   const url = typeof known["public-url"] === "string" ? new URL(known["public-url"]) : undefined;
   const flags = ["public-name", "port", "tls", "tls-cert", "tls-key", "tls-ca", "acme-directory", "acme-ca"];
@@ -108,24 +110,24 @@ export async function readServiceSettings(
     const publicUrl = url.href.replace(/\/+$/, "");
     return { publicUrl, listen: parseListen("listen", listen), tls, changed: {} };
   }
-  const name = readPublicName(url, values, typed);
+  const name = readPublicName(url, values, typedName);
   const port = values.integer("port", 1, 65_535) ?? Number(url?.port || 443);
   const host = name.includes(":") ? `[${name}]` : name;
   const publicUrl = `https://${host}${port === 443 ? "" : `:${port}`}`;
   const listen = tls === "off" ? { hostname: "127.0.0.1", port: 8420 } : { hostname: anyAddress(), port };
-  const [cert, key] = tlsFiles(tls, known, values);
-  const at = listen.hostname.includes(":") ? `[${listen.hostname}]` : listen.hostname;
+  const { cert, key } = tlsFiles(tls, known, values);
+  const listenHost = listen.hostname.includes(":") ? `[${listen.hostname}]` : listen.hostname;
   return {
     publicUrl,
     listen,
     tls,
     changed: {
-      listen: `${at}:${listen.port}`,
+      listen: `${listenHost}:${listen.port}`,
       "public-url": publicUrl,
       tls: tls === "auto" || tls === "acme" ? tls : undefined,
       "acme-directory": acmeDirectory(tls, known, values),
-      "acme-ca": caFile("acme-ca", ["acme"], tls, known, values),
-      "tls-ca": caFile("tls-ca", ["acme", "files"], tls, known, values),
+      "acme-ca": caFile("acme-ca", { neededTls: ["acme"], tls }, known, values),
+      "tls-ca": caFile("tls-ca", { neededTls: ["acme", "files"], tls }, known, values),
       "tls-cert": cert,
       "tls-key": key,
       "trusted-proxy": tls === "off" ? ["127.0.0.1/32"] : undefined,
@@ -134,30 +136,29 @@ export async function readServiceSettings(
 }
 
 function acmeDirectory(tls: Tls, known: PresentSettings, values: Context["values"]): string | undefined {
-  const given = values.text("acme-directory");
-  if (tls !== "acme" && given !== undefined) throw new AppError("usage", "--acme-directory needs --tls acme");
+  const value = values.text("acme-directory");
+  if (tls !== "acme" && value !== undefined) throw new AppError("usage", "--acme-directory needs --tls acme");
   const present = known["acme-directory"];
   if (tls !== "acme") return undefined;
-  return given ?? (typeof present === "string" ? present : undefined);
+  return value ?? (typeof present === "string" ? present : undefined);
 }
 
 /** An absolute path: the service runs in another directory. */
 function caFile(
   flag: "acme-ca" | "tls-ca",
-  kinds: readonly Tls[],
-  tls: Tls,
+  { neededTls, tls }: { neededTls: readonly Tls[]; tls: Tls },
   known: PresentSettings,
   values: Context["values"],
 ): string | undefined {
-  const given = values.text(flag);
-  if (!kinds.includes(tls)) {
-    if (given === undefined) return undefined;
-    throw new AppError("usage", `--${flag} needs --tls ${kinds.join(" or ")}`);
+  const value = values.text(flag);
+  if (!neededTls.includes(tls)) {
+    if (value === undefined) return undefined;
+    throw new AppError("usage", `--${flag} needs --tls ${neededTls.join(" or ")}`);
   }
   const present = known[flag];
-  if (given === undefined) return typeof present === "string" ? present : undefined;
-  if (existsSync(given)) return resolve(given);
-  throw new AppError("usage", `--${flag}: there is no file ${given}`);
+  if (value === undefined) return typeof present === "string" ? present : undefined;
+  if (existsSync(value)) return resolve(value);
+  throw new AppError("usage", `--${flag}: there is no file ${value}`);
 }
 
 function presentTls(known: PresentSettings): Tls {
@@ -166,14 +167,20 @@ function presentTls(known: PresentSettings): Tls {
   return known["public-url"] !== undefined && known["tls"] === undefined ? "off" : "auto";
 }
 
-function tlsFiles(tls: Tls, known: PresentSettings, values: Context["values"]): [string?, string?] {
-  const [cert, key] = ["tls-cert", "tls-key"].map((flag) => values.text(flag) ?? known[flag]);
+/** Absolute paths, or neither. */
+function tlsFiles(
+  tls: Tls,
+  known: PresentSettings,
+  values: Context["values"],
+): { cert?: string; key?: string } {
+  const cert = values.text("tls-cert") ?? known["tls-cert"];
+  const key = values.text("tls-key") ?? known["tls-key"];
   if (tls !== "files") {
-    if (values.text("tls-cert") === undefined && values.text("tls-key") === undefined) return [];
+    if (values.text("tls-cert") === undefined && values.text("tls-key") === undefined) return {};
     throw new AppError("usage", "--tls-cert and --tls-key need --tls files");
   }
   if (typeof cert === "string" && typeof key === "string" && existsSync(cert) && existsSync(key))
-    return [resolve(cert), resolve(key)];
+    return { cert: resolve(cert), key: resolve(key) };
   throw new AppError("usage", "--tls files needs --tls-cert FILE and --tls-key FILE, which exist");
 }
 
@@ -183,8 +190,12 @@ function anyAddress(): string {
   return all.some(({ family }) => family === "IPv6") ? "::" : "0.0.0.0";
 }
 
-function readPublicName(url: URL | undefined, values: Context["values"], typed: string | undefined): string {
-  const name = values.text("public-name") ?? url?.hostname.replace(/^\[|\]$/g, "") ?? typed;
+function readPublicName(
+  url: URL | undefined,
+  values: Context["values"],
+  typedName: string | undefined,
+): string {
+  const name = values.text("public-name") ?? url?.hostname.replace(/^\[|\]$/g, "") ?? typedName;
   if (name === undefined) throw missing("--public-name HOST");
   const parsed = v.safeParse(PublicAddress, name);
   if (parsed.success) return parsed.output.toLowerCase();
@@ -236,6 +247,7 @@ async function freeNetwork({ system }: Context): Promise<string> {
 
 const usualSlug = "main";
 
+/** What was typed on the terminal. */
 type Typed = Partial<Record<"name" | "email" | "password" | "slug" | "network", string>>;
 
 /**
@@ -245,8 +257,8 @@ async function askMissing(known: PresentSettings, data: SetupData, context: Cont
   const { values, system, settings } = context;
   if (values.on("yes") || !system.stdinIsTerminal || settings.dryRun) return {};
   const has = (flag: string) => values.text(flag) !== undefined;
-  const isNew = !data.hasOrgs;
-  const free = isNew && !has("network") ? await freeNetwork(context) : "";
+  const isFirstOrg = !data.hasOrgs;
+  const free = isFirstOrg && !has("network") ? await freeNetwork(context) : "";
   const questions = [
     {
       key: "name",
@@ -263,9 +275,9 @@ async function askMissing(known: PresentSettings, data: SetupData, context: Cont
     {
       key: "slug",
       text: `Short name of the organization [${usualSlug}]`,
-      isAsked: isNew && !has("org-slug"),
+      isAsked: isFirstOrg && !has("org-slug"),
     },
-    { key: "network", text: `Its overlay network [${free}]`, isAsked: isNew && !has("network") },
+    { key: "network", text: `Its overlay network [${free}]`, isAsked: isFirstOrg && !has("network") },
   ].filter(({ isAsked }) => isAsked);
   if (questions.length === 0) return {};
   const { ask } = await import("../ask.ts");
@@ -274,15 +286,13 @@ async function askMissing(known: PresentSettings, data: SetupData, context: Cont
     questions.map(({ key, text }) => ({ text: `${text}: `, isSecret: secret.includes(key) })),
     system,
   );
+  // An empty answer takes the default. Spaces belong to a password.
   const textOf = (key: string, text = "") => (secret.includes(key) ? text : text.trim()) || undefined;
   const typed = new Map(questions.map(({ key }, at) => [key, textOf(key, answers[at])]));
   if (typed.get("password") !== typed.get("again"))
     throw new AppError("usage", "The two passwords differ: run the command again");
-  const given = (["name", "email", "password", "slug", "network"] as const).flatMap((key) => {
-    const text = typed.get(key);
-    return text === undefined ? [] : [[key, text] as const];
-  });
-  return Object.fromEntries(given);
+  const keys = ["name", "email", "password", "slug", "network"] as const;
+  return given(Object.fromEntries(keys.map((key) => [key, typed.get(key)])));
 }
 
 function missing(flag: string): AppError {
@@ -295,13 +305,16 @@ const header = `# Settings of the control plane: the flags of \`${brand.executab
 # After a change: systemctl restart ${brand.id}-control
 `;
 
-/** Changes single lines, so that comments and other keys of the administrator stay. */
+/**
+ * The settings file after the changes. Replaces single lines, so that comments and other keys of the administrator stay.
+ * `fileText`: as it is; `known`: its values; undefined in `changed` removes a key.
+ */
 export function writeSettings(
-  present: string | undefined,
+  fileText: string | undefined,
   known: Record<string, unknown>,
   changed: Record<string, string | readonly string[] | undefined>,
 ): string {
-  let text = present ?? header;
+  let text = fileText ?? header;
   for (const [key, value] of Object.entries(changed)) {
     if (Bun.deepEquals(known[key], value)) continue;
     const line = new RegExp(`^[ \\t]*${key}[ \\t]*=.*\\n?`, "m");

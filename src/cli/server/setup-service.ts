@@ -10,6 +10,7 @@ import type { Change } from "../../platform/apply.ts";
 import type { Context } from "../command.ts";
 import type { SetupRequest } from "./setup-request.ts";
 
+/** The changes that install the service: user, directory, settings, unit. None where all is as wanted. */
 export async function installation(request: SetupRequest, { system }: Context): Promise<Change[]> {
   const control = await import("../../platform/systemd/control-unit.ts");
   const { isStale } = await import("../../platform/service-state.ts");
@@ -38,7 +39,7 @@ export async function installation(request: SetupRequest, { system }: Context): 
 /** States in which the service may have its data and its port. A run that was killed leaves it starting. */
 const ownStates = new Set(["active", "activating", "reloading", "deactivating"]);
 
-/** Throws before the first change. */
+/** Throws before the first change where the service could not run: no root, no systemd, data or port in use. */
 export async function requireUsable(request: SetupRequest, { system }: Context): Promise<void> {
   const { requireRoot, refuseUnsafe } = await import("../../node/enroll/services.ts");
   const { hasSystemd } = await import("../../platform/service-manager.ts");
@@ -57,7 +58,7 @@ export async function requireUsable(request: SetupRequest, { system }: Context):
   refuseTakenPort(request.listen);
 }
 
-/** The port belongs to a control plane that was started by hand. */
+/** Throws busy if a control plane that was started by hand uses the data. */
 async function refuseRunning(dataDirectory: string): Promise<void> {
   const { lockFile } = await import("../../platform/file-lock.ts");
   try {
@@ -84,6 +85,7 @@ function refuseTakenPort({ hostname, port }: SetupRequest["listen"]): void {
   }
 }
 
+/** Installs and starts the service. If it does not start, the error has the sentence from its journal. */
 export async function install(request: SetupRequest, context: Context): Promise<void> {
   const { system } = context;
   const { applyChanges } = await import("../../platform/apply.ts");

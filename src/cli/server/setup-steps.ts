@@ -16,6 +16,7 @@ import { installerLines, planRelease, provideRelease, readInstaller } from "./se
 import type { SetupRequest } from "./setup-request.ts";
 import { install, installation, requireUsable } from "./setup-service.ts";
 
+/** The plan of setUp. */
 export async function planSetup(request: SetupRequest, context: Context): Promise<Step[]> {
   const { system } = context;
   const { planData } = await import("../../server/store/data-directory.ts");
@@ -34,6 +35,7 @@ export async function planSetup(request: SetupRequest, context: Context): Promis
   ];
 }
 
+/** Returns the exit status, 0. Each step throws what stops it; the next run goes on there. */
 export async function setUp(request: SetupRequest, context: Context): Promise<number> {
   const { output, system } = context;
   await requireUsable(request, context);
@@ -53,16 +55,16 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
   const { organization, caFingerprint } = await onData(async (admin) => {
     const { org } = await readSetup(admin, slug);
     const wanted = request.org;
-    const made = org ?? (wanted && (await makeOrganization(admin, { ...wanted, email })));
-    return { organization: made, caFingerprint: admin.caFingerprint };
+    const organization = org ?? (wanted && (await makeOrganization(admin, { ...wanted, email })));
+    return { organization, caFingerprint: admin.caFingerprint };
   });
   const joined = await makeLighthouse(request, context, organization, (org) =>
     onData((admin) => makeJoinKey(admin, org, "lighthouse")),
   );
   const makeKeys = async (admin: Admin, org: { id: number; slug: string }) => {
-    const all: string[] = [];
-    while (all.length < request.machines) all.push(await makeJoinKey(admin, org, "node"));
-    return all;
+    const keys: string[] = [];
+    while (keys.length < request.machines) keys.push(await makeJoinKey(admin, org, "node"));
+    return keys;
   };
   const keys = organization === undefined ? [] : await onData((admin) => makeKeys(admin, organization));
   const installer = keys.length === 0 ? undefined : await readInstaller(request, caFingerprint, context);

@@ -21,7 +21,7 @@ const line = `${brand.executable} admin drill`;
 const pollMs = 1000;
 const seconds = (value: number) => `${value.toFixed(1)} s`;
 
-const what: Record<Kind, string> = {
+const effectOf: Record<Kind, string> = {
   "lighthouse-away":
     "The lighthouse's engine neither sends nor receives for that time: its UDP port is closed by nftables, for this organization\n" +
     "alone. The kernel opens it again, even if agent and engine are killed. Its machine needs Linux and nft.",
@@ -33,8 +33,9 @@ const what: Record<Kind, string> = {
     "Ephemeral nodes go on as usual.",
 };
 
-const drill = (kind: Kind, role: "lighthouse" | "relay" | undefined): Implementation => ({
-  notes: `${what[kind]}\nIt ends by itself. This command waits for the reports of the nodes; \`drill show\` prints them again.`,
+/** `role`: of the nodes that are away; undefined for the control plane. */
+const drillCommand = (kind: Kind, role: "lighthouse" | "relay" | undefined): Implementation => ({
+  notes: `${effectOf[kind]}\nIt ends by itself. This command waits for the reports of the nodes; \`drill show\` prints them again.`,
   args: {
     ...orgArg,
     ...(role === undefined
@@ -63,20 +64,21 @@ const drill = (kind: Kind, role: "lighthouse" | "relay" | undefined): Implementa
       return request(drillsApi.create, { slug }, body);
     });
     if (begun === undefined) return;
-    if (begun.too_old.count > 0) output.say(tooOld(begun));
+    if (begun.too_old.count > 0) output.say(tooOldLine(begun));
     const { id } = begun;
-    let said = "";
+    let lastProgress = "";
     for (;;) {
       const shown = await find(context, slug, id);
       if (shown.state === "ended") return print(context, shown);
-      const now = progressOf(shown);
-      if (now !== said && system.stderr.isTerminal) output.say(now);
-      said = now;
+      const progress = progressOf(shown);
+      if (progress !== lastProgress && system.stderr.isTerminal) output.say(progress);
+      lastProgress = progress;
       await system.sleep(pollMs);
     }
   },
 });
 
+/** `id` undefined: the newest drill. Throws not_found. */
 async function find(context: Context, slug: string, id: number | undefined): Promise<Shown> {
   const query = id === undefined ? { newest: "1" } : { id: String(id) };
   const [found] = await read(context, (api) => api.call(drillsApi.list, { slug }, query));
@@ -87,9 +89,9 @@ async function find(context: Context, slug: string, id: number | undefined): Pro
   });
 }
 
-export const lighthouseAway = drill("lighthouse-away", "lighthouse");
-export const relayAway = drill("relay-away", "relay");
-export const controlPlaneAway = drill("control-plane-away", undefined);
+export const lighthouseAway = drillCommand("lighthouse-away", "lighthouse");
+export const relayAway = drillCommand("relay-away", "relay");
+export const controlPlaneAway = drillCommand("control-plane-away", undefined);
 
 const idArg = {
   ID: {
@@ -99,7 +101,7 @@ const idArg = {
   },
 } as const;
 
-/** Undefined: the newest one. */
+/** The word ID; undefined means the newest drill. */
 function numberIn([, given]: readonly string[]): number | undefined {
   if (given === undefined) return undefined;
   if (isNumber(given)) return Number(given);
@@ -142,7 +144,7 @@ function print({ output }: Context, shown: Shown): void {
 }
 
 const targetsOf = ({ nodes }: Shown) => nodes.map(({ node_name: name }) => name).join(", ");
-/** Without nodes in a drill of the control plane: there they are the nodes that refused. */
+/** Names no nodes in a drill of the control plane: there `nodes` are those that refused. */
 const titleOf = (shown: Shown): string =>
   `${shown.kind}${shown.kind === "control-plane-away" || shown.nodes.length === 0 ? "" : ` (${targetsOf(shown)})`} for ${shown.for_s} s from ${shown.begins_at}`;
 
@@ -153,7 +155,7 @@ function progressOf(shown: Shown): string {
 
 const namesOf = ({ count, first }: Shown["silent"]) =>
   `${first.join(", ")}${count > first.length ? ` and ${count - first.length} more` : ""}`;
-const tooOld = ({ too_old: nodes }: Shown) => `Agents that are too old take no part: ${namesOf(nodes)}`;
+const tooOldLine = ({ too_old: nodes }: Shown) => `Agents that are too old take no part: ${namesOf(nodes)}`;
 
 /** What `show` says of a drill below its pairs. */
 export function factsOf(shown: Shown): string[] {
@@ -173,6 +175,6 @@ export function factsOf(shown: Shown): string[] {
       .map(({ node_name: name }) => `${name} did not say that it was away.`),
     `${countOf(reported, "node")} reported, which watched ${countOf(watched, "peer")}.`,
     ...(silent.count === 0 ? [] : [`No report of ${namesOf(silent)}.`]),
-    ...(shown.too_old.count === 0 ? [] : [`${tooOld(shown)}.`]),
+    ...(shown.too_old.count === 0 ? [] : [`${tooOldLine(shown)}.`]),
   ];
 }

@@ -29,12 +29,13 @@ export const show: Implementation = {
   },
 };
 
+/** What an administrator chose, then what the node has and reports. `owner`: "" for the organization. `now`: ms since 1970. */
 async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
   const { daysLeft, roughly } = await import("../../../daemon/asking/text-table.ts");
   const { public_ip: ip, external_port: port, certificate, config_overrides: overrides } = node;
-  const seenS = node.last_checkin_at === null ? 0 : (now - Date.parse(node.last_checkin_at)) / 1000;
+  const lastSeenAgoS = node.last_checkin_at === null ? 0 : (now - Date.parse(node.last_checkin_at)) / 1000;
   const byOwner = groupsByOwner(node);
-  const own: Facts = [
+  const chosen: Facts = [
     ["name", node.name],
     ["state", stateOf(node, now)],
     ...(node.revoked_at === null ? [] : [["revoked", node.revoked_at] as const]),
@@ -49,14 +50,14 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
     ...Object.entries(overrides).map(([key, value]) => [`override ${key}`, JSON.stringify(value)] as const),
   ];
   return [
-    ...own,
+    ...chosen,
     ["certificate", certificateOf(certificate, daysLeft(certificate?.not_after ?? "", now))],
     ["fingerprint", certificate?.fingerprint ?? null],
     ["configuration", configurationOf(node)],
     ...(node.phone == null ? [] : [["import again", importOf(node.phone)] as const]),
     [
       "last check-in",
-      node.last_checkin_at === null ? "never" : `${node.last_checkin_at}, ${roughly(seenS)} ago`,
+      node.last_checkin_at === null ? "never" : `${node.last_checkin_at}, ${roughly(lastSeenAgoS)} ago`,
     ],
     ["mode", node.ephemeral === true ? `${node.mode ?? "-"}, ephemeral` : node.mode],
     ["engine", node.overlay_version],
@@ -89,13 +90,13 @@ function configurationOf(node: Node): Cell {
   return { text: `version ${newest}; the node has version ${applied}`, mark: "wait" };
 }
 
-/** E-mail addresses by number. */
+/** E-mail addresses of the owners of nodes, by number of the user. */
 export async function ownersOf(api: Api, slug: string, nodes: readonly Node[]): Promise<Map<number, string>> {
   if (nodes.every(({ owner_id: id }) => id === undefined || id === null)) return new Map();
   return memberEmails(api, slug);
 }
 
-/** Empty: the organization's. A user who is no member any more is named by number. */
+/** The owner's e-mail address; "" for the organization. A user who is no member any more is named by number. */
 export function ownerOf({ owner_id: id }: Node, owners: ReadonlyMap<number, string>): string {
   return id === undefined || id === null ? "" : (owners.get(id) ?? `user ${id}`);
 }

@@ -26,49 +26,57 @@ export const update: Implementation = {
   async run(context) {
     const { words, output } = context;
     const [slug = "", name = ""] = words;
-    const fixed = await readChanges(context, nodeSettings);
+    // All but the lists, which the flags change item by item.
+    const settings = await readChanges(context, nodeSettings);
     // Check the flags before anything is asked. Only then are the node's own groups known.
     await checked(nodesApi.update.body, {
-      ...fixed,
+      ...settings,
       ...listsOf(context, { groups: [], subnets: [], exit_groups: [] }),
     });
     let new_groups: string[] = [];
-    let absent: string[] = [];
+    let notRemoved: string[] = [];
     const node = await write(context, async (api) => {
-      const present = await nodeByName(api, slug, name);
-      const body = await checked(nodesApi.update.body, { ...fixed, ...listsOf(context, present) });
-      absent = notThere(context, present);
+      const before = await nodeByName(api, slug, name);
+      const body = await checked(nodesApi.update.body, { ...settings, ...listsOf(context, before) });
+      notRemoved = notThere(context, before);
       new_groups = await missingGroups(api, slug, body.groups ?? []);
-      return request(nodesApi.update, { slug, id: present.id }, body);
+      return request(nodesApi.update, { slug, id: before.id }, body);
     });
     if (node === undefined) return;
     sayNewGroups(output, new_groups);
     output.result(node, `Updated node ${node.name}\n`);
-    for (const sentence of absent) output.say(sentence);
-    if (node.is_lighthouse && node.public_ip === null)
-      output.say(
-        `${node.name} has no public address, so other nodes cannot find this lighthouse: ` +
-          `\`${brand.executable} admin node update ${quoteWord(slug)} ${quoteWord(node.name)} --public-ip ADDRESS\`. Its UDP port must be open.`,
-      );
-    if (context.values.list("add-exit-group").length > 0)
-      output.say(
-        `${node.name} is an exit only while its root permits it: \`sudo ${brand.executable} up --advertise-exit\`. A machine takes this exit only by its own ` +
-          `word: \`sudo ${brand.executable} exit use ${quoteWord(node.name)}\`.`,
-      );
-    if (context.values.on("names")) sayNeeds(output, slug, node);
-    if (context.values.list("add-subnet").length > 0)
-      output.say(
-        `On ${node.name}, root makes the machine ready: \`sudo ${brand.executable} up ${quoteWord(slug)} --advertise ${quoteWord(context.values.list("add-subnet").join(","))}\`. ` +
-          "The hosts behind it need a route back to the overlay's network, or add +masquerade to each network.",
-      );
-    const open = context.values.list("add-subnet").filter(isOfInternet);
-    if (open.length > 0)
-      output.say(
-        `${open.join(", ")}: a part of the internet. Each node routes it only after root there has allowed it: ` +
-          `\`${brand.executable} sync-config --org-slug ${quoteWord(slug)} --allow-routes ${quoteWord(open.join(","))}\``,
-      );
+    for (const sentence of [...notRemoved, ...nextSteps(context, slug, node)]) output.say(sentence);
   },
 };
+
+/** What else the changes need before they work. */
+function nextSteps({ values }: Context, slug: string, node: Node): string[] {
+  const sentences: string[] = [];
+  if (node.is_lighthouse && node.public_ip === null)
+    sentences.push(
+      `${node.name} has no public address, so other nodes cannot find this lighthouse: ` +
+        `\`${brand.executable} admin node update ${quoteWord(slug)} ${quoteWord(node.name)} --public-ip ADDRESS\`. Its UDP port must be open.`,
+    );
+  if (values.list("add-exit-group").length > 0)
+    sentences.push(
+      `${node.name} is an exit only while its root permits it: \`sudo ${brand.executable} up --advertise-exit\`. A machine takes this exit only by its own ` +
+        `word: \`sudo ${brand.executable} exit use ${quoteWord(node.name)}\`.`,
+    );
+  if (values.on("names")) sentences.push(needsOfNameServer(slug, node));
+  const subnets = values.list("add-subnet");
+  if (subnets.length > 0)
+    sentences.push(
+      `On ${node.name}, root makes the machine ready: \`sudo ${brand.executable} up ${quoteWord(slug)} --advertise ${quoteWord(subnets.join(","))}\`. ` +
+        "The hosts behind it need a route back to the overlay's network, or add +masquerade to each network.",
+    );
+  const ofInternet = subnets.filter(isOfInternet);
+  if (ofInternet.length > 0)
+    sentences.push(
+      `${ofInternet.join(", ")}: a part of the internet. Each node routes it only after root there has allowed it: ` +
+        `\`${brand.executable} sync-config --org-slug ${quoteWord(slug)} --allow-routes ${quoteWord(ofInternet.join(","))}\``,
+    );
+  return sentences;
+}
 
 function isOfInternet(text: string): boolean {
   const network = parseNetwork(text);
@@ -76,17 +84,17 @@ function isOfInternet(text: string): boolean {
 }
 
 /** Further needs of a name server: the permission of its root, and rules that let nodes reach it. */
-function sayNeeds(output: Context["output"], slug: string, { name, ip_address }: Node): void {
+function needsOfNameServer(slug: string, { name, ip_address }: Node): string {
   const rule = (protocol: string) =>
     `\`${brand.executable} admin rule create ${quoteWord(slug)} --protocol ${quoteWord(protocol)} --ports 53 --target ${quoteWord(`node:${name}`)}\``;
-  output.say(
+  return (
     `On ${name}, root has to allow it: \`sudo ${brand.executable} names --on --peers\`. It then knows all names of the organization, ` +
-      `and answers at ${ip_address} each node for the names that this node may see. ` +
-      `Nodes need rules to reach it, unless there are such: ${rule("udp")} and ${rule("tcp")}.`,
+    `and answers at ${ip_address} each node for the names that this node may see. ` +
+    `Nodes need rules to reach it, unless there are such: ${rule("udp")} and ${rule("tcp")}.`
   );
 }
 
-/** What was to be removed, but the node does not have: often a typing error, so that something stays unintentionally. */
+/** What a flag should remove, and the node does not have: often a typing error, so that something stays unintentionally. */
 function notThere({ values }: Context, { name, groups, subnets, exit_groups: exits = [] }: Node): string[] {
   const beyond = (kind: string, own: readonly string[]) =>
     values.list(`remove-${kind}`).filter((each) => !own.includes(each));
@@ -97,14 +105,15 @@ function notThere({ values }: Context, { name, groups, subnets, exit_groups: exi
   ];
 }
 
-function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets" | "exit_groups">) {
-  const changed = (now: readonly string[], kind: string) => {
+/** The lists after the flags' changes. `before`: the node's own; a list without a flag is left out. */
+function listsOf({ values }: Context, before: Pick<Node, "groups" | "subnets" | "exit_groups">) {
+  const changed = (items: readonly string[], kind: string) => {
     const [added, removed] = [values.list(`add-${kind}`), values.list(`remove-${kind}`)];
     if (added.length + removed.length === 0) return undefined;
-    return [...new Set([...now, ...added])].filter((each) => !removed.includes(each));
+    return [...new Set([...items, ...added])].filter((each) => !removed.includes(each));
   };
-  const groups = changed(present.groups, "group");
-  const subnets = changed(present.subnets, "subnet");
-  const exit_groups = changed(present.exit_groups ?? [], "exit-group");
+  const groups = changed(before.groups, "group");
+  const subnets = changed(before.subnets, "subnet");
+  const exit_groups = changed(before.exit_groups ?? [], "exit-group");
   return given({ groups, subnets, exit_groups });
 }

@@ -41,15 +41,15 @@ export const list: Implementation = {
     const [slug = ""] = words;
     const { nodes, owners } = await read(context, async (api) => {
       const nodes = (await api.all(nodesApi.list, { slug }, queryOf(values))).filter(filterOf(values));
-      if (values.on("certificates")) nodes.sort((a, b) => endOf(a) - endOf(b));
+      if (values.on("certificates")) nodes.sort((a, b) => endMsOf(a) - endMsOf(b));
       return { nodes, owners: await ownersOf(api, slug, nodes) };
     });
-    const last = lastColumnsOf(values);
+    const further = furtherColumnsOf(values);
     const now = system.now();
     output.list(
       { nodes },
       {
-        columns: ["NAME", "ADDRESS", "STATE", "ROLE", "GROUPS", "OWNER", ...last.columns],
+        columns: ["NAME", "ADDRESS", "STATE", "ROLE", "GROUPS", "OWNER", ...further.columns],
         rows: nodes.map((node) => [
           node.name,
           node.ip_address,
@@ -57,7 +57,7 @@ export const list: Implementation = {
           roleOf(node),
           shownGroups(node).join(", "),
           ownerOf(node, owners),
-          ...last.of(node),
+          ...further.of(node),
         ]),
         none: `${slug} has no ${kindOf(values)}.`,
       },
@@ -65,13 +65,13 @@ export const list: Implementation = {
   },
 };
 
-/** What the control plane filters by. */
+/** The flags by which the control plane filters. */
 const queryOf = (values: Values) => ({
   ...(values.on("revoked") ? { revoked: "true" as const } : {}),
   ...(values.on("mine") ? { owner: "me" as const } : {}),
 });
 
-/** What is filtered here. A phone is never in contact, so it is not offline. */
+/** The flags by which this command filters what it got. A phone is never in contact, so it is not offline. */
 function filterOf(values: Values): (node: Node) => boolean {
   const [offline, group] = [values.on("offline"), values.text("group")];
   return (node) =>
@@ -86,14 +86,15 @@ function kindOf(values: Values): string {
   return `${[...kinds, "nodes"].join(" ")}${group === undefined ? "" : ` in the group ${group}`}`;
 }
 
-function lastColumnsOf(values: Values): LastColumns {
-  if (values.on("certificates")) return lastColumns.certificates;
-  if (values.on("versions")) return lastColumns.versions;
-  return values.on("revoked") ? lastColumns.revoked : lastColumns.seen;
+/** The last columns of the list. */
+function furtherColumnsOf(values: Values): FurtherColumns {
+  if (values.on("certificates")) return furtherColumns.certificates;
+  if (values.on("versions")) return furtherColumns.versions;
+  return values.on("revoked") ? furtherColumns.revoked : furtherColumns.seen;
 }
 
-type LastColumns = { columns: string[]; of(node: Node): Cell[] };
-const lastColumns = {
+type FurtherColumns = { columns: string[]; of(node: Node): Cell[] };
+const furtherColumns = {
   seen: { columns: ["LAST CHECK-IN"], of: (node) => [node.last_checkin_at] },
   revoked: { columns: ["REVOKED"], of: (node) => [node.revoked_at] },
   certificates: { columns: ["CERTIFICATE ENDS"], of: (node) => [node.certificate?.not_after ?? null] },
@@ -101,10 +102,10 @@ const lastColumns = {
     columns: ["ENGINE", "AGENT", "PLATFORM"],
     of: (node) => [node.overlay_version, node.agent_version, node.platform],
   },
-} satisfies Record<string, LastColumns>;
+} satisfies Record<string, FurtherColumns>;
 
 /** Nodes without a certificate come last. */
-const endOf = ({ certificate }: Node): number =>
+const endMsOf = ({ certificate }: Node): number =>
   certificate === null ? Infinity : Date.parse(certificate.not_after);
 
 const groupFlag = { type: "string", valueHint: "G", repeatable: true } as const;
@@ -156,8 +157,8 @@ export const rename: Implementation = {
   },
   examples: [`${brand.executable} admin node rename acme laptop adas-laptop`],
   async run(context) {
-    const [slug = "", name = "", next = ""] = context.words;
-    const body = await checked(nodesApi.update.body, { name: next });
+    const [slug = "", name = "", newName = ""] = context.words;
+    const body = await checked(nodesApi.update.body, { name: newName });
     const node = await write(context, async (api) =>
       request(nodesApi.update, { slug, id: (await nodeByName(api, slug, name)).id }, body),
     );
@@ -175,7 +176,7 @@ export const revoke: Implementation = {
     const [slug = "", name = ""] = words;
     const reason = values.text("reason");
     let id = 0;
-    let ended = 0;
+    let sessionsEnded = 0;
     let owner = "";
     let isLastLighthouse = false;
     const gone = await write(context, async (api) => {
@@ -185,14 +186,15 @@ export const revoke: Implementation = {
       isLastLighthouse = node.is_lighthouse && !others.some((each) => each.is_lighthouse && each.id !== id);
       owner = ownerOf(node, await ownersOf(api, slug, [node]));
       const effect = `revoke node ${name} (${node.ip_address}) and block its certificates`;
-      const heard = (headers: Headers) => void (ended = Number(headers.get(sessionsEndedHeader) ?? 0));
+      const heard = (headers: Headers) =>
+        void (sessionsEnded = Number(headers.get(sessionsEndedHeader) ?? 0));
       return { ...request(nodesApi.revoke, { slug, id }, given({ reason })), effect, heard };
     });
     if (gone === undefined) return;
-    output.result({ id, name, state: "revoked", sessions_ended: ended }, `Revoked node ${name}\n`);
-    if (ended > 0) {
-      const sessions = ended === 1 ? "session" : "sessions";
-      output.say(`${ended} ${sessions} of \`${brand.executable} login\` on its machine ended too.`);
+    output.result({ id, name, state: "revoked", sessions_ended: sessionsEnded }, `Revoked node ${name}\n`);
+    if (sessionsEnded > 0) {
+      const sessions = sessionsEnded === 1 ? "session" : "sessions";
+      output.say(`${sessionsEnded} ${sessions} of \`${brand.executable} login\` on its machine ended too.`);
     }
     if (isLastLighthouse)
       output.say(

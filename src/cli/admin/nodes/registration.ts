@@ -64,11 +64,14 @@ const waitingArg = {
   ID: { type: "positional", description: "The number that the list shows" },
 } as const;
 
-/** A registration is named by its number only: another machine may ask with the same name meanwhile. */
+/**
+ * Approves or refuses the registration of the word ID. It is named by its number only: another machine may ask with the same
+ * name meanwhile.
+ */
 async function answer(
   context: Context,
-  done: string,
-  asked: (params: { slug: string; id: number }) => Prepared<undefined>,
+  outcome: "Approved" | "Refused",
+  changeOf: (params: { slug: string; id: number }) => Prepared<undefined>,
 ): Promise<void> {
   const [slug = "", word = ""] = context.words;
   if (!isNumber(word)) {
@@ -77,9 +80,9 @@ async function answer(
     });
   }
   const id = Number(word);
-  const answered = await write(context, () => asked({ slug, id }));
+  const answered = await write(context, () => changeOf({ slug, id }));
   if (answered !== undefined)
-    context.output.result({ id, [done.toLowerCase()]: true }, `${done} registration ${id}\n`);
+    context.output.result({ id, [outcome.toLowerCase()]: true }, `${outcome} registration ${id}\n`);
 }
 
 export const approve: Implementation = {

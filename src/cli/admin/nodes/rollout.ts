@@ -39,6 +39,7 @@ const settingsInRings = {
 
 type Shown = v.InferInput<typeof Rollout>;
 
+/** What it changes: "agent 0.2.0, engine 1.12.0". */
 const whatOf = ({ agent, engine, settings = null }: Shown) =>
   [
     agent === null ? [] : `agent ${agent}`,
@@ -55,7 +56,8 @@ function stateOf(shown: Shown): string {
   return state === "returning" ? `ring ${ring} goes back` : state;
 }
 
-const nodesOf = ({ rings }: Shown) => {
+/** "3 of 20": the nodes that have passed. */
+const passedOf = ({ rings }: Shown) => {
   const sum = (key: "waiting" | "updating" | "passed" | "left_out") =>
     rings.reduce((all, each) => all + each[key], 0);
   return `${sum("passed")} of ${sum("passed") + sum("waiting") + sum("updating") + sum("left_out")}`;
@@ -71,7 +73,7 @@ export const list: Implementation = {
       each.id,
       whatOf(each),
       stateOf(each),
-      nodesOf(each),
+      passedOf(each),
       each.created_at,
       each.reason === "" ? null : each.reason,
     ]);
@@ -185,7 +187,7 @@ export const create: Implementation = {
 
 /** What `show` says of a rollout below its nodes. */
 export const factsOf = (rollout: Shown): string[] => [
-  `${whatOf(rollout)}: ${stateOf(rollout)}, ${nodesOf(rollout)} nodes; a ring is watched for ${inUnits(rollout.watch_s)}`,
+  `${whatOf(rollout)}: ${stateOf(rollout)}, ${passedOf(rollout)} nodes; a ring is watched for ${inUnits(rollout.watch_s)}`,
   ...(rollout.hours.length === 0
     ? []
     : [`hours, in each node's own time: ${rollout.hours.map(hoursText).join(" ")}`]),
@@ -212,13 +214,14 @@ function readHours(text: string): RolloutHours[number] {
   throw new AppError("usage", `--hours: "${text}" is not hours such as 22-5 or sat,sun:0-24`);
 }
 
-const done = {
+const effects = {
   pause: "pauses: no other node is told; those that have changed are watched",
   resume: "goes on",
   abort: "ends: the nodes of its present ring go back",
 } as const;
 
-const steer = (action: (typeof rolloutActions)[number], notes: string): Implementation => ({
+/** The command that pauses, resumes or aborts. */
+const steerCommand = (action: (typeof rolloutActions)[number], notes: string): Implementation => ({
   notes,
   args: { ...orgArg, ...idArg, ...targetFlags },
   examples: [`${line} ${action} acme`, `${line} ${action} acme 3`],
@@ -226,19 +229,19 @@ const steer = (action: (typeof rolloutActions)[number], notes: string): Implemen
     const [slug = ""] = context.words;
     const id = await idOf(context);
     const rollout = await write(context, () => request(rolloutsApi.steer, { slug, id }, { action }));
-    if (rollout !== undefined) context.output.result(rollout, `Rollout ${id} ${done[action]}\n`);
+    if (rollout !== undefined) context.output.result(rollout, `Rollout ${id} ${effects[action]}\n`);
   },
 });
 
-export const pause = steer(
+export const pause = steerCommand(
   "pause",
   "Nodes that were told go on, and are watched; a failure still takes the ring back.",
 );
-export const resume = steer(
+export const resume = steerCommand(
   "resume",
   "Also where it paused by itself, because nothing was proven: then the next ring begins.",
 );
-export const abort = steer(
+export const abort = steerCommand(
   "abort",
   "Rings that have passed keep the new version. Of settings, all nodes go back to the former ones.",
 );

@@ -86,6 +86,7 @@ export const show: Implementation = {
   },
 };
 
+/** The ids of the routers that --via names. */
 async function idsOf(context: Context, api: Api, slug: string): Promise<number[]> {
   const ids: number[] = [];
   for (const name of context.values.list("via")) ids.push((await nodeByName(api, slug, name)).id);
@@ -107,6 +108,7 @@ export const create: Implementation = {
     if (values.list("via").length === 0)
       throw new AppError("usage", "Say which nodes are the routers: --via NODE");
     const metric = values.integer("metric", 0, maxMetric);
+    // Check the words before anything is asked: 1 stands for a router.
     const body = await checked(routesApi.create.body, { network, via: [1], ...given({ metric }) });
     const route = await write(context, async (api) =>
       request(routesApi.create, { slug }, { ...body, via: await idsOf(context, api, slug) }),

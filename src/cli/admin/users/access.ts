@@ -61,7 +61,7 @@ function stateOf({ state, expires_at, is_disabled }: Invited, now: number): Cell
     : { text: `invited until ${expires_at ?? ""}`, mark: "wait" };
 }
 
-/** `member create`, and `invitation create`: the control plane decides whether a link is needed. */
+/** Runs `member create` and `invitation create`, which are the same: the control plane decides whether a link is needed. */
 async function addMember(context: Context): Promise<void> {
   const [slug = "", address = ""] = context.words;
   const role = context.values.choice("role", roles) ?? "member";
@@ -99,6 +99,7 @@ export const memberUpdate: Implementation = {
       }),
     );
     if (changed === undefined) return;
+    // The report of access has a form of its own (reportOf).
     const {
       access_left: _,
       access_left_total: __,

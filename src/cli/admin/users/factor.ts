@@ -45,6 +45,7 @@ once: each replaces the app one time. Keep them away from the phone.`,
       const made = await write(context, () => request(totpApi.confirm, {}, { otp }));
       if (made === undefined) return;
       const codes = made.recovery_codes.map((code) => `  ${code}\n`).join("");
+      // Only the first factor of a user comes with recovery codes.
       const more = codes === "" ? "" : `Recovery codes, each for one sign-in:\n${codes}`;
       return output.result(made, `The app is your second factor now\n${more}`);
     }

@@ -28,7 +28,8 @@ const orgOf = ({ values }: Pick<Context, "values">) => values.text("org");
 const providerArg = {
   PROVIDER: { type: "positional", description: "The provider's number or name" },
 } as const;
-const { name: _, ...ofNew } = providerSettings;
+/** The name of a new provider is a word, not a flag. */
+const { name: _, ...settingsOfNew } = providerSettings;
 const settingsOf = (slug: string | undefined) =>
   slug === undefined ? providerSettings : organizationProviderSettings;
 
@@ -70,7 +71,7 @@ internal ones only with --webhook-allow.`,
   args: {
     NAME: { type: "positional", description: "The name on the sign-in page" },
     ISSUER: { type: "positional", description: "The issuer's URL" },
-    ...settingFlags(ofNew, { isNew: true }),
+    ...settingFlags(settingsOfNew, { isNew: true }),
     "client-id": {
       type: "string",
       valueHint: "ID",

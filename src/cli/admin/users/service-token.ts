@@ -48,6 +48,7 @@ rights over users, tokens, CAs and settings. It is printed once.`,
   async run(context) {
     const { values, words, output } = context;
     const [slug = "", name = ""] = words;
+    // Checked here; the control plane gets the text.
     values.duration("expires");
     const expires = values.text("expires");
     const [scopes, networks] = [values.list("scope"), values.list("network")];
@@ -108,5 +109,5 @@ export const list: Implementation = {
 export const revoke: Implementation = {
   args: { ...orgArg, ...tokenArg, ...revokeNodesFlag, ...targetFlags },
   examples: [`${brand.executable} admin service-token revoke acme ci`],
-  run: (context) => revokeToken(context, true),
+  run: (context) => revokeToken(context, { isService: true }),
 };

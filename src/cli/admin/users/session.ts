@@ -21,7 +21,7 @@ const memberFlags: Args = {
 };
 
 /** The member that the flags name; undefined: your own sessions. */
-function whose({ values }: Context): { slug: string; email: string } | undefined {
+function memberOfFlags({ values }: Context): { slug: string; email: string } | undefined {
   const [slug, email] = [values.text("org"), values.text("user")];
   if (slug === undefined && email === undefined) return undefined;
   if (slug === undefined || email === undefined)
@@ -29,7 +29,7 @@ function whose({ values }: Context): { slug: string; email: string } | undefined
   return { slug, email };
 }
 
-async function memberOf(api: Api, { slug, email }: { slug: string; email: string }) {
+async function memberParams(api: Api, { slug, email }: { slug: string; email: string }) {
   return { slug, id: (await memberByEmail(api, slug, email)).id };
 }
 
@@ -41,11 +41,11 @@ export const list: Implementation = {
     `${brand.executable} admin session list --org acme --user ada@example.org`,
   ],
   async run(context) {
-    const member = whose(context);
+    const member = memberOfFlags(context);
     const sessions = await read(context, async (api) =>
       member === undefined
         ? api.all(ownSessionsApi.list, {})
-        : api.all(memberSessionsApi.list, await memberOf(api, member)),
+        : api.all(memberSessionsApi.list, await memberParams(api, member)),
     );
     context.output.list(
       { sessions },
@@ -85,13 +85,13 @@ export const revoke: Implementation = {
   ],
   async run(context) {
     const [word] = context.words;
-    const member = whose(context);
+    const member = memberOfFlags(context);
     const isAll = context.values.on("all");
     if ((word === undefined) !== isAll || (isAll && member === undefined))
       throw new AppError("usage", "Give the ID of a session, or --all with --org and --user");
     const what = isAll ? `all sessions of ${member?.email}` : `session ${word}`;
     const gone = await write(context, async (api) => ({
-      ...(await ending(api, word, member)),
+      ...(await endRequest(api, word, member)),
       effect: `end ${what}`,
     }));
     if (gone === undefined) return;
@@ -104,9 +104,10 @@ export const revoke: Implementation = {
   },
 };
 
-async function ending(api: Api, word: string | undefined, member: ReturnType<typeof whose>) {
-  const where = member === undefined ? undefined : await memberOf(api, member);
-  if (word === undefined && where !== undefined) return request(memberSessionsApi.deleteAll, where);
+/** The request that ends the session of this number, or all of a member. */
+async function endRequest(api: Api, word: string | undefined, member: ReturnType<typeof memberOfFlags>) {
+  const params = member === undefined ? undefined : await memberParams(api, member);
+  if (word === undefined && params !== undefined) return request(memberSessionsApi.deleteAll, params);
   // Sessions have no names: anything but a number is not found.
   const session = await idOf(word ?? "", {
     what: "session",
@@ -114,6 +115,6 @@ async function ending(api: Api, word: string | undefined, member: ReturnType<typ
     list: async () => [],
     nameOf: () => null,
   });
-  if (where === undefined) return request(ownSessionsApi.delete, { id: session });
-  return request(memberSessionsApi.delete, { ...where, session });
+  if (params === undefined) return request(ownSessionsApi.delete, { id: session });
+  return request(memberSessionsApi.delete, { ...params, session });
 }

@@ -67,6 +67,7 @@ export const create: Implementation = {
   async run(context) {
     const { values, words, output } = context;
     const [slug = ""] = words;
+    // Checked here; the control plane gets the text.
     values.duration("expires");
     const groups = [...values.list("group")];
     const body = await checked(registrationTokensApi.create.body, {
@@ -103,7 +104,7 @@ function newerFields({ values }: Context) {
   });
 }
 
-/** An older control plane makes no join keys. */
+/** The lines that make a machine a node. Without flags only by a join key, which an older control plane does not make. */
 async function howToJoin({
   join_key,
   command,
@@ -177,10 +178,10 @@ export function endOf(at: string | null, now: number): Cell {
 
 export const tokenArg = { ID: { type: "positional", description: "The token's number or name" } } as const;
 
-/** Revokes a token by its number or name, and says what it leaves. */
-export async function revokeToken(context: Context, isService: boolean): Promise<void> {
+/** Revokes a registration or service token by its number or name, and says what access remains. */
+export async function revokeToken(context: Context, { isService }: { isService: boolean }): Promise<void> {
   const [slug = "", word = ""] = context.words;
-  const of = isService ? serviceTokensApi : registrationTokensApi;
+  const tokensApi = isService ? serviceTokensApi : registrationTokensApi;
   const revoke_nodes = context.values.on("revoke-nodes") ? "true" : "false";
   let id = 0;
   const report = await write(context, async (api) => {
@@ -199,7 +200,7 @@ export async function revokeToken(context: Context, isService: boolean): Promise
         });
     const more = context.values.on("revoke-nodes") ? " and the nodes that registered with it" : "";
     return {
-      ...request(of.revoke, { slug, id }, { revoke_nodes, report: "true" }),
+      ...request(tokensApi.revoke, { slug, id }, { revoke_nodes, report: "true" }),
       effect: `revoke token ${id}${more}`,
     };
   });
@@ -220,5 +221,5 @@ export const revoke: Implementation = {
     ...targetFlags,
   },
   examples: [`${brand.executable} admin token revoke acme 3`],
-  run: (context) => revokeToken(context, context.values.on("service")),
+  run: (context) => revokeToken(context, { isService: context.values.on("service") }),
 };

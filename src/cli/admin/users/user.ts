@@ -90,7 +90,7 @@ export const list: Implementation = {
   },
 };
 
-function activation(verb: "enable" | "disable"): Implementation {
+function activationCommand(verb: "enable" | "disable"): Implementation {
   const isEnabled = verb === "enable";
   return {
     args: { ...emailArg, ...(isEnabled ? {} : leaverFlags), ...targetFlags },
@@ -115,8 +115,8 @@ function activation(verb: "enable" | "disable"): Implementation {
   };
 }
 
-export const enable = activation("enable");
-export const disable = activation("disable");
+export const enable = activationCommand("enable");
+export const disable = activationCommand("disable");
 
 export const password: Implementation = {
   notes: `The passwords of all users can be set on the machine of the control plane. Over the network, a user sets only
