@@ -46,7 +46,7 @@ export async function runAlone(
 }
 
 /**
- * Returns what calls the control plane as this node. Throws foreign_files if others than root can change the organization's
+ * Returns what calls the control plane as this node. Throws bad_configuration if others than root can change the organization's
  * files, since the order is one of them.
  */
 export async function asNode(organization: Organization, { system, log }: Context) {
