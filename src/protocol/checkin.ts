@@ -1,7 +1,7 @@
 // Check-ins, and the renewal of certificates. The other side may be older or newer: each side ignores fields that it does not
-// know, and all that were added later are optional. A value that does not match its schema fails the check-in, but for two kinds
-// of fields, which must not keep anything else from the other side: with `v.fallback`, such a value counts as absent; one that
-// is `v.unknown()` here is parsed where it is used.
+// know, and all that were added later are optional. A value that does not match its schema fails the check-in, except in fields that must not
+// hold anything else up: with `v.fallback`, such a value counts as absent; a field that is `v.unknown()` here is parsed where it
+// is used.
 
 import * as v from "valibot";
 import { DrillOrder } from "./updates/drill.ts";
@@ -26,7 +26,7 @@ export const CheckinRequest = v.object({
   overlay_version: v.optional(text(64)),
   /** `stopped`, `running`, or the gravest kind of finding (src/protocol/finding-kinds.ts). Former servers take each but `stopped` for running. */
   overlay_state: v.optional(text(64)),
-  /** A lighthouse asks whether another node is online. */
+  /** A lighthouse asks whether any other node is online. */
   others: v.optional(v.boolean()),
   /** The configuration version whose reload the engine's log confirmed. */
   confirmed_config_version: v.optional(wholeNumber),
@@ -58,7 +58,7 @@ export const CheckinRequest = v.object({
   tcp: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535))),
   /** Root of the machine permits updates by the control plane; absent: not. */
   updates: v.fallback(v.optional(MayUpdate), undefined),
-  /** What the seal of the node speaks against; absent: nothing. */
+  /** What the seal of the node refuses; absent: nothing. */
   seal_refused: v.fallback(v.optional(SealRefused), undefined),
   /** The number of the last drill that the node took; 0: none. Older nodes do not send it, and get no drill. */
   drill: v.fallback(v.optional(wholeNumber), undefined),
@@ -74,7 +74,7 @@ export const CheckinAnswer = v.object({
   config_version: v.number(),
   config_changed: v.boolean(),
   certificate_not_after: time,
-  /** With a change: the server takes `refused_config_version`. */
+  /** The server knows `refused_config_version`, so the node may send it. Only with a changed configuration. */
   holds_refused: v.optional(v.boolean()),
   /** A signed restore: the node has not applied the configuration that came with it yet. */
   order: v.optional(jws),
@@ -90,7 +90,7 @@ export const CheckinAnswer = v.object({
   addresses: v.optional(v.unknown()),
   /** A ConfirmationAnswer, once its user was asked to confirm the node. */
   confirm: v.optional(v.unknown()),
-  /** Whether another node is online, for a lighthouse that asked. */
+  /** Whether any other node is online, for a lighthouse that asked (`others`). */
   others_online: v.optional(v.boolean()),
   /** For a lighthouse that asked: where other nodes look for it, and where the server sees it, if those differ. */
   elsewhere: v.optional(v.object({ public_ip: received(64), seen: received(64) })),

@@ -43,7 +43,7 @@ export const separateCopy = `${brand.executable} up --new-keys --node-name NAME`
 
 export type FindingKind = keyof typeof findingWords;
 
-/** Undefined for a healthy or stopped engine, and for kinds of newer nodes. */
+/** The kind that an `overlay_state` names. Undefined for a healthy or stopped engine, and for kinds of newer nodes. */
 export function findingOf(overlayState: string | null | undefined): FindingKind | undefined {
   return Object.keys(findingWords).find(
     (kind): kind is FindingKind => kind === overlayState && Object.hasOwn(findingWords, kind),

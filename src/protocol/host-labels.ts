@@ -13,6 +13,7 @@ export function hostLabels(nodeName: string): readonly string[] {
   return [`n-${nodeName}`.slice(0, maxLabel).replace(/-+$/, ""), nodeName];
 }
 
+/** The names that a node with this label may have. */
 export function nodesWithLabel(label: string): readonly string[] {
   return /^n-[0-9]/.test(label) ? [label, label.slice("n-".length)] : [label];
 }

@@ -18,7 +18,7 @@ export type JoinKey = {
   registrationToken: string;
   role: "node" | "lighthouse";
   /**
-   * Accepted as an argument: for one machine, for an hour at most. Process lists, shell histories and logs of cloud-init
+   * May be an argument of a command: the key is for one machine, for an hour at most. Process lists, shell histories and logs of cloud-init
    * keep the arguments of a command.
    */
   isShortLived: boolean;
@@ -31,7 +31,7 @@ const checksumBytes = 4;
 /** Far above what the maxima of its parts allow. */
 const maxLength = 4096;
 
-/** Short names, because users copy the key. */
+/** Fields of JoinKey with short names, because users copy the key. */
 const Content = v.strictObject({
   a: v.pipe(foreignText(512), v.url(), v.regex(/^https?:\/\//)),
   o: Slug,
@@ -63,7 +63,7 @@ export function looksLikeJoinKey(text: string): boolean {
   return new RegExp(`^\\s*${brand.joinKeyPrefix}\\d`).test(text);
 }
 
-/** Spaces and line breaks inside, as a terminal or a mail program adds them, are dropped. Errors never repeat the text. */
+/** Drops spaces and line breaks, which terminals and mail programs add. Throws usage; errors never repeat the text. */
 export function parseJoinKey(text: string): JoinKey {
   if (text.trim() === "")
     throw refused("The join key is empty", "Look at the file or variable that should hold it.");

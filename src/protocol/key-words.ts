@@ -1,19 +1,21 @@
 // Four words for a node's public key, which a user reads on a terminal and types in a browser. The list is part of
 // the protocol: agents and control planes of different versions compare words. Never change it.
 
-/** 11 bits each. */
+/** One of 2,048 words holds 11 bits. */
 const wordBits = 11;
 const usualCount = 4;
-/** For a host key that signers certify: 66 bits, since a thief may search for a key with the same words for long. */
+/** Words for a host key that signers certify: 66 bits, since a thief may search for a key with the same words for long. */
 export const sealedKeyWords = 6;
 
-/** The words of a key. `fingerprint`: SHA-256 of the public key in hex, of which each word holds 11 bits. */
+/** The words of a key: the first `count` times 11 bits of its fingerprint, the SHA-256 of the public key in hex. */
 export function wordsOfKey(fingerprint: string, count = usualCount): string[] {
   const all = list.split(/\s+/);
-  const spare = (4 - ((wordBits * count) % 4)) % 4;
-  const bits = BigInt(`0x${fingerprint.slice(0, Math.ceil((wordBits * count) / 4))}`);
+  const digits = Math.ceil((wordBits * count) / 4);
+  const bits = BigInt(`0x${fingerprint.slice(0, digits)}`);
+  // The last digit may have more bits than the words need.
+  const spareBits = digits * 4 - wordBits * count;
   return Array.from({ length: count }, (_, at) => {
-    const index = (bits >> BigInt(wordBits * (count - 1 - at) + spare)) & BigInt((1 << wordBits) - 1);
+    const index = (bits >> BigInt(wordBits * (count - 1 - at) + spareBits)) & BigInt((1 << wordBits) - 1);
     return all[Number(index)] ?? "";
   });
 }

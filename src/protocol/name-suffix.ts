@@ -19,14 +19,14 @@ const specialDomains = new Set<string>([
 export function whyNoSuffix(suffix: string): string | undefined {
   const [top = ""] = suffix.split(".").slice(-1);
   if (specialDomains.has(top)) return `names below .${top} have a meaning of their own`;
-  // The second one is below a rule such as *.kawasaki.jp: then each name would be a public suffix.
+  // `a.` finds wildcard rules such as *.kawasaki.jp, by which each name below the suffix would be a public suffix.
   const isPublic = [suffix, `a.${suffix}`].some((each) => publicSuffix(each) === each);
   return isPublic ? `${suffix} is a public suffix: its names belong to many owners` : undefined;
 }
 
 const publicSuffix = (name: string) => getPublicSuffix(name, { allowPrivateDomains: true });
 
-/** The first of these hosts that a machine would not find any more, because the suffix answers for it. */
+/** The first of these hosts that is, or lies below, the suffix: a machine would not find it any more. In lower case. */
 export function hostWithin(suffix: string, hosts: Iterable<string>): string | undefined {
   for (const host of hosts) {
     const name = host.toLowerCase().replace(/\.$/, "");

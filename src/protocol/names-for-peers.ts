@@ -8,10 +8,10 @@ export const ClassName = foreignText(32);
 
 /** Maximum classes: a change of rules compares each class with every other one. */
 export const maxPeerClasses = 256;
-const several = <T>(schema: v.GenericSchema<unknown, T>) =>
+const listOf = <T>(schema: v.GenericSchema<unknown, T>) =>
   v.optional(v.pipe(v.array(schema), v.maxLength(maxPeerClasses)), []);
 
-/** Without `all`, a node sees itself and what its class sees. A class that is not listed sees nothing. */
+/** Unless `all` is set, a node sees itself and what its class sees. A class that is not listed sees nothing. */
 export const NamesForPeers = v.object({
   /** "" on nodes that are no name servers. */
   digest: foreignText(64),
@@ -19,33 +19,34 @@ export const NamesForPeers = v.object({
   all: v.optional(v.boolean()),
   /** The rules make more classes than the maximum: no names are sent. */
   too_many: v.optional(v.boolean()),
-  classes: several(ClassName),
+  classes: listOf(ClassName),
   /** For each class a number in hexadecimal digits: bit n is set if it sees class n of the list. */
-  sees: several(v.pipe(foreignText(maxPeerClasses / 4), v.regex(/^[0-9a-f]+$/))),
+  sees: listOf(v.pipe(foreignText(maxPeerClasses / 4), v.regex(/^[0-9a-f]+$/))),
 });
 export type NamesForPeers = v.InferOutput<typeof NamesForPeers>;
 
-/** `sees`: whether nodes of one class see those of another; symmetric. For work in slices: it compares thousands of pairs. */
+/**
+ * The table of which class sees which. `of`: what stands for a class in `sees`, which must be symmetric. A generator, so that
+ * the server can do other work between the slices: it compares thousands of pairs.
+ */
 export function* tableOfClasses<T>(
   classes: readonly { name: string; of: T }[],
   sees: (one: T, other: T) => boolean,
 ): Generator<unknown, Pick<NamesForPeers, "classes" | "sees">> {
-  const rows = classes.map(() => new Uint8Array(classes.length));
+  // rows[n] bit m: whether class n sees class m.
+  const rows = classes.map(() => 0n);
+  const setBit = (row: number, bit: number) => {
+    rows[row] = (rows[row] ?? 0n) | (1n << BigInt(bit));
+  };
   for (const [at, one] of classes.entries()) {
-    for (const [before, other] of classes.slice(0, at + 1).entries()) {
+    for (const [earlier, other] of classes.slice(0, at + 1).entries()) {
       if (!sees(one.of, other.of)) continue;
-      for (const [row, bit] of [
-        [at, before],
-        [before, at],
-      ] as const)
-        rows[row]?.fill(1, bit, bit + 1);
+      setBit(at, earlier);
+      setBit(earlier, at);
     }
     yield;
   }
-  return {
-    classes: classes.map(({ name }) => name),
-    sees: rows.map((row) => BigInt(`0b${row.toReversed().join("")}`).toString(16)),
-  };
+  return { classes: classes.map(({ name }) => name), sees: rows.map((row) => row.toString(16)) };
 }
 
 /** Whether a node of one class may learn the names of a node of the other. */

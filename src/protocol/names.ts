@@ -17,7 +17,7 @@ export const NameSuffix = v.pipe(
   ),
 );
 
-/** A node with its overlay addresses, as its peers know it; with its class in `NamesForPeers` on name servers alone. */
+/** A node with its overlay addresses, as its peers know it. `class`: in `NamesForPeers`; only name servers get it. */
 export const NamedNode = v.object({
   id: recordId,
   name: NodeName,
@@ -47,15 +47,15 @@ const suffix = v.optional(received(255));
  * `part`: the node has read only a part of the whole list. `suffix`: what the node knows; absent: send none. `peers`: the digest
  * of its `NamesForPeers`, "" for none; absent: send none, even to a name server. Former servers ignore both.
  */
-const asked = { part: v.optional(v.boolean()), suffix, peers: v.optional(received(64)) };
+const requestOnly = { part: v.optional(v.boolean()), suffix, peers: v.optional(received(64)) };
 
-export const NamesRequest = v.object({ ...NamesPosition.entries, ...asked });
+export const NamesRequest = v.object({ ...NamesPosition.entries, ...requestOnly });
 export type NamesRequest = v.InferOutput<typeof NamesRequest>;
 
 /** Maximum nodes and aliases in one answer. */
 const maxNamesInAnswer = 5000;
 
-const several = <T>(schema: v.GenericSchema<unknown, T>) =>
+const listOf = <T>(schema: v.GenericSchema<unknown, T>) =>
   v.optional(v.pipe(v.array(schema), v.maxLength(maxNamesInAnswer)), []);
 
 /** Changes of the names since the position in the request. */
@@ -65,11 +65,11 @@ export const NamesAnswer = v.object({
   whole: v.optional(v.boolean(), false),
   /** There are further changes: ask again with this position. */
   more: v.optional(v.boolean(), false),
-  nodes: several(NamedNode),
-  aliases: several(NameAlias),
+  nodes: listOf(NamedNode),
+  aliases: listOf(NameAlias),
   /** Ids. The aliases of a removed node are removed with it. */
-  removed_nodes: several(recordId),
-  removed_aliases: several(recordId),
+  removed_nodes: listOf(recordId),
+  removed_aliases: listOf(recordId),
   /** Both only if they differ from the request's. */
   suffix,
   peers: v.optional(NamesForPeers),

@@ -1,7 +1,7 @@
 // The networks behind nodes, for console and command line. Rules that let packets pass to a node also let them pass
 // to the networks behind it. Pure.
 
-/** `groups`: those that a side of a rule may name. */
+/** A node. `groups`: those that a side of a rule may name. */
 export type Router = { name: string; groups: readonly string[]; subnets: readonly string[] };
 
 /** The nodes with networks behind them that a side of a rule names. */
@@ -16,7 +16,10 @@ const routersOf = (word: string, nodes: readonly Router[]): readonly Router[] =>
 
 const maxNamed = 5;
 
-/** "gw-berlin: 192.168.20.0/24, 192.168.30.0/24", of the first nodes; the last is how many more there are. */
+/**
+ * A line for each node: "gw-berlin: 192.168.20.0/24, 192.168.30.0/24". `words`: sides of rules, "any", "node:NAME" or
+ * "group:NAME". After `max` nodes a line says how many more there are.
+ */
 export function networksBehind(
   words: readonly string[],
   nodes: readonly Router[],

@@ -25,7 +25,7 @@ export const Node = v.object({
   config_version: v.number(),
   applied_config_version: v.nullable(v.number()),
   /**
-   * Since when at least a node that is online has not applied a newer configuration; null if that is less than ten minutes,
+   * Since when, or longer, the node has been online without applying a newer configuration; null for less than ten minutes,
    * because nodes need seconds. Former servers, and answers to changes, do not have it.
    */
   not_applied_since: v.optional(v.nullable(time)),

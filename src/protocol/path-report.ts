@@ -28,9 +28,9 @@ export type PathState = v.InferOutput<typeof PathState>;
 /** Maximum healings in one report. */
 export const maxHealings = 20;
 
-/** A node's action for a dead tunnel. Without underlay addresses, because every member reads events. */
+/** A node's action for a dead tunnel. It holds no underlay addresses, because every member reads events. */
 export const Healing = v.object({
-  /** The relay itself, if it was lost. */
+  /** The peer of the tunnel; of a relay that was lost, the relay. */
   peer: overlayAddress,
   /**
    * healed: it was closed, and works again. relayed: a relay is used, because the direct path loses packets. given_up: no
@@ -63,7 +63,7 @@ const Remotes = v.pipe(v.array(text(64)), v.minLength(1), v.maxLength(maxRemotes
 
 /** Underlay addresses and ports of peers, by their overlay addresses: those that changed since the node asked last. */
 export const PeerAddresses = v.object({
-  /** For the next question. */
+  /** What the node sends as `since` when it asks next, ms since 1970. */
   since: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER)),
   /** These are all: former ones are forgotten. */
   whole: v.optional(v.boolean(), false),

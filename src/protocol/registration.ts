@@ -1,4 +1,4 @@
-// Registration of a node. Requests are strict.
+// Registration of a node. Requests are strict: an unknown field is refused.
 
 import * as v from "valibot";
 import { DownloadAnswer } from "./download.ts";

@@ -6,8 +6,9 @@ import type * as v from "valibot";
 
 export type Scalar = string | number | boolean | null;
 export type Setting = {
-  /** What requests may give, and what answers hold, where no schema beside them says that. Browsers get neither. */
+  /** What requests may give. Browsers get neither this schema nor the next. */
   takes: v.GenericSchema;
+  /** What answers hold, unless the answer's own schema has the field. */
   sends?: v.GenericSchema;
   /**
    * The flag of the `update` command. `show` and the documents have this name too. Of a list: --add-FLAG and --remove-FLAG, or,
@@ -18,24 +19,25 @@ export type Setting = {
   help: string;
   /** The help of --no-FLAG or --remove-FLAG. */
   removal?: string;
-  /** What the help of the flag calls the value, where `words` do not say it. A switch with neither is --FLAG and --no-FLAG. */
+  /** The value in the help of the flag, where `words` do not say it. A switch with neither is --FLAG and --no-FLAG. */
   hint?: string;
   /** All words of the flag: of a switch, those for false and true; of items, those of the last part. */
   words?: readonly string[];
   /** What `words` stand for, where that is neither a switch nor the words themselves. */
   values?: readonly Scalar[];
-  /** The word of the flag for null. An empty one is given by `update` alone, and so is that of a `whole` list that may be empty. */
+  /** The word of the flag for null. If it is "", only `update` takes it; the same is so for a `whole` list that may be empty. */
   none?: string;
+  /** Of a list: a change replaces all of it. */
   whole?: true;
-  /** Of a list of objects: their fields, in the text `GROUP=ORG:ROLE`. */
+  /** Of a list of objects: their fields, in the order of the text `GROUP=ORG:ROLE`. */
   parts?: readonly string[];
-  /** The last part, where the console's text has none. */
+  /** What the last part is if the console's text has none. */
   lastPart?: string;
-  /** What a new thing has, unless the request says another. */
+  /** The value of a new organization, node or so, unless the request has another. */
   initial?: Scalar | readonly string[];
   /** The flag names a file. */
   file?: "json" | "text";
-  /** Answers and events do not have it, and the flag has a second one for a file. */
+  /** Never in answers and events. A second flag, --FLAG-file, reads it from a file. */
   secret?: true;
   /** Of a whole number. */
   range?: { min: number; max: number };
@@ -50,6 +52,7 @@ export type Setting = {
   lines?: true;
   /** The console's words for `words`. */
   choices?: readonly string[];
+  /** The numbers that the console offers. */
   offered?: readonly number[];
   /** It only describes: a change needs no second factor. */
   describes?: true;
@@ -61,7 +64,7 @@ export type Settings = Readonly<Record<string, Setting>>;
 /** Keeps the exact types of the schemas. */
 export const declare = <const S extends Settings>(declared: S): S => declared;
 
-/** What a request may give of them, what answers hold, and which need a fresh second factor. */
+/** By field: what a request may give (taken), what answers hold (sent), and whether a change needs a fresh second factor. */
 export const taken = <S extends Settings>(settings: S) =>
   fieldsOf(settings, ({ takes }) => takes) as { [K in keyof S]: S[K]["takes"] };
 export const sent = <S extends Settings>(settings: S) =>
@@ -76,6 +79,7 @@ const fieldsOf = <T>(settings: Settings, of: (setting: Setting) => T): Record<st
 export const columnOf = (field: string) =>
   field.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
 
+/** An item of a list as text, such as `GROUP=ORG:ROLE`. Events have the fields under the names of columns. */
 export function itemText({ parts }: Setting, item: unknown): string {
   const [first, ...others] = (parts ?? []).map((part) => Object(item)[part] ?? Object(item)[columnOf(part)]);
   return first === undefined ? String(item) : `${first}=${others.join(":")}`;

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { received } from "./values.ts";
 
-/** In the answer to the deletion of a node. */
+/** A header of the answer to the deletion of a node: how many sessions of command lines on its machine ended. */
 export const sessionsEndedHeader = "X-Sessions-Ended";
 
 /** Ways to prove a second factor. A later server may have more. */

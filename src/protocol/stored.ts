@@ -9,7 +9,7 @@ export const maxExits = 64;
 export const mostTcpWays = 64;
 /** As many nodes as a seal may have. */
 const mostSealedNames = 2000;
-/** At the control plane's own listener. */
+/** `at` of a TcpWay by the control plane's own listener. */
 export const atPlane = "plane";
 /** `at`: host and port of a TCP listener, or `atPlane`. `port`: the UDP port of the engine there. */
 export const TcpWay = v.object({ at: text(270), port: Port });
@@ -32,7 +32,7 @@ export const NodeConfig = v.object({
   registered_at: time,
   /** The node ends when it stops: it tells the control plane. */
   ephemeral: v.optional(v.boolean()),
-  /** The exits that the policy lets this node use. Former servers and agents do not know it, nor the next one. */
+  /** The exits that the policy lets this node use. Former servers and agents know neither this field nor the next. */
   exits: v.optional(
     v.pipe(
       v.array(v.object({ name: NodeName, ip_address: address, ip_address6: v.nullable(address) })),
@@ -63,6 +63,7 @@ export const Credentials = v.object({
   org_slug: Slug,
   node_id: v.number(),
   api_token: text(128),
-  moved: v.optional(v.number()), // A Move of this `seq` ended the trust in api-ca.crt.
+  /** The `seq` of the Move that ended the trust in api-ca.crt. */
+  moved: v.optional(v.number()),
 });
 export type Credentials = v.InferOutput<typeof Credentials>;

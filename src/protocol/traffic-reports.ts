@@ -12,7 +12,7 @@ export const RelayedReport = v.object({
 });
 export type RelayedReport = v.InferOutput<typeof RelayedReport>;
 
-/** The control plane's answer to it. */
+/** The control plane's answer to a RelayedReport. */
 export const RelayedAnswer = v.object({
   /** Forwarded in this month (UTC). */
   bytes: v.pipe(v.number(), v.minValue(0)),
@@ -30,7 +30,7 @@ export function relayedIn({ relayed }: { relayed?: unknown }): RelayedAnswer | u
 
 /** Maximum rows of one report of flows; the flows of the others are counted in `rest`. */
 export const maxFlowRows = 256;
-/** For the engine's firewall, only these have rules of their own. */
+/** The protocols that rules of the engine's firewall can name; all others are `other`. */
 export const flowProtocols = ["tcp", "udp", "icmp", "other"] as const;
 const count = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 /** In seconds; nothing is older than a year. */
@@ -40,12 +40,12 @@ const age = v.pipe(v.number(), v.minValue(0), v.maxValue(31_536_000));
 export const FlowRow = v.object({
   /** The overlay address of the peer, or one behind it. */
   peer: v.pipe(foreignText(45), v.ip()),
-  /** The peer began them. */
+  /** Whether the peer began the flows. */
   incoming: v.boolean(),
   protocol: v.picklist(flowProtocols),
   /** The destination port; 0 where the protocol has none. */
   port: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535)),
-  /** New ones. 0: older ones went on. */
+  /** New flows. 0: only older ones went on. */
   flows: count,
   /** Flows that got their first answer in this interval. Those of the interval before may be among them. */
   answered: count,

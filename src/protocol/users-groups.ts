@@ -1,5 +1,5 @@
-// Groups that no administrator fills: users decide by what they own or by their provider of identities, or they are no
-// nodes. Rules, certificates and engines know these forms:
+// Groups that no administrator fills: a node is in one by its owner or its owner's provider of identities, and one form means
+// no nodes at all. Rules, certificates and engines have these forms:
 // - `user:id.17`: the nodes of user 17. By id, so that a later user with the same e-mail address inherits nothing.
 // - `user:self`: the nodes with the same owner as the node that has the rule.
 // - `network:192.168.7.0-24`: no nodes, but a network behind nodes, as the target of a rule.
@@ -36,7 +36,7 @@ export const networkOfGroup = (group: string): string | undefined =>
     ? group.slice("network:".length).replace("-", "/")
     : undefined;
 
-/** Whether something else than an administrator decides which nodes are in the group: nothing else may put a node into it. */
+/** Whether the group has one of these forms: no administrator may put a node into it. */
 export const isUsersGroup = (group: string): boolean =>
   group === selfGroup ||
   [userOfGroup, providerOfGroup, networkOfGroup].some((read) => read(group) !== undefined);

@@ -18,7 +18,7 @@ export const address = received(64);
 /** A signed order, or the proof of a new order key, in compact serialization. */
 export const jws = received(32_768);
 
-/** The database's maximum: one larger number would fail the batch with the reports of all nodes. */
+/** Up to the database's maximum, since a larger number would fail the batch that holds the reports of all nodes. */
 export const wholeNumber = v.pipe(
   v.number(),
   v.integer(),
@@ -51,7 +51,7 @@ export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65
 
 const dnsName = new RegExp(`^(${lowerCaseLabel}\\.)*${lowerCaseLabel}$`, "i");
 
-/** Refused: other checks, such as that for the overlay's own network, know such an address as IPv4. */
+/** IPv4 inside IPv6, ::ffff:192.0.2.1. Refused, because other checks, such as that for the overlay's network, expect plain IPv4. */
 const mappedIpv4 = /^[0:]*:ffff:[0-9a-f]{1,4}:[0-9a-f]{1,4}$/i;
 
 /**

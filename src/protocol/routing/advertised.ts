@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
 import { formatAddress, networkContains, parseAddress, parseNetwork } from "../../base/ip.ts";
 
-/** Maximum of one node: its certificate holds them. */
+/** Maximum of subnets of one node: its certificate holds them. */
 export const maxSubnets = 64;
 
 const Network = v.pipe(
@@ -16,16 +16,16 @@ const Address = v.pipe(
   v.check((text) => parseAddress(text) !== undefined, "An address is required."),
 );
 
-/** down: what is behind does not answer. failed: the machine could not be made ready. A newer node may say another word. */
 /** One offered network, as the node reports it. */
 export const Advertised = v.object({
-  /** As the others see it. */
+  /** The network as other nodes see it. */
   network: Network,
   /** What it is on the router, if addresses are translated one to one. */
   behind: v.exactOptional(Network),
   masquerade: v.exactOptional(v.boolean()),
   /** Must answer pings for the network to be reached. */
   watch: v.exactOptional(Address),
+  /** down: what is behind does not answer. failed: the machine could not be made ready. A newer node may say another word. */
   state: v.exactOptional(foreignText(16)),
   /** Why it is not ready. */
   why: v.exactOptional(foreignText(200)),
@@ -41,20 +41,22 @@ export type Offer = Pick<Advertised, "network" | "behind" | "masquerade" | "watc
  * that must answer, and whether the router's address stands for those of the overlay. Undefined for other text.
  */
 export function parseOffer(text: string): Offer | undefined {
-  const [, seen = "", real, watch, how] =
+  const [, seenText = "", behindText, watchText, masquerade] =
     /^([\d.:a-f/]+)(?:=([\d.:a-f/]+))?(?:@([\d.:a-f]+))?(\+masquerade)?$/i.exec(text.trim()) ?? [];
-  const [network, behind] = [parseNetwork(seen), real === undefined ? undefined : parseNetwork(real)];
-  const address = watch === undefined ? undefined : parseAddress(watch);
+  const network = parseNetwork(seenText);
+  const behind = behindText === undefined ? undefined : parseNetwork(behindText);
+  const watch = watchText === undefined ? undefined : parseAddress(watchText);
   if (network === undefined || network.prefix === 0) return undefined;
-  if (real !== undefined && (behind?.family !== 4 || network.family !== 4)) return undefined;
+  // Addresses are translated one to one, IPv4 only.
+  if (behindText !== undefined && (behind?.family !== 4 || network.family !== 4)) return undefined;
   if (behind !== undefined && behind.prefix !== network.prefix) return undefined;
-  if (watch !== undefined && (address === undefined || !networkContains(behind ?? network, address)))
+  if (watchText !== undefined && (watch === undefined || !networkContains(behind ?? network, watch)))
     return undefined;
   return {
     network: network.text,
     ...(behind === undefined ? {} : { behind: behind.text }),
-    ...(address === undefined ? {} : { watch: formatAddress(address) }),
-    ...(how === undefined ? {} : { masquerade: true }),
+    ...(watch === undefined ? {} : { watch: formatAddress(watch) }),
+    ...(masquerade === undefined ? {} : { masquerade: true }),
   };
 }
 
@@ -64,7 +66,7 @@ export const maxMetric = 1000;
 /** Added to the metric of a router in maintenance: others go first, and it is used only while none of them works. */
 const maintenanceMetric = 1_000_000;
 
-/** Of a node's network, by its text; those with their initial values are absent. */
+/** Options of a node's routes, by the text of the network. Options with their initial values are absent. */
 export const RouteOptions = v.record(
   v.string(),
   v.object({
@@ -74,6 +76,7 @@ export const RouteOptions = v.record(
 );
 export type RouteOptions = v.InferOutput<typeof RouteOptions>;
 
+/** The metric by which nodes choose: lower goes first. */
 export function costOf({ metric = defaultMetric, maintenance = false }: RouteOptions[string] = {}): number {
   return metric + (maintenance ? maintenanceMetric : 0);
 }

@@ -1,4 +1,4 @@
-// What the seal of a node speaks against, as a check-in tells it. Light: each check-in of a sealed node has it.
+// What the seal of a node refuses, as a check-in reports it. Imports little, because every check-in loads it.
 
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
@@ -7,11 +7,11 @@ import { foreignText } from "../../base/text.ts";
 const mostRefused = 8;
 const maxKey = 120;
 const maxReason = 200;
-/** As sync.json has it. */
+/** Longest reason in sync.json. */
 const maxWritten = 400;
 
 export const SealRefused = v.object({
-  /** Absent: the node only tells it, and takes it. */
+  /** Absent: the node only reports what its seal does not say, and takes it. */
   enforced: v.exactOptional(v.literal(true)),
   what: v.pipe(
     v.array(v.object({ key: foreignText(maxKey), reason: foreignText(maxReason) })),
@@ -24,13 +24,16 @@ type Refused = SealRefused["what"][number];
 
 const plain = (text: string, max: number) => text.slice(0, max).replace(/[^\x20-\x7e…]/g, "?");
 
-/** Reasons may quote a certificate or a seal of a thief: these texts are written, reported, and shown on terminals. */
+/**
+ * The same in printable ASCII, cut for sync.json. Reasons may quote a certificate or a seal of a thief, and these texts are
+ * written, reported and shown on terminals.
+ */
 export const plainRefused = ({ key, reason }: Refused): Refused => ({
   key: plain(key, maxKey),
   reason: plain(reason, maxWritten),
 });
 
-/** Undefined: nothing is refused. */
+/** The report for a check-in. Undefined: nothing is refused. */
 export function refusedOf(
   seal: { objections: readonly Refused[]; enforced?: true | undefined } | undefined,
 ): SealRefused | undefined {

@@ -7,23 +7,23 @@ import { foreignText, label } from "../../base/text.ts";
 import { NodeName, OrderKey, Slug, text } from "../values.ts";
 
 export const maxSealBytes = 262_144;
-/** In one answer: those that changed the signers since the node was last here, and the newest. */
+/** Seals in one answer: those that changed the signers since the node was last here, and the newest. */
 export const maxSeals = 16;
 export const maxSigners = 16;
 const maxSealedRules = 2000;
 const maxSealedNodes = 2000;
-/** What `ssh-keygen -Y sign -n` is given: a signature for anything else does not count. */
+/** The namespace for `ssh-keygen -Y sign -n`: a signature for another one does not count. */
 export const sealNamespace = `seal@${brand.id}`;
 
 /** Lower-case hex SHA-256. */
 const Hash = v.pipe(foreignText(64), v.regex(/^[0-9a-f]{64}$/));
-/** The engine takes this group, network or host for all nodes: a seal says so with `any: true`. */
+/** A name that is not `any`, which the engine takes for all nodes: a seal says that with `any: true`. */
 const named = (max: number) =>
   v.pipe(
     text(max),
     v.check((name) => name !== "any", "It would be everything."),
   );
-/** As the control plane stores and sends them: they are compared letter by letter. */
+/** Networks, addresses and groups are compared letter by letter, in the form in which the control plane stores and sends them. */
 const Network = named(64);
 const Address = text(45);
 const Group = named(255);
@@ -34,7 +34,7 @@ const anyNode = v.strictObject({ any: v.literal(true) });
 const group = v.strictObject({ group: Group });
 const node = v.strictObject({ node: NodeName });
 
-/** Nodes by their names: ids mean nothing without the server. */
+/** Names nodes, since ids mean nothing without the server. */
 export const SealedRule = v.strictObject({
   direction: v.picklist(["inbound", "outbound"]),
   protocol: v.picklist(["any", "tcp", "udp", "icmp"]),
@@ -44,7 +44,7 @@ export const SealedRule = v.strictObject({
 });
 export type SealedRule = v.InferOutput<typeof SealedRule>;
 
-/** Of a sealed node: its certificate is signed by an offline CA. */
+/** What makes a node a sealed one: its certificate is signed by an offline CA. */
 export const SealedIdentity = v.strictObject({
   /** closed: trusts the offline CAs alone. open: trusts all, and serves unprivileged nodes too. */
   kind: v.picklist(["closed", "open"]),
@@ -52,7 +52,7 @@ export const SealedIdentity = v.strictObject({
   key: Hash,
   /** All groups that its certificate may have. */
   groups: listOf(Group, 1000),
-  /** In the sealed network. Without it, whoever has the online CA can take over flows that open nodes have with this one. */
+  /** Its address in the sealed network. Without it, whoever has the online CA can take over flows that open nodes have with it. */
   address6: v.exactOptional(Address),
 });
 export type SealedIdentity = v.InferOutput<typeof SealedIdentity>;
@@ -79,7 +79,7 @@ export const Sealing = v.strictObject({
   privileged: listOf(Group, 1000),
   /** Fingerprints of offline certificates, until they expire. */
   revoked: listOf(Hash, 2000),
-  /** Of the names of nodes. */
+  /** The domain that names of nodes end in. */
   suffix: v.exactOptional(text(255)),
   /** The sealed IPv6 network, which no online CA has. */
   network6: v.exactOptional(Network),
@@ -112,7 +112,7 @@ export const Seal = v.strictObject({
     v.minValue(0),
     v.maxValue(253_402_300_799, "Before the year 10000."),
   ),
-  /** Of the first seal, which has null in both. It tells organizations apart that have the same name and signers. */
+  /** Hashes of the first seal and of the one before; null in the first seal. `first` tells organizations apart that have the same name and signers. */
   first: v.nullable(Hash),
   previous: v.nullable(Hash),
   /** observe: nodes tell what they would refuse, and refuse nothing. enforce: they refuse it; `state.sealing` is there. */
@@ -123,7 +123,7 @@ export const Seal = v.strictObject({
 });
 export type Seal = v.InferOutput<typeof Seal>;
 
-/** `text`: the canonical JSON, of which the signatures are. */
+/** `text`: the canonical JSON, which the signatures sign. */
 export const SignedSeal = v.object({
   text: text(maxSealBytes),
   signatures: v.pipe(listOf(text(4096), maxSigners), v.minLength(1)),

@@ -13,7 +13,7 @@ import {
 
 export const sealedPrefix = 64;
 
-/** RFC 4193. */
+/** Unique local addresses, fd00::/8 (RFC 4193). */
 export const uniqueLocal: Network = makeNetwork(addressFromBytes([0xfd, ...zeros(15)]), 8);
 
 function zeros(count: number): number[] {
@@ -22,21 +22,19 @@ function zeros(count: number): number[] {
 
 const bytesOf = (hash: string, count: number): number[] => [...Buffer.from(hash, "hex").subarray(0, count)];
 
-/** `authority`: the fingerprint of the offline CA of the first seal. Later seals keep the network. */
+/** The network as text. `authority`: the fingerprint of the offline CA of the first seal. Later seals keep the network. */
 export const sealedNetworkOf = (authority: string): string =>
   makeNetwork(addressFromBytes([0xfd, ...bytesOf(authority, 7), ...zeros(8)]), sealedPrefix).text;
 
-/** `key`: the hash of the node's host key. So a certificate for another key never has this address. */
+/** The address of a node. `key`: the hash of its host key, so that a certificate for another key never has this address. */
 export function sealedAddressOf(network: string, key: string): string {
   const { value } = addressFromBytes([...zeros(8), ...bytesOf(key, 8)]);
   return formatAddress({ family: 6, value: (parseNetwork(network)?.value ?? 0n) | value });
 }
 
-/** The network among these in which sealed addresses would lie, too. */
+/** The first of these networks, default routes aside, in which sealed addresses would lie too. */
 export function overlapWith(network: string, others: readonly string[]): string | undefined {
   const sealed = parseNetwork(network);
-  return parseNetworks(others).find(
-    ({ prefix, ...each }) =>
-      prefix > 0 && sealed !== undefined && networksOverlap(sealed, { prefix, ...each }),
-  )?.text;
+  if (sealed === undefined) return undefined;
+  return parseNetworks(others).find((other) => other.prefix > 0 && networksOverlap(sealed, other))?.text;
 }

@@ -15,20 +15,23 @@ export const drillLeadMs = 5000;
 export const afterDrillMs = 30_000;
 
 /**
- * How much of the time drills took, as far as it counts at `at` (ms since 1970). A drill delays revocations, or alarms, so neither a stolen
- * control plane nor a stolen session may repeat it without end.
+ * The time that drills have used up, as a leaky bucket: `ms`, as it was at `at` (ms since 1970). A drill delays revocations, or
+ * alarms, so neither a stolen control plane nor a stolen session may repeat it without end.
  */
 export type DrillTime = { ms: number; at: number };
 
-/** Drills may take so long at once, then a tenth of the time. */
+/** So long drills may take at once; after that, one part in `drainDivisor` of the time. */
 export const mostDrillTimeMs = drillLeadMs + mostDrillS * 1000;
-const share = 10;
+const drainDivisor = 10;
 
-/** With a drill of `ms` more. `waitMs`: how long that one has to wait; 0: it may begin. A clock that was set back lets nothing lapse. */
-export function withDrill(former: DrillTime, ms: number, now: number): DrillTime & { waitMs: number } {
-  const lapsed = Math.max(0, now - former.at) / share;
-  const sum = Math.max(0, former.ms - lapsed) + Math.max(0, ms);
-  return { ms: sum, at: now, waitMs: Math.ceil(Math.max(0, sum - mostDrillTimeMs) * share) };
+/**
+ * The time used up if a drill of `ms` begins at `now`. `waitMs`: how long that drill has to wait; 0: it may begin. A clock that
+ * was set back gives no time back.
+ */
+export function withDrill(used: DrillTime, ms: number, now: number): DrillTime & { waitMs: number } {
+  const drainedMs = Math.max(0, now - used.at) / drainDivisor;
+  const sum = Math.max(0, used.ms - drainedMs) + Math.max(0, ms);
+  return { ms: sum, at: now, waitMs: Math.ceil(Math.max(0, sum - mostDrillTimeMs) * drainDivisor) };
 }
 
 /** Interruptions in the report of a node, and rows of a drill. */
@@ -42,7 +45,7 @@ export const DrillOrder = v.object({
   order,
   /** A newer control plane may have another kind: the node only watches its peers then. */
   kind: foreignText(32),
-  /** This node's engine neither sends nor receives meanwhile. */
+  /** This node is the one that is away: its engine neither sends nor receives meanwhile. */
   dead: v.optional(v.boolean()),
   begins_in_ms: ms,
   ends_in_ms: ms,

@@ -11,10 +11,13 @@ export const updatable = ["agent", "engine"] as const;
 export const UpdateVersion = v.pipe(foreignText(20), v.check(isVersion, "Enter a version such as 1.2.3."));
 const number = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 
-/** In `MayUpdate`: the node can try settings of the engine. Root permits nothing for it: an organization may set these at any time. */
+/**
+ * In `MayUpdate`: the node can try settings of the engine. This needs no permission of root, since an organization may change
+ * settings at any time.
+ */
 export const settingsWord = "settings";
 
-/** A node says it in each check-in: what root of its machine permits, and `settings`. A newer node may name more. */
+/** In each check-in: what root of the machine permits, and `settings`. A newer node may name more. */
 export const MayUpdate = v.object({
   may: v.pipe(v.array(foreignText(16)), v.maxLength(8)),
   /** The number of the last order that it took; 0: none. */
@@ -40,7 +43,7 @@ export type UpdateOrder = v.InferOutput<typeof UpdateOrder>;
 
 const StoredOrder = v.pipe(v.string(), v.parseJson(), UpdateOrder);
 
-/** As a column holds it; undefined: none. */
+/** Reads an order from a column. Undefined: there is none, or another version wrote it. */
 export function readOrder(text: string | null): UpdateOrder | undefined {
   const parsed = v.safeParse(StoredOrder, text);
   return parsed.success ? parsed.output : undefined;
@@ -70,7 +73,7 @@ export const UpdateReport = v.object({
 });
 export type UpdateReport = v.InferOutput<typeof UpdateReport>;
 
-/** The probes that look at a program of the node alone. What every other probe finds may be a fault of the network. */
+/** The probes that look only at a program of the node. The network can fail all others. */
 export const programProbes = {
   engine: "process of the engine",
   memory: "memory of the engine",
@@ -78,6 +81,6 @@ export const programProbes = {
   checkin: "check-in of the agent",
 } as const;
 
-/** Whether a fault of the network can have failed this probe of a report. Empty: no probe failed, but the change itself. */
+/** Whether the network can have failed this probe. `probe`: of a report; "" if the change itself failed, and no probe. */
 export const isOfNetwork = (probe: string): boolean =>
   probe !== "" && !Object.values<string>(programProbes).includes(probe);
