@@ -1,4 +1,4 @@
-// The flows of an organization as the API shows them.
+// Lists the flows of an organization as the API shows them.
 
 import { maxFirst } from "../../api/paths/attention.ts";
 import type { Flow, FlowQuery, Flows } from "../../api/paths/flows.ts";
@@ -8,10 +8,11 @@ import { inSlices } from "../http/heavy-work.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { flowSides } from "../store/tables/paths.ts";
-import { flowsIn as count, shownUse, usesOf } from "./rule-uses.ts";
+import { flowsIn, shownUse, usesOf } from "./rule-uses.ts";
 import { readFlows, readReporters, requirePast, type Observed, type Reporter } from "./read.ts";
 
 const hourMs = 3_600_000;
+/** How far a list goes back, unless the request says otherwise. */
 const usualMs = 7 * 24 * hourMs;
 
 /** `ownerId`: a member, who sees what their own nodes report. */
@@ -32,6 +33,7 @@ export async function listFlows(
   const asked = own.filter(({ id }) => !isAboutNode || id === query.from || id === query.to);
   const { isWanted, observed, coverage, leftOut } = await readFlows(reader, orgId, idsOf(asked), since);
   const active = own.filter(({ state, phone }) => state === "active" && phone === null);
+  // Only the summaries of their reports, to know which nodes reported within the last hour.
   const summaries = { from: flowSides.summary };
   const heard = (await readFlows(reader, orgId, idsOf(active), now - hourMs, summaries)).coverage;
   const silent = active.filter(({ id }) => !heard.has(id)).map(({ name }) => name);
@@ -42,13 +44,13 @@ export async function listFlows(
         (query.to === undefined || each.to === query.to) &&
         (query.unanswered === "false" || unanswered(each) > 0),
     )
-    .sort((a, b) => b.lastAt - a.lastAt || count(b) - count(a) || b.port - a.port);
+    .sort((a, b) => b.lastAt - a.lastAt || flowsIn(b) - flowsIn(a) || b.port - a.port);
   return {
     wanted: isWanted,
     since: formatTime(since),
     flows: found.slice(0, query.limit).map((each) => shownFlow(each, all)),
     left_out: Math.max(0, found.length - query.limit) + leftOut,
-    uncounted: [...coverage.values()].reduce((sum, { rest }) => sum + rest, 0),
+    uncounted: [...coverage.values()].reduce((sum, { uncounted }) => sum + uncounted, 0),
     nodes: active.length,
     silent: { count: silent.length, first: silent.sort().slice(0, maxFirst) },
     rules:
@@ -73,7 +75,7 @@ async function ruleUses(
 }
 
 const answered = ({ sent, received }: Observed) => Math.max(sent?.answered ?? 0, received?.answered ?? 0);
-const unanswered = (each: Observed) => Math.max(0, count(each) - answered(each));
+const unanswered = (each: Observed) => Math.max(0, flowsIn(each) - answered(each));
 
 function seenBy({ sent, received }: Observed): Flow["seen_by"] {
   if (sent === undefined) return "receiver";
@@ -90,7 +92,7 @@ function shownFlow(flow: Observed, names: ReadonlyMap<number, Reporter>): Flow {
     address,
     protocol: flowProtocols.find((word) => word === protocol) ?? "other",
     port: port === 0 ? null : port,
-    flows: count(flow),
+    flows: flowsIn(flow),
     unanswered: unanswered(flow),
     seen_by: seenBy(flow),
     first_at: formatTime(firstAt),

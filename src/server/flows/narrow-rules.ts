@@ -1,5 +1,5 @@
-// Narrows rules to what was observed. Every rule that comes of it permits a part of what the former one did, and all of what was
-// observed of it. Groups stay as they are, and no rule names a single node that the former one did not. Pure.
+// Narrows rules to the flows that were observed, for propose-policy.ts. The rules that replace a rule permit a part of what it
+// permitted, and everything that was observed to use it. They name groups that exist, and no single nodes that it did not. Pure.
 
 import type { Peer, Rule, Target } from "../../api/rules.ts";
 import { countOf, formatTime } from "../../base/quantities.ts";
@@ -12,21 +12,22 @@ import type { Use } from "./rule-uses.ts";
 /** What becomes of a rule. `into`: the rules in its place. */
 export type RuleChange = { rule: Rule; what: "kept" | "narrowed" | "removed"; reason: string; into: Rule[] };
 
-/** Ranges of ports of one protocol that come of one rule, and rules that come of it in all. */
-const mostRanges = 5;
-const mostParts = 12;
-const mostGroups = 3;
+/** Ranges of ports of one protocol in place of one rule. */
+const maxRanges = 5;
+/** Rules in place of one rule. */
+const maxParts = 12;
+/** Groups in place of `any`. */
+const maxGroups = 3;
 
-/**
- * What tells whether a rule was used. All `members` must report, for a rule to be narrowed. `whyNot`: why the reports of a node
- * are not complete.
- */
+/** By which it is decided whether a rule was used. A rule is narrowed only if all nodes of its target reported completely. */
 export type Evidence = {
   /** Active nodes. */
   members: readonly (Member & { isRouter: boolean })[];
-  whyNot(nodeId: number): string | undefined;
-  /** A rule is judged if it was there and its target side was observed since this time, ms. */
+  /** Why the reports of a node are not complete: a part of a sentence. Undefined: they are. */
+  whyIncomplete(nodeId: number): string | undefined;
+  /** A rule is judged only if it existed, and its targets were observed, since this time, ms. */
   begin: number;
+  /** Since when the rule permits what it does, ms. */
   madeAt(ruleId: number): number;
   /** Since when the reports of a node are complete, ms. */
   seenSince(nodeId: number): number;
@@ -37,28 +38,31 @@ export type Evidence = {
 const keepMark = /^keep:\s*(.+)/i;
 
 export function* narrowRules(rules: readonly Rule[], evidence: Evidence): Generator<unknown, RuleChange[]> {
-  // By the first rule that permits it. The same rule twice in one file is refused.
+  // The id of the first rule with each identity: a policy file must not have a rule twice.
   const known = new Map(rules.toReversed().map((rule) => [identityOf(rule), rule.id]));
   const doubtAbout = makeDoubts(evidence);
   const changes: RuleChange[] = [];
   for (const rule of rules) {
     yield;
-    const first = known.get(identityOf(rule));
+    const firstId = known.get(identityOf(rule));
     const change =
-      first === rule.id ? narrowRule(rule, evidence, doubtAbout) : removed(rule, `it is rule ${first} again`);
+      firstId === rule.id
+        ? narrowRule(rule, evidence, doubtAbout)
+        : removed(rule, `it is rule ${firstId} again`);
     const { what, into } = change;
-    const own = what === "kept" ? into : into.filter((each) => !known.has(identityOf(each)));
-    for (const each of own) known.set(identityOf(each), rule.id);
-    changes.push({ ...change, into: own });
+    const newRules = what === "kept" ? into : into.filter((each) => !known.has(identityOf(each)));
+    for (const each of newRules) known.set(identityOf(each), rule.id);
+    changes.push({ ...change, into: newRules });
   }
   return changes;
 }
 
 const removed = (rule: Rule, reason: string): RuleChange => ({ rule, what: "removed", reason, into: [] });
 
-/** Why the nodes of a target do not prove that a rule was not used; undefined: they do. */
+/** Why the reports of a target's nodes do not prove that a rule was not used; undefined: they do. */
 type Doubts = (target: Target) => string | undefined;
 
+/** Remembers the answer of each target. */
 function makeDoubts(evidence: Evidence): Doubts {
   const known = new Map<string, string | undefined>();
   return (target) => {
@@ -75,17 +79,17 @@ function makeDoubts(evidence: Evidence): Doubts {
 }
 
 function doubtOf(
-  on: Evidence["members"],
-  { whyNot, begin, seenSince }: Omit<Evidence, "members">,
+  targets: Evidence["members"],
+  { whyIncomplete, begin, seenSince }: Omit<Evidence, "members">,
 ): string | undefined {
-  if (on.length === 0) return "it has no node as its target now";
-  const [first, ...more] = on.flatMap(({ id, name }) => {
-    const reason = whyNot(id);
+  if (targets.length === 0) return "it has no node as its target now";
+  const [first, ...more] = targets.flatMap(({ id, name }) => {
+    const reason = whyIncomplete(id);
     return reason === undefined ? [] : [`${name} ${reason}`];
   });
   if (first !== undefined)
     return more.length === 0 ? first : `${first}, and ${countOf(more.length, "more node")}`;
-  const seen = Math.min(...on.map(({ id }) => seenSince(id)));
+  const seen = Math.min(...targets.map(({ id }) => seenSince(id)));
   return seen > begin
     ? `its nodes report flows only since ${formatTime(seen)}, a shorter time than was asked about`
     : undefined;
@@ -107,15 +111,16 @@ function narrowRule(rule: Rule, evidence: Evidence, doubtAbout: Doubts): RuleCha
   if (use === undefined) return removed(rule, "nothing used it");
   if (use.ports.has("other")) return kept("other protocols than TCP, UDP and ICMP used it");
   const parts = partsOf(rule, use);
-  // What goes through a router reaches networks behind it.
+  // A router as the receiver: the flow may have gone to a network behind it, so the target stays.
   const isRouted = evidence.members.some(({ id, isRouter }) => isRouter && use.receivers.has(id));
   const peers = (use.hasUnknown ? undefined : coverOf(rule.peer, use.senders, evidence)) ?? [rule.peer];
   const receivers = (isRouted ? undefined : coverOf(rule.target, use.receivers, evidence)) ?? [rule.target];
   const whole = [rule.target];
+  // The narrowest choice that does not become too many rules. The last choice narrows only protocols and ports.
   const narrow = [
     { peers, receivers },
     { peers, receivers: whole },
-  ].find((each) => each.peers.length * each.receivers.length * parts.length <= mostParts);
+  ].find((each) => each.peers.length * each.receivers.length * parts.length <= maxParts);
   const chosen = narrow ?? { peers: [rule.peer], receivers: whole };
   const into = chosen.peers.flatMap((peer) =>
     chosen.receivers.flatMap((target) => parts.map((part) => ({ ...rule, ...part, peer, target }))),
@@ -128,24 +133,24 @@ type Part = Pick<Rule, "protocol" | "ports">;
 
 function partsOf({ ports }: Rule, { ports: used }: Use): Part[] {
   return (["tcp", "udp", "icmp"] as const).flatMap((protocol): Part[] => {
-    const own = [...(used.get(protocol) ?? [])];
-    // A range cannot name packets without a port. Only a rule for all ports lets them in.
-    if (own.includes(0) || (protocol === "icmp" && own.length > 0)) return [{ protocol, ports }];
-    return rangesOf(own).map(([first, last]) => ({
+    const usedPorts = [...(used.get(protocol) ?? [])];
+    // Packets without a port (0) are let in only by a rule for all ports.
+    if (usedPorts.includes(0) || (protocol === "icmp" && usedPorts.length > 0)) return [{ protocol, ports }];
+    return rangesOf(usedPorts).map(([first, last]) => ({
       protocol,
       ports: first === last ? String(first) : `${first}-${last}`,
     }));
   });
 }
 
-/** At most so many ranges: the smallest gaps between used ports are closed. */
+/** At most `maxRanges` ranges that hold these ports: the smallest gaps between them are closed. */
 function rangesOf(used: readonly number[]) {
   const ranges = merged(used.map((port) => [port, port]));
-  const steps = ranges.slice(1).map(([first], at) => first - (ranges[at]?.[1] ?? 0));
-  return merged(ranges, steps.toSorted((a, b) => b - a)[mostRanges - 1]);
+  const steps = ranges.slice(1).map(([first], index) => first - (ranges[index]?.[1] ?? 0));
+  return merged(ranges, steps.toSorted((a, b) => b - a)[maxRanges - 1]);
 }
 
-/** A few present groups in the place of `any`, that hold all of these nodes, and not every node. Undefined: there are none. */
+/** A few existing groups that can replace `any`: they hold all nodes of `ids`, and not every node. Undefined: there are none. */
 function coverOf(
   side: Peer,
   ids: ReadonlySet<number>,
@@ -161,7 +166,7 @@ function coverOf(
       for (const group of new Set(groups))
         if (!isUsersGroup(group)) counts.set(group, (counts.get(group) ?? 0) + 1);
     const [best] = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
-    if (best === undefined || cover.length === mostGroups) return undefined;
+    if (best === undefined || cover.length === maxGroups) return undefined;
     cover.push(best[0]);
     left = left.filter(({ groups }) => !groups.includes(best[0]));
   }

@@ -1,4 +1,5 @@
-// Proposes a policy: today's rules, narrowed to what was used. It never widens: what would be gained by it is an error here.
+// Proposes a policy file: today's rules, narrowed to what reported flows used, with the evidence in comments. Throws an internal
+// error if any node would gain access by it.
 
 import { flowsKeptMs, type Proposal } from "../../api/paths/flows.ts";
 import type { Rule } from "../../api/rules.ts";
@@ -22,10 +23,10 @@ import { shownUse, usesOf, type Use } from "./rule-uses.ts";
 const hourMs = 3_600_000;
 const agePick = firewallRules.pick("id", "createdAt");
 const editPick = events.pick("at", "subject", "before", "after");
-/** Flows may have passed unseen for this share of the time. */
+/** Reports are complete even if the node did not see its flows for this share of the time. */
 const unseenShare = 0.01;
 
-/** Since when each rule permits what it does, by its id: as it was made, or edited after `from`. */
+/** Since when each rule permits what it does, ms, by its id: since it was created, or last edited after `from`. */
 async function readAges(reader: Reader, orgId: number, from: number): Promise<Map<number, number>> {
   const sql = `SELECT ${agePick.select()} FROM firewall_rules WHERE org_id = $1`;
   const ages = new Map((await queryAll(reader, agePick, sql, [orgId])).map((row) => [row.id, row.createdAt]));
@@ -36,7 +37,7 @@ async function readAges(reader: Reader, orgId: number, from: number): Promise<Ma
   ).toReversed())
     if (withoutDescription(before) !== withoutDescription(after)) {
       const id = Number(subject.slice("rule/".length));
-      // An applied policy makes a rule again, with the same number.
+      // A policy file that is applied deletes a rule and creates it again, with the same id: the later time counts.
       ages.set(id, Math.max(at, ages.get(id) ?? 0));
     }
   return ages;
@@ -60,7 +61,7 @@ export async function proposePolicy(
   const all = [...reporters.values()];
   const uses = await inSlices(usesOf(snapshot.rules, all, observed));
   const ages = await readAges(reader, orgId, from);
-  // Reports come every five minutes, and later after an outage. Of a short time, that may be most of it.
+  // How late reports may be: they come every five minutes, and later after an outage. At most a tenth of a short time.
   const lateMs = Math.min(hourMs, (now - from) / 10);
   const evidence: Evidence = {
     begin: from + lateMs,
@@ -68,10 +69,10 @@ export async function proposePolicy(
     seenSince: (id) => coverage.get(id)?.firstAt ?? now,
     members: all.filter(({ state }) => state === "active"),
     uses,
-    whyNot: (id) =>
+    whyIncomplete: (id) =>
       leftOut > 0
         ? "and others have too many kinds of flows"
-        : whyNotComplete(reporters.get(id), coverage.get(id), { since: from, now, lateMs }),
+        : whyIncomplete(reporters.get(id), coverage.get(id), { since: from, now, lateMs }),
   };
   const changes = await inSlices(narrowRules(snapshot.rules, evidence));
   await keepTests(changes, snapshot);
@@ -80,22 +81,22 @@ export async function proposePolicy(
   const sides = snapshot.rules.flatMap(({ peer, target }) => [peer, target]);
   const side = await sideWriter(reader, orgId, snapshot, sides);
   const shown = changes.map((each) => shownChange(each, uses.get(each.rule.id), side));
-  const first = Math.min(...[...coverage.values()].map(({ firstAt }) => firstAt));
+  const firstReportAt = Math.min(...[...coverage.values()].map(({ firstAt }) => firstAt));
   const count = (kind: RuleChange["what"]) => changes.filter(({ what }) => what === kind).length;
-  const made = {
+  const proposal = {
     since: formatTime(from),
-    observed_since: first === Infinity ? null : formatTime(Math.max(from, first)),
+    observed_since: firstReportAt === Infinity ? null : formatTime(Math.max(from, firstReportAt)),
     policy: await renderPolicy(reader, orgId, { ...snapshot, rules }),
     changes: shown,
     narrowed: count("narrowed"),
     removed: count("removed"),
     kept: count("kept"),
   };
-  return { ...made, policy: headOf(made, formatTime(now)) + made.policy };
+  return { ...proposal, policy: headOf(proposal, formatTime(now)) + proposal.policy };
 }
 
-/** Why a node's reports do not prove that something was not used. */
-function whyNotComplete(
+/** Why a node's reports do not prove that something was not used. Undefined: they do. */
+function whyIncomplete(
   node: Reporter | undefined,
   seen: Coverage | undefined,
   { since, now, lateMs }: { since: number; now: number; lateMs: number },
@@ -111,21 +112,22 @@ function whyNotComplete(
   return unseen ? `did not see its flows for ${Math.round(seen.unseenS / 60)} minutes` : undefined;
 }
 
-/** A test that would fail by the change gets back the rules that it is about. */
+/** Keeps the rules that a test is about, if the changes would make the test fail. */
 async function keepTests(changes: RuleChange[], { tests, rules, nodes: members }: Snapshot): Promise<void> {
   const failing = async (list: readonly Rule[]) =>
     new Set((await inSlices(runTests(tests, { rules: list, members }))).map(({ test }) => test));
   const before = await failing(rules);
   const after = await failing(changes.flatMap(({ into }) => into));
-  const broken = tests.filter((_, at) => after.has(at) && !before.has(at));
+  const broken = tests.filter((_, index) => after.has(index) && !before.has(index));
   if (broken.length === 0) return;
   const isAbout = ({ protocol, ports }: Rule, test: PolicyTest) =>
     !isNothing(intersect(accessOf(protocol, ports), accessOf(test.protocol, test.ports)));
-  for (const [at, { rule, what }] of changes.entries())
+  for (const [index, { rule, what }] of changes.entries())
     if (what !== "kept" && broken.some((test) => isAbout(rule, test)))
-      changes[at] = { rule, what: "kept", reason: "a test of the policy needs it", into: [rule] };
+      changes[index] = { rule, what: "kept", reason: "a test of the policy needs it", into: [rule] };
 }
 
+/** Throws internal if any node gains access. */
 async function requireNarrower(
   { rules: before, nodes: members }: Snapshot,
   after: readonly Rule[],
@@ -153,7 +155,7 @@ function shownChange(
   };
 }
 
-/** The evidence, as comments: a removed rule stands there as it was. */
+/** The evidence, as comments of the file. A removed rule is there as it was. */
 function headOf({ since, observed_since: observed, changes }: Omit<Proposal, "policy">, now: string): string {
   const word = (rule: Shown["rule"]) =>
     JSON.stringify({ ...rule, description: rule.description || undefined });

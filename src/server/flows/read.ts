@@ -1,4 +1,5 @@
-// Reads reported flows in slices, and makes one of what sender and receiver say of the same flows.
+// Reads reported flows in slices, and merges what sender and receiver report of the same flows. Also reads the nodes that they name,
+// and records who was shown flows.
 
 import { flowsApi } from "../../api/paths/flows.ts";
 import { AppError } from "../../base/errors.ts";
@@ -24,14 +25,17 @@ import { organizations } from "../store/tables/organizations.ts";
 import { flowBlockOf, flowSides } from "../store/tables/paths.ts";
 import { requireScope } from "../users/token-scopes.ts";
 
-/** For requests that show flows: only to whom they may be shown, and with an event, which says `after`; without it, none was shown. */
+/**
+ * Runs the work of a request that shows flows: requires the scope for flows, and records an event with the details `after`. Without
+ * `after`, no flow was shown, and no event is recorded.
+ */
 export async function withFlows<T>(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   call: OrganizationCall,
   work: () => Promise<{ body: T; after: Record<string, unknown> | undefined }>,
 ): Promise<{ body: T }> {
   const { org, caller, address } = call;
-  // Whatever else an endpoint is about, its flows need the scope of GET flows/.
+  // Endpoints with another scope show flows as well: they need the scope of GET flows/, too.
   if (caller.kind === "service") requireScope(caller, flowsApi.list, address);
   const { body, after } = await work();
   if (after === undefined) return { body };
@@ -48,7 +52,7 @@ export async function withFlows<T>(
   return { body };
 }
 
-/** Throws bad_request for a moment to come, ms. */
+/** Throws bad_request if `at` is in the future; both in ms. */
 export function requirePast(at: number, now: number): void {
   if (at > now) throw new AppError("bad_request", "This moment has not come yet.");
 }
@@ -69,24 +73,28 @@ export type Observed = {
   lastAt: number;
 };
 
-/** What a node reported of a time. */
-export type Coverage = { firstAt: number; lastAt: number; unseenS: number; rest: number };
+/**
+ * Of which time a node reported: from `firstAt` to `lastAt`, ms, without `unseenS` seconds in which it could not see its flows.
+ * `uncounted`: flows that it saw and did not list.
+ */
+export type Coverage = { firstAt: number; lastAt: number; unseenS: number; uncounted: number };
 export type ReadFlows = {
-  /** Whether the organization wants flows. Otherwise none is read: those of before are being deleted. */
+  /** Whether the organization wants flows. If not, none are read: earlier ones are being deleted. */
   isWanted: boolean;
   observed: Observed[];
   /** By the id of the node that reported. */
   coverage: Map<number, Coverage>;
-  /** Kinds of flows that are too many to keep in memory. */
+  /** How many kinds of flows were left out, because more than `maxKinds` would not fit into memory. */
   leftOut: number;
 };
 
 const dayMs = 86_400_000;
-/** Nodes of one query: check-ins do not wait for long. */
+/** Nodes of one query: few enough that check-ins do not wait for it. */
 const nodesAtOnce = 10;
-const mostKinds = 200_000;
+/** A kind: one sender, receiver, protocol and port. */
+const maxKinds = 200_000;
 
-const row = computed({
+const flowPick = computed({
   nodeId: integer(),
   side: integer(),
   peer: integer(),
@@ -99,9 +107,9 @@ const row = computed({
   firstAt: integer(),
   lastAt: integer(),
 });
-type Row = ReturnType<typeof row.parse>;
-const wish = organizations.pick("flows");
-const wishSql = `SELECT ${wish.select()} FROM organizations WHERE id = $1`;
+type Row = ReturnType<typeof flowPick.parse>;
+const wantedPick = organizations.pick("flows");
+const readWanted = `SELECT ${wantedPick.select()} FROM organizations WHERE id = $1`;
 
 const kindOf = "node_id, side, peer, address, protocol, port";
 const sumOf = (column: string) => `CAST(sum(${column}) AS BIGINT) AS ${column}`;
@@ -109,13 +117,13 @@ const sumsIn = (from: string, by: string) =>
   `SELECT ${kindOf}, ${sumOf("flows")}, ${sumOf("answered")}, ${sumOf("unseen_s")}, min(first_at) AS first_at, max(last_at) AS last_at
    FROM ${from} GROUP BY ${by}`;
 
-/** Sums by blocks first, in the order of the table: that leaves few rows to sort. */
+/** Sums by block and kind first, in the order of the table, then by kind: so the database sorts few rows. */
 function sumsOf(ids: readonly number[]): string {
   const wanted = `node_id IN (${places(ids, 5)}) AND block >= $1 AND side >= $2 AND day >= $3 AND last_at >= $4`;
   return sumsIn(`(${sumsIn(`flows WHERE ${wanted}`, `block, ${kindOf}`)}) AS sums`, kindOf);
 }
 
-/** Everything that these nodes of an organization reported since then; `sides.from`: only the rows of sides from it on. */
+/** What these nodes reported since then, ms. `sides.from`: only rows whose `side` is at least this (`flowSides`). */
 export async function readFlows(
   reader: Reader,
   orgId: number,
@@ -125,16 +133,16 @@ export async function readFlows(
 ): Promise<ReadFlows> {
   const kinds = new Map<string, Observed>();
   const coverage = new Map<number, Coverage>();
-  const isWanted = (await queryOne(reader, wish, wishSql, [orgId]))?.flows === true;
+  const isWanted = (await queryOne(reader, wantedPick, readWanted, [orgId]))?.flows === true;
   const asked = isWanted ? nodeIds : [];
   const day = Math.floor(since / dayMs);
   let leftOut = 0;
   for (let first = 0; first < asked.length; first += nodesAtOnce) {
     const some = asked.slice(first, first + nodesAtOnce);
     const params = [flowBlockOf(day), sides.from, day, since, ...some];
-    const rows = await queryAll(reader, row, sumsOf(some), params);
+    const rows = await queryAll(reader, flowPick, sumsOf(some), params);
     for (const each of rows) {
-      if (each.side === flowSides.summary) coverage.set(each.nodeId, { ...each, rest: each.flows });
+      if (each.side === flowSides.summary) coverage.set(each.nodeId, { ...each, uncounted: each.flows });
       else if (!addKind(kinds, each)) leftOut++;
     }
     await nextRound();
@@ -142,6 +150,7 @@ export async function readFlows(
   return { isWanted, observed: [...kinds.values()], coverage, leftOut };
 }
 
+/** Adds a row to its kind. False if there are too many kinds. */
 function addKind(kinds: Map<string, Observed>, row: Row): boolean {
   const { nodeId, peer, address, protocol, port, firstAt, lastAt } = row;
   const isIn = row.side === flowSides.in;
@@ -151,7 +160,7 @@ function addKind(kinds: Map<string, Observed>, row: Row): boolean {
   const key = `${from} ${to} ${peer === 0 ? address : ""} ${protocol} ${port}`;
   let kind = kinds.get(key);
   if (kind === undefined) {
-    if (kinds.size >= mostKinds) return false;
+    if (kinds.size >= maxKinds) return false;
     kind = { from, to, address, protocol, port, sent: undefined, received: undefined, firstAt, lastAt };
     kinds.set(key, kind);
   }
@@ -181,7 +190,7 @@ const reporterPick = joined("n", nodePick, "s", computed({ lastCheckinAt: intege
 const reporterSlice = `SELECT ${nodePick.select()}, last_checkin_at FROM ${nodesWithSightings}
   WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT 500`;
 
-/** Nodes as rules see them. */
+/** A node as rules see it: `groups` are those of its certificate. */
 export type Reporter = ReturnType<typeof reporterPick.parse> & { isRouter: boolean };
 
 /** All nodes, also revoked ones, by id. */

@@ -1,5 +1,5 @@
-// What was in force at a moment, as a signed report: the policy, or who could reach a node. The audit log gives the rows of that
-// moment (history/), and the code that reads today's rows reads them.
+// Makes a signed report of what was in force at a moment: the policy, or who could reach a node. history/ rebuilds the rows of that
+// moment from the audit log into a database in memory, and the code that reads today's rows reads them.
 
 import { notFound } from "../../api/values.ts";
 import type { AnswerOf } from "../../api/endpoint.ts";
@@ -49,8 +49,8 @@ type Org = { id: number; slug: string };
 type Answer = Pick<PastReport, "policy" | "access" | "refused" | "did" | "rules">;
 
 /**
- * With `after` for the event if the report has flows. Throws conflict if the audit log does not tell, bad_request for a moment to
- * come.
+ * `after`: the details of the event of `withFlows`, if the report has flows. Throws conflict if the audit log does not tell what was
+ * in force, and bad_request for a moment in the future.
  */
 export async function reportPast(
   deps: Deps,
@@ -68,7 +68,7 @@ export async function reportPast(
   await recordNotes(deps, orgId);
   const past = await readPast(deps, org, at, head);
   const { rows, chain, doubts } = past;
-  if (rows === undefined) throw unknown(org, past, at);
+  if (rows === undefined) throw unknownMoment(org, past, at);
   const memory = await inSlices(openMemory(orgId, rows)).catch((error: unknown) => {
     throw unreadable(error);
   });
@@ -99,7 +99,7 @@ function unreadable(cause: unknown): AppError {
   return new AppError("conflict", message, { cause, hint: "Compare it with a backup, and verify it." });
 }
 
-function unknown({ slug, createdAt }: OrganizationRow, { since, doubts }: Past, at: number): AppError {
+function unknownMoment({ slug, createdAt }: OrganizationRow, { since, doubts }: Past, at: number): AppError {
   if (at < createdAt) {
     const message = `The organization ${slug} did not exist at ${formatTime(at)}. It was created at ${formatTime(createdAt)}.`;
     return new AppError("conflict", message);
@@ -118,10 +118,10 @@ async function answerFrom(
   asked: PastQuery,
 ): Promise<Answer> {
   const { id: orgId } = org;
-  const present = await readSnapshot(memory, orgId);
-  // Providers belong to the installation as well: they have today's names.
+  const stored = await readSnapshot(memory, orgId);
+  // The log of an organization has no providers of the whole installation, so today's names are used.
   const providers = await readProviders(db, orgId);
-  const snapshot = { ...present, providers, words: providerWords(providers, present.providerGroups) };
+  const snapshot = { ...stored, providers, words: providerWords(providers, stored.providerGroups) };
   if (asked.to === undefined) {
     const policy = await renderPolicy(memory, orgId, snapshot);
     return { policy, access: [], refused: 0, did: null, rules: [] };
@@ -131,13 +131,13 @@ async function answerFrom(
   const to = named(members, asked.to);
   const sender = asked.from === undefined ? undefined : named(members, asked.from);
   const senders = sender === undefined ? members.filter(({ id }) => id !== to.id) : [sender];
-  const others = await validOf(memory, to.id, asked.at);
+  const receiverCertificates = await validCertificates(memory, to.id, asked.at);
   const rules = await inSlices(testable(snapshot.rules));
   const found: Found[] = [];
-  for (const [at, from] of senders.entries()) {
-    const own = await validOf(memory, from.id, asked.at);
-    found.push(accessOf(rules, { from, to, asked, own, others }));
-    if (at % 20 === 19) await nextRound();
+  for (const [index, from] of senders.entries()) {
+    const senderCertificates = await validCertificates(memory, from.id, asked.at);
+    found.push(accessOf(rules, { from, to, asked, senderCertificates, receiverCertificates }));
+    if (index % 20 === 19) await nextRound();
   }
   const shown = sender === undefined ? found.filter(({ access }) => access.allowed) : found;
   const ids = new Set(shown.flatMap(({ ruleIds }) => ruleIds));
@@ -148,8 +148,8 @@ async function answerFrom(
     policy: null,
     access: shown.map(({ access }) => access),
     refused: found.length - shown.length,
-    // Without them, those of before are being deleted.
-    did: org.flows ? await whoDid(db, to.id, asked, sender?.id) : null,
+    // An organization that wants no flows has none: earlier ones are being deleted.
+    did: org.flows ? await flowsOfDay(db, to.id, asked, sender?.id) : null,
     rules: used.map((rule) => ({ id: rule.id, ...showRule(rule, side) })),
   };
 }
@@ -166,13 +166,13 @@ const flowPick = joined(
   "n",
   computed({ name: textOrNull() }),
 );
-const mostFlows = 1000;
+const maxFlows = 1000;
 const flowSql = `SELECT ${flowPick.select()} FROM flows f LEFT JOIN nodes n ON n.id = f.peer
   WHERE f.node_id = $1 AND f.block = $7 AND f.day = $2 AND f.side = $3
-    AND ($4 = '' OR f.protocol = $4) AND ($5 = 0 OR f.port = $5) AND ($6 = 0 OR f.peer = $6) ORDER BY f.last_at DESC LIMIT ${mostFlows}`;
+    AND ($4 = '' OR f.protocol = $4) AND ($5 = 0 OR f.port = $5) AND ($6 = 0 OR f.peer = $6) ORDER BY f.last_at DESC LIMIT ${maxFlows}`;
 
-/** What the machine of the node reported of that day. Names are those of today. */
-async function whoDid(
+/** The flows to the node that its machine reported of that day. Names are those of today. Null: it reported nothing. */
+async function flowsOfDay(
   db: Reader,
   nodeId: number,
   asked: PastQuery,
@@ -196,13 +196,13 @@ async function whoDid(
 
 type Certificates = PastReport["access"][number]["certificates"];
 const certificatePick = certificates.pick("fingerprint", "version", "notBefore", "notAfter", "pem");
-/** A CA that is no longer in the bundle vouches for nothing. */
+/** Valid at $2, and signed by a CA that nodes still trusted. */
 const certificateSql = `SELECT ${certificatePick.select("c")} FROM certificates c JOIN authorities a ON a.id = c.authority_id
   WHERE c.node_id = $1 AND c.state <> 'blocked' AND c.not_before <= $2 AND c.not_after > $2
     AND a.retired_at IS NULL AND a.not_after > $2 ORDER BY c.id`;
 
-/** The certificates with which peers let the node in. */
-async function validOf(memory: Reader, nodeId: number, at: number): Promise<Certificates> {
+/** The certificates with which peers accepted the node. */
+async function validCertificates(memory: Reader, nodeId: number, at: number): Promise<Certificates> {
   const rows = await queryAll(memory, certificatePick, certificateSql, [nodeId, at]);
   return rows.map(({ fingerprint, version, notBefore, notAfter, pem }) => ({
     fingerprint,
@@ -213,32 +213,45 @@ async function validOf(memory: Reader, nodeId: number, at: number): Promise<Cert
   }));
 }
 
-/** Undefined: everything is asked for, of one protocol or of all. */
+/** The packet that is asked about. Undefined: everything is asked for, of one protocol or of all. */
 const packetOf = ({ protocol = "tcp", port }: PastQuery) =>
   port === undefined && protocol !== "icmp" ? undefined : { protocol, port };
 
-type Pair = { from: Member; to: Member; asked: PastQuery; own: Certificates; others: Certificates };
+type Pair = {
+  from: Member;
+  to: Member;
+  asked: PastQuery;
+  senderCertificates: Certificates;
+  receiverCertificates: Certificates;
+};
 type Access = PastReport["access"][number];
 /** `ruleIds`: the rules by which it was permitted. */
 type Decided = Omit<Access, "from" | "to" | "certificates"> & { ruleIds: readonly (number | null)[] };
 type Found = { access: Access; ruleIds: Decided["ruleIds"] };
-/** The sender as peers know it. `former`: the beginning of a sentence about a certificate with groups that the node had left. */
+/**
+ * The sender as peers know it by one certificate. `former`: part of a sentence about a certificate with groups that the node had
+ * left; undefined: the node as it was at that moment.
+ */
 type Sender = { member: Member; former: string | undefined };
 
 function accessOf(rules: TestableRules, pair: Pair): Found {
-  const { from, to, own } = pair;
+  const { from, to, senderCertificates } = pair;
   const { ruleIds, ...verdict } = decidePair(rules, pair);
   const nodes = { from: { id: from.id, name: from.name }, to: { id: to.id, name: to.name } };
-  return { access: { ...nodes, certificates: own, ...verdict }, ruleIds };
+  return { access: { ...nodes, certificates: senderCertificates, ...verdict }, ruleIds };
 }
 
-function decidePair(rules: TestableRules, { from, to, asked, own, others }: Pair): Decided {
-  if (own.length === 0) return nothingBy(`${from.name} had no valid certificate.`);
-  if (others.length === 0) return nothingBy(`${to.name} had no valid certificate.`);
+function decidePair(
+  rules: TestableRules,
+  { from, to, asked, senderCertificates, receiverCertificates }: Pair,
+): Decided {
+  if (senderCertificates.length === 0) return nothingBy(`${from.name} had no valid certificate.`);
+  if (receiverCertificates.length === 0) return nothingBy(`${to.name} had no valid certificate.`);
   const packet = packetOf(asked);
+  const senders = sendersOf(from, senderCertificates);
   return packet === undefined
-    ? everything(rules, sendersOf(from, own), to, asked.protocol ?? "any")
-    : onePacket(rules, sendersOf(from, own), to, packet);
+    ? everything(rules, senders, to, asked.protocol ?? "any")
+    : onePacket(rules, senders, to, packet);
 }
 
 const nothingBy = (reason: string): Decided => {
@@ -290,11 +303,12 @@ function everything(
   const reasons: string[] = [];
   const permitted = new Set<string>();
   const ruleIds: number[] = [];
-  let present = nothing;
+  /** What the node was permitted with its groups of that moment: the first sender. */
+  let current = nothing;
   for (const { member, former } of senders) {
     const access = intersect(accessBetween(rules, member, to), wanted);
-    const more = showAccess(subtract(access, present));
-    if (former === undefined) present = access;
+    const more = showAccess(subtract(access, current));
+    if (former === undefined) current = access;
     if (more.length === 0) continue;
     const listed = more.join(", ");
     reasons.push(

@@ -1,5 +1,5 @@
-// Takes the flows that nodes report with their check-ins, and writes those of many nodes together within a second, apart from
-// the other reports. A report counts as taken only when it is written: a node sends it again until then, with the same id.
+// Takes the flows that nodes report with their check-ins, and writes those of many nodes together within a second. A report counts
+// as taken only once it is written: until then the node sends it again, with the same id.
 
 import * as v from "valibot";
 import { canonicalAddress, hostOf, parseAddress, parseNetwork } from "../../base/ip.ts";
@@ -20,6 +20,7 @@ type Org = { id: number; slug: string };
 type Waiting = {
   orgId: number;
   nodeId: number;
+  /** The interval of the report, ms. */
   from: number;
   to: number;
   report: FlowsReport;
@@ -28,8 +29,8 @@ type Waiting = {
 
 export type FlowReports = {
   /**
-   * unwanted: the organization wants none or stores its maximum, or it is not valid. later: it cannot be written now. Resolves
-   * when it is written.
+   * `unwanted`: the organization wants no flows or stores its maximum, or the report is not valid. `later`: it cannot be written
+   * now. Resolves when it is written.
    */
   take(org: Org, nodeId: number, report: unknown): Promise<Outcome>;
   /** Writes the reports that are still in memory. */
@@ -61,7 +62,9 @@ export function makeFlowReports({ db, log, system, budget }: Deps): FlowReports 
         return "later";
       }
       const now = system.now();
-      const [to, from] = [now - report.to * 1000, now - Math.max(report.from, report.to) * 1000];
+      // A report has seconds before its arrival, since the clock of the node may be wrong.
+      const to = now - report.to * 1000;
+      const from = now - Math.max(report.from, report.to) * 1000;
       const { promise, resolve } = Promise.withResolvers<Outcome>();
       const isAdded = batches.add({ orgId: org.id, nodeId, from, to, report, done: resolve });
       return isAdded ? promise : "later";
@@ -86,12 +89,13 @@ async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise
     for (const { nodeId, from, to, report } of ofOrg) {
       if ((await lastReport(tx, nodeId)) === report.id) continue;
       const day = Math.floor(to / dayMs);
-      const own = [nodeId, day] as const;
+      // The lists below are in the order of the table's columns.
+      const key = [nodeId, day] as const;
       const block = flowBlockOf(day);
-      const summary = [...own, flowSides.summary, 0, "", "", 0, orgId, possible(report.rest), 0, from, to];
+      const summary = [...key, flowSides.summary, 0, "", "", 0, orgId, possible(report.rest), 0, from, to];
       const rows = kindsOf(report).map(({ peer, incoming, protocol, port, flows: count, answered }) => {
         const side = incoming ? flowSides.in : flowSides.out;
-        const place = [...own, side, ownerOf(peer, from), peer, protocol, port, orgId];
+        const place = [...key, side, ownerOf(peer, from), peer, protocol, port, orgId];
         return [...place, possible(count), possible(answered), from, to, 0, "", block];
       });
       await writeRows(tx, [[...summary, Math.round(report.unseen_s), report.id, block], ...rows]);
@@ -100,12 +104,12 @@ async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise
 }
 
 /**
- * No kernel sees more in an interval. The sums of a node that claims more would exceed what a database adds up, and no report that
- * is written with one of it could be stored.
+ * The most that a kernel can see in an interval. Larger claims of a node could exceed the integers of the database, and the whole
+ * transaction, with reports of other nodes, would fail.
  */
 const possible = (count: number) => Math.min(count, 1_000_000_000);
 
-/** Several rows of one kind are one: PostgreSQL refuses two with one key in a statement. */
+/** Merges rows of one kind: PostgreSQL refuses two rows with one key in a statement. */
 function kindsOf({ rows }: FlowsReport): FlowRow[] {
   const kinds = new Map<string, FlowRow>();
   for (const row of rows) {
@@ -132,7 +136,7 @@ const ownerPick = addresses.pick("host", "nodeId", "takenAt");
 const networkPick = organizations.pick("network", "network6");
 const networkSql = `SELECT ${networkPick.select()} FROM organizations WHERE id = $1`;
 
-/** Whose node has had an address since a time; 0: none, or not for so long. */
+/** Returns which node has had an overlay address since a time, ms; 0: none, or not for so long. */
 async function ownersIn(
   reader: Pick<Reader, "all" | "get">,
   orgId: number,
@@ -156,6 +160,6 @@ async function ownersIn(
   });
   return (address, since) => {
     const owner = byHost.get(hostIn(address) ?? -1);
-    return owner?.nodeId == null || owner.takenAt > since ? 0 : owner.nodeId;
+    return owner === undefined || owner.nodeId === null || owner.takenAt > since ? 0 : owner.nodeId;
   };
 }

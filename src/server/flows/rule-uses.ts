@@ -1,5 +1,5 @@
-// Which rules let in what was observed: when each rule was used last, by how many nodes, on which ports. Pure. Compares by the
-// bits of nodes (policy/node-classes.ts), so that 10,000 nodes with 2,000 rules take a second.
+// Finds which rules let in the observed flows: when each rule was used last, by how many nodes, on which ports. Compares bit sets
+// of rules (policy/node-classes.ts), so that 10,000 nodes with 2,000 rules take a second. Pure.
 
 import { portRange, isSelf, type Rule } from "../../api/rules.ts";
 import { formatTime } from "../../base/quantities.ts";
@@ -12,18 +12,18 @@ import type { Observed } from "./read.ts";
 export type Use = {
   flows: number;
   lastAt: number;
-  /** The nodes that began the flows, and those that they went to. */
+  /** The ids of nodes that began the flows, and of those that the flows went to. */
   senders: Set<number>;
   receivers: Set<number>;
-  /** A sender whose address was no node's for the whole interval, or a host behind a router. */
+  /** Also used by an unknown sender: a host behind a router, or an address that no node had for the whole interval. */
   hasUnknown: boolean;
   /** Ports by protocol; 0 where the protocol has none. */
   ports: Map<string, Set<number>>;
 };
 
 /**
- * Whether packets of it were accepted: the receiver saw them, or the sender got an answer. A connection of TCP must have been
- * answered; of other protocols nothing else tells a use from an attempt.
+ * Whether packets of the flow were accepted. For TCP, the connection was answered, or it is an older one that went on. For other
+ * protocols it is enough that the receiver saw them, since nothing else tells a use from an attempt.
  */
 export function isAccepted({ protocol, sent, received }: Observed): boolean {
   const isAnswered = [sent, received].some(
@@ -36,7 +36,7 @@ export function isAccepted({ protocol, sent, received }: Observed): boolean {
 export const flowsIn = ({ sent, received }: Observed): number =>
   Math.max(sent?.flows ?? 0, received?.flows ?? 0);
 
-/** As answers show it. All senders whose address was not one node's count as one. */
+/** As answers show it. All unknown senders count as one node. */
 export const shownUse = (use: Use | undefined) => ({
   flows: use?.flows ?? 0,
   nodes: use === undefined ? 0 : use.senders.size + (use.hasUnknown ? 1 : 0),
@@ -52,10 +52,10 @@ export function* usesOf(
   const inbound = rules.filter(({ direction }) => direction === "inbound");
   // Rules with the same text are one rule for the comparison: each of them gets its uses.
   const lane = yield* laneOf("inbound", inbound, inbound);
-  const out = yield* laneOf("outbound", [], []);
+  const noOutbound = yield* laneOf("outbound", [], []);
   const bitsOf = new Map<number, Bits>();
   const ownerOf = new Map<number, string | undefined>();
-  for (const { members: of, after } of yield* classify(out, lane, members, members))
+  for (const { members: of, after } of yield* classify(noOutbound, lane, members, members))
     for (const { id, groups } of of) {
       bitsOf.set(id, after);
       ownerOf.set(id, ownerGroupIn(groups));
@@ -64,16 +64,19 @@ export function* usesOf(
   let done = 0;
   for (const each of observed) {
     if (++done % 500 === 0) yield;
-    const to = bitsOf.get(each.to)?.inTarget;
-    const from = bitsOf.get(each.from)?.inPeer;
-    if (to === undefined || !isAccepted(each)) continue;
-    for (const [place, word] of to.entries())
-      for (let rest = word & (from?.[place] ?? -1); rest !== 0; rest &= rest - 1) {
-        const { rule } = lane.rules[place * 32 + 31 - Math.clz32(rest & -rest)] ?? {};
+    // Bit sets of rules: those whose target the receiver is in, and those whose peer the sender is in.
+    const toBits = bitsOf.get(each.to)?.inTarget;
+    const fromBits = bitsOf.get(each.from)?.inPeer;
+    if (toBits === undefined || !isAccepted(each)) continue;
+    for (const [index, word] of toBits.entries())
+      // Of an unknown sender, each rule to the receiver may have let it in. `bits &= bits - 1` drops the lowest bit.
+      for (let bits = word & (fromBits?.[index] ?? -1); bits !== 0; bits &= bits - 1) {
+        const lowestBit = 31 - Math.clz32(bits & -bits);
+        const { rule } = lane.rules[index * 32 + lowestBit] ?? {};
         if (rule === undefined || !covers(rule, each)) continue;
-        if (isSelf(rule.peer) && from !== undefined && ownerOf.get(each.from) !== ownerOf.get(each.to))
-          continue;
-        noteUse(uses, rule.id, each, from !== undefined);
+        const isOtherOwner = fromBits !== undefined && ownerOf.get(each.from) !== ownerOf.get(each.to);
+        if (isSelf(rule.peer) && isOtherOwner) continue;
+        noteUse(uses, rule.id, each, fromBits !== undefined);
       }
   }
   return uses;
@@ -86,7 +89,7 @@ function covers({ protocol, ports }: Rule, flow: Observed): boolean {
   return ["tcp", "udp"].includes(flow.protocol) && flow.port >= range[0] && flow.port <= range[1];
 }
 
-function noteUse(uses: Map<number, Use>, ruleId: number, flow: Observed, isKnown: boolean): void {
+function noteUse(uses: Map<number, Use>, ruleId: number, flow: Observed, isSenderKnown: boolean): void {
   const { from, to, protocol, port, lastAt } = flow;
   const none = { flows: 0, lastAt: 0, senders: new Set<number>(), receivers: new Set<number>() };
   const use: Use = uses.get(ruleId) ?? { ...none, hasUnknown: false, ports: new Map() };
@@ -94,7 +97,7 @@ function noteUse(uses: Map<number, Use>, ruleId: number, flow: Observed, isKnown
   use.flows += flowsIn(flow);
   use.lastAt = Math.max(use.lastAt, lastAt);
   use.receivers.add(to);
-  if (isKnown) use.senders.add(from);
+  if (isSenderKnown) use.senders.add(from);
   else use.hasUnknown = true;
   use.ports.set(protocol, (use.ports.get(protocol) ?? new Set()).add(port));
 }

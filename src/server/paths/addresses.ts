@@ -1,6 +1,6 @@
-// Tells nodes the underlay addresses of the peers that rules connect them with, for the time without a lighthouse. In memory,
-// from what lighthouses and relays report: they tell nodes these addresses anyway. What any other node reports of a peer
-// counts only if the peer itself calls the control plane from that address: else one node could send others to a victim.
+// Tells nodes the underlay addresses of the peers that rules connect them with, in case no lighthouse answers. Kept in memory, from
+// what lighthouses and relays report: they tell nodes these addresses anyway. What another node reports of a peer counts only if
+// the peer itself calls the control plane from that address. Else one node could direct the packets of others to a victim.
 
 import { defaultOverlayPort } from "../../api/values.ts";
 import { joinHostPort, parseUnderlay } from "../../base/ip.ts";
@@ -15,64 +15,70 @@ import { isHub } from "../../protocol/routing/roles.ts";
 type Deps = Pick<ServerOptions, "db" | "system"> & { names: Pick<Names, "seen"> };
 
 export type Addresses = {
+  /** A node calls the control plane from this address. */
   noteCall(nodeId: number, address: string): void;
-  /** A node reports its peers' addresses. */
+  /** A node reports paths to its peers, with their addresses. */
   note(orgId: number, nodeId: number, changed: readonly PathState[]): Promise<void>;
-  /** Sends what changed since this time, ms; 0: everything. */
+  /** What the node is sent: what changed since this time, ms; 0: everything. */
   news(orgId: number, nodeId: number, since: number): Promise<PeerAddresses>;
 };
 
-/** `at`: when it changed, ms. */
+/** An underlay address and port. `at`: when it changed, ms. */
 type Place = { remote: string; at: number };
 /** By overlay address. */
 type Places = Map<string, Place>;
+/** What is known of an organization. Times: ms since 1970. */
 type Known = {
-  /** ms since 1970; 0: never. */
+  /** When it was read last; 0: never. */
   readAt: number;
   /** Rows up to this time are in `byHubs`. */
   rowsAt: number;
   /** Public addresses that administrators entered. */
   declared: Places;
+  /** Reported by lighthouses and relays. */
   byHubs: Places;
+  /** Reported by other nodes. Only `remotesFor` checks them. */
   byPeers: Places;
-  /** The newest change. */
+  /** The newest change; 1 before the first one, since 0 asks for everything. */
   latest: number;
 };
 
 const readEveryMs = 10_000;
-/** Reports come again each hour, so an older one is of a lighthouse that ended, or of a node that left. */
+/** How old a report may be. Nodes repeat reports each hour, so an older one is of a lighthouse or a node that ended. */
 const rowsForMs = 7 * 86_400_000;
-const mostNodes = 200_000;
-const mostOrganizations = 1000;
-const mostReported = 50_000;
+// Bounds of memory: at each, the map is emptied and fills again.
+const maxCalls = 200_000;
+const maxOrganizations = 1000;
+const maxReported = 50_000;
 
 const specialPick = nodes.pick("id", "ip", "publicIp", "externalPort", "isLighthouse", "isRelay");
 const rowPick = paths.pick("peer", "remote", "at");
 const peerPick = paths.pick("peer");
 
 export function makeAddresses({ db, system, names }: Deps): Addresses {
-  /** By node. */
+  /** Where each node calls from, by its id. */
   const calls = new Map<number, string>();
+  /** By organization; `reading`: under way. */
   const kept = new Map<number, Known>();
   const reading = new Map<number, Promise<Known>>();
   const read = async (orgId: number): Promise<Known> => {
     const known = await readKnown(db, orgId, kept.get(orgId), system.now());
-    if (kept.size > mostOrganizations) kept.clear();
+    if (kept.size > maxOrganizations) kept.clear();
     kept.set(orgId, known);
     return known;
   };
   const knownOf = async (orgId: number): Promise<Known> => {
     const known = kept.get(orgId);
     if (known !== undefined && Math.abs(system.now() - known.readAt) < readEveryMs) return known;
-    const begun = reading.get(orgId) ?? read(orgId).finally(() => reading.delete(orgId));
-    reading.set(orgId, begun);
-    return begun;
+    const underWay = reading.get(orgId) ?? read(orgId).finally(() => reading.delete(orgId));
+    reading.set(orgId, underWay);
+    return underWay;
   };
 
   return {
     noteCall(nodeId, address) {
       if (calls.get(nodeId) === address) return;
-      if (calls.size >= mostNodes) calls.clear();
+      if (calls.size >= maxCalls) calls.clear();
       calls.set(nodeId, address);
     },
     async note(orgId, nodeId, changed) {
@@ -84,7 +90,7 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
         const node = seen(peer);
         const host = parseUnderlay(remote)?.host;
         if (node === undefined || host === undefined || calls.get(node.id) !== host) continue;
-        if (known.byPeers.size >= mostReported) known.byPeers.clear();
+        if (known.byPeers.size >= maxReported) known.byPeers.clear();
         noteRemote(known, known.byPeers, { peer: node.ip, remote, at: now });
       }
     },
@@ -137,7 +143,7 @@ async function readKnown(
   const hubs = special.filter(isHub).map(({ id }) => id);
   const declared = new Set<string>();
   for (const { id, ip, publicIp, externalPort } of special) {
-    // Nodes have hubs with a public address in their configuration.
+    // Lighthouses and relays with a public address are in the configuration of every node.
     if (publicIp === null || hubs.includes(id)) continue;
     declared.add(ip);
     const remote = joinHostPort(publicIp, externalPort ?? defaultOverlayPort);
@@ -155,7 +161,7 @@ async function readKnown(
   return known;
 }
 
-/** At most 256 peers that the node sees: those that it has paths to, those with a declared address, then others. */
+/** At most `maxKeptPeers` peers that the node may see: first those that it has paths to, then those with a declared address. */
 function pickPeers(
   { declared, byHubs, byPeers }: Known,
   own: readonly string[],
@@ -174,25 +180,25 @@ function pickPeers(
 }
 
 /**
- * The addresses of a node that another node may get; `from` and `viewer`: where the two call from. A private address
- * only if both call from private addresses.
+ * The addresses of a node that another node, the viewer, may get. `from` and `viewerFrom`: where the two call from. A private
+ * address only if both call from private addresses.
  */
 function remotesFor(
   { declared, byHubs, byPeers }: Known,
   { ip, ip6 }: Addressed,
   from: string | undefined,
-  viewer: string | undefined,
+  viewerFrom: string | undefined,
 ): Place[] {
   const all = [declared, byHubs, byPeers].flatMap((places) => {
     const place = places.get(ip) ?? (ip6 === null ? undefined : places.get(ip6));
-    const at = place === undefined ? undefined : parseUnderlay(place.remote);
-    if (place === undefined || at === undefined) return [];
-    if (places === byPeers && at.host !== from) return [];
-    if (at.isPrivate && !(isPrivateCall(from) && isPrivateCall(viewer))) return [];
-    return [{ remote: joinHostPort(at.host, at.port), at: place.at }];
+    const target = place === undefined ? undefined : parseUnderlay(place.remote);
+    if (place === undefined || target === undefined) return [];
+    if (places === byPeers && target.host !== from) return [];
+    if (target.isPrivate && !(isPrivateCall(from) && isPrivateCall(viewerFrom))) return [];
+    return [{ remote: joinHostPort(target.host, target.port), at: place.at }];
   });
   return all
-    .filter(({ remote }, at) => all.findIndex((each) => each.remote === remote) === at)
+    .filter(({ remote }, index) => all.findIndex((each) => each.remote === remote) === index)
     .slice(0, maxRemotes);
 }
 

@@ -1,5 +1,5 @@
-// What nodes report beside their check-ins, where their organization wants it. The reports of many nodes are written together
-// within a second: a write costs the same for one row as for hundreds.
+// Writes reports of many nodes (paths, flows) together, within a second: a write costs the same for one row as for hundreds. Also
+// tells whether an organization wants such reports.
 
 import { messageOf } from "../../base/errors.ts";
 import { makeBacklog } from "../http/backlog.ts";
@@ -19,17 +19,18 @@ export type Batches<T> = {
 };
 
 type Writing<T> = {
+  /** Logged when writing begins to fail. */
   warning: string;
   rowsOf(entry: T): number;
   store(tx: Transaction, batch: readonly T[]): Promise<void>;
-  /** Gets each entry when it leaves the memory. Without it, entries that cannot be stored stay, and are tried again. */
+  /** Called with each entry when it leaves the memory. Without it, entries that cannot be stored stay, and are tried again. */
   settle?(entry: T, isStored: boolean): void;
 };
 
 const flushMs = 500;
 /** Rows in one transaction, so that other writers wait only briefly. */
 const batchRows = 512;
-/** Maximum of rows that wait. One organization gets a quarter of it. */
+/** The most rows that wait. One organization may use a quarter of them. */
 const maxWaitingRows = 100_000;
 const maxOrganizations = 200_000;
 
@@ -62,7 +63,7 @@ export function makeBatches<T extends OfNode>(
       waiting.remove(batch);
       for (const entry of batch) settle?.(entry, isStored);
     }
-    // Only now: the timer of an entry that came within the write would find it under way, and do nothing.
+    // Not earlier: a timer that an entry set during this write would call `flush`, which only returns the write under way.
     timer = undefined;
     if (waiting.count > 0) schedule();
   };
@@ -80,11 +81,11 @@ export function makeBatches<T extends OfNode>(
   };
 }
 
-/** A report must see what the one before it of the same node wrote. PostgreSQL refuses two rows with one key in a statement. */
+/** Reports of one node are never in one batch: a later one must see the rows of an earlier one. */
 const isOtherNode = ({ nodeId }: OfNode, others: readonly OfNode[]) =>
   others.every((other) => other.nodeId !== nodeId);
 
-/** Whether an organization wants such reports, as it was read last: it tells each change. */
+/** Returns whether an organization wants such reports. Kept in memory until the organization notifies a change. */
 export function makeWishes(
   db: Deps["db"],
   setting: "pathReports" | "flows",

@@ -1,5 +1,5 @@
-// Reads nodes and paths for their sums by group (group-sums.ts), in slices. The sums are kept for a time in proportion to
-// what they took, so that any number of open consoles costs a fiftieth of a processor at most.
+// Reads nodes and paths for their sums by group (group-sums.ts), in slices. The sums are kept fifty times as long as they took, so
+// that any number of open consoles costs at most a fiftieth of a processor.
 
 import { mapGroup } from "../../protocol/shown-groups.ts";
 import { inSlices, makeHeavyWork, nextRound } from "../http/heavy-work.ts";
@@ -31,43 +31,46 @@ export type GroupPathSums = {
 
 /** Rows of one query: few enough that check-ins do not wait for it. */
 const sliceSize = 500;
-/** A value is kept for so many times what it took to read, but not longer than `mostMs`. */
+/** A value is kept for so many times what it took to read, but at most for `longestKeptMs`. */
 const keptTimes = 50;
-const mostMs = 15_000;
-const mostKept = 64;
+const longestKeptMs = 15_000;
+const maxKept = 64;
 
 export function makeGroupPaths({ db, system, changes }: Deps): GroupPathSums {
-  const [keepNodes, keepSums] = [makeCache<FoundNodes>(system), makeCache<Sums>(system)];
+  const cachedNodes = makeCache<FoundNodes>(system);
+  const cachedSums = makeCache<Sums>(system);
   const inTurn = makeHeavyWork({ perCaller: 2, perOwner: 256 });
   const compute = async (orgId: number, ownerId: number | undefined) => {
     const now = system.now();
     const isSeen = (node: NodeFound) => isOnline({ ...node, state: "active" }, now, changes);
-    const found = await keepNodes(`${orgId}`, () => readNodes(db, orgId, isSeen));
-    const read = await readEdges(db, orgId, found, ownerId);
-    return inSlices(sumsOf(found, read, now));
+    const found = await cachedNodes(`${orgId}`, () => readNodes(db, orgId, isSeen));
+    const edges = await readEdges(db, orgId, found, ownerId);
+    return inSlices(sumsOf(found, edges, now));
   };
   return {
     of(orgId, ownerId) {
       const caller = `${orgId}/${ownerId ?? ""}`;
-      return keepSums(caller, () => inTurn({ owner: orgId, caller }, () => compute(orgId, ownerId)));
+      return cachedSums(caller, () => inTurn({ owner: orgId, caller }, () => compute(orgId, ownerId)));
     },
   };
 }
 
+/** Callers of one key share a read. A read that failed is not kept. */
 function makeCache<T>({ monotonic }: Pick<Deps["system"], "monotonic">) {
   const kept = new Map<string, { until: number; value: Promise<T> }>();
   return (key: string, read: () => Promise<T>): Promise<T> => {
-    const [now, began] = [monotonic(), performance.now()];
+    const now = monotonic();
+    const began = performance.now();
     for (const [each, { until }] of kept) if (until < now) kept.delete(each);
     const known = kept.get(key);
     if (known !== undefined) return known.value;
-    if (kept.size >= mostKept) kept.delete(kept.keys().next().value ?? "");
+    if (kept.size >= maxKept) kept.delete(kept.keys().next().value ?? "");
     const entry = { until: Number.POSITIVE_INFINITY, value: read() };
     kept.set(key, entry);
-    const keep = () => {
-      entry.until = monotonic() + Math.min(mostMs, keptTimes * (performance.now() - began));
+    const setEnd = () => {
+      entry.until = monotonic() + Math.min(longestKeptMs, keptTimes * (performance.now() - began));
     };
-    entry.value.then(keep, () => void (kept.get(key) === entry && kept.delete(key)));
+    entry.value.then(setEnd, () => void (kept.get(key) === entry && kept.delete(key)));
     return entry.value;
   };
 }
@@ -108,18 +111,18 @@ async function readNodes(
   for (let last = 0; ;) {
     const rows = await queryAll(reader, seenPick, nodeSlice, [orgId, last]);
     for (const row of rows) {
-      const at = found.all.length;
-      found.byId.set(row.id, at);
+      const index = found.all.length;
+      found.byId.set(row.id, index);
       const addresses = [row.ip, row.ip6].filter((address) => address !== null);
-      for (const address of addresses) found.byAddress.set(address, at);
-      const isHere = isSeen(row);
-      if (!isHere) for (const word of [row.name, ...addresses]) found.away.add(word);
+      for (const address of addresses) found.byAddress.set(address, index);
+      const isOnlineNow = isSeen(row);
+      if (!isOnlineNow) for (const word of [row.name, ...addresses]) found.away.add(word);
       found.all.push({
         id: row.id,
         name: row.name,
         group: mapGroup({ groups: row.groups, owner_groups: row.ownerGroups }),
         ownerId: row.ownerId,
-        isOnline: isHere,
+        isOnline: isOnlineNow,
         isCurrent: (row.applied ?? 0) >= Math.max(row.ownVersion, newest),
         isPhone: row.phone !== null,
         isConfigured: isConfigured(row),
@@ -133,6 +136,7 @@ async function readNodes(
 }
 
 const pathPick = paths.pick("nodeId", "peer", "path", "relays", "probe", "rttUs");
+/** After the path of node $2 to peer $3, up to node $4. */
 const pathSlice = `SELECT ${pathPick.select()} FROM paths
   WHERE org_id = $1 AND (node_id, peer) > ($2, $3) AND node_id <= $4 ORDER BY node_id, peer LIMIT ${sliceSize}`;
 type PathFound = ReturnType<typeof pathPick.parse>;
@@ -143,28 +147,31 @@ async function readEdges(
   found: FoundNodes,
   ownerId: number | undefined,
 ): Promise<FoundEdges> {
-  const ofNodes = () => new Uint8Array(found.all.length);
-  const read: FoundEdges = { edges: new Map(), worst: ofNodes(), cut: new Set() };
-  const ends = found.all.map(({ id }) => id);
-  const own = found.all.filter((node) => node.ownerId === ownerId).map(({ id }) => id);
-  const ranges =
-    ownerId === undefined ? [[0, ends.at(-1) ?? 0] as const] : own.map((id) => [id, id] as const);
-  for (const [first, end] of ranges) {
-    for (let [node, peer] = [first, ""]; ;) {
-      const rows = await queryAll(reader, pathPick, pathSlice, [orgId, node, peer, end]);
-      for (const row of rows) addEdge(read, found, row);
+  const result: FoundEdges = {
+    edges: new Map(),
+    worst: new Uint8Array(found.all.length),
+    cut: new Set(),
+  };
+  const own = found.all.filter((node) => node.ownerId === ownerId).map(({ id }) => ({ from: id, to: id }));
+  const all = { from: 0, to: found.all.at(-1)?.id ?? 0 };
+  // Ranges of ids: a member's own nodes are few, and each is read alone.
+  for (const { from, to } of ownerId === undefined ? [all] : own) {
+    let after = { nodeId: from, peer: "" };
+    for (;;) {
+      const rows = await queryAll(reader, pathPick, pathSlice, [orgId, after.nodeId, after.peer, to]);
+      for (const row of rows) addEdge(result, found, row);
       await nextRound();
       const last = rows.at(-1);
       if (last === undefined || rows.length < sliceSize) break;
-      [node, peer] = [last.nodeId, last.peer];
+      after = last;
     }
   }
-  return read;
+  return result;
 }
 
 /**
- * Both ends report a path: of the two, the worse counts. What a node reported before it went away does not, nor that it does
- * not reach one that is away, nor a path over relays that are all away.
+ * Both ends report a path: the worse report counts. These reports do not: those of nodes that are away, that a peer which is away
+ * is not reached, and paths over relays that are all away.
  */
 function addEdge(
   { edges, worst, cut }: FoundEdges,
@@ -178,8 +185,8 @@ function addEdge(
   if (kind < 0 || (kind === broken && all[to]?.isOnline !== true)) return;
   const [a, b] = [Math.min(from, to), Math.max(from, to)];
   const key = a * all.length + b;
-  const hasNoWay = row.relays.length > 0 && row.relays.every((relay) => away.has(relay));
-  if (hasNoWay && kind === relayed) {
+  const areRelaysAway = row.relays.length > 0 && row.relays.every((relay) => away.has(relay));
+  if (areRelaysAway && kind === relayed) {
     cut.add(key);
     return;
   }

@@ -1,4 +1,5 @@
-// Nodes and paths summed by group, for the map of many nodes and for the history of paths. Pure.
+// Sums nodes and paths by group, for the map of many nodes and for the history of paths. group-paths.ts reads them. Nodes are named
+// by their index in `FoundNodes.all`: it costs less memory than objects. Pure.
 
 import { maxMapGroups, maxNamedPaths, type BetweenGroups, type GroupPaths } from "../../api/paths/paths.ts";
 import { formatTime } from "../../base/quantities.ts";
@@ -26,31 +27,33 @@ type SummedNode = {
 
 export type FoundNodes = {
   all: SummedNode[];
+  /** The index in `all`, by id and by overlay address. */
   byId: Map<number, number>;
   byAddress: Map<string, number>;
-  /** Names and addresses of nodes that are away: nodes report their relays by the one or the other. */
+  /** Names and addresses of nodes that are away: nodes report relays by either. */
   away: Set<string>;
 };
 
-/** A path has its kind as a place in this list: the higher, the worse. */
+/** The kind of a path is its index in this list: the higher, the worse. */
 export const kindNames = ["direct", "relayed", "broken"] as const;
 export const relayed = kindNames.indexOf("relayed");
 export const broken = kindNames.indexOf("broken");
 
-/** A pair of nodes by their places in `FoundNodes.all`, the smaller one first. `rtt` in ms; NaN without one. */
+/** The path of a pair of nodes: `a` and `b` are their indices in `FoundNodes.all`, a < b. `rtt`: ms; NaN if not measured. */
 type Edge = { a: number; b: number; kind: number; rtt: number };
 
-/** By pair; and by place of a node, the worst kind that it reports itself. */
 export type FoundEdges = {
+  /** By the key of the pair, a × number of nodes + b. */
   edges: Map<number, Edge>;
+  /** For each node, the worst kind of path that it reports itself. */
   worst: Uint8Array;
-  /** Pairs whose path goes over relays that are all away. */
+  /** The keys of pairs with a reported path over relays that are all away. */
   cut: Set<number>;
 };
 
 type Kinds = { direct: number; relayed: number; broken: number };
 const noKinds = (): Kinds => ({ direct: 0, relayed: 0, broken: 0 });
-const nameOf = (kind: number) => kindNames[kind] ?? "broken";
+const kindName = (kind: number) => kindNames[kind] ?? "broken";
 
 /** Works in slices. `now`: the time of the answer, ms. */
 export function* sumsOf(
@@ -59,7 +62,7 @@ export function* sumsOf(
   now: number,
 ): Generator<undefined, Sums> {
   const groups = yield* groupsOf(all, worst);
-  const { pairs, totals, first, packed } = yield* sumEdges(all, edges, groups);
+  const { pairs, totals, firstOfKind, packed } = yield* sumEdges(all, edges, groups);
   const sorted = [...groups.values()].sort(worseGroup);
   const shown = sorted.slice(0, maxMapGroups);
   const names = new Set(shown.map(({ name }) => name));
@@ -68,7 +71,7 @@ export function* sumsOf(
     yield;
     if (names.has(pair.from) && names.has(pair.to)) answers.push(answerOf(pair));
   }
-  const { from: _, to: __, ...sums } = answerOf(totals);
+  const { from: _from, to: _to, ...sums } = answerOf(totals);
   yield;
   const named = (some: readonly Edge[]) => some.map((edge) => namedPath(all, worst, edge));
   const nodesOf = (some: readonly Group[]) => some.reduce((sum, group) => sum + group.nodes, 0);
@@ -87,8 +90,8 @@ export function* sumsOf(
       groups: shown,
       left_out: { groups: sorted.length - shown.length, nodes: counted - nodesOf(shown) },
       pairs: answers.sort((a, b) => byName(a.from, b.from) || byName(a.to, b.to)),
-      broken: named(first.broken),
-      relayed: named(first.relayed),
+      broken: named(firstOfKind.broken),
+      relayed: named(firstOfKind.relayed),
     },
     between: (from, to) => sumsBetween({ all, worst, packed }, from, to),
   };
@@ -96,39 +99,41 @@ export function* sumsOf(
 
 type Group = GroupPaths["groups"][number];
 
-/** Adds each path to its groups, to the pair of its groups, and to the totals. `first`: the first paths of a kind. */
+/** Adds each path to its groups, to the pair of its groups, and to the totals. `firstOfKind`: the first paths of each kind. */
 function* sumEdges(
   all: readonly SummedNode[],
   edges: FoundEdges["edges"],
   groups: ReadonlyMap<string | null, Group>,
 ) {
-  const [pairs, totals] = [new Map<string, Pair>(), newPair(null, null)];
+  const pairs = new Map<string, GroupPair>();
+  const totals = newPair(null, null);
   const packed = emptyPack(edges.size);
-  const first: Record<(typeof kindNames)[number], Edge[]> = { direct: [], relayed: [], broken: [] };
-  let at = 0;
+  const firstOfKind: Record<(typeof kindNames)[number], Edge[]> = { direct: [], relayed: [], broken: [] };
+  let index = 0;
   for (const edge of edges.values()) {
     const [one, other] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
     addToPair(pairOf(pairs, one, other), edge);
     addToPair(totals, edge);
     for (const name of one === other ? [one] : [one, other]) {
       const group = groups.get(name);
-      if (group !== undefined) group.paths[nameOf(edge.kind)] += 1;
+      if (group !== undefined) group.paths[kindName(edge.kind)] += 1;
     }
-    const ofKind = first[nameOf(edge.kind)];
+    const ofKind = firstOfKind[kindName(edge.kind)];
     if (ofKind.length < maxNamedPaths) ofKind.push(edge);
-    packed.put(at, edge);
-    if (at++ % 200 === 0) yield;
+    packed.put(index, edge);
+    if (index++ % 200 === 0) yield;
   }
-  return { pairs, totals, first, packed };
+  return { pairs, totals, firstOfKind, packed };
 }
 
+/** Counts the nodes of each group by their states. */
 function* groupsOf(
   all: readonly SummedNode[],
   worst: Uint8Array,
 ): Generator<undefined, Map<string | null, Group>> {
   const groups = new Map<string | null, Group>();
-  for (const [at, node] of all.entries()) {
-    if (at % 200 === 0) yield;
+  for (const [index, node] of all.entries()) {
+    if (index % 200 === 0) yield;
     const name = node.group;
     const empty = {
       name,
@@ -145,7 +150,7 @@ function* groupsOf(
     groups.set(name, group);
     if (node.isPhone) continue;
     group.nodes += 1;
-    group[node.isOnline ? (states[worst[at] ?? 0] ?? "well") : "away"] += 1;
+    group[node.isOnline ? (states[worst[index] ?? 0] ?? "well") : "away"] += 1;
     if (node.isConfigured) group.hubs += 1;
     if (node.isHub && !node.isOnline) group.hubs_away += 1;
   }
@@ -166,10 +171,16 @@ function worseGroup(a: Group, b: Group): number {
   return worse.find((each) => each !== 0) ?? byName(a.name, b.name);
 }
 
-type Pair = { from: string | null; to: string | null; kinds: Kinds; rtts: number[] };
-const newPair = (from: string | null, to: string | null): Pair => ({ from, to, kinds: noKinds(), rtts: [] });
+/** Two groups, or one group twice. `rtts`: ms. */
+type GroupPair = { from: string | null; to: string | null; kinds: Kinds; rtts: number[] };
+const newPair = (from: string | null, to: string | null): GroupPair => ({
+  from,
+  to,
+  kinds: noKinds(),
+  rtts: [],
+});
 
-function pairOf(pairs: Map<string, Pair>, one: string | null, other: string | null): Pair {
+function pairOf(pairs: Map<string, GroupPair>, one: string | null, other: string | null): GroupPair {
   const [from, to] = byName(one, other) <= 0 ? [one, other] : [other, one];
   // Names have no blanks.
   const key = `${from ?? ""} ${to ?? ""}`;
@@ -178,24 +189,23 @@ function pairOf(pairs: Map<string, Pair>, one: string | null, other: string | nu
   return pair;
 }
 
-function addToPair({ kinds, rtts }: Pair, { kind, rtt }: Edge): void {
-  kinds[nameOf(kind)] += 1;
+function addToPair({ kinds, rtts }: GroupPair, { kind, rtt }: Edge): void {
+  kinds[kindName(kind)] += 1;
   if (kind !== broken && !Number.isNaN(rtt)) rtts.push(rtt);
 }
 
-function answerOf({ from, to, kinds, rtts }: Pair) {
+function answerOf({ from, to, kinds, rtts }: GroupPair) {
   const sorted = new Float64Array(rtts).sort();
-  const at = (share: number) => sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? null;
-  return { from, to, ...kinds, rtt_ms_median: at(0.5), rtt_ms_95: at(0.95) };
+  const quantile = (share: number) => sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? null;
+  return { from, to, ...kinds, rtt_ms_median: quantile(0.5), rtt_ms_95: quantile(0.95) };
 }
 
 type NamedPath = BetweenGroups["worst"][number];
 
-function namedPath(all: readonly SummedNode[], reported: Uint8Array, { a, b, kind, rtt }: Edge): NamedPath {
-  const [one, other] = [all[a], all[b]];
-  // The one that reports it is named first.
-  const isOther = kind === broken && reported[a] !== broken;
-  const [node, peer] = isOther ? [other, one] : [one, other];
+function namedPath(all: readonly SummedNode[], worst: Uint8Array, { a, b, kind, rtt }: Edge): NamedPath {
+  // Of a broken path, the node that reports it is named first.
+  const isReportedByOther = kind === broken && worst[a] !== broken;
+  const [node, peer] = isReportedByOther ? [all[b], all[a]] : [all[a], all[b]];
   return {
     node: node?.id ?? 0,
     node_name: node?.name ?? "",
@@ -203,29 +213,29 @@ function namedPath(all: readonly SummedNode[], reported: Uint8Array, { a, b, kin
     peer: peer?.id ?? 0,
     peer_name: peer?.name ?? "",
     peer_group: peer?.group ?? null,
-    kind: nameOf(kind),
+    kind: kindName(kind),
     rtt_ms: kind === broken || Number.isNaN(rtt) ? null : rtt,
   };
 }
 
-type Packed = { put(at: number, edge: Edge): void; get(at: number): Edge; length: number };
+type Packed = { put(index: number, edge: Edge): void; get(index: number): Edge; length: number };
 
-/** Kept while the sums are: four numbers a path instead of an object. */
+/** Holds edges in typed arrays, four numbers for each: they stay in memory as long as the sums. */
 function emptyPack(length: number): Packed {
   const [ends, kinds] = [new Uint32Array(2 * length), new Uint8Array(length)];
   const rtts = new Float64Array(length);
   return {
     length,
-    put(at, { a, b, kind, rtt }) {
-      ends.set([a, b], 2 * at);
-      kinds[at] = kind;
-      rtts[at] = rtt;
+    put(index, { a, b, kind, rtt }) {
+      ends.set([a, b], 2 * index);
+      kinds[index] = kind;
+      rtts[index] = rtt;
     },
-    get: (at) => ({
-      a: ends[2 * at] ?? 0,
-      b: ends[2 * at + 1] ?? 0,
-      kind: kinds[at] ?? broken,
-      rtt: rtts[at] ?? Number.NaN,
+    get: (index) => ({
+      a: ends[2 * index] ?? 0,
+      b: ends[2 * index + 1] ?? 0,
+      kind: kinds[index] ?? broken,
+      rtt: rtts[index] ?? Number.NaN,
     }),
   };
 }
@@ -239,25 +249,27 @@ function badness({ kind, rtt }: Edge): number {
   return Number.isNaN(rtt) ? -1 : rtt;
 }
 
+/** The paths between two groups, or within one if they are the same. */
 function sumsBetween(
-  { all, worst: reported, packed }: { all: readonly SummedNode[]; worst: Uint8Array; packed: Packed },
+  { all, worst, packed }: { all: readonly SummedNode[]; worst: Uint8Array; packed: Packed },
   one: string | null,
   other: string | null,
 ): BetweenGroups {
   const [from, to] = byName(one, other) <= 0 ? [one, other] : [other, one];
   const pair = newPair(from, to);
   const edges: Edge[] = [];
-  for (let at = 0; at < packed.length; at++) {
-    const edge = packed.get(at);
-    const [first, second] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
-    if (!((first === from && second === to) || (first === to && second === from))) continue;
+  for (let index = 0; index < packed.length; index++) {
+    const edge = packed.get(index);
+    const [groupA, groupB] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
+    const isBetween = (groupA === from && groupB === to) || (groupA === to && groupB === from);
+    if (!isBetween) continue;
     addToPair(pair, edge);
     edges.push(edge);
   }
-  const worst = edges.sort((a, b) => badness(b) - badness(a)).slice(0, maxNamedPaths);
-  const round_trips = roundTripBounds.map((up_to_ms, at) => {
-    const [above, upTo] = [roundTripBounds[at - 1] ?? -1, up_to_ms ?? Number.POSITIVE_INFINITY];
+  const worstPaths = edges.sort((a, b) => badness(b) - badness(a)).slice(0, maxNamedPaths);
+  const round_trips = roundTripBounds.map((up_to_ms, index) => {
+    const [above, upTo] = [roundTripBounds[index - 1] ?? -1, up_to_ms ?? Number.POSITIVE_INFINITY];
     return { up_to_ms, paths: pair.rtts.filter((rtt) => rtt > above && rtt <= upTo).length };
   });
-  return { ...answerOf(pair), round_trips, worst: worst.map((edge) => namedPath(all, reported, edge)) };
+  return { ...answerOf(pair), round_trips, worst: worstPaths.map((edge) => namedPath(all, worst, edge)) };
 }

@@ -1,5 +1,5 @@
-// Records what nodes did about dead tunnels as events, with the evidence. Nodes are not trusted with the length of the
-// chain: of each, only so many are recorded in an hour.
+// Records as events how nodes healed dead tunnels, with their evidence. Each node can record only a few an hour, so that a faulty
+// node cannot fill the audit log.
 
 import { given } from "../../base/given.ts";
 import { messageOf } from "../../base/errors.ts";
@@ -10,9 +10,9 @@ import type { Transaction } from "../store/database.ts";
 import { nodes } from "../store/tables/nodes.ts";
 
 const hourMs = 3_600_000;
-const mostPerHour = 20;
-/** Maximum nodes whose count is kept. */
-const mostNodes = 200_000;
+const maxPerHour = 20;
+/** Nodes whose count is kept. */
+const maxNodes = 200_000;
 
 export type Healings = {
   /** False: they cannot be written now. */
@@ -20,13 +20,14 @@ export type Healings = {
 };
 
 export function makeHealings({ db, log }: Pick<ServerOptions, "db" | "log">): Healings {
+  /** How many each node recorded in the hour that began at `since`, ms. */
   const recorded = new Map<number, { since: number; count: number }>();
   return {
     async take(orgId, nodeId, healings, at) {
       const known = recorded.get(nodeId);
-      const isPresent = known !== undefined && Math.abs(at - known.since) < hourMs;
-      const { since, count } = isPresent ? known : { since: at, count: 0 };
-      const taken = healings.slice(0, mostPerHour - count);
+      const isThisHour = known !== undefined && Math.abs(at - known.since) < hourMs;
+      const { since, count } = isThisHour ? known : { since: at, count: 0 };
+      const taken = healings.slice(0, maxPerHour - count);
       if (taken.length === 0) return true;
       try {
         await db.writeFor({ org: orgId }, (tx) => write(tx, orgId, nodeId, taken, at));
@@ -34,7 +35,7 @@ export function makeHealings({ db, log }: Pick<ServerOptions, "db" | "log">): He
         log.warn("Reported healings cannot be recorded now", { reason: messageOf(error) });
         return false;
       }
-      if (recorded.size >= mostNodes) recorded.clear();
+      if (recorded.size >= maxNodes) recorded.clear();
       recorded.set(nodeId, { since, count: count + taken.length });
       return true;
     },

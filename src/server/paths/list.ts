@@ -1,4 +1,4 @@
-// The paths of an organization as the API shows them.
+// Lists and counts the paths of an organization, as the API shows them.
 
 import type { Attention } from "../../api/paths/attention.ts";
 import type { Path, PathCounts, PathQuery } from "../../api/paths/paths.ts";
@@ -11,8 +11,8 @@ import { nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { paths } from "../store/tables/paths.ts";
 
-const shown = joined("x", paths, "n", computed({ nodeName: text() }));
-const from = `FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.org_id = $1 AND n.state = 'active'`;
+const namedPath = joined("x", paths, "n", computed({ nodeName: text() }));
+const ofActiveNodes = `FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.org_id = $1 AND n.state = 'active'`;
 
 /** `ownerId`: a member, who sees only the paths of their own nodes, and no underlay addresses. */
 export type Shown = { nodeId?: number; ownerId: number | undefined; isOnline: IsOnline };
@@ -30,7 +30,7 @@ export async function listPaths(
   const { limit, offset } = pageOf(query);
   const rows = await queryAll(
     reader,
-    shown,
+    namedPath,
     `SELECT ${paths.select("x")}, n.name AS node_name ${where}
      ORDER BY x.node_id, x.peer LIMIT ${limit} OFFSET ${offset}`,
     params,
@@ -63,11 +63,12 @@ export async function listPaths(
 /** The conditions of a list of paths, with the values of their parameters. */
 function filtered(orgId: number, query: PathQuery, nodeId?: number, ownerId?: number) {
   const params: (string | number)[] = [orgId];
-  let where = from;
-  const add = (condition: string, value: string | number | undefined, end = "") => {
+  let where = ofActiveNodes;
+  /** Adds `AND BEGINNING $n END`, unless the value is undefined. */
+  const add = (beginning: string, value: string | number | undefined, end = "") => {
     if (value === undefined) return;
     params.push(value);
-    where += ` AND ${condition} $${params.length}${end}`;
+    where += ` AND ${beginning} $${params.length}${end}`;
   };
   add("lower(n.name) LIKE", query.search === "" ? undefined : searchPattern(query), " ESCAPE '!'");
   add("x.node_id =", nodeId);
@@ -88,7 +89,7 @@ export async function countPathsByNode(
   { ownerId, isOnline }: Shown,
 ): Promise<Page<PathCounts>> {
   const params = [orgId, ...(ownerId === undefined ? [] : [ownerId])];
-  const where = `${from}${ownerId === undefined ? "" : " AND n.owner_id = $2"}`;
+  const where = `${ofActiveNodes}${ownerId === undefined ? "" : " AND n.owner_id = $2"}`;
   const total = await queryNumber(reader, `SELECT count(DISTINCT x.node_id) AS n ${where}`, params);
   const { limit, offset } = pageOf(query);
   const away = await awayPeers(reader, orgId, isOnline);
@@ -130,30 +131,30 @@ const relaysAway =
     relays.length > 0 &&
     relays.every((relay) => known.get(relay)?.isOnline === false);
 
-/** Above this number of nodes that are away, paths to the others of them count as broken. */
+/** Addresses that `awayPeers` looks at. If more are reported broken, paths to further nodes that are away count as broken. */
 const maxAway = 1000;
 
 /**
- * The addresses of nodes that are away, among those that others no longer reach. Such a path is not broken: one thing is wrong,
- * and the node that is away says it.
+ * Of the addresses that nodes no longer reach, those of nodes that are away. Paths to them do not count as broken: the one fault is
+ * the node that is away, and it is shown as such.
  */
 async function awayPeers(reader: Reader, orgId: number, isOnline: IsOnline): Promise<readonly string[]> {
-  const sql = `SELECT DISTINCT x.peer ${from} AND x.probe = 'broken' ORDER BY x.peer LIMIT ${maxAway}`;
+  const sql = `SELECT DISTINCT x.peer ${ofActiveNodes} AND x.probe = 'broken' ORDER BY x.peer LIMIT ${maxAway}`;
   const peers = (await queryAll(reader, paths.pick("peer"), sql, [orgId])).map(({ peer }) => peer);
   const known = await nodesWith(reader, orgId, peers, isOnline);
   return peers.filter((peer) => known.get(peer)?.isOnline === false);
 }
 
-/** `used`: so many parameters come before. */
+/** An SQL condition. `used`: how many parameters come before. */
 const notIn = (peers: readonly string[], used: number): string =>
   peers.length === 0 ? "" : ` AND x.peer NOT IN (${places(peers, used + 1)})`;
 
-/** Maximum peers shown for each node; the rest is counted. */
+/** How many peers are shown for each node. The others are only counted. */
 const maxPeers = 3;
 
 const brokenRow = computed({ node: integer(), nodeName: text(), peer: text(), n: integer() });
 
-/** The nodes, online, that do not reach peers that are online: how many, and the first `limit`. */
+/** Online nodes that do not reach online peers: how many, and the first `limit`. `seenAfter`: ms. */
 export async function brokenByNode(
   reader: Reader,
   orgId: number,
@@ -162,7 +163,7 @@ export async function brokenByNode(
   const away = await awayPeers(reader, orgId, isOnline);
   const own = [orgId, seenAfter, ...(ownerId === undefined ? [] : [ownerId])];
   const params = [...own, ...away];
-  const where = `${from} AND x.probe = 'broken'${ownerId === undefined ? "" : " AND n.owner_id = $3"}
+  const where = `${ofActiveNodes} AND x.probe = 'broken'${ownerId === undefined ? "" : " AND n.owner_id = $3"}
     AND x.node_id IN (SELECT node_id FROM sightings WHERE last_checkin_at > $2)${notIn(away, own.length)}`;
   const count = await queryNumber(reader, `SELECT count(DISTINCT x.node_id) AS n ${where}`, params);
   if (count === 0) return { count, first: [] };
@@ -187,6 +188,7 @@ export async function brokenByNode(
   return { count, first };
 }
 
+/** Nodes by name and address. */
 type Found = ReadonlyMap<string, { id: number; name: string; isOnline: boolean }>;
 
 /** The active nodes with these addresses, or names: nodes report relays by the one or the other. */

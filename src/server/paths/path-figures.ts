@@ -1,4 +1,4 @@
-// Figures of the paths of all organizations, for the metrics.
+// Computes figures of the paths of all organizations, for the metrics.
 
 import type { Path } from "../../api/paths/paths.ts";
 import type { Reader } from "../store/database.ts";
@@ -8,14 +8,14 @@ import { paths } from "../store/tables/paths.ts";
 const wordPick = paths.pick("path");
 
 /** Upper bounds of round trips, microseconds. */
-const bounds = [1000, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000];
+const boundsUs = [1000, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000];
 
 export type PathFigures = {
   slug: string;
   counts: Record<Path["path"], number>;
   /** Pairs whose probes are no longer answered, counted once for both sides. */
   broken: number;
-  /** Paths with a round trip up to each bound, in seconds. */
+  /** A histogram as Prometheus has it: how many paths have a round trip up to each bound; the sum of all, in seconds. */
   roundTrips: { bounds: readonly { seconds: number; count: number }[]; count: number; sum: number };
 };
 
@@ -28,12 +28,12 @@ const perBucket = computed({
 });
 const pairs = computed({ orgId: integer(), n: integer() });
 
-/** The place of the first bound that the round trip does not exceed; -1 without a round trip. */
-const bucketOf = `CASE WHEN rtt_us IS NULL THEN -1 ${bounds
-  .map((bound, at) => `WHEN rtt_us <= ${bound} THEN ${at}`)
-  .join(" ")} ELSE ${bounds.length} END`;
+/** The index of the first bound that the round trip does not exceed; the number of bounds above all, -1 without a round trip. */
+const bucketOf = `CASE WHEN rtt_us IS NULL THEN -1 ${boundsUs
+  .map((bound, index) => `WHEN rtt_us <= ${bound} THEN ${index}`)
+  .join(" ")} ELSE ${boundsUs.length} END`;
 
-/** Figures of all organizations with reports. Reads every row, so do not call it often (metrics.ts). */
+/** Figures of all organizations with reports. Reads every row: reports.ts keeps the result. */
 export async function pathFigures(reader: Reader): Promise<PathFigures[]> {
   const rows = await reader.all(
     `SELECT x.org_id, o.slug, x.path, x.bucket, x.n, x.sum FROM
@@ -70,6 +70,6 @@ function noFigures(slug: string, broken: number): PathFigures {
     slug,
     counts: { direct: 0, relayed: 0, none: 0, unknown: 0 },
     broken,
-    roundTrips: { bounds: bounds.map((each) => ({ seconds: each / 1e6, count: 0 })), count: 0, sum: 0 },
+    roundTrips: { bounds: boundsUs.map((each) => ({ seconds: each / 1e6, count: 0 })), count: 0, sum: 0 },
   };
 }

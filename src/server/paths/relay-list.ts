@@ -1,4 +1,4 @@
-// The relays of an organization as the API shows them, and their figures for the metrics.
+// Lists the relays of an organization as the API shows them, and reads their figures for the metrics.
 
 import type { Relay } from "../../api/paths/relays.ts";
 import { formatTime } from "../../base/quantities.ts";
@@ -16,9 +16,10 @@ import {
 } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 
+/** `2026-11` (UTC), of a time in ms. */
 export const monthOf = (at: number) => new Date(at).toISOString().slice(0, 7);
 
-const shown = joined(
+const relayPick = joined(
   "n",
   nodes.pick("id", "name"),
   "x",
@@ -40,7 +41,7 @@ export async function listRelays(
 ): Promise<Relay[]> {
   const rows = await queryAll(
     reader,
-    shown,
+    relayPick,
     `SELECT n.id, n.name, x.month, x.bytes, x.limit_bytes, x.is_paused, x.reported_at
      FROM nodes n LEFT JOIN relay_traffic x ON x.node_id = n.id
      WHERE n.org_id = $1 AND n.is_relay = 1 AND n.state <> 'revoked' ${nodeId === undefined ? "" : "AND n.id = $2"}
@@ -48,7 +49,7 @@ export async function listRelays(
     nodeId === undefined ? [orgId] : [orgId, nodeId],
   );
   const month = monthOf(now);
-  /** A relay that has not reported in this month forwarded nothing in it. */
+  /** A relay whose last report is of an earlier month has forwarded nothing in this one. */
   const bytesOf = (row: (typeof rows)[number]) => (row.month === month ? (row.bytes ?? 0) : 0);
   return rows.map((row) => ({
     node: row.id,
@@ -61,7 +62,7 @@ export async function listRelays(
   }));
 }
 
-const figures = computed({
+const figurePick = computed({
   slug: text(),
   name: text(),
   month: textOrNull(),
@@ -76,7 +77,7 @@ export async function relayFigures(
 ): Promise<{ slug: string; node: string; bytes: number; limitBytes: number | null }[]> {
   const rows = await queryAll(
     reader,
-    figures,
+    figurePick,
     `SELECT o.slug, n.name, x.month, x.bytes, x.limit_bytes
      FROM relay_traffic x JOIN nodes n ON n.id = x.node_id JOIN organizations o ON o.id = x.org_id
      WHERE x.reported_at IS NOT NULL AND n.is_relay = 1 AND n.state <> 'revoked' AND o.deleted_at IS NULL

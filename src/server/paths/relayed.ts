@@ -1,5 +1,5 @@
-// Counts what relays forward, by month, and pauses a relay whose monthly limit is reached: traffic costs money. A paused relay
-// is left out of all configurations, its own included, and comes back with its first report of the next month.
+// Counts what relays forward for other nodes, by month, and pauses a relay that reaches its monthly limit, because traffic can cost
+// money. No configuration names a paused relay, its own included. It relays again with its first report of the next month.
 
 import type { Relay } from "../../api/paths/relays.ts";
 import * as v from "valibot";
@@ -21,16 +21,20 @@ export type Relayed = {
   take(orgId: number, nodeId: number, report: unknown): Promise<RelayedAnswer | undefined>;
 };
 
-/** The answer to the last report, so that a relay at rest costs no write. */
+/**
+ * The last report of a relay and its answer, so that the same report costs no write. `counter`: the id of the relay's counter, which
+ * changes when it begins at 0 again. `counted`: its bytes.
+ */
 type Known = { counter: string; counted: number; month: string; version: number; answer: RelayedAnswer };
 
 /** Nodes whose last report is kept in memory. */
-const mostKnown = 10_000;
+const maxKnown = 10_000;
 
 export function makeRelayed({ db, log, system }: Deps): Relayed {
   const known = new Map<number, Known>();
+  /** Answers of an earlier version may have an old limit. */
   let version = 0;
-  // A changed limit raises the version of the organization, on whichever replica.
+  // A limit that is changed on any replica notifies the organization.
   db.listen("organization", () => void (version += 1));
   return {
     async take(orgId, nodeId, sent) {
@@ -43,12 +47,12 @@ export function makeRelayed({ db, log, system }: Deps): Relayed {
       const isSame = last?.counter === counter && last.counted === counted && last.month === month;
       if (last !== undefined && isSame && last.version === version) return last.answer;
       try {
-        const before = version;
+        const versionBefore = version;
         const write = (tx: Transaction) => addReport(tx, { orgId, nodeId, at, month, counter, counted });
         const { answer, isLate = false } = (await db.writeFor({ org: orgId }, write)) ?? {};
-        if (known.size >= mostKnown) known.clear();
+        if (known.size >= maxKnown) known.clear();
         if (answer !== undefined && !isLate)
-          known.set(nodeId, { counter, counted, month, version: before, answer });
+          known.set(nodeId, { counter, counted, month, version: versionBefore, answer });
         return answer;
       } catch (error) {
         log.warn("The traffic of a relay cannot be written now", { reason: messageOf(error) });
@@ -68,8 +72,8 @@ type Sent = {
 };
 
 /**
- * A report that does not go on from the last one, and comes so soon after it, was overtaken by it: check-ins of a node
- * overlap. If it was of another counter in truth, the next report counts all of it.
+ * Check-ins of a node overlap, so that an older report may come after a newer one. A report that does not continue the last one, and
+ * comes so soon after it, counts as such. If it is really of a new counter, the next report counts all of it.
  */
 const overtakenWithinMs = 10_000;
 
@@ -81,8 +85,8 @@ async function addReport(tx: Transaction, sent: Sent): Promise<Taken | undefined
   if (node?.isRelay !== true) return undefined;
   const before = await rowOf(tx, orgId, nodeId);
   const isSameCounter = before.counter === counter && counted >= before.counted;
-  // The counter of a first report covers traffic from before, perhaps of another month.
   const { reportedAt } = before;
+  // The first report counts nothing: it may cover traffic of another month.
   const more = reportedAt === null ? 0 : counted - (isSameCounter ? before.counted : 0);
   const countedThisMonth = before.month === month ? before.bytes : 0;
   const answerOf = (bytes: number, paused: boolean) => ({ bytes, limit_bytes: before.limitBytes, paused });
@@ -98,11 +102,11 @@ async function addReport(tx: Transaction, sent: Sent): Promise<Taken | undefined
 type Row = NonNullable<Awaited<ReturnType<typeof relayTraffic.find>>>;
 
 async function rowOf(tx: Transaction, orgId: number, nodeId: number): Promise<Row> {
-  const present = await relayTraffic.find(tx, { nodeId });
-  return present ?? (await relayTraffic.insertReturning(tx, { nodeId, orgId }));
+  const row = await relayTraffic.find(tx, { nodeId });
+  return row ?? (await relayTraffic.insertReturning(tx, { nodeId, orgId }));
 }
 
-/** All nodes get configurations without the relay, or with it again. Returns whether it is paused. */
+/** Pauses or resumes the relay as its limit says; then all nodes get new configurations. Returns whether it is paused. */
 async function pauseOrResume(tx: Transaction, row: Row, actor: Actor, at: number): Promise<boolean> {
   const { nodeId, orgId, bytes, limitBytes, month } = row;
   const isReached = limitBytes !== null && month === monthOf(at) && bytes >= limitBytes;

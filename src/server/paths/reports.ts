@@ -1,5 +1,5 @@
-// Takes the paths that nodes report with their check-ins, and writes them together within a second. Rows instead of
-// memory: any replica may get the next report of a node, and any may be asked.
+// Takes the paths that nodes report with their check-ins, and writes those of many nodes together within a second. They are rows in
+// the database, because any replica may get the next report of a node.
 
 import * as v from "valibot";
 import { PathsReport, type PathState, maxPaths } from "../../protocol/path-report.ts";
@@ -17,9 +17,9 @@ type Deps = Pick<ServerOptions, "db" | "log" | "system"> & { addresses: Pick<Add
 type Waiting = { orgId: number; nodeId: number; at: number; report: PathsReport };
 
 export type PathReports = {
-  /** unwanted: the organization wants none, or it is not valid. later: it comes too early, or too much waits. */
+  /** `unwanted`: the organization wants no reports, or it is not valid. `later`: it comes too early, or too many reports wait. */
   take(orgId: number, nodeId: number, report: unknown): Promise<"taken" | "later" | "unwanted">;
-  /** For the metrics. A scrape within a minute of another gets the same ones. */
+  /** For the metrics, at most a minute old. */
   figures(): Promise<PathFigures[]>;
   /** Writes the reports that are still in memory. */
   stop(): Promise<void>;
@@ -31,7 +31,7 @@ export type PathReports = {
  */
 const leastPauseMs = 10_000;
 const maxNodes = 200_000;
-/** Every row is read for the figures. */
+/** How long figures are kept: computing them reads every row. */
 const figuresMs = 60_000;
 
 export function makePathReports({ db, log, system, addresses }: Deps): PathReports {
@@ -42,7 +42,7 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
   const wants = makeWishes(db, "pathReports");
   const healings = makeHealings({ db, log });
   const lastAt = new Map<number, number>();
-  let latest: { at: number; figures: PathFigures[] } | undefined;
+  let latestFigures: { at: number; figures: PathFigures[] } | undefined;
   return {
     async take(orgId, nodeId, sent) {
       const parsed = v.safeParse(PathsReport, sent, { abortEarly: true });
@@ -65,9 +65,9 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
     },
     async figures() {
       const now = performance.now();
-      if (latest === undefined || now - latest.at > figuresMs)
-        latest = { at: now, figures: await pathFigures(db) };
-      return latest.figures;
+      if (latestFigures === undefined || now - latestFigures.at > figuresMs)
+        latestFigures = { at: now, figures: await pathFigures(db) };
+      return latestFigures.figures;
     },
     stop: batches.stop,
   };
@@ -81,7 +81,7 @@ async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise
     else for (const peer of report.gone) await paths.delete(tx, { nodeId, peer });
   }
   const rows = batch.flatMap(({ orgId, nodeId, at, report }) =>
-    // The last one of each peer: a report could name one twice.
+    // A report may name a peer twice: the last entry counts.
     [...new Map(report.changed.map((each) => [each.peer, each])).values()].map((each) => ({
       ...each,
       orgId,
@@ -96,6 +96,7 @@ const writeRows = makeRowWriter(
   paths,
   (columns) => `ON CONFLICT (node_id, peer) DO UPDATE SET
     ${columns
+      // Without the two columns of the key.
       .slice(2)
       .map((each) => `${each} = excluded.${each}`)
       .join(", ")}`,

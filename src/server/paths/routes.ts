@@ -69,7 +69,10 @@ export const attentionHandlers = (services: Services): Handlers<typeof attention
   },
 });
 
-/** The user whose nodes alone the caller sees; undefined for administrators. Visitors and programs own none. */
+/**
+ * The user whose nodes a caller with the role member is limited to; 0, which owns no node, for service tokens and visiting staff.
+ * Undefined for administrators, who see all.
+ */
 export function ownerOf({ caller, org }: Access): number | undefined {
   if (org.role !== "member") return undefined;
   return caller.kind === "person" && !org.visiting ? caller.userId : 0;

@@ -1,9 +1,10 @@
 // HuJSON, the format of Tailscale's policies, as JSON of the same lines and columns: comments, trailing commas and tabs
 // become spaces.
 
+/** Does not check the JSON. */
 export function plainJson(text: string): string {
-  // Comments are skipped: the last significant character decides whether a comma is a trailing one.
   const out = text.split("");
+  /** The index of a comma that nothing but blanks and comments have followed so far: before a bracket it is a trailing one. -1: none. */
   let comma = -1;
   for (let at = 0; at < text.length; at++) {
     const char = text[at] ?? "";
@@ -11,7 +12,7 @@ export function plainJson(text: string): string {
       at = endOfString(text, at);
       comma = -1;
     } else if (text.startsWith("//", at) || text.startsWith("/*", at)) {
-      at = blank(out, text, at);
+      at = blankComment(out, text, at);
     } else if (char === ",") comma = at;
     else if (char === "]" || char === "}") {
       if (comma >= 0) out[comma] = " ";
@@ -32,11 +33,11 @@ function endOfString(text: string, start: number): number {
 }
 
 /** Replaces a comment by spaces and keeps its line ends. Returns the index of its last character. */
-function blank(out: string[], text: string, start: number): number {
+function blankComment(out: string[], text: string, start: number): number {
   const isLine = text.startsWith("//", start);
   const closing = isLine ? "\n" : "*/";
   const found = text.indexOf(closing, start + 2);
-  // The end of a line stays, and the closing mark of a block is part of the comment.
+  // The line end after `//` stays; the closing mark of a block belongs to the comment.
   const after = isLine ? found : found + closing.length;
   const end = found === -1 ? text.length : after;
   for (let at = start; at < end; at++) if (text[at] !== "\n") out[at] = " ";

@@ -1,6 +1,6 @@
 // The names that groups and tags of Tailscale get here, and its sections that have no equal. Pure.
 
-/** Leaves room for a number at the end. */
+/** Characters of a name, of 63 that a group may have: leaves room for a number at the end. */
 const longest = 58;
 
 /** `tag:web` is the group `web`. */
@@ -24,7 +24,7 @@ export function freeName(word: string, taken: ReadonlySet<string>): string {
   }
 }
 
-/** Why whole sections cannot be imported. Of `groups` and `tagOwners`, only the lists of members are lost. */
+/** Why whole sections are not imported, by their keys in lower case. Of `groups` and `tagOwners`, only lists of members are lost. */
 export const sections = new Map([
   ["ssh", "SSH of the overlay has no equal: permit port 22, and use the machine's own SSH server"],
   ["sshtests", "SSH of the overlay has no equal"],

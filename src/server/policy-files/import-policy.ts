@@ -1,5 +1,5 @@
-// Makes a policy file of a policy of Tailscale or headscale. What has no equal here is named with its line and the reason,
-// and never permits more than the original. Pure.
+// Makes a policy file of a policy of Tailscale or headscale, which never permits more than the original. What has no equal here is
+// left out, and named with its line and the reason. Pure.
 
 import { stringify } from "yaml";
 import * as v from "valibot";
@@ -17,40 +17,42 @@ export type Note = { line: number; what: string; reason: string };
 export type Imported = { policy: string; rules: number; tests: number; notes: Note[] };
 
 /**
- * `overlay`: the networks of the organization that it is for; without them, no network is imported as a source. Throws
- * validation_failed for a text that is no policy, and policy_test_failed if one of its own tests fails, unless
- * that needs what was left out.
+ * `overlay`: the networks of the organization that the policy is for; without them, no network is imported as a source. Throws
+ * validation_failed for a text that is no policy, and policy_test_failed if one of its own tests fails, unless the test expects
+ * what was left out.
  */
 export function* importPolicy(text: string, overlay?: readonly string[]): Generator<unknown, Imported> {
   const read = yield* readOriginal(text);
   refuseUnsafe(read);
   const { original, keys, placeOf } = read;
   const notes: Note[] = [];
+  /** False once something was left out that permits packets there, or that defines the members of a group. */
   let isComplete = true;
   const note: Noter = (path, what, reason) => {
-    const [first = "", ...rest] = path.split(".");
-    // A part that permits packets there, or that defines the members of a group.
-    if (["acls", "grants", "groups"].includes(first)) isComplete = false;
-    notes.push({ line: placeOf([keys.get(first) ?? first, ...rest].join(".")).line, what, reason });
+    const [section = "", ...rest] = path.split(".");
+    if (["acls", "grants", "groups"].includes(section)) isComplete = false;
+    notes.push({ line: placeOf([keys.get(section) ?? section, ...rest].join(".")).line, what, reason });
   };
   const networks = overlay?.flatMap((each) => parseNetwork(each) ?? []);
   const importing = new Importing(original, networks, note);
   for (const [lower, key] of keys)
-    if (!known.has(lower)) note(lower, key, sections.get(lower) ?? "it has no equal");
+    if (!importedKeys.has(lower)) note(lower, key, sections.get(lower) ?? "it has no equal");
   const rules = importing.rules();
   const found = importing.tests();
   const groups = importing.groups();
   const render = (tests: readonly FoundTest[]) => rendered(groups, rules, tests);
   const failures = yield* failing(yield* readAgain(render(found), { rules, groups, tests: found }));
-  const unkept = failures.flatMap(({ test }) => {
-    const at = isComplete ? undefined : found[test];
-    return at !== undefined && "accept" in at.test ? [at] : [];
+  // A test that expects access may fail because of what was left out: then it is left out, too.
+  const droppedTests = failures.flatMap(({ test }) => {
+    const failed = isComplete ? undefined : found[test];
+    return failed !== undefined && "accept" in failed.test ? [failed] : [];
   });
-  if (unkept.length < failures.length) throw testsFail(failures, found.length);
-  for (const { place, text } of unkept)
+  if (droppedTests.length < failures.length) throw testsFail(failures, found.length);
+  for (const { place, text } of droppedTests)
     note(place, text, "it expects what a part without an equal permits, which is named here, too");
-  const tests = found.filter((each) => !unkept.includes(each));
+  const tests = found.filter((each) => !droppedTests.includes(each));
   notes.sort((a, b) => a.line - b.line);
+  // One more: the rule for outgoing traffic.
   return { policy: render(tests), rules: rules.length + 1, tests: tests.length, notes };
 }
 
@@ -85,11 +87,11 @@ function* readOriginal(text: string): Generator<unknown, Read> {
 
 /** Refuses files whose rules would permit more here than in the original. */
 function refuseUnsafe({ original: { acls, grants }, keys, posture, placeOf }: Read): void {
-  const strange = [...keys.keys()].find((key) => !known.has(key) && !sections.has(key));
-  // Without rules everything is permitted there: a mistyped key must not become that.
-  if (acls === undefined && grants === undefined && strange !== undefined) {
-    const message = `${strange} is no key of Tailscale or headscale, and there are neither acls nor grants.`;
-    throw faulty([{ ...placeOf(keys.get(strange) ?? ""), message }]);
+  const unknownKey = [...keys.keys()].find((key) => !importedKeys.has(key) && !sections.has(key));
+  // Without rules everything is permitted there. The unknown key may be `acls`, mistyped.
+  if (acls === undefined && grants === undefined && unknownKey !== undefined) {
+    const message = `${unknownKey} is no key of Tailscale or headscale, and there are neither acls nor grants.`;
+    throw faulty([{ ...placeOf(keys.get(unknownKey) ?? ""), message }]);
   }
   const isPostured = posture !== undefined && posture !== null && JSON.stringify(posture) !== "[]";
   if (isPostured && [...(acls ?? []), ...(grants ?? [])].length > 0) {
@@ -99,15 +101,20 @@ function refuseUnsafe({ original: { acls, grants }, keys, posture, placeOf }: Re
   }
 }
 
-const known = new Set(["groups", "hosts", "tagowners", "acls", "grants", "tests"]);
+const importedKeys = new Set(["groups", "hosts", "tagowners", "acls", "grants", "tests"]);
 
 function rendered(groups: readonly string[], rules: readonly Rule[], tests: readonly FoundTest[]): string {
-  const out = { direction: "outbound", peer: "any", target: "any", description: "As in the original" };
+  const allOutbound = {
+    direction: "outbound",
+    peer: "any",
+    target: "any",
+    description: "As in the original",
+  };
   return stringify(
     {
       groups: Object.fromEntries([...new Set(groups)].map((name) => [name, {}])),
       rules: [
-        out,
+        allOutbound,
         ...rules.map(({ protocol, ports, peer, target }) => ({
           protocol,
           ...(ports === "any" ? {} : { ports: /^\d+$/.test(ports) ? Number(ports) : ports }),
@@ -121,7 +128,7 @@ function rendered(groups: readonly string[], rules: readonly Rule[], tests: read
   );
 }
 
-/** The generated file has lines that the user has not written, so the error names the original. */
+/** Parses the generated file. It has lines that the user did not write, so an error speaks of the import as a whole. */
 function* readAgain(
   policy: string,
   { rules, groups, tests }: Record<"rules" | "groups" | "tests", readonly unknown[]>,
@@ -145,7 +152,7 @@ function* failing(parsed: ParsedPolicy): Generator<unknown, TestFailure[]> {
     users: new Map(),
     providers: [],
   });
-  const stored = rules.map((rule, at) => ({ ...rule, id: at + 1, description: "" }));
+  const stored = rules.map((rule, index) => ({ ...rule, id: index + 1, description: "" }));
   return yield* runTests(tests, { rules: stored, members: [] });
 }
 

@@ -1,5 +1,6 @@
-// Which nodes a policy of Tailscale or headscale makes routers. There, a rule to a router is about the router alone, and one
-// to a network behind it names the network. Here, a rule that reaches a router reaches the networks behind it. Pure.
+// Finds which nodes a policy of Tailscale or headscale may make routers. There, a rule to a router is about the router alone, and a
+// rule to a network behind it names the network. Here, a rule that reaches a router reaches the networks behind it, too, so such
+// rules are not imported. Pure.
 //
 // Example: autoApprovers { routes: { "192.168.5.0/24": ["tag:router", "group:net"] } }, and group:net is ann@example.org:
 //
@@ -40,7 +41,7 @@ export function findRouters(
 /** Such as autogroup:member or autogroup:admin, whose users are not in the policy. */
 const isRoleOfUsers = (word: string) => word.startsWith("autogroup:") && word !== "autogroup:tagged";
 
-/** Every text in it, in any depth: what is not of the expected form counts, too. */
+/** Every text in the value, at any depth, so that a form that we do not know is not overlooked. */
 function textsIn(value: unknown): string[] {
   if (typeof value === "string") return [value];
   return typeof value === "object" && value !== null ? Object.values(value).flatMap(textsIn) : [];

@@ -1,4 +1,5 @@
-// Rules, groups and tests of a policy of Tailscale or headscale as those of a policy file here. Pure.
+// Translates the rules, groups and tests of a policy of Tailscale or headscale into those of a policy file here, for
+// import-policy.ts. What has no equal is left out and noted with the reason. Pure.
 
 import * as v from "valibot";
 import type { Network } from "../../base/ip.ts";
@@ -25,6 +26,7 @@ import {
 import { strictRecord } from "../../base/strict-record.ts";
 import { foreignText } from "../../base/text.ts";
 
+/** The limits bound what an import costs. The keys of the schemas are in lower case, as import-policy.ts makes them. */
 const Word = foreignText(1000);
 export const Words = v.pipe(v.array(Word), v.maxLength(10_000));
 const Entry = v.pipe(strictRecord(Word, v.unknown()), v.maxEntries(50));
@@ -45,6 +47,7 @@ type Test = { accept: Flow } | { deny: Flow };
 export type FoundTest = { test: Test; place: string; text: string };
 type Flow = { from: string; to: string; protocol: string; port: string | number };
 
+/** Notes what is left out. `path`: where it is in the original, such as `acls.0.dst.1`. */
 export type Noter = (path: string, what: string, reason: string) => void;
 
 export class Importing {
@@ -70,6 +73,7 @@ export class Importing {
     this.#names = { hosts, groupOf: (word) => this.#groups.get(word), routers, overlay };
   }
 
+  /** The names of the groups here. Notes the lists of members, which are not imported. */
   groups(): string[] {
     for (const [word, members] of Object.entries(this.#original.groups ?? {})) {
       if (members.length > 0) {
@@ -86,6 +90,7 @@ export class Importing {
     return [...this.#groups.values()];
   }
 
+  /** The rules for incoming traffic, each once. */
   rules(): Rule[] {
     const { acls, grants } = this.#original;
     const found = new Map<string, Rule>();
@@ -95,25 +100,26 @@ export class Importing {
         found.set(JSON.stringify(rule), rule);
       }
     };
-    // Without both, everything is permitted.
     if (acls === undefined && grants === undefined) {
       add("any", "any", everything);
       this.#note("", "all traffic is permitted", "without acls and grants the original permits it, too");
     }
-    for (const [at, acl] of (acls ?? []).entries()) this.#acl(`acls.${at}`, lowerKeys(acl), add);
-    for (const [at, grant] of (grants ?? []).entries()) this.#grant(`grants.${at}`, lowerKeys(grant), add);
+    for (const [index, acl] of (acls ?? []).entries()) this.#acl(`acls.${index}`, lowerKeys(acl), add);
+    for (const [index, grant] of (grants ?? []).entries())
+      this.#grant(`grants.${index}`, lowerKeys(grant), add);
     return [...found.values()];
   }
 
-  #acl(path: string, { fields, twice }: Fields, add: Add): void {
+  #acl(path: string, { fields, repeatedKey }: Fields, add: Add): void {
     const { action, proto = "", src, dst, users, ports, ...rest } = fields;
-    // The former names of src and dst.
-    const both = src !== undefined && users !== undefined ? "users" : undefined;
-    const other = both ?? (dst !== undefined && ports !== undefined ? "ports" : otherKey(rest));
+    // `users` and `ports` are former names of `src` and `dst`. Only one of the two can be there.
+    const usersBesideSrc = src !== undefined && users !== undefined ? "users" : undefined;
+    const portsBesideDst = dst !== undefined && ports !== undefined ? "ports" : undefined;
+    const unknownKey = usersBesideSrc ?? portsBesideDst ?? otherKey(rest);
     const protocol = protocolOf(proto);
-    if (twice !== undefined) return this.#note(path, "the rule", `${twice} is there twice`);
+    if (repeatedKey !== undefined) return this.#note(path, "the rule", `${repeatedKey} is there twice`);
     if (action !== "accept") return this.#note(path, "the rule", `its action is not "accept"`);
-    if (other !== undefined) return this.#note(path, "the rule", `${other} has no equal`);
+    if (unknownKey !== undefined) return this.#note(path, "the rule", `${unknownKey} has no equal`);
     if ("reason" in protocol) return this.#note(path, "the rule", protocol.reason);
     const sources = this.#words(path, "src", src ?? users);
     const targets = this.#words(path, "dst", dst ?? ports);
@@ -124,19 +130,19 @@ export class Importing {
       sources,
       sides.map(({ word }) => word),
     );
-    for (const [at, { text, word, ports: portText }] of sides.entries()) {
-      const made = packetsOf(protocol.protocol, portText);
-      const place = `${path}.dst.${at}`;
-      if ("reason" in made) this.#note(place, text, made.reason);
-      else this.#permit({ path, place, text, word, sources, peers }, made.packets, add);
+    for (const [index, { text, word, ports: portText }] of sides.entries()) {
+      const found = packetsOf(protocol.protocol, portText);
+      const place = `${path}.dst.${index}`;
+      if ("reason" in found) this.#note(place, text, found.reason);
+      else this.#permit({ path, place, text, word, sources, peers }, found.packets, add);
     }
   }
 
-  #grant(path: string, { fields, twice }: Fields, add: Add): void {
+  #grant(path: string, { fields, repeatedKey }: Fields, add: Add): void {
     const { src, dst, ip, app, ...rest } = fields;
-    const other = otherKey(rest);
-    if (twice !== undefined) return this.#note(path, "the grant", `${twice} is there twice`);
-    if (other !== undefined) return this.#note(path, "the grant", `${other} has no equal`);
+    const unknownKey = otherKey(rest);
+    if (repeatedKey !== undefined) return this.#note(path, "the grant", `${repeatedKey} is there twice`);
+    if (unknownKey !== undefined) return this.#note(path, "the grant", `${unknownKey} has no equal`);
     if (app !== undefined) this.#note(`${path}.app`, "app", "capabilities of applications have no equal");
     else if (ip === undefined || (Array.isArray(ip) && ip.length === 0))
       return this.#note(path, "the grant", "it has neither ip nor app");
@@ -144,25 +150,26 @@ export class Importing {
     const targets = this.#words(path, "dst", dst);
     const words = ip === undefined ? [] : this.#words(path, "ip", ip);
     if (sources === undefined || targets === undefined || words === undefined) return;
-    const packets = words.flatMap((text, at) => {
-      const made = grantPackets(text);
-      if ("packets" in made) return made.packets;
-      this.#note(`${path}.ip.${at}`, text, made.reason);
+    const packets = words.flatMap((text, index) => {
+      const found = grantPackets(text);
+      if ("packets" in found) return found.packets;
+      this.#note(`${path}.ip.${index}`, text, found.reason);
       return [];
     });
     if (packets.length === 0) return;
     const peers = this.#sources(path, sources, targets);
-    for (const [at, word] of targets.entries())
-      this.#permit({ path, place: `${path}.dst.${at}`, text: word, word, sources, peers }, packets, add);
+    for (const [index, word] of targets.entries())
+      this.#permit({ path, place: `${path}.dst.${index}`, text: word, word, sources, peers }, packets, add);
   }
 
+  /** Adds the rules to one destination. */
   #permit(
     { path, place, text, word, sources, peers }: Destination,
     packets: readonly Packets[],
     add: Add,
   ): void {
     if (word === selfWord) {
-      // Nodes reach those with the same owner: the sources say whose.
+      // `self` as a peer means the nodes with the same owner as the target. The sources say which owners: they become targets.
       for (const target of this.#sides(path, sources, selfTargetOf)) add("self", target, packets);
       return;
     }
@@ -171,7 +178,7 @@ export class Importing {
     else for (const peer of peers) add(peer, target.side, packets);
   }
 
-  /** Undefined: the reason was noted. */
+  /** A list of words. Undefined if it is none, which is noted. */
   #words(path: string, key: string, value: unknown): string[] | undefined {
     const parsed = v.safeParse(Words, value, { abortEarly: true });
     if (parsed.success) return parsed.output;
@@ -180,35 +187,36 @@ export class Importing {
     return undefined;
   }
 
-  /** Sources have another meaning for the destination `self`: they are noted for other destinations only. */
+  /** The peers of rules. None if all destinations are `self`, for which `#permit` reads the sources in another way. */
   #sources(path: string, src: readonly string[], targets: readonly string[]): string[] {
     return targets.every((word) => word === selfWord) ? [] : this.#sides(path, src, sourceOf);
   }
 
+  /** Notes the words that have no equal. */
   #sides(path: string, src: readonly string[], read: (word: string, names: Names) => Side): string[] {
-    return src.flatMap((word, at) => {
+    return src.flatMap((word, index) => {
       const side = read(word, this.#names);
       if ("side" in side) return [side.side];
-      this.#note(`${path}.src.${at}`, word, side.reason);
+      this.#note(`${path}.src.${index}`, word, side.reason);
       return [];
     });
   }
 
   tests(): FoundTest[] {
     const found: FoundTest[] = [];
-    for (const [at, raw] of (this.#original.tests ?? []).entries()) {
-      const path = `tests.${at}`;
-      const { fields, twice } = lowerKeys(raw);
+    for (const [index, test] of (this.#original.tests ?? []).entries()) {
+      const path = `tests.${index}`;
+      const { fields, repeatedKey } = lowerKeys(test);
       const { src, user, proto = "tcp", accept, allow, deny, ...rest } = fields;
       const word = src ?? user;
       const source =
         typeof word === "string" ? sourceOf(word, this.#names) : { reason: "its src is no text" };
       const protocol = protocolOf(proto);
-      const other = twice ?? Object.keys(rest)[0];
+      const unknownKey = repeatedKey ?? Object.keys(rest)[0];
       if ("reason" in source)
         this.#note(path, typeof word === "string" ? `the test of ${word}` : "the test", source.reason);
       else if (source.side.includes("/")) this.#note(path, "the test", "a test is from a group or a node");
-      else if (other !== undefined) this.#note(path, "the test", `${other} has no equal`);
+      else if (unknownKey !== undefined) this.#note(path, "the test", `${unknownKey} has no equal`);
       else if ("reason" in protocol) this.#note(path, "the test", protocol.reason);
       else {
         const from = { from: source.side, protocol: protocol.protocol ?? "any" };
@@ -219,6 +227,7 @@ export class Importing {
     return found;
   }
 
+  /** One test for each destination. */
   #flows(
     path: string,
     kind: "accept" | "deny",
@@ -226,14 +235,14 @@ export class Importing {
     value: unknown,
   ): FoundTest[] {
     const words = value === undefined ? [] : this.#words(path, kind, value);
-    return (words ?? []).flatMap((text, at): FoundTest[] => {
-      const place = `${path}.${at}`;
+    return (words ?? []).flatMap((text, index): FoundTest[] => {
+      const place = `${path}.${index}`;
       const { word, ports } = splitPorts(text);
       const target = targetOf(word, this.#names);
-      const made = portsOf(ports);
-      const [port, ...more] = "ports" in made ? made.ports : [];
+      const foundPorts = portsOf(ports);
+      const [port, ...more] = "ports" in foundPorts ? foundPorts.ports : [];
       if ("reason" in target) this.#note(place, text, target.reason);
-      else if ("reason" in made) this.#note(place, text, made.reason);
+      else if ("reason" in foundPorts) this.#note(place, text, foundPorts.reason);
       else if (port === undefined || more.length > 0) this.#note(place, text, "a test has one port");
       else {
         const flow = { from, to: target.side, protocol, port: /^\d+$/.test(port) ? Number(port) : port };
@@ -246,6 +255,7 @@ export class Importing {
 
 type Add = (peer: string, target: string, packets: readonly Packets[]) => void;
 
+/** One destination of an entry. `path`, `place`: of the entry and of the destination. `word`: `text` without ports. */
 type Destination = {
   path: string;
   place: string;

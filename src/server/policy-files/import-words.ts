@@ -1,4 +1,5 @@
-// The words of Tailscale's policies: which users and nodes a source or destination means, and which packets. Pure.
+// Reads single words of Tailscale's policies for import-rules.ts: which side of a rule here a source or destination is, and which
+// packets are meant. Pure.
 
 import {
   bits,
@@ -49,11 +50,11 @@ function networkOf(word: string): Network | undefined {
  * Networks of the nodes' addresses in Tailscale and headscale. Here nodes have other addresses, even in an overlay of
  * the same network.
  */
-const foreign = parseNetworks(["100.64.0.0/10", "fd7a:115c:a1e0::/48"]);
+const tailscaleNetworks = parseNetworks(["100.64.0.0/10", "fd7a:115c:a1e0::/48"]);
 
-/** A network as a source: packets from machines behind a router. A node would match it by its overlay address. */
+/** A network as a source: packets from machines behind a router. It must not hold addresses of nodes, which it would let in. */
 function networkSource(network: Network, overlay: Names["overlay"]): Side {
-  const theirs = foreign.find((each) => networksOverlap(each, network));
+  const theirs = tailscaleNetworks.find((each) => networksOverlap(each, network));
   if (theirs !== undefined)
     return {
       reason: `${theirs.text} is an address space of Tailscale, and nodes have other addresses here: name a group`,
@@ -179,22 +180,22 @@ export function grantPackets(text: string): { packets: Packets[] } | { reason: s
   return "reason" in found ? found : packetsOf(found.protocol, text.slice(at + 1));
 }
 
-/** `twice`: a key that is there in two spellings, of which one would be lost. */
-export type Fields = { fields: Record<string, unknown>; twice: string | undefined };
+/** Keys in lower case, since Tailscale reads them in any case. `repeatedKey`: one that is there in two spellings. */
+export type Fields = { fields: Record<string, unknown>; repeatedKey: string | undefined };
 
 export function lowerKeys(entry: Record<string, unknown>): Fields {
   const keys = Object.keys(entry).map((key) => key.toLowerCase());
   return {
     fields: Object.fromEntries(Object.entries(entry).map(([key, value]) => [key.toLowerCase(), value])),
-    twice: keys.find((key, at) => keys.indexOf(key) !== at),
+    repeatedKey: keys.find((key, index) => keys.indexOf(key) !== index),
   };
 }
 
-/** Keys with # are comments. */
+/** The first key that is left, and so unknown. Keys with # are comments. */
 export const otherKey = (rest: Record<string, unknown>) =>
   Object.keys(rest).find((key) => !key.startsWith("#"));
 
-/** The default: what a rule without ports permits. */
+/** All packets: what a policy without rules permits. */
 export const everything: readonly Packets[] = (["tcp", "udp", "icmp"] as const).map((protocol) => ({
   protocol,
   ports: "any",

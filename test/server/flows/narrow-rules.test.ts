@@ -128,10 +128,10 @@ async function scene(seed: number, count: number, ruleCount: number, flowCount: 
 
 const proposalOf = (
   { members, rules, observed }: Awaited<ReturnType<typeof scene>>,
-  whyNot: Evidence["whyNot"] = () => undefined,
+  whyIncomplete: Evidence["whyIncomplete"] = () => undefined,
 ) => {
   const uses = atOnce(usesOf(rules, members, observed));
-  return atOnce(narrowRules(rules, { members, uses, whyNot, ...longAgo }));
+  return atOnce(narrowRules(rules, { members, uses, whyIncomplete, ...longAgo }));
 };
 const longAgo = { begin: 0, madeAt: () => 0, seenSince: () => 0 };
 
@@ -206,7 +206,7 @@ test("a rule for all becomes rules for the groups and ports that used it, with f
   };
   const propose = (observed: Observed[], rules = [all]) => {
     const uses = atOnce(usesOf(rules, members, observed));
-    return atOnce(narrowRules(rules, { members, uses, whyNot: () => undefined, ...longAgo }));
+    return atOnce(narrowRules(rules, { members, uses, whyIncomplete: () => undefined, ...longAgo }));
   };
   const shown = (observed: Observed[], rules?: Rule[]) =>
     propose(observed, rules).flatMap(({ into }) =>
