@@ -3,18 +3,19 @@
 import { centreOf, overlap, type Box, type Point, type Size } from "./places-on-ring.ts";
 
 export type Curve = { from: Point; control: Point; to: Point };
-/** `label`: its size. `weight`: bands that weigh more get their labels first. */
+/** A band to draw between two boxes. `label`: the size of its label. `weight`: heavier bands get their labels first. */
 export type Wanted = { key: string; from: Box; to: Box; label: Size; weight: number };
-/** `label`: its centre; undefined where none finds a place in sight. */
+/** How a band is drawn. `label`: the centre of its label; undefined if there is no place for it in the picture. */
 export type Way = { curve: Curve; label: Point | undefined };
 type Line = readonly [Point, Point];
 /** `spokes`: lines that bands should not cross, nor their labels lie on. */
 export type Scene = { boxes: readonly Box[]; size: Size; spokes?: readonly Line[] };
 
+/** A curve is looked at in so many points. */
 const samples = 24;
-/** How far the middle of a band is moved aside, as a part of its length. Straight is best. */
+/** How far the middle of a band may be moved aside, as a part of its length. Straight is best. */
 const bends = [0, 0.08, 0.16, 0.26, 0.38, 0.52, 0.7];
-/** A band keeps off the boxes of others. */
+/** How far a band stays away from the boxes of others. */
 const clearance = 8;
 
 /** A point of a quadratic Bézier curve. `t`: 0 at its start, 1 at its end. */
@@ -23,7 +24,7 @@ export function pointAt({ from, control, to }: Curve, t: number): Point {
   return { x: a * from.x + b * control.x + c * to.x, y: a * from.y + b * control.y + c * to.y };
 }
 
-/** The ways by key. Scale: bands × bends × boxes. */
+/** The ways by key. The time grows with bands × bends × boxes. */
 export function waysOf(wanted: readonly Wanted[], scene: Scene): ReadonlyMap<string, Way> {
   const curves = wanted.map((band) => {
     const curve = curveOf(band, scene);
@@ -40,6 +41,7 @@ const pointsOf = (curve: Curve): Point[] =>
 function curveOf({ from, to }: Wanted, { boxes, size, spokes = [] }: Scene): Curve {
   const [a, b] = [centreOf(from), centreOf(to)];
   const middle = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
+  // The side that leads away from the middle of the picture is tried first.
   const outwards = (middle.x - size.width / 2) * (a.y - b.y) + (middle.y - size.height / 2) * (b.x - a.x);
   const side = outwards < 0 ? -1 : 1;
   const foreign = boxes.filter((box) => box !== from && box !== to);
@@ -51,9 +53,10 @@ function curveOf({ from, to }: Wanted, { boxes, size, spokes = [] }: Scene): Cur
       const aside = 2 * bend * way;
       const control = { x: middle.x + aside * (a.y - b.y), y: middle.y + aside * (b.x - a.x) };
       const curve = { from: a, control, to: b };
-      if (100 * bend >= least) break;
-      const points = pointsOf(curve);
+      // Costs: a point in a box or outside counts most, then a crossed spoke, then the bend.
       let cost = 100 * bend;
+      if (cost >= least) break;
+      const points = pointsOf(curve);
       for (const point of points) {
         if (cost >= least) break;
         const { x, y } = point;
@@ -70,6 +73,7 @@ function curveOf({ from, to }: Wanted, { boxes, size, spokes = [] }: Scene): Cur
 const isIn = ({ x, y }: Point, box: Box, gap = 0): boolean =>
   x > box.x - gap && x < box.x + box.width + gap && y > box.y - gap && y < box.y + box.height + gap;
 
+/** Whether the way from a over b to c turns to one side, and not to the other. */
 const turn = (a: Point, b: Point, c: Point) => (b.x - a.x) * (c.y - a.y) - (b.y - a.y) * (c.x - a.x) > 0;
 
 /** How often a line of points crosses another line. Lines that begin at one point do not cross there. */
@@ -83,10 +87,12 @@ function crossingsOf(points: readonly Point[], [from, to]: Line): number {
 }
 
 type Drawn = { band: Wanted; curve: Curve; points: readonly Point[] };
-/** Beside the band, if there is no room on it. */
+/** A label stands on its band; if there is no room, beside it on one side or the other. */
 const asides = [0, 1, -1];
+/** So many places along a band are tried. */
 const places = 32;
 
+/** The centres of the labels, by the keys of their bands. The heaviest bands choose first. */
 function placeLabels(curves: readonly Drawn[], { boxes, size, spokes = [] }: Scene): Map<string, Point> {
   const labels = new Map<string, Point>();
   const taken: Box[] = [];
@@ -95,13 +101,15 @@ function placeLabels(curves: readonly Drawn[], { boxes, size, spokes = [] }: Sce
     const free = freePart(curve, boxes);
     if (free === undefined) continue;
     const middle = (free.from + free.to) / 2;
-    let [best, least] = [undefined as Box | undefined, Number.POSITIVE_INFINITY];
+    let best: Box | undefined;
+    let least = Number.POSITIVE_INFINITY;
     for (const { t, aside, far } of candidates(free, middle)) {
       if (far >= least) break;
       const box = labelAt(curve, t, aside, band.label);
       const covers = (other: Box) => overlap(box, other, 3);
       if (!isInSight(box, size) || boxes.some(covers) || taken.some(covers)) continue;
       const onSpokes = spokes.filter((spoke) => passes(box, spoke)).length;
+      // The label covers its own band, which counts for nothing.
       const cost = far + 60 * onSpokes + 25 * (bandsIn(box) - 1);
       if (cost < least) [best, least] = [box, cost];
     }
@@ -112,7 +120,7 @@ function placeLabels(curves: readonly Drawn[], { boxes, size, spokes = [] }: Sce
   return labels;
 }
 
-/** Of the grid that says where bands are. */
+/** The size of the cells of a grid that says where bands are. */
 const cellSize = 20;
 
 /** How many bands pass a box, about: a label on another band is hard to read. */
@@ -134,7 +142,7 @@ function cellsOf(curves: readonly Drawn[]): (box: Box) => number {
   };
 }
 
-/** The nearest to the middle first. */
+/** The places for a label on the free part of a band, the nearest to its middle first. `far`: the cost of the distance. */
 function candidates(free: { from: number; to: number }, middle: number) {
   return Array.from({ length: places }, (_, at) => at / places)
     .filter((t) => t > 0 && t >= free.from && t <= free.to)
@@ -164,7 +172,7 @@ function passes(box: Box, [a, b]: Line): boolean {
   return false;
 }
 
-/** The longest part of a band that no box covers. */
+/** The longest part of a band that no box covers: from 0, its start, to 1, its end. */
 function freePart(curve: Curve, boxes: readonly Box[]): { from: number; to: number } | undefined {
   let best: { from: number; to: number } | undefined;
   let begin: number | undefined;
@@ -181,13 +189,14 @@ function freePart(curve: Curve, boxes: readonly Box[]): { from: number; to: numb
   return best;
 }
 
-const spelled = (value: number) => `${Math.round(10 * value) / 10}`;
-const pair = ({ x, y }: Point) => `${spelled(x)} ${spelled(y)}`;
+/** A number with one digit after the point. */
+const rounded = (value: number) => `${Math.round(10 * value) / 10}`;
+const pointText = ({ x, y }: Point) => `${rounded(x)} ${rounded(y)}`;
 
-/** `aside`: moved to one side by so many units, as a dash beside its band. */
+/** The curve as a path of SVG. `aside`: moved to one side by so many units, for the dash beside a band. */
 export function pathOfCurve({ from, control, to }: Curve, aside = 0): string {
   const length = Math.hypot(to.x - from.x, to.y - from.y) || 1;
   const [x, y] = [(aside * (from.y - to.y)) / length, (aside * (to.x - from.x)) / length];
-  const moved = (point: Point) => pair({ x: point.x + x, y: point.y + y });
+  const moved = (point: Point) => pointText({ x: point.x + x, y: point.y + y });
   return `M${moved(from)}Q${moved(control)} ${moved(to)}`;
 }

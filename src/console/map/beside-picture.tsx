@@ -25,6 +25,7 @@ import { groupLink } from "./group-link.ts";
 import { nodeLink, noPathsText, PathRows } from "./tables.tsx";
 import { plural, msWords } from "../words/numbers.ts";
 
+/** Of a panel; more are counted. */
 const maxRows = 8;
 const maxSlow = 5;
 
@@ -34,10 +35,10 @@ type Ends = { from: { id: number; name: string }; to: { id: number; name: string
 const whyLink = (slug: string, { from, to }: Ends) =>
   `${pathOf(slug, "access")}?${new URLSearchParams({ from: from.name, to: to.name })}`;
 
-/** `broken`: the first of `count` paths. `all`: the address of the page that has all. */
-type BrokenProps = { slug: string; broken: readonly Ends[]; count: number; all: string };
+/** `broken`: the first of `count` paths. `allHref`: the address of the page that has all. */
+type BrokenProps = { slug: string; broken: readonly Ends[]; count: number; allHref: string };
 
-export function BrokenPaths({ slug, broken, count, all }: BrokenProps) {
+export function BrokenPaths({ slug, broken, count, allHref }: BrokenProps) {
   if (count === 0) return null;
   const shown = broken.slice(0, maxRows);
   return (
@@ -55,7 +56,7 @@ export function BrokenPaths({ slug, broken, count, all }: BrokenProps) {
             </Button>
           </li>
         ))}
-        <More count={count - shown.length} href={all} />
+        <More count={count - shown.length} href={allHref} />
       </ul>
     </Panel>
   );
@@ -73,10 +74,10 @@ function pairSign({ broken, relayed }: Pair): SignName {
 
 type PairsProps = { pairs: readonly Pair[]; linkTo(pair: Pair): string };
 
-type PairRowsProps = { pairs: readonly Pair[]; linkTo(pair: Pair): string; at(pair: Pair): string };
+/** `valueOf`: what stands at the end of a row. */
+type PairRowsProps = PairsProps & { valueOf(pair: Pair): string };
 
-/** `at`: what stands at the end of a row. */
-const PairRows = ({ pairs, linkTo, at }: PairRowsProps) =>
+const PairRows = ({ pairs, linkTo, valueOf }: PairRowsProps) =>
   pairs.map((pair) => (
     <li key={pairName(pair)}>
       <Sign name={pairSign(pair)} />
@@ -86,7 +87,7 @@ const PairRows = ({ pairs, linkTo, at }: PairRowsProps) =>
         </a>{" "}
         {pair.relayed > 0 ? <span class="faint">{pair.relayed} relayed</span> : null}
       </span>
-      <time>{at(pair)}</time>
+      <time>{valueOf(pair)}</time>
     </li>
   ));
 
@@ -102,7 +103,7 @@ export function SlowestPairs({ pairs, linkTo }: PairsProps) {
         <PairRows
           pairs={slow}
           linkTo={linkTo}
-          at={({ rtt_ms_median: median }) => `${msWords(median ?? 0)} ms`}
+          valueOf={({ rtt_ms_median: median }) => `${msWords(median ?? 0)} ms`}
         />
       </ul>
     </Panel>
@@ -110,7 +111,7 @@ export function SlowestPairs({ pairs, linkTo }: PairsProps) {
 }
 
 /** Pairs of groups with broken paths: of many nodes, single paths would be too many. */
-export function BrokenPairs({ pairs, linkTo, all }: PairsProps & { all: string }) {
+export function BrokenPairs({ pairs, linkTo, allHref }: PairsProps & { allHref: string }) {
   const broken = pairs.filter((pair) => pair.broken > 0).toSorted((a, b) => b.broken - a.broken);
   if (broken.length === 0) return null;
   return (
@@ -127,15 +128,15 @@ export function BrokenPairs({ pairs, linkTo, all }: PairsProps & { all: string }
         <PairRows
           pairs={broken.slice(0, maxRows)}
           linkTo={linkTo}
-          at={(pair) => `${pair.broken} of ${plural(pathsIn(pair), "path")}`}
+          valueOf={(pair) => `${pair.broken} of ${plural(pathsIn(pair), "path")}`}
         />
-        <More count={broken.length - maxRows} href={all} />
+        <More count={broken.length - maxRows} href={allHref} />
       </ul>
     </Panel>
   );
 }
 
-/** Where the rows are that a short list leaves out. */
+/** The last row of a short list: how many it leaves out, and a link to them. */
 const More = ({ count, href }: { count: number; href: string }) =>
   count > 0 ? (
     <li>
@@ -146,10 +147,12 @@ const More = ({ count, href }: { count: number; href: string }) =>
 
 function groupSign(group: Group): SignName {
   if (group.broken + group.hubs_away > 0) return "need";
+  // More than a quarter is away.
   if (4 * group.away > group.nodes) return "off";
   return group.relayed > 0 ? "part" : "on";
 }
 
+/** What is worst in a group; else how many of its nodes are online. */
 function groupFact(group: Group): string {
   if (group.paths.broken > 0) return `${plural(group.paths.broken, "path")} broken`;
   if (group.away === 0 && group.relayed > 0) return `${plural(group.relayed, "node")} relayed`;
@@ -185,10 +188,11 @@ export const WorstGroups = ({ slug, groups, leftOut }: WorstProps) => (
   </Panel>
 );
 
-type FewProps = { nodes: readonly ListedNode[]; edges: readonly Edge[]; all: string };
+/** `allHref`: the address of the page that has all. */
+type FewProps = { nodes: readonly ListedNode[]; edges: readonly Edge[]; allHref: string };
 
-/** The paths of a few nodes, the worst first. `all`: the address of the page that has all. */
-export function FewPaths({ nodes, edges, all }: FewProps) {
+/** The paths of a few nodes, the worst first. */
+export function FewPaths({ nodes, edges, allHref }: FewProps) {
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const current = edges.filter(isCurrent).toSorted(worstFirst);
   const shown = current.slice(0, 2 * maxRows);
@@ -210,7 +214,7 @@ export function FewPaths({ nodes, edges, all }: FewProps) {
       )}
       {current.length > shown.length ? (
         <p class="in">
-          <a href={all}>and {current.length - shown.length} more</a>
+          <a href={allHref}>and {current.length - shown.length} more</a>
         </p>
       ) : null}
     </Panel>
@@ -239,7 +243,7 @@ export function AwayNodes({ nodes }: { nodes: readonly ListedNode[] }) {
   );
 }
 
-/** What the drawing means. `kinds`: what is in it. */
+/** What the drawing means. `entries`: what is in it. */
 export function Legend({
   entries,
 }: {

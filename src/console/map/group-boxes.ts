@@ -2,35 +2,42 @@
 
 import type { Size } from "./places-on-ring.ts";
 
-/** Of a node: filled, half, hollow, triangle. Broken ones first. */
+/**
+ * What a node is, in the order of the squares: `need` (a triangle) needs an administrator, `part` (half) has a relayed path, `on`
+ * (filled) is well, `off` (hollow) is away.
+ */
 export const squareKinds = ["need", "part", "on", "off"] as const;
 export type SquareKind = (typeof squareKinds)[number];
 
+/** The heights of a box above and below its squares, and of a line of text, in units of the picture. */
 const head = 34;
 const foot = 14;
 const lineHeight = 20;
-const least = 96;
-const most = 240;
+/** A box is at least so wide, and its title makes it no wider than that. */
+const leastWidth = 96;
+const mostWidthOfTitle = 240;
+/** A box with names has at most so many; one more if that is the last. */
 export const maxNames = 6;
 
+/** How many columns so many squares have: about twice as wide as high. */
 export const columnsOf = (squares: number): number => Math.max(1, Math.round(Math.sqrt(1.85 * squares)));
 
-/** From one square to the next. The more nodes the largest group has, the smaller. */
+/** The distance from one square to the next: the more squares the largest group has, the smaller. */
 export function pitchOf(largest: number): number {
   return largest <= 125 ? 11 : largest <= 350 ? 8 : 5;
 }
-/** Groups of more nodes have one square for several of them. */
+/** Of the whole picture. With more nodes, a square stands for several. */
 export const maxSquares = 1500;
 
-/** `title`: how wide name and count are, in letters. */
+/** The size of a box with squares. `title`: the letters of name and count. `hasLine`: a line of text below the squares. */
 export function groupSize(squares: number, pitch: number, title: number, hasLine: boolean): Size {
   const columns = columnsOf(squares);
-  const width = Math.max(least, 24 + columns * pitch - 2, Math.min(most, 36 + 7 * title));
+  const width = Math.max(leastWidth, 24 + columns * pitch - 2, Math.min(mostWidthOfTitle, 36 + 7 * title));
   const rows = Math.max(1, Math.ceil(squares / columns));
   return { width, height: head + rows * pitch - 2 + foot + (hasLine ? lineHeight : 0) };
 }
 
-/** Of the group in the middle, whose nodes have their names. */
+/** The size of a box with the names of `count` nodes. */
 export const namesSize = (count: number): Size => ({
   width: 148,
   height: 36 + lineHeight * Math.min(count, maxNames + 1),
@@ -71,14 +78,14 @@ function squarePath(x: number, y: number, kind: SquareKind | "half", size: numbe
   );
 }
 
-/** So many squares for the nodes of each kind, at most `most`: a kind that is there has one. */
+/** The squares for so many nodes of each kind. `perSquare`: nodes a square; a kind with any node has a square. */
 export function squaresFor(counts: Readonly<Record<SquareKind, number>>, perSquare: number): SquareKind[] {
   return squareKinds.flatMap((kind) =>
     Array.from({ length: Math.ceil(counts[kind] / perSquare) }, () => kind),
   );
 }
 
-/** A name that fits in so many units. */
+/** A text cut to a width. `letter`: the mean width of a letter. */
 export function cut(text: string, width: number, letter = 7): string {
   const letters = Math.max(3, Math.floor(width / letter));
   return text.length > letters ? `${text.slice(0, letters - 1)}…` : text;

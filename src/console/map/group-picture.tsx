@@ -18,7 +18,7 @@ import {
   type Group,
   type Pair,
 } from "./groups.ts";
-import { Names, perSquareOf, Squares, squaresOf, type Square } from "./node-squares.tsx";
+import { nameMarkAt, Names, perSquareOf, Squares, squaresOf, type Square } from "./node-squares.tsx";
 import { groupLink } from "./group-link.ts";
 import {
   centreOf,
@@ -35,7 +35,7 @@ import { msWords, heatLevel } from "../words/numbers.ts";
 type Props = {
   slug: string;
   sums: GroupPaths;
-  /** Undefined: too many to draw each. */
+  /** Undefined if they are too many to draw each. */
   nodes: readonly ListedNode[] | undefined;
   counts: CountsByNode;
   /** The pair that the address names. */
@@ -43,6 +43,7 @@ type Props = {
   linkTo(pair: Pair): string;
 };
 
+/** The ellipse on which boxes stand, their distances, and the least size of the picture, in its units. */
 const ground = {
   ellipse: { x: 258, y: 216 },
   gap: 28,
@@ -54,21 +55,22 @@ const labelHeight = 20;
 /** The hub in the middle, the others in a ring, and the paths between them as bands. */
 export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Props) {
   const { hub, ring } = drawnOf(sums.groups);
-  const find = useMemo(() => pairFinder(sums.pairs), [sums]);
-  const order = orderOf(slug, ring, find);
+  const findPair = useMemo(() => pairFinder(sums.pairs), [sums]);
+  const order = orderOf(slug, ring, findPair);
   const squares = useMemo(() => squaresOf(sums.groups, nodes, counts), [sums, nodes, counts]);
   const perSquare = perSquareOf(sums.groups, nodes);
-  const groups = order.flatMap((name) => ring.find((group) => group.name === name) ?? []);
-  const all = hub === undefined ? groups : [...groups, hub];
+  const onRing = order.flatMap((name) => ring.find((group) => group.name === name) ?? []);
+  const all = hub === undefined ? onRing : [...onRing, hub];
   const pitch = pitchOf(Math.max(...all.map((group) => squares.get(group.name)?.length ?? 0)));
-  const sizes = growing(slug, all, (group) =>
+  const sizes = grownSizes(slug, all, (group) =>
     sizeOf(group, group === hub, squares.get(group.name) ?? [], pitch),
   );
   const sizeKey = sizes.map(({ width, height }) => `${width}x${height}`).join();
-  const placed = keptFor(`groups ${groups.length} ${sizeKey}`, () =>
-    place(sizes.slice(0, groups.length), sizes[groups.length], ground),
+  // The size of the hub, if there is one, is the last.
+  const placed = keptFor(`groups ${onRing.length} ${sizeKey}`, () =>
+    place(sizes.slice(0, onRing.length), sizes[onRing.length], ground),
   );
-  const boxes = boxesOf(groups, hub, placed);
+  const boxes = boxesOf(onRing, hub, placed);
   const pairs = sums.pairs.filter(({ from, to }) => from !== to && boxes.has(from) && boxes.has(to));
   const isSpoke = ({ from, to }: Pair) => hub !== undefined && (from === hub.name || to === hub.name);
   const bands = pairs.filter((pair) => !isSpoke(pair));
@@ -79,8 +81,8 @@ export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Pr
   const ways = keptFor(`bands ${sizeKey} ${order.join(" ")} ${bandKey}`, () =>
     waysOfBands(bands, spokes, boxes, placed),
   );
-  const isDim = (...names: readonly Group["name"][]) =>
-    selected !== undefined && !names.some((name) => selected.split(" ").includes(name ?? ""));
+  /** A pair is selected, and the group is not one of it. */
+  const isDim = (name: Group["name"]) => selected !== undefined && !selected.split(" ").includes(name ?? "");
   const isPairDim = (pair: Pair) => selected !== undefined && !isPair(pair, selected);
   const ends = brokenEnds(sums, boxes, squares, pitch, nodes === undefined ? undefined : hub);
   return (
@@ -160,11 +162,12 @@ function orderOf(slug: string, ring: readonly Group[], find: ReturnType<typeof p
   return keptFor(`order ${slug} ${names.join(" ")}`, () => ringOrder(names, weight).order);
 }
 
-/** Boxes only grow, so that nothing jumps when a node comes or goes. */
-function growing(slug: string, groups: readonly Group[], sizeNow: (group: Group) => Size): Size[] {
+/** The sizes of boxes, which only grow, so that nothing jumps when a node comes or goes. */
+function grownSizes(slug: string, groups: readonly Group[], sizeNow: (group: Group) => Size): Size[] {
   const known = keptFor(`sizes ${slug}`, () => new Map<Group["name"], Size>());
   return groups.map((group) => {
-    const [now, before] = [sizeNow(group), known.get(group.name)];
+    const now = sizeNow(group);
+    const before = known.get(group.name);
     const size = {
       width: Math.max(now.width, before?.width ?? 0),
       height: Math.max(now.height, before?.height ?? 0),
@@ -174,8 +177,10 @@ function growing(slug: string, groups: readonly Group[], sizeNow: (group: Group)
   });
 }
 
+/** The size that the box of a group needs. A hub has the names of its nodes, if each is drawn. */
 function sizeOf(group: Group, isHub: boolean, squares: readonly Square[], pitch: number): Size {
   if (isHub && squares.some(({ name }) => name !== undefined)) return namesSize(squares.length);
+  // The letters of "web 58/64".
   const title = groupWord(group.name).length + `${group.nodes}`.length * 2 + 1;
   return groupSize(squares.length, pitch, title, group.broken > 0);
 }
@@ -190,8 +195,10 @@ function boxesOf(groups: readonly Group[], hub: Group | undefined, { ring, middl
   return boxes;
 }
 
+/** "116 · 41 ms": the number of paths, and the median of their round trips. */
 const labelOf = (pair: Pair) =>
   `${pathsIn(pair)}${pair.rtt_ms_median === null ? "" : ` · ${msWords(pair.rtt_ms_median)} ms`}`;
+/** With room for the triangle of broken paths. */
 const labelWidth = (pair: Pair) => 16 + 6 * labelOf(pair).length + (pair.broken > 0 ? 18 : 0);
 
 const widthOf = (pair: Pair) => 1.5 + 1.15 * Math.log2(Math.max(1, pathsIn(pair)));
@@ -206,6 +213,7 @@ function waysOfBands(
     const [from, to] = [boxes.get(pair.from), boxes.get(pair.to)];
     if (from === undefined || to === undefined) return [];
     const label = { width: labelWidth(pair), height: labelHeight };
+    // Labels of broken pairs are placed first, then those of many paths.
     const weight = pathsIn(pair) + 1e6 * pair.broken;
     return [{ key: pairKey(pair.from, pair.to), from, to, label, weight }];
   });
@@ -233,7 +241,7 @@ function Spoke({ pair, ends: [a, b], isDim, href }: SpokeProps) {
 
 type BandProps = { pair: Pair; way: Way | undefined; isDim: boolean; href: string };
 
-/** Screen readers and keys have the label; a band without one is a link of its own. */
+/** A band between two groups of the ring. Screen readers and keys use its label; without a label, the band itself is the link. */
 function Band({ pair, way, isDim, href }: BandProps) {
   if (way === undefined) return null;
   const line = pathOfCurve(way.curve);
@@ -253,26 +261,27 @@ function Band({ pair, way, isDim, href }: BandProps) {
   );
 }
 
+/** `at`: the centre. */
 type LabelProps = { pair: Pair; at: Point; href: string; isHot: boolean };
 
 function Label({ pair, at, href, isHot }: LabelProps) {
   const width = labelWidth(pair);
-  const isIll = pair.broken > 0;
+  const hasBroken = pair.broken > 0;
   return (
     <a href={href}>
       <title>{pairWords(pair)}</title>
-      {/* As high as a finger needs. */}
+      {/* Not seen, and higher than the label: a finger needs 24 px. */}
       <rect class="hit-area" x={at.x - width / 2} y={at.y - 12} width={width} height="24" />
       <rect
-        class={`lab${isIll ? " ill" : ""}${isHot ? " hot" : ""}`}
+        class={`lab${hasBroken ? " ill" : ""}${isHot ? " hot" : ""}`}
         x={at.x - width / 2}
         y={at.y - labelHeight / 2}
         width={width}
         height={labelHeight}
         rx="10"
       />
-      {isIll ? <path class="need" d={`M${at.x - width / 2 + 14} ${at.y - 5}l5 9h-10z`} /> : null}
-      <text class="ts" x={at.x + (isIll ? 8 : 0)} y={at.y + 4} text-anchor="middle">
+      {hasBroken ? <path class="need" d={`M${at.x - width / 2 + 14} ${at.y - 5}l5 9h-10z`} /> : null}
+      <text class="ts" x={at.x + (hasBroken ? 8 : 0)} y={at.y + 4} text-anchor="middle">
         {labelOf(pair)}
       </text>
     </a>
@@ -336,7 +345,7 @@ function brokenWords({ broken }: Group, squares: readonly Square[]): string {
 
 type Ends = { key: string; from: Point; to: Point; groups: readonly [Group["name"], Group["name"]] };
 
-/** Where the broken paths begin and end: at the squares of their nodes. */
+/** Where the broken paths begin and end: at the squares of their nodes. `named`: the group whose nodes are drawn as names. */
 function brokenEnds(
   { broken }: GroupPaths,
   boxes: ReadonlyMap<Group["name"], Box>,
@@ -345,12 +354,13 @@ function brokenEnds(
   named: Group | undefined,
 ): Ends[] {
   const endOf = (name: Group["name"], id: number): Point | undefined => {
-    const [box, all] = [boxes.get(name), squares.get(name)];
-    const at = all?.findIndex((square) => square.id === id) ?? -1;
+    const box = boxes.get(name);
+    const all = squares.get(name);
     if (box === undefined || all === undefined) return undefined;
+    const at = all.findIndex((square) => square.id === id);
+    // Where nodes are not drawn each, a path ends in the middle of the box.
     if (at < 0) return centreOf(box);
-    if (named !== undefined && name === named.name)
-      return { x: box.x + 17, y: box.y + 40 + 20 * Math.min(at, maxNames) };
+    if (named !== undefined && name === named.name) return nameMarkAt(box, Math.min(at, maxNames));
     const { x, y } = squareAt(at, all.length, pitch);
     return { x: box.x + x + (pitch - 2) / 2, y: box.y + y + (pitch - 2) / 2 };
   };

@@ -8,11 +8,12 @@ export type Pair = GroupPaths["pairs"][number];
 export type NamedPath = GroupPaths["broken"][number];
 type Name = Group["name"];
 
-/** The picture has at most so many groups: the worst. */
+/** The picture has at most so many groups; of more, the worst. */
 export const maxDrawn = 12;
 
+/** As pages name a group. Null: the nodes without one. */
 export const groupWord = (name: Name): string => name ?? "no group";
-/** As the address names a group; names have no blanks. */
+/** As the page's address names a group: "" for the nodes without one. */
 export const groupKey = (name: Name): string => name ?? "";
 
 export const pathsIn = ({
@@ -22,7 +23,7 @@ export const pathsIn = ({
 }: Omit<Pair, "from" | "to" | "rtt_ms_median" | "rtt_ms_95">) => direct + relayed + broken;
 export const onlineIn = ({ nodes, away }: Group): number => nodes - away;
 
-/** The nodes of a group by how they are drawn: a lighthouse or relay that is away needs somebody, as in the list of nodes. */
+/** How many nodes of a group are drawn as which kind (group-boxes.ts). A lighthouse or relay that is away is `need`, as in the list. */
 export const kindsOf = ({ well, relayed, broken, away, hubs_away }: Group) => ({
   need: broken + hubs_away,
   part: relayed,
@@ -33,10 +34,12 @@ export const kindsOf = ({ well, relayed, broken, away, hubs_away }: Group) => ({
 /** Groups that have nodes besides phones. */
 export const peopled = (groups: readonly Group[]): Group[] => groups.filter(({ nodes }) => nodes > 0);
 
-/** The group that stands in the middle: most of its nodes are lighthouses, relays or routers, and it has most of them. */
+/**
+ * The group for the middle: at least half of its nodes are lighthouses, relays or routers (`hubs`), and it has the most of them.
+ */
 export function hubOf(groups: readonly Group[]): Group | undefined {
-  const all = peopled(groups).filter(({ nodes, hubs }) => hubs > 0 && 2 * hubs >= nodes);
-  return all.toSorted((a, b) => b.hubs - a.hubs || byName(a, b))[0];
+  const candidates = peopled(groups).filter(({ nodes, hubs }) => hubs > 0 && 2 * hubs >= nodes);
+  return candidates.toSorted((a, b) => b.hubs - a.hubs || byName(a, b))[0];
 }
 
 /** Nodes without a group come last. */
@@ -56,13 +59,13 @@ export function drawnOf(
   return { hub, ring: ring.toSorted(byName) };
 }
 
-/** The pair of two groups, in any order. */
+/** Gives a function that finds the pair of two groups, in any order. */
 export function pairFinder(pairs: readonly Pair[]): (a: Name, b: Name) => Pair | undefined {
   const byNames = new Map(pairs.map((pair) => [pairKey(pair.from, pair.to), pair]));
   return (a, b) => byNames.get(pairKey(a, b)) ?? byNames.get(pairKey(b, a));
 }
 
-/** As the address names it. */
+/** As the page's address names a pair. Names of groups have no blanks. */
 export const pairKey = (from: Name, to: Name): string => `${groupKey(from)} ${groupKey(to)}`;
 
 /** Whether the pair is the one that the address names, in any order. */

@@ -24,8 +24,9 @@ type Props = {
   linkTo(pair: Pair): string;
 };
 
-/** How wide all columns are at least. Names that do not fit stand upright above them. */
+/** How wide all columns together are at least, where the matrix stands. Names that do not fit are turned upright. */
 const leastWidth = { side: 200, canvas: 480 } as const;
+/** The mean width of a letter, in pixels and in units of the drawing. */
 const letter = 6.4;
 
 export function Matrix({
@@ -96,19 +97,25 @@ function LinkCell({
   );
 }
 
+/** Of the drawing of many groups: the distance of cells, and the room for names at the left and above. */
 const cell = { width: 17, height: 16 };
 const left = 108;
 const top = 84;
 
-/** One drawing: keys and the pointer choose a cell, the line below says what it is. The table has the same as links. */
+/**
+ * The matrix of many groups as one drawing: keys and the pointer choose a cell, and the line below says what it is. The table has
+ * the same as links.
+ */
 export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
+  /** The chosen place, which may have no cell, or lie outside. */
   const [at, setAt] = useState<{ row: number; column: number }>();
   const { cells, heats, frames } = useMemo(() => cellsOf(groups, pairs), [groups, pairs]);
-  const found = (where: typeof at) =>
+  const pairAt = (where: typeof at) =>
     cells.find((each) => each.row === where?.row && each.column === where.column)?.pair;
   const chosen = cells.find(({ pair }) => selected !== undefined && isPair(pair, selected));
-  const [width, height] = [left + groups.length * cell.width, top + groups.length * cell.height];
-  /** The matrix has each pair once, above its diagonal. */
+  const width = left + groups.length * cell.width;
+  const height = top + groups.length * cell.height;
+  /** The place under the pointer. The matrix has each pair once, above its diagonal, so row and column may be exchanged. */
   const placeOf = (event: MouseEvent & { currentTarget: SVGSVGElement }) => {
     const { left: x, top: y, width: shown } = event.currentTarget.getBoundingClientRect();
     const unit = width / shown;
@@ -117,10 +124,10 @@ export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
     return { row: Math.min(row, column), column: Math.max(row, column) };
   };
   const open = (where: typeof at) => {
-    const pair = found(where);
+    const pair = pairAt(where);
     if (pair !== undefined) go(linkTo(pair));
   };
-  const steps: Readonly<Record<string, readonly [number, number]>> = {
+  const steps: Readonly<Record<string, readonly [rows: number, columns: number]>> = {
     ArrowUp: [-1, 0],
     ArrowDown: [1, 0],
     ArrowLeft: [0, -1],
@@ -132,10 +139,11 @@ export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
     if (step === undefined) return;
     event.preventDefault();
     const within = (value: number) => Math.min(groups.length - 1, Math.max(0, value));
-    const row = within((at?.row ?? 0) + step[0]);
-    setAt({ row, column: Math.max(row, within((at?.column ?? -1) + step[1])) });
+    const [rows, columns] = step;
+    const row = within((at?.row ?? 0) + rows);
+    setAt({ row, column: Math.max(row, within((at?.column ?? -1) + columns)) });
   };
-  const pair = found(at);
+  const pair = pairAt(at);
   return (
     <>
       <svg
@@ -171,12 +179,13 @@ export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
   );
 }
 
+/** A cell of 16 by 15 units as part of a path. `inset`: how much smaller it is on each side. */
 const rectOf = (row: number, column: number, inset: number) =>
   `M${left + column * cell.width + inset} ${top + row * cell.height + inset}h${16 - 2 * inset}v${15 - 2 * inset}h${2 * inset - 16}z`;
 
 type Cell = { pair: Pair; row: number; column: number };
 
-/** The cells that have paths, and all of a colour as one path. */
+/** The cells that have paths; as paths of the drawing, all cells of a colour (`heats`) and the frames of broken ones. */
 function cellsOf(groups: readonly Group[], pairs: readonly Pair[]) {
   const find = pairFinder(pairs);
   const cells = groups.flatMap((row, y) =>

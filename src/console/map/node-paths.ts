@@ -11,25 +11,33 @@ export type Edge = {
   from: number;
   to: number;
   kind: EdgeKind;
-  /** The worst of both sides, ms. */
+  /** The round trip, ms: the longer one, if both ends report it. */
   rttMs: number | undefined;
   relays: readonly string[];
-  /** When it was reported, ms, if the node that reports it is away, or its relays are, or the peer that does not answer. Undefined: it is current. */
+  /**
+   * Undefined: the path is current. Otherwise it is old, and this is when it was reported (ms since 1970). A path is old if the
+   * node that reports it is away, if its relays are, or if it is broken and the peer is away.
+   */
   oldAt?: number | undefined;
 };
 
 type End = Pick<ListedNode, "id" | "online">;
 
+/** The worse, the higher. */
 export const rank: Readonly<Record<EdgeKind, number>> = { direct: 0, relayed: 1, broken: 2 };
 const larger = (a: number | undefined, b: number | undefined) =>
   a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
 
-/** Both ends report a path: of the two, the worse counts. Paths that carry nothing are no edges, unless they broke. */
+/**
+ * One edge for each pair of active nodes. If both ends report a path, the worse counts. A report without a tunnel (`none`, `unknown`)
+ * makes no edge, unless the peer does not answer.
+ */
 export function edgesOf(paths: readonly Path[], active: readonly End[]): Edge[] {
   const byId = new Map(active.map((node) => [node.id, node]));
   const edges = new Map<string, Edge>();
   for (const { node, peer, path, probe, relays, relays_away, rtt_ms, reported_at } of paths) {
-    const [reporter, other] = [byId.get(node), byId.get(peer ?? 0)];
+    const reporter = byId.get(node);
+    const other = byId.get(peer ?? 0);
     if (peer === null || reporter === undefined || other === undefined) continue;
     const kind: EdgeKind | "none" | "unknown" = probe === "broken" ? "broken" : path;
     if (kind === "none" || kind === "unknown") continue;
@@ -45,7 +53,7 @@ export function edgesOf(paths: readonly Path[], active: readonly End[]): Edge[] 
   return [...edges.values()];
 }
 
-/** Only current reports count. */
+/** The edge of two reports of one pair. If only one is current, it alone counts. */
 function together(a: Edge, b: Edge): Edge {
   if ((a.oldAt === undefined) !== (b.oldAt === undefined)) return a.oldAt === undefined ? a : b;
   return {

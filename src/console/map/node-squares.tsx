@@ -1,4 +1,4 @@
-// The squares of the picture: what each node of a group is, and how squares and names are drawn.
+// The squares of the picture of groups: which kind each node of a group is, and how squares and names are drawn.
 
 import { Fragment } from "preact";
 import { mapGroup } from "../../protocol/shown-groups.ts";
@@ -18,7 +18,7 @@ import { drawnOf, kindsOf, type Group } from "./groups.ts";
 import type { Point } from "./places-on-ring.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 
-/** A node of the picture, or several of a large organization. */
+/** A node of the picture, with its id, name and role; in a large organization several nodes, without them. */
 export type Square = { kind: SquareKind; id?: number; name?: string; role?: string };
 
 /** How many nodes a square of the picture stands for. */
@@ -53,7 +53,7 @@ export function squaresOf(
   return squares;
 }
 
-/** Of a node that is away: others need a lighthouse or a relay. */
+/** The kind of a node that is away. One that others need, a lighthouse or a relay, needs an administrator. */
 export const kindOfAway = (node: Pick<ListedNode, "is_lighthouse" | "is_relay">) =>
   isHub(node) ? "need" : "off";
 
@@ -71,21 +71,21 @@ export function roleOf(node: Pick<ListedNode, "is_lighthouse" | "is_relay" | "su
   return node.subnets.length > 0 ? "router" : "";
 }
 
-/** Those that the others need stand first. */
+/** For sorting: nodes that the others need come first. */
 const rankOf = (node: ListedNode) => ["lighthouse", "relay", "router", ""].indexOf(roleOf(node));
 
-/** A square for each node, by kind: one path a kind, so that a large group costs few elements. */
+/** The squares, drawn as one path a kind, so that a large group costs few elements. `x`, `y`: of the box. */
 export function Squares({ x, y, squares, pitch }: Point & { squares: readonly Square[]; pitch: number }) {
-  const at = (wanted: SquareKind) =>
-    squares.flatMap(({ kind }, each) => {
+  const placesOf = (wanted: SquareKind) =>
+    squares.flatMap(({ kind }, at) => {
       if (kind !== wanted) return [];
-      const place = squareAt(each, squares.length, pitch);
+      const place = squareAt(at, squares.length, pitch);
       return [{ x: x + place.x, y: y + place.y }];
     });
   return (
     <>
       {squareKinds.map((kind) => {
-        const places = at(kind);
+        const places = placesOf(kind);
         if (places.length === 0) return null;
         if (kind !== "part")
           return <path key={kind} class={classes[kind]} d={squaresPath(places, kind, pitch)} />;
@@ -100,18 +100,23 @@ export function Squares({ x, y, squares, pitch }: Point & { squares: readonly Sq
   );
 }
 
+/** The classes of the kinds in the style. */
 const classes = { need: "need", part: "part", on: "on", off: "away" } as const;
 
-/** A line for each node: state, name and role. Those that do not fit are counted. */
+/** Where the sign of a node is, in a box with names at `x` and `y`. `at`: its place in the list, from 0. */
+export const nameMarkAt = ({ x, y }: Point, at: number): Point => ({ x: x + 17, y: y + 40 + 20 * at });
+
+/** A line for each node: state, name and role. Those that do not fit are counted in the last line. */
 export function Names({ x, y, width, squares }: Point & { width: number; squares: readonly Square[] }) {
   const shown = squares.slice(0, squares.length > maxNames + 1 ? maxNames : maxNames + 1);
   return (
     <>
       {shown.map(({ name = "", kind, role = "" }, at) => {
-        const line = y + 44 + 20 * at;
+        const mark = nameMarkAt({ x, y }, at);
+        const line = mark.y + 4;
         return (
           <Fragment key={name}>
-            <Mark kind={kind} x={x + 17} y={line - 4} />
+            <Mark kind={kind} {...mark} />
             <text x={x + 28} y={line}>
               {cut(name, width - 44 - 5.5 * role.length, 6.5)}
             </text>

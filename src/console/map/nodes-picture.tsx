@@ -17,7 +17,7 @@ import { msWords } from "../words/numbers.ts";
 
 /** Beyond this number of nodes, the map is drawn by groups. */
 export const maxNodes = 24;
-/** More of them stand on the ring. */
+/** So many lighthouses stand in the middle, the others on the ring. */
 const maxInMiddle = 4;
 
 type Props = { slug: string; nodes: readonly ListedNode[]; edges: readonly Edge[]; isNarrow: boolean };
@@ -25,7 +25,10 @@ type Props = { slug: string; nodes: readonly ListedNode[]; edges: readonly Edge[
 const margin = 16;
 const labelHeight = 18;
 
-/** On a phone, the ring is higher than wide. `count`: four stand in the corners of the same ground. */
+/**
+ * The ground of the ring, in units of the picture. On a phone it is higher than wide. `count`: of the boxes; four stand in the
+ * corners, for which the ellipse must be larger.
+ */
 function groundOf(count: number, isNarrow: boolean) {
   const corners = count === 4 ? Math.SQRT2 : 1;
   return isNarrow
@@ -46,7 +49,7 @@ function groundOf(count: number, isNarrow: boolean) {
 export function NodesPicture({ slug, nodes, edges, isNarrow }: Props) {
   const ids = nodes.map(({ id, is_lighthouse }) => `${id}${is_lighthouse ? "!" : ""}`).join();
   const { order, middle } = keptFor(`nodes ${slug} ${ids}`, () => orderOf(nodes, edges));
-  // Many boxes are small ones.
+  // The more boxes, the narrower they are.
   const size = { width: isNarrow ? 142 : nodes.length > 10 ? 144 : 164, height: 60 };
   const shape = `${order.join()}/${middle.join()} ${size.width} ${isNarrow}`;
   const placed = keptFor(`boxes ${shape}`, () =>
@@ -130,16 +133,17 @@ const labelWidth = (edge: Edge) => 14 + 6 * labelOf(edge).length;
 function orderOf(nodes: readonly ListedNode[], edges: readonly Edge[]) {
   const byName = nodes.toSorted((a, b) => (a.nameKey < b.nameKey ? -1 : 1));
   const middle = byName.flatMap(({ id, is_lighthouse }) => (is_lighthouse ? [id] : [])).slice(0, maxInMiddle);
-  const rest = byName.flatMap(({ id }) => (middle.includes(id) ? [] : [id]));
+  const ring = byName.flatMap(({ id }) => (middle.includes(id) ? [] : [id]));
   const joined = new Set(edges.flatMap(({ from, to }) => [`${from} ${to}`, `${to} ${from}`]));
-  const { order } = ringOrder(rest, (a, b) => Number(joined.has(`${a} ${b}`)));
+  const { order } = ringOrder(ring, (a, b) => Number(joined.has(`${a} ${b}`)));
   return { order, middle };
 }
 
-const between = 12;
+/** Between two boxes of the column in the middle. */
+const columnGap = 12;
 
 function columnSize(count: number, { width, height }: { width: number; height: number }) {
-  return count === 0 ? undefined : { width, height: count * (height + between) - between };
+  return count === 0 ? undefined : { width, height: count * (height + columnGap) - columnGap };
 }
 
 function boxesOf(
@@ -154,7 +158,8 @@ function boxesOf(
     if (box !== undefined) boxes.set(id, box);
   }
   const { x = 0, y = 0 } = placed.middle ?? {};
-  for (const [at, id] of middle.entries()) boxes.set(id, { x, y: y + at * (size.height + between), ...size });
+  for (const [at, id] of middle.entries())
+    boxes.set(id, { x, y: y + at * (size.height + columnGap), ...size });
   return boxes;
 }
 
@@ -173,7 +178,7 @@ function kindOf(node: ListedNode, edges: readonly Edge[]) {
   if (!node.online) return kindOfAway(node);
   const { id } = node;
   const edgesOfNode = edges.filter((edge) => isCurrent(edge) && (edge.from === id || edge.to === id));
-  // Only the node that reports a broken path has the mark.
+  // A broken path marks the node that reports it (`from`), not its peer.
   if (edgesOfNode.some(({ kind, from }) => kind === "broken" && from === id)) return "need";
   return edgesOfNode.some(({ kind }) => kind === "relayed") ? "part" : "on";
 }
@@ -205,6 +210,6 @@ function NodeBox({ slug, node, box: { x, y, width, height }, kind, isHub }: BoxP
   );
 }
 
-/** For how long it is away: "3h". */
+/** For how long a node has been away: "3h"; "" if it was never seen. */
 const sinceOf = ({ seenAt }: ListedNode) =>
   seenAt === null ? "" : ago(seenAt, now.value).replace(" ago", "");

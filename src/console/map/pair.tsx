@@ -17,7 +17,7 @@ import { groupWord, pairName, pathsIn, type Group, type NamedPath } from "./grou
 import { PathRows } from "./tables.tsx";
 import { numberText, plural, msWords } from "../words/numbers.ts";
 
-/** The export has more. */
+/** Of the panel; the export has more. */
 const maxWorst = 10;
 
 type PairProps = {
@@ -25,6 +25,7 @@ type PairProps = {
   from: Group["name"];
   to: Group["name"];
   groups: readonly Group[];
+  /** The address of the page without the panel. */
   close: string;
 };
 
@@ -64,6 +65,7 @@ export function PairPanel({ slug, from, to, groups, close }: PairProps) {
   );
 }
 
+/** `possible`: how many pairs of nodes could have a path. */
 type SplitProps = {
   slug: string;
   from: Group["name"];
@@ -72,6 +74,7 @@ type SplitProps = {
   possible: number;
 };
 
+/** How the paths divide: by kind, by round trip, and what the rules let pass. */
 function Split({ slug, from, to, data, possible }: SplitProps) {
   const paths = pathsIn(data);
   const traffic = useTraffic(slug, from, to);
@@ -79,19 +82,15 @@ function Split({ slug, from, to, data, possible }: SplitProps) {
     // Phones have paths, and are not counted as nodes of a group.
     ["Paths", paths <= possible ? `${numberText(paths)} of ${plural(possible, "pair")}` : numberText(paths)],
     ["Direct", `${data.direct}`],
-    ...(data.relayed === 0 ? [] : [["Relayed", <State name="relayed" word={`${data.relayed}`} />] as const]),
-    ...(data.broken === 0 ? [] : [["Broken", <State name="attention" word={`${data.broken}`} />] as const]),
-    ...(data.rtt_ms_median === null
-      ? []
-      : [
-          [
-            "Round trip",
-            `${msWords(data.rtt_ms_median)} ms, 95 of 100 within ${msWords(data.rtt_ms_95 ?? 0)} ms`,
-          ] as const,
-        ]),
-    ...traffic,
   ];
-  return <Facts facts={facts} />;
+  if (data.relayed > 0) facts.push(["Relayed", <State name="relayed" word={`${data.relayed}`} />]);
+  if (data.broken > 0) facts.push(["Broken", <State name="attention" word={`${data.broken}`} />]);
+  if (data.rtt_ms_median !== null)
+    facts.push([
+      "Round trip",
+      `${msWords(data.rtt_ms_median)} ms, 95 of 100 within ${msWords(data.rtt_ms_95 ?? 0)} ms`,
+    ]);
+  return <Facts facts={[...facts, ...traffic]} />;
 }
 
 /** What the rules let pass, each way. Rules about single nodes and networks do not count. */
@@ -99,16 +98,12 @@ function useTraffic(slug: string, from: Group["name"], to: Group["name"]): Fact[
   const hasRules = from !== null && to !== null;
   const { data } = useList(hasRules ? apiPath(rulesApi.list, { slug }, { page_size: "1000" }) : "");
   if (data === undefined || !hasRules) return [];
-  const none = new Map<never, never>();
-  const rules = data.map((rule) => toRule(rule, none, none, none));
-  const ways =
-    from === to
-      ? [[from, to] as const]
-      : ([
-          [from, to],
-          [to, from],
-        ] as const);
-  return ways.flatMap(([sender, receiver]): Fact[] => {
+  // Names of nodes, members and providers are not needed: only rules about groups count.
+  const noNames = new Map<never, never>();
+  const rules = data.map((rule) => toRule(rule, noNames, noNames, noNames));
+  const there = { sender: from, receiver: to };
+  const back = { sender: to, receiver: from };
+  return (from === to ? [there] : [there, back]).flatMap(({ sender, receiver }): Fact[] => {
     const { traffic } = cellOf(rules, sender, receiver);
     if (traffic.length === 0) return [];
     return [
@@ -124,22 +119,23 @@ function useTraffic(slug: string, from: Group["name"], to: Group["name"]): Fact[
   });
 }
 
+/** The units of the drawing. `foot`: for the numbers below the bars. */
 const plot = { width: 274, height: 62, foot: 16 };
 
 /** How many paths have which round trip. */
 function Histogram({ round_trips: bins, rtt_ms_median: median }: BetweenGroups): VNode | null {
-  const [first, last] = [
-    bins.findIndex(({ paths }) => paths > 0),
-    bins.findLastIndex(({ paths }) => paths > 0),
-  ];
+  const first = bins.findIndex(({ paths }) => paths > 0);
+  const last = bins.findLastIndex(({ paths }) => paths > 0);
   if (first < 0) return null;
-  // Bars on both sides, so that one bar is no wall.
-  const [begin, end] = [Math.max(0, first - 1), Math.min(bins.length - 1, last + 1)];
+  // With an empty bin on each side: a single bar would fill the whole width.
+  const begin = Math.max(0, first - 1);
+  const end = Math.min(bins.length - 1, last + 1);
   const shown = bins.slice(begin, end + 1);
   const most = Math.max(...shown.map(({ paths }) => paths));
   const step = plot.width / shown.length;
   const lower = begin === 0 ? 0 : (bins[begin - 1]?.up_to_ms ?? 0);
   const upper = bins[end]?.up_to_ms;
+  /** The place of the bar that has the median. */
   const middle = shown.findIndex(
     ({ up_to_ms: bound }) => median !== null && (bound === null || median <= bound),
   );
@@ -174,6 +170,7 @@ function Histogram({ round_trips: bins, rtt_ms_median: median }: BetweenGroups):
       <text class="ts" x="0" y={plot.height + 13}>
         {lower} ms
       </text>
+      {/* The first and the last place have the numbers of the ends. */}
       {median === null || middle < 1 || middle > shown.length - 2 ? null : (
         <text class="ts" x={(middle + 0.5) * step} y={plot.height + 13} text-anchor="middle">
           {msWords(median)} median
@@ -186,7 +183,7 @@ function Histogram({ round_trips: bins, rtt_ms_median: median }: BetweenGroups):
   );
 }
 
-const csv = [
+const csvColumns = [
   { title: "Node", text: ({ node_name }: NamedPath) => node_name },
   { title: "Peer", text: ({ peer_name }: NamedPath) => peer_name },
   { title: "Path", text: ({ kind }: NamedPath) => kind },
@@ -210,7 +207,7 @@ function Worst({ slug, data: { from, to, worst } }: { slug: string; data: Betwee
         <Export
           file={`${slug}-${groupWord(from)}-${groupWord(to)}.csv`}
           items={worst}
-          columns={csv}
+          columns={csvColumns}
           isSmall
         />
       }

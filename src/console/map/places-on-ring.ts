@@ -13,13 +13,13 @@ export const overlap = (a: Box, b: Box, gap = 0): boolean =>
   a.y < b.y + b.height + gap &&
   b.y < a.y + a.height + gap;
 
-/** All orders of so many are compared; of more, those that one swap leads to. */
+/** Of so many items, all orders are compared; of more, those that swapping two leads to, until no swap helps. */
 const maxCompared = 7;
 const maxRounds = 50;
 
 /**
- * The order with the least sum of paths × steps apart. `weight`: how many paths two of them have. `compared`: how many orders
- * were.
+ * The order on a ring with the least cost: the sum over all pairs of their paths × their distance on the ring. `weight`: how
+ * many paths two items have. `compared`: how many orders were compared, for tests.
  */
 export function ringOrder<T>(
   items: readonly T[],
@@ -58,7 +58,7 @@ export function ringOrder<T>(
   return { order: best.flatMap((at) => items.slice(at, at + 1)), compared };
 }
 
-/** All that begin with the first one: on a ring, the others are turned. */
+/** All orders that begin with the first item: on a ring, each other order is one of these, turned. */
 function* ordersOf([first, ...rest]: readonly number[]): Generator<number[]> {
   if (first === undefined) return;
   if (rest.length < 2) yield [first, ...rest];
@@ -78,17 +78,17 @@ function swapped(order: readonly number[], a: number, b: number): number[] {
 }
 
 type Ellipse = { x: number; y: number };
-/** Beyond this number, places follow the size of boxes: above each other at the sides, beside each other at top and bottom. */
+/** Up to this number, boxes have equal angles. More need places by their size: at the sides they stand above each other. */
 const maxEqual = 6;
 const samples = 240;
 
-/** The centres of boxes around (0, 0), clockwise from the top; of four in the corners. */
+/** The centres of boxes around (0, 0), clockwise from the top; two are left and right, four in the corners. */
 export function onEllipse(count: number, { x, y }: Ellipse, size: Size): Point[] {
   const start = count === 2 ? Math.PI : count === 4 ? (-3 * Math.PI) / 4 : -Math.PI / 2;
   const at = (angle: number) => ({ x: x * Math.cos(angle), y: y * Math.sin(angle) });
   if (count <= maxEqual)
     return Array.from({ length: count }, (_, each) => at(start + (2 * Math.PI * each) / count));
-  // The way around, measured in boxes.
+  // The way around, measured in boxes: equal parts of it are as many boxes apart.
   const points = Array.from({ length: samples + 1 }, (_, each) => at(start + (2 * Math.PI * each) / samples));
   const way = [0];
   for (let each = 1; each <= samples; each++) {
@@ -96,10 +96,10 @@ export function onEllipse(count: number, { x, y }: Ellipse, size: Size): Point[]
     const step = Math.max(Math.abs(a.x - b.x) / size.width, Math.abs(a.y - b.y) / size.height);
     way.push((way[each - 1] ?? 0) + step);
   }
-  const all = way[samples] ?? 0;
+  const wholeWay = way[samples] ?? 0;
   return Array.from({ length: count }, (_, each) => {
-    const found = way.findIndex((length) => length >= (all * each) / count);
-    return points[Math.max(0, found)] ?? at(0);
+    const sample = way.findIndex((length) => length >= (wholeWay * each) / count);
+    return points[Math.max(0, sample)] ?? at(0);
   });
 }
 
@@ -107,7 +107,7 @@ export type Placed = { ring: Box[]; middle: Box | undefined; width: number; heig
 type Ground = { ellipse: Ellipse; gap: number; margin: number; least: Size };
 const maxSteps = 80;
 
-/** Places boxes on an ellipse that grows until no two of them, and none and the middle, touch. */
+/** Places boxes on an ellipse, which grows until no box touches another or the one in the middle. */
 export function place(
   sizes: readonly Size[],
   middle: Size | undefined,
@@ -129,21 +129,18 @@ export function place(
     boxes = sizes.map((size, at) => around(points[at] ?? { x: 0, y: 0 }, size));
     if (sizes.length === 1 && middle === undefined) boxes = sizes.map((size) => around({ x: 0, y: 0 }, size));
     if (!touch([...hub, ...boxes], gap)) break;
-    // Pages are wider than high, but readers may scroll.
+    // It first grows in height until it is a circle: pages are wider than high, but readers may scroll.
     if (y < x) y *= 1.05;
     else [x, y] = [x * 1.05, y * 1.05];
   }
   const all = [...hub, ...boxes];
-  const [left, right] = [
-    Math.min(0, ...all.map((box) => box.x)),
-    Math.max(0, ...all.map((b) => b.x + b.width)),
-  ];
-  const [top, bottom] = [
-    Math.min(0, ...all.map((box) => box.y)),
-    Math.max(0, ...all.map((b) => b.y + b.height)),
-  ];
+  const left = Math.min(0, ...all.map((box) => box.x));
+  const right = Math.max(0, ...all.map((box) => box.x + box.width));
+  const top = Math.min(0, ...all.map((box) => box.y));
+  const bottom = Math.max(0, ...all.map((box) => box.y + box.height));
   const width = Math.max(least.width, right - left + 2 * margin);
   const height = Math.max(least.height, bottom - top + 2 * margin);
+  /** From coordinates around (0, 0) to those of the picture, which begin at its left upper corner. */
   const move = (box: Box): Box => ({
     ...box,
     x: box.x + (width - left - right) / 2,

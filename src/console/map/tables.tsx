@@ -18,6 +18,7 @@ import { msWords } from "../words/numbers.ts";
 
 const pathStates = { direct: "online", relayed: "relayed", broken: "attention" } as const;
 
+/** `from` and `to`: ids of nodes. `ms`: the round trip; null if it is not known. */
 type Row = {
   from: number;
   fromName: string;
@@ -48,7 +49,7 @@ export const PathRows = ({ caption, rows }: { caption: string; rows: readonly Ro
   </table>
 );
 
-/** No report is no fault. */
+/** Why a list of paths is empty: none of the reasons is a fault. */
 export const noPathsText = () =>
   `${mayAdminister.value ? "No node" : "None of yours"} has reported a path: there is no tunnel, engines are older than 1.12, or reports are switched off.`;
 
@@ -59,24 +60,34 @@ export const nodeLink = (id: number, name: string) => (
   </a>
 );
 
-type FilteredProps<T> = {
+type SearchedTableProps<T> = {
   label: string;
   items: readonly T[];
   columns: readonly Column<T>[];
   keyOf(item: T): string;
-  /** Which column orders them without a word of the address. */
-  first: string;
+  /** The order if the address names none: the key of a column, with "-" before it for the other way round. */
+  usualOrder: string;
   file: string;
   title: string;
-  /** Words of the address for search and order; a page may have two tables. */
-  words?: { search: string; order: string };
+  /** The parameters of the address for search and order; a page may have two tables. */
+  parameters?: { search: string; order: string };
 };
 
-const usual = { search: "search", order: "order" };
+const usualParameters = { search: "search", order: "order" };
 
-function Filtered<T>({ label, items, columns, keyOf, first, file, title, words = usual }: FilteredProps<T>) {
-  const order = query.value.get(words.order) ?? first;
-  const isFound = searched(words.search);
+/** A panel with a table that can be searched, ordered and exported. */
+function SearchedTable<T>({
+  label,
+  items,
+  columns,
+  keyOf,
+  usualOrder,
+  file,
+  title,
+  parameters = usualParameters,
+}: SearchedTableProps<T>) {
+  const order = query.value.get(parameters.order) ?? usualOrder;
+  const isFound = searched(parameters.search);
   const shown = ordered(
     items.filter((item) => isFound(columns.map(({ text }) => text(item)).join(" "))),
     columns,
@@ -88,7 +99,7 @@ function Filtered<T>({ label, items, columns, keyOf, first, file, title, words =
       actions={
         <>
           <span class="w240">
-            <Search label={`Search ${label.toLowerCase()}`} name={words.search} />
+            <Search label={`Search ${label.toLowerCase()}`} name={parameters.search} />
           </span>
           <Export file={file} items={shown} columns={columns} />
         </>
@@ -104,7 +115,7 @@ function Filtered<T>({ label, items, columns, keyOf, first, file, title, words =
           keyOf={keyOf}
           order={order}
           held={`${query.value}`}
-          setOrder={(next: string) => setQuery({ [words.order]: next })}
+          setOrder={(next: string) => setQuery({ [parameters.order]: next })}
           isTitled={columns.length > 4}
           height={32}
         />
@@ -125,19 +136,19 @@ export function PathsTable({
 }) {
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const nameOf = (id: number) => byId.get(id)?.name ?? "";
-  const [first = ""] = searchWords(query.value.get("search") ?? "");
-  const has = (id: number) => nameOf(id).toLowerCase().includes(first);
-  const end = (key: string, title: string, of: (edge: Edge) => number): Column<Edge> => ({
+  const [searchedWord = ""] = searchWords(query.value.get("search") ?? "");
+  const isSearched = (id: number) => nameOf(id).toLowerCase().includes(searchedWord);
+  const nodeColumn = (key: "from" | "to", title: string): Column<Edge> => ({
     key,
     title,
     width: 3,
-    text: (edge) => nameOf(of(edge)),
-    cell: (edge) => nodeLink(of(edge), nameOf(of(edge))),
+    text: (edge) => nameOf(edge[key]),
+    cell: (edge) => nodeLink(edge[key], nameOf(edge[key])),
     isNatural: true,
   });
   const columns: readonly Column<Edge>[] = [
-    end("from", "Node", ({ from }) => from),
-    end("to", "Peer", ({ to }) => to),
+    nodeColumn("from", "Node"),
+    nodeColumn("to", "Peer"),
     {
       key: "path",
       title: "Path",
@@ -147,12 +158,12 @@ export function PathsTable({
         const { kind, oldAt } = edge;
         const word = wordsOf({ ...edge, rttMs: undefined, oldAt: undefined }, utc);
         if (oldAt === undefined) return State({ name: pathStates[kind], word });
-        const old = (
+        const oldWord = (
           <>
             {word}, as reported {moment(oldAt)}
           </>
         );
-        return State({ name: "away", word: old });
+        return State({ name: "away", word: oldWord });
       },
       compare: (a, b) => rank[b.kind] - rank[a.kind],
       isEmpty: (edge) => !isCurrent(edge),
@@ -169,16 +180,16 @@ export function PathsTable({
     },
   ];
   const turned = edges.map((edge) =>
-    first === "" || has(edge.from) || !has(edge.to) ? edge : { ...edge, from: edge.to, to: edge.from },
+    isSearched(edge.from) || !isSearched(edge.to) ? edge : { ...edge, from: edge.to, to: edge.from },
   );
   return (
-    <Filtered
+    <SearchedTable
       label="Paths"
       title="Paths"
       items={turned}
       columns={columns}
       keyOf={({ from, to, kind }) => `${Math.min(from, to)} ${Math.max(from, to)} ${kind}`}
-      first="path"
+      usualOrder="path"
       file={`${slug}-paths.csv`}
     />
   );
@@ -194,15 +205,19 @@ export function PairsTable({
   pairs: readonly Pair[];
   linkTo(pair: Pair): string;
 }) {
-  const number = (key: string, title: string, of: (pair: Pair) => number | null): Column<Pair> => ({
+  const numberColumn = (
+    key: string,
+    title: string,
+    valueOf: (pair: Pair) => number | null,
+  ): Column<Pair> => ({
     key,
     title,
     width: 1,
     isNumber: true,
-    text: (pair) => `${of(pair) ?? ""}`,
-    cell: (pair) => `${of(pair) ?? "-"}`,
-    compare: (a, b) => (of(a) ?? 0) - (of(b) ?? 0),
-    isEmpty: (pair) => of(pair) === null,
+    text: (pair) => `${valueOf(pair) ?? ""}`,
+    cell: (pair) => `${valueOf(pair) ?? "-"}`,
+    compare: (a, b) => (valueOf(a) ?? 0) - (valueOf(b) ?? 0),
+    isEmpty: (pair) => valueOf(pair) === null,
     isRestless: true,
   });
   const columns: readonly Column<Pair>[] = [
@@ -218,28 +233,30 @@ export function PairsTable({
       ),
       isNatural: true,
     },
-    number("paths", "Paths", pathsIn),
-    number("direct", "Direct", ({ direct }) => direct),
-    number("relayed", "Relayed", ({ relayed }) => relayed),
+    numberColumn("paths", "Paths", pathsIn),
+    numberColumn("direct", "Direct", ({ direct }) => direct),
+    numberColumn("relayed", "Relayed", ({ relayed }) => relayed),
     {
-      ...number("broken", "Broken", ({ broken }) => broken),
+      ...numberColumn("broken", "Broken", ({ broken }) => broken),
       cell: ({ broken }) => (broken === 0 ? "0" : State({ name: "attention", word: `${broken}` })),
     },
-    number("median", "Median, ms", ({ rtt_ms_median: median }) =>
+    numberColumn("median", "Median, ms", ({ rtt_ms_median: median }) =>
       median === null ? null : Number(msWords(median)),
     ),
-    number("slow", "95 of 100, ms", ({ rtt_ms_95: slow }) => (slow === null ? null : Number(msWords(slow)))),
+    numberColumn("slow", "95 of 100, ms", ({ rtt_ms_95: slow }) =>
+      slow === null ? null : Number(msWords(slow)),
+    ),
   ];
   return (
-    <Filtered
+    <SearchedTable
       label="Pairs of groups"
       title="Between groups"
       items={pairs.filter((pair) => pathsIn(pair) > 0)}
       columns={isNarrow.value ? columns.filter(({ key }) => key !== "direct" && key !== "slow") : columns}
       keyOf={({ from, to }) => pairKey(from, to)}
-      first="-broken"
+      usualOrder="-broken"
       file={`${slug}-groups.csv`}
-      words={{ search: "groups", order: "by" }}
+      parameters={{ search: "groups", order: "by" }}
     />
   );
 }

@@ -186,9 +186,9 @@ function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
               slug={slug}
               broken={ends}
               count={ends.length}
-              all={hrefWith({ view: "table", search: "broken" })}
+              allHref={hrefWith({ view: "table", search: "broken" })}
             />
-            <FewPaths nodes={nodes} edges={edges} all={hrefWith({ view: "table" })} />
+            <FewPaths nodes={nodes} edges={edges} allHref={hrefWith({ view: "table" })} />
             <AwayNodes nodes={nodes} />
           </div>
         </div>
@@ -340,13 +340,13 @@ function Side({ slug, sums, nodes, selected, linkTo, isMany, hasMatrix }: SidePr
   return (
     <>
       {isMany && !isPhone && nodes === undefined ? (
-        <BrokenPairs pairs={pairs} linkTo={linkTo} all={hrefWith({ view: "table" })} />
+        <BrokenPairs pairs={pairs} linkTo={linkTo} allHref={hrefWith({ view: "table" })} />
       ) : (
         <BrokenPaths
           slug={slug}
           broken={broken.map(endsOf)}
           count={totals.broken}
-          all={hrefWith({ view: "table", search: "broken" })}
+          allHref={hrefWith({ view: "table", search: "broken" })}
         />
       )}
       {hasMatrix || (!isPhone && !isWhole) ? null : (

@@ -13,21 +13,22 @@ type Failed = { name: string; why: string };
 
 /** Requests under way at the same time. */
 const atOnce = 6;
+/** Of more items, the question names only so many. */
 const maxNamed = 50;
 
 const refusedWords = (refused: readonly Failed[]) =>
   refused.length === 0 ? "" : ` Refused: ${refused.map(({ name }) => name).join(" ")}`;
 
 /**
- * Sends the first request alone: it may ask for a fresh second factor. `report`: called with the number of those done so
- * far. Returns that number, and the refusals.
+ * Runs the action for each item until `signal` aborts. The first runs alone: it may ask for a fresh second factor, which then
+ * holds for the others. `report`: called with the number of those done so far. Returns that number, and the refusals.
  */
 export async function runEach<T extends Item>(
   items: readonly T[],
   run: (item: T) => Promise<unknown>,
   report: (done: number) => void,
   signal: AbortSignal,
-): Promise<[done: number, failed: Failed[]]> {
+): Promise<{ done: number; failed: Failed[] }> {
   const failed: Failed[] = [];
   const left = [...items];
   let done = 0;
@@ -42,13 +43,13 @@ export async function runEach<T extends Item>(
       failed.push({ name: item.name, why: error.message });
     }
   };
-  const worker = async () => {
+  const runNext = async () => {
     for (let item = left.shift(); item !== undefined && !signal.aborted; item = left.shift()) await one(item);
   };
   const first = left.shift();
   if (first !== undefined) await one(first);
-  await Promise.all(Array.from({ length: atOnce }, worker));
-  return [done, failed];
+  await Promise.all(Array.from({ length: atOnce }, runNext));
+  return { done, failed };
 }
 
 type BulkProps<T extends Item> = {
@@ -71,21 +72,21 @@ type BulkProps<T extends Item> = {
 /** Sends a request for each item, the first one alone, and shows how many are done and which failed. */
 export function Bulk<T extends Item>(props: BulkProps<T>) {
   const { isDanger = false, hasNames = true, run, after, close, children } = props;
-  // Keeps the items of the question, although the list changes meanwhile.
+  // The question keeps its items, although the list changes meanwhile.
   const [{ action, items: asked }] = useState(props);
   const asksCount = props.asksCount === true && asked.length > 1;
   const [typed, setTyped] = useState("");
   const [done, setDone] = useState<number>();
   const { error, isRunning, attempt } = useAttempts();
   const [failed, setFailed] = useState<readonly Failed[]>([]);
-  const over = useRef(new AbortController());
-  useEffect(() => () => over.current.abort(), []);
+  const closed = useRef(new AbortController());
+  useEffect(() => () => closed.current.abort(), []);
   const work = async () => {
     setDone(0);
-    const [count, refused] = await runEach(asked, run, setDone, over.current.signal);
+    const { done: count, failed: refused } = await runEach(asked, run, setDone, closed.current.signal);
     await after();
     // The dialog was closed meanwhile: by the user, or by its page because too few nodes are left for it.
-    if (over.current.signal.aborted)
+    if (closed.current.signal.aborted)
       tell(`${action}: ${count} of ${asked.length} are done.${refusedWords(refused)}`);
     else if (refused.length > 0) setFailed(refused);
     else {

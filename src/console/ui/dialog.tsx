@@ -27,23 +27,24 @@ const inSight = (element: HTMLElement | null) => element?.scrollIntoView({ block
 
 /** A modal dialog: Escape closes it, and the focus returns. */
 export function Dialog({
-  title: asked,
+  title: givenTitle,
   close,
   hasUnsaved = false,
   isPalette = false,
   children,
 }: DialogProps) {
-  const title = unturned(asked);
-  const place = useRef<HTMLDialogElement>(null);
+  const title = unturned(givenTitle);
+  const element = useRef<HTMLDialogElement>(null);
   const [isWarned, setWarned] = useState(false);
-  // Before the next key event, so that the dialog gets it.
+  // A layout effect opens it before the next key event, so that the dialog gets that.
   useLayoutEffect(() => {
-    const [before, dialog] = [document.activeElement, place.current];
+    const focused = document.activeElement;
+    const dialog = element.current;
     dialog?.showModal();
     return () => {
-      // While it is open, nothing else can have the focus.
+      // Closed first: while it is open, nothing outside it can take the focus.
       dialog?.close();
-      if (before instanceof HTMLElement) before.focus({ preventScroll: true });
+      if (focused instanceof HTMLElement) focused.focus({ preventScroll: true });
     };
   }, []);
   useLayoutEffect(() => {
@@ -59,20 +60,21 @@ export function Dialog({
   const leave = () => (hasUnsaved && !isWarned ? setWarned(true) : close());
   return (
     <dialog
-      ref={place}
+      ref={element}
       class={isPalette ? "palette" : undefined}
       aria-label={title}
       onCancel={(event: Event) => {
+        // One that cannot be cancelled is followed by the event that it closed.
         if (!event.cancelable) return;
         event.preventDefault();
         leave();
       }}
       onClose={() => {
-        // The browser closes at a second Escape without asking. Null: this page closed the dialog.
-        if (place.current === null) return;
+        // The browser closes the dialog at a second Escape without asking. Null: this page has closed it.
+        if (element.current === null) return;
         leave();
-        // Fails if the dialog is gone already.
-        setTimeout(() => place.current?.showModal());
+        // Opens it again, unless the page took it away.
+        setTimeout(() => element.current?.showModal());
       }}
     >
       {isPalette ? null : <h2>{title}</h2>}
@@ -90,7 +92,7 @@ type FormDialogProps = Pick<DialogProps, "title" | "close" | "hasUnsaved" | "chi
   /** What the form does, on its button. */
   action: ComponentChildren;
   form: Pick<Action, "error" | "isRunning" | "submit">;
-  /** Something is missing yet. */
+  /** The action cannot be taken yet: something is missing. */
   disabled?: boolean;
   /** Fields that show the sentences about them. */
   shown?: readonly string[];
@@ -121,7 +123,7 @@ export const FormDialog = ({
 
 type ShownOnceProps = { title: string; secret: string; close: () => void; children: ComponentChildren };
 
-/** Only the button closes it, because the secret is not shown again. `children`: what it is for. */
+/** A secret. Only the button closes the dialog, because the secret is not shown again. `children`: what it is for. */
 export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
   return (
     <Dialog title={title} close={() => undefined}>
@@ -147,11 +149,11 @@ type ConfirmProps<T> = {
   isDanger?: boolean;
   /** The same from the terminal. */
   command?: Terminal["command"];
-  /** What it asks of the control plane. */
+  /** The request of the action. */
   sends?: Sending<T>;
-  /** The path of what is read again after it. */
+  /** The path of the resource that is read again after it. */
   changes?: string;
-  /** What else it does then; without `sends`, all that it does. */
+  /** Called after that, with the answer; without `sends`, this is the action. */
   run?(answer?: T): unknown;
   close: () => void;
 };

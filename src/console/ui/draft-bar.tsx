@@ -14,7 +14,7 @@ type DraftBarProps = {
   effect?: { sentence: string; short: string } | undefined;
   /** Why it cannot be saved now. */
   refusal?: string | undefined;
-  /** False while it is worked out whether it may be saved. */
+  /** False until it is known whether the draft may be saved. */
   isReady?: boolean;
   isRunning?: boolean;
   /** What "Save" saves. */

@@ -17,10 +17,11 @@ export type FieldProps = {
 };
 export type Frame = (props: FieldProps) => VNode;
 
-/** Connects a control with its help and errors, for screen readers. The control is within `place`. */
+/** Connects a control with its help and errors, for screen readers: `id` is theirs, `place` an element around the control. */
 export function useDescribed({ errors }: Pick<FieldProps, "errors">) {
   const id = useId();
   const place = useRef<HTMLDivElement>(null);
+  // After each drawing, because the control is made by the caller.
   useLayoutEffect(() => {
     const control = place.current?.querySelector("input, select, textarea");
     control?.setAttribute("aria-describedby", id);

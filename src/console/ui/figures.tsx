@@ -35,6 +35,7 @@ export function Tile({ label, value, of, facts, href, children }: TileProps) {
   );
 }
 
+/** Of a sparkline, in the units of its drawing. */
 const width = 104;
 const height = 36;
 
@@ -48,7 +49,7 @@ type SparkProps = {
 /** More dots than these are one thick line. */
 const maxDots = width / 2;
 
-/** At most so many values: each the mean of its part. The newest stays what it is. */
+/** At most `most` values, each the mean of as many neighbours. The newest one is not averaged, because the tile says it in words. */
 function averaged(values: readonly (number | null)[], most: number): readonly (number | null)[] {
   const size = Math.ceil(values.length / most);
   if (size <= 1) return values;
@@ -67,7 +68,8 @@ export function Spark({ values: all, isBad = false }: SparkProps) {
   const known = values.filter((each) => each !== null);
   const newest = known.at(-1);
   if (known.length < 2 || newest === undefined) return null;
-  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const low = Math.min(...known);
+  const high = Math.max(...known);
   const range = Math.max(high - low, Math.abs(high) / 10, 1e-9);
   const base = (low + high - range) / 2;
   const x = (at: number) => ((at * width) / (values.length - 1)).toFixed(1);
@@ -98,12 +100,14 @@ export const Share = ({ share }: { share: number }) => (
   </svg>
 );
 
-const barWidth = 1008;
+/** All bars, in the units of their drawing. */
+const barsWidth = 1008;
 const barHeight = 40;
-/** Of one that is not empty. */
+/** The least height of a bar with a count. */
 const leastBar = 2;
 
 export type Bar = {
+  /** From 0. */
   place: number;
   count: number;
   /** Of the count: drawn in red. */
@@ -115,17 +119,17 @@ export type BarLink = { href: string; words: string; isOn: boolean };
 type BarsProps = {
   label: string;
   bars: readonly Bar[];
-  /** How many have room. */
+  /** How many bars have room. */
   places: number;
-  /** In columns of equal width, each with its title below it. */
+  /** Over the bars lie columns of equal width, each with its links and, below it, its title. */
   columns: readonly { title: string; links: readonly BarLink[] }[];
 };
 
-/** Counts over time. Arrows go from one link to the next, so that the drawing is one step of the tabulator. */
+/** Counts over time. Only one link can be reached with the tabulator; arrows go from there to the others. */
 export function Bars({ label, bars, places, columns }: BarsProps) {
-  // Roots: one busy hour would leave nothing of the others.
+  // Heights follow the root of a count: otherwise one busy hour would leave nothing of the others.
   const most = Math.sqrt(Math.max(...bars.map(({ count }) => count), 1));
-  const step = barWidth / places;
+  const step = barsWidth / places;
   const heightOf = (count: number) =>
     count === 0 ? 0 : Math.max(leastBar, (Math.sqrt(count) * barHeight) / most);
   const rect = (place: number, count: number, kind?: string) => (
@@ -140,7 +144,8 @@ export function Bars({ label, bars, places, columns }: BarsProps) {
     />
   );
   const links = columns.flatMap((each) => each.links);
-  const stop = Math.max(
+  /** The link for the tabulator: the chosen one, or the last with words. */
+  const tabStop = Math.max(
     links.findIndex(({ isOn }) => isOn),
     links.findLastIndex(({ words }) => words !== ""),
     0,
@@ -152,22 +157,22 @@ export function Bars({ label, bars, places, columns }: BarsProps) {
     all[all.findIndex((each) => each === document.activeElement) + move]?.focus();
     event.preventDefault();
   };
-  let at = -1;
+  let place = -1;
   return (
     <section class="hours no-phone" aria-label={label} onKeyDown={press}>
       <svg
         class="hist"
-        viewBox={`0 0 ${barWidth} ${barHeight}`}
+        viewBox={`0 0 ${barsWidth} ${barHeight}`}
         preserveAspectRatio="none"
         aria-hidden="true"
       >
         {bars.map(({ place, count }) => rect(place, count))}
         {bars.map(({ place, failures }) => (failures === 0 ? null : rect(place, failures, "f")))}
       </svg>
-      {columns.map(({ title, links: slug }) => (
-        <div key={title}>
-          {slug.map(({ href, words, isOn }) => {
-            at++;
+      {columns.map((column) => (
+        <div key={column.title}>
+          {column.links.map(({ href, words, isOn }) => {
+            place++;
             return (
               <a
                 key={href}
@@ -175,11 +180,11 @@ export function Bars({ label, bars, places, columns }: BarsProps) {
                 title={words}
                 aria-label={words}
                 aria-current={isOn ? "true" : undefined}
-                tabindex={at === stop ? 0 : -1}
+                tabindex={place === tabStop ? 0 : -1}
               />
             );
           })}
-          <span>{title}</span>
+          <span>{column.title}</span>
         </div>
       ))}
     </section>
@@ -189,9 +194,9 @@ export function Bars({ label, bars, places, columns }: BarsProps) {
 type HistogramProps = {
   label: string;
   counts: readonly number[];
-  /** Words below a place. */
+  /** Words below a count, by its place from 0. */
   ticks: Readonly<Record<number, string>>;
-  /** A line, as a share of the width, and what it means. */
+  /** A line: where, as a share of the width (0 to 1), and what it means. */
   mark: { at: number; words: string };
 };
 
@@ -214,7 +219,7 @@ export function Histogram({ label, counts, ticks, mark }: HistogramProps) {
   );
 }
 
-/** `kind`: how it is drawn; one of kind `planned` is not there yet. Times are in ms. */
+/** `kind`: how it is drawn; what is `planned` does not exist yet. Times are in ms since 1970. */
 export type LineSpan = {
   key: string;
   kind: "active" | "former" | "next" | "planned";
@@ -234,8 +239,8 @@ type TimeLineProps = {
 /** Spans of time, by rows, with the years and today. */
 export function TimeLine({ label, rows, from, to, now }: TimeLineProps) {
   const share = (at: number) => `${((Math.min(Math.max(at, from), to) - from) / (to - from)) * 100}%`;
-  const first = new Date(from).getFullYear() + 1;
-  const years = Array.from({ length: new Date(to).getFullYear() - first + 1 }, (_, at) => first + at);
+  const firstYear = new Date(from).getFullYear() + 1;
+  const years = Array.from({ length: new Date(to).getFullYear() - firstYear + 1 }, (_, at) => firstYear + at);
   const isBelow = ({ kind }: LineSpan) => kind === "next" || kind === "planned";
   return (
     <div class="time-line" role="img" aria-label={label}>
@@ -253,10 +258,10 @@ export function TimeLine({ label, rows, from, to, now }: TimeLineProps) {
         <div key={title} class="row">
           <b>{title}</b>
           {[false, true].map((below) => {
-            const slug = spans.filter((span) => isBelow(span) === below);
-            return slug.length === 0 ? null : (
+            const lane = spans.filter((span) => isBelow(span) === below);
+            return lane.length === 0 ? null : (
               <div key={`${below}`} class="lane">
-                {slug.map((span) => (
+                {lane.map((span) => (
                   <span
                     key={span.key}
                     class={span.kind}
@@ -275,7 +280,10 @@ export function TimeLine({ label, rows, from, to, now }: TimeLineProps) {
   );
 }
 
-/** Of a group: how many are online; and of all, those that are well, have a relayed path, need somebody, are away. */
+/**
+ * The nodes of a group: how many are online; and by how they are drawn: `on` is well, `part` has a relayed path, `need` needs an
+ * administrator, `off` is away.
+ */
 export type FleetGroup = {
   name: string;
   href: string;
@@ -287,8 +295,9 @@ export type FleetGroup = {
 };
 
 const kinds = ["need", "part", "on", "off"] as const;
+/** The class of a square. */
 const squareOf = { need: "x", part: "p", on: undefined, off: "o" };
-/** More are not told apart, and take too long to draw. */
+/** More squares cannot be told apart, and take too long to draw. */
 const maxSquares = 1500;
 
 /** How many nodes a square stands for, so that all fit. */
@@ -302,7 +311,8 @@ export function Fleet({ groups }: { groups: readonly FleetGroup[] }) {
   return (
     <div class="strip">
       {groups.map((group) => {
-        const [online, all] = [group.online, allIn(group)];
+        const { online } = group;
+        const all = allIn(group);
         return (
           <a key={group.name} href={group.href} title={`${group.name}: ${online} of ${all} online`}>
             <span class="waffle" aria-hidden="true">

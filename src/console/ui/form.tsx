@@ -11,7 +11,7 @@ import { Failure } from "./parts.tsx";
 export type Action = {
   error: ApiError | undefined;
   isRunning: boolean;
-  /** Runs once; a failure of the control plane is kept in `error`. */
+  /** Does the work. An ApiError is kept in `error`, until the next run. */
   run(): Promise<void>;
   /** The handler of a form. */
   submit(event: Event): void;
@@ -51,7 +51,7 @@ export function useAction(work: () => Promise<unknown>): Action {
   return { error, isRunning, run, submit };
 }
 
-/** The failure of a form, unless all its sentences are shown beside fields (`shown`). */
+/** The failure of a form, unless all its sentences are shown beside fields. `shown`: the fields that show theirs. */
 export function FormFailure({
   error,
   shown = [],
@@ -59,20 +59,20 @@ export function FormFailure({
   error: ApiError | undefined;
   shown?: readonly string[];
 }) {
-  const place = useRef<HTMLDivElement>(null);
+  const element = useRef<HTMLDivElement>(null);
   useEffect(() => {
     // A long form may hide the sentence: scroll to it.
-    const sentence = place.current?.closest("form")?.querySelector("small.bad, .failure");
+    const sentence = element.current?.closest("form")?.querySelector("small.bad, .failure");
     sentence?.scrollIntoView({ block: "nearest" });
   }, [error]);
   if (error === undefined) return null;
   const fields = Object.keys(error.fields);
   const isShown = fields.length > 0 && fields.every((key) => shown.some((field) => isAbout(key, field)));
-  return <div ref={place}>{isShown ? null : <Failure error={error} />}</div>;
+  return <div ref={element}>{isShown ? null : <Failure error={error} />}</div>;
 }
 
 type TextProps = Omit<FieldProps, "children"> & {
-  /** How the control is laid out: by default below its label. */
+  /** The component around the control, with its label; by default the label is above the control. */
   frame?: Frame;
   value: string;
   set(text: string): void;
@@ -81,11 +81,11 @@ type TextProps = Omit<FieldProps, "children"> & {
 };
 
 /** A field of one line. */
-export function Text({ frame: Around = Field, value, set, control = {}, ...field }: TextProps): VNode {
+export function Text({ frame: FieldFrame = Field, value, set, control = {}, ...field }: TextProps): VNode {
   return (
-    <Around {...field}>
+    <FieldFrame {...field}>
       <input {...control} value={value} onInput={(event: Event) => set(valueOf(event))} />
-    </Around>
+    </FieldFrame>
   );
 }
 
@@ -111,19 +111,19 @@ export function Listed({ offered, required = false, ...field }: ListedProps): VN
   );
 }
 
-/** A code of the authenticator app, or a recovery code. `control`: more attributes. */
+/** The field of a code: of the authenticator app, or a recovery code. `control`: more attributes. */
 export function SecondFactorCode({ control = {}, ...props }: TextProps): VNode {
-  const all = {
+  const attributes = {
     name: "otp",
     autocomplete: "one-time-code",
     maxlength: maxCodeLength,
     required: true,
     ...control,
   };
-  return <Text {...props} control={all} />;
+  return <Text {...props} control={attributes} />;
 }
 
-/** One of a few: `choices` are pairs of value and words. */
+/** `choices`: pairs of value and words. */
 type ChoiceProps<W extends string> = Omit<TextProps, "control" | "value" | "set"> & {
   value: W;
   set(word: NoInfer<W>): void;
@@ -133,7 +133,7 @@ type ChoiceProps<W extends string> = Omit<TextProps, "control" | "value" | "set"
 
 /** A choice of one of a few. */
 export function Choice<W extends string>({
-  frame: Around = Field,
+  frame: FieldFrame = Field,
   choices,
   value,
   set,
@@ -145,7 +145,7 @@ export function Choice<W extends string>({
     if (picked !== undefined) set(picked);
   };
   return (
-    <Around {...field}>
+    <FieldFrame {...field}>
       <select value={value} disabled={disabled} onChange={pick}>
         {choices.map(([key, words]) => (
           <option key={key} value={key}>
@@ -153,7 +153,7 @@ export function Choice<W extends string>({
           </option>
         ))}
       </select>
-    </Around>
+    </FieldFrame>
   );
 }
 
@@ -168,9 +168,9 @@ type CheckProps = { label: string; checked: boolean; disabled?: boolean; set(isO
 const isChecked = ({ target }: Event) => target instanceof HTMLInputElement && target.checked;
 
 /** A setting that is on or off. */
-export function Switch({ frame: Around = Field, value, set, disabled, ...field }: SwitchProps): VNode {
+export function Switch({ frame: FieldFrame = Field, value, set, disabled, ...field }: SwitchProps): VNode {
   return (
-    <Around {...field}>
+    <FieldFrame {...field}>
       <input
         class="switch"
         type="checkbox"
@@ -179,7 +179,7 @@ export function Switch({ frame: Around = Field, value, set, disabled, ...field }
         disabled={disabled}
         onChange={(event: Event) => set(isChecked(event))}
       />
-    </Around>
+    </FieldFrame>
   );
 }
 

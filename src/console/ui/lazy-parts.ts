@@ -8,7 +8,7 @@ import type { Registration } from "../joining/registrations.ts";
 /** A question about some nodes. */
 export type Asking = { nodes: readonly Pick<Node, "id" | "name" | "phone">[]; close(): void };
 
-/** By their properties, because the files use parts themselves. */
+/** What each file exports. Written out instead of inferred: the files use parts themselves, so inferring would be a circle. */
 type Parts = {
   node(): Promise<{ Aside: FunctionComponent<{ id: number; close(): void }> }>;
   editing(): Promise<{
@@ -24,10 +24,10 @@ type Parts = {
   }>;
 };
 
-/** The files. The table of pages names them (pages.ts), so that no page is in the first view of another. */
+/** What loads each file. Set by the table of pages (pages.ts), so that importing this file loads none of them. */
 export const parts: Partial<Parts> = {};
 
-/** Undefined until it is loaded; without `load` it is not. If it does not arrive, the next use tries again. */
+/** A part; undefined until it is loaded, and without `load`. If loading fails, the next component that uses it tries again. */
 export function usePart<M extends object>(load: (() => Promise<M>) | undefined): M | undefined {
   const [found, setFound] = useState<M>();
   useEffect(() => {

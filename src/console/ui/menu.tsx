@@ -18,22 +18,22 @@ type MenuProps = {
   children: ComponentChildren;
 };
 
-/** What it lists is made when it is opened: a list may have hundreds of menus. */
+/** `children` are drawn only while the menu is open: a list may have hundreds of menus. */
 export function Menu({ label, icon = "more", words, isSmall, isPlain, isUp = false, children }: MenuProps) {
   const [isOpen, setOpen] = useState(false);
-  const place = useRef<HTMLDetailsElement>(null);
-  const focus = () => place.current?.querySelector("summary")?.focus();
-  // Before the next key: Escape closes it however early.
+  const element = useRef<HTMLDetailsElement>(null);
+  const focusButton = () => element.current?.querySelector("summary")?.focus();
+  // A layout effect listens before the next key event, so that Escape closes the menu however early it is pressed.
   useLayoutEffect(() => {
     if (!isOpen) return undefined;
-    place.current?.querySelector(".menu-list")?.scrollIntoView({ block: "nearest" });
+    element.current?.querySelector(".menu-list")?.scrollIntoView({ block: "nearest" });
     const press = (event: KeyboardEvent) => {
       if (event.key !== "Escape") return;
-      if (place.current?.contains(document.activeElement) === true) focus();
+      if (element.current?.contains(document.activeElement) === true) focusButton();
       setOpen(false);
     };
     const click = ({ target }: Event) => {
-      if (!(target instanceof Node && place.current?.contains(target) === true)) setOpen(false);
+      if (!(target instanceof Node && element.current?.contains(target) === true)) setOpen(false);
     };
     document.addEventListener("click", click);
     document.addEventListener("keydown", press);
@@ -42,10 +42,10 @@ export function Menu({ label, icon = "more", words, isSmall, isPlain, isUp = fal
       document.removeEventListener("keydown", press);
     };
   }, [isOpen]);
-  // The fields of a menu keep it open.
+  // Links and buttons close the menu; fields in it keep it open.
   const isAction = ({ target }: Event) => target instanceof Element && target.closest("a, button") !== null;
   return (
-    <details class={isUp ? "menu up" : "menu"} ref={place} open={isOpen}>
+    <details class={isUp ? "menu up" : "menu"} ref={element} open={isOpen}>
       <summary
         class={[
           "button",
@@ -69,7 +69,7 @@ export function Menu({ label, icon = "more", words, isSmall, isPlain, isUp = fal
         <div
           class="menu-list"
           // Before the action: a dialog that it opens gives the focus back to what has it now.
-          onClickCapture={(event: Event) => void (isAction(event) && focus())}
+          onClickCapture={(event: Event) => void (isAction(event) && focusButton())}
           onClick={(event: Event) => void (isAction(event) && setOpen(false))}
         >
           {children}

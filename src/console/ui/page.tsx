@@ -21,7 +21,7 @@ type PageProps = {
   actions?: ComponentChildren;
   /** What the page shows, from the command line and from the API. */
   terminal?: Terminal | undefined;
-  /** No room around the content, which has a panel at its side. */
+  /** The content has no room around it, because it has a panel at its side. */
   isWhole?: boolean;
   children: ComponentChildren;
 };
@@ -80,12 +80,12 @@ type PanelProps = {
   beside?: ComponentChildren;
   /** At the end of the head. */
   actions?: ComponentChildren;
-  /** Its line is red: something in it needs somebody now. */
+  /** The panel has a red line: something in it needs an administrator now. */
   isAlarm?: boolean | undefined;
-  /** Room around the content, which is no list of rows. */
+  /** The content has room around it, because it is no list of rows. */
   hasRoom?: boolean | undefined;
   id?: string | undefined;
-  /** Rows of settings: what it is on the left, the control on the right. */
+  /** The content is rows of settings: what it is on the left, the control on the right. */
   isSettings?: boolean | undefined;
   children: ComponentChildren;
 };
@@ -106,8 +106,9 @@ export const Panel = ({ title, beside, actions, isAlarm, hasRoom, id, isSettings
 );
 
 type WhyProps = {
-  /** What happened; nothing needs somebody in one of kind `good` or `info`. */
+  /** What happened. */
   title: ComponentChildren;
+  /** `bad`, which is the default: an administrator is needed. */
   kind?: "bad" | "good" | "info";
   /** Instead of the sign. */
   icon?: IconName;
@@ -153,6 +154,7 @@ export function Gate({ title, isInside, children }: GateProps): VNode {
 }
 
 type StepProps = {
+  /** From 1. */
   at: number;
   title: ComponentChildren;
   /** What is done is a line, and what comes later is faint. */

@@ -19,6 +19,7 @@ export function TextWithCommands({ text }: { text: string }) {
   return <bdi>{commandsIn(text).map((part, at) => (at % 2 === 0 ? part : <code>{part}</code>))}</bdi>;
 }
 
+/** The sign of a node's state. */
 export const signOf: Readonly<Record<StateName, SignName>> = {
   online: "on",
   relayed: "part",
@@ -37,7 +38,7 @@ export const State = ({ name, word }: { name: StateName; word: View }) => (
   </span>
 );
 
-/** A time as "2 m ago"; the exact one in a title, and in UTC for copies. `at`: ISO 8601 or null. */
+/** A time as "2m ago"; the exact one in a title, and in UTC for copies. `at`: ISO 8601 or null. */
 export function When({ at, never = "never" }: { at: string | null; never?: string }) {
   return moment(at === null ? null : Date.parse(at), never);
 }
@@ -52,7 +53,7 @@ export function moment(at: number | null, never = "never"): VNode {
   );
 }
 
-/** The time with its day. */
+/** The time as "2m ago", and the exact one. `at`: ms since 1970. */
 export function dated(at: number): VNode {
   return (
     <>
@@ -61,7 +62,7 @@ export function dated(at: number): VNode {
   );
 }
 
-/** `error`: undefined shows nothing. */
+/** `error`: undefined shows nothing. `retry`: for a button that tries again. */
 type FailureProps = { error: ApiError | undefined; retry?: (() => void) | undefined };
 
 /**
@@ -113,8 +114,8 @@ export function Facts({ facts }: { facts: readonly Fact[] }) {
 }
 
 /**
- * Shown after a moment, so that fast answers do not flicker; and why there is no answer. `rows`: how much space the content
- * will take.
+ * In place of content that is being read: bars, after a moment, so that fast answers do not flicker. With `error`, why there is no
+ * content. `rows`: how much space the content will take.
  */
 export function Loading({ rows = 6, ...failure }: Partial<FailureProps> & { rows?: number }) {
   const [isShown, setShown] = useState(false);
@@ -150,34 +151,37 @@ type CopyProps = {
   children?: ComponentChildren;
 };
 
-/** For a moment the icon is a check mark: what changed is marked in place. */
+/** So long the button says that the text was copied. */
+const copiedMs = 2000;
+
+/** A button that copies a text. For a moment its icon is a check mark. */
 export function Copy({ text, label = "Copy", isMain = false, children }: CopyProps) {
-  const [said, setSaid] = useState<"" | "Copied" | "Not copied: select the text">("");
+  const [outcome, setOutcome] = useState<"" | "Copied" | "Not copied: select the text">("");
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      setSaid("Copied");
-      setTimeout(() => setSaid(""), 2000);
+      setOutcome("Copied");
+      setTimeout(() => setOutcome(""), copiedMs);
     } catch {
       // The clipboard is refused by the browser, or missing without TLS.
-      setSaid("Not copied: select the text");
+      setOutcome("Not copied: select the text");
     }
   };
-  const isRefused = said.startsWith("Not");
+  const isRefused = outcome.startsWith("Not");
   return (
     <>
       <button
         type="button"
         class={isMain ? "small primary" : children === undefined ? "small icon ghost" : "small"}
-        title={said || label}
+        title={outcome || label}
         aria-label={children === undefined ? label : undefined}
         onClick={copy}
       >
-        <Icon name={said === "Copied" ? "check" : "copy"} />
+        <Icon name={outcome === "Copied" ? "check" : "copy"} />
         {isMain ? label : null}
         {children}
         <span role="status" class={isRefused ? "" : "unseen"}>
-          {said}
+          {outcome}
         </span>
       </button>
       {/* The text of a button cannot be selected. */}

@@ -1,7 +1,7 @@
 // QR codes (ISO/IEC 18004) of bytes, with the lowest correction of errors (L): they are shown on screens, which no dirt covers.
 // The library that tests compare it with is three times as large in a browser, because it has all modes and levels.
 
-/** By version, from 1. */
+/** Bytes that check a block, and the number of blocks, at level L by version from 1 (table 9 of the standard). From version 27 on, 30. */
 const checkBytes = [
   7, 10, 15, 20, 26, 18, 20, 24, 30, 18, 20, 24, 26, 30, 22, 24, 28, 30, 28, 28, 28, 28, 30, 30, 26, 28,
 ];
@@ -11,8 +11,9 @@ const blockCounts = [
 ];
 const maxVersion = 40;
 
+/** The squares of a code by row, without the quiet zone around it. True: dark. */
 type Modules = boolean[][];
-/** True: dark. By row, without the quiet zone. Throws RangeError for more than 2,953 bytes. */
+/** The code of a text. Throws RangeError for more than 2,953 bytes. */
 export function qrOf(text: string): Modules {
   const data = new TextEncoder().encode(text);
   let version = 1;
@@ -21,8 +22,9 @@ export function qrOf(text: string): Modules {
   return draw(version, withChecks(framed(data, version), version));
 }
 
-/** Mode, length, and half a byte of rest. */
+/** The mode (4 bits), the length (8 or 16 bits) and the end (4 bits), in bytes. */
 const headBytes = (version: number) => (version < 10 ? 2 : 3);
+/** The rows and columns of the small alignment squares. */
 const positionsOf = (version: number): number[] => {
   const count = version === 1 ? 0 : Math.floor(version / 7) + 2;
   const step = Math.floor((version * 8 + count * 3 + 5) / (count * 4 - 4)) * 2;
@@ -31,7 +33,7 @@ const positionsOf = (version: number): number[] => {
   );
 };
 
-/** All bytes of the code, also those of its checks. */
+/** The bytes of a code with its checks: the squares that no pattern takes, by 8. */
 function bytesOf(version: number): number {
   const count = positionsOf(version).length;
   const aligned = count === 0 ? 0 : (25 * count - 10) * count - 55;
@@ -41,32 +43,40 @@ const checksOf = (version: number) => checkBytes[version - 1] ?? 30;
 const blocksOf = (version: number) => blockCounts[version - 1] ?? 0;
 const roomOf = (version: number) => bytesOf(version) - checksOf(version) * blocksOf(version);
 
-/** The bytes behind their mode (4 bits) and their number, filled up. */
+/** The data as the standard frames it: mode, length, bytes, end, then two filling bytes in turns up to the room of the version. */
 function framed(data: Uint8Array, version: number): number[] {
   const head = version < 10 ? [data.length] : [data.length >> 8, data.length & 255];
-  const all = [4, ...[...head, ...data].flatMap((byte) => [byte >> 4, byte & 15]), 0];
+  // In halves of bytes: 4 is the mode for bytes, 0 the end.
+  const halves = [4, ...[...head, ...data].flatMap((byte) => [byte >> 4, byte & 15]), 0];
   const bytes = Array.from(
-    { length: all.length / 2 },
-    (_, at) => ((all[2 * at] ?? 0) << 4) | (all[2 * at + 1] ?? 0),
+    { length: halves.length / 2 },
+    (_, at) => ((halves[2 * at] ?? 0) << 4) | (halves[2 * at + 1] ?? 0),
   );
+  // 236 and 17.
   for (let fill = 236; bytes.length < roomOf(version); fill ^= 253) bytes.push(fill);
   return bytes;
 }
 
-/** In the field of 256 elements. */
+/** The product of two elements of the field of 256 elements, whose polynomial is 285. */
 function product(a: number, b: number): number {
-  let found = 0;
-  for (let bit = 7; bit >= 0; bit--) found = (found << 1) ^ ((found >> 7) * 285) ^ (((b >> bit) & 1) * a);
-  return found;
+  let sum = 0;
+  for (let bit = 7; bit >= 0; bit--) sum = (sum << 1) ^ ((sum >> 7) * 285) ^ (((b >> bit) & 1) * a);
+  return sum;
 }
 
-/** Reed and Solomon: each block has checks of its own; the bytes of blocks take turns. */
+/**
+ * The data with its checks (Reed and Solomon): in blocks, each with checks of its own. First come the first bytes of all
+ * blocks, then the second ones and so on, then the checks in the same way.
+ */
 function withChecks(data: readonly number[], version: number): number[] {
-  const [count, degree, all] = [blocksOf(version), checksOf(version), bytesOf(version)];
+  const count = blocksOf(version);
+  const degree = checksOf(version);
+  const all = bytesOf(version);
   const divisor = Array.from({ length: degree }, (_, at) => Number(at === degree - 1));
   for (let round = 0, root = 1; round < degree; round++, root = product(root, 2))
     for (let at = 0; at < degree; at++)
       divisor[at] = product(divisor[at] ?? 0, root) ^ (divisor[at + 1] ?? 0);
+  // The last blocks have one byte more than the others.
   const short = Math.floor(all / count) - degree;
   const isLong = (block: number) => block >= count - (all % count);
   let from = 0;
@@ -87,18 +97,17 @@ function withChecks(data: readonly number[], version: number): number[] {
   return [...inTurns(blocks, short + 1), ...inTurns(checks, degree)];
 }
 
-/** `value` with the rest of its division, as 15 or 18 bits. */
+/** `value` followed by the `bits` of its rest after the division by the polynomial: the protected form of format and version. */
 function guarded(value: number, bits: number, polynomial: number): number {
   let rest = value;
   for (let at = 0; at < bits; at++) rest = (rest << 1) ^ ((rest >> (bits - 1)) * polynomial);
   return (value << bits) | rest;
 }
 
-/**
- * The third mask of eight, which mixes bytes of text well: trying all costs eight times as long, and readers take any.
- */
+/** The mask that inverts each third column. It mixes bytes of text well: trying all eight would take longer, and readers take any. */
 const mask = 2;
 
+/** The patterns first, then the bytes on what they leave free (undefined). */
 function draw(version: number, bytes: readonly number[]): Modules {
   const size = version * 4 + 17;
   const modules = Array.from({ length: size }, (): (boolean | undefined)[] => Array.from({ length: size }));
@@ -106,15 +115,18 @@ function draw(version: number, bytes: readonly number[]): Modules {
     const row = modules[y];
     if (row !== undefined && x >= 0 && x < size) row[x] = isDark;
   };
+  /** Rings around a centre: `light` are the distances that are light. */
   const square = (centerX: number, centerY: number, radius: number, light: readonly number[]) => {
     for (let y = -radius; y <= radius; y++)
       for (let x = -radius; x <= radius; x++)
         set(centerX + x, centerY + y, !light.includes(Math.max(Math.abs(x), Math.abs(y))));
   };
+  // Timing lines.
   for (let at = 0; at < size; at++) {
     set(6, at, at % 2 === 0);
     set(at, 6, at % 2 === 0);
   }
+  // Alignment squares, but not where the large squares of three corners are.
   const positions = positionsOf(version);
   const last = size - 7;
   for (const x of positions)
@@ -130,7 +142,7 @@ function draw(version: number, bytes: readonly number[]): Modules {
     [3, size - 4],
   ] as const)
     square(x, y, 4, [2, 4]);
-  // Level L is 1.
+  // The format, twice: level L (1, before the three bits of the mask) and the mask.
   const format = guarded(8 | mask, 10, 1335) ^ 21_522;
   for (let at = 0; at < 15; at++) {
     const isDark = ((format >> at) & 1) === 1;
@@ -138,12 +150,14 @@ function draw(version: number, bytes: readonly number[]): Modules {
     set(at < 8 ? size - 1 - at : at === 8 ? 7 : 14 - at, 8, isDark);
   }
   set(8, size - 8, true);
+  // The version, twice, from 7 on.
   const number = guarded(version, 12, 7973);
   for (let at = 0; at < (version < 7 ? 0 : 18); at++) {
     const [x, y] = [size - 11 + (at % 3), Math.floor(at / 3)];
     set(x, y, ((number >> at) & 1) === 1);
     set(y, x, ((number >> at) & 1) === 1);
   }
+  // The bits of the bytes: up and down in columns of two, from the right, without the column of the timing line.
   let bit = 0;
   for (let right = size - 1; right > 0; right -= right === 8 ? 3 : 2)
     for (let step = 0; step < size; step++)

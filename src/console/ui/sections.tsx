@@ -4,11 +4,11 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Count } from "./tag.tsx";
 
-/** Of the panel of a section. */
+/** The id of the panel of a section. */
 export const idOf = (section: string) => section.toLowerCase().replaceAll(" ", "-");
 
-/** A section that begins above it is in sight. */
-const topPx = 140;
+/** In pixels below the top of the window: of the sections that begin above this line, the last is the current one. */
+const lineAt = 140;
 
 type SectionsProps = {
   all: readonly string[];
@@ -23,7 +23,7 @@ export function Sections({ all, changed, children }: SectionsProps) {
   useEffect(() => {
     const look = () => {
       const isAbove = (section: string) =>
-        (document.getElementById(idOf(section))?.getBoundingClientRect().top ?? Infinity) < topPx;
+        (document.getElementById(idOf(section))?.getBoundingClientRect().top ?? Infinity) < lineAt;
       const isAtEnd = scrollY > 0 && scrollY + innerHeight >= document.documentElement.scrollHeight - 1;
       setCurrent(isAtEnd ? all.at(-1) : (all.findLast(isAbove) ?? all[0]));
     };
@@ -31,7 +31,7 @@ export function Sections({ all, changed, children }: SectionsProps) {
     addEventListener("scroll", look, { passive: true });
     return () => removeEventListener("scroll", look);
   }, [all.join()]);
-  // The browser looked for it before the page had been read.
+  // Scrolls to the section of the address: the browser looked for it before the page was drawn.
   useEffect(() => document.getElementById(location.hash.slice(1))?.scrollIntoView(), []);
   return (
     <div class="settings">

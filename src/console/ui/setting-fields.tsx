@@ -9,7 +9,10 @@ import { differing, valuesOf } from "./setting-values.ts";
 import { Check, Choice, Listed, Switch, Text } from "./form.tsx";
 import { Field, FieldErrors, useDescribed, valueOf, type FieldProps, type Frame } from "./field.tsx";
 
-/** `present`: as it is saved; `now`: as it is typed. `set`: undefined leaves a secret as it is. */
+/**
+ * `present`: the values as they are saved; `now`: as they are typed; both by field. `set`: takes the fields that changed; one
+ * that is undefined leaves a secret as it is.
+ */
 type SettingProps = {
   field: string;
   setting: Setting;
@@ -18,7 +21,7 @@ type SettingProps = {
   error: ApiError | undefined;
   disabled?: boolean;
   set(more: object): void;
-  /** Rows of a page of settings. Without it, fields of a form. */
+  /** `SettingRow` on a page of settings. Without it, the field is one of a form. */
   frame?: Frame;
   /** In a row: what the change means for the reader. */
   note?: ComponentChildren;
@@ -26,7 +29,7 @@ type SettingProps = {
   offered?: readonly string[] | undefined;
 };
 
-/** What it is on the left, the control on the right. */
+/** The frame of a field on a page of settings: what it is on the left, the control on the right. */
 export function SettingRow({ label, help, errors, isChanged, note, children }: FieldProps): VNode {
   const { id, place } = useDescribed({ errors });
   useLayoutEffect(() => {
@@ -103,15 +106,15 @@ export function SettingField({
     return <ListField {...{ setting, value, field, put }} errors={error?.fields} offered={items} />;
   // The command line and the API accept any number: a saved one that is not offered is added.
   const numbers = offered && [null, ...new Set([...offered, saved ?? offered[0]])];
-  const all = values ?? numbers;
-  if (all !== undefined)
+  const choosable = values ?? numbers;
+  if (choosable !== undefined)
     return (
       <Choice
         {...props}
         value={String(value)}
         disabled={disabled}
-        set={(word: string) => put(all.find((each) => String(each) === word))}
-        choices={all.map((each, at) => [
+        set={(word: string) => put(choosable.find((each) => String(each) === word))}
+        choices={choosable.map((each, at) => [
           String(each),
           choices?.[at] ?? (each === null ? "Never" : `${String(each)} ${unit}`),
         ])}
@@ -162,12 +165,17 @@ function ListField({ field, setting, offered = [], value, errors, put }: ListPro
   );
 }
 
+/** `changes`: the typed values that differ from the saved ones. */
 export type SettingsForm<T> = { present: T; now: T; changes: Partial<T>; set(more: object): void };
 
-/** The values of a form. `of`: the thing as it is saved; without it, a new one. `kept`: typed before. */
-export function useSettings<T extends object>(settings: Settings, of?: object, kept?: T): SettingsForm<T> {
-  const [present] = useState<T>(() => valuesOf(settings, of));
-  const [now, setNow] = useState(kept ?? present);
+/** The values of a form. `saved`: the thing as it is saved; undefined for a new one. `typed`: values that were typed earlier. */
+export function useSettings<T extends object>(
+  settings: Settings,
+  saved?: object,
+  typed?: T,
+): SettingsForm<T> {
+  const [present] = useState<T>(() => valuesOf(settings, saved));
+  const [now, setNow] = useState(typed ?? present);
   const set = (more: object) => setNow((before) => ({ ...before, ...more }));
   return { present, now, changes: differing(now, present), set };
 }

@@ -4,13 +4,13 @@ import { itemOf, itemText, type Settings } from "../../protocol/settings.ts";
 
 /**
  * What a form begins with: the saved values, or the initial ones of a new thing. `saved`: an answer of the API. Items of its lists
- * lose what requests do not take. The caller names the type.
+ * lose what requests do not take. The caller says the type.
  */
 export function valuesOf(settings: Settings, saved: object = {}) {
   const values: Record<string, unknown> = {};
   for (const [field, setting] of Object.entries(settings)) {
     const { section, secret, initial = "" } = setting;
-    // No form has it, or no answer has it.
+    // Without a section, no form has it; a secret is in no answer.
     if (section === undefined || secret === true) continue;
     const value: unknown = Object(saved)[field] ?? initial;
     values[field] = Array.isArray(value)

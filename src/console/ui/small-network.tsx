@@ -1,5 +1,5 @@
-// The small network of Overview: a ring for each group, as large as the group and full as far as its nodes are online, and
-// lines where there are paths.
+// The small network of Overview: a ring for each group, and lines where there are paths. The larger the group, the larger its
+// ring; the part of the ring that is drawn strong is the share of its nodes that are online.
 
 import { drawnOf, groupWord, onlineIn, pairFinder, pathsIn, type Group, type Pair } from "../map/groups.ts";
 import { onEllipse, ringOrder, type Point } from "../map/places-on-ring.ts";
@@ -18,20 +18,21 @@ export function Network({ groups, pairs }: NetworkProps) {
   const find = pairFinder(pairs);
   const { order } = ringOrder(ring, (a, b) => pathsOf(find(a.name, b.name)));
   const points = onEllipse(order.length, ellipse, { width: 80, height: 24 });
-  // Many rings are small ones.
-  const most = Math.sqrt(Math.max(1, ...ring.map(({ nodes }) => nodes)));
-  const unit = Math.min(0.85, (ring.length > 7 ? 6 : 10) / most);
+  // The more rings, the smaller they are. Radii grow with the root of the number of nodes.
+  const largestRoot = Math.sqrt(Math.max(1, ...ring.map(({ nodes }) => nodes)));
+  const unit = Math.min(0.85, (ring.length > 7 ? 6 : 10) / largestRoot);
   const dotOf = (group: Group, { x, y }: Point): Dot => ({
     group,
     x: centre.x + x,
     y: centre.y + y,
     radius: Math.min(14, Math.max(group === hub ? 7 : 4, 4 + unit * Math.sqrt(group.nodes))),
   });
-  const only = order.length === 1 && hub === undefined;
-  const dots = order.map((group, at) => dotOf(group, only ? { x: 0, y: 0 } : (points[at] ?? { x: 0, y: 0 })));
-  const middle = hub === undefined ? [] : [dotOf(hub, { x: 0, y: 0 })];
-  const lines = [...dots, ...middle].flatMap((from, at, all) =>
-    all.slice(at + 1).flatMap((to) => {
+  const origin = { x: 0, y: 0 };
+  const isAlone = order.length === 1 && hub === undefined;
+  const dots = order.map((group, place) => dotOf(group, (isAlone ? undefined : points[place]) ?? origin));
+  const middle = hub === undefined ? [] : [dotOf(hub, origin)];
+  const lines = [...dots, ...middle].flatMap((from, place, all) =>
+    all.slice(place + 1).flatMap((to) => {
       const pair = find(from.group.name, to.group.name);
       return pair === undefined || pathsOf(pair) === 0 ? [] : [{ from, to, pair }];
     }),
@@ -39,9 +40,10 @@ export function Network({ groups, pairs }: NetworkProps) {
   return (
     <svg class="draw" viewBox={`0 0 ${width} ${height}`} role="img" aria-label={wordsOf(groups, pairs)}>
       {lines
+        // Broken ones are drawn last, above the others.
         .toSorted((a, b) => a.pair.broken - b.pair.broken)
         .map(({ from, to, pair }) => {
-          const line = `M${at(from)}L${at(to)}`;
+          const line = `M${pointText(from)}L${pointText(to)}`;
           return (
             <g key={`${pair.from} ${pair.to}`}>
               <path class="spoke" stroke-width={from.group === hub || to.group === hub ? 1.5 : 4} d={line} />
@@ -65,11 +67,11 @@ export function Network({ groups, pairs }: NetworkProps) {
 }
 
 const pathsOf = (pair: Pair | undefined) => (pair === undefined ? 0 : pathsIn(pair));
-const at = ({ x, y }: Point) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+const pointText = ({ x, y }: Point) => `${x.toFixed(1)} ${y.toFixed(1)}`;
 
 function Ring({ group, x, y, radius }: Dot) {
   const isLeft = x < centre.x - 20;
-  const all = 2 * Math.PI * radius;
+  const length = 2 * Math.PI * radius;
   const share = group.nodes === 0 ? 0 : onlineIn(group) / group.nodes;
   const edge = x + (isLeft ? -1 : 1) * (radius + 8);
   const letters = Math.max(2, Math.floor((isLeft ? edge : width - edge) / letterWidth));
@@ -84,8 +86,8 @@ function Ring({ group, x, y, radius }: Dot) {
         cx={x}
         cy={y}
         r={radius}
-        stroke-dasharray={`${(all * share).toFixed(1)} ${all.toFixed(1)}`}
-        transform={`rotate(-90 ${at({ x, y })})`}
+        stroke-dasharray={`${(length * share).toFixed(1)} ${length.toFixed(1)}`}
+        transform={`rotate(-90 ${pointText({ x, y })})`}
       />
       <text class="ts halo" x={edge} y={y + 4} text-anchor={isLeft ? "end" : "start"}>
         {name.length > letters ? `${name.slice(0, letters - 1)}…` : name}

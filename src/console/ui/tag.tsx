@@ -40,7 +40,7 @@ export const Chip = ({ sign, words, count, isOn, href }: ChipProps) => (
   </a>
 );
 
-/** How many; red, unless it is soft: then nobody is needed at once. */
+/** How many; in red, unless `isSoft`: then no administrator is needed at once. */
 export const Count = ({ count, words, isSoft }: { count: number; words: string; isSoft?: boolean }) => (
   <span class={isSoft === true ? "count soft" : "count"} title={`${count} ${words}`}>
     {count > 99 ? "99+" : count}

@@ -4,21 +4,21 @@ import { signal } from "@preact/signals";
 import { unturned } from "../words/foreign-words.ts";
 
 const shownMs = 6000;
-const told = signal<{ sentence: string; isFailure: boolean }>();
+const shown = signal<{ sentence: string; isFailure: boolean }>();
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** Shows a sentence in place of the last one. */
 export function tell(sentence: string, isFailure = false): void {
-  told.value = { sentence: unturned(sentence), isFailure };
+  shown.value = { sentence: unturned(sentence), isFailure };
   clearTimeout(timer);
   timer = setTimeout(() => {
-    told.value = undefined;
+    shown.value = undefined;
   }, shownMs);
 }
 
-/** The place is in the page before there is a sentence: otherwise it would not be read out. */
+/** The element is in the page before there is a sentence: otherwise screen readers would not read it out. */
 export function Told() {
-  const now = told.value;
+  const now = shown.value;
   return (
     <div role="status" class={now && `told ${now.isFailure ? "bad" : "good"}`}>
       {now?.sentence}

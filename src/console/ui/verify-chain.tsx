@@ -17,8 +17,8 @@ async function sha256(text: string): Promise<string> {
   return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Reads all events, the oldest first. `tell`: reports the progress. */
-async function verify(slug: string, signal: AbortSignal, tell: (chain: Chain) => void) {
+/** Reads and verifies all events, the oldest first. `report`: called after each part. `last`: the id of the last event. */
+async function verify(slug: string, signal: AbortSignal, report: (chain: Chain) => void) {
   let chain = emptyChain;
   for (let after = 0; ;) {
     const events = await get(eventsPath(slug, { after: `${after}`, limit: "1000" }), signal);
@@ -26,13 +26,14 @@ async function verify(slug: string, signal: AbortSignal, tell: (chain: Chain) =>
     if (last === undefined) return { chain: await verifyEnd(chain, sha256), last: after };
     chain = await verifyNext(chain, events, sha256);
     after = last.id;
-    tell(chain);
+    report(chain);
   }
 }
 
+/** `error`: the log could not be read. */
 type Progress = { chain: Chain; isDone: boolean } | { error: ApiError };
 
-/** What this window has verified, by organization: the last event, and when. */
+/** What this window has verified, by slug. `last`: the id of the last event. `at`: when, ms since 1970. */
 type Verified = { last: number; at: number; isWhole: boolean };
 const verified = signal<ReadonlyMap<string, Verified>>(new Map());
 
@@ -62,9 +63,9 @@ export function Verification({ slug }: { slug: string }) {
 function VerifyDialog({ slug, close }: { slug: string; close(): void }) {
   const [progress, setProgress] = useState<Progress>({ chain: emptyChain, isDone: false });
   useEffect(() => {
-    const over = new AbortController();
+    const closed = new AbortController();
     const run = async () => {
-      const { chain, last } = await verify(slug, over.signal, (part) =>
+      const { chain, last } = await verify(slug, closed.signal, (part) =>
         setProgress({ chain: part, isDone: false }),
       );
       setProgress({ chain, isDone: true });
@@ -72,11 +73,11 @@ function VerifyDialog({ slug, close }: { slug: string; close(): void }) {
       verified.value = new Map([...verified.value, [slug, { last, at: Date.now(), isWhole }]]);
     };
     run().catch((error: unknown) => {
-      if (over.signal.aborted) return;
+      if (closed.signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;
       setProgress({ error });
     });
-    return () => over.abort();
+    return () => closed.abort();
   }, [slug]);
   return (
     <Dialog title="Is the log whole?" close={close}>

@@ -1,7 +1,9 @@
 // Relative times in words.
 
-// By hand: the first Intl format of a page costs 20 ms, before anything is shown.
-const steps: readonly (readonly [number, string])[] = [
+// Written without Intl: its first format on a page costs 20 ms, before anything is shown.
+
+/** Units, each with how many of it make one of the next. */
+const steps: readonly (readonly [size: number, unit: string])[] = [
   [60, "s"],
   [60, "m"],
   [24, "h"],
@@ -11,7 +13,7 @@ const steps: readonly (readonly [number, string])[] = [
   [Number.POSITIVE_INFINITY, "y"],
 ];
 
-/** "2m ago", "1d ago", "in 3d". Both in ms. */
+/** The largest unit that says it in a whole number: "2m ago", "1d ago", "in 3d". `at` and `from`: ms since 1970. */
 export function ago(at: number, from: number): string {
   let amount = (at - from) / 1000;
   if (Math.abs(amount) < 10) return "now";
@@ -19,6 +21,7 @@ export function ago(at: number, from: number): string {
     // Rounds: a future time is "in 7 days" until half a day has passed.
     const whole = amount < 0 ? Math.trunc(amount) : Math.round(amount);
     if (Math.abs(whole) < size) return whole < 0 ? `${-whole}${unit} ago` : `in ${whole}${unit}`;
+    // Months of 30 days, although days are shown up to 100.
     amount /= unit === "d" ? 30 : size;
   }
   return "";

@@ -4,13 +4,16 @@ import { oldBackupDays } from "../../api/values.ts";
 
 const dayS = 86_400;
 
-/** The last days, in seconds since 1970. The control plane's clock may be ahead: its newest point is in it. */
-export function lastDays(days: number, nowMs: number, newest = 0): [number, number] {
+/**
+ * The beginning and the end of the last days, in seconds since 1970. `newest`: the control plane's newest point, in seconds. Its
+ * clock may be ahead, so the end is not before that.
+ */
+export function lastDays(days: number, nowMs: number, newest = 0): [from: number, to: number] {
   const to = Math.max(nowMs / 1000, newest);
   return [to - days * dayS, to];
 }
 
-/** What is known of each time at equal distances; undefined where nothing is. Each time is that of its nearest place. */
+/** The items on places at equal distances from `from` to `to` (seconds): each at its nearest place; undefined where none is. */
 export function evenly<T extends { at: string }>(
   items: readonly T[],
   everyS: number,
@@ -25,7 +28,7 @@ export function evenly<T extends { at: string }>(
   return places;
 }
 
-/** `at`: of the last backup, ISO 8601 or null. */
+/** `at`: the time of the last backup, ISO 8601; null if there was none. `now`: ms since 1970. */
 export function isBackupDue(at: string | null, now: number): boolean {
   return at === null || now - Date.parse(at) > oldBackupDays * dayS * 1000;
 }

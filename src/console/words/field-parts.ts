@@ -10,7 +10,10 @@ export const networksIn = (text: string): string[] => text.split(/[\s,]+/).filte
 /** Whether an error is about the field, or about a part of it: `subnets.0`. */
 export const isAbout = (key: string, field: string): boolean => key === field || key.startsWith(`${field}.`);
 
-/** The sentences about a field. Those about a part begin with it: an item of `parts` (as they were sent), or the name of a field of an object. */
+/**
+ * The sentences about a field. One about a part of it begins with that part: for a list, the item of `parts`, which are the
+ * items as they were sent; for an object, the name of its field.
+ */
 export function sentencesOf(
   errors: Readonly<Record<string, readonly string[]>> | undefined,
   field: string,

@@ -15,7 +15,7 @@ export type Terminal = {
   call?: readonly [method: Method, path: string, body?: unknown];
 };
 
-/** The word that stands for each item. */
+/** The word in a command that stands for each word of `each`: a variable of the shell. */
 export const item = '"$each"';
 
 const quoted = (word: string | number): string => (word === item ? item : quoteWord(`${word}`));

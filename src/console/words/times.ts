@@ -23,7 +23,7 @@ export const dateLanguages = [
 ] as const;
 const languageKey = "date-language";
 
-/** A setting of this browser, not of the user. */
+/** The chosen tag, "" for that of the browser. Kept in this browser, not with the user. */
 export const dateLanguage = signal(storedLanguage());
 
 function storedLanguage(): string {

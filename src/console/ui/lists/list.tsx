@@ -26,11 +26,11 @@ type ListProps<T> = {
   empty: string;
   /** The same from the terminal, where the page's title does not have it. */
   command?: Words;
-  /** The part of the list that the page has read; without it, all of the list is read. */
+  /** What the page has read of the list; without it, all of the list is read from `path`. */
   read?: { data: readonly T[] | undefined; error: ApiError | undefined };
   /** On a phone, rows are two lines: the columns are few enough for that. */
   isShort?: boolean;
-  /** Prefix of the query parameters, on a page with several lists. */
+  /** Prefix of the parameters of the page's address, on a page with several lists. */
   part?: string;
   /** Beside the search: buttons, or what the list says as a whole. */
   children?: ComponentChildren;
@@ -40,8 +40,8 @@ type ListProps<T> = {
 export function List<T>(props: ListProps<T>) {
   const { label, title, path, columns, keyOf, linkOf, empty, command, read, part = "", children } = props;
   const { isShort = false } = props;
-  const all = useList<T>(read === undefined ? `${path}?page_size=1000` : "");
-  const { data, error } = read ?? all;
+  const wholeList = useList<T>(read === undefined ? `${path}?page_size=1000` : "");
+  const { data, error } = read ?? wholeList;
   if (data === undefined) return <Loading error={error} />;
   const order = query.value.get(`${part}order`) ?? "";
   const isFound = searched(`${part}search`);

@@ -16,9 +16,9 @@ export type Column<T> = {
   compare?(a: T, b: T): number;
   /** With `compare`: true if the item has no value, so that it comes last either way. */
   isEmpty?(item: T): boolean;
-  /** Orders by `text`, numbers by their value: node-2 before node-10. Without it and `compare`, the column cannot order. */
+  /** The column orders by `text`, numbers in it by their value: node-2 before node-10. Without this and `compare`, it cannot order. */
   isNatural?: true;
-  /** The key that orders naturally, where items keep it; otherwise it is made of `text`. */
+  /** With `isNatural`: the key to order by, where items keep it; otherwise it is made of `text`. */
   sortKey?(item: T): string;
   /** For the CSV export. A row that is in sight is marked for a moment where this changes. */
   text(item: T): string;
@@ -28,18 +28,22 @@ export type Column<T> = {
   isNumber?: true;
 };
 
-/** With buttons; a list without them has rows of 32 px. */
+/** The height in pixels of a row with buttons; a list without them has rows of 32. */
 const lineHeight = 36;
-/** On a phone, each row is a card of two lines; those of columns with their titles grow as far as one of them needs. */
+/**
+ * In pixels. On a phone, each row is a card: `brief` without buttons, `tall` with them. Cards in which cells have the titles of
+ * their columns begin as `titled`, and grow as far as one of them needs.
+ */
 const cardHeight = { brief: 54, tall: 72, titled: 52 };
 const cardPadding = 6;
-/** Rows above and below what is in sight, so that scrolling shows no gaps. */
+/** How many rows are drawn above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
+/** Scrolling has come to rest when it paused for so long. */
 const restMs = 100;
-/** How long a changed cell is marked. The mark does not blink: text that is read must not move. */
+/** A changed cell has this ground for `markMs`. It does not blink: text that is read must not move. */
 const mark = { backgroundColor: ["var(--mark)", "var(--mark)"] };
 const markMs = 2000;
-/** Data of an earlier visit is updated first: until then, the order is not held. */
+/** Rows keep their places only after so long: a page first shows data of an earlier visit, which is then updated. */
 const settleMs = 2000;
 
 type Key = number | string;
@@ -64,26 +68,30 @@ type RowsProps<T> = {
   /** On a phone, the cells have the titles of their columns before them. */
   isTitled?: boolean;
   height?: number;
-  /** Opens the row beside the list, by a click anywhere on it; without it, only its link leads to its page. */
+  /** Opens an item beside the list, by a click anywhere on its row. Without it, the link of the row leads to the item's page. */
   open?: ((item: T) => void) | undefined;
-  /** The row that is open: the next one that gets the focus is opened, too. */
+  /** The key of the item that is open. While one is, each row that gets the focus is opened. */
   opened?: Key | undefined;
 };
 
-/** A row that is in the page, so that scrolling makes only those that come into sight. `epoch`: what all rows depend on. */
+/**
+ * A row that is in the page: while its item, its place and the epoch are the same, it is not drawn again. `epoch`: an object
+ * that is another one when something changes on which all rows depend. `place`: its index in the list.
+ */
 type Drawn<T> = { item: T; place: number; epoch: { columns: readonly Column<T>[] }; view: VNode };
 
 /** Items as rows, or as cards on a phone. `select` adds check boxes, `open` makes rows open beside the list. */
 export function Rows<T>(props: RowsProps<T>) {
   const { label, columns, order, setOrder, select, isTitled = false, height = lineHeight } = props;
-  const { rows: items, moved, sort } = useHeld(props);
+  const { rows: items, moved, sort } = useHeldPlaces(props);
   const body = useRef<HTMLDivElement>(null);
   const isCards = isNarrow.value;
   const [tallest, setTallest] = useState(cardHeight.titled);
-  const brief = height === lineHeight ? cardHeight.tall : cardHeight.brief;
-  const cardRow = isTitled ? tallest : brief;
-  const rowHeight = isCards ? cardRow : height;
+  const untitled = height === lineHeight ? cardHeight.tall : cardHeight.brief;
+  const heightOfCards = isTitled ? tallest : untitled;
+  const rowHeight = isCards ? heightOfCards : height;
   const [from, to] = useVisible(body, items.length, rowHeight);
+  // After each drawing: the tallest card decides the height of all.
   const measure = () => {
     const cards = isCards && isTitled ? [...(body.current?.children ?? [])] : [];
     const missing = Math.max(0, ...cards.map((each) => each.scrollHeight - each.clientHeight));
@@ -145,15 +153,17 @@ export function Rows<T>(props: RowsProps<T>) {
 function openers<T>({ open, opened }: RowsProps<T>, items: readonly T[]) {
   const itemOf = (target: EventTarget | null) => {
     const row = target instanceof Element ? target.closest("[aria-rowindex]") : null;
+    // Rows count from 1, and the first is the head.
     return items[Number(row?.getAttribute("aria-rowindex")) - 2];
   };
   const click = (event: MouseEvent) => {
     const { target } = event;
-    // A key that presses the link opens its page, and so does a click for a new tab.
+    // A key that presses the link (`detail` 0) opens its page, and so does a click for a new tab.
     const isPlain = event.detail > 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
-    const isOther = !(target instanceof Element) || target.closest("button, input, label") !== null;
+    const isOnControl = !(target instanceof Element) || target.closest("button, input, label") !== null;
     const item = itemOf(target);
-    if (!isPlain || isOther || item === undefined || getSelection()?.isCollapsed === false) return;
+    // A click that ends a selection of text opens nothing.
+    if (!isPlain || isOnControl || item === undefined || getSelection()?.isCollapsed === false) return;
     event.preventDefault();
     target.closest("[role=row]")?.querySelector<HTMLElement>(".first a")?.focus({ preventScroll: true });
     open?.(item);
@@ -195,16 +205,17 @@ type Sight = { from: number; to: number; rowHeight: number };
 function useDrawn<T>(props: RowsProps<T>, { from, to, rowHeight }: Sight): VNode[] {
   const { items, columns, keyOf, selected, opened } = props;
   const drawn = useRef(new Map<Key, Drawn<T>>());
-  const newest = usePick(props);
-  // Redraws relative times.
+  const newestPick = usePick(props);
+  // `now`: rows may have relative times.
   const epoch = useMemo(() => ({ columns }), [now.value, columns, rowHeight, selected, opened]);
   const next = new Map<Key, Drawn<T>>();
   // Keeps the row object: Preact does not redraw the same object.
   const inSight = items.slice(from, to).map((item, index) => {
-    const [place, key] = [from + index, keyOf(item)];
+    const place = from + index;
+    const key = keyOf(item);
     const before = drawn.current.get(key);
     const isSame = before?.item === item && before.place === place && before.epoch === epoch;
-    const pick = (isRange: boolean) => newest.current(key, isRange);
+    const pick = (isRange: boolean) => newestPick.current(key, isRange);
     const view = isSame
       ? before.view
       : drawRow({ ...props, item, top: place * rowHeight, place, pick, before });
@@ -215,16 +226,21 @@ function useDrawn<T>(props: RowsProps<T>, { from, to, rowHeight }: Sight): VNode
   return inSight;
 }
 
-/** Rows that are being read stay where they are until they are sorted again. */
-function useHeld<T>({ items, keyOf, held }: RowsProps<T>) {
-  const [times, setTimes] = useState(0);
-  useEffect(() => void setTimeout(setTimes, settleMs, 1), []);
-  const places = useMemo(() => new Map<Key, number>(), [held, (held !== undefined && times) || items]);
+/** Rows that are being read stay where they are until the user sorts them again (`sort`). `moved`: how many are out of order. */
+function useHeldPlaces<T>({ items, keyOf, held }: RowsProps<T>) {
+  /** How often the places were forgotten: first when the list has settled, then by the user. */
+  const [sorted, setSorted] = useState(0);
+  useEffect(() => void setTimeout(setSorted, settleMs, 1), []);
+  // Before that, and without `held`, each new array of items has new places.
+  const places = useMemo(() => new Map<Key, number>(), [held, (held !== undefined && sorted) || items]);
   const inOrder = useMemo(() => inPlaces(items, keyOf, places), [items, places]);
-  return { ...inOrder, sort: () => setTimes(times + 1) };
+  return { ...inOrder, sort: () => setSorted(sorted + 1) };
 }
 
-/** Selects a row; with Shift, all from the row that was picked before it. */
+/**
+ * Selects a row, or takes it out of the selection; with Shift (`isRange`), all from the row that was picked before it. In a ref,
+ * because rows that are not drawn again keep their handlers, which call the newest version.
+ */
 function usePick<T>({ items, keyOf, selected, select }: RowsProps<T>) {
   const lastPicked = useRef<Key | undefined>(undefined);
   const pick = (key: Key, isRange: boolean) => {
@@ -240,7 +256,6 @@ function usePick<T>({ items, keyOf, selected, select }: RowsProps<T>) {
     lastPicked.current = key;
     select?.(next);
   };
-  // Handlers of drawn rows call the newest version.
   const newest = useRef(pick);
   newest.current = pick;
   return newest;
@@ -276,10 +291,12 @@ function drawRow<T>({
   const isSelected = selected?.has(key) === true;
   const isOpen = key === opened;
   const isChanged = ({ key: name, text, isRestless }: Column<T>) => {
-    const former = before?.epoch.columns.find((column) => column.key === name);
-    const was = before && former?.text(before.item);
-    // A value that was unknown before has not changed.
-    return was && isRestless !== true && former?.isRestless !== true && was !== text(item);
+    const columnBefore = before?.epoch.columns.find((column) => column.key === name);
+    const textBefore = before && columnBefore?.text(before.item);
+    // A value that was unknown before ("") has not changed.
+    return (
+      textBefore && isRestless !== true && columnBefore?.isRestless !== true && textBefore !== text(item)
+    );
   };
   return (
     <div
@@ -325,21 +342,21 @@ type HeadProps = { column: Column<never>; order: string; setOrder(order: string)
 
 /** The title of a column. A click orders by it, a second one the other way round. */
 function Head({ column: { key, title, compare, isNatural, isNumber }, order, setOrder }: HeadProps) {
-  const isUp = order === key;
-  const isDown = order === `-${key}`;
-  let [direction, arrow]: ["ascending" | "descending" | "none", string] = ["none", ""];
-  if (isUp) [direction, arrow] = ["ascending", " ↑"];
-  if (isDown) [direction, arrow] = ["descending", " ↓"];
-  const place = isNumber === true ? "num" : undefined;
+  const directions = {
+    [key]: { sort: "ascending", arrow: " ↑" },
+    [`-${key}`]: { sort: "descending", arrow: " ↓" },
+  } as const;
+  const { sort, arrow } = directions[order] ?? { sort: "none", arrow: "" };
+  const className = isNumber === true ? "num" : undefined;
   if (compare === undefined && isNatural !== true)
     return (
-      <div role="columnheader" class={place}>
+      <div role="columnheader" class={className}>
         {title}
       </div>
     );
   return (
-    <div role="columnheader" aria-sort={direction} class={place}>
-      <button type="button" class="plain" onClick={() => setOrder(isUp ? `-${key}` : key)}>
+    <div role="columnheader" aria-sort={sort} class={className}>
+      <button type="button" class="plain" onClick={() => setOrder(order === key ? `-${key}` : key)}>
         {title}
         <span aria-hidden="true">{arrow}</span>
       </button>
@@ -347,7 +364,7 @@ function Head({ column: { key, title, compare, isNatural, isNumber }, order, set
   );
 }
 
-/** The rows in sight of the window: first and behind the last. */
+/** The rows to draw, which are in sight of the window or near it: index of the first, and of the one after the last. */
 function useVisible(
   body: { readonly current: HTMLDivElement | null },
   count: number,
@@ -365,8 +382,9 @@ function useVisible(
       const first = Math.max(0, Math.floor(-top / rowHeight));
       const last = Math.min(count, Math.ceil((innerHeight - top) / rowHeight));
       // After a jump all rows are new: draws those in sight first, and those around them once scrolling rests.
-      const isFar = first >= drawn[1] || last <= drawn[0];
-      const around = isFar && drawn[1] > 0 ? 0 : margin;
+      const [drawnFrom, drawnTo] = drawn;
+      const isJump = drawnTo > 0 && (first >= drawnTo || last <= drawnFrom);
+      const around = isJump ? 0 : margin;
       clearTimeout(rest);
       if (around === 0) rest = setTimeout(look, restMs);
       drawn = [Math.max(0, first - around), Math.min(count, last + around)];
@@ -374,8 +392,8 @@ function useVisible(
       setRange((before) => (before[0] === from && before[1] === to ? before : [from, to]));
     };
     look();
-    const over = new AbortController();
-    const { signal } = over;
+    const ended = new AbortController();
+    const { signal } = ended;
     addEventListener("scroll", look, { passive: true, signal });
     addEventListener("resize", look, { signal });
     // Content above may have closed, such as the menu on a phone.
@@ -384,7 +402,7 @@ function useVisible(
     return () => {
       clearTimeout(rest);
       sizes.disconnect();
-      over.abort();
+      ended.abort();
     };
   }, [count, rowHeight]);
   return range;

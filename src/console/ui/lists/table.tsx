@@ -1,4 +1,4 @@
-// A list of texts that were read once and stay as they are: a row is known by its place.
+// A list of texts that do not change once they are read: a row is identified by its place.
 
 import { List, textColumn } from "./list.tsx";
 
@@ -16,7 +16,7 @@ type TableProps = {
 
 export function Table({ heads, rows, empty = "None.", path = "", ...list }: TableProps) {
   const data = rows.map((texts, at) => ({ texts, at }));
-  // A column in which no row has anything would only cut the others.
+  // Leaves out a column that is empty in all rows: it would only take room from the others.
   const columns = Object.entries(heads).flatMap(([title, width], place) =>
     rows.length > 0 && rows.every((texts) => texts[place] === "")
       ? []
