@@ -20,7 +20,7 @@ import { Port, PublicAddress } from "../../protocol/values.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { fingerprint } from "../../pki/nebula.ts";
 import { maxSubnets } from "../../protocol/routing/advertised.ts";
-import { hubOf, requireRoutable, unreachable, type Routing } from "../nodes/subnets.ts";
+import { hubOf, requireRoutable, unreachable, type Obstacles } from "../nodes/subnets.ts";
 import type { HandMade } from "./import-files.ts";
 import { above, quoted, type Machine, type Said } from "./hand-config.ts";
 import type { Networks, PlannedHost } from "./import-hosts.ts";
@@ -218,7 +218,7 @@ function routeSubnets(
   const hubs = hosts
     .filter((host) => !host.isBlocked && host.publicIp !== null && isHub(host))
     .map((host) => hubOf({ ...host, id: ids.get(host) ?? -1 }));
-  const routing: Routing = { controlPlane: scope.controlPlane, hubs, routers };
+  const routing: Obstacles = { controlPlane: scope.controlPlane, hubs, routers };
   for (const { text, via, at } of routes) {
     const host = byAddress.get(canonicalAddress(via.trim()));
     const refuse = (why: string) =>

@@ -77,7 +77,7 @@ async function countNodes(db: Reader, orgId: number, now: number) {
   return { nodes, active: (found?.active ?? 0) - phones, online: found?.online ?? 0 };
 }
 
-/** The condition is that of the index `nodes_special`. */
+/** Lighthouses and relays: how many, and which are away. The condition is that of the index `nodes_special`. */
 async function lookAtHubs({ db, changes, reports }: NodeStore, orgId: number, now: number) {
   const hubs = await queryAll(
     db,
@@ -110,25 +110,29 @@ const showEnding = ({ id, name, notAfter }: { id: number; name: string; notAfter
   not_after: formatTime(notAfter),
 });
 
-/** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
-const lateCertificates = (orgId: number, now: number, { ofOnline = false } = {}): Asked => {
-  const seen = `AND EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = n.id AND s.last_checkin_at > ${now - onlineMs})`;
+/**
+ * Certificates that end soon and were not renewed: a renewal comes with a third of their life left, so one with less than a quarter
+ * has missed it. `ofOnline`: only of nodes that are online.
+ */
+const lateCertificates = (orgId: number, now: number, { ofOnline = false } = {}): Question => {
+  // In the text, because only this form has the time as a parameter.
+  const isOnlineNow = `AND EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = n.id AND s.last_checkin_at > ${now - onlineMs})`;
   return {
     count: "count(DISTINCT c.node_id)",
     // A node may have certificates of two versions.
     select: "c.node_id AS id, n.name, min(c.not_after) AS not_after",
-    from: `${certified} AND c.not_after < $2 AND (c.not_after - $3) * 4 < c.not_after - c.not_before ${ofOnline ? seen : ""}`,
+    from: `${certified} AND c.not_after < $2 AND (c.not_after - $3) * 4 < c.not_after - c.not_before ${ofOnline ? isOnlineNow : ""}`,
     order: "GROUP BY c.node_id, n.name ORDER BY not_after, id",
     params: [orgId, now + endsSoonMs, now],
   };
 };
 
 async function notRenewed(db: Reader, orgId: number, now: number) {
-  const { count, first } = await firstOf(db, endingPick, lateCertificates(orgId, now));
+  const { count, first } = await countAndFirst(db, endingPick, lateCertificates(orgId, now));
   return { count, first: first.map(showEnding) };
 }
 
-/** All of them, those whose certificates end first before others. */
+/** All nodes with such certificates, those that end first before others. */
 export async function readNotRenewed(
   db: Reader,
   orgId: number,
@@ -159,7 +163,7 @@ async function vulnerableEngines(db: Reader, orgId: number): Promise<NodeTrouble
   const versions = all.map(({ version }) => version).filter((version) => advisoriesFor(version).length > 0);
   if (versions.length === 0) return { count: 0, first: [] };
   const params = versions.slice(0, maxVersions);
-  const { count, first } = await firstOf(db, engineOf, {
+  const { count, first } = await countAndFirst(db, engineOf, {
     count: "count(*)",
     select: "id, name, overlay_version AS version",
     from: `${active} AND overlay_version IN (${places(params, 2)})`,
@@ -184,36 +188,38 @@ async function vulnerableEngines(db: Reader, orgId: number): Promise<NodeTrouble
 
 const unapplied = computed({ id: integer(), name: text(), applied: integer(), since: integerOrNull() });
 
-/** The index `nodes_confirmed` leaves few nodes, unless the organization was changed just now. */
+const applied = "coalesce(s.applied_config_version, 0)";
+
+/** Nodes that are online and have lacked their configuration for long. The index `nodes_confirmed` leaves few, unless the organization was changed just now. */
 async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
   const longKnown = ages?.longKnown(orgId);
-  const { count, first } = await firstOf(db, unapplied, {
+  const { count, first } = await countAndFirst(db, unapplied, {
     count: "count(*)",
-    select:
-      "n.id, n.name, coalesce(s.applied_config_version, 0) AS applied, CASE WHEN coalesce(s.applied_config_version, 0) < f.version THEN f.sent_at END AS since",
+    // `since`: when it was sent files that it has not applied; null: it was not sent any.
+    select: `n.id, n.name, ${applied} AS applied, CASE WHEN ${applied} < f.version THEN f.sent_at END AS since`,
     from: `FROM nodes n JOIN sightings s ON s.node_id = n.id LEFT JOIN sent_files f ON f.node_id = n.id
       WHERE n.org_id = $1 AND n.state = 'active' AND n.phone IS NULL
         AND n.confirmed_config_version < (SELECT config_version FROM organizations WHERE id = $1)
         AND s.last_checkin_at > $3
-        AND CASE WHEN coalesce(s.applied_config_version, 0) < f.version THEN f.sent_at <= $2
-          ELSE coalesce(s.applied_config_version, 0) < $4 END`,
+        AND CASE WHEN ${applied} < f.version THEN f.sent_at <= $2 ELSE ${applied} < $4 END`,
     order: "ORDER BY since, id",
     params: [orgId, now - appliedMs, now - onlineMs, longKnown?.configVersion ?? 0],
   });
-  const lackedAt = (applied: number) => ages?.since(orgId, (versions) => applied < versions.configVersion);
+  const lackingSince = (version: number) =>
+    ages?.since(orgId, ({ configVersion }) => version < configVersion);
   return {
     count,
-    first: first.map(({ id, name, applied, since }) => ({
+    first: first.map(({ id, name, applied: version, since }) => ({
       id,
       name,
-      since: formatTime(since ?? lackedAt(applied) ?? now),
+      since: formatTime(since ?? lackingSince(version) ?? now),
     })),
   };
 }
 
 /** The index `sightings_cloned` leaves few nodes. */
 async function clonedNodes(db: Reader, orgId: number, now: number) {
-  return firstOf(db, named, {
+  return countAndFirst(db, named, {
     count: "count(*)",
     select: "id, name",
     from: `FROM sightings s JOIN nodes n ON n.id = s.node_id
@@ -223,11 +229,11 @@ async function clonedNodes(db: Reader, orgId: number, now: number) {
   });
 }
 
-/** A comparison of the state with "=" would make SQLite read all active nodes by another index. */
+/** Active phones. A comparison of the state with "=" would make SQLite read all active nodes by another index. */
 const phonesOf = "FROM nodes WHERE org_id = $1 AND phone IS NOT NULL AND state NOT IN ('pending', 'revoked')";
 
 async function phonesDue(db: Reader, orgId: number, now: number) {
-  return firstOf(db, named, {
+  return countAndFirst(db, named, {
     count: "count(*)",
     select: "id, name",
     from: `${phonesOf} AND coalesce(renew_at, 0) <= $2`,
@@ -236,10 +242,11 @@ async function phonesDue(db: Reader, orgId: number, now: number) {
   });
 }
 
-type Asked = { count: string; select: string; from: string; order: string; params: Params };
+/** Parts of two queries: how many there are, and the first of them. `from` holds the condition, too. */
+type Question = { count: string; select: string; from: string; order: string; params: Params };
 
-async function firstOf<T>(db: Reader, pick: Parser<T>, asked: Asked) {
-  const { count, select, from, order, params } = asked;
+async function countAndFirst<T>(db: Reader, pick: Parser<T>, question: Question) {
+  const { count, select, from, order, params } = question;
   const [n, first] = await Promise.all([
     queryNumber(db, `SELECT ${count} AS n ${from}`, params),
     queryAll(db, pick, `SELECT ${select} ${from} ${order} LIMIT ${maxFirst}`, params),

@@ -16,15 +16,15 @@ import { asEdit, changeNode, type UngroupedChange } from "./nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 
 type Org = { id: number; slug: string };
-type Shown = { isOnline(node: NodeRecord): boolean };
+type Presence = { isOnline(node: NodeRecord): boolean };
 
 export async function listRoutes(
   reader: Pick<Reader, "all">,
   org: Org,
   query: ListQuery,
-  shown: Shown,
+  presence: Presence,
 ): Promise<Page<Route>> {
-  const all = routesOf(await readRouters(reader, org.id), shown);
+  const all = routesOf(await readRouters(reader, org.id), presence);
   const search = query.search.toLowerCase();
   const found = all.filter(
     ({ network, routers }) =>
@@ -45,7 +45,7 @@ const readRouters = (reader: Pick<Reader, "all">, orgId: number) =>
     [orgId],
   );
 
-function routesOf(routers: readonly NodeRecord[], { isOnline }: Shown): Route[] {
+function routesOf(routers: readonly NodeRecord[], { isOnline }: Presence): Route[] {
   const entries = routers.flatMap((node) => {
     const networks = new Set([...node.subnets, ...node.advertised.map(({ network }) => network)]);
     const online = isOnline(node);
@@ -88,10 +88,11 @@ async function changeRouters(
 ): Promise<void> {
   const { db, system } = services;
   await db.writeFor({ org: org.id }, async (tx) => {
-    const changes = (await chosen(tx, org, network, via)).map((node) => [node.id, change(node)] as const);
-    const patches = changes.map(([, patch]) => patch);
+    const routers = await chosenRouters(tx, org, network, via);
+    const changes = routers.map((node) => ({ id: node.id, patch: change(node) }));
+    const patches = changes.map(({ patch }) => patch);
     await asEdit(tx, { orgId: org.id, now: system.now(), actor }, patches, async () => {
-      for (const [id, patch] of changes) {
+      for (const { id, patch } of changes) {
         const { updated, issued } = await changeNode(tx, services, org, id, patch, actor);
         await record(tx, [updated, ...issued]);
       }
@@ -99,8 +100,8 @@ async function changeRouters(
   });
 }
 
-/** Throws not_found if a node does not exist, or the network has no router. */
-async function chosen(
+/** The nodes `via`, or without it the routers of the network. Throws not_found if a node does not exist, or there is no router. */
+async function chosenRouters(
   tx: Transaction,
   org: Org,
   network: string,
@@ -120,12 +121,13 @@ async function chosen(
   return routers;
 }
 
+/** The route options of the node, with a change of those of one network. */
 function withOptions({ routeOptions }: NodeRecord, network: string, change: RouteOptions[string]) {
   return { ...routeOptions, [network]: { ...routeOptions[network], ...change } };
 }
 
-async function shownRoute(services: Services, org: Org, network: string, shown: Shown): Promise<Route> {
-  const all = routesOf(await readRouters(services.db, org.id), shown);
+async function shownRoute(services: Services, org: Org, network: string, presence: Presence): Promise<Route> {
+  const all = routesOf(await readRouters(services.db, org.id), presence);
   return all.find((each) => each.network === network) ?? { network, routers: [] };
 }
 
@@ -134,13 +136,13 @@ export async function createRoute(
   org: Org,
   { network, via, metric }: { network: string; via: readonly number[]; metric?: number | undefined },
   actor: Actor,
-  shown: Shown,
+  presence: Presence,
 ): Promise<Route> {
   await changeRouters(services, org, { network, via }, actor, (node) => ({
     ...(node.subnets.includes(network) ? {} : { subnets: [...node.subnets, network] }),
     ...(metric === undefined ? {} : { routeOptions: withOptions(node, network, { metric }) }),
   }));
-  return shownRoute(services, org, network, shown);
+  return shownRoute(services, org, network, presence);
 }
 
 export async function updateRoute(
@@ -148,7 +150,7 @@ export async function updateRoute(
   org: Org,
   { network, via, ...options }: Wanted & { metric?: number | undefined; maintenance?: boolean | undefined },
   actor: Actor,
-  shown: Shown,
+  presence: Presence,
 ): Promise<Route> {
   const change = given(options);
   await changeRouters(services, org, { network, via }, actor, (node) => {
@@ -156,7 +158,7 @@ export async function updateRoute(
       throw new AppError("not_found", `${node.name} is no router of ${network}.`);
     return { routeOptions: withOptions(node, network, change) };
   });
-  return shownRoute(services, org, network, shown);
+  return shownRoute(services, org, network, presence);
 }
 
 export async function deleteRoute(services: Services, org: Org, wanted: Wanted, actor: Actor): Promise<void> {

@@ -37,6 +37,7 @@ import { blockFormerLater, runDueUpkeep } from "./lifecycle/upkeep.ts";
 
 type Services = NodeStore & { views: Views; throttle: Throttle };
 export type PhoneWish = ({ kind: "new" } & NewPhone) | ({ kind: "import"; id: number } & PhoneImport);
+/** A request with what is known of it. `seenFrom`: the address that it came from. */
 type Asked = { wish: PhoneWish; keys: Keys; userId: number; actor: Actor; now: number; seenFrom: string };
 /** The phone to make. `former`: its node before this import; undefined for a new phone. */
 type Phone = { name: string; groups: string[]; former: NodeRow | undefined };
@@ -88,8 +89,8 @@ async function admit(
   const phone = await phoneOf(tx, orgId, asked);
   const { name, groups, former } = phone;
   // 2. A repetition of a request whose answer was lost gets the same phone.
-  const same = await nodes.find(tx, { orgId, hostPublicKey: keys.hostPublicKey });
-  if (same !== undefined) return phoneOfRepetition(same, phone, userId);
+  const nodeOfKey = await nodes.find(tx, { orgId, hostPublicKey: keys.hostPublicKey });
+  if (nodeOfKey !== undefined) return phoneOfRepetition(nodeOfKey, phone, userId);
   // 3. The phone can be made. An administrator is asked only then.
   await requireFewSites(tx, orgId, asked);
   if (former === undefined) await requireFreeNodeName(tx, org, name, now);
@@ -118,6 +119,7 @@ async function admit(
   return { id };
 }
 
+/** Throws not_found for a phone that is not the user's, permission_denied for groups without the role of an administrator. */
 async function phoneOf(tx: Transaction, orgId: number, { wish, userId, actor }: Asked): Promise<Phone> {
   if (wish.kind === "import") {
     const former = await ownPhone(tx, orgId, wish.id, userId);
@@ -130,7 +132,7 @@ async function phoneOf(tx: Transaction, orgId: number, { wish, userId, actor }: 
 
 const issued = certificates.pick("version", "createdAt");
 const [{ times: maxSites, withinMs }] = limits.phones.limits;
-/** The newest certificates. There are at most two versions, each with up to `maxSites`. */
+/** The newest certificates of the user's phones ($2), created after $3 (ms), latest first. There are at most two versions, each with up to `maxSites`. */
 const newestIssued = `SELECT ${issued.select("c")} FROM certificates c JOIN nodes n ON n.id = c.node_id
   WHERE n.org_id = $1 AND n.owner_id = $2 AND n.phone IS NOT NULL AND c.kind = 'overlay' AND c.created_at > $3
   ORDER BY c.id DESC LIMIT ${2 * maxSites}`;
@@ -141,8 +143,9 @@ const newestIssued = `SELECT ${issued.select("c")} FROM certificates c JOIN node
  */
 async function requireFewSites(tx: Transaction, orgId: number, { userId, now }: Asked): Promise<void> {
   const found = await queryAll(tx, issued, newestIssued, [orgId, userId, now - withinMs]);
-  const oldest = [...Map.groupBy(found, ({ version }) => version).values()].map((each) => each[maxSites - 1]);
-  const freeAt = Math.max(...oldest.map((each) => (each === undefined ? 0 : each.createdAt + withinMs)));
+  // The newest comes first, so this is the oldest of those that count; undefined: fewer than `maxSites` are new.
+  const oldest = [...Map.groupBy(found, ({ version }) => version).values()].map((list) => list[maxSites - 1]);
+  const freeAt = Math.max(...oldest.map((site) => (site === undefined ? 0 : site.createdAt + withinMs)));
   if (freeAt > now) throw throttled(limits.phones.reason, freeAt - now);
 }
 
@@ -163,10 +166,10 @@ function grantOf(ownerId: number, boundTo: number | null, groups: string[]): Gra
 }
 
 /** Throws conflict for a key of any other node. */
-function phoneOfRepetition(same: NodeRow, { name, former }: Phone, userId: number): { id: number } {
-  const isOwn = same.phone !== null && same.ownerId === userId && same.state === "active";
-  const isAsked = former === undefined ? name === same.name : former.id === same.id;
-  if (isOwn && isAsked) return { id: same.id };
+function phoneOfRepetition(node: NodeRow, { name, former }: Phone, userId: number): { id: number } {
+  const isOwn = node.phone !== null && node.ownerId === userId && node.state === "active";
+  const isAsked = former === undefined ? name === node.name : former.id === node.id;
+  if (isOwn && isAsked) return { id: node.id };
   throw new AppError("conflict", "Another node has this key: make a new one.");
 }
 
@@ -211,6 +214,7 @@ async function insertPhone(
   return id;
 }
 
+/** Gives the phone the new key. */
 async function rekeyPhone(tx: Transaction, { id, orgId }: NodeRow, asked: Asked): Promise<number> {
   const { system: phone } = asked.wish;
   const { hostPublicKey } = asked.keys;

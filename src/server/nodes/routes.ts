@@ -24,7 +24,7 @@ import { onlineHistory } from "../metrics/online-history.ts";
 import { namesNewGroup } from "../policy/groups.ts";
 import { adds } from "../retention/budget.ts";
 import { inTurnOf, testingOf } from "../pipeline.ts";
-import { currentFiles, hasAlready, headersOf, jsonReply } from "./call-routes.ts";
+import { currentFiles, hasAlready, headersOf, jsonReply } from "./download-routes.ts";
 import type { Services } from "../services.ts";
 import { findNode, isOnline, type NodeRecord } from "../store/nodes.ts";
 import { nextChanges } from "./contact/next-changes.ts";

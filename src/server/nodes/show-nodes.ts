@@ -40,7 +40,10 @@ export async function showAll(
 
 const sentPick = sentFiles.pick("nodeId", "version", "sentAt");
 
-/** By id, nodes that are online and have not applied a configuration within `appliedMs`: since when, in ms, as far as known. */
+/**
+ * Since when nodes that are online lack their configuration, ms, by id. Undefined: not for `appliedMs` yet, or not known: this
+ * server sees only files that were sent, and versions since its start (version-ages.ts).
+ */
 async function lackingSince(
   { db, system, ages }: NodeStore,
   orgId: number,
@@ -58,11 +61,12 @@ async function lackingSince(
     behind.map(({ id }) => id),
   );
   const sent = new Map(rows.map((row) => [row.nodeId, row]));
+  /** The versions that every healthy node has applied by now. */
   const settled = ages?.longKnown(orgId);
   const sinceOf = (node: Node): number | undefined => {
     const [applied, newest] = [appliedOf(node), node.config_version];
     const row = sent.get(node.id);
-    // The node fetched newer files than it applied.
+    // The node fetched newer files than it applied: the time of the download counts.
     if (row !== undefined && applied < row.version)
       return row.sentAt <= system.now() - appliedMs ? row.sentAt : undefined;
     if (ages === undefined || settled === undefined) return undefined;
@@ -77,7 +81,7 @@ async function lackingSince(
 
 const appliedOf = (node: Node) => node.applied_config_version ?? 0;
 
-/** Values from other tables. */
+/** What is shown of a node beside its row. The certificates by the id of the node. */
 export type Beside = { orgVersion: number; certificates: Map<number, ShownCertificate[]> };
 
 export async function readBeside(db: Reader, orgId: number, ids: readonly number[]): Promise<Beside> {

@@ -25,8 +25,8 @@ type HubRow = Pick<NodeRow, "id" | "name" | "publicIp" | "isLighthouse">;
 type Hub = HubRow & { address: ReturnType<typeof parseAddress> };
 type Router = Pick<NodeRow, "id" | "name"> & { subnets: readonly string[] };
 
-/** Addresses that a subnet must not contain. */
-export type Routing = {
+/** What a subnet must not contain: the host of the control plane's URL, and the public addresses of lighthouses and relays. */
+export type Obstacles = {
   controlPlane: string;
   hubs: readonly Hub[];
   /** By subnet in its canonical form: where a second router must not come unintentionally. */
@@ -46,24 +46,24 @@ export async function checkSubnets(
 ): Promise<void> {
   if (subnets.length === 0) return;
   const obstacles = await readObstacles(reader, org.id);
-  const routing = isAlone
+  const all = isAlone
     ? { ...obstacles, routers: routersByNetwork(await readRouters(reader, org.id)) }
     : obstacles;
-  requireRoutable(org, routing, subnets, node);
+  requireRoutable(org, all, subnets, node);
 }
 
 type Overlay = Pick<IssuingOrg, "network" | "network6" | "certificateVersion">;
 
-/** The same for routes as they are, or as they would be. */
+/** As `checkSubnets`, with obstacles that the caller has read, or that there would be after an import. */
 export function requireRoutable(
   org: Overlay,
-  { controlPlane, hubs, routers }: Routing,
+  { controlPlane, hubs, routers }: Obstacles,
   subnets: readonly string[],
   node?: Omit<Router, "name">,
 ): void {
   const networks = requireForm(org, subnets, node?.subnets ?? []);
-  const held = holderOf(networks, parseAddress(controlPlane));
-  if (held !== undefined) throw refused(`${held} holds the address of this control plane.`);
+  const holder = holderOf(networks, parseAddress(controlPlane));
+  if (holder !== undefined) throw refused(`${holder} holds the address of this control plane.`);
   for (const hub of hubs) refuseRouted(hub, networks);
   for (const { text } of networks) {
     const other = routers?.get(text)?.find(({ id }) => id !== node?.id);
@@ -71,6 +71,7 @@ export function requireRoutable(
   }
 }
 
+/** Checks each subnet by itself. `present`: those that the node has already. */
 function requireForm(org: Overlay, subnets: readonly string[], present: readonly string[]): Parsed[] {
   return subnets.map((text, at) => {
     const network = parseNetwork(text);
@@ -81,7 +82,7 @@ function requireForm(org: Overlay, subnets: readonly string[], present: readonly
       throw refused(`${text} needs certificates of version 2 and an IPv6 network of the organization.`);
     }
     const special = specialNetwork(network);
-    // Earlier versions accepted such a subnet.
+    // Not one that the node has already: earlier versions accepted such subnets.
     if (special !== undefined && !present.includes(text))
       throw refused(`${text} overlaps ${special}, which is never routed through an overlay.`);
     for (const own of [org.network, org.network6 ?? ""].map(parseNetwork)) {
@@ -97,7 +98,7 @@ const refused = (sentence: string) => invalidField("subnets", sentence);
 export async function readObstacles(
   reader: Pick<Reader, "all" | "get">,
   orgId: number,
-): Promise<Omit<Routing, "routers">> {
+): Promise<Omit<Obstacles, "routers">> {
   const hubs = await queryAll(
     reader,
     hubPick,
@@ -113,7 +114,7 @@ export function hubOf({ id, name, publicIp, isLighthouse }: HubRow): Hub {
   return { id, name, publicIp, isLighthouse, address: parseAddress(publicIp ?? "") };
 }
 
-/** The nodes that route each network. */
+/** The nodes that route each network, by the network's canonical text. */
 export function routersByNetwork(list: readonly Router[]): Map<string, Pick<Router, "id" | "name">[]> {
   const routers = new Map<string, Pick<Router, "id" | "name">[]>();
   for (const { id, name, subnets } of list) {

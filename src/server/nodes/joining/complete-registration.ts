@@ -65,6 +65,7 @@ export async function completeRegistration(
     const fingerprint = due.overlay
       ? await issueOverlay(tx, org, await findNode(tx, org.id, node.id), services, { isBounded: false })
       : undefined;
+    // Read after the certificate, whose issue changes the row.
     const present = await findNode(tx, org.id, node.id);
     mayIssue(present);
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
@@ -83,12 +84,12 @@ export async function completeRegistration(
   const files = await filesFor(services, view, active, isOnline(active, system.now(), changes));
   const config = await files.answer();
   await services.sentFiles.note(active, files);
-  const isUnused = grant.tokenId !== null && grant.mayBeHub && !isHub(active);
+  const isRightUnused = grant.tokenId !== null && grant.mayBeHub && !isHub(active);
   return {
     node: config.node,
     api_token: apiToken,
     config,
-    ...(isUnused ? { unused_right: "lighthouse" } : {}),
+    ...(isRightUnused ? { unused_right: "lighthouse" } : {}),
   };
 }
 

@@ -21,6 +21,7 @@ import {
   tokenRefused,
   whyRefused,
   type Credential,
+  type Grant,
   type UnknownToken,
 } from "./registration-credential.ts";
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
@@ -28,7 +29,7 @@ import { findRequest, holdForApproval, type Held } from "./registration-requests
 import type { Transaction } from "../../store/database.ts";
 import { queryOne } from "../../store/table.ts";
 import { nodes, type NodeRow } from "../../store/tables/nodes.ts";
-import { registrationTokens } from "../../store/tables/joining.ts";
+import { registrationTokens, type RegistrationRequestRow } from "../../store/tables/joining.ts";
 import { requireRole } from "../../require-role.ts";
 import { checkHub, checkPublicAddress } from "../subnets.ts";
 import { explainTaken } from "../nodes.ts";
@@ -68,14 +69,14 @@ export async function register(
   const { certificate } = await services.authorities.overlay(db, org.id);
   const machine = `${org.id} ${keys.hostPublicKey}`;
   services.throttle.check("asking", machine);
-  const noRoom = await services.budget.refusal(call.org, request);
+  const fullError = await services.budget.refusal(call.org, request);
   const reserved = await db
     .writeFor({ org: org.id }, async (tx) => {
-      const made = await reserveNode(tx, org, request, keys, { hash, actor, now: system.now() });
-      if (noRoom !== undefined && "node" in made && !made.resumed) throw noRoom;
+      const outcome = await reserveNode(tx, org, request, keys, { hash, actor, now: system.now() });
+      if (fullError !== undefined && "node" in outcome && !outcome.resumed) throw fullError;
       // Checked last: without a valid credential the answer reveals nothing of the organization.
-      if (!("unknownToken" in made)) refuseEngine(request, org, certificate.version);
-      return made;
+      if (!("unknownToken" in outcome)) refuseEngine(request, org, certificate.version);
+      return outcome;
     })
     .catch((error: unknown) => {
       throw explainTaken(error, request);
@@ -100,12 +101,16 @@ function refusedToken({ throttle }: Services, { address }: OrganizationCall, why
   return tokenRefused(why);
 }
 
+/** A node to complete, a request that waits for approval, or the reason why the token is refused. */
 type Reserved = Registering | Held | { unknownToken: UnknownToken };
 
 const newestWithKey = `SELECT ${nodes.select()} FROM nodes
   WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1`;
 
-/** The first transaction. Refusals roll it back, with the use of the token. */
+/**
+ * The first transaction. Refusals roll it back, with the use of the token. In this order: a repetition of the same machine; the
+ * credential; what it permits; approval; the row of the node.
+ */
 async function reserveNode(
   tx: Transaction,
   org: IssuingOrg,
@@ -116,21 +121,16 @@ async function reserveNode(
   // Throws if the organization was deleted since the request began. A later deletion revokes the node.
   await readIssuingOrg(tx, org.id);
   if (hash === null) await requireRole(tx, org.id, actor);
-  const same = await queryOne(tx, nodes, newestWithKey, [org.id, keys.hostPublicKey]);
-  if (same !== undefined) {
-    const resumed = await resumeRegistration(tx, org, same, keys, {
-      hash,
-      actor,
-      now,
-      mode: request.mode ?? same.mode,
-    });
+  const nodeOfKey = await queryOne(tx, nodes, newestWithKey, [org.id, keys.hostPublicKey]);
+  if (nodeOfKey !== undefined) {
+    const mode = request.mode ?? nodeOfKey.mode;
+    const resumed = await resumeRegistration(tx, org, nodeOfKey, keys, { hash, actor, now, mode });
     if (resumed !== undefined) return resumed;
   }
   const kept = await findRequest(tx, org.id, keys, now);
-  const held = kept === undefined || hash === null ? undefined : await heldGrant(tx, kept, hash);
-  const grant = hash === null ? adminGrant(actor) : (held ?? (await consume(tx, org.id, hash, now)));
+  const grant = hash === null ? adminGrant(actor) : await grantOfToken(tx, org, hash, kept, now);
   if ("unknownToken" in grant) return grant;
-  if (same !== undefined)
+  if (nodeOfKey !== undefined)
     throw new AppError("conflict", "This host key is registered already with another certificate request.");
   if (grant.boundDigest !== null) await requireConfirmedMachine(tx, org, request, { keys, grant });
   checkRights(request, grant);
@@ -149,6 +149,18 @@ async function reserveNode(
   return { node, resumed: false, grant };
 }
 
+/** `kept`: an earlier request of the machine for approval, which may hold a use of this token already. */
+async function grantOfToken(
+  tx: Transaction,
+  org: IssuingOrg,
+  hash: string,
+  kept: RegistrationRequestRow | undefined,
+  now: number,
+): Promise<Grant | { unknownToken: UnknownToken }> {
+  const held = kept === undefined ? undefined : await heldGrant(tx, kept, hash);
+  return held ?? consume(tx, org.id, hash, now);
+}
+
 /** A registration that was interrupted just before its token expired can be resumed for this long. */
 const resumeGraceMs = 10 * 60_000;
 
@@ -160,25 +172,25 @@ const resumeGraceMs = 10 * 60_000;
 async function resumeRegistration(
   tx: Transaction,
   org: IssuingOrg,
-  same: NodeRow,
+  nodeOfKey: NodeRow,
   keys: Keys,
   { hash, actor, now, mode }: Credential & { now: number; mode: Mode | null },
 ): Promise<Reserved | undefined> {
-  if (same.csrKeySha256 === null || same.csrKeySha256 !== keys.csrKeySha256) return undefined;
+  if (nodeOfKey.csrKeySha256 === null || nodeOfKey.csrKeySha256 !== keys.csrKeySha256) return undefined;
   let tokenId: number | null = null;
   if (hash !== null) {
     const known = await registrationTokens.find(tx, {
-      orgId: same.orgId,
+      orgId: nodeOfKey.orgId,
       tokenHash: hash,
       revokedAt: null,
     });
     if (known === undefined) return undefined;
     const isUsable = known.used < known.uses && known.expiresAt > now;
-    if (known.id !== same.registeredWith && !isUsable) return undefined;
+    if (known.id !== nodeOfKey.registeredWith && !isUsable) return undefined;
     if (known.expiresAt + resumeGraceMs <= now) return { unknownToken: "expired" };
     tokenId = known.id;
   }
-  const node = same.endedAt === null ? same : await bringBack(tx, org, same, actor, now);
+  const node = nodeOfKey.endedAt === null ? nodeOfKey : await bringBack(tx, org, nodeOfKey, actor, now);
   mayIssue(node);
   await recordRegistrant(tx, node.id, tokenId, actor);
   // The machine may have been moved to the other mode.

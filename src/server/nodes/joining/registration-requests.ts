@@ -27,11 +27,14 @@ type Org = Pick<OrganizationAccess, "id">;
 type Asking = {
   keys: Keys;
   grant: Grant;
+  /** The request of the machine that is stored already, whatever it asks for. */
   kept: RegistrationRequestRow | undefined;
   actor: Actor;
   now: number;
 };
+/** `seenFrom`: the address that it came from. */
 type Request = RegisterRequest & { seenFrom: string };
+/** What an approval covers: of the request, and of its grant. */
 type Wishes = Pick<RegisterRequest, "name" | "is_lighthouse" | "is_relay" | "public_ip" | "ip_address">;
 type Covered = Pick<Grant, "groups" | "ownerId" | "boundTo" | "ephemeralSilenceS" | "isPhone">;
 
@@ -42,10 +45,10 @@ const maxOfOneUser = 20;
 const maxOfOrganization = 1000;
 /** How often a repeated request is recorded at most. */
 const askedEveryMs = 60_000;
-/** How often the machine asks. Often at first, because a user may be watching. */
-const promptS = 5;
-const patientS = 30;
-const promptMs = 10 * 60_000;
+/** How often the machine asks: often in the first minutes, because a user may be watching. */
+const firstEveryS = 5;
+const laterEveryS = 30;
+const firstMs = 10 * 60_000;
 
 export function registrationItemOf(row: Row): Registration {
   const request = requests.parse(row);
@@ -71,7 +74,7 @@ function shown({ name, hostPublicKey, groups, ownerId, seenFrom }: RegistrationR
   return { name, key_sha256, groups, owner_id: ownerId, seen_from: seenFrom };
 }
 
-/** Requests of a state that are not over: those of revoked tokens end at once. */
+/** SQL condition: requests of a state that have not ended. Those of revoked tokens end at once. `now`: ms. */
 export const answerable = (now: number, state: "waiting" | "approved" = "waiting") =>
   `AND state = '${state}' AND expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM registration_tokens t
     WHERE t.id = registration_requests.token_id AND t.revoked_at IS NOT NULL)`;
@@ -86,7 +89,7 @@ export async function findRequest(
   const all = await requests.all(tx, { orgId, hostPublicKey });
   const found = all.find((each) => each.csrKeySha256 === csrKeySha256);
   if (found === undefined || found.expiresAt > now) return found;
-  await end(tx, found, "expired", now);
+  await endRequest(tx, found, "expired", now);
   return undefined;
 }
 
@@ -94,8 +97,9 @@ export async function findRequest(
 export type Held = { waiting: RegisterWaiting; isNew: boolean };
 
 /**
- * Whether the registration has to wait: what to answer then; undefined if it may go on. Its grant's use of the token was
- * taken by `consume`, or is the one that `kept` holds. Throws registration_refused, too_many_waiting.
+ * What to answer if the registration has to wait for approval; undefined if it may go on. The grant's use of the token was taken by
+ * `consume`, or is the one that `kept` holds. A stored request stays only while the same machine still waits for the same; else it
+ * ends, and a new one is stored where approval is needed. Throws registration_refused, too_many_waiting.
  */
 export async function holdForApproval(
   tx: Transaction,
@@ -108,25 +112,25 @@ export async function holdForApproval(
   if (isSame && kept.state === "refused") {
     throw new AppError("registration_refused", "An administrator has refused this machine.");
   }
-  const isFree = org.nodeApproval === "none" || (org.nodeApproval === "unapproved" && grant.isApproved);
+  const needsNoApproval =
+    org.nodeApproval === "none" || (org.nodeApproval === "unapproved" && grant.isApproved);
   if (kept !== undefined) {
-    const isOver = isFree || kept.state === "approved" || !isSame;
     // The use of the same token passes to this registration.
     if (kept.tokenId !== grant.tokenId) await releaseUse(tx, kept.tokenId);
-    if (!isOver) {
+    if (isSame && kept.state === "waiting" && !needsNoApproval) {
       const change = {
         ...(kept.tokenId === grant.tokenId ? {} : { tokenId: grant.tokenId }),
         ...((kept.askedAt ?? 0) > now - askedEveryMs ? {} : { askedAt: now }),
       };
       if (Object.keys(change).length > 0) await requests.update(tx, { id: kept.id }, change);
-      return { waiting: waiting(kept, now), isNew: false };
+      return { waiting: waitingAnswer(kept, now), isNew: false };
     }
     await requests.delete(tx, { id: kept.id });
     if (!isSame) await recordEnd(tx, kept, "changed", now);
   }
-  if (isFree || (isSame && kept.state === "approved")) return undefined;
-  const asked = await ask(tx, org, request, { keys, grant, digest, actor, now });
-  return { waiting: waiting(asked, now), isNew: true };
+  if (needsNoApproval || (isSame && kept.state === "approved")) return undefined;
+  const stored = await storeRequest(tx, org, request, { keys, grant, digest, actor, now });
+  return { waiting: waitingAnswer(stored, now), isNew: true };
 }
 
 /** Everything that the decision of an administrator, or of the user who confirms a machine, depends on. */
@@ -149,11 +153,11 @@ export function digestOf(
   return sha256Hex(JSON.stringify(covered));
 }
 
-function waiting({ createdAt }: RegistrationRequestRow, now: number): RegisterWaiting {
-  return { state: "waiting", retry_after: now - createdAt < promptMs ? promptS : patientS };
+function waitingAnswer({ createdAt }: RegistrationRequestRow, now: number): RegisterWaiting {
+  return { state: "waiting", retry_after: now - createdAt < firstMs ? firstEveryS : laterEveryS };
 }
 
-async function ask(
+async function storeRequest(
   tx: Transaction,
   org: IssuingOrg,
   request: Request,
@@ -183,10 +187,11 @@ async function ask(
     expiresAt: now + lifetimeMs,
     askedAt: now,
   });
-  await note(tx, row, "registration.waiting", actor, now);
+  await recordRequest(tx, row, "registration.waiting", actor, now);
   return row;
 }
 
+/** Throws too_many_waiting. */
 async function checkRoom(
   tx: Transaction,
   org: IssuingOrg,
@@ -196,11 +201,11 @@ async function checkRoom(
   const sql = `SELECT count(*) AS n FROM registration_requests WHERE org_id = $1 ${answerable(now)}`;
   const own = ownerId === null ? 0 : await queryNumber(tx, `${sql} AND owner_id = $2`, [org.id, ownerId]);
   if (own < maxOfOneUser && (await queryNumber(tx, sql, [org.id])) < maxOfOrganization) return;
-  const many =
+  const waitingMachines =
     own < maxOfOneUser
       ? `${maxOfOrganization} machines of this organization`
       : `${maxOfOneUser} machines of yours`;
-  throw new AppError("too_many_waiting", `${many} wait for approval already.`, {
+  throw new AppError("too_many_waiting", `${waitingMachines} wait for approval already.`, {
     hint: `An administrator approves or refuses some of them: \`${brand.executable} admin registration list ${org.slug}\`.`,
   });
 }
@@ -230,7 +235,7 @@ export async function answerRequest(
     if (isRefused) await releaseUse(tx, open.tokenId);
     const tokenId = isRefused ? null : open.tokenId;
     await requests.update(tx, { id }, { state, tokenId, expiresAt: now + lifetimeMs });
-    await note(tx, open, `registration.${state}`, actor, now);
+    await recordRequest(tx, open, `registration.${state}`, actor, now);
   });
 }
 
@@ -256,12 +261,13 @@ export async function endRequests({ db, system }: Store): Promise<void> {
       // Read again: the request may have been answered meanwhile, which prolongs it, or its machine has another
       // token.
       const row = await queryOne(tx, requests, stillEnded, [now, id]);
-      if (row !== undefined) await end(tx, row, row.expiresAt <= now ? "expired" : "token revoked", now);
+      if (row !== undefined)
+        await endRequest(tx, row, row.expiresAt <= now ? "expired" : "token revoked", now);
     }),
   );
 }
 
-async function end(
+async function endRequest(
   tx: Transaction,
   row: RegistrationRequestRow,
   reason: "expired" | "token revoked",
@@ -272,17 +278,18 @@ async function end(
   await recordEnd(tx, row, reason, now);
 }
 
-/** A refusal has recorded its event already. */
+/** Records the end of a request. A refusal has its event already. */
 async function recordEnd(
   tx: Transaction,
   row: RegistrationRequestRow,
   reason: string,
   now: number,
 ): Promise<void> {
-  if (row.state !== "refused") await note(tx, row, "registration.ended", ourselves, now, { reason });
+  if (row.state !== "refused") await recordRequest(tx, row, "registration.ended", ourselves, now, { reason });
 }
 
-async function note(
+/** Records an event about the request. */
+async function recordRequest(
   tx: Transaction,
   row: RegistrationRequestRow,
   type: EventType,

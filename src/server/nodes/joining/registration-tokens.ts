@@ -30,6 +30,7 @@ import { nodes } from "../../store/tables/nodes.ts";
 import { readSeals } from "../../store/tables/policies.ts";
 import { registrationTokens, type RegistrationTokenRow } from "../../store/tables/joining.ts";
 
+/** For how long an ephemeral node may be silent, unless the request says it. */
 const usualSilenceS = 600;
 
 type Org = Pick<OrganizationAccess, "id" | "slug">;
@@ -90,8 +91,9 @@ export async function createRegistrationToken(
     return created;
   });
   const seals = await readSeals(db, org.id);
-  const newest = demandedIn(seals) === undefined ? undefined : seals.at(-1);
-  const seal = newest === undefined ? undefined : sealHash(newest.text);
+  // Where the newest seal is enforced, the machine must find it: it is named in the key and in the line.
+  const lastSeal = demandedIn(seals) === undefined ? undefined : seals.at(-1);
+  const seal = lastSeal === undefined ? undefined : sealHash(lastSeal.text);
   const join_key = formatJoinKey({
     apiBase: services.publicUrl,
     slug: org.slug,
@@ -120,7 +122,7 @@ function columnsOf(request: RegistrationTokenRequest, nodeId: number | undefined
   };
 }
 
-/** The command line for a new machine. */
+/** What to tell the user of a new machine: a line to run, and the key to paste unless it is short-lived enough for the line. */
 export function joinText({ join_key }: Pick<NewRegistrationToken, "join_key">): string {
   const line = `${brand.executable} up`;
   return parseJoinKey(join_key).isShortLived
@@ -138,10 +140,11 @@ async function boundNode(
   actor: Actor,
   now: number,
 ): Promise<number | undefined> {
-  const [column, value] = node_id === undefined ? ["name", node_name] : ["id", node_id];
-  if (value === undefined) return undefined;
+  const idOrName = node_id ?? node_name;
+  if (idOrName === undefined) return undefined;
+  const column = node_id === undefined ? "name" : "id";
   const sql = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND ${column} = $2 AND state <> 'revoked'`;
-  const node = await queryOne(tx, nodePick, sql, [org.id, value]);
+  const node = await queryOne(tx, nodePick, sql, [org.id, idOrName]);
   if (node === undefined) {
     // Allowed for a held name, too: the administrator assigns it on purpose.
     if (node_name !== undefined) return (await insertPending(tx, org, { name: node_name }, actor, now)).id;
@@ -161,7 +164,7 @@ function registeredAlready(field: "node_name" | "node_id", name: string): AppErr
   });
 }
 
-/** The command line to paste on a new machine. */
+/** The command line that registers a new machine with the token. `seal`: the hash of the last seal, which it has to find. */
 export function registerLine(
   { publicUrl, caFingerprint }: Pick<ServerOptions, "publicUrl" | "caFingerprint">,
   slug: string,

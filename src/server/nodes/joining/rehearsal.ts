@@ -20,6 +20,7 @@ const anyNode = `SELECT ${pick.select()} FROM nodes WHERE state = 'active'
 /** Another replica may hold the lock of the organization. Then the first write stays slow. */
 const maxMs = 1000;
 
+/** Called at the start of a server. Never throws, and takes a second at most. */
 export async function rehearseWrite(services: NodeStore & { log: Pick<Log, "debug"> }): Promise<void> {
   if (services.db.dialect !== "postgres") return;
   const rehearsed = rehearse(services).catch((error: unknown) => {

@@ -14,7 +14,8 @@ import {
 } from "../../store/table.ts";
 
 const dayMs = 86_400_000;
-const toldMs = 7 * dayMs;
+/** Least time between the notice to the user and the end of the node. */
+const noticeMs = 7 * dayMs;
 
 const due = computed({
   id: integer(),
@@ -28,11 +29,12 @@ const due = computed({
 });
 export type Due = ReturnType<typeof due.parse>;
 
+/** SQL: when the present period of a node began, ms: by the last of the user's proof, the setting and the registration. */
 const since = later(
   later("coalesce(p.proven_at, 0)", "o.reauthenticate_from"),
   "coalesce(n.registered_at, 0)",
 );
-/** A notice from before the present period does not count: another setting starts a new period, too. */
+/** The present periods. A notice from before one does not count: another setting starts a new period, too. */
 const periods = `SELECT n.id, n.org_id, o.slug, n.name, n.owner_id, u.email,
     ${since} + o.reauthenticate_days * ${dayMs} AS ends,
     CASE WHEN p.told_at > ${since} THEN p.told_at END AS told_at
@@ -41,8 +43,8 @@ const periods = `SELECT n.id, n.org_id, o.slug, n.name, n.owner_id, u.email,
   WHERE o.reauthenticate_days IS NOT NULL AND o.deleted_at IS NULL`;
 /** $1: now. Nodes whose user has to be notified, or was. `until`: never less than 7 days after that. */
 const dueNodes = `SELECT d.id, d.org_id, d.slug, d.name, d.owner_id, d.email, d.told_at,
-    ${later("d.ends", `coalesce(d.told_at, $1) + ${toldMs}`)} AS until
-  FROM (${periods}) d WHERE d.ends - ${toldMs} <= $1`;
+    ${later("d.ends", `coalesce(d.told_at, $1) + ${noticeMs}`)} AS until
+  FROM (${periods}) d WHERE d.ends - ${noticeMs} <= $1`;
 const anyOrganization = "SELECT id FROM organizations WHERE reauthenticate_days IS NOT NULL LIMIT 1";
 
 export async function findAllDue(reader: Pick<Reader, "all" | "get">, now: number): Promise<Due[]> {
@@ -72,7 +74,7 @@ export async function findStillDue(
 
 /** Until when the user of the node has to confirm it, once the user was notified. */
 export async function confirmBy(reader: Pick<Reader, "get">, nodeId: number): Promise<string | undefined> {
-  const sql = `SELECT ${later("d.ends", `d.told_at + ${toldMs}`)} AS until FROM (${periods}) d
+  const sql = `SELECT ${later("d.ends", `d.told_at + ${noticeMs}`)} AS until FROM (${periods}) d
     WHERE d.id = $1 AND d.told_at IS NOT NULL`;
   const found = await queryOne(reader, computed({ until: integer() }), sql, [nodeId]);
   return found === undefined ? undefined : formatTime(found.until);

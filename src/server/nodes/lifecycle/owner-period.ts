@@ -19,7 +19,7 @@ export async function beginPeriod(
   await ownerProofs.upsert(tx, row, again);
 }
 
-/** Records that the users of these nodes were notified of the deadline. */
+/** Records that the users of these nodes were notified of the deadline. A new row has `proven_at` 0: no proof. */
 export async function noteTold(tx: Transaction, ids: readonly number[], now: number): Promise<void> {
   const rows = ids.map((_, at) => `($${at + 2}, 0, $1)`).join(", ");
   const sql = `INSERT INTO owner_proofs (node_id, proven_at, told_at) VALUES ${rows}

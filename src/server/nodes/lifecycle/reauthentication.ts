@@ -69,26 +69,27 @@ export async function reauthenticate(services: Mailing): Promise<void> {
   const untold = found.filter(({ toldAt }) => toldAt === null);
   const over = found.filter(({ toldAt, until }) => toldAt !== null && until <= now);
   await inTurn(
-    () => forAll(batches(over), orgOfBatch, (each) => revokeBatch(services, each)),
-    () => forAll(batches(untold), orgOfBatch, (each) => tellBatch(services, each)),
+    () => forAll(batches(over), orgOfBatch, (batch) => revokeBatch(services, batch)),
+    () => forAll(batches(untold), orgOfBatch, (batch) => notifyBatch(services, batch)),
   );
 }
 
-/** Without a server for so long, users could not confirm: they are notified again, and have 7 days again. */
+/** If no server was up for so long, users could not confirm: they are notified again, and have 7 days again. */
 const longPauseMs = 86_400_000;
-const formerNotice = "SELECT node_id FROM owner_proofs WHERE told_at < $1 LIMIT 1";
+const anyNoticeBefore = "SELECT node_id FROM owner_proofs WHERE told_at < $1 LIMIT 1";
 
 async function forgetNotices({ db }: Store, now: number): Promise<void> {
   const gaps = await readGaps(db, now);
-  const [, up] = gaps.findLast(([from, to]) => to - from >= longPauseMs) ?? [];
-  if (up === undefined || (await db.get(formerNotice, [up])) === undefined) return;
+  const [, upAgainAt] = gaps.findLast(([from, to]) => to - from >= longPauseMs) ?? [];
+  if (upAgainAt === undefined || (await db.get(anyNoticeBefore, [upAgainAt])) === undefined) return;
   await db.writeFor("rows", (tx) =>
-    tx.run("UPDATE owner_proofs SET told_at = NULL WHERE told_at < $1", [up]),
+    tx.run("UPDATE owner_proofs SET told_at = NULL WHERE told_at < $1", [upAgainAt]),
   );
 }
 
 const orgOfBatch = ([first]: readonly Due[]) => first?.orgId;
 
+/** Lists of at most `together` nodes, each of one organization. */
 function batches(found: readonly Due[]): Due[][] {
   return [...Map.groupBy(found, orgOf).values()].flatMap((all) =>
     Array.from({ length: Math.ceil(all.length / together) }, (_, at) =>
@@ -101,15 +102,15 @@ async function revokeBatch({ db, system }: Store, found: readonly Due[]): Promis
   const [{ orgId } = { orgId: 0 }] = found;
   await db.writeFor({ org: orgId }, async (tx) => {
     const now = system.now();
-    const present = await findStillDue(tx, found, now);
-    const ids = present.filter(({ toldAt, until }) => toldAt !== null && until <= now).map(({ id }) => id);
+    const stillDue = await findStillDue(tx, found, now);
+    const ids = stillDue.filter(({ toldAt, until }) => toldAt !== null && until <= now).map(({ id }) => id);
     const reason = "its user did not confirm it in time";
     await revokeInside(tx, orgId, ids, { actor: ourselves, reason, now });
   });
   await runDueUpkeep({ db, system }, orgId);
 }
 
-async function tellBatch(services: Mailing, found: readonly Due[]): Promise<void> {
+async function notifyBatch(services: Mailing, found: readonly Due[]): Promise<void> {
   const { db, system } = services;
   const [{ orgId } = { orgId: 0 }] = found;
   const told = await db.writeFor({ org: orgId }, async (tx) => {

@@ -33,6 +33,7 @@ export async function restoreNode(
   await db.writeFor({ org: org.id }, async (tx) => {
     // An administrator who was removed while the request waited must not get a machine back.
     await requireRole(tx, org.id, actor);
+    // Throws if the organization was deleted meanwhile.
     await readIssuingOrg(tx, org.id);
     await requireNameStillFree(tx, node);
     await checkSubnets(tx, issuing, node.subnets, node);
@@ -42,7 +43,7 @@ export async function restoreNode(
       tx,
       { id, state: "revoked" },
       {
-        ...(wasRegistered ? { state: "active" } : { state: "pending", ...claimable(node) }),
+        ...(wasRegistered ? { state: "active" } : { state: "pending", ...columnsOfClaimable(node) }),
         revokedAt: null,
         revokeReason: null,
         revokedBy: null,
@@ -87,11 +88,14 @@ const isPlaceholder = ({ ip }: NodeRecord) => ip === "";
 
 const notRevoked = ({ name }: NodeRecord) => new AppError("conflict", `The node ${name} is not revoked.`);
 
-/** Throws conflict if another node has one of the node's addresses. The IPv6 address of an imported node may have a row of its own. */
+/**
+ * Throws conflict if another node has one of the node's addresses. Both have the same host number and one row, except that the IPv6
+ * address of an imported node may have another number, and a row of its own.
+ */
 async function takeAddresses(tx: Transaction, org: Networks, node: NodeRecord, now: number): Promise<void> {
-  const first = { host: hostNumber(org, node.ip), ip: node.ip };
-  const second = { host: hostOf6(org, node.ip6) ?? first.host, ip: node.ip6 ?? "" };
-  for (const address of second.host === first.host ? [first] : [first, second]) {
+  const address4 = { host: hostNumber(org, node.ip), ip: node.ip };
+  const address6 = { host: hostOf6(org, node.ip6) ?? address4.host, ip: node.ip6 ?? "" };
+  for (const address of address6.host === address4.host ? [address4] : [address4, address6]) {
     await takeAddress(tx, org.id, address, node.id, now).catch((error: unknown) => {
       throw error instanceof AppError && error.code === "address_taken"
         ? new AppError("conflict", `Another node has the address ${address.ip} now.`)
@@ -104,6 +108,6 @@ async function takeAddresses(tx: Transaction, org: Networks, node: NodeRecord, n
  * A node of an imported network has the key of its hand-made certificates, which stay blocked: its machine has to register
  * with another key. The key of an interrupted registration stays, so that it can be resumed.
  */
-function claimable({ csrKeySha256 }: NodeRow): Partial<NodeRow> {
+function columnsOfClaimable({ csrKeySha256 }: NodeRow): Partial<NodeRow> {
   return csrKeySha256 === null ? { hostPublicKey: null } : {};
 }

@@ -53,9 +53,9 @@ export async function listRevocations(
      ORDER BY n.id`,
     [orgId, pattern, limit, offset],
   );
-  const activeNodes =
+  const countActive =
     "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state = 'active' AND phone IS NULL";
-  const active = await queryNumber(db, activeNodes, [orgId]);
+  const active = await queryNumber(db, countActive, [orgId]);
   const newest = Math.max(0, ...rows.map(({ version }) => version));
   // Counts only nodes that lag behind: usually none, however many nodes there are.
   const lag = "FROM nodes WHERE org_id = $1 AND state = 'active' AND confirmed_config_version < $2";

@@ -48,7 +48,7 @@ export async function revokeNode(
     else if (actor.kind !== "node") await requireRole(tx, org.id, actor);
     const revocation = { actor, reason, now: system.now() };
     const raise = () => raiseConfigVersion(tx, org.id);
-    const event = await tombstone(tx, { orgId: org.id, id }, revocation, raise);
+    const event = await revokeRow(tx, { orgId: org.id, id }, revocation, raise);
     if (event === undefined) throw revokedNode(node);
     await publishNames(tx, org.id, [id]);
     await record(tx, event);
@@ -62,7 +62,8 @@ export async function revokeNode(
 type RevocationOf = { actor: Actor; reason: string; now: number };
 
 /**
- * Revokes nodes in the transaction that deletes the credential which registered them: no node can register in between. The caller runs `runDueUpkeep` after the commit.
+ * Revokes nodes in the caller's transaction, for example the one that deletes the credential which registered them: no node can
+ * register in between. The caller runs `runDueUpkeep` after the commit.
  */
 export async function revokeInside(
   tx: Transaction,
@@ -74,15 +75,18 @@ export async function revokeInside(
   const raise = async () => (version ??= await raiseConfigVersion(tx, orgId));
   const events: AuditEvent[] = [];
   for (const id of ids) {
-    const event = await tombstone(tx, { orgId, id }, revocation, raise);
+    const event = await revokeRow(tx, { orgId, id }, revocation, raise);
     if (event !== undefined) events.push(event);
   }
   await publishNames(tx, orgId, ids);
   if (events.length > 0) await record(tx, events);
 }
 
-/** Returns the event to record, or undefined if the node is already revoked. */
-async function tombstone(
+/**
+ * Makes the node's row one of a revoked node, and blocks its certificates. `raise`: raises the version of the configurations, and
+ * returns it. Returns the event to record, or undefined if the node is already revoked.
+ */
+async function revokeRow(
   tx: Transaction,
   { orgId, id }: { orgId: number; id: number },
   { actor, reason, now }: RevocationOf,

@@ -21,8 +21,9 @@ export const blockAfterMs = 10 * 60_000;
 export const atLeisure = Number.MAX_SAFE_INTEGER;
 
 /**
- * Marks the former certificates of a node that granted more than the current ones of `version`. Returns their number. One
- * that is marked keeps its time and the lower version: further changes must not postpone its block.
+ * Marks the former certificates of a node, which granted more than the current ones. They are blocked once the node has confirmed
+ * `version`, or in ten minutes. Returns their number. One that is marked already keeps its time and the lower version: further
+ * changes must not postpone its block.
  */
 export async function blockFormerLater(
   tx: Transaction,
@@ -37,19 +38,20 @@ export async function blockFormerLater(
   );
 }
 
-/** Does everything that is due in all organizations, or in one. */
-export async function runDueUpkeep({ db, system }: Store, orgId?: number): Promise<void> {
+/** Does everything that is due in one organization, or in all of them. */
+export async function runDueUpkeep({ db, system }: Store, onlyOrg?: number): Promise<void> {
   const now = system.now();
-  const block = (each: number) => db.writeFor({ org: each }, (tx) => blockFormer(tx, each, now));
-  const release = async (each: number) => {
+  const block = (orgId: number) => db.writeFor({ org: orgId }, (tx) => blockFormer(tx, orgId, now));
+  const release = async (orgId: number) => {
     // Check by reads first: usually nothing is due, and nothing is written.
-    if (await mayRelease(db, each, now)) await db.writeFor({ org: each }, (tx) => releaseDue(tx, each, now));
+    if (await mayRelease(db, orgId, now))
+      await db.writeFor({ org: orgId }, (tx) => releaseDue(tx, orgId, now));
   };
-  if (orgId !== undefined) {
-    for (const each of await organizationsWithFormer({ db, system }, orgId)) await block(each);
-    return release(orgId);
+  if (onlyOrg !== undefined) {
+    for (const orgId of await organizationsWithFormer({ db, system }, onlyOrg)) await block(orgId);
+    return release(onlyOrg);
   }
-  const itself = (each: number) => each;
+  const itself = (orgId: number) => orgId;
   await inTurn(
     async () => forAll(await organizationsWithFormer({ db, system }), itself, block),
     async () => forAll(await organizationsWithHolds(db), itself, release),
@@ -70,11 +72,12 @@ export function shareRuns(work: (orgId: number) => Promise<void>): (orgId: numbe
     return done;
   };
   return (orgId) => {
-    const present = running.get(orgId);
-    if (present === undefined) return run(orgId);
+    const current = running.get(orgId);
+    if (current === undefined) return run(orgId);
+    // The current run may have missed the caller's write: the next one follows it, also after a failure.
     const next =
       waiting.get(orgId) ??
-      present.then(
+      current.then(
         () => run(orgId),
         () => run(orgId),
       );
@@ -101,7 +104,7 @@ async function openFlowMs(tx: Transaction, orgId: number): Promise<number> {
   return longestFlowMs(rows.map((row) => flowTimes(row.configOverrides)));
 }
 
-/** Former certificates that are due for blocking at $2, of one organization or of all ($1 = 0). */
+/** Former certificates that are due for blocking at $2 (ms), of one organization or of all ($1 = 0). */
 const dueFormer = `FROM certificates c JOIN nodes n ON n.id = c.node_id
   WHERE c.state = 'former' AND c.block_after IS NOT NULL AND ($1 = 0 OR c.org_id = $1)
     AND (c.block_after <= $2 OR n.confirmed_config_version >= c.block_version)`;
@@ -112,15 +115,20 @@ async function organizationsWithFormer({ db, system }: Store, orgId = 0): Promis
   return rows.map((row) => row.orgId);
 }
 
+/** Certificates that are blocked without a pause: other writers get their turns in it. */
+const blockedTogether = 100;
+const isLastOfMany = (at: number) => at % blockedTogether === blockedTogether - 1;
+
 async function blockFormer(tx: Transaction, orgId: number, now: number): Promise<void> {
   const duePick = certificates.pick("id", "nodeId", "notAfter");
   const due = await queryAll(tx, duePick, `SELECT ${duePick.select("c")} ${dueFormer}`, [orgId, now]);
   if (due.length === 0) return;
+  // Blocklists name only certificates that have not expired: without one, no configuration changes.
   const isListed = due.some(({ notAfter }) => notAfter > now);
   const version = isListed ? await raiseConfigVersion(tx, orgId) : await readConfigVersion(tx, orgId);
   const blockedAtVersion = isListed ? version : null;
   for (const [at, { id }] of due.entries()) {
-    if (at % 100 === 99) await tx.pause();
+    if (isLastOfMany(at)) await tx.pause();
     await certificates.update(
       tx,
       { id },
@@ -130,7 +138,7 @@ async function blockFormer(tx: Transaction, orgId: number, now: number): Promise
   const left = `SELECT count(*) AS n FROM certificates
     WHERE node_id = $1 AND state = 'former' AND block_after IS NOT NULL`;
   for (const [at, nodeId] of [...new Set(due.map((row) => row.nodeId))].entries()) {
-    if (at % 100 === 99) await tx.pause();
+    if (isLastOfMany(at)) await tx.pause();
     if ((await queryNumber(tx, left, [nodeId])) === 0) await boundHolds(tx, nodeId, version);
   }
   await announceBlocklist(tx, orgId, now);
