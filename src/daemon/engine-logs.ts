@@ -54,13 +54,15 @@ function endOf(path: string, size: number, maxBytes: number): Buffer {
 }
 
 function* linesOf(path: string, from: number, to: number): Generator<string> {
-  let rest = "";
+  let unfinishedLine = "";
   for (let at = from; at < to; at += readAtOnce) {
-    const lines = (rest + readRange(path, at, Math.min(to, at + readAtOnce)).toString("latin1")).split("\n");
-    rest = lines.pop() ?? "";
+    const lines = (
+      unfinishedLine + readRange(path, at, Math.min(to, at + readAtOnce)).toString("latin1")
+    ).split("\n");
+    unfinishedLine = lines.pop() ?? "";
     yield* lines;
   }
-  if (rest !== "") yield rest;
+  if (unfinishedLine !== "") yield unfinishedLine;
 }
 
 /** How many lines one error has, and the last of those that were not kept yet. */

@@ -18,9 +18,9 @@ export function followLog(
   tail: { read(): string[] },
   deps: { system: Pick<System, "sleep">; log: Log },
 ): void {
-  const known = followed.get(client) ?? new Set();
-  if (known.has(slug)) return;
-  followed.set(client, known.add(slug));
+  const followedByClient = followed.get(client) ?? new Set();
+  if (followedByClient.has(slug)) return;
+  followed.set(client, followedByClient.add(slug));
   client.stay();
   let waiting: string[] = [];
   void untilGone(client, deps, () => {

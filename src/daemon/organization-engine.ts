@@ -262,9 +262,9 @@ export class OrganizationEngine {
 
   /** After a new registration: connects again and restarts the engine with the new keys. False if nothing changed. */
   renewRegistration(): boolean {
-    const present = registrationOf(this.#organization());
-    if (present === this.#registration) return false;
-    this.#registration = present;
+    const registration = registrationOf(this.#organization());
+    if (registration === this.#registration) return false;
+    this.#registration = registration;
     this.disconnect();
     this.trySave({});
     if (this.wanted === "down") return false;

@@ -115,11 +115,11 @@ function file(path: string, mode: number, ifThere: Change): Step {
 
 /** Ends with a slash. An existing directory keeps its mode, unless it is the product's own. */
 function directory(path: string, mode: number, isOwn = false): Step {
-  const present = statSync(path, { throwIfNoEntry: false })?.mode;
+  const presentMode = statSync(path, { throwIfNoEntry: false })?.mode;
   const step = { step: "file", path: `${path}/` } as const;
-  if (present === undefined) return { ...step, mode: octal(mode), change: "created" };
-  const after = isOwn ? mode : present & 0o777;
-  return { ...step, mode: octal(after), change: (present & 0o777) === after ? "same" : "changed" };
+  if (presentMode === undefined) return { ...step, mode: octal(mode), change: "created" };
+  const after = isOwn ? mode : presentMode & 0o777;
+  return { ...step, mode: octal(after), change: (presentMode & 0o777) === after ? "same" : "changed" };
 }
 
 function octal(mode: number): string {

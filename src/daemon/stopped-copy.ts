@@ -21,11 +21,11 @@ export function openStoppedCopy(path: string, log: Pick<Log, "warn">) {
   const stopped = new Map<string, OrganizationRecord>();
   let written = readTextIfThere(place) ?? stoppedText(stopped);
   const save = () => {
-    const next = stoppedText(stopped);
-    if (next === written) return;
+    const content = stoppedText(stopped);
+    if (content === written) return;
     try {
-      writeFileAtomic(place, next, 0o600);
-      written = next;
+      writeFileAtomic(place, content, 0o600);
+      written = content;
     } catch (error) {
       log.warn("Cannot copy which organizations are stopped", { reason: messageOf(error) });
     }

@@ -175,15 +175,15 @@ export class Supervisor {
 
   #dispatch(event: EngineEvent): void {
     if (this.#released.signal.aborted) return;
-    const before = this.#state;
-    const [next, effects] = step(before, event, this.#deps.monotonic());
+    const former = this.#state;
+    const [next, effects] = step(former, event, this.#deps.monotonic());
     this.#state = next;
     // An effect can dispatch events itself; the timer then belongs to the last state.
     for (const effect of effects) this.#execute(effect);
     this.#setTimer();
     this.#settleWaiters();
     const { phase, wanted } = this.#state;
-    if (before.phase.is !== phase.is || before.wanted !== wanted || event.type === "ready")
+    if (former.phase.is !== phase.is || former.wanted !== wanted || event.type === "ready")
       this.#deps.changed();
   }
 

@@ -116,9 +116,9 @@ export function relayNotes({ relayed }: Pick<OrganizationState, "relayed">): str
 export function routeNotes({ health, state }: Pick<OrganizationState, "health" | "state">): string[] {
   const used = health?.routes?.used ?? [];
   if (state !== "running" || used.length === 0) return [];
-  const more = (health?.routes?.of ?? 0) - used.length;
+  const hidden = (health?.routes?.of ?? 0) - used.length;
   const list = used.map(({ network, router }) => `${network} by ${router}`).join(", ");
-  return [`routes in force: ${list}${more > 0 ? `, and ${more} more` : ""}`];
+  return [`routes in force: ${list}${hidden > 0 ? `, and ${hidden} more` : ""}`];
 }
 
 /** The age of the health in server mode: it was stored by the last run of check-auth. */

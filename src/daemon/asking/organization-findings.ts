@@ -95,8 +95,12 @@ export function findingsOf(status: OrganizationState, watcher: Watcher, now: num
     Date.parse(status.certificate_not_after) <= now ? "expired" : "valid",
   );
   const ofHealth = health === undefined ? [] : healthFindings(slug, health);
-  const known = new Set(ofHealth.map(({ kind }) => kind));
-  const findings = byGravity([...certificate.filter(({ kind }) => !known.has(kind)), ...ofHealth, ...watch]);
+  const kindsOfHealth = new Set(ofHealth.map(({ kind }) => kind));
+  const findings = byGravity([
+    ...certificate.filter(({ kind }) => !kindsOfHealth.has(kind)),
+    ...ofHealth,
+    ...watch,
+  ]);
   // Whether traffic passes is still unknown: not green.
   return health !== undefined || findings.length > 0
     ? findings

@@ -60,10 +60,10 @@ async function followJournal(
     stderr: "inherit",
   });
   const decoder = new TextDecoder();
-  let rest = "";
+  let unfinishedLine = "";
   for await (const chunk of child.stdout) {
-    const parts = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-    rest = parts.pop() ?? "";
+    const parts = (unfinishedLine + decoder.decode(chunk, { stream: true })).split("\n");
+    unfinishedLine = parts.pop() ?? "";
     parts.forEach(onLine);
   }
   await child.exited;

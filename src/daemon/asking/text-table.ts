@@ -20,9 +20,9 @@ export function textTable(rows: readonly (readonly string[])[], width?: number):
 }
 
 export function daysLeft(notAfter: string, now: number): string {
-  const left = Date.parse(notAfter) - now;
-  if (Number.isNaN(left)) return "-";
-  return left < 0 ? "expired" : `${daysOrLess(left)} left`;
+  const leftMs = Date.parse(notAfter) - now;
+  if (Number.isNaN(leftMs)) return "-";
+  return leftMs < 0 ? "expired" : `${daysOrLess(leftMs)} left`;
 }
 
 /** Certificates of ephemeral nodes live for an hour: "0 days" would look like an end. */

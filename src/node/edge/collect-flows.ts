@@ -92,11 +92,12 @@ export async function collectFlows(
   const boot = (system.bootTime().id ?? "").slice(0, 8);
   /** Seconds since the boot, as the begin of a generation. */
   const now = system.bootTime().ms / 1000;
-  const last = readCollected(directory);
-  const reported = last?.boot === boot ? last.generation : 0;
+  const lastCollected = readCollected(directory);
+  /** The newest generation that is in a report of this boot; 0: none is. */
+  const reported = lastCollected?.boot === boot ? lastCollected.generation : 0;
   // The kernel counts in the newest generation. A new one begins before the older ones are read, so no packet is missed.
-  const present = await readGenerations(slug, system);
-  const newest = present.at(-1);
+  const generations = await readGenerations(slug, system);
+  const newest = generations.at(-1);
   const isDue = newest !== undefined && now - newest.from >= dueS && waitingFlows(directory) === undefined;
   if (!isInForce(newest, place) || isDue) {
     const next = { number: Math.max(newest?.number ?? 0, reported) + 1, from: now };
@@ -104,24 +105,25 @@ export async function collectFlows(
     if (failed !== undefined) return failed;
   }
   if (newest === undefined || !isDue) return undefined;
-  const first = present.find(({ number }) => number > reported);
-  if (first !== undefined) {
-    const found = await readFlows(slug, { after: reported, upTo: newest.number }, system);
-    if (found === undefined) return "nft does not list what it counted";
-    const { isCut, ...counted } = rowsOf(found);
-    const unseenS = (isCut ? now - first.from : 0) + unseenBefore(first, last, boot);
+  const firstUnreported = generations.find(({ number }) => number > reported);
+  if (firstUnreported !== undefined) {
+    const listed = await readFlows(slug, { after: reported, upTo: newest.number }, system);
+    if (listed === undefined) return "nft does not list what it counted";
+    const { isCut, ...counted } = rowsOf(listed);
+    const unseenS =
+      (isCut ? now - firstUnreported.from : 0) + unseenBefore(firstUnreported, lastCollected, boot);
     const id = `${boot === "" ? "boot" : boot}-${newest.number}`;
-    const [from, generation] = [Math.min(first.from, now), newest.number];
+    const [from, generation] = [Math.min(firstUnreported.from, now), newest.number];
     const times = { boot, generation, from, to: now, at: system.now() };
     writeCollected(directory, { ...counted, ...times, id, unseen_s: Math.round(unseenS) });
   }
-  await dropGenerations(slug, present, system);
+  await dropGenerations(slug, generations, system);
   return undefined;
 }
 
 /**
  * For how long flows may have passed uncounted before this generation: a program removed the table, or the machine was
- * started and the agent later. Of the last minutes before a boot nothing is known.
+ * started and the agent later. Of the last minutes before a boot nothing is known. In seconds.
  */
 function unseenBefore(first: Generation, last: Collected | undefined, boot: string): number {
   if (last === undefined) return 0;

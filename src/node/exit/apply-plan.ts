@@ -107,8 +107,8 @@ const extra = (present: readonly string[], wanted: readonly string[]) =>
 async function readRules(family: Family, system: UsedSystem): Promise<string[]> {
   const text = await run(family, ["-json", "rule", "show"], system);
   const all = v.parse(Rules, text.trim() === "" ? "[]" : text);
-  const own = all.filter(({ priority }) => priority >= firstPriority && priority <= lastPriority);
-  return own.map(({ priority, src, dst, dstlen, fwmark, table, suppress_prefixlen: least }) =>
+  const ours = all.filter(({ priority }) => priority >= firstPriority && priority <= lastPriority);
+  return ours.map(({ priority, src, dst, dstlen, fwmark, table, suppress_prefixlen: least }) =>
     [
       ...(src === undefined || src === "all" ? [] : [`from ${src}`]),
       ...(dst === undefined ? [] : [`to ${dst}${dstlen === undefined ? "" : `/${dstlen}`}`]),

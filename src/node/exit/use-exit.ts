@@ -63,6 +63,7 @@ class ExitUser {
   readonly #echoes: Echoes;
   /** Overlay address of the exit in use, and since when it is tried, in monotonic ms. */
   #tried: { ip: string | undefined; at: number };
+  /** When exits were left, in monotonic ms, by overlay address. */
   readonly #leftAt = new Map<string, number>();
   /** Whether packets took the exit when that was last known for sure. */
   #wasUsed: boolean;
@@ -82,6 +83,7 @@ class ExitUser {
     this.#wasUsed = saved?.state === "used";
   }
 
+  /** How long to wait for the next round. */
   pauseMs(): number {
     return this.#deps.system.monotonic() - this.#tried.at > graceMs ? roundMs : startRoundMs;
   }
@@ -107,6 +109,7 @@ class ExitUser {
     }
   }
 
+  /** No exit is wanted any more. */
   async #leaveOnce(): Promise<void> {
     if (this.#hasLeft || staysClosed(this.#place.directory)) return;
     await leaveKernel(this.#place, this.#deps.system);

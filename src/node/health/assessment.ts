@@ -79,19 +79,19 @@ const recent = <T extends { at: number }>(
 const mostShownRoutes = 64;
 
 /** Undefined if no engine runs, or before the first refresh. */
-export function assessHealth(basis: AssessmentInput): Health | undefined {
-  const { inventory } = basis;
+export function assessHealth(input: AssessmentInput): Health | undefined {
+  const { inventory } = input;
   const { present } = inventory;
   if (present === undefined) return undefined;
   const { facts, engine, lookedAt } = present;
   const lighthouses = facts.lighthouses.map((address) => ({
     name: inventory.nameOf(address),
-    state: stateOfHub(address, basis),
+    state: stateOfHub(address, input),
   }));
-  const routes = routeStates(basis, facts);
-  const silent = silentNames(basis, facts, lighthouses);
+  const routes = routeStates(input, facts);
+  const silent = silentNames(input, facts, lighthouses);
   return {
-    ...conclude(observe(basis, present, { lighthouses, routes, silent })),
+    ...conclude(observe(input, present, { lighthouses, routes, silent })),
     lighthouses: {
       answering: lighthouses.filter(({ state }) => isUsable(state)).length,
       of: lighthouses.length,
@@ -108,11 +108,11 @@ export function assessHealth(basis: AssessmentInput): Health | undefined {
 /** A network behind nodes, with the names and states of its routers, the one in use first. */
 type RouteStates = { network: string; routers: string[]; states: LighthouseState[] };
 
-const routeStates = (basis: AssessmentInput, { routes }: Facts): RouteStates[] =>
+const routeStates = (input: AssessmentInput, { routes }: Facts): RouteStates[] =>
   routes.map(({ network, routers }) => ({
     network,
-    routers: routers.map((each) => basis.inventory.nameOf(each)),
-    states: routers.map((each) => stateOfHub(each, basis)),
+    routers: routers.map((each) => input.inventory.nameOf(each)),
+    states: routers.map((each) => stateOfHub(each, input)),
   }));
 
 /** Names of lighthouses and peers that answered and have stopped. */
@@ -130,7 +130,7 @@ function silentNames(
 }
 
 function observe(
-  basis: AssessmentInput,
+  input: AssessmentInput,
   { facts, engine }: Present,
   {
     lighthouses,
@@ -138,28 +138,28 @@ function observe(
     silent,
   }: Pick<Observation, "lighthouses" | "silent"> & { routes: readonly RouteStates[] },
 ): Observation {
-  const { inventory, planeFacts, prober, time } = basis;
+  const { inventory, planeFacts, prober, time } = input;
   const nameOf = (address: string) => inventory.nameOf(address);
   return {
-    slug: basis.place.slug,
+    slug: input.place.slug,
     lighthouses,
-    contact: facts.isLighthouse ? contactOf(basis, facts, engine) : undefined,
+    contact: facts.isLighthouse ? contactOf(input, facts, engine) : undefined,
     silent,
     unrouted: routes.filter(({ states }) => states.length > 0 && states.every((each) => each === "lost")),
-    stuck: stuckPeers(basis).map(nameOf),
-    kept: basis.kept,
-    unmet: unmetPeers(basis, facts).map(nameOf).sort(),
+    stuck: stuckPeers(input).map(nameOf),
+    kept: input.kept,
+    unmet: unmetPeers(input, facts).map(nameOf).sort(),
     hasOthers: inventory.hasOthers,
     certificate: certifiedAt(time, facts.certificate),
     engineVersion: engine.version,
     reportsTunnels: inventory.reportsTunnels,
     isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
-    disk: basis.disk,
+    disk: input.disk,
     isCutOff: planeFacts.unreached !== undefined,
-    isCloned: recent(planeFacts.cloned, basis) !== undefined,
-    elsewhere: recent(planeFacts.elsewhere, basis)?.said,
-    clockAheadMs: recent(planeFacts.clockAhead, basis)?.ms,
-    large: lostLargePackets(basis, facts),
+    isCloned: recent(planeFacts.cloned, input) !== undefined,
+    elsewhere: recent(planeFacts.elsewhere, input)?.said,
+    clockAheadMs: recent(planeFacts.clockAhead, input)?.ms,
+    large: lostLargePackets(input, facts),
   };
 }
 
@@ -186,8 +186,8 @@ function certifiedAt(time: number, { from, to }: Facts["certificate"]): Certifie
 const isUsable = (state: LighthouseState) => state === "answers" || state === "tunnel";
 
 /** A tunnel to a node that refuses ICMP counts: while packets are sent, the engine tests it by itself. */
-function contactOf(basis: AssessmentInput, facts: Facts, { ageMs }: EngineSeen): Contact {
-  const { inventory, prober, now } = basis;
+function contactOf(input: AssessmentInput, facts: Facts, { ageMs }: EngineSeen): Contact {
+  const { inventory, prober, now } = input;
   const records = prober.records().filter(([address]) => !facts.lighthouses.includes(address));
   const refusing = records.filter(
     ([address, { answeredAt }]) => answeredAt === undefined && inventory.tunnels.get(address) !== undefined,
@@ -197,7 +197,7 @@ function contactOf(basis: AssessmentInput, facts: Facts, { ageMs }: EngineSeen):
     refusing.some(([, { since }]) => now - since >= outlivesMs);
   // An answer that came later shows that another node is online, whatever the control plane said.
   const answeredAt = Math.max(...records.map(([, record]) => record.answeredAt ?? -Infinity));
-  const others = recent(basis.planeFacts.others, basis);
+  const others = recent(input.planeFacts.others, input);
   const isOld = others?.online === false && answeredAt > others.at;
   return {
     isMade,
@@ -268,8 +268,8 @@ function stuckPeers({ healing, inventory, prober }: AssessmentInput): string[] {
  * Lighthouses, peers with a tunnel, those that stopped answering or answered in the last ten minutes, and `named` ones. If
  * the engine does not report its tunnels, also the other lighthouses and relays.
  */
-export function listPeers(basis: AssessmentInput, named: readonly string[]): PeerReport[] {
-  const { inventory, prober, healing, now } = basis;
+export function listPeers(input: AssessmentInput, named: readonly string[]): PeerReport[] {
+  const { inventory, prober, healing, now } = input;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined) return [];
   const { lighthouses, otherHubs, own, known } = present.facts;
@@ -283,7 +283,7 @@ export function listPeers(basis: AssessmentInput, named: readonly string[]): Pee
     ...named,
     ...probed.map(([address]) => address),
   ]);
-  const labelOf = remoteLabels(basis.place.directory);
+  const labelOf = remoteLabels(input.place.directory);
   const reports = [...addresses].map((address) =>
     describePeer({
       address,
@@ -310,8 +310,8 @@ export function listPeers(basis: AssessmentInput, named: readonly string[]): Pee
 }
 
 /** The input of the healer; undefined without an engine that reports its tunnels. */
-export function seenByHealer(basis: AssessmentInput): ObservedPeers | undefined {
-  const { inventory, prober, now } = basis;
+export function seenByHealer(input: AssessmentInput): ObservedPeers | undefined {
+  const { inventory, prober, now } = input;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined || !reportsTunnels) return undefined;
   const { facts } = present;
@@ -324,7 +324,7 @@ export function seenByHealer(basis: AssessmentInput): ObservedPeers | undefined 
   return {
     now,
     own: facts.own[0] ?? "",
-    peers: [...addresses].map((address) => seenPeer(address, facts, basis)),
+    peers: [...addresses].map((address) => seenPeer(address, facts, input)),
     relays: facts.relays,
     candidates: new Map(
       relaysToMeasure(facts).map((relay) => {

@@ -168,12 +168,15 @@ export class OrganizationHealth {
     untilChanged: (signal: AbortSignal): Promise<void> => this.#announcement(signal),
   };
 
-  /** Two answers in a row count: one answer may be old, because it waited while the machine slept. */
+  /**
+   * Two answers in a row count: one answer may be old, because it waited while the machine slept. `theirs`: the control plane's
+   * time, ms since 1970. `at`: now, monotonic ms.
+   */
   #compareClocks(theirs: number, at: number): void {
-    const ms = this.#deps.system.now() - theirs;
-    const areFar = [ms, this.#lastAheadMs].every((each) => Math.abs(each) >= clocksMayDifferMs);
-    this.planeFacts.clockAhead = areFar ? { ms, at } : undefined;
-    this.#lastAheadMs = ms;
+    const aheadMs = this.#deps.system.now() - theirs;
+    const areFar = [aheadMs, this.#lastAheadMs].every((ms) => Math.abs(ms) >= clocksMayDifferMs);
+    this.planeFacts.clockAhead = areFar ? { ms: aheadMs, at } : undefined;
+    this.#lastAheadMs = aheadMs;
   }
 
   goneAmong(addresses: readonly string[]): string[] {
@@ -182,7 +185,7 @@ export class OrganizationHealth {
 
   /** Undefined if no engine runs, or before the first check. */
   current(): Health | undefined {
-    return assessHealth(this.#basis());
+    return assessHealth(this.#assessmentInput());
   }
 
   /** Lighthouses, peers with a tunnel, and peers that were probed in the last ten minutes. */
@@ -194,7 +197,9 @@ export class OrganizationHealth {
 
   #listed(): PeerReport[] {
     const named = this.named.addresses(this.#deps.monotonic());
-    return listPeers(this.#basis(), named).filter(({ address }) => !this.#inventory.isBlocked(address));
+    return listPeers(this.#assessmentInput(), named).filter(
+      ({ address }) => !this.#inventory.isBlocked(address),
+    );
   }
 
   /** The peers. Those whose state is unknown are probed now. With `peer`, a name or an address, only that one. */
@@ -212,8 +217,8 @@ export class OrganizationHealth {
   }
 
   /**
-   * Probes the lighthouses now; with `all` every peer, with `only` that one. Resolves when each has answered or missed its
-   * probes, or at once without an engine. run() sends the probes.
+   * Probes the lighthouses now; with `all` every peer, with `only` that one. A lighthouse probes the nodes that it watches.
+   * Resolves when each has answered or missed its probes, or at once without an engine. run() sends the probes.
    */
   async check(withinMs: number, { all, only }: { all: boolean; only?: string | undefined }): Promise<void> {
     const { monotonic, system } = this.#deps;
@@ -366,7 +371,7 @@ export class OrganizationHealth {
 
   async #heal(): Promise<void> {
     const { healer, monotonic } = this.#deps;
-    const observed = healer === undefined ? undefined : seenByHealer(this.#basis());
+    const observed = healer === undefined ? undefined : seenByHealer(this.#assessmentInput());
     if (healer === undefined || observed === undefined) return;
     const urgent = await healer.step(observed).catch(() => []);
     if (urgent.length === 0) return;
@@ -391,7 +396,7 @@ export class OrganizationHealth {
     this.#deps.onChange?.();
   }
 
-  #basis(): AssessmentInput {
+  #assessmentInput(): AssessmentInput {
     const { healer, known, monotonic, system } = this.#deps;
     return {
       place: this.#place,

@@ -65,7 +65,7 @@ export class Tunnels {
     probes: (address: string) => number,
     lighthouses: readonly string[] = [],
   ): void {
-    const present = new Map<string, SeenTunnel>();
+    const byListed = new Map<string, SeenTunnel>();
     const byAddress = new Map<string, SeenTunnel>();
     for (const tunnel of tunnels) {
       const [first] = tunnel.vpnAddrs;
@@ -73,10 +73,10 @@ export class Tunnels {
       if (first === undefined || own.includes(first)) continue;
       const address = tunnel.vpnAddrs.find((each) => lighthouses.includes(each)) ?? first;
       const seen = merge(this.#seen.get(address), tunnel, address, now, probes(address));
-      present.set(address, seen);
+      byListed.set(address, seen);
       for (const each of tunnel.vpnAddrs) byAddress.set(each, seen);
     }
-    this.#seen = present;
+    this.#seen = byListed;
     this.#byAddress = byAddress;
   }
 

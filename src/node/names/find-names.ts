@@ -87,6 +87,6 @@ export async function askSystem(
 
 /** Whether all that a program gets are addresses of this entry. */
 export function agrees({ addresses }: NameRecord, { answers }: Answer): boolean {
-  const own = addresses.map(canonicalAddress);
-  return answers.length > 0 && answers.every((each) => own.includes(each));
+  const recorded = addresses.map(canonicalAddress);
+  return answers.length > 0 && answers.every((each) => recorded.includes(each));
 }

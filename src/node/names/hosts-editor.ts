@@ -86,8 +86,8 @@ function replace(path: string, text: string, found: BigIntStats): boolean {
     rmSync(temporary, { force: true });
     const owner = { uid: Number(found.uid), gid: Number(found.gid) };
     writeNewFile(temporary, Buffer.from(text, "latin1"), Number(found.mode & 0o7777n), { owner });
-    const present = lstatSync(path, { bigint: true });
-    if (present.ino !== found.ino || present.ctimeNs !== found.ctimeNs) {
+    const current = lstatSync(path, { bigint: true });
+    if (current.ino !== found.ino || current.ctimeNs !== found.ctimeNs) {
       rmSync(temporary, { force: true });
       return false;
     }

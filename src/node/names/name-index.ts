@@ -85,12 +85,12 @@ export function indexForPeers(
   const apexes = apexesOf([zone]);
   const learnsOf = mayLearn(peers);
   return (asking) => {
-    const own = packed
+    const asker = packed
       .at(addressKey(asking) ?? "")
       .find((each) => each.slug === slug && each.kind !== "alias");
-    if (own === undefined) return undefined;
+    if (asker === undefined) return undefined;
     const learns = (each: NameRecord) =>
-      each.slug === slug && (each.node === own.node || learnsOf(own.class, each.class));
+      each.slug === slug && (each.node === asker.node || learnsOf(asker.class, each.class));
     const shown = {
       addressesOf(name: string) {
         const found = packed.named(name);

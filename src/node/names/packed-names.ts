@@ -55,10 +55,10 @@ export function packNames(names: readonly NameRecord[]): Uint8Array {
     for (const name of record.names) places.set(nameKey(name), [place]);
     for (const address of addresses) {
       const key = pointerKey(addressKey(address) ?? "");
-      const present = places.get(key);
-      if (present === undefined) places.set(key, [place]);
+      const recordsOfAddress = places.get(key);
+      if (recordsOfAddress === undefined) places.set(key, [place]);
       // An alias becomes the name of an address only if the address has no other name.
-      else if (kind !== "alias" && present.length < maxPointers) present.push(place);
+      else if (kind !== "alias" && recordsOfAddress.length < maxPointers) recordsOfAddress.push(place);
     }
   }
   const keys = new ByteWriter();
@@ -87,13 +87,13 @@ export function openNames(packed: Uint8Array): PackedNames {
       const middle = (low + high) >> 1;
       const place = keysAt + bytes.readUInt32LE(sortedAt + middle * 4);
       const end = place + 2 + bytes.readUInt16LE(place);
-      const present = bytes.toString("utf8", place + 2, end);
-      if (present === key) {
+      const candidate = bytes.toString("utf8", place + 2, end);
+      if (candidate === key) {
         return Array.from({ length: bytes.readUInt8(end) }, (_, at) => {
           return recordAt(bytes, headBytes + bytes.readUInt32LE(end + 1 + at * 4)).record;
         });
       }
-      if (present < key) low = middle + 1;
+      if (candidate < key) low = middle + 1;
       else high = middle - 1;
     }
     return [];
@@ -109,9 +109,9 @@ export function openNames(packed: Uint8Array): PackedNames {
       for (let at = headBytes; at < keysAt;) {
         const { record, end } = recordAt(bytes, at);
         at = end;
-        const before = taken.get(record.kind) ?? 0;
-        if (before >= maxOfKind || !isChosen(record.slug)) continue;
-        taken.set(record.kind, before + 1);
+        const ofKind = taken.get(record.kind) ?? 0;
+        if (ofKind >= maxOfKind || !isChosen(record.slug)) continue;
+        taken.set(record.kind, ofKind + 1);
         found.push(record);
       }
       return found;

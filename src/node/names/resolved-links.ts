@@ -84,18 +84,18 @@ export function makeLinks(
       disconnect();
       return { way: "hosts", reason: "programs of this machine do not ask systemd-resolved" };
     }
-    const present = await connect();
+    const connected = await connect();
     linkOf ??= find();
     const links = zones.map(linkOf);
     const domains = zones.map((each) => each.domains);
-    const key = JSON.stringify([present.ownerChanges(), links, domains]);
+    const key = JSON.stringify([connected.ownerChanges(), links, domains]);
     const isNews = last?.key !== key;
     if (last !== undefined && !isNews && monotonic() - last.at < checkMs) return last.way;
-    if (!(await runsResolved(present))) return waiting(zones, "systemd-resolved does not run");
-    await release(present, links);
+    if (!(await runsResolved(connected))) return waiting(zones, "systemd-resolved does not run");
+    await release(connected, links);
     const states: LinkState[] = [];
     for (const [at, zone] of zones.entries()) {
-      states.push(await keepLink(present, zone, { link: links[at], server, search, losses, isNews }));
+      states.push(await keepLink(connected, zone, { link: links[at], server, search, losses, isNews }));
     }
     const way: Way = { way: "resolved", links: states };
     // An interface that systemd-resolved does not know yet is tried again at once.

@@ -48,10 +48,10 @@ export function chooseRouter(
   routers: readonly RouterSeen[],
   now: number,
 ): Decision | undefined {
-  const present = routers.find(({ via }) => via === before?.via);
+  const inUse = routers.find(({ via }) => via === before?.via);
   const alive = routers.filter((each) => each.isAlive && each.aliveSince !== undefined);
   const ranked = alive.toSorted((a, b) => a.metric - b.metric || rttOf(a) - rttOf(b));
-  if (before === undefined || present === undefined) {
+  if (before === undefined || inUse === undefined) {
     const first = ranked[0] ?? routers[0];
     if (first === undefined) return undefined;
     const failed = before?.failed ?? {};
@@ -60,7 +60,7 @@ export function chooseRouter(
       isPlanned: false,
     };
   }
-  if (present.isAlive) return whileItWorks(before, present, ranked, now);
+  if (inUse.isAlive) return whileItWorks(before, inUse, ranked, now);
   const [next] = ranked;
   return next === undefined
     ? { choice: { ...before, via: viaWithoutAnswer(before, routers) }, isPlanned: true }
@@ -83,23 +83,23 @@ function afterFailure(before: RouterChoice, next: RouterSeen, now: number): Rout
 /** The router in use works: a preferred one takes over at once, a nearer one at the next review. */
 function whileItWorks(
   before: RouterChoice,
-  present: RouterSeen,
+  inUse: RouterSeen,
   ranked: readonly RouterSeen[],
   now: number,
 ): Decision {
   const hasHeld = ({ via, aliveSince }: RouterSeen) => now - (aliveSince ?? now) >= holdOf(before, via, now);
-  const better = ranked.find((each) => each.metric < present.metric && hasHeld(each));
+  const better = ranked.find((each) => each.metric < inUse.metric && hasHeld(each));
   if (better !== undefined)
     return { choice: { ...before, via: better.via, reviewAt: now + reviewEveryMs }, isPlanned: true };
   if (now < before.reviewAt) return { choice: before, isPlanned: true };
   const nearer = ranked.find(
     (each) =>
-      each.metric === present.metric &&
-      isNearer(each, present) &&
+      each.metric === inUse.metric &&
+      isNearer(each, inUse) &&
       (before.failed[each.via] === undefined || hasHeld(each)),
   );
   return {
-    choice: { ...before, via: (nearer ?? present).via, reviewAt: now + reviewEveryMs },
+    choice: { ...before, via: (nearer ?? inUse).via, reviewAt: now + reviewEveryMs },
     isPlanned: true,
   };
 }

@@ -76,10 +76,10 @@ export function tableBody(filter: Filter): string {
 /** Packets from the overlay get this machine's address, so that hosts behind it need no route back. */
 function masquerade(watched: Watched, overlays: readonly string[]): string[] {
   if (watched.offer.masquerade !== true || watched.device === undefined) return [];
-  const word = isOf(watched, 6) ? "ip6" : "ip";
+  const keyword = isOf(watched, 6) ? "ip6" : "ip";
   const from = overlays.filter((overlay) => overlay.includes(":") === isOf(watched, 6));
   return [
-    `${word} saddr ${setOf(from)} oifname "${watched.device}" ${word} daddr ${realNetwork(watched)} masquerade`,
+    `${keyword} saddr ${setOf(from)} oifname "${watched.device}" ${keyword} daddr ${realNetwork(watched)} masquerade`,
   ];
 }
 
@@ -88,24 +88,24 @@ const quoted = (names: readonly string[]) => setOf(names.map((name) => `"${name}
 const realNetwork = ({ offer: { network, behind = network } }: Watched) => behind;
 
 function forwarded4({ tunnel, tunnels, watched, opened }: Filter): string[] {
-  const own = watched.filter((each) => isOf(each, 4));
+  const ofFamily = watched.filter((each) => isOf(each, 4));
   return [
     ...devicesOf(watched, 4)
       .filter((device) => opened.includes(device))
       .map((device) => `iifname "${device}" oifname != ${quoted(tunnels)} drop`),
     ...(opened.includes(tunnel)
-      ? [`iifname "${tunnel}" ip daddr != ${setOf(own.map(realNetwork))} drop`]
+      ? [`iifname "${tunnel}" ip daddr != ${setOf(ofFamily.map(realNetwork))} drop`]
       : []),
   ];
 }
 
 /** IPv6 forwarding is one setting for all interfaces, so these rules limit all of them. */
 function forwarded6({ tunnel, tunnels, watched }: Filter): string[] {
-  const own = watched.filter((each) => isOf(each, 6));
+  const ofFamily = watched.filter((each) => isOf(each, 6));
   const ipv6 = "meta nfproto ipv6";
   return [
     `${ipv6} iifname != ${quoted(tunnels)} oifname != ${quoted(tunnels)} drop`,
-    `iifname "${tunnel}" ip6 daddr != ${setOf(own.map(realNetwork))} drop`,
+    `iifname "${tunnel}" ip6 daddr != ${setOf(ofFamily.map(realNetwork))} drop`,
     `${ipv6} oifname "${tunnel}" iifname != ${quoted(devicesOf(watched, 6))} drop`,
   ];
 }

@@ -45,12 +45,12 @@ export function compareWithBefore(
   lines: readonly string[],
   now: number,
 ): Verdict {
-  const known = tunnels.filter(({ address }) => before.direct.includes(address));
-  const relayed = known.filter(({ isRelayed }) => isRelayed);
-  if (relayed.length >= fewest && relayed.length * 2 > known.length)
+  const stillThere = tunnels.filter(({ address }) => before.direct.includes(address));
+  const relayed = stillThere.filter(({ isRelayed }) => isRelayed);
+  if (relayed.length >= fewest && relayed.length * 2 > stillThere.length)
     return {
       probe: `relayed share: ${relayed.map(({ address }) => address).join(", ")}`,
-      reason: `${relayed.length} of ${known.length} peers that it reached directly before are relayed`,
+      reason: `${relayed.length} of ${stillThere.length} peers that it reached directly before are relayed`,
     };
   const failed = failedHandshakes(lines, now).filter((address) => !before.failed.includes(address));
   if (failed.length >= fewest && failed.length * 2 > before.tunnels)

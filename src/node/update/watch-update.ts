@@ -124,8 +124,8 @@ export async function watchUpdate(
       const log = await deps.logLine(ofAgent === undefined ? "engine" : "agent");
       return { state: "failed", ...verdict, ...given({ log }) };
     }
-    const left = end - system.monotonic();
-    await system.sleep(left > 0 ? Math.min(left, roundEveryMs) : roundEveryMs);
+    const leftMs = end - system.monotonic();
+    await system.sleep(leftMs > 0 ? Math.min(leftMs, roundEveryMs) : roundEveryMs);
   }
   return { state: "passed", answered: countPeers(answered), lost: addressesIn(lostProbes(answered, rounds)) };
 }

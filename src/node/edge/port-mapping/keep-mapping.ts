@@ -70,7 +70,7 @@ export async function keepMapping(context: EdgeContext, signal: AbortSignal): Pr
 /** One look: renews the mapping if it is due, or if engine, router or address have changed. */
 async function lookAt(organization: Organization, context: EdgeContext, signal: AbortSignal): Promise<void> {
   const { directory, control, system } = context;
-  const before = readMappingState(directory);
+  const former = readMappingState(directory);
   if (!isMappingWanted(organization) || isStopped(directory) || readRevokedNote(directory) !== undefined)
     return withdraw(context);
   const engine = await control.process();
@@ -80,32 +80,37 @@ async function lookAt(organization: Organization, context: EdgeContext, signal: 
   const { gateways } = await system.machineState();
   const gateway = gateways.find((each) => !each.includes(":"));
   const client = gateway === undefined ? undefined : await addressTowards(gateway);
-  if (gateway === undefined || client === undefined) return settle(before, undefined, context);
+  if (gateway === undefined || client === undefined) return settle(former, undefined, context);
   const { id: boot = "", ms: now } = system.bootTime();
   const place = { gateway, client, port, boot };
-  const isSamePlace = before !== undefined && Bun.deepEquals({ ...before, ...place }, before);
-  if (isSamePlace && now < before.nextAt) return;
-  const held = before?.mapped === undefined ? undefined : heldOf(before);
-  if (!isSamePlace && held !== undefined && before?.gateway === gateway) await endMapping(gateway, held);
-  const nonce = system.random(12);
-  const overlays = [organization.config.network];
+  const isSamePlace = former !== undefined && Bun.deepEquals({ ...former, ...place }, former);
+  if (isSamePlace && now < former.nextAt) return;
+  const held = former === undefined ? undefined : heldOf(former);
+  // This router still maps a port or address that the engine no longer has.
+  if (!isSamePlace && held !== undefined && former?.gateway === gateway) await endMapping(gateway, held);
   const asked = await askRouter({
     gateway,
     port,
-    nonce,
-    overlays,
+    nonce: system.random(12),
+    overlays: [organization.config.network],
     before: isSamePlace ? held : undefined,
   });
-  const answer = await confirm(asked, organization, before, context);
-  if (answer !== asked && asked !== undefined && "at" in asked) await endMapping(gateway, asked);
-  if (!signal.aborted) {
-    const next = stateAfter(isSamePlace ? before : undefined, place, answer, system);
-    // End the former mapping: this node no longer reports it, so peers do not use it.
-    if (isSamePlace && held !== undefined && next.mapped === undefined) await endMapping(gateway, held);
-    return settle(before, next, context);
+  const answer = await confirm(asked, organization, former, context);
+  const isRefusedByUs = answer !== asked;
+  if (isRefusedByUs && isMapping(asked)) await endMapping(gateway, asked);
+  if (signal.aborted) {
+    // No state will name this mapping.
+    if (isMapping(answer)) await endMapping(gateway, answer);
+    return;
   }
-  if (answer !== undefined && "at" in answer) await endMapping(gateway, answer);
+  const next = stateAfter(isSamePlace ? former : undefined, place, answer, system);
+  // End the former mapping: this node no longer reports it, so peers do not use it.
+  if (isSamePlace && held !== undefined && next.mapped === undefined) await endMapping(gateway, held);
+  await settle(former, next, context);
 }
+
+const isMapping = (answer: Mapping | Refusal | undefined): answer is Mapping =>
+  answer !== undefined && "at" in answer;
 
 function portOfEngine(pid: number, directory: string): number | undefined {
   const ports = portsOf(pid);
@@ -125,7 +130,7 @@ export function stateAfter(
   system: Pick<EdgeContext["system"], "now" | "bootTime">,
 ): MappingState {
   const now = system.bootTime().ms;
-  if (answer !== undefined && "at" in answer) {
+  if (isMapping(answer)) {
     const { by, at, external, nonce, control, lifetimeS } = answer;
     const lifeMs = lifetimeS === 0 ? longestLifeMs : Math.min(longestLifeMs, lifetimeS * 1000);
     const since = before?.mapped?.at === at ? before.mapped.since : formatTime(system.now());
@@ -158,7 +163,7 @@ async function confirm(
   before: MappingState | undefined,
   { system }: EdgeContext,
 ): Promise<Mapping | Refusal | undefined> {
-  if (answer === undefined || !("at" in answer)) return answer;
+  if (!isMapping(answer)) return answer;
   const api = localApi(controlSocket(directory), system);
   const own = [before?.mapped?.at, answer.at];
   for (let tries = 0; tries < confirmTries; tries++) {
@@ -195,9 +200,9 @@ async function settle(
 
 /** Ends the mapping, and removes its state. */
 async function withdraw(context: EdgeContext): Promise<void> {
-  const before = readMappingState(context.directory);
-  await endHeld(before);
-  await settle(before, undefined, context);
+  const former = readMappingState(context.directory);
+  await endHeld(former);
+  await settle(former, undefined, context);
 }
 
 const endHeld = async (state: MappingState | undefined) => {

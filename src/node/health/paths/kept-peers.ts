@@ -207,11 +207,11 @@ export class KeptPeers {
     if (isLogDue) this.#state.log_at = now;
     const all = isLogDue ? [...working, ...(await handshakes())] : working;
     // A peer at an address of this machine comes by TCP fallback, and is not found there.
-    const own = new Set(this.#deps.ownAddresses().map((each) => each.replace(/\/\d+$/, "")));
+    const ownHosts = new Set(this.#deps.ownAddresses().map((each) => each.replace(/\/\d+$/, "")));
     for (const { address, remote = "", at = now } of all) {
       const place = parseUnderlay(remote);
       if (place === undefined || !isPeer(address) || !isInside(address) || isInside(place.host)) continue;
-      if (own.has(place.host)) continue;
+      if (ownHosts.has(place.host)) continue;
       const kept = this.#entry(address);
       const { worked } = kept;
       const hostPort = joinHostPort(place.host, place.port);
