@@ -89,8 +89,9 @@ export async function readCandidates(
       candidates.push({
         id: node.id,
         rank: rankOf(node.id, seed),
+        // Without a noted check-in, the node has just made its first one, which is written within a second (reports.ts).
         // `createdAt` may be ahead of a clock that was set back: it is the number of the rollout, too, which always rises.
-        isOnline: (node.lastCheckinAt ?? 0) > Math.min(createdAt, system.now()) - onlineMs,
+        isOnline: (node.lastCheckinAt ?? createdAt) > Math.min(createdAt, system.now()) - onlineMs,
         isHub: isConfigured(node),
         kind: `${node.overlayVersion}/${node.platform}/${node.publicIp === null}`,
         ...versions,

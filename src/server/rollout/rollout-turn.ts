@@ -182,7 +182,9 @@ function memberOf(
     probe,
     logLine,
     stateMs: timeSince(at),
-    silentMs: timeSince(lastCheckinAt ?? 0),
+    // Without a noted check-in, the node has just made its first one, which is written within a second (reports.ts): only by it the
+    // permission is known.
+    silentMs: timeSince(lastCheckinAt ?? at),
     isEnded: row.nodeState !== "active" && state !== "passed" && state !== "returned",
     isPermitted: rolledOut.every((what) => rollout[what] === null || may.includes(what)),
     zone,

@@ -91,6 +91,16 @@ describe("a good update", () => {
     expect(permitted).toContainEqual(["higher", ["engine"]]);
   });
 
+  test("begins with nodes whose first check-in is not written yet", async () => {
+    await makeFleet(server, acme, 2);
+    await server.app.services.reports.stop();
+    await server.db.write((tx) => tx.run("DELETE FROM sightings"));
+    const { id } = await start();
+    await advanceRollouts(server.app.services);
+    const shown = await server.send("GET", `${path}${id}/nodes/`, { token: owner });
+    expect(shown.json).toMatchObject([{ state: "told" }, { state: "waiting" }]);
+  });
+
   test("is refused for a lower version, although the replaced program still checks in with its own", async () => {
     const bots = await makeFleet(server, acme, 3);
     await start({ engine: undefined, agent: "1.3.0" });
