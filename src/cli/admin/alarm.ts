@@ -5,6 +5,7 @@ import { request } from "../../api/request.ts";
 import { alarmsApi } from "../../api/webhooks/alarms.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
+import { countOf } from "../../base/quantities.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { Implementation } from "../command.ts";
 import type { Mark } from "../table.ts";
@@ -13,7 +14,7 @@ import { read, write } from "./api.ts";
 import { isNumber } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
-const addSink = (slug: string) =>
+const createLine = (slug: string) =>
   `${brand.executable} admin webhook create ${quoteWord(slug)} mailto:admin@example.org`;
 
 export const list: Implementation = {
@@ -84,11 +85,11 @@ export const test: Implementation = {
     const effect = `send a test alarm to the webhooks of ${slug} that get alarms`;
     const sent = await write(context, () => ({ ...request(alarmsApi.test, { slug }, {}), effect }));
     if (sent === undefined) return;
-    const n = sent.webhooks;
-    if (n === 0)
+    const count = sent.webhooks;
+    if (count === 0)
       throw new AppError("failed", `No webhook of ${slug} gets alarms`, {
-        hint: `Create one: \`${addSink(slug)}\`.`,
+        hint: `Create one: \`${createLine(slug)}\`.`,
       });
-    context.output.result(sent, `A test alarm goes to ${n} ${n === 1 ? "webhook" : "webhooks"} of ${slug}\n`);
+    context.output.result(sent, `A test alarm goes to ${countOf(count, "webhook")} of ${slug}\n`);
   },
 };

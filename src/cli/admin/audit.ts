@@ -44,16 +44,16 @@ export const verify: Implementation = {
       const publicKey = await readPublicArchiveKey(db, secretKey);
       return { chains: found, key: publicKey, archives: verifyArchives(files, found, publicKey, known) };
     });
-    const lines = chains.map(({ organization, events, head, archived }) => {
+    const chainLines = chains.map(({ organization, events, head, archived }) => {
       const before = archived === null ? [] : [`before: ${archived.file}`];
       return tableLine([organization ?? "(operator)", `${events} events`, head, ...before]);
     });
-    const verified = archives.verified.map(({ file, events, last_hash, next }) => {
-      const then = next === null ? "the archive after it is not given" : `continued by ${next}`;
-      return tableLine([file, `${events} events`, last_hash, then]);
+    const archiveLines = archives.verified.map(({ file, events, last_hash, next }) => {
+      const continuation = next === null ? "the archive after it is not given" : `continued by ${next}`;
+      return tableLine([file, `${events} events`, last_hash, continuation]);
     });
     const keyLine = key === undefined ? "" : tableLine(["archive key (Ed25519)", key]);
-    const table = [...lines, ...verified, keyLine].join("");
+    const table = [...chainLines, ...archiveLines, keyLine].join("");
     const faults = [...faultsIn(chains, known), ...archives.faults];
     if (faults.length > 0) {
       if (!context.output.json) context.output.say(table.trimEnd());

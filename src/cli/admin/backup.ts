@@ -11,7 +11,7 @@ import { sayTarget, targetFlags } from "./target.ts";
 import type { Args } from "../values.ts";
 import type { Restored } from "../../server/backup/restore.ts";
 
-/** The backup is complete in any case: it may be the only copy. */
+/** A line about a broken audit log, which does not stop a backup: it may be the only copy. */
 function faultLines(faults: readonly string[]): string {
   if (faults.length === 0) return "";
   const next = `Examine it: \`${brand.executable} admin audit verify\`.`;
@@ -85,38 +85,39 @@ export const restore: Implementation = {
 
 /** What was restored, and what an administrator must check or do again. */
 function restoredLines(restored: Restored): string[] {
+  // What is absent in the report has not happened.
   const { organizations, nodes, as_of, set_aside, staff } = restored;
   const { revoked_nodes = 0, lost_nodes = [], authorities_lost = [] } = restored;
   const { deleted_rules = 0, lost_rules = 0, overrides_back = [], staff_missing = false } = restored;
   const { seals_kept = [] } = restored;
-  const when = (isSo: boolean, line: string) => (isSo ? [line] : []);
+  const lineIf = (condition: boolean, line: string) => (condition ? [line] : []);
   return [
     `Restored ${countOf(organizations, "organization")} and ${countOf(nodes, "node")}`,
-    ...when(
+    ...lineIf(
       staff !== undefined,
       `The file was not authenticated. Check its staff users, who can do everything: ${staff?.join(", ") || "none"}`,
     ),
     // Without the old database, what happened since the backup is unknown.
-    ...when(
+    ...lineIf(
       set_aside === undefined && as_of !== null,
       `The data is of ${as_of}. What was revoked, deleted or rotated after that is valid again: revoke and delete it again before you start the server`,
     ),
-    ...when(set_aside !== undefined, `The old database is now ${set_aside}`),
-    ...when(revoked_nodes > 0, `${revoked_nodes} nodes revoked since the backup stay revoked`),
-    ...when(
+    ...lineIf(set_aside !== undefined, `The old database is now ${set_aside}`),
+    ...lineIf(revoked_nodes > 0, `${revoked_nodes} nodes revoked since the backup stay revoked`),
+    ...lineIf(
       lost_nodes.length > 0,
       `Registered since the backup, so register them again with a token of \`${brand.executable} admin token create ORG --node NAME\`: ${lost_nodes.join(", ")}`,
     ),
-    ...when(deleted_rules > 0, `${deleted_rules} firewall rules deleted since the backup stay deleted`),
-    ...when(
+    ...lineIf(deleted_rules > 0, `${deleted_rules} firewall rules deleted since the backup stay deleted`),
+    ...lineIf(
       lost_rules > 0,
       `${lost_rules} firewall rules created since the backup are lost. Create those again that you need; the old database holds them`,
     ),
-    ...when(
+    ...lineIf(
       overrides_back.length > 0,
       `Overrides changed since the backup, so check these, which are those of the backup again: ${overrides_back.join(", ")}`,
     ),
-    ...when(
+    ...lineIf(
       staff_missing,
       `All staff users of the backup were disabled after it. Enable one: \`${brand.executable} admin user enable EMAIL\`, or create one: \`${brand.executable} admin user create EMAIL --staff\``,
     ),

@@ -10,7 +10,10 @@ import type { Context } from "../command.ts";
 import { readDataOptions } from "../server/server-flags.ts";
 import { chooseTarget, nameOfLocal, requireLocalData, sayTarget, type LocalTarget } from "./target.ts";
 
-/** Runs `work` on the data that the flags name, whether `serve` runs or not. `mayCreateData`: may create the data. `writes`: names the target. */
+/**
+ * Runs `work` on the data that the flags name, whether `serve` runs or not. `mayCreateData`: the data may be created. `writes`: the
+ * work changes the data, so the target is named first.
+ */
 export async function onData<T>(
   context: Context,
   work: (admin: Admin) => Promise<T>,

@@ -6,6 +6,7 @@ import { quoteWord } from "../../base/quote.ts";
 import { leastPassphrase, passphraseFlag, readPassphrase, requireLong } from "./passphrase.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
 import type { KeyReport } from "../../server/import-export/hand-config.ts";
+import type { ImportPlan } from "../../server/import-export/import-plan.ts";
 import type { Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../join/owner-flags.ts";
 import { orgArg } from "../server/server-flags.ts";
@@ -106,8 +107,28 @@ export const importing: Implementation = {
     for (const note of plan.notes) output.say(note);
     for (const line of keyLines(plan.keys)) output.say(line);
     if (!isImported) return void (await onlyPlanned(context, { mayCreateData: true }));
-    const { network, network6, certificateVersion, hosts, blocklist, notes, keys } = plan;
-    const nodes = hosts.map((host) => ({
+    const report = importReport(slug, plan);
+    output.result(
+      report,
+      `Created organization ${slug} (${plan.network}) with ${countOf(report.nodes.length, "node")}; all hosts keep running as they are\n`,
+    );
+    const [firstNode] = report.nodes;
+    if (firstNode === undefined) return;
+    const line = `${brand.executable} admin token create ${slug} --node ${quoteWord(firstNode.name)}`;
+    output.say(
+      `To manage a node: run \`${line}\`, stop its old engine, and register its machine with this token.`,
+    );
+  },
+};
+
+/** What was imported, for --json. */
+function importReport(slug: string, plan: ImportPlan) {
+  return {
+    org_slug: slug,
+    network: plan.network,
+    network6: plan.network6,
+    certificate_version: plan.certificateVersion,
+    nodes: plan.hosts.map((host) => ({
       name: host.name,
       ip_address: host.ip,
       is_lighthouse: host.isLighthouse,
@@ -116,24 +137,9 @@ export const importing: Implementation = {
       external_port: host.externalPort,
       subnets: host.subnets,
       revoked: host.isBlocked,
-    }));
-    output.result(
-      {
-        org_slug: slug,
-        network,
-        network6,
-        certificate_version: certificateVersion,
-        nodes,
-        blocked: blocklist.size,
-        notes,
-        keys: keys.map(({ isUnknown, ...key }) => ({ ...key, is_unknown: isUnknown })),
-      },
-      `Created organization ${slug} (${network}) with ${countOf(nodes.length, "node")}; all hosts keep running as they are\n`,
-    );
-    if (nodes.length === 0) return;
-    const line = `${brand.executable} admin token create ${slug} --node ${quoteWord(nodes[0]?.name ?? "")}`;
-    output.say(
-      `To manage a node: run \`${line}\`, stop its old engine, and register its machine with this token.`,
-    );
-  },
-};
+    })),
+    blocked: plan.blocklist.size,
+    notes: plan.notes,
+    keys: plan.keys.map(({ isUnknown, ...key }) => ({ ...key, is_unknown: isUnknown })),
+  };
+}

@@ -23,8 +23,9 @@ export const command: Implementation = {
     const { observe } = await import("../../daemon/asking/doctor-checks.ts");
     const { daemonAddress } = await import("./daemon-address.ts");
     const slugs = chooseSlugs(settings.configRoot, words[0]);
+    // One question to the daemon for all organizations.
     const observed = observe({ ...settings, address: daemonAddress(settings) }, system, words[0]);
-    const all = await Promise.all(
+    const checksByOrganization = await Promise.all(
       slugs.map((slug) => {
         const organization = openOrganization(settings.configRoot, slug);
         const { engine } = organizationDeps(organization, settings, { system, log, command: "" });
@@ -33,7 +34,7 @@ export const command: Implementation = {
         return netcheck(organization, { system, open, engine, seen, controlPlane: contact });
       }),
     );
-    const checks = all.flat();
+    const checks = checksByOrganization.flat();
     const isOk = checks.every(({ verdict }) => verdict !== "fail");
     output.result({ ok: isOk, checks }, renderChecks(checks));
     return isOk ? 0 : 1;

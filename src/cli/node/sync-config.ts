@@ -49,17 +49,18 @@ async function run(context: Context): Promise<number> {
   allow.write();
   const outcomes = await Promise.all(chosen.map((each) => sync(each, accessToken, context)));
   if (isOffer(values)) await tellOffers(chosen, context);
-  // Several organizations are refused beside a permission.
-  const changed = allow.changes.length === 0 ? {} : { permissions: allow.changes.map(({ flag }) => flag) };
+  // A permission is for one organization: readAllowed refuses several.
+  const permissions =
+    allow.changes.length === 0 ? {} : { permissions: allow.changes.map(({ flag }) => flag) };
   output.result(
-    { organizations: outcomes.map(({ report }) => ({ ...report, ...changed })) },
+    { organizations: outcomes.map(({ report }) => ({ ...report, ...permissions })) },
     outcomes
       .map(({ report: { org_slug, result, config_version, reason, left_out = [] } }) => {
         const why = reason === undefined ? "" : `: ${reason}`;
-        const left = left_out.length === 0 ? "" : `${org_slug}: ${describeLeftOut(left_out)}\n`;
-        const allowed = allow.changes.map(({ text }) => `${org_slug}: ${text}\n`).join("");
-        const word = result === "same" && allowed !== "" ? "no other change" : resultTexts[result];
-        return `${allowed}${org_slug}: ${word} (version ${config_version})${why}\n${left}`;
+        const leftOutLine = left_out.length === 0 ? "" : `${org_slug}: ${describeLeftOut(left_out)}\n`;
+        const allowLines = allow.changes.map(({ text }) => `${org_slug}: ${text}\n`).join("");
+        const outcome = result === "same" && allowLines !== "" ? "no other change" : resultTexts[result];
+        return `${allowLines}${org_slug}: ${outcome} (version ${config_version})${why}\n${leftOutLine}`;
       })
       .join(""),
   );

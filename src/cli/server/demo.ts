@@ -21,11 +21,13 @@ async function runDemo({ system, settings, values, output, log }: Context): Prom
   const demo = await import("../../node/demo/demo.ts");
   const say = (text: string) => output.say(text);
   const deps = { system, log, say };
-  const inside = demo.insideDirectory(system);
-  if (inside !== undefined) {
-    showTimeline(await demo.playInside(inside, settings, deps), output);
+  // This command starts itself again in the namespaces, with a directory there.
+  const directory = demo.insideDirectory(system);
+  if (directory !== undefined) {
+    showTimeline(await demo.playInside(directory, settings, deps), output);
     return 0;
   }
+  // Root with --yes also gets the newest engine in place of an old one.
   const isRenewed = values.on("yes") && system.isRoot;
   const missing = await demo.planMissing(settings, isRenewed, system);
   const flags = [...(settings.json ? ["--json"] : []), ...(settings.verbose ? ["--verbose"] : [])];

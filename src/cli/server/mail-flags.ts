@@ -24,22 +24,24 @@ export const mailFlags: Flags = {
 
 /** Undefined: no flag of e-mail is given. Throws usage for flags that do not go together. */
 export async function readMail(values: Values): Promise<MailOptions | undefined> {
-  const [text, from, file] = [values.text("smtp-url"), values.text("mail-from"), values.text("smtp-ca")];
+  const urlText = values.text("smtp-url");
+  const from = values.text("mail-from");
+  const caFile = values.text("smtp-ca");
   const password = await values.secret("smtp-password");
-  if (text === undefined) {
-    if (from === undefined && file === undefined && password === undefined) return undefined;
+  if (urlText === undefined) {
+    if (from === undefined && caFile === undefined && password === undefined) return undefined;
     throw new AppError("usage", "Give --smtp-url with the other flags for e-mail");
   }
-  const url = URL.canParse(text) ? new URL(text) : undefined;
+  const url = URL.canParse(urlText) ? new URL(urlText) : undefined;
   if (url === undefined || !/^smtps?:$/.test(url.protocol) || url.hostname === "")
     throw new AppError("usage", "--smtp-url must be a URL such as smtps://mail.example.org");
   if (url.password !== "")
     throw new AppError("usage", "--smtp-url must not hold the password: use --smtp-password-file");
   if (from === undefined)
     throw new AppError("usage", "Give --mail-from, the sender address, with --smtp-url");
-  const trust = file === undefined ? undefined : readTextIfThere(file);
-  if (file !== undefined && trust === undefined)
-    throw new AppError("usage", `--smtp-ca: ${file} is not there`);
+  const trust = caFile === undefined ? undefined : readTextIfThere(caFile);
+  if (caFile !== undefined && trust === undefined)
+    throw new AppError("usage", `--smtp-ca: ${caFile} is not there`);
   const user = decodeURIComponent(url.username);
   url.username = "";
   return {

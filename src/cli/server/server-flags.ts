@@ -35,6 +35,7 @@ export const dataFlags: Flags = {
   },
 };
 
+/** Where the data is, by flags and variables; else the usual directory of this user. Throws usage. */
 export async function readDataOptions(
   values: Values,
   system: Pick<System, "env" | "isRoot">,
@@ -59,7 +60,7 @@ function usualDirectory({ env, isRoot }: Pick<System, "env" | "isRoot">): string
   });
 }
 
-/** The flags, quoted for a shell, with which admin commands use the same data. Never the database's password. */
+/** The flags, quoted for a shell, with which admin commands use the same data. Never the URL of the database, which may hold a password. */
 export function dataFlagsOf(values: Values): string {
   const given = ["data-dir", "database-url-file", "secret-key-file"].flatMap((name) => {
     const value = values.text(name);

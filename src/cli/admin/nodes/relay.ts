@@ -64,15 +64,17 @@ export const limit: Implementation = {
       return request(relaysApi.limit, { slug, id }, { limit_bytes: bytes });
     });
     if (relay === undefined) return;
-    const done =
+    const limitText =
       bytes === null
         ? `${relay.node_name} has no limit`
         : `The limit of ${relay.node_name} is ${formatSize(bytes)} a month`;
-    const state = relay.paused ? "It is reached: no node uses this relay until the next month (UTC)\n" : "";
-    const uncounted =
+    const pausedLine = relay.paused
+      ? "It is reached: no node uses this relay until the next month (UTC)\n"
+      : "";
+    const uncountedLine =
       relay.bytes === null && bytes !== null
         ? "The relay has not reported what it forwards: that takes Linux, nftables and a present agent on it\n"
         : "";
-    output.result(relay, `${done}\n${state}${uncounted}`);
+    output.result(relay, `${limitText}\n${pausedLine}${uncountedLine}`);
   },
 };
