@@ -69,7 +69,7 @@ export const restore: Implementation = {
   async run(context) {
     const { settings, system, values, words, output } = context;
     const { planRestore, restoreBackup } = await import("../../server/backup/restore.ts");
-    const target = await requireLocalTarget(context, true);
+    const target = await requireLocalTarget(context, { mayCreateData: true });
     const { options } = target;
     const [file = ""] = words;
     const permitted = { replace: values.on("replace"), unauthenticated: values.on("unauthenticated") };

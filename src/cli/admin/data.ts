@@ -21,7 +21,7 @@ export async function onData<T>(
 ): Promise<T> {
   const { system, settings } = context;
   const { withAdmin } = await import("../../server/admin.ts");
-  const target = await requireLocalTarget(context, mayCreateData);
+  const target = await requireLocalTarget(context, { mayCreateData });
   // A plan must not create the data that it reads.
   if (!mayCreateData || settings.dryRun) await requireLocalData(context, target.options);
   if ((mayCreateData || writes) && !settings.dryRun) sayTarget(target, context);
@@ -42,7 +42,10 @@ export async function onOrganization<T>(
  * Throws if a flag names a control plane on another machine, or if a profile does and there is no data here. With data here,
  * the profile's control plane is probably this one.
  */
-export async function requireLocalTarget(context: Context, mayCreateData = false): Promise<LocalTarget> {
+export async function requireLocalTarget(
+  context: Context,
+  { mayCreateData = false } = {},
+): Promise<LocalTarget> {
   const { values, system } = context;
   const named = values.text("api-base") ?? values.text("profile");
   // A profile without a session counts too: the command would not work with it either.
@@ -72,7 +75,7 @@ export async function onlyPlanned(
   const { settings, system, output } = context;
   if (!settings.dryRun) return false;
   const { planData } = await import("../../server/store/data-directory.ts");
-  const { options } = await requireLocalTarget(context, mayCreateData);
+  const { options } = await requireLocalTarget(context, { mayCreateData });
   if (!mayCreateData) await requireLocalData(context, options);
   output.plan([...planData(options, system), ...more]);
   return true;

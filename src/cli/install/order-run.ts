@@ -62,7 +62,7 @@ export async function asNode(organization: Organization, { system, log }: Contex
 export async function tunnelsOf(slug: string, { settings, system }: Context) {
   const { readPeers } = await import("../../daemon/asking/read-peers.ts");
   const { daemonAddress } = await import("../node/daemon-address.ts");
-  const { peers } = await readPeers(slug, undefined, { address: daemonAddress(settings), settings }, system);
+  const { peers } = await readPeers({ slug }, { address: daemonAddress(settings), settings }, system);
   return peers.flatMap(({ address, path, loss = 0 }) =>
     path === "direct" || path === "relayed" ? [{ address, isRelayed: path === "relayed", loss }] : [],
   );

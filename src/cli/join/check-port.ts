@@ -102,8 +102,8 @@ async function probePorts(
       results.push({ port, reachable: null, reason: "the port is not available" });
       continue;
     }
-    const byEngine = holders.some(({ process }) => process !== undefined);
-    results.push(await probePort(port, byEngine, ask, context.system));
+    const isHeldByEngine = holders.some(({ process }) => process !== undefined);
+    results.push(await probePort({ port, isHeldByEngine }, ask, context.system));
   }
   return results;
 }
@@ -115,7 +115,8 @@ export async function probeForOrganization(
   context: Context,
 ): Promise<ProbeResult> {
   const { probePort } = await import("../../node/contact/requests/probe-port.ts");
-  return probePort(port, true, await makeAsk(organization, context), context.system);
+  const ask = await makeAsk(organization, context);
+  return probePort({ port, isHeldByEngine: true }, ask, context.system);
 }
 
 /** How a check-in asks the control plane for a test. */

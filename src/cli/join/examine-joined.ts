@@ -59,7 +59,7 @@ export async function examineJoined(organization: Organization, context: Context
     text:
       `${config.name} is in ${slug} as ${config.ip_address}${rolesOf(config)}\n` +
       unknownText +
-      (unknownText === "" ? answerLine(answer, config.is_lighthouse, slug) : "") +
+      (unknownText === "" ? answerLine(answer, { slug, isLighthouse: config.is_lighthouse }) : "") +
       portLine(port),
     status: isReached && port?.reachable !== false ? 0 : 1,
   };
@@ -104,7 +104,10 @@ export async function unknownToControlPlane(
   }
 }
 
-function answerLine(answer: LighthouseAnswer, isLighthouse: boolean, slug: string): string {
+function answerLine(
+  answer: LighthouseAnswer,
+  { slug, isLighthouse }: { slug: string; isLighthouse: boolean },
+): string {
   switch (answer.result) {
     case "answered":
       return `The lighthouse ${answer.name} answers\n`;

@@ -138,7 +138,7 @@ async function examineCollisions(slugs: readonly string[], { settings }: Context
   const { overlayNetworks } = await import("../../node/files/granted/networks.ts");
   const { readTextIfThere } = await import("../../base/files.ts");
   const { join } = await import("node:path");
-  const examined = await runCheck("collisions", undefined, () => {
+  const examined = await runCheck({ id: "collisions" }, () => {
     const claims = slugs.flatMap((slug) => {
       const directory = join(settings.configRoot, slug);
       try {

@@ -34,7 +34,7 @@ async function readReport({ system, settings, words, output }: Context) {
   const { renderPeers } = await import("../../daemon/asking/peers-text.ts");
   const chosen = chooseSlugs(settings.configRoot, words[0]);
   const deps = { address: daemonAddress(settings), settings };
-  const results = await Promise.allSettled(chosen.map((each) => readPeers(each, undefined, deps, system)));
+  const results = await Promise.allSettled(chosen.map((slug) => readPeers({ slug }, deps, system)));
   const status = reportFailures(
     results,
     chosen.map((slug) => ({ slug })),

@@ -40,7 +40,7 @@ export async function examineDaemon(
   report: StatusReport | undefined,
   { isRoot }: Pick<System, "isRoot">,
 ): Promise<Check[]> {
-  return [await runCheck("daemon", undefined, () => findDaemon(slugs, report, isRoot))];
+  return [await runCheck({ id: "daemon" }, () => findDaemon(slugs, report, isRoot))];
 }
 
 function findDaemon(slugs: readonly string[], report: StatusReport | undefined, isRoot: boolean): Finding {

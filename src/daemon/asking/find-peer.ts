@@ -29,7 +29,7 @@ export async function findPeer(
   const failures: unknown[] = [];
   for (const slug of chooseSlugs(deps.settings.configRoot, only)) {
     try {
-      const { peers, reports_tunnels: reportsTunnels } = await readPeers(slug, node, deps, system);
+      const { peers, reports_tunnels: reportsTunnels } = await readPeers({ slug, peer: node }, deps, system);
       const [peer] = peers;
       if (peer !== undefined) return { slug, peer, reportsTunnels };
     } catch (error) {

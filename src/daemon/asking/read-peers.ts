@@ -27,8 +27,7 @@ const notByDaemon: readonly string[] = ["unknown_team", "daemon_unreachable"];
  * start fast.
  */
 export async function readPeers(
-  slug: string,
-  peer: string | undefined,
+  { slug, peer }: { slug: string; peer?: string },
   { address, settings }: { address: LocalAddress; settings: OrganizationSettings },
   system: System,
 ): Promise<OrganizationPeers> {

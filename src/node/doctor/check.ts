@@ -29,12 +29,11 @@ export const warn = (evidence: string, remedy: string): Finding => ({ verdict: "
 export const fail = (evidence: string, remedy: string): Finding => ({ verdict: "fail", evidence, remedy });
 
 /**
- * Runs a check. What it throws becomes a failure with that message; `cure` is its remedy if the error has no hint. What an
- * ordinary user may not see is skipped, not failed.
+ * Runs a check of the machine, or of an organization (`slug`). What it throws becomes a failure with that message; `cure` is its
+ * remedy if the error has no hint. What an ordinary user may not see is skipped, not failed.
  */
 export async function runCheck(
-  id: string,
-  slug: string | undefined,
+  { id, slug }: { id: string; slug?: string },
   work: () => Finding | Promise<Finding>,
   { cure, isRoot = isPrivileged() }: { cure?: string; isRoot?: boolean } = {},
 ): Promise<Check> {

@@ -49,17 +49,17 @@ export function examineMachine(
   system: System,
 ): Promise<Check[]> {
   return Promise.all([
-    runCheck("rights", undefined, () => rights(system)),
-    runCheck("tun", undefined, () => tun(settings, system)),
-    runCheck("capability", undefined, () => capability(system)),
-    runCheck("engine", undefined, () => engine(settings, system)),
-    runCheck("disk", undefined, () => disk(settings)),
+    runCheck({ id: "rights" }, () => rights(system)),
+    runCheck({ id: "tun" }, () => tun(settings, system)),
+    runCheck({ id: "capability" }, () => capability(system)),
+    runCheck({ id: "engine" }, () => engine(settings, system)),
+    runCheck({ id: "disk" }, () => disk(settings)),
     ...(existsSync(planeData)
-      ? [runCheck("control-plane-disk", undefined, () => diskFinding(planeData, planeRemedy))]
+      ? [runCheck({ id: "control-plane-disk" }, () => diskFinding(planeData, planeRemedy))]
       : []),
-    runCheck("keyring", undefined, () => keyring(system)),
-    runCheck("units", undefined, () => units(settings, system)),
-    runCheck("names", undefined, () => names(settings, system)),
+    runCheck({ id: "keyring" }, () => keyring(system)),
+    runCheck({ id: "units" }, () => units(settings, system)),
+    runCheck({ id: "names" }, () => names(settings, system)),
   ]);
 }
 

@@ -57,7 +57,7 @@ export async function netcheck(organization: Organization, deps: Deps): Promise<
   const isPlaneSilent = isSilent(plane);
   const judged = await examineFindings(organization, observed, deps.system, { isPlaneSilent });
   const checks = await Promise.all([
-    runCheck("udp", slug, async () =>
+    runCheck({ id: "udp", slug }, async () =>
       udp(hubAnswers, {
         isLighthouse,
         slug,
@@ -66,20 +66,20 @@ export async function netcheck(organization: Organization, deps: Deps): Promise<
         byTcp: tcpShown(directory),
       }),
     ),
-    runCheck("tcp", slug, () => tcp(organization, deps.system)),
-    runCheck("mapping", slug, () =>
+    runCheck({ id: "tcp", slug }, () => tcp(organization, deps.system)),
+    runCheck({ id: "mapping", slug }, () =>
       isLighthouse
         ? skipped("A lighthouse reports to no other, so none says where it sees this node")
         : mapping(own, lighthouses, api, deps).catch((error: unknown) =>
             withoutReport(slug, error, observed, deps),
           ),
     ),
-    runCheck("port_mapping", slug, () => portMapping(organization)),
-    runCheck("round_trips", slug, () => roundTrips(hubAnswers)),
-    runCheck("mtu", slug, async () =>
+    runCheck({ id: "port_mapping", slug }, () => portMapping(organization)),
+    runCheck({ id: "round_trips", slug }, () => roundTrips(hubAnswers)),
+    runCheck({ id: "mtu", slug }, async () =>
       mtu(organization, await pathsOf(asking, organization, api), observed, deps),
     ),
-    runCheck("control_plane", slug, () => plane),
+    runCheck({ id: "control_plane", slug }, () => plane),
   ]);
   return [...judged, ...checks];
 }

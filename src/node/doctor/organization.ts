@@ -67,7 +67,7 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
   try {
     organization = openOrganization(deps.settings.configRoot, slug);
   } catch (error) {
-    return [await runCheck("files", slug, () => Promise.reject(error))];
+    return [await runCheck({ id: "files", slug }, () => Promise.reject(error))];
   }
   const hasEngine = findEngine(deps.settings, deps.system) !== undefined;
   const howToRegister = registerAgain(organization);
@@ -75,28 +75,28 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
   const isPlaneSilent = isSilent(planeCheck);
   const traffic = examineTraffic(organization, deps.seen, deps.system, { hasEngine, isPlaneSilent });
   const checks = await Promise.all([
-    runCheck("files", slug, () => files(organization)),
-    runCheck("access", slug, () => access(organization)),
-    runCheck("keys", slug, () => keys(organization), { cure: howToRegister }),
-    runCheck("certificate", slug, () => certificate(organization, deps.system.now()), { cure: sync }),
-    runCheck("node-certificate", slug, () => nodeCertificate(organization, deps.system.now()), {
+    runCheck({ id: "files", slug }, () => files(organization)),
+    runCheck({ id: "access", slug }, () => access(organization)),
+    runCheck({ id: "keys", slug }, () => keys(organization), { cure: howToRegister }),
+    runCheck({ id: "certificate", slug }, () => certificate(organization, deps.system.now()), { cure: sync }),
+    runCheck({ id: "node-certificate", slug }, () => nodeCertificate(organization, deps.system.now()), {
       cure: `${sync}, else ${howToRegister}`,
     }),
-    runCheck("configuration", slug, () => configuration(organization, deps), {
+    runCheck({ id: "configuration", slug }, () => configuration(organization, deps), {
       cure: remedyOfRefusal(organization),
     }),
-    runCheck("permissions", slug, () => permissions(organization, deps.system)),
-    runCheck("engine", slug, () => engineInUse(organization, deps)),
-    runCheck("offloads", slug, () => offloads(organization, deps)),
-    runCheck("blocklist", slug, () => blocklist(organization)),
-    runCheck("port", slug, () => port(organization, deps)),
-    runCheck("port-mapping", slug, () => portMapping(organization)),
-    runCheck("route", slug, () => route(organization, deps)),
-    runCheck("relay-traffic", slug, () => relayTraffic(organization, deps.system)),
-    runCheck("meeting", slug, async () =>
+    runCheck({ id: "permissions", slug }, () => permissions(organization, deps.system)),
+    runCheck({ id: "engine", slug }, () => engineInUse(organization, deps)),
+    runCheck({ id: "offloads", slug }, () => offloads(organization, deps)),
+    runCheck({ id: "blocklist", slug }, () => blocklist(organization)),
+    runCheck({ id: "port", slug }, () => port(organization, deps)),
+    runCheck({ id: "port-mapping", slug }, () => portMapping(organization)),
+    runCheck({ id: "route", slug }, () => route(organization, deps)),
+    runCheck({ id: "relay-traffic", slug }, () => relayTraffic(organization, deps.system)),
+    runCheck({ id: "meeting", slug }, async () =>
       meeting(organization, await deps.engineLog(organization), deps.system.now()),
     ),
-    runCheck("control-plane", slug, () => planeCheck),
+    runCheck({ id: "control-plane", slug }, () => planeCheck),
   ]);
   return [...checks, ...(await traffic)];
 }

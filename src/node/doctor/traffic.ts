@@ -49,9 +49,9 @@ export async function examineTraffic(
   const { slug } = organization;
   const found = await examineFindings(organization, seen, system, known);
   const checks = await Promise.all([
-    runCheck("routes", slug, () => routes(organization, seen, system)),
-    runCheck("forwarding", slug, () => forwarding(organization)),
-    runCheck("interfaces", slug, () => interfaces(organization, system)),
+    runCheck({ id: "routes", slug }, () => routes(organization, seen, system)),
+    runCheck({ id: "forwarding", slug }, () => forwarding(organization)),
+    runCheck({ id: "interfaces", slug }, () => interfaces(organization, system)),
     ...confirmation(slug, seen),
   ]);
   return [...found, ...checks];
@@ -61,7 +61,7 @@ export async function examineTraffic(
 function confirmation(slug: string, seen: ShownStatus | undefined): Promise<Check>[] {
   if (seen?.confirm === undefined || seen.state === "revoked") return [];
   const { what, next } = describeConfirmation(seen.confirm);
-  return [runCheck("confirmation", slug, () => warn(what, next))];
+  return [runCheck({ id: "confirmation", slug }, () => warn(what, next))];
 }
 
 /** One check for each finding of `status`, and one of the engine's state where the findings do not tell it. */
@@ -77,7 +77,7 @@ export async function examineFindings(
   const tellState =
     seen?.state === "running" ? findings.length > 0 : findings.some(({ kind }) => kind === "not_running");
   const all = tellState ? found : [engineState(slug, seen), ...found];
-  return Promise.all(all.map((each) => runCheck("traffic", slug, () => each)));
+  return Promise.all(all.map((each) => runCheck({ id: "traffic", slug }, () => each)));
 }
 
 /** The doctor examines silent lighthouses itself, to say why they do not answer. */

@@ -322,7 +322,10 @@ test("without read permission, no remedy changes keys or files", async () => {
   const denied = Object.assign(new Error("EACCES: permission denied, open 'host.key'"), { code: "EACCES" });
   for (const error of [denied, fromSystemError("read host.key", denied)]) {
     const check = (isRoot: boolean) =>
-      runCheck("keys", "acme", () => Promise.reject(error), { cure: "agent register --force", isRoot });
+      runCheck({ id: "keys", slug: "acme" }, () => Promise.reject(error), {
+        cure: "agent register --force",
+        isRoot,
+      });
     // Root has this permission already: to run the doctor as root would change nothing.
     expect(await check(true)).toMatchObject({
       verdict: "fail",

@@ -11,7 +11,7 @@ import { isNumber } from "../lookup.ts";
 import { read, write, type Api, type Prepared } from "../api.ts";
 import { targetFlags } from "../target.ts";
 
-const registrationsIn = (api: Api, slug: string, isApproved: boolean) =>
+const registrationsIn = (api: Api, slug: string, { isApproved }: { isApproved: boolean }) =>
   api.all(registrationsApi.list, { slug }, isApproved ? { state: "approved" } : {});
 const approvedFlag = (description: string) => ({ approved: { type: "boolean", description } }) as const;
 
@@ -29,7 +29,7 @@ export const list: Implementation = {
   async run(context) {
     const [slug = ""] = context.words;
     const isApproved = context.values.on("approved");
-    const registrations = await read(context, (api) => registrationsIn(api, slug, isApproved));
+    const registrations = await read(context, (api) => registrationsIn(api, slug, { isApproved }));
     context.output.list(
       { registrations },
       {

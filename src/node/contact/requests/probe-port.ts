@@ -18,10 +18,9 @@ export const maxProbes = 3;
 
 type Listener = { heard(nonce: string): boolean; close(): void };
 
-/** `ask` sends a check-in with the probe. */
+/** `isHeldByEngine`: by our own. `ask` sends a check-in with the probe. */
 export async function probePort(
-  port: number,
-  isHeldByEngine: boolean,
+  { port, isHeldByEngine }: { port: number; isHeldByEngine: boolean },
   ask: (probe: { port: number; nonce: string }) => Promise<unknown>,
   system: Pick<System, "sleep" | "random">,
 ): Promise<ProbeResult> {
