@@ -22,13 +22,12 @@ const booted = (trial: string): Proof => ["e2e/systemd-cures.test.ts", trial];
 const positions = new Map([
   ["fail", 1],
   ["warn", 1],
-  ["runCheck", 3],
 ]);
 
 /** By file, then by the function and the text of the cure in the source. */
 const proofs: Record<string, Record<string, Proof>> = {
   "daemon/asking/doctor-checks.ts": {
-    "daemon: start": booted("ends it in desktop mode: the daemon is stopped and disabled"),
+    "findDaemon: start": booted("ends it in desktop mode: the daemon is stopped and disabled"),
   },
   "node/doctor/check.ts": {
     "runCheck: deniedToRoot": "advice: what denies it belongs to the system, not to the agent",
@@ -238,6 +237,10 @@ function sitesOf(file: string, text: string): string[] {
       const at = positions.get(name);
       const remedy = at === undefined ? undefined : node.arguments[at];
       if (remedy !== undefined) note(textOf(remedy));
+      const options = name === "runCheck" ? node.arguments[2] : undefined;
+      if (options?.type !== "ObjectExpression") return;
+      for (const option of options.properties)
+        if (option.type === "Property" && textOf(option.key) === "cure") note(textOf(option.value));
     },
     Property(node) {
       if (textOf(node.key) === "remedy" && node.value.type !== "Identifier") note(textOf(node.value));
