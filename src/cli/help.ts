@@ -59,7 +59,7 @@ export function groupHelp(prefix: string, globals: Flags): Promise<string> {
 const title = `${brand.title}: a node manager for private overlay networks.\n`;
 
 /** A heading, and rows of a name and its text. `width`: of the column of names. */
-const list = (heading: string, rows: readonly (readonly [string, string])[], width: number) =>
+const listed = (heading: string, rows: readonly (readonly [string, string])[], width: number) =>
   `${heading}\n\n${rows.map(([name, text]) => `  ${name.padEnd(width)} ${text}\n`).join("")}`;
 
 /** The help without a command: the first commands for a new administrator, and how to find the others. */
@@ -76,13 +76,13 @@ export async function firstHelp(): Promise<string> {
     title,
     `USAGE  ${brand.executable} <command> [flags]\n`,
     ...firstCommands.map((group) =>
-      list(
+      listed(
         group.title,
         group.names.map((name) => [name, commands[name]?.meta.description ?? ""]),
         width,
       ),
     ),
-    list("MORE", more, width),
+    listed("MORE", more, width),
   ].join("\n");
 }
 
@@ -101,12 +101,12 @@ export async function adminHelp(): Promise<string> {
   return [
     title,
     `USAGE  ${admin} <subject> <verb> [flags]\n       ${admin} <command> [flags]\n`,
-    list(
+    listed(
       "SUBJECTS AND THEIR VERBS",
       [...verbs].map(([subject, verbsOfSubject]) => [subject, verbsOfSubject.join(", ")]),
       width,
     ),
-    list("COMMANDS", withoutVerb, width),
+    listed("COMMANDS", withoutVerb, width),
     `See what a subject's verbs do with \`${admin} <subject> --help\`, and the flags of one with \`${admin} <subject> <verb> --help\`.\n`,
   ].join("\n");
 }
@@ -118,17 +118,15 @@ export async function listCommands(prefix: string, globals: Flags): Promise<stri
     rows: Object.entries(section.commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `)),
   }));
   const width = Math.max(20, ...shown.flatMap(({ rows }) => rows.map(([name]) => name.length + 1)));
-  const lists = shown.flatMap(({ heading, rows }) =>
-    rows.length === 0
-      ? []
-      : [
-          list(
-            heading,
-            rows.map(([name, { meta }]) => [name, meta.description]),
-            width,
-          ),
-        ],
-  );
+  const lists = shown
+    .filter(({ rows }) => rows.length > 0)
+    .map(({ heading, rows }) =>
+      listed(
+        heading,
+        rows.map(([name, { meta }]) => [name, meta.description]),
+        width,
+      ),
+    );
   const usage = `${brand.executable}${prefix === "" ? "" : ` ${prefix}`}`;
   const daemon = `       ${brand.executable} --ipc-mode socket      run the daemon\n`;
   return [

@@ -80,21 +80,15 @@ export const command: Implementation = {
     const actions = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
     const [action] = actions;
     const [first, suffix] = words;
-    if (suffix !== undefined && actions.length === 0 && file === undefined) {
+    if (suffix !== undefined && action === undefined && file === undefined) {
       if (first !== "allow" && first !== "disallow")
         throw new AppError("usage", "Give one NAME; or allow or disallow, and a SUFFIX");
       const { changeSuffix } = await import("./names-suffix.ts");
       return changeSuffix(first, suffix, context);
     }
-    if (values.text("org-slug") !== undefined)
-      throw new AppError("usage", "--org-slug belongs to allow and disallow");
     if (actions.length + words.length + (file === undefined ? 0 : 1) > 1)
       throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
-    if (values.on("search") && action !== "on" && action !== "run")
-      throw new AppError("usage", "--search belongs to --on");
-    if (values.on("peers") && action !== "on") throw new AppError("usage", "--peers belongs to --on");
-    if (values.text("peers-in") !== undefined && action !== "run")
-      throw new AppError("usage", "--peers-in belongs to --run");
+    refuseMisplaced(values, action);
     if (file !== undefined) {
       const { prepareNames } = await import("../../node/names/names-reader.ts");
       return prepareNames(file, context.settings.configRoot);
@@ -112,6 +106,20 @@ export const command: Implementation = {
     return { on: switchOn, off: switchOff, run: serveNames, clear: removeNames }[action](context);
   },
 };
+
+/** Throws usage for a flag that has no effect without another one. `allow` and `disallow` have no action. */
+function refuseMisplaced(
+  values: Context["values"],
+  action: "on" | "off" | "run" | "clear" | undefined,
+): void {
+  if (values.text("org-slug") !== undefined)
+    throw new AppError("usage", "--org-slug belongs to allow and disallow");
+  if (values.on("search") && action !== "on" && action !== "run")
+    throw new AppError("usage", "--search belongs to --on");
+  if (values.on("peers") && action !== "on") throw new AppError("usage", "--peers belongs to --on");
+  if (values.text("peers-in") !== undefined && action !== "run")
+    throw new AppError("usage", "--peers-in belongs to --run");
+}
 
 async function switchOn({ settings, system, output, values }: Context): Promise<void> {
   const services = await import("../../node/enroll/services.ts");
