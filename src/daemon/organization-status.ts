@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { messageWithHint } from "../base/errors.ts";
 import { certificateEnd } from "../node/files/certificate-end.ts";
 import { countPeers, metricsUrl } from "../node/engine/count-tunnels.ts";
-import { seenDataPlane } from "../node/files/config/data-plane-in-force.ts";
+import { shownDataPlane } from "../node/files/config/data-plane-in-force.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import {
   certificateWarning,
@@ -65,7 +65,7 @@ export class OrganizationStatus {
       ...given({ last_checkin_at: record.lastCheckinAt }),
       ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
       ...given({ left_out: facts.left_out, seal: facts.seal, flows: flows?.() }),
-      ...seenDataPlane(facts.dataPlane, process?.startedAt),
+      ...shownDataPlane(facts.dataPlane, process?.startedAt),
       ...(active ? { active } : {}),
       ...(message === undefined ? {} : { message: clean(message) }),
     };

@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { join } from "node:path";
 import { messageWithHint } from "../../base/errors.ts";
-import { seenDataPlane } from "../../node/files/config/data-plane-in-force.ts";
+import { shownDataPlane } from "../../node/files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../node/files/generations.ts";
 import { openOrganization } from "../../node/files/organizations.ts";
 import { countPeers, metricsUrl } from "../../node/engine/count-tunnels.ts";
@@ -58,7 +58,7 @@ async function readStatus(
     mode,
     ...facts,
     ...observed,
-    ...seenDataPlane(dataPlane, startOf(observed, system.now())),
+    ...shownDataPlane(dataPlane, startOf(observed, system.now())),
     // Server mode needs no daemon.
     ...(mode === "desktop" && facts.flows?.state === "reported"
       ? { flows: { state: "failed" as const, reason: "the daemon does not run this organization" } }

@@ -8,7 +8,7 @@ import * as v from "valibot";
 import type { ErrorCode } from "../../base/errors.ts";
 import type { Confirmation } from "../../protocol/confirmation.ts";
 import type { Finding } from "../../node/health/findings.ts";
-import type { DataPlaneSeen } from "../../node/files/config/data-plane-in-force.ts";
+import type { ShownDataPlane } from "../../node/files/config/data-plane-in-force.ts";
 import type { Health } from "../../node/health/verdict.ts";
 import type { PeerReport } from "../../node/health/shown-peer.ts";
 import type { RelayedAnswer } from "../../protocol/traffic-reports.ts";
@@ -67,7 +67,7 @@ export type OrganizationState = {
   /** The seal of the organization that this node holds, and what it would refuse. */
   seal?: SealSeen;
   /** Offloads and buffers of the engine. Older daemons do not send them. */
-  data_plane?: DataPlaneSeen;
+  data_plane?: ShownDataPlane;
   active?: true;
   /** The node ends when it stops; its certificate lives for an hour. */
   ephemeral?: true;

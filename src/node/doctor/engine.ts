@@ -11,7 +11,7 @@ import { examineEngine, type OrganizationSettings } from "../contact/organizatio
 import { rememberVersions } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngine, type EngineFile } from "../engine/overlay.ts";
-import { seenDataPlane } from "../files/config/data-plane-in-force.ts";
+import { shownDataPlane } from "../files/config/data-plane-in-force.ts";
 import { readSyncState } from "../files/generations.ts";
 import type { Organization } from "../files/organizations.ts";
 import { describeMember, examineMembers } from "../update/overlay-switch.ts";
@@ -72,7 +72,7 @@ export async function offloads(
   if (dataPlane === undefined) return skipped("not decided yet: the next check-in decides");
   const { process } = await examineEngine(organization, settings, system);
   const startedAt = process === undefined ? undefined : system.now() - ageOf(process);
-  const { data_plane: seen } = seenDataPlane(dataPlane, startedAt);
+  const { data_plane: seen } = shownDataPlane(dataPlane, startedAt);
   const { why, reason = "" } = seen ?? {};
   if (why === undefined) return ok("kernel and engine exchange large packets");
   const restart = `${run} restart ${quoteWord(organization.slug)}`;

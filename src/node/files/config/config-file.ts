@@ -31,20 +31,20 @@ import { readMappingState, withMapping } from "../mapping-state.ts";
 import { readTcpState, withTcpAddresses } from "../tcp-state.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
-/** The addresses that config.yml holds instead of DNS names (host-names.ts); an empty list for an unresolved name. */
+/** By DNS name: the addresses that config.yml has instead (host-names.ts). An empty list for an unresolved name. */
 export type HostNames = Record<string, string[]>;
 
-/** The sections that overrides.yml may set: none that decides which peers this node trusts. */
+/** The sections that overrides.yml may set. They do not decide which peers this node trusts. */
 const overridable = ["listen", "tun", "logging", "punchy", "preferred_ranges", "routines", "stats", "sshd"];
 
 export type Finish = {
   /** Replaces DNS names for an engine that is too old for them. */
   names: HostNames | undefined;
-  /** Whether the engine has a control socket. It keeps the one of its start until a reload. */
+  /** Whether the engine gets a control socket. */
   localApi: boolean;
   /** Offloads and buffers; undefined: not decided yet. */
   dataPlane: DataPlane | undefined;
-  /** Where the engine finds the certificates: the directory, or one generation on trial. */
+  /** Where the engine finds the certificates. Default: the organization's directory. Else a staged generation. */
   filesIn?: string;
   /** Replaces overrides.yml: to find the faulty key, or to keep what is in force of it. */
   overrides?: YamlMap;
@@ -79,18 +79,21 @@ export function finishConfig(
   return stringifyYaml(names === undefined ? merged : withAddresses(merged, names));
 }
 
-/** Never set a group: the socket gives full control of the engine. */
+/** No group is set, which could use the socket: it gives full control of the engine. */
 export function localApiSection(directory: string): YamlMap {
   const socket = controlSocket(directory);
   return { control: socket === undefined ? { enabled: false } : { enabled: true, socket } };
 }
 
-/** Whether a config.yml was finished for an engine with a control socket. Other addresses and groups do not count. */
+/** Whether a config.yml has exactly this program's section about the control socket, so that the engine has one. */
 export function hasLocalApi(configYml: string, directory: string): boolean {
   return Bun.deepEquals(readOwnYaml(configYml, "config.yml")["local_api"], localApiSection(directory));
 }
 
-/** overrides.yml; empty if the file does not exist. Throws bad_configuration, also if others than root can change files. */
+/**
+ * overrides.yml; empty if the file does not exist. Throws bad_configuration for a file that is not valid, and if others than root
+ * can change the organization's files.
+ */
 export function readOverrides(directory: string): YamlMap {
   refuseForeignFiles(directory);
   const path = join(directory, "overrides.yml");
@@ -115,18 +118,22 @@ export function readOverrides(directory: string): YamlMap {
   );
 }
 
-/** The kernel has one default route. The engine replaces it, and nothing restores it when the engine ends. */
+/**
+ * The first default route that the engine would install. The kernel has only one: the engine would replace it, and nothing restores
+ * it when the engine ends.
+ */
 function defaultRouteIn(overrides: YamlMap): string | undefined {
-  for (const each of listOf(valueAt(overrides, "tun.unsafe_routes"))) {
-    if (!isMap(each) || each["install"] === false || typeof each["route"] !== "string") continue;
-    if (parseNetwork(each["route"])?.prefix === 0) return each["route"];
+  for (const entry of listOf(valueAt(overrides, "tun.unsafe_routes"))) {
+    const { route, install } = isMap(entry) ? entry : {};
+    if (install === false || typeof route !== "string") continue;
+    if (parseNetwork(route)?.prefix === 0) return route;
   }
   return undefined;
 }
 
 const halves = (route: string) => (route.includes(":") ? "::/1 and 8000::/1" : "0.0.0.0/1 and 128.0.0.0/1");
 
-/** The sections of a config.yml that overrides.yml may set: merged over what the control plane sent, they stay as they are. */
+/** The sections of a config.yml that overrides.yml may set. As `overrides` of finishConfig they keep what is in force. */
 export function overriddenIn(configYml: string): YamlMap {
   const config = readOwnYaml(configYml, "config.yml");
   return Object.fromEntries(Object.entries(config).filter(([key]) => overridable.includes(key)));
@@ -135,30 +142,32 @@ export function overriddenIn(configYml: string): YamlMap {
 /** The DNS names of other nodes in static_host_map. */
 export function hostNames({ static_host_map: map }: YamlMap): string[] {
   const entries = isMap(map) ? Object.values(map).flatMap(listOf) : [];
-  return [...new Set(entries.flatMap((entry) => nameAndPort(entry)[0] ?? []))];
+  return [...new Set(entries.flatMap((entry) => nameAndPort(entry)?.name ?? []))];
 }
 
 /** Replaces DNS names by addresses. Removes lighthouses without an address, which the engine refuses. */
 function withAddresses(config: YamlMap, names: HostNames): YamlMap {
   const { static_host_map: map, lighthouse } = config;
   if (!isMap(map) || !isMap(lighthouse)) return config;
-  const found = new Map<string, YamlValue[]>();
-  for (const [ip, entries] of Object.entries(map)) {
-    const addresses = listOf(entries).flatMap((entry) => addressed(entry, names));
-    if (addresses.length > 0) found.set(ip, addresses);
+  const reachable = new Map<string, YamlValue[]>();
+  for (const [overlay, entries] of Object.entries(map)) {
+    const addresses = listOf(entries).flatMap((entry) => addressesFor(entry, names));
+    if (addresses.length > 0) reachable.set(overlay, addresses);
   }
-  const hosts = listOf(lighthouse["hosts"]).filter((ip) => typeof ip === "string" && found.has(ip));
-  return { ...config, static_host_map: Object.fromEntries(found), lighthouse: { ...lighthouse, hosts } };
+  const hosts = listOf(lighthouse["hosts"]).filter((host) => typeof host === "string" && reachable.has(host));
+  return { ...config, static_host_map: Object.fromEntries(reachable), lighthouse: { ...lighthouse, hosts } };
 }
 
-function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
-  const [name, port] = nameAndPort(entry);
-  if (name === undefined || !Object.hasOwn(names, name)) return [entry];
-  return (names[name] ?? []).map((each) => joinHostPort(each, Number(port)));
+/** An entry of static_host_map, or what replaces its name. */
+function addressesFor(entry: YamlValue, names: HostNames): YamlValue[] {
+  const found = nameAndPort(entry);
+  if (found === undefined || !Object.hasOwn(names, found.name)) return [entry];
+  return (names[found.name] ?? []).map((address) => joinHostPort(address, found.port));
 }
 
-/** Empty for an address. */
-function nameAndPort(entry: YamlValue): [name?: string, port?: string] {
-  const [, host = "", port = ""] = (typeof entry === "string" && /^([^:[\]]+):(\d+)$/.exec(entry)) || [];
-  return host === "" || host.length > 253 || /^[\d.]+$/.test(host) ? [] : [host, port];
+/** Undefined for an address. */
+function nameAndPort(entry: YamlValue): { name: string; port: number } | undefined {
+  const [, name = "", port = ""] = (typeof entry === "string" && /^([^:[\]]+):(\d+)$/.exec(entry)) || [];
+  const isName = name !== "" && name.length <= 253 && !/^[\d.]+$/.test(name);
+  return isName ? { name, port: Number(port) } : undefined;
 }

@@ -1,5 +1,5 @@
-// What of the decision about the data plane (data-plane.ts) the running engine has, and why, for `status`, `doctor` and the
-// control plane.
+// Which offloads and buffers the running engine has, for `status`, `doctor` and the control plane: the decision (data-plane.ts),
+// unless the engine started before it or the kernel refused it.
 
 import { given } from "../../../base/given.ts";
 import type { DataPlaneWhy } from "../../../engine/data-plane-words.ts";
@@ -9,23 +9,23 @@ import type { DataPlaneReport } from "../../../protocol/values.ts";
 import { firstTunKernel, firstUdpKernel, wantedBuffer, type DataPlane } from "./data-plane.ts";
 
 /** The settings in force, as `status` shows them. */
-export type DataPlaneSeen = DataPlaneReport & {
+export type ShownDataPlane = DataPlaneReport & {
   why?: DataPlaneWhy;
-  /** `why` as a sentence, without a full stop. */
+  /** `why` as a sentence, without a full stop. Set with `why`. */
   reason?: string;
 };
 
-/** An engine that is started for a decision starts at most this much later, in ms. */
+/** An engine whose start is at most this much before a decision counts as started with it: the times are not exact. */
 const sameStartMs = 1000;
 
 /** The data plane as `status` shows it. `startedAt`: start of the running engine, ms since 1970. */
-export function seenDataPlane(
+export function shownDataPlane(
   plane: DataPlane | undefined,
   startedAt: number | undefined,
-): { data_plane?: DataPlaneSeen } {
+): { data_plane?: ShownDataPlane } {
   if (plane === undefined) return {};
-  const device = plane.device === undefined ? undefined : hasOffloads(plane.device);
-  return { data_plane: dataPlaneInForce(plane, startedAt, device) };
+  const deviceHasOffloads = plane.device === undefined ? undefined : hasOffloads(plane.device);
+  return { data_plane: dataPlaneInForce(plane, startedAt, deviceHasOffloads) };
 }
 
 /** The data plane as check-ins report it. The control plane has its own words for the reason. */
@@ -33,24 +33,27 @@ export function reportedDataPlane(
   plane: DataPlane | undefined,
   startedAt: number | undefined,
 ): { data_plane?: DataPlaneReport } {
-  const { data_plane: seen } = seenDataPlane(plane, startedAt);
-  if (seen === undefined) return {};
-  const { reason: _, ...reported } = seen;
+  const { data_plane: shown } = shownDataPlane(plane, startedAt);
+  if (shown === undefined) return {};
+  const { reason: _, ...reported } = shown;
   return { data_plane: reported };
 }
 
-/** `device`: whether the interface has offloads, if that is known. */
+/** `deviceHasOffloads`: of the interface; undefined: not known. `startedAt`: ms since 1970; undefined: no engine runs. */
 export function dataPlaneInForce(
   plane: DataPlane,
   startedAt: number | undefined,
-  device: boolean | undefined,
-): DataPlaneSeen {
+  deviceHasOffloads: boolean | undefined,
+): ShownDataPlane {
   const { tun, udp, former, since, buffer } = plane;
   const isOlder = startedAt !== undefined && startedAt < since - sameStartMs;
-  const waits = isOlder && (device === undefined || tun.on === former.tun || device !== tun.on);
-  const isRefused = startedAt !== undefined && !isOlder && tun.on && device === false;
+  // If the decision changed the interface's offloads, the interface shows whether the engine has it already.
+  const deviceShowsIt = tun.on !== former.tun && deviceHasOffloads === tun.on;
+  const waits = isOlder && !deviceShowsIt;
+  const isRefused = startedAt !== undefined && !isOlder && tun.on && deviceHasOffloads === false;
   // Only an engine that started before that observation is known to send single packets.
   const isUnsegmented = udp.on && startedAt !== undefined && startedAt <= (plane.unsegmented_at ?? 0);
+  // The gravest reason comes last.
   let why = whyDecided(plane) ?? (isUnsegmented ? "segments" : undefined);
   if (isRefused) why = "refused";
   if (waits) why = "restart";
@@ -62,6 +65,7 @@ export function dataPlaneInForce(
   };
 }
 
+/** Why something is off, or smaller than it should be, by the decision itself. */
 function whyDecided({ tun, udp, is_limited: isLimited }: DataPlane): DataPlaneWhy | undefined {
   const by = [tun, udp].find(({ on }) => !on)?.by;
   if (by !== undefined && by !== "default") return by;

@@ -15,21 +15,22 @@ import { readValidJson } from "../json-file.ts";
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
 
-/** The source of the decision: `default` is on wherever the machine can. */
+/** What decided. `default`: nobody chose, so offloads are on if the machine has them. */
 const deciders = ["default", "platform", "engine", "kernel", "organization", "root", "traffic"] as const;
-const Switch = v.object({ on: v.boolean(), by: v.picklist(deciders) });
-type Switch = v.InferOutput<typeof Switch>;
+const OnOff = v.object({ on: v.boolean(), by: v.picklist(deciders) });
+type OnOff = v.InferOutput<typeof OnOff>;
 
 /** The decision, as sync.json keeps it. */
 export const DataPlane = v.object({
   /** The engine and the kernel that it was decided for: with others it is decided again. Empty: unknown. */
   engine: text(64),
   kernel: text(128),
+  /** The name of the interface. */
   device: v.optional(text(255)),
   /** `tun.use_offloads` */
-  tun: Switch,
+  tun: OnOff,
   /** `listen.udp_offloads` */
-  udp: Switch,
+  udp: OnOff,
   /** `listen.read_buffer` and `write_buffer`, bytes; unset: the system's. */
   buffer: v.optional(count),
   /** `listen.port`: the one that the engine got at an earlier start, so that peers find it after the next one. */
@@ -40,25 +41,28 @@ export const DataPlane = v.object({
   reason: v.optional(text(400)),
   /** When (ms since 1970) the engine was last seen to send single packets because the kernel refused large ones. */
   unsegmented_at: v.optional(v.number()),
-  /** When the switches last changed, ms since 1970, and from what: an engine that runs longer has the former ones. */
+  /** When `tun` or `udp` last changed, ms since 1970. An engine that started before that has the `former` ones. */
   since: v.number(),
   former: v.object({ tun: v.boolean(), udp: v.boolean() }),
 });
 export type DataPlane = v.InferOutput<typeof DataPlane>;
 
-/** 4 MiB carry 1.5 to 2 times as much as the 208 KiB of most systems, also with old engines (measured). */
+/** Bytes. 4 MiB carry 1.5 to 2 times as much as the 208 KiB of most systems, also with old engines (measured). */
 export const wantedBuffer = 4 * 1024 * 1024;
-/** The kernel takes up to twice the size in each direction. */
+/** For machines with little memory: the kernel takes up to twice the size in each direction. */
 const smallBuffer = 1024 * 1024;
 const smallMemory = 512 * 1024 * 1024;
 
-/** Tried back to 5.10; the interface of virtio headers is that of 4.18 and before. */
+/** The first kernel [major, minor] with offloads of the interface: virtio headers are the same since then. Tested from 5.10 on. */
 export const firstTunKernel: readonly [number, number] = [4, 18];
-/** Before 5.12 UDP_GRO lacks fixes, so that WireGuard's program does not use it either. */
+/** The first kernel with offloads of the socket: before, UDP_GRO lacks fixes, and WireGuard's program does not use it either. */
 export const firstUdpKernel: readonly [number, number] = [5, 12];
 
 type DecisionInput = {
-  /** The engine of the next start; undefined: unknown, so that the former decision stays. Without one: the oldest. */
+  /**
+   * The version of the engine at its next start. Undefined: unknown, so that the engine of the former decision counts; without
+   * that, the oldest one.
+   */
   engine: string | undefined;
   kernel: Kernel;
   /** The filtered configuration of the control plane. */
@@ -68,26 +72,30 @@ type DecisionInput = {
   trial: Trial | undefined;
 };
 
-export function decideDataPlane(asked: DecisionInput, before: DataPlane | undefined, now: number): DataPlane {
-  const basis = { ...asked, engine: asked.engine ?? (before?.engine || undefined) };
-  const { engine, kernel, sent, own, trial } = basis;
+export function decideDataPlane(
+  asked: DecisionInput,
+  before: DataPlane | undefined,
+  nowMs: number,
+): DataPlane {
+  const input = { ...asked, engine: asked.engine ?? (before?.engine || undefined) };
+  const { engine, kernel, sent, own, trial } = input;
   const device = valueAt(own, "tun.dev") ?? valueAt(sent, "tun.dev");
-  const switches = {
-    tun: decideSwitch("tun.use_offloads", firstTunKernel, basis),
-    udp: decideSwitch("listen.udp_offloads", firstUdpKernel, basis),
+  const offloads = {
+    tun: decideSwitch("tun.use_offloads", firstTunKernel, input),
+    udp: decideSwitch("listen.udp_offloads", firstUdpKernel, input),
   };
-  const isSame = before?.tun.on === switches.tun.on && before.udp.on === switches.udp.on;
-  const isProven = [switches.tun, switches.udp].some(({ by }) => by === "traffic");
+  const isSame = before?.tun.on === offloads.tun.on && before.udp.on === offloads.udp.on;
+  const isProven = [offloads.tun, offloads.udp].some(({ by }) => by === "traffic");
   return {
     engine: engine ?? "",
     kernel: kernel.release,
     ...(typeof device === "string" ? { device } : {}),
-    ...switches,
-    ...decideBuffer(basis),
-    ...keepsPort(basis, before),
+    ...offloads,
+    ...decideBuffer(input),
+    ...keptPort(input, before),
     ...(isProven && trial !== undefined ? { reason: trial.reason } : {}),
     ...(trial?.unsegmented === true ? { unsegmented_at: Date.parse(trial.at) } : {}),
-    since: isSame ? before.since : now,
+    since: isSame ? before.since : nowMs,
     former: isSame ? before.former : { tun: before?.tun.on ?? false, udp: before?.udp.on ?? false },
   };
 }
@@ -102,11 +110,12 @@ export function isOutdated(
   return engine !== undefined && engine !== plane.engine;
 }
 
+/** The first of these that says something decides. */
 function decideSwitch(
   path: string,
-  first: readonly [number, number],
+  firstKernel: readonly [number, number],
   { engine, kernel, sent, own, trial }: DecisionInput,
-): Switch {
+): OnOff {
   if (!kernel.isLinux) return { on: false, by: "platform" };
   if (!can(engine, "offloads")) return { on: false, by: "engine" };
   const root = valueAt(own, path);
@@ -114,12 +123,12 @@ function decideSwitch(
   if (trial !== undefined && turnsOff(trial, engine, kernel)) return { on: false, by: "traffic" };
   const organization = valueAt(sent, path);
   if (typeof organization === "boolean") return { on: organization, by: "organization" };
-  return isAtLeast(kernel.release, first) ? { on: true, by: "default" } : { on: false, by: "kernel" };
+  return isAtLeast(kernel.release, firstKernel) ? { on: true, by: "default" } : { on: false, by: "kernel" };
 }
 
 function isAtLeast(release: string, [major, minor]: readonly [number, number]): boolean {
-  const [, a = "0", b = "0"] = /^(\d+)\.(\d+)/.exec(release) ?? [];
-  return Number(a) > major || (Number(a) === major && Number(b) >= minor);
+  const [, ownMajor = "0", ownMinor = "0"] = /^(\d+)\.(\d+)/.exec(release) ?? [];
+  return Number(ownMajor) > major || (Number(ownMajor) === major && Number(ownMinor) >= minor);
 }
 
 const bufferPaths = ["listen.read_buffer", "listen.write_buffer"] as const;
@@ -134,8 +143,8 @@ function decideBuffer({ kernel, sent, own }: DecisionInput): Pick<DataPlane, "bu
   return 2 * possible <= kernel.usualBuffer ? isLimited : { buffer: possible, ...isLimited };
 }
 
-/** The port is kept only where the configuration asks for any free port. */
-function keepsPort({ own, sent }: DecisionInput, before: DataPlane | undefined): Pick<DataPlane, "port"> {
+/** The port of an earlier start, which is kept only if the configuration asks for any free port. */
+function keptPort({ own, sent }: DecisionInput, before: DataPlane | undefined): Pick<DataPlane, "port"> {
   const port = valueAt(own, "listen.port") ?? valueAt(sent, "listen.port") ?? 0;
   return port === 0 && before?.port !== undefined ? { port: before.port } : {};
 }
@@ -164,17 +173,17 @@ function withKey(section: YamlValue | undefined, key: string, value: boolean | u
 /** All settings that withDataPlane writes, except the port. */
 export const dataPlaneKeys = ["tun.use_offloads", "listen.udp_offloads", ...bufferPaths] as const;
 
-/** The switches that no administrator has set: a change of these waits for the engine's next start. */
+/** The paths of the offloads that no administrator has set: a change of these waits for the engine's next start. */
 export function ownSwitches({ tun, udp }: DataPlane): string[] {
-  const isOwn = ({ by }: Switch) => by !== "root" && by !== "organization";
+  const isOwn = ({ by }: OnOff) => by !== "root" && by !== "organization";
   return [...(isOwn(tun) ? ["tun.use_offloads"] : []), ...(isOwn(udp) ? ["listen.udp_offloads"] : [])];
 }
 
-// What traffic proved
+// What traffic proved (health/paths/offload-trial.ts)
 
 /**
- * passed: traffic passes with offloads. trial: it does not, so they were turned off to see whether it then does. off: it
- * did. cleared: it did not, so something else drops the packets.
+ * passed: traffic passes with offloads. trial: it does not, so they were turned off to see whether it then does. off: it then
+ * did. cleared: it did not either, so something else drops the packets.
  */
 const Trial = v.object({
   state: v.picklist(["passed", "trial", "off", "cleared"]),
@@ -203,7 +212,7 @@ export function writeTrial(directory: string, trial: Trial): void {
   writeFileAtomic(trialPath(directory), `${JSON.stringify(trial)}\n`, 0o600);
 }
 
-/** Another engine or kernel may do it right. */
+/** Whether the trial turns offloads off. It counts only for its engine and kernel: others may work. */
 function turnsOff(trial: Trial, engine: string | undefined, kernel: Kernel): boolean {
   const isTurnedOff = trial.state === "trial" || trial.state === "off";
   return isTurnedOff && trial.engine === engine && trial.kernel === kernel.release;

@@ -1,6 +1,7 @@
-// Changes of config.yml by this machine itself. To heal tunnels: underlay addresses that it denies for a while, how
-// soon relayed tunnels try the direct path, and which relays it has chosen. For networks behind nodes: the router that it
-// uses. For the time without a lighthouse: underlay addresses of peers. Kept beside the control socket, so that every rewriting of config.yml keeps it.
+// Changes of config.yml by this machine itself. To heal tunnels: underlay addresses that it denies for a while, how soon
+// relayed tunnels try the direct path, and which relays it has chosen. For networks behind nodes: the router that it uses. For
+// the time without a lighthouse: underlay addresses of peers. Each is a file beside the control socket, from which every
+// rewriting of config.yml adds it again.
 
 import { join } from "node:path";
 import * as v from "valibot";
@@ -12,28 +13,31 @@ import { maxKeptPeers, maxRemotes } from "../../../protocol/path-report.ts";
 import { readValidJson } from "../json-file.ts";
 import { gatewaysKey, keptPeersKey, type Gateway } from "./read-config.ts";
 
-const most = 20;
-const Underlay = v.pipe(
+const maxDenied = 20;
+const IpAddress = v.pipe(
   v.string(),
   v.maxLength(45),
   v.check((text) => parseAddress(text) !== undefined, "Enter an IP address."),
 );
 const maxRelays = 8;
+/** To heal tunnels. */
 const LocalChanges = v.object({
-  denied: v.pipe(v.array(Underlay), v.maxLength(most)),
+  /** Underlay addresses. */
+  denied: v.pipe(v.array(IpAddress), v.maxLength(maxDenied)),
+  /** `counters.try_promote`: after how many packets a relayed tunnel tries the direct path. */
   try_promote: v.exactOptional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000))),
   /** Overlay addresses. */
-  relays: v.exactOptional(v.pipe(v.array(Underlay), v.maxLength(maxRelays))),
+  relays: v.exactOptional(v.pipe(v.array(IpAddress), v.maxLength(maxRelays))),
 });
 export type LocalChanges = v.InferOutput<typeof LocalChanges>;
 
-const none: LocalChanges = { denied: [] };
+const noChanges: LocalChanges = { denied: [] };
 export const localChangesPath = (directory: string): string =>
   join(directory, socketDirectory, "local-changes.json");
 
 /** No changes if the file does not exist or is damaged. */
 export function readLocalChanges(directory: string): LocalChanges {
-  return readValidJson(localChangesPath(directory), LocalChanges) ?? none;
+  return readValidJson(localChangesPath(directory), LocalChanges) ?? noChanges;
 }
 
 export function writeLocalChanges(directory: string, changes: LocalChanges): void {
@@ -49,37 +53,46 @@ export function withLocalChanges(
   const changed = relays === undefined ? promoted : withRelays(promoted, relays);
   if (denied.length === 0) return changed;
   const lighthouse = isMap(config["lighthouse"]) ? config["lighthouse"] : {};
-  const present = isMap(lighthouse["remote_allow_list"]) ? lighthouse["remote_allow_list"] : {};
-  const list = { ...present };
-  for (const address of denied) list[`${address}/${address.includes(":") ? 128 : 32}`] = false;
-  for (const [all, mark] of [
-    ["0.0.0.0/0", "."],
-    ["::/0", ":"],
-  ] as const) {
-    const family = Object.entries(list).filter(([network]) => network.includes(mark));
-    // The engine's own default is the opposite of the values. With both values, it requires one.
-    const before = Object.entries(present).filter(([network]) => network.includes(mark));
-    if (family.length > 0 && list[all] === undefined)
-      list[all] = !before.some(([, allowed]) => allowed === true);
-  }
-  return { ...changed, lighthouse: { ...lighthouse, remote_allow_list: list } };
+  const sentList = isMap(lighthouse["remote_allow_list"]) ? lighthouse["remote_allow_list"] : {};
+  return { ...changed, lighthouse: { ...lighthouse, remote_allow_list: withDenied(sentList, denied) } };
 }
 
-/** Only the chosen relays that the control plane still names. If it names none of them, its own list holds. */
+/**
+ * An allow-list of the engine (network to true or false) that also denies these addresses. Without an entry for all addresses of
+ * a family, the engine takes the opposite of the entries that are there; with both values it demands one. So the entry that keeps
+ * what the sent list means is added.
+ */
+function withDenied(sentList: YamlMap, denied: readonly string[]): YamlMap {
+  const list = { ...sentList };
+  for (const address of denied) list[`${address}/${isIpv6(address) ? 128 : 32}`] = false;
+  for (const all of ["0.0.0.0/0", "::/0"]) {
+    const isOfFamily = (network: string) => isIpv6(network) === isIpv6(all);
+    if (list[all] !== undefined || !Object.keys(list).some(isOfFamily)) continue;
+    const permitsSome = Object.entries(sentList).some(
+      ([network, isAllowed]) => isOfFamily(network) && isAllowed === true,
+    );
+    list[all] = !permitsSome;
+  }
+  return list;
+}
+
+const isIpv6 = (text: string) => text.includes(":");
+
+/** With only those of the chosen relays that the control plane still names. If it names none of them, its own list stays. */
 function withRelays(config: YamlMap, chosen: readonly string[]): YamlMap {
   const relay = isMap(config["relay"]) ? config["relay"] : {};
   const named = Array.isArray(relay["relays"]) ? relay["relays"] : [];
   const map = isMap(config["static_host_map"]) ? config["static_host_map"] : {};
-  // Under a seal a relay has two addresses, at one place. The health knows it by the one that the control plane sent.
-  const isChosen = (each: string) =>
-    chosen.some((one) => one === each || (each in map && Bun.deepEquals(map[one], map[each])));
-  const relays = named.filter((each) => typeof each === "string" && isChosen(each));
+  // Under a seal a relay has two overlay addresses with the same underlay. It was chosen by the one that the control plane sent.
+  const isChosen = (address: string) =>
+    chosen.some((other) => other === address || (address in map && Bun.deepEquals(map[other], map[address])));
+  const relays = named.filter((address) => typeof address === "string" && isChosen(address));
   return relays.length === 0 ? config : { ...config, relay: { ...relay, relays } };
 }
 
-/** The underlay addresses and ports of peers, by overlay address, as the engine has them. */
+/** The underlay addresses with ports of peers ("192.0.2.1:4242"), by overlay address, as the engine had them. */
 const PeerMap = v.pipe(
-  v.record(Underlay, v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(maxRemotes))),
+  v.record(IpAddress, v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(maxRemotes))),
   v.maxEntries(maxKeptPeers),
 );
 export type PeerMap = v.InferOutput<typeof PeerMap>;
@@ -98,16 +111,16 @@ export function writePeerMap(directory: string, map: PeerMap): void {
 }
 
 /**
- * The engine sends handshakes to these addresses also without a lighthouse. What the control plane says of lighthouses and
- * relays stands above them. A lighthouse needs none: the nodes come to it.
+ * With the kept peers in static_host_map: the engine sends handshakes to these addresses also while no lighthouse answers. For
+ * lighthouses and relays the control plane's addresses stay. A lighthouse needs no kept peers: nodes contact it.
  */
 export function withPeerMap(config: YamlMap, map: PeerMap): YamlMap {
   const { static_host_map: sent, lighthouse, listen } = config;
   const hubs = isMap(sent) ? sent : {};
   if (isMap(lighthouse) && lighthouse["am_lighthouse"] === true) return config;
-  const hasIpv6 = isMap(listen) && typeof listen["host"] === "string" && listen["host"].includes(":");
+  const hasIpv6 = isMap(listen) && typeof listen["host"] === "string" && isIpv6(listen["host"]);
   const kept = Object.entries(map).flatMap(([peer, remotes]): [string, string[]][] => {
-    const usable = remotes.filter((each) => hasIpv6 || !each.startsWith("["));
+    const usable = remotes.filter((remote) => hasIpv6 || !remote.startsWith("["));
     return Object.hasOwn(hubs, peer) || usable.length === 0 ? [] : [[peer, usable]];
   });
   if (kept.length === 0) return config;
@@ -118,9 +131,10 @@ export function withPeerMap(config: YamlMap, map: PeerMap): YamlMap {
   };
 }
 
-const Via = v.pipe(v.record(v.pipe(v.string(), v.maxLength(64)), Underlay), v.maxEntries(4096));
-/** By network: the router in use. `kept`: hosts whose flows stay with another router until they end. */
-const RouteChoice = v.object({ via: Via, kept: Via });
+/** The overlay address of a router, by network. */
+const Routers = v.pipe(v.record(v.pipe(v.string(), v.maxLength(64)), IpAddress), v.maxEntries(4096));
+/** `via`: the routers in use. `kept`: hosts ("10.9.0.7/32") whose flows stay with another router until they end. */
+const RouteChoice = v.object({ via: Routers, kept: Routers });
 export type RouteChoice = v.InferOutput<typeof RouteChoice>;
 
 const routeChoicePath = (directory: string) => join(directory, socketDirectory, "route-choice.json");
@@ -136,34 +150,34 @@ export function writeRouteChoice(directory: string, choice: RouteChoice): void {
 }
 
 /**
- * The control plane sends one entry for each router of a network, the preferred one last. The engine gets one of them, and
- * `route_gateways` names them all. A chosen router that the control plane no longer names does not count.
+ * The control plane sends one entry for each router of a network, the preferred one last. The engine gets one of them: the chosen
+ * one, if the control plane still names it, else the preferred one. `route_gateways` names them all, the preferred one first.
  */
 export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteChoice): YamlMap {
   const sent = valueAt(config, "tun.unsafe_routes");
   if (!Array.isArray(sent)) return config;
-  const byNetwork = Map.groupBy(sent, (each) =>
-    isMap(each) && typeof each["route"] === "string" ? each["route"] : "",
+  const byNetwork = Map.groupBy(sent, (entry) =>
+    isMap(entry) && typeof entry["route"] === "string" ? entry["route"] : "",
   );
   const gateways = new Map<string, Gateway[]>();
   const routes = [...byNetwork].flatMap(([network, entries]): YamlValue[] => {
-    const last = entries.at(-1);
-    if (entries.length === 1 || !isMap(last)) return entries;
-    const all = entries.flatMap((each): Gateway[] => {
-      if (!isMap(each) || typeof each["via"] !== "string") return [];
-      const { via, metric } = each;
+    const preferred = entries.at(-1);
+    if (entries.length === 1 || !isMap(preferred)) return entries;
+    const routers = entries.flatMap((entry): Gateway[] => {
+      if (!isMap(entry) || typeof entry["via"] !== "string") return [];
+      const { via, metric } = entry;
       return [{ via, metric: typeof metric === "number" ? metric : 0 }];
     });
-    gateways.set(network, all.toReversed());
-    const { metric: _, ...rest } = last;
-    const own = chosen[network];
-    const isKnown = own !== undefined && all.some(({ via }) => via === own);
+    gateways.set(network, routers.toReversed());
+    const isNamed = (router: string) => routers.some(({ via }) => via === router);
+    const { metric: _, ...route } = preferred;
+    const choice = chosen[network];
     const hosts = Object.entries(kept).filter(
-      ([host, router]) => isInNetwork(host, network) && all.some(({ via }) => via === router),
+      ([host, router]) => isInNetwork(host, network) && isNamed(router),
     );
     return [
-      isKnown ? { ...rest, via: own } : rest,
-      ...hosts.map(([host, router]) => ({ ...rest, route: host, via: router })),
+      choice !== undefined && isNamed(choice) ? { ...route, via: choice } : route,
+      ...hosts.map(([host, router]) => ({ ...route, route: host, via: router })),
     ];
   });
   if (gateways.size === 0) return config;
@@ -177,6 +191,7 @@ export function withRouteChoice(config: YamlMap, { via: chosen, kept }: RouteCho
 
 /** Whether the host lies in the network. False if one of the two texts is no network. */
 export function isInNetwork(host: string, network: string): boolean {
-  const [inner, outer] = [parseNetwork(host), parseNetwork(network)];
+  const inner = parseNetwork(host);
+  const outer = parseNetwork(network);
   return inner !== undefined && outer !== undefined && holdsNetwork(outer, inner);
 }

@@ -7,8 +7,8 @@ import { readOwnYaml } from "./read-yaml.ts";
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
 /**
- * Changes of these keys wait, too, unless an administrator has set them (data-plane.ts). The port is the running
- * engine's.
+ * Changes of these keys wait, too, unless an administrator has set them (data-plane.ts). A port that this program sets is the one
+ * that the running engine has already.
  */
 const mayWaitForStart = ["tun.use_offloads", "listen.udp_offloads", "listen.port"];
 
@@ -17,38 +17,43 @@ export function needsRestart(key: string): boolean {
   return ![...waitsForStart, ...mayWaitForStart].includes(key);
 }
 
+/** Changed keys that are worth a restart, and those that wait for the next start. */
 type RestartNeed = { now: string[]; later: string[] };
 
 /**
- * The changed keys that the running engine applies only by a restart. An unknown version counts as old. `waiting`: keys
- * beside the usual ones whose change waits.
+ * The changed keys that the running engine applies only by a restart, from the texts of config.yml. An unknown version counts as
+ * old. `alsoWaiting`: keys whose change waits beside the usual ones.
  */
 export function restartNeeds(
   before: string,
   after: string,
   engineVersion: string | undefined,
-  waiting: readonly string[] = [],
+  alsoWaiting: readonly string[] = [],
 ): RestartNeed {
-  const [old, next] = [readOwnYaml(before, "config.yml"), readOwnYaml(after, "config.yml")];
-  // All engines begin to relay by a reload. Those that need a restart need it only to use other relays afterwards.
+  const former = readOwnYaml(before, "config.yml");
+  const next = readOwnYaml(after, "config.yml");
+  // All engines begin to relay by a reload. Some need a restart to end that, or to use other relays.
   const becomesRelay = valueAt(next, "relay.am_relay") === true;
-  const pending = changedPaths(old, next).filter(
+  const pending = changedPaths(former, next).filter(
     (path) => !takesReload(path, engineVersion) && !(becomesRelay && path === "relay.am_relay"),
   );
-  const waits = (path: string) => waitsForStart.includes(path) || waiting.includes(path);
+  const waits = (path: string) => waitsForStart.includes(path) || alsoWaiting.includes(path);
   return { now: pending.filter((path) => !waits(path)), later: pending.filter(waits) };
 }
 
 /** Whether the firewall's section differs: then a reload rebuilds all of the firewall. */
 export function changesFirewall(before: string, after: string): boolean {
-  const [old, next] = [before, after].map((text) => readOwnYaml(text, "config.yml")["firewall"]);
-  return !Bun.deepEquals(old, next);
+  const firewallIn = (text: string) => readOwnYaml(text, "config.yml")["firewall"];
+  return !Bun.deepEquals(firewallIn(before), firewallIn(after));
 }
 
 /** The paths of the values that differ. */
-function changedPaths(old: YamlValue | undefined, next: YamlValue | undefined, path = ""): string[] {
-  if (!isMap(old) && !isMap(next)) return Bun.deepEquals(old, next) ? [] : [path];
-  const [a, b] = [isMap(old) ? old : {}, isMap(next) ? next : {}];
-  const keys = new Set([...Object.keys(a), ...Object.keys(b)]);
-  return [...keys].flatMap((key) => changedPaths(a[key], b[key], path === "" ? key : `${path}.${key}`));
+function changedPaths(former: YamlValue | undefined, next: YamlValue | undefined, path = ""): string[] {
+  if (!isMap(former) && !isMap(next)) return Bun.deepEquals(former, next) ? [] : [path];
+  const formerMap = isMap(former) ? former : {};
+  const nextMap = isMap(next) ? next : {};
+  const keys = new Set([...Object.keys(formerMap), ...Object.keys(nextMap)]);
+  return [...keys].flatMap((key) =>
+    changedPaths(formerMap[key], nextMap[key], path === "" ? key : `${path}.${key}`),
+  );
 }

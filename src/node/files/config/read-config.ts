@@ -5,16 +5,16 @@ import { AppError } from "../../../base/errors.ts";
 import { readTextIfThere } from "../../../base/files.ts";
 import { withoutPort } from "../../../base/ip.ts";
 import { listenPlaceIn } from "../../../engine/listen-place.ts";
-import { isMap, listOf, valueAt as at, type YamlMap } from "../../../base/yaml.ts";
+import { isMap, listOf, valueAt, type YamlMap } from "../../../base/yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
 /**
- * True if the log level hides the engine's messages that it is ready or has reloaded. False for a damaged configuration:
- * the code that applies it reports the damage.
+ * Whether the log level of a config.yml hides the engine's messages that it is ready or has reloaded. False for a damaged
+ * configuration: the code that applies it reports the damage.
  */
 export function isSilent(configYml: string): boolean {
   try {
-    return isSilentLevel(at(readOwnYaml(configYml, "config.yml"), "logging.level"));
+    return isSilentLevel(valueAt(readOwnYaml(configYml, "config.yml"), "logging.level"));
   } catch (error) {
     if (error instanceof AppError) return false;
     throw error;
@@ -25,7 +25,10 @@ export function isSilentLevel(level: unknown): boolean {
   return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
 }
 
-/** Whether an engine is silent before or after a change of its configuration: it may log with either level. */
+/**
+ * Returns a function for after a change of config.yml: whether the log level hides the engine's messages, in the text now or in the
+ * one before. The engine may log with either level meanwhile.
+ */
 export function silence(configText: () => string): () => boolean {
   // An unreadable file must not prevent the engine from being stopped.
   const text = () => {
@@ -45,7 +48,7 @@ export function listenPort(directory: string): number {
   return listenPlace(directory).port;
 }
 
-/** `host`: the one address that the engine binds; undefined: all. */
+/** Where the engine binds its UDP socket. `port`: 0: any free one. `host`: undefined: all addresses. */
 export function listenPlace(directory: string): { port: number; host: string | undefined } {
   try {
     const text = readTextIfThere(join(directory, "config.yml")) ?? "";
@@ -60,7 +63,7 @@ export function listenPlace(directory: string): { port: number; host: string | u
 /** Whether the engine takes connections of others to forward. True for a damaged file: other code reports it. */
 export function isForwarding(configYml: string): boolean {
   try {
-    return at(readOwnYaml(configYml, "config.yml"), "relay.am_relay") === true;
+    return valueAt(readOwnYaml(configYml, "config.yml"), "relay.am_relay") === true;
   } catch {
     return true;
   }
@@ -68,13 +71,13 @@ export function isForwarding(configYml: string): boolean {
 
 /** The overlay addresses of the lighthouses in a configuration. */
 export function lighthouseHosts(configYml: string): string[] {
-  const hosts = listOf(at(readYaml(configYml, "config.yml"), "lighthouse.hosts"));
+  const hosts = listOf(valueAt(readYaml(configYml, "config.yml"), "lighthouse.hosts"));
   return hosts.filter((host) => typeof host === "string");
 }
 
-/** The interface that a configuration names. Linux cuts longer names off. */
+/** The interface that a configuration names. Undefined for a name that Linux would refuse or cut off. */
 export function tunnelDevice(configYml: string): string | undefined {
-  const device = at(readYaml(configYml, "config.yml"), "tun.dev");
+  const device = valueAt(readYaml(configYml, "config.yml"), "tun.dev");
   return typeof device === "string" && /^(?!\.{1,2}$)[\w.-]{1,15}$/.test(device) ? device : undefined;
 }
 
@@ -84,14 +87,14 @@ export const keptPeersKey = "kept_peers";
 /** In config.yml: the addresses in static_host_map that are this node's own forwarders (tcp-state.ts). Engines ignore it. */
 export const tcpAddressesKey = "tcp_addresses";
 
-/** static_host_map as the control plane sent it. */
+/** static_host_map without what this machine has added: the underlay of lighthouses and relays, by overlay address. */
 function hubsIn(config: YamlMap): YamlMap {
   const map = config["static_host_map"];
   const kept = new Set(listOf(config[keptPeersKey]));
-  const own = new Set(listOf(config[tcpAddressesKey]));
+  const forwarders = new Set(listOf(config[tcpAddressesKey]));
   const hubs = Object.entries(isMap(map) ? map : {}).filter(([overlay]) => !kept.has(overlay));
   return Object.fromEntries(
-    hubs.map(([overlay, at]) => [overlay, listOf(at).filter((each) => !own.has(each))]),
+    hubs.map(([overlay, entries]) => [overlay, listOf(entries).filter((entry) => !forwarders.has(entry))]),
   );
 }
 
@@ -105,15 +108,15 @@ export function overlayRoles(configYml: string): {
   isRelay: boolean;
 } {
   const config = readOwnYaml(configYml, "config.yml");
-  const texts = (path: string) => listOf(at(config, path)).filter((each) => typeof each === "string");
+  const texts = (path: string) => listOf(valueAt(config, path)).filter((value) => typeof value === "string");
   return {
     lighthouses: texts("lighthouse.hosts"),
     relays: texts("relay.relays"),
     underlays: Object.values(hubsIn(config))
       .flatMap(listOf)
       .flatMap((entry) => (typeof entry === "string" ? [withoutPort(entry)] : [])),
-    isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
-    isRelay: at(config, "relay.am_relay") === true,
+    isLighthouse: valueAt(config, "lighthouse.am_lighthouse") === true,
+    isRelay: valueAt(config, "relay.am_relay") === true,
   };
 }
 
@@ -124,8 +127,8 @@ export function overlaySettings(configYml: string): {
   blocklist: ReadonlySet<string>;
 } {
   const config = readOwnYaml(configYml, "config.yml");
-  const mtu = at(config, "tun.mtu");
-  const blocked = listOf(at(config, "pki.blocklist")).filter((each) => typeof each === "string");
+  const mtu = valueAt(config, "tun.mtu");
+  const blocked = listOf(valueAt(config, "pki.blocklist")).filter((entry) => typeof entry === "string");
   return { mtu: typeof mtu === "number" ? mtu : undefined, blocklist: new Set(blocked) };
 }
 
@@ -133,24 +136,25 @@ export function overlaySettings(configYml: string): {
 export function staticHosts(configYml: string): { overlay: string; host: string; port: number }[] {
   return Object.entries(hubsIn(readOwnYaml(configYml, "config.yml"))).flatMap(([overlay, entries]) =>
     listOf(entries).flatMap((entry) => {
-      const [, wide, host = wide, port] =
+      const [, bracketed, host = bracketed, port] =
         (typeof entry === "string" && /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(entry)) || [];
       return host === undefined ? [] : [{ overlay, host, port: Number(port) }];
     }),
   );
 }
 
-/** The addresses of lighthouses only. */
+/** The same of lighthouses only. */
 export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
   const hosts = staticHosts(configYml);
   return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>
-    hosts.flatMap(({ overlay, ...at }) => (overlay === lighthouse ? [{ lighthouse, ...at }] : [])),
+    hosts.flatMap(({ overlay, host, port }) => (overlay === lighthouse ? [{ lighthouse, host, port }] : [])),
   );
 }
 
 /** In config.yml: all routers of the networks that have several (local-changes.ts). Engines ignore it. */
 export const gatewaysKey = "route_gateways";
 
+/** A router of a network: its overlay address, and its cost. */
 export type Gateway = { via: string; metric: number };
 
 /** The networks with several routers, each with those in the order of the control plane, the preferred one first. */
@@ -161,30 +165,34 @@ export const routeGateways = (configYml: string): Map<string, Gateway[]> =>
 export const hasSeveralRouters = (directory: string): boolean =>
   routeGateways(readTextIfThere(join(directory, "config.yml")) ?? "").size > 0;
 
-function gatewaysOf({ [gatewaysKey]: all }: YamlMap): Map<string, Gateway[]> {
+function gatewaysOf({ [gatewaysKey]: byNetwork }: YamlMap): Map<string, Gateway[]> {
   return new Map(
-    Object.entries(isMap(all) ? all : {}).map(([network, routers]) => [
+    Object.entries(isMap(byNetwork) ? byNetwork : {}).map(([network, routers]) => [
       network,
-      listOf(routers).flatMap((each) =>
-        isMap(each) && typeof each["via"] === "string"
-          ? [{ via: each["via"], metric: Number(each["metric"] ?? 0) }]
+      listOf(routers).flatMap((router) =>
+        isMap(router) && typeof router["via"] === "string"
+          ? [{ via: router["via"], metric: Number(router["metric"] ?? 0) }]
           : [],
       ),
     ]),
   );
 }
 
-/** The subnets that this node reaches through others, each with the overlay addresses of its routers, the one in use first. Without an exit. */
+/**
+ * The subnets that this node reaches through others, each with the overlay addresses of its routers, the one in use first. Without
+ * the routes of an exit (`install: false`).
+ */
 export function unsafeRoutes(configYml: string): { network: string; routers: string[] }[] {
   const config = readOwnYaml(configYml, "config.yml");
   const gateways = gatewaysOf(config);
-  return listOf(at(config, "tun.unsafe_routes")).flatMap((each) => {
-    if (!isMap(each) || typeof each["route"] !== "string" || each["install"] === false) return [];
-    const { route: network, via } = each;
-    const others = gateways.get(network)?.map((one) => one.via) ?? [];
-    const used = (
-      Array.isArray(via) ? via.map((one) => (isMap(one) ? one["gateway"] : undefined)) : [via]
-    ).filter((router) => typeof router === "string");
+  return listOf(valueAt(config, "tun.unsafe_routes")).flatMap((entry) => {
+    if (!isMap(entry) || typeof entry["route"] !== "string" || entry["install"] === false) return [];
+    const { route: network, via } = entry;
+    const gatewaysInUse = Array.isArray(via)
+      ? via.map((way) => (isMap(way) ? way["gateway"] : undefined))
+      : [via];
+    const used = gatewaysInUse.filter((router) => typeof router === "string");
+    const others = gateways.get(network)?.map((gateway) => gateway.via) ?? [];
     return [{ network, routers: [...new Set([...used, ...others])] }];
   });
 }

@@ -18,24 +18,25 @@ export function readYaml(text: string, what: string): YamlMap {
   // A merge (`<<: *a`) makes the parser copy a map at each use, with at most as many keys as there are separators.
   const aliases = count(text, [" *", "\t*", "\n*", "\r*", ",*", "[*", "{*", ":*"]);
   if (aliases * separators > maxMerged) throw repeated(what);
-  return parse(text, { nodes, characters: 2 * text.length + 10, depth, what });
+  return parse(text, { nodes, characters: mostCharacters(text), depth, what });
 }
 
+/** Keys that merges may copy in all. */
 const maxMerged = 1_000_000;
+
+/** Without aliases a tree is at most about as large as its text; see `spend`. */
+const mostCharacters = (text: string) => 2 * text.length + 10;
 
 /**
  * Parses a configuration in force, which this program wrote. An earlier version without limits may have accepted a larger
  * one, which must stay readable so that a smaller one can replace it.
  */
 export function readOwnYaml(text: string, what: string): YamlMap {
-  const characters = 2 * text.length + 10;
+  const characters = mostCharacters(text);
   return parse(text, { nodes: characters, characters, depth: Infinity, what });
 }
 
-/**
- * The text of a config.yml, if the engine could read it at all. Undefined: it is gone, or a disk, a hand or another program has
- * damaged it.
- */
+/** The text of a config.yml, if it is YAML with at least one section. Undefined: it is gone or damaged. */
 export function readWhole(path: string): string | undefined {
   try {
     const text = readTextIfThere(path);
@@ -87,8 +88,8 @@ function spend(budget: Budget, characters: number): void {
 
 function count(text: string, parts: readonly string[]): number {
   let found = 0;
-  for (const each of parts) {
-    for (let at = text.indexOf(each); at !== -1; at = text.indexOf(each, at + 1)) found += 1;
+  for (const part of parts) {
+    for (let at = text.indexOf(part); at !== -1; at = text.indexOf(part, at + 1)) found += 1;
   }
   return found;
 }

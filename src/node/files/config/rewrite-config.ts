@@ -1,4 +1,5 @@
-// Writes config.yml of the present generation again, after a change of this machine's own settings. Needs no network.
+// Rewrites config.yml of the generation in force after a change of this machine's own settings, from server.yml beside it. Needs no
+// network.
 
 import { AppError } from "../../../base/errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../../base/files.ts";
@@ -29,8 +30,11 @@ import { writeTcpState, type TcpState } from "../tcp-state.ts";
 type Place = { directory: string; slug: string };
 type SealedPlace = Place & { seal: EnforcedState | undefined };
 
-/** Undefined for a configuration that takes no changes: it is not complete, or not checked yet. */
-function readPresent({ directory, slug, seal }: SealedPlace, machine: Machine) {
+/**
+ * The configuration in force. `sentFor`: the filtered configuration of the control plane, for an engine. Undefined: it takes no
+ * changes, because it is not complete, or not checked yet.
+ */
+function readInForce({ directory, slug, seal }: SealedPlace, machine: Machine) {
   const state = readSyncState(directory);
   const path = generationFile(directory, "config.yml");
   const configYml = readTextIfThere(path);
@@ -39,38 +43,38 @@ function readPresent({ directory, slug, seal }: SealedPlace, machine: Machine) {
   if (state === undefined || configYml === undefined || source === undefined || hostCrt === undefined)
     return undefined;
   if (!isChecked(state)) return undefined;
-  const sent = (engine = state.data_plane?.engine) => {
+  const sentFor = (engine = state.data_plane?.engine) => {
     // Other settings of a rollout may need a restart, so only a synchronization takes them.
     const usesSettings = state.settings?.used;
     const { config } = readSent(source, { directory, slug, hostCrt, machine, seal, engine, usesSettings });
     // The engine refuses a configuration with such an interface name.
     return withoutNames(config, state.unresolved).config;
   };
-  return { state, path, configYml, sent, localApi: hasLocalApi(configYml, directory) };
+  return { state, path, configYml, sentFor, localApi: hasLocalApi(configYml, directory) };
 }
 
-/** A part that is left out stays as it is. */
+/** Changes of this machine's own settings. A part that is left out stays as it is. */
 export type OwnChanges = {
   healing?: LocalChanges;
   peers?: PeerMap;
   routes?: RouteChoice;
-  /** Undefined ends it. */
+  /** `state`: undefined ends the TCP fallback. */
   tcp?: { state: TcpState | undefined };
 };
 
 /**
- * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if the
- * configuration takes no such changes, because it was not checked yet or, for those of healing, is for an older engine. Also
- * false if they change nothing.
+ * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if there is
+ * nothing to reload: the changes change nothing, or the configuration takes none, because it is not checked yet or, for those of
+ * healing, because the engine has no control socket.
  */
 export function rewriteConfig(
   place: SealedPlace,
   machine: Machine,
   { healing, peers, routes, tcp }: OwnChanges,
 ): boolean {
-  const found = readPresent(place, machine);
+  const found = readInForce(place, machine);
   if (found === undefined || (healing !== undefined && !found.localApi)) return false;
-  const sent = found.sent();
+  const sent = found.sentFor();
   const chosenRoutes = withRouteChoice(sent, readRouteChoice(place.directory));
   if (healing !== undefined) writeLocalChanges(place.directory, healing);
   if (peers !== undefined) writePeerMap(place.directory, peers);
@@ -78,7 +82,7 @@ export function rewriteConfig(
   if (tcp !== undefined) writeTcpState(place.directory, tcp.state);
   const { localApi } = found;
   const { host_names: names, data_plane: dataPlane } = found.state;
-  // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.
+  // Not overrides.yml as it is now: a change of it that no engine has tested must not come into force with these.
   const overrides = withoutChosenRoutes(withoutExit(overriddenIn(found.configYml)), chosenRoutes);
   const next = finishConfig(sent, place.directory, { names, localApi, dataPlane, overrides });
   if (next !== found.configYml) writeFileAtomic(found.path, next, 0o644);
@@ -86,8 +90,8 @@ export function rewriteConfig(
 }
 
 /**
- * Before a start of the engine: decides for this version, and for what traffic proved, so that the start already has it. A
- * running engine is not reloaded. Without a configuration that can be decided for, the next check-in decides.
+ * Before a start of the engine: decides about offloads and buffers for this version, so that the start already has them. A running
+ * engine is not reloaded. If the configuration takes no changes, the next check-in decides.
  */
 export async function decideForStart(
   place: Place,
@@ -98,8 +102,8 @@ export async function decideForStart(
 }
 
 /**
- * The next start of the engine gets this port, which the running one has; undefined: any free one. Else peers could not find a
- * node that was restarted while no lighthouse answers. A running engine is not reloaded.
+ * Gives the next start of the engine this port; undefined: any free one. The port of the running engine is kept, because peers could
+ * not find a node that restarts with another one while no lighthouse answers. A running engine is not reloaded.
  */
 export async function keepPort(place: Place, port: number | undefined, deps: DecideDeps): Promise<void> {
   await decide(place, deps, (plane) => {
@@ -112,6 +116,7 @@ export async function keepPort(place: Place, port: number | undefined, deps: Dec
 
 type DecideDeps = { command: string; system: Pick<System, "machineState" | "lookup" | "sleep" | "now"> };
 
+/** Decides about the data plane, and writes config.yml and sync.json. `choose`: from what, or undefined to leave it. */
 async function decide(
   place: Place,
   { command, system }: DecideDeps,
@@ -122,14 +127,14 @@ async function decide(
   await withLock(place.directory, command, system, async () => {
     const machine = await readMachine(place.directory, system);
     const sealed = await withSeal(place);
-    const found = sealed === undefined ? undefined : readPresent(sealed, machine);
+    const found = sealed === undefined ? undefined : readInForce(sealed, machine);
     if (found === undefined) return;
     const { state, path, configYml, localApi } = found;
     const own = readOverrides(place.directory);
-    const chosen = choose(state.data_plane);
-    if (chosen === undefined) return;
-    const { engine, former } = chosen;
-    const sent = found.sent(engine);
+    const choice = choose(state.data_plane);
+    if (choice === undefined) return;
+    const { engine, former } = choice;
+    const sent = found.sentFor(engine);
     const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
     const dataPlane = decideDataPlane(basis, former, system.now());
     const overrides = withoutKeptPort(withoutKeys(overriddenIn(configYml), own), state.data_plane?.port);
@@ -162,24 +167,24 @@ function withoutChosenRoutes(inForce: YamlMap, chosen: YamlMap): YamlMap {
     : inForce;
 }
 
-/** The sections in force, without what is decided anew; overrides.yml stands above that. */
+/** The sections in force without these keys, which are decided again. A key that overrides.yml (`own`) sets is kept. */
 function withoutKeys(inForce: YamlMap, own: YamlMap, paths: readonly string[] = dataPlaneKeys): YamlMap {
-  const kept = { ...inForce };
+  const sections = { ...inForce };
   for (const path of paths) {
-    const [section = "", key = ""] = path.split(".");
-    const [values, owned] = [kept[section], own[section]];
-    if (!isMap(values)) continue;
-    const { [key]: _, ...rest } = values;
-    const word = isMap(owned) ? owned[key] : undefined;
-    kept[section] = word === undefined ? rest : { ...rest, [key]: word };
+    const [name = "", key = ""] = path.split(".");
+    const section = sections[name];
+    if (!isMap(section)) continue;
+    const { [key]: _, ...rest } = section;
+    const ownValue = valueAt(own, path);
+    sections[name] = ownValue === undefined ? rest : { ...rest, [key]: ownValue };
   }
-  return kept;
+  return sections;
 }
 
-/** The port in force is decided again, unless an administrator set it. */
-function withoutKeptPort(inForce: YamlMap, kept: number | undefined): YamlMap {
+/** Without the port in force if this program chose it, so that it is decided again. */
+function withoutKeptPort(inForce: YamlMap, keptPort: number | undefined): YamlMap {
   const { listen } = inForce;
-  if (!isMap(listen) || ![0, kept].includes(Number(listen["port"]))) return inForce;
+  if (!isMap(listen) || ![0, keptPort].includes(Number(listen["port"]))) return inForce;
   const { port: _, ...rest } = listen;
   return { ...inForce, listen: rest };
 }

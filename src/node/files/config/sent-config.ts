@@ -34,19 +34,23 @@ import { readMachineAlone, surroundingsOf, type Machine } from "../granted/machi
 import { flagAllowing, permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";
 
 export type SentConfig = Pick<Granted, "kept" | "here"> & {
+  /** What this machine accepts. */
   config: YamlMap;
+  /** What it does not accept, and why. */
   leftOut: LeftOut[];
-  /** For the comparison with a seal. Under one that is enforced it is what was sent, not what is in `config`. */
+  /** What a seal is compared with: under an enforced one what was sent, since `config` is then rendered from the seal. */
   told: YamlMap;
-  /** Networks that the routes were compared with; undefined where nothing that was sent depends on them. */
+  /** The state of this machine that decided about routes and ports (machine-facts.ts); undefined if nothing depends on it. */
   surroundings: string[] | undefined;
+  /** The settings of a rollout that were sent, and whether they are in `config`. */
   settings: SyncState["settings"];
 };
 
-/** The organization's directory, and the certificates that belong to the configuration. */
+/** For what organization and machine a configuration is filtered. */
 export type Place = {
   directory: string;
   slug: string;
+  /** The certificates that belong to the configuration. */
   hostCrt: string;
   machine: Machine;
   /** What the seal makes this node enforce (seal-in-force.ts). */
@@ -55,9 +59,9 @@ export type Place = {
   allowedIn?: string;
   /** Instead of permissions.json: to see what they would change. */
   permissions?: Permissions;
-  /** Whether the settings of a rollout are used. If not given: as `agent update-run` has chosen. */
+  /** Whether the settings of a rollout are used. Undefined: as `agent update-run` has chosen. */
   usesSettings?: boolean | undefined;
-  /** The engine of the next start. If not given: the one for which the configuration in force was decided. */
+  /** The version of the engine at its next start; undefined: unknown. Absent: the one of the configuration in force. */
   engine?: string | undefined;
 };
 
@@ -85,12 +89,14 @@ function sealOf(place: Place): Situation["seal"] {
   return { self: sealedSelf(state, hostCrt), engine };
 }
 
-/** The status answers of all organizations share one line of 64 KiB. */
+/** Entries that are listed, and their characters: the status answers of all organizations share one line of 64 KiB. */
 const mostLeftOut = 20;
+const mostKey = 80;
+const mostReason = 160;
 
 /** Throws bad_configuration for invalid YAML, untrusted_answer for a configuration that no engine could run. */
-export function readSent(text: string, place: Place): SentConfig {
-  const whole = readYaml(text, "The configuration that the control plane sent");
+export function readSent(serverYml: string, place: Place): SentConfig {
+  const whole = readYaml(serverYml, "The configuration that the control plane sent");
   const { parsed, settings } = withSettings(whole, place);
   if (!isMap(parsed["pki"])) {
     throw new AppError(
@@ -101,11 +107,12 @@ export function readSent(text: string, place: Place): SentConfig {
   const leftOut: LeftOut[] = [];
   let more = 0;
   const leaveOut: LeaveOut = (key, reason) => {
-    if (leftOut.length < mostLeftOut) leftOut.push({ key: short(key, 80), reason: short(reason, 160) });
+    if (leftOut.length < mostLeftOut)
+      leftOut.push({ key: short(key, mostKey), reason: short(reason, mostReason) });
     else more++;
   };
   const allowed = allowedConfig(parsed, leaveOut);
-  refuseDamagedPermissions(place, leaveOut);
+  reportDamagedPermissions(place, leaveOut);
   const seal = sealOf(place);
   const situation = { ...situationOf(place), ...given({ seal }) };
   const { granted, kept, here, waiting, ...decided } = grant(withOurOwn(allowed), situation);
@@ -113,25 +120,27 @@ export function readSent(text: string, place: Place): SentConfig {
   const config = withStaticLighthouses(granted);
   if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
   const sentRoutes = isMap(allowed["tun"]) ? allowed["tun"]["unsafe_routes"] : undefined;
-  const depends =
-    seal !== undefined || (Array.isArray(sentRoutes) && sentRoutes.length > 0) || waiting.length > 0;
-  const surroundings = depends ? surroundingsOf(place.slug, place.machine, waiting) : undefined;
+  const hasRoutes = Array.isArray(sentRoutes) && sentRoutes.length > 0;
+  const dependsOnMachine = seal !== undefined || hasRoutes || waiting.length > 0;
+  const surroundings = dependsOnMachine ? surroundingsOf(place.slug, place.machine, waiting) : undefined;
   return { config, leftOut, told: seal === undefined ? config : allowed, kept, here, surroundings, settings };
 }
 
 /** With the settings of a rollout, if this node uses them. */
 function withSettings(
-  { rollout, ...former }: YamlMap,
+  { rollout, ...withoutRollout }: YamlMap,
   { directory, usesSettings }: Place,
 ): { parsed: YamlMap; settings: SyncState["settings"] } {
   const sent = v.safeParse(SentSettings, rollout);
-  if (!sent.success) return { parsed: former, settings: undefined };
+  if (!sent.success) return { parsed: withoutRollout, settings: undefined };
   const { order, sections } = sent.output;
   const used = usesSettings ?? chosenSettings(directory) === order;
-  return { parsed: used ? withChanges(former, sections) : former, settings: { order, used } };
+  const parsed = used ? withChanges(withoutRollout, sections) : withoutRollout;
+  return { parsed, settings: { order, used } };
 }
 
-function refuseDamagedPermissions({ directory, allowedIn = directory }: Place, leaveOut: LeaveOut): void {
+/** A damaged permissions.json allows nothing: says so among what is left out. */
+function reportDamagedPermissions({ directory, allowedIn = directory }: Place, leaveOut: LeaveOut): void {
   try {
     readPermissions(allowedIn);
   } catch {
@@ -142,6 +151,7 @@ function refuseDamagedPermissions({ directory, allowedIn = directory }: Place, l
   }
 }
 
+/** With what this program sets, whatever was sent. */
 function withOurOwn(config: YamlMap): YamlMap {
   const { pki } = config;
   return {
@@ -152,7 +162,7 @@ function withOurOwn(config: YamlMap): YamlMap {
   };
 }
 
-/** The part of the check that sync.json keeps. */
+/** What sync.json keeps of the check. Without `dataPlane` or `seal`, those in the file stay. */
 export function checkedState({
   leftOut,
   surroundings,
@@ -168,10 +178,15 @@ export function checkedState({
   SyncState,
   "rules" | "checked_by" | "left_out" | "surroundings" | "settings" | "unresolved" | "data_plane" | "seal"
 > {
-  const kept = unresolved.length === 0 ? undefined : unresolved;
-  const decided = given({ data_plane: dataPlane, seal });
-  const by = { rules: rulesVersion, checked_by: buildInfo.version };
-  return { ...by, left_out: leftOut, surroundings, settings, unresolved: kept, ...decided };
+  return {
+    rules: rulesVersion,
+    checked_by: buildInfo.version,
+    left_out: leftOut,
+    surroundings,
+    settings,
+    unresolved: unresolved.length === 0 ? undefined : unresolved,
+    ...given({ data_plane: dataPlane, seal }),
+  };
 }
 
 /** Warns only when the settings change, not with every configuration. */
@@ -188,7 +203,7 @@ export function warnOfLeftOut(
   });
 }
 
-/** A key may contain any characters, and a schema's message may repeat it. */
+/** Printable, and short: a key may contain any characters, and a schema's message may repeat it. */
 function short(text: string, longest: number): string {
   const cut = text.length <= longest ? text : `${text.slice(0, longest)}…`;
   return cut.replace(/[^\x20-\x7e…]/g, "?");
@@ -198,18 +213,22 @@ function short(text: string, longest: number): string {
 function withStaticLighthouses(config: YamlMap): YamlMap {
   const { static_host_map: map, lighthouse } = config;
   if (!isMap(lighthouse) || !Array.isArray(lighthouse["hosts"])) return config;
-  const known = isMap(map)
-    ? Object.entries(map).filter(([, each]) => Array.isArray(each) && each.length > 0)
+  const withAddress = isMap(map)
+    ? Object.entries(map).filter(([, addresses]) => Array.isArray(addresses) && addresses.length > 0)
     : [];
-  const names = new Set(known.map(([ip]) => ip));
-  const hosts = lighthouse["hosts"].filter((ip) => typeof ip === "string" && names.has(ip));
-  return { ...config, static_host_map: Object.fromEntries(known), lighthouse: { ...lighthouse, hosts } };
+  const overlays = new Set(withAddress.map(([overlay]) => overlay));
+  const hosts = lighthouse["hosts"].filter((host) => typeof host === "string" && overlays.has(host));
+  return {
+    ...config,
+    static_host_map: Object.fromEntries(withAddress),
+    lighthouse: { ...lighthouse, hosts },
+  };
 }
 
 /**
- * Throws untrusted_answer if the certificates' networks take most of the internet, or if a new one takes over a network of
- * this machine or the address of a control plane. Throws collision if a new one overlaps another organization's, and at the
- * registration one of this machine. Warns if it lies in a network of this machine.
+ * Throws if the certificates' networks must not be used on this machine (`networkRefusal`): untrusted_answer, or collision for an
+ * overlap with another organization's and, at the registration, with one of this machine. Warns if the overlay lies in a network
+ * of this machine.
  */
 export function refuseNetworks(place: Place, log: Pick<Log, "warn">): void {
   const situation = situationOf(place);

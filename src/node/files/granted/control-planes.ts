@@ -5,6 +5,7 @@ import { x509Fingerprint } from "../../../pki/x509.ts";
 import { listOrganizations } from "../list-organizations.ts";
 import { credentialsIfOwn, readApiCa } from "../organizations.ts";
 
+/** `caFingerprint`: of its own CA, "sha256:…"; undefined: public authorities are trusted. */
 export type KnownControlPlane = { apiBase: string; caFingerprint: string | undefined };
 
 /** Only root can read them: empty for others. A damaged organization is left out. */

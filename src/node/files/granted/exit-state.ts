@@ -1,4 +1,5 @@
-// exit.json: how an exit is used at present. The agent that uses it writes it; commands and check-ins tell it.
+// exit.json: how this machine uses an exit at present. The process that sets up the exit writes it; commands and check-ins show
+// it. Kept beside the control socket.
 
 import { join } from "node:path";
 import * as v from "valibot";
@@ -10,7 +11,10 @@ import type { DataPlaneReport } from "../../../protocol/values.ts";
 import { tunnelDevice } from "../config/read-config.ts";
 import { readValidJson } from "../json-file.ts";
 
-/** How the exit is used, for the next process and for `agent exit show`. Kept beside the control socket. */
+/**
+ * used: packets for the internet take the exit. blocked: they take no way (`--strict`). beside: they take the machine's own way.
+ * starting: not known yet.
+ */
 const ExitState = v.object({
   /** The overlay address of the exit in use. */
   exit: v.exactOptional(v.pipe(v.string(), v.maxLength(45))),
@@ -31,11 +35,11 @@ export function writeExitState(directory: string, state: ExitState): void {
 
 /** The state now: without the tunnel's interface no packet takes an exit, whatever was written last. */
 export function presentExitState(directory: string, isStrict = false): ExitState | undefined {
-  const last = readExitState(directory);
-  if (last?.state !== "used") return last;
+  const written = readExitState(directory);
+  if (written?.state !== "used") return written;
   const device = tunnelDevice(readTextIfThere(join(directory, "config.yml")) ?? "");
-  if (device !== undefined && hasInterface(device)) return last;
-  return { ...last, state: isStrict ? "blocked" : "beside" };
+  if (device !== undefined && hasInterface(device)) return written;
+  return { ...written, state: isStrict ? "blocked" : "beside" };
 }
 
 /** A report of the data plane with the exit that is wanted. */

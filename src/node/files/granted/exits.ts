@@ -1,6 +1,6 @@
-// The one place that decides whether packets of this machine take a default route into an overlay: by the word that root, or
-// the daemon's group, gave on this machine (permissions.json), among the exits that the control plane names. What the
-// control plane sends never gives one.
+// The one place that decides whether packets of this machine take a default route into an overlay. Root, or the daemon's group,
+// chooses that on this machine (`agent exit use`, in permissions.json), among the exits that the control plane names. The control
+// plane alone cannot bring it about.
 
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -21,8 +21,12 @@ import { readResolved } from "./resolved-hosts.ts";
 import { readExitState } from "./exit-state.ts";
 import { permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";
 
-/** The mark of the engine's own packets, by which the kernel keeps them out of the exit. Root may set another one. */
+/**
+ * The mark of the engine's own packets, by which the kernel keeps them out of the exit. Root may set another one
+ * (`listen.so_mark` in overrides.yml).
+ */
 export const exitMark = 0x6f76;
+/** In permissions.json, instead of the name of an exit: the best one. */
 export const anyExit = "auto";
 /**
  * Exits answer echo requests to this address that come by their tunnel. No host has it (RFC 5737), and the engine of a node lets
@@ -30,18 +34,23 @@ export const anyExit = "auto";
  */
 export const insideExit = "192.0.2.83";
 
-/** `via`: where the engine sends packets for the internet. In a sealed network, only this exit has that address. */
+/**
+ * `ip`, `ip6`: overlay addresses. `via`: where the engine sends packets for the internet, if not to `ip`: an address in a sealed
+ * network, which only this exit has.
+ */
 export type Exit = { name: string; ip: string; ip6: string | undefined; via?: string };
 export type ExitUse = {
   /** The exits that may be used, best first. */
   candidates: readonly Exit[];
   /** The one in use. Undefined: none is known yet. */
   exit: Exit | undefined;
+  /** Packets for the internet are blocked while the exit is away. */
   strict: boolean;
+  /** The local network stays reachable beside the exit. */
   lan: boolean;
 };
 
-/** What blocks all other ways at a boot, as a script of nft. It is there exactly while that is wanted. */
+/** The script of nft that blocks all other ways from the boot on. It exists exactly while `strict` is chosen. */
 export const blockFile = (directory: string): string => join(directory, "exit-block.nft");
 
 type ExitNames = Pick<NodeConfig, "exits" | "network" | "ip_address6" | "sealed_names">;
@@ -51,25 +60,27 @@ function readExit(
   { name, ip_address, ip_address6 }: NonNullable<NodeConfig["exits"]>[number],
   { network, ip_address6: own6, sealed_names: sealed = {} }: ExitNames,
 ): Exit[] {
-  const [address, overlay] = [parseAddress(ip_address), parseNetwork(network)];
+  const address = parseAddress(ip_address);
+  const overlay = parseNetwork(network);
   if (address === undefined || overlay === undefined || !networkContains(overlay, address)) return [];
-  const second = own6 == null || ip_address6 === null ? undefined : parseAddress(ip_address6);
-  const ip6 = second?.family === 6 ? formatAddress(second) : undefined;
+  // Without an IPv6 address of its own, this node cannot use that of the exit.
+  const address6 = own6 == null || ip_address6 === null ? undefined : parseAddress(ip_address6);
+  const ip6 = address6?.family === 6 ? formatAddress(address6) : undefined;
   const [via] = Object.hasOwn(sealed, name) ? (sealed[name] ?? []) : [];
   return [{ name, ip: formatAddress(address), ip6, ...given({ via }) }];
 }
 
-/** Undefined: no exit is wanted on this machine. */
+/** `usedIp`: of the exit in use until now. Undefined: no exit is chosen on this machine. */
 export function grantExit(
-  { exit: word }: Pick<Permissions, "exit">,
+  { exit: choice }: Pick<Permissions, "exit">,
   node: ExitNames | undefined,
-  used: string | undefined,
+  usedIp: string | undefined,
 ): ExitUse | undefined {
-  if (word === undefined) return undefined;
-  const exits = node === undefined ? [] : (node.exits ?? []).flatMap((each) => readExit(each, node));
-  const candidates = word.use === anyExit ? exits : exits.filter(({ name }) => name === word.use);
-  const exit = candidates.find(({ ip }) => ip === used) ?? candidates[0];
-  return { candidates, exit, strict: word.strict, lan: word.lan };
+  if (choice === undefined) return undefined;
+  const exits = node === undefined ? [] : (node.exits ?? []).flatMap((sent) => readExit(sent, node));
+  const candidates = choice.use === anyExit ? exits : exits.filter(({ name }) => name === choice.use);
+  const exit = candidates.find(({ ip }) => ip === usedIp) ?? candidates[0];
+  return { candidates, exit, strict: choice.strict, lan: choice.lan };
 }
 
 /** How this machine uses exits, by the files of an organization's directory. */
@@ -81,8 +92,8 @@ export function exitUseOf(directory: string): ExitUse | undefined {
 }
 
 /**
- * `--strict` holds without a process of ours, until root says off. A permissions.json that is damaged, or that others can change,
- * says nothing: then the block stays if there is one.
+ * Whether other ways stay blocked: `--strict` holds without a running agent, until `agent exit use off`. If permissions.json is
+ * damaged, or others can change it, a block that exists stays.
  */
 export function staysClosed(directory: string): boolean {
   try {
@@ -92,70 +103,72 @@ export function staysClosed(directory: string): boolean {
   }
 }
 
-/** Other organizations of this machine whose exit its packets take. `exit use` admits one: there is one way to the internet. */
+/** Other organizations of this machine that have an exit chosen. `exit use` permits one alone: there is one way to the internet. */
 export function othersWithExit({ slug, directory }: { slug: string; directory: string }): string[] {
   const root = dirname(directory);
   return listOrganizations(root).filter(
-    (each) => each !== slug && permissionsOrNone(join(root, each)).exit !== undefined,
+    (other) => other !== slug && permissionsOrNone(join(root, other)).exit !== undefined,
   );
 }
 
 /**
- * The engine sends what its interface gets for the internet to the exit. The kernel's routes are the agent's (exit-plan.ts):
- * `install: false`. An engine without marks would send its own packets to the exit, and older ones install the route.
+ * Makes the engine send to the exit what its interface gets for the internet. `install: false`: this program sets the kernel's
+ * routes (exit-plan.ts). Engines that cannot mark packets get no exit: they would send their own packets to it, and install the
+ * route all the same.
  */
 export function withExit(config: YamlMap, directory: string, engine: string | undefined): YamlMap {
   const exit = can(engine, "packet_mark") ? exitUseOf(directory)?.exit : undefined;
   if (exit === undefined) return config;
-  const [tun, listen] = [config["tun"], config["listen"]].map((each) => (isMap(each) ? each : {}));
+  const section = (name: "tun" | "listen"): YamlMap => {
+    const found = config[name];
+    return isMap(found) ? found : {};
+  };
   const routes = ["0.0.0.0/0", ...(exit.ip6 === undefined ? [] : ["::/0"])].map((route) => ({
     route,
     via: exit.via ?? exit.ip,
     install: false,
   }));
-  const others = listOf(tun?.["unsafe_routes"]);
+  const otherRoutes = listOf(section("tun")["unsafe_routes"]);
   return {
     ...withAddresses(config, directory),
-    tun: { ...tun, unsafe_routes: [...others, ...routes] },
-    listen: { ...listen, so_mark: exitMark },
+    tun: { ...section("tun"), unsafe_routes: [...otherRoutes, ...routes] },
+    listen: { ...section("listen"), so_mark: exitMark },
   };
 }
 
-/** Adds the last known addresses to names of lighthouses and relays: name servers answer only when the exit does. */
+/**
+ * Adds the last known addresses to the names of lighthouses and relays: name servers may be reached by the exit alone, and the exit
+ * by a lighthouse alone.
+ */
 function withAddresses(config: YamlMap, directory: string): YamlMap {
   const map = config["static_host_map"];
-  const known = readResolved(directory);
-  if (!isMap(map) || known.size === 0) return config;
-  const beside = (entry: YamlValue) => {
+  const resolved = readResolved(directory);
+  if (!isMap(map) || resolved.size === 0) return config;
+  const addressesFor = (entry: YamlValue) => {
     const [, name = "", port = ""] = (typeof entry === "string" && /^([^:[\]]+):(\d+)$/.exec(entry)) || [];
-    return (known.get(name) ?? []).map((address) => joinHostPort(address, Number(port)));
+    return (resolved.get(name) ?? []).map((address) => joinHostPort(address, Number(port)));
   };
-  const all = Object.entries(map).map(([ip, entries]): [string, YamlValue] => {
+  const widened = Object.entries(map).map(([ip, entries]): [string, YamlValue] => {
     const list = listOf(entries);
-    return [ip, [...new Set([...list, ...list.flatMap(beside)])]];
+    return [ip, [...new Set([...list, ...list.flatMap(addressesFor)])]];
   });
-  return { ...config, static_host_map: Object.fromEntries(all) };
+  return { ...config, static_host_map: Object.fromEntries(widened) };
 }
 
-/** The settings of a configuration without those of withExit: they are decided anew. */
-export function withoutExit(config: YamlMap): YamlMap {
+/** The settings of a configuration without those that `withExit` added, which can then be decided again. */
+export function withoutExit({ ...config }: YamlMap): YamlMap {
   const { tun, listen } = config;
   const routes = isMap(tun) ? tun["unsafe_routes"] : undefined;
-  const isOurs = (each: YamlValue) =>
-    isMap(each) &&
-    each["install"] === false &&
-    typeof each["route"] === "string" &&
-    each["route"].endsWith("/0");
-  return {
-    ...config,
-    ...(isMap(tun) && Array.isArray(routes)
-      ? { tun: { ...tun, unsafe_routes: routes.filter((each) => !isOurs(each)) } }
-      : {}),
-    ...(isMap(listen) && listen["so_mark"] === exitMark ? { listen: without(listen, "so_mark") } : {}),
-  };
+  if (isMap(tun) && Array.isArray(routes))
+    config["tun"] = { ...tun, unsafe_routes: routes.filter((route) => !isRouteOfExit(route)) };
+  if (isMap(listen) && listen["so_mark"] === exitMark) {
+    const { so_mark: _, ...rest } = listen;
+    config["listen"] = rest;
+  }
+  return config;
 }
 
-function without({ ...map }: YamlMap, key: string): YamlMap {
-  delete map[key];
-  return map;
+function isRouteOfExit(entry: YamlValue): boolean {
+  if (!isMap(entry) || entry["install"] !== false) return false;
+  return typeof entry["route"] === "string" && entry["route"].endsWith("/0");
 }

@@ -30,20 +30,21 @@ export type Granted = {
   waiting: string[];
 };
 
+/** The input of one decision, which changes `result`. `inForce`: of this organization. `others`: the machine's other ones. */
 export type Asked = Situation & { inForce: InForce; others: readonly Tenant[]; result: Granted };
 
 export function leaveOut({ result }: Asked, key: string, reason: string): void {
   result.leftOut.push({ key, reason });
 }
 
-/** Replaces a section of the configuration; without the keys that are undefined. */
+/** Changes keys of a section of the configuration. Undefined removes a key. */
 export function setKeys(
   { result }: Asked,
   section: string,
   change: Record<string, YamlValue | undefined>,
 ): void {
-  const present = result.granted[section];
-  const entries = Object.entries({ ...(isMap(present) ? present : {}), ...change });
+  const before = result.granted[section];
+  const entries = Object.entries({ ...(isMap(before) ? before : {}), ...change });
   const kept = entries.filter((entry): entry is [string, YamlValue] => entry[1] !== undefined);
   result.granted = { ...result.granted, [section]: Object.fromEntries(kept) };
 }

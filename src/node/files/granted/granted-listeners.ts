@@ -12,6 +12,7 @@ import {
   type Address,
 } from "../../../base/ip.ts";
 import { isMap, valueAt, type YamlValue } from "../../../base/yaml.ts";
+import type { LeftOut } from "../../../engine/left-out.ts";
 import { dropSection, leaveOut, setKeys, type Asked } from "./grant-asked.ts";
 import { ownNetworks, takenPort, type Tenant } from "./machine-facts.ts";
 
@@ -27,11 +28,12 @@ export function decideListenHost(asked: Asked): void {
   if (isEverywhere(host) && !machine.hasIpv6) return setKeys(asked, "listen", { host: "0.0.0.0" });
   if (isEverywhere(host)) return;
   const address = canonicalAddress(host);
-  const { attached } = ownNetworks(machine);
-  const ours = new Set(attached.map(({ device }) => device));
-  const isThere = machine.addresses.some((each) => ours.has(each.device) && isAddress(each.address, address));
-  const isAllowed = permissions.listeners.some((each) => withoutPort(each) === address);
-  if (isThere || isAllowed || (host === inForce.listen?.host && !isLoopback(host))) return;
+  // Not those of overlays.
+  const ours = new Set(ownNetworks(machine).attached.map(({ device }) => device));
+  const isThere = machine.addresses.some((own) => ours.has(own.device) && isAddress(own.address, address));
+  const isAllowed = permissions.listeners.some((entry) => withoutPort(entry) === address);
+  const staysFromBefore = host === inForce.listen?.host && !isSpecialHost(host);
+  if (isThere || isAllowed || staysFromBefore) return;
   leaveOut(asked, "listen.host", "it is not an address of this machine's interfaces");
   setKeys(asked, "listen", { host: undefined });
 }
@@ -40,15 +42,15 @@ export function decideListenPort(asked: Asked): void {
   const { inForce, others, permissions, machine, result } = asked;
   const port = valueAt(result.granted, "listen.port");
   if (typeof port !== "number" || port === 0) return;
-  const present = inForce.listen?.port;
+  const portInForce = inForce.listen?.port;
   const isAllowed = port >= firstFreePort || permissions.listeners.includes(`:${port}`);
-  if (port === present) {
+  if (port === portInForce) {
     if (!isAllowed)
       result.kept.push({ key: `listen.port ${port}`, flag: "allow-listeners", entry: `:${port}` });
     return;
   }
   const owner = ownerOf(port, others);
-  const isTaken = machine.sockets().some((each) => each.protocol === "udp" && each.port === port);
+  const isTaken = machine.sockets().some((socket) => socket.protocol === "udp" && socket.port === port);
   if (owner === undefined && isAllowed && !isTaken) return;
   if (owner !== undefined) leaveOut(asked, "listen.port", usedBy(owner));
   else if (!isAllowed) leaveOut(asked, "listen.port", "ports below 1024 need --allow-listeners");
@@ -56,11 +58,12 @@ export function decideListenPort(asked: Asked): void {
     leaveOut(asked, "listen.port", `another program of this machine has taken UDP port ${port}`);
     result.waiting.push(takenPort(port));
   }
-  setKeys(asked, "listen", { port: present ?? 0 });
+  setKeys(asked, "listen", { port: portInForce ?? 0 });
 }
 
 /** Ports below it belong to the system's services. */
 const firstFreePort = 1024;
+const dnsPort = 53;
 
 function ownerOf(port: number, others: readonly Tenant[]): string | undefined {
   return others.find(({ inForce }) => inForce.listen?.port === port || inForce.dns?.port === port)?.slug;
@@ -68,7 +71,7 @@ function ownerOf(port: number, others: readonly Tenant[]): string | undefined {
 
 const usedBy = (slug: string) => `the organization "${slug}" uses this port on this machine`;
 
-/** The mark chooses among the machine's routing tables, around a VPN for example. */
+/** A mark chooses among the machine's routing tables. An organization could lead packets around a VPN with it, for example. */
 export function decideMark(asked: Asked): void {
   const mark = valueAt(asked.result.granted, "listen.so_mark");
   if (mark === undefined || mark === 0 || mark === asked.inForce.listen?.so_mark) return;
@@ -76,37 +79,33 @@ export function decideMark(asked: Asked): void {
   setKeys(asked, "listen", { so_mark: undefined });
 }
 
-// Listeners beside it
+// Other listeners of the engine: its name server, and its metrics
 
 export function decideDns(asked: Asked): void {
   const { inForce, others, result } = asked;
-  const [host, port] = ["host", "port"].map((key) => valueAt(result.granted, `lighthouse.dns.${key}`));
+  const host = valueAt(result.granted, "lighthouse.dns.host");
+  const port = valueAt(result.granted, "lighthouse.dns.port");
   // Without a host the engine answers on every interface. Without serve_dns it does not answer.
   const isMeant = host !== undefined || valueAt(result.granted, "lighthouse.serve_dns") === true;
   const owner = typeof port === "number" && port !== inForce.dns?.port ? ownerOf(port, others) : undefined;
   if (owner === undefined && !isMeant) return;
-  const listener = { host, port: typeof port === "number" ? port : 53 };
+  const listener = { host, port: typeof port === "number" ? port : dnsPort };
   const refusal =
     owner === undefined
       ? listenerRefusal(asked, "lighthouse.dns", "udp", listener, inForce.dns)
-      : (["lighthouse.dns.port", usedBy(owner)] as const);
+      : { key: "lighthouse.dns.port", reason: usedBy(owner) };
   if (refusal === undefined) return;
-  leaveOut(asked, ...refusal);
+  leaveOut(asked, refusal.key, refusal.reason);
   setKeys(asked, "lighthouse", { dns: undefined, serve_dns: undefined });
 }
 
 export function decideMetrics(asked: Asked): void {
   const listen = valueAt(asked.result.granted, "stats.listen");
   if (listen === undefined) return;
-  const refusal = listenerRefusal(
-    asked,
-    "stats",
-    "tcp",
-    hostPort(listen),
-    hostPort(asked.inForce.stats?.listen),
-  );
+  const listenerInForce = hostPort(asked.inForce.stats?.listen);
+  const refusal = listenerRefusal(asked, "stats", "tcp", hostPort(listen), listenerInForce);
   if (refusal === undefined) return;
-  leaveOut(asked, "stats.listen", refusal[1]);
+  leaveOut(asked, "stats.listen", refusal.reason);
   dropSection(asked, "stats");
 }
 
@@ -117,45 +116,39 @@ function hostPort(text: YamlValue | undefined): Listener {
   return { host: withoutPort(text), port: portOf(text) };
 }
 
-/** The organization may listen on its overlay addresses. Root must allow any other address. */
+/** Why a listener is refused. An organization may listen on its overlay addresses; root must allow any other one. */
 function listenerRefusal(
   { addresses, permissions, machine, result }: Asked,
   key: string,
   protocol: "udp" | "tcp",
   { host, port }: Listener,
-  present: Listener | undefined,
-): readonly [key: string, reason: string] | undefined {
+  listenerInForce: Listener | undefined,
+): LeftOut | undefined {
   const address = typeof host === "string" ? canonicalAddress(host.replace(/^\[(.*)\]$/, "$1")) : "";
-  const isOwn = addresses.some((each) => canonicalAddress(each) === address);
-  const isAllowed = address !== "" && permissions.listeners.includes(entryOf(address, port));
-  if (!isOwn && !isAllowed)
-    return [
-      `${key}.host`,
-      "it may listen only on this node's overlay address, or where --allow-listeners says",
-    ];
-  const isForNames = key === "lighthouse.dns" && port === 53;
-  const needsPermission = !isAllowed && !isForNames && (port ?? 0) < firstFreePort;
   const entry = entryOf(address, port);
-  if (present?.host === host && present?.port === port) {
+  const isOwn = addresses.some((own) => canonicalAddress(own) === address);
+  const isAllowed = address !== "" && permissions.listeners.includes(entry);
+  if (!isOwn && !isAllowed) {
+    const reason = "it may listen only on this node's overlay address, or where --allow-listeners says";
+    return { key: `${key}.host`, reason };
+  }
+  const isForNames = key === "lighthouse.dns" && port === dnsPort;
+  const needsPermission = !isAllowed && !isForNames && (port ?? 0) < firstFreePort;
+  if (listenerInForce?.host === host && listenerInForce?.port === port) {
     if (needsPermission) result.kept.push({ key: `${key} ${entry}`, flag: "allow-listeners", entry });
     return undefined;
   }
-  if (needsPermission) return [`${key}.port`, "ports below 1024 need --allow-listeners"];
-  const taken = machine
-    .sockets()
-    .some(
-      (each) =>
-        each.protocol === protocol &&
-        each.port === port &&
-        (each.address === undefined || each.address === address),
-    );
-  if (!taken) return undefined;
-  return [
-    `${key}.port`,
-    `another program of this machine has taken ${protocol.toUpperCase()} port ${port ?? 0}`,
-  ];
+  if (needsPermission) return { key: `${key}.port`, reason: "ports below 1024 need --allow-listeners" };
+  const isTaken = machine.sockets().some((socket) => {
+    const isAtAddress = socket.address === undefined || socket.address === address;
+    return socket.protocol === protocol && socket.port === port && isAtAddress;
+  });
+  if (!isTaken) return undefined;
+  const reason = `another program of this machine has taken ${protocol.toUpperCase()} port ${port ?? 0}`;
+  return { key: `${key}.port`, reason };
 }
 
+/** How permissions.json writes a listener: "10.77.0.5:8080". */
 const entryOf = (address: string, port: number | undefined) =>
   `${address.includes(":") ? `[${address}]` : address}:${port ?? 0}`;
 
@@ -178,23 +171,24 @@ function graphiteRefusal(
   const entry = address === undefined ? target : entryOf(canonicalAddress(host), hostPort(target).port);
   if (permissions.listeners.includes(entry)) return undefined;
   if (address === undefined) {
-    if (target !== inForce.stats?.host || isLoopback(host))
+    if (target !== inForce.stats?.host || isSpecialHost(host))
       return "a name may lead to a service of this machine: enter an address";
     result.kept.push({ key: `stats.host ${target}`, flag: "allow-listeners", entry: target });
     return undefined;
   }
-  const own = [...machine.addresses.map((each) => each.address), ...addresses];
-  const isOurs = isLoopback(host) || own.some((each) => isAddress(each, canonicalAddress(host)));
+  const own = [...machine.addresses.map((attached) => attached.address), ...addresses];
+  const isOurs = isSpecialHost(host) || own.some((text) => isAddress(text, canonicalAddress(host)));
   return isOurs ? "it is an address of this machine" : inNetworkOf(others, address);
 }
 
+/** Whether a text such as "10.77.0.5/16", or without the prefix length, is this address. */
 const isAddress = (withPrefix: string, address: string) =>
   canonicalAddress(withPrefix.replace(/\/\d+$/, "")) === address;
 
-/** Addresses that only another organization's tunnels reach. */
+/** Why an address is refused that only another organization's tunnels reach. */
 function inNetworkOf(others: Asked["others"], address: Address): string | undefined {
   const other = others.find(({ networks, routes }) =>
-    parseNetworks([...networks, ...routes]).some((each) => networkContains(each, address)),
+    parseNetworks([...networks, ...routes]).some((network) => networkContains(network, address)),
   );
   return other && `it is in the network of the organization "${other.slug}"`;
 }
@@ -210,15 +204,15 @@ export function decideHubs(asked: Asked): void {
   const own = parseNetworks(networks);
   const refusal = (entry: string): string | undefined => {
     const host = withoutPort(entry);
-    if (isLoopback(host)) return `${host} leads this machine to itself, its own link or nowhere`;
+    if (isSpecialHost(host)) return `${host} leads this machine to itself, its own link or nowhere`;
     const address = parseAddress(host);
     if (address === undefined) return undefined;
-    if (own.some((each) => networkContains(each, address)))
+    if (own.some((network) => networkContains(network, address)))
       return `${host} is an address of the overlay itself`;
     const target = entryOf(canonicalAddress(host), hostPort(entry).port);
-    const foreign = permissions.listeners.includes(target) ? undefined : inNetworkOf(others, address);
-    if (foreign === undefined || inForce.hubs?.includes(entry) !== true)
-      return foreign && `${host}: ${foreign}`;
+    const reason = permissions.listeners.includes(target) ? undefined : inNetworkOf(others, address);
+    if (reason === undefined) return undefined;
+    if (inForce.hubs?.includes(entry) !== true) return `${host}: ${reason}`;
     result.kept.push({ key: `static_host_map ${entry}`, flag: "allow-listeners", entry: target });
     return undefined;
   };
@@ -234,5 +228,5 @@ export function decideHubs(asked: Asked): void {
   result.granted = { ...result.granted, static_host_map: Object.fromEntries(kept) };
 }
 
-/** Includes names of this machine, "any address", link-local addresses, and those that no host has. */
-export const isLoopback = (host: string): boolean => host === "" || specialHost(host) !== undefined;
+/** No address of another machine: loopback and its names, "any address", link-local addresses, and those that no host has. */
+export const isSpecialHost = (host: string): boolean => host === "" || specialHost(host) !== undefined;

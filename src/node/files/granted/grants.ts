@@ -1,6 +1,7 @@
 // The one place that decides what an organization may take of this machine: its interface, its listeners, the hosts that it
-// writes to, routes and overlay networks. It decides by allowing, from the machine's state and its administrator's
-// permissions, and from the seal that is enforced. Registration, every later configuration, `start` and `doctor` ask it. Pure: reads and writes nothing.
+// writes to, routes and overlay networks. It decides by allowing, from the machine's state, its administrator's permissions,
+// and the seal that is enforced. Registration, every later configuration, `start` and `doctor` ask it. Pure: reads and writes
+// nothing.
 
 import {
   deviceName,
@@ -16,7 +17,7 @@ import {
   withoutPort,
   overlap,
 } from "../../../base/ip.ts";
-import { isMap, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
+import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import {
   networkOfHost,
   ownNetworks,
@@ -34,7 +35,7 @@ import {
   decideListenPort,
   decideMark,
   decideMetrics,
-  isLoopback,
+  isSpecialHost,
 } from "./granted-listeners.ts";
 import { sealedConfig } from "./sealed-config.ts";
 import type { Permissions } from "../permissions.ts";
@@ -59,13 +60,15 @@ export const takings: Readonly<Record<string, (asked: Asked) => void>> = {
   "stats.host": decideGraphite,
 };
 
+/** The configuration that was sent, without what this machine does not give. */
 export function grant(sent: YamlMap, situation: Situation): Granted {
   const { machine, slug, seal } = situation;
   // A seal says what the organization wants; the machine's rules hold for that too.
   const wanted = seal === undefined ? sent : sealedConfig(sent, seal.self, seal.engine);
-  const own = machine.tenants.find((each) => each.slug === slug);
-  const others = machine.tenants.filter((each) => each.slug !== slug);
+  const own = machine.tenants.find((tenant) => tenant.slug === slug);
+  const others = machine.tenants.filter((tenant) => tenant.slug !== slug);
   const result: Granted = { granted: wanted, leftOut: [], kept: [], here: new Map(), waiting: [] };
+  // A set: decideDns has two settings.
   for (const decide of new Set(Object.values(takings)))
     decide({ ...situation, inForce: own?.inForce ?? {}, others, result });
   return result;
@@ -76,10 +79,11 @@ export function grant(sent: YamlMap, situation: Situation): Granted {
 function decideDevice(asked: Asked): void {
   const { slug, inForce, result, machine, others } = asked;
   const dev = valueAt(result.granted, "tun.dev");
-  const other = typeof dev === "string" && dev !== deviceName(slug) ? dev : undefined;
-  const reason = other === undefined ? undefined : deviceRefusal(other, asked);
-  if (other !== undefined && reason === undefined) return;
-  if (reason !== undefined) leaveOut(asked, "tun.dev", reason);
+  if (typeof dev === "string" && dev !== deviceName(slug)) {
+    const reason = deviceRefusal(dev, asked);
+    if (reason === undefined) return;
+    leaveOut(asked, "tun.dev", reason);
+  }
   // Without a name the kernel assigns tun0, which other programs use.
   if (machine.namesInterfaces) setKeys(asked, "tun", { dev: ownDevice(slug, inForce, machine, others) });
   else if (dev !== undefined) setKeys(asked, "tun", { dev: undefined });
@@ -96,7 +100,8 @@ function ownDevice(
   others: readonly Tenant[],
 ): string {
   const name = readableDeviceName(slug);
-  if (name === undefined || device === name) return name ?? deviceName(slug);
+  if (name === undefined) return deviceName(slug);
+  if (device === name) return name;
   const isFree = !others.some((other) => other.inForce.device === name) && !interfaces.includes(name);
   return device === undefined && isFree ? name : deviceName(slug);
 }
@@ -106,7 +111,7 @@ function deviceRefusal(
   dev: string,
   { inForce, machine, others, permissions, result }: Asked,
 ): string | undefined {
-  const other = others.find((each) => each.inForce.device === dev);
+  const other = others.find(({ inForce: used }) => used.device === dev);
   if (other !== undefined) return `${dev} is the interface of the organization "${other.slug}"`;
   if (isOverlayDevice(dev)) return `${dev} is the name of another organization's interface`;
   if (permissions.interfaces.includes(dev) || isOurDevice(dev)) {
@@ -148,30 +153,32 @@ function decideRoutes(asked: Asked): void {
   setKeys(asked, "tun", { unsafe_routes: kept });
 }
 
-/** A granted route to a part of the internet that stays only because it was in force before. */
+/** Whether a granted route leads to a part of the internet, and stays only because it was in force before. */
 function needsPermission(text: string, { routes, former_routes: former }: Permissions): boolean {
   const network = former.includes(text) ? parseNetwork(text) : undefined;
-  return network !== undefined && !parseNetworks(routes).some((each) => holdsNetwork(each, network));
+  return network !== undefined && !parseNetworks(routes).some((allowed) => holdsNetwork(allowed, network));
 }
 
 function rulesOf({ slug, machine, networks, permissions }: Situation): RouteRules {
-  const others = machine.tenants.filter((each) => each.slug !== slug);
+  const others = machine.tenants.filter((tenant) => tenant.slug !== slug);
   const { attached, routes } = ownNetworks(machine);
   return {
     slug,
-    own: networks,
-    others: others.flatMap((each) => each.networks.map((network) => [each.slug, network] as const)),
+    ownOverlay: networks,
+    otherOverlays: others.flatMap((tenant) =>
+      tenant.networks.map((network) => ({ slug: tenant.slug, network })),
+    ),
     attached,
-    routes: named(routes),
-    foreign: others.flatMap((each) => each.routes.map((network) => [each.slug, network] as const)),
-    inForce: machine.tenants.find((each) => each.slug === slug)?.routes ?? [],
+    machineRoutes: named(routes),
+    otherRoutes: others.flatMap((tenant) => tenant.routes.map((network) => ({ slug: tenant.slug, network }))),
+    inForce: machine.tenants.find((tenant) => tenant.slug === slug)?.routes ?? [],
     needed: neededOf(machine),
     allowed: permissions.routes,
-    former: permissions.former_routes,
+    formerlyRouted: permissions.former_routes,
   };
 }
 
-const named = (routes: readonly OfMachine[]): RouteRules["routes"] =>
+const named = (routes: readonly OfMachine[]): RouteRules["machineRoutes"] =>
   routes.map(({ network, device }) => ({ network, name: `a route of this machine through ${device}` }));
 
 /** Addresses that must stay reachable outside of overlays. */
@@ -186,16 +193,16 @@ function neededOf({ hosts, gateways, nameServers }: Machine): RouteRules["needed
 
 function hostsNamed(addresses: readonly string[], name: string): RouteRules["needed"] {
   return addresses.flatMap((address) => {
-    const network = isLoopback(address) ? undefined : networkOfHost(address);
+    const network = isSpecialHost(address) ? undefined : networkOfHost(address);
     return network === undefined ? [] : [{ network, name }];
   });
 }
 
 /** A route over one of these addresses would send the packets to the lighthouse into the overlay. */
 function lighthousesIn({ static_host_map: map }: YamlMap): RouteRules["needed"] {
-  const entries = isMap(map) ? Object.values(map).flatMap((each) => (Array.isArray(each) ? each : [])) : [];
-  return entries.slice(0, mostLighthouses).flatMap((each) => {
-    const network = typeof each === "string" ? networkOfHost(withoutPort(each)) : undefined;
+  const entries = isMap(map) ? Object.values(map).flatMap(listOf) : [];
+  return entries.slice(0, mostLighthouses).flatMap((entry) => {
+    const network = typeof entry === "string" ? networkOfHost(withoutPort(entry)) : undefined;
     return network === undefined ? [] : [{ network, name: "the address of a lighthouse or relay" }];
   });
 }
@@ -212,35 +219,32 @@ export function networkRefusal(situation: Situation): Refusal | undefined {
       network: networks.join(", "),
       reason: "it takes most of the internet",
     };
-  const present = machine.tenants.find((each) => each.slug === slug)?.networks ?? [];
-  const fresh = networks.filter((each) => !present.includes(each));
-  const isRegistration = present.length === 0;
-  const { others, ...rules } = rulesOf(situation);
-  for (const [other, network] of isRegistration ? [] : others) {
-    const moved = fresh.find((each) => overlap(each, network));
-    const reason = `the organization "${other}" uses ${network} on this machine`;
-    if (moved !== undefined) return { code: "collision", network: moved, reason };
+  const networksBefore = machine.tenants.find((tenant) => tenant.slug === slug)?.networks ?? [];
+  const newNetworks = networks.filter((network) => !networksBefore.includes(network));
+  const isRegistration = networksBefore.length === 0;
+  const { otherOverlays, ...rules } = rulesOf(situation);
+  for (const other of isRegistration ? [] : otherOverlays) {
+    const colliding = newNetworks.find((network) => overlap(network, other.network));
+    const reason = `the organization "${other.slug}" uses ${other.network} on this machine`;
+    if (colliding !== undefined) return { code: "collision", network: colliding, reason };
   }
-  // At the registration the user accepts the overlay's networks, except those that other organizations need.
-  const [refused] = refusedNetworks(fresh, {
+  // At the registration the user accepts the overlay's networks, except hosts that other organizations need.
+  const slugs = machine.tenants.map((tenant) => tenant.slug);
+  const ofOthers = machine.hosts.filter(({ of }) => slugs.includes(of));
+  const atRegistration = { attached: [], machineRoutes: [], otherRoutes: [], needed: ofOthers };
+  const [refused] = refusedNetworks(newNetworks, {
     ...rules,
-    own: present,
-    ...(isRegistration
-      ? {
-          attached: [],
-          routes: [],
-          foreign: [],
-          needed: machine.hosts.filter(({ of }) => isOther(of, situation)),
-        }
-      : {}),
+    ownOverlay: networksBefore,
+    ...(isRegistration ? atRegistration : {}),
     allowed: [...permissions.routes, ...permissions.overlaps],
     isSpecialAllowed: isRegistration,
   });
-  if (refused !== undefined) return { code: "untrusted_answer", network: refused[0], reason: refused[1] };
+  if (refused !== undefined) {
+    const [network, reason] = refused;
+    return { code: "untrusted_answer", network, reason };
+  }
   return isRegistration ? overlapRefusal(situation) : undefined;
 }
-
-const isOther = (slug: string, { machine }: Situation) => machine.tenants.some((each) => each.slug === slug);
 
 /** Why an engine with these networks must not start here: it would take a network of this machine over. */
 export function overlapRefusal(situation: Situation): Refusal | undefined {
@@ -254,7 +258,7 @@ export function overlapsWithMachine({ machine, permissions, networks }: Situatio
   const { attached, routes } = ownNetworks(machine);
   return overlapsOf(networks, {
     attached,
-    routes: named(routes),
+    machineRoutes: named(routes),
     needed: hostsNamed(machine.nameServers, "a name server of this machine"),
     allowed: permissions.overlaps,
   });

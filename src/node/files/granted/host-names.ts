@@ -15,8 +15,9 @@ export type ResolvingSystem = Pick<System, "lookup" | "sleep">;
 const lookupMs = 2000;
 
 /**
- * The names in a configuration with their present or last known addresses. Undefined if there are no names, or if the
- * engine resolves them itself. An engine of unknown version counts as old.
+ * The names in a configuration with their addresses now or, without an answer, with those that were `known`. `overlay`: networks
+ * whose addresses do not count. Undefined if there are no names, or if the engine resolves them itself. An engine of unknown
+ * version counts as old.
  */
 export async function resolveNames(
   config: YamlMap,
@@ -40,10 +41,12 @@ export async function haveChanged(
   return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system, overlay), known);
 }
 
+/** Those of the names that have no address now. */
 export async function unresolvedOf(names: readonly string[], system: ResolvingSystem): Promise<string[]> {
   return unresolved(await resolveAll(names, {}, system, []));
 }
 
+/** The names without an address. */
 export function unresolved(names: HostNames | undefined): string[] {
   return Object.entries(names ?? {}).flatMap(([name, addresses]) => (addresses.length === 0 ? [name] : []));
 }
@@ -63,23 +66,23 @@ async function resolveAll(
   const outside = (address: string) => !isWithin(address, networks);
   let isSilent = false;
   for (const name of names) {
-    const present: string[] | undefined = isSilent ? undefined : await addressesOf(name, system);
-    const usable = present?.filter(outside) ?? [];
-    isSilent = present === undefined;
-    const last = Object.hasOwn(known, name) ? known[name] : undefined;
-    found.set(name, usable.length === 0 ? (last ?? []).filter(outside) : usable);
+    const answer: string[] | undefined = isSilent ? undefined : await addressesOf(name, system);
+    const usable = answer?.filter(outside) ?? [];
+    isSilent = answer === undefined;
+    const knownBefore = Object.hasOwn(known, name) ? known[name] : undefined;
+    found.set(name, usable.length === 0 ? (knownBefore ?? []).filter(outside) : usable);
   }
   return Object.fromEntries(found);
 }
 
 /**
- * Sorted, because name servers rotate the order, IPv4 first. All of both families, because the engine tries each: the machine
- * may have one family only. Undefined if no name server answers.
+ * IPv4 first, and sorted, because name servers rotate the order. All addresses of both families: the machine may have one family
+ * only, and the engine tries each. Undefined if no name server answers.
  */
 async function addressesOf(name: string, system: ResolvingSystem): Promise<string[] | undefined> {
   const answer = await within(system, lookupMs, system.lookup(name, "system"), undefined);
   if (answer === undefined) return undefined;
-  const all = [...new Set(answer)].sort();
+  const sorted = [...new Set(answer)].sort();
   const isIpv6 = (address: string) => address.includes(":");
-  return [...all.filter((each) => !isIpv6(each)), ...all.filter(isIpv6)];
+  return [...sorted.filter((address) => !isIpv6(address)), ...sorted.filter(isIpv6)];
 }

@@ -1,4 +1,4 @@
-// Source and destination addresses for the packets of lighthouse-packets.ts.
+// Source and destination addresses for packets to the lighthouses of an organization, through the tunnel.
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../../base/files.ts";
@@ -9,6 +9,7 @@ import type { Organization } from "../organizations.ts";
 
 const maxLighthouses = 8;
 
+/** `from`: this node's overlay address. `to`: that of a lighthouse. */
 export type Target = { from: string; to: string };
 
 /** Only addresses in the overlay: a configuration must not make a node send packets to other networks. */

@@ -24,6 +24,7 @@ export type InForce = {
   hubs?: readonly string[] | undefined;
 };
 
+/** An organization of this machine. */
 export type Tenant = {
   slug: string;
   /** Overlay networks, "10.77.0.0/16", and this node's addresses in them, "10.77.0.5". */
@@ -36,7 +37,7 @@ export type Tenant = {
 
 export type Machine = MachineState & {
   tenants: readonly Tenant[];
-  /** Single addresses that no organization may route: control planes, lighthouses and relays of all of them. */
+  /** Single addresses that no organization may route: control planes, lighthouses and relays of all of them. `of`: the slug. */
   hosts: readonly { network: string; name: string; of: string }[];
 };
 
@@ -70,18 +71,20 @@ async function readHosts(
   system: Pick<System, "lookup" | "sleep">,
   apiBase: string | undefined,
 ): Promise<Machine["hosts"]> {
-  const [root, slug] = [dirname(directory), basename(directory)];
+  const root = dirname(directory);
+  const slug = basename(directory);
+  /** `addresses`: undefined if the name was never looked up. */
   const needed = [
     ...listOrganizations(root).flatMap((of) => {
       const resolved = readResolved(join(root, of));
-      return ownHosts(join(root, of)).map((own) => ({ ...own, of, addresses: resolved.get(own.host) }));
+      return ownHosts(join(root, of)).map((host) => ({ ...host, of, addresses: resolved.get(host.host) }));
     }),
-    ...planeOf(apiBase).map((own) => ({ ...own, of: slug, addresses: undefined })),
+    ...planeOf(apiBase).map((host) => ({ ...host, of: slug, addresses: undefined })),
   ];
-  const names = needed.flatMap(({ host, of, addresses }) =>
+  const unknownNames = needed.flatMap(({ host, of, addresses }) =>
     of !== slug && addresses === undefined && parseAddress(host) === undefined ? [host] : [],
   );
-  const found = await lookUp([...new Set(names)], system);
+  const found = await lookUp([...new Set(unknownNames)], system);
   return needed.flatMap(({ host, what, of, addresses }) =>
     (addresses ?? found.get(host) ?? [host]).flatMap((address) => hostNetwork(address, what, of)),
   );
@@ -116,7 +119,8 @@ const InUse = v.object({
 
 function readTenant(configRoot: string, slug: string): Tenant {
   const file = (name: string) => ignoringDamage(() => readTextIfThere(join(configRoot, slug, name))) ?? "";
-  const [configYml, hostCrt] = [file("config.yml"), file("host.crt")];
+  const configYml = file("config.yml");
+  const hostCrt = file("host.crt");
   const found = ignoringDamage(() => v.parse(InUse, readOwnYaml(configYml, "config.yml")));
   return {
     slug,
@@ -145,12 +149,13 @@ export function ignoringDamage<T>(read: () => T): T | undefined {
   }
 }
 
+/** A network of an interface, or a route through it. */
 export type OfMachine = { network: string; device: string };
 
 /** The machine's own networks and routes: those of its organizations' interfaces are left out. */
 export function ownNetworks(machine: Machine): { attached: OfMachine[]; routes: OfMachine[] } {
   const ours = new Set(machine.tenants.flatMap(({ inForce }) => inForce.device ?? []));
-  const addresses = new Set(machine.tenants.flatMap((each) => each.addresses));
+  const addresses = new Set(machine.tenants.flatMap((tenant) => tenant.addresses));
   for (const { device, address } of machine.addresses)
     if (addresses.has(address.replace(/\/\d+$/, ""))) ours.add(device);
   const isOurs = (device: string) => isOurDevice(device) || ours.has(device);
@@ -158,8 +163,10 @@ export function ownNetworks(machine: Machine): { attached: OfMachine[]; routes: 
     const network = maskNetwork(address);
     return network === undefined || isOurs(device) || isLinkLocal(network) ? [] : [{ network, device }];
   });
-  const known = new Set(attached.map(({ network }) => network));
-  const routes = machine.routes.filter(({ network, device }) => !isOurs(device) && !known.has(network));
+  const attachedNetworks = new Set(attached.map(({ network }) => network));
+  const routes = machine.routes.filter(
+    ({ network, device }) => !isOurs(device) && !attachedNetworks.has(network),
+  );
   return { attached, routes };
 }
 
@@ -172,17 +179,20 @@ const mostSurroundings = 4096;
 /** Entry for a port that was left out because a program of this machine had it. */
 export const takenPort = (port: number): string => `udp/${port}`;
 
-/** A short text of the machine's state that decides about an organization's routes: decide again when it changes. */
+/**
+ * What of the machine's state decides about an organization's routes and port, as short texts: decide again when it changes.
+ * `waiting`: entries of `takenPort` for settings that are left out only for now.
+ */
 export function surroundingsOf(slug: string, machine: Machine, waiting: readonly string[]): string[] {
   const { attached, routes } = ownNetworks(machine);
   const isTaken = (entry: string) =>
     machine.sockets().some(({ protocol, port }) => protocol === "udp" && takenPort(port) === entry);
   const all = [
     ...machine.hosts.map(({ network }) => network),
-    ...[...machine.gateways, ...machine.nameServers].flatMap((each) => networkOfHost(each) ?? []),
+    ...[...machine.gateways, ...machine.nameServers].flatMap((address) => networkOfHost(address) ?? []),
     ...[...attached, ...routes].map(({ network }) => network),
     ...waiting.filter(isTaken),
-    ...machine.tenants.flatMap((each) => (each.slug === slug ? [] : each.routes)),
+    ...machine.tenants.flatMap((tenant) => (tenant.slug === slug ? [] : tenant.routes)),
   ];
   return [...new Set(all)].slice(0, mostSurroundings).sort();
 }

@@ -1,6 +1,5 @@
-// Overlay networks of this machine, as its certificates name them. What puts a certificate in its place has verified it
-// (verify-download.ts, certificates-alone.ts). With an unverified network of node-config.json, one organization could prevent
-// another from starting.
+// Overlay networks of this machine, as its certificates name them. Certificates were verified before they were stored
+// (verify-download.ts). node-config.json was not: by a false network in it, one organization could keep another from starting.
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../../base/files.ts";

@@ -1,5 +1,6 @@
-// What the seal of the organization would refuse of a configuration: everything by which a control plane could let other
-// machines in, or lead packets elsewhere (docs/design/sealed.md). Pure. Decides by allowing, as grants.ts does.
+// What a seal of the organization objects to in a configuration: everything by which a control plane could let other machines
+// in, or lead packets elsewhere (docs/design/sealed.md). Only for reports: sealed-config.ts and sealed-files.ts keep things out.
+// Decides by allowing, as grants.ts does: what the seal does not name is an objection. Pure.
 
 import { internetNetworks, maskNetwork } from "../../../base/ip.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
@@ -21,7 +22,9 @@ export type Told = {
   node: Pick<NodeConfig, "name" | "order_key" | "exits">;
 };
 
+/** `own`: this node in the seal. `groups`: those of its certificates. */
 type Asked = Told & { sealed: SealedState; own: SealedNode | undefined; groups: readonly string[] };
+/** Adds an objection. */
 type Tell = (key: string, reason: string) => void;
 
 /** Objections that are listed: as many as `status` can show. */
@@ -29,27 +32,25 @@ const mostObjections = 20;
 
 export function objectionsOf(sealed: SealedState, told: Told): LeftOut[] {
   const own = sealed.nodes.find(({ name }) => name === told.node.name);
-  const groups = [...new Set(decodeBundle(told.hostCrt).flatMap(({ groups }) => groups))];
-  const found: LeftOut[] = [];
+  const groups = [...new Set(decodeBundle(told.hostCrt).flatMap((certificate) => certificate.groups))];
+  const asked: Asked = { ...told, sealed, own, groups };
+  const listed: LeftOut[] = [];
   let more = 0;
   const tell: Tell = (key, reason) => {
-    if (found.length < mostObjections) found.push({ key: printable(key), reason });
+    if (listed.length < mostObjections) listed.push({ key: printable(key), reason });
     else more++;
   };
-  for (const check of [
-    checkTrust,
-    checkCertificate,
-    checkHubs,
-    checkRoutes,
-    checkFirewall,
-    checkFlowTimes,
-    checkExits,
-  ])
-    check({ ...told, sealed, own, groups }, tell);
-  return more === 0 ? found : [...found, { key: "…", reason: `${more} more` }];
+  checkTrust(asked, tell);
+  checkCertificate(asked, tell);
+  checkHubs(asked, tell);
+  checkRoutes(asked, tell);
+  checkFirewall(asked, tell);
+  checkFlowTimes(asked, tell);
+  checkExits(asked, tell);
+  return more === 0 ? listed : [...listed, { key: "…", reason: `${more} more` }];
 }
 
-/** A port may be a number, and a thief may send anything. */
+/** A port may be a number, and a false control plane may send anything. */
 const textOf = (value: YamlValue | undefined): string =>
   typeof value === "string" ? value : (JSON.stringify(value) ?? "");
 const printable = (key: string) => key.slice(0, 120).replace(/[^\x20-\x7e]/g, "?");
@@ -63,41 +64,45 @@ function checkTrust({ sealed, caCrt, node }: Asked, tell: Tell): void {
     tell("the order key", "the seal has another one");
 }
 
-/** A wider prefix is a route of the kernel; a network behind this node opens it to packets for that network. */
+/**
+ * A wider prefix would be a route of the kernel, and a network behind this node opens it to packets for that network. A seal
+ * that can be enforced (`sealing`) knows exact addresses and keys; an older one only names networks and routers.
+ */
 function checkCertificate({ sealed, hostCrt, own }: Asked, tell: Tell): void {
   const { sealing } = sealed;
   if (sealing !== undefined) {
-    const all = decodeBundle(hostCrt);
-    for (const each of all) {
-      const reason = certificateRefusal({ ...sealed, sealing }, each);
-      if (reason !== undefined) tell(`the certificate of ${each.name}`, reason);
+    const certificates = decodeBundle(hostCrt);
+    for (const certificate of certificates) {
+      const reason = certificateRefusal({ ...sealed, sealing }, certificate);
+      if (reason !== undefined) tell(`the certificate of ${certificate.name}`, reason);
     }
-    const missing = missingAddress({ ...sealed, sealing }, all);
-    if (missing !== undefined) tell(`the certificate of ${all[0]?.name}`, missing);
+    const missing = missingAddress({ ...sealed, sealing }, certificates);
+    if (missing !== undefined) tell(`the certificate of ${certificates[0]?.name}`, missing);
     return;
   }
   for (const { networks, unsafeNetworks } of decodeBundle(hostCrt)) {
-    for (const each of networks)
-      if (!sealed.networks.includes(maskNetwork(each) ?? ""))
-        tell(`the certificate's network ${each}`, "the seal has another network");
-    for (const each of unsafeNetworks)
-      if (!mayRoute(own, each)) tell(`the certificate's network ${each}`, "the seal has no such router");
+    for (const network of networks)
+      if (!sealed.networks.includes(maskNetwork(network) ?? ""))
+        tell(`the certificate's network ${network}`, "the seal has another network");
+    for (const behind of unsafeNetworks)
+      if (!mayRoute(own, behind)) tell(`the certificate's network ${behind}`, "the seal has no such router");
   }
 }
 
 function checkHubs({ sealed, config, own }: Asked, tell: Tell): void {
-  const having = (role: "lighthouse" | "relay") =>
+  const addressesWith = (role: "lighthouse" | "relay") =>
     new Set(sealed.nodes.filter((node) => node[role]).flatMap(addressesOf));
-  const [lighthouses, relays] = [having("lighthouse"), having("relay")];
+  const lighthouses = addressesWith("lighthouse");
+  const relays = addressesWith("relay");
   const refuse = (
     section: string,
     values: readonly YamlValue[],
     known: ReadonlySet<string>,
     role: string,
   ) => {
-    for (const each of values)
-      if (typeof each !== "string" || !known.has(each))
-        tell(`${section} ${textOf(each)}`, `the seal has no such ${role}`);
+    for (const address of values)
+      if (typeof address !== "string" || !known.has(address))
+        tell(`${section} ${textOf(address)}`, `the seal has no such ${role}`);
   };
   const map = config["static_host_map"];
   refuse("lighthouse.hosts", listOf(valueAt(config, "lighthouse.hosts")), lighthouses, "lighthouse");
@@ -115,20 +120,21 @@ function checkHubs({ sealed, config, own }: Asked, tell: Tell): void {
 }
 
 function checkRoutes({ sealed, config }: Asked, tell: Tell): void {
-  for (const each of listOf(valueAt(config, "tun.unsafe_routes"))) {
-    const { route, via } = isMap(each) ? each : {};
+  for (const entry of listOf(valueAt(config, "tun.unsafe_routes"))) {
+    const { route, via } = isMap(entry) ? entry : {};
     const network = typeof route === "string" ? route : "";
-    const ways = Array.isArray(via) ? via.map((way) => (isMap(way) ? way["gateway"] : undefined)) : [via];
+    // One address, or a list with weights.
+    const gateways = Array.isArray(via) ? via.map((way) => (isMap(way) ? way["gateway"] : undefined)) : [via];
     const routers = sealed.nodes.filter((node) => mayRoute(node, network)).flatMap(addressesOf);
-    for (const way of ways)
-      if (typeof way !== "string" || !routers.includes(way))
-        tell(`tun.unsafe_routes ${network} via ${textOf(way)}`, "the seal has no such router");
+    for (const gateway of gateways)
+      if (typeof gateway !== "string" || !routers.includes(gateway))
+        tell(`tun.unsafe_routes ${network} via ${textOf(gateway)}`, "the seal has no such router");
   }
 }
 
 function checkExits({ sealed, node }: Asked, tell: Tell): void {
-  for (const each of node.exits ?? []) {
-    if (!isSealedExit(sealed, each)) tell(`the exit ${each.name}`, "the seal has no such exit");
+  for (const exit of node.exits ?? []) {
+    if (!isSealedExit(sealed, exit)) tell(`the exit ${exit.name}`, "the seal has no such exit");
   }
 }
 
@@ -138,25 +144,28 @@ function checkExits({ sealed, node }: Asked, tell: Tell): void {
 function checkFlowTimes({ sealed, config }: Asked, tell: Tell): void {
   if (sealed.sealing === undefined) return;
   for (const name of ["tcp_timeout", "udp_timeout", "default_timeout"] as const) {
-    const told = valueAt(config, `firewall.conntrack.${name}`);
-    if (told !== undefined && flowTimeWithin(name, told) === undefined)
-      tell(`firewall.conntrack.${name} ${textOf(told)}`, "a seal permits no longer time than the usual one");
+    const time = valueAt(config, `firewall.conntrack.${name}`);
+    if (time !== undefined && flowTimeWithin(name, time) === undefined)
+      tell(`firewall.conntrack.${name} ${textOf(time)}`, "a seal permits no longer time than the usual one");
   }
 }
 
 function checkFirewall(asked: Asked, tell: Tell): void {
   for (const direction of ["inbound", "outbound"] as const) {
-    const rules = asked.sealed.rules.filter((rule) => rule.direction === direction && isAbout(rule, asked));
-    for (const each of listOf(valueAt(asked.config, `firewall.${direction}`))) {
-      const told = isMap(each) ? each : {};
+    const sealedRules = asked.sealed.rules.filter(
+      (rule) => rule.direction === direction && isAbout(rule, asked),
+    );
+    for (const entry of listOf(valueAt(asked.config, `firewall.${direction}`))) {
+      const rule = isMap(entry) ? entry : {};
       const isPermitted =
-        rules.some((rule) => permits(rule, told, asked)) ||
-        (direction === "inbound" && permitsExit(told, asked));
-      if (!isPermitted) tell(`firewall.${direction} ${wordsOf(told)}`, "no rule of the seal permits it");
+        sealedRules.some((sealedRule) => permits(sealedRule, rule, asked)) ||
+        (direction === "inbound" && permitsExit(rule, asked));
+      if (!isPermitted) tell(`firewall.${direction} ${wordsOf(rule)}`, "no rule of the seal permits it");
     }
   }
 }
 
+/** Whether a rule of the seal is about this node, or about a network behind it. */
 function isAbout({ target }: SealedRule, { own, groups, node }: Asked): boolean {
   if ("node" in target) return target.node === node.name;
   if (!("group" in target)) return true;
@@ -164,44 +173,59 @@ function isAbout({ target }: SealedRule, { own, groups, node }: Asked): boolean 
   return behind === undefined ? groups.includes(target.group) : own?.routes.includes(behind) === true;
 }
 
-/** The settings that name a peer. The engine takes each of them as another way in. */
+/** The settings that name a peer. The engine lets in who matches one of them, so a rule must have only one. */
 const peerKeys = ["host", "group", "groups", "cidr"];
 const narrowing = ["port", "proto", "local_cidr", "ca_sha", "ca_name"];
 
-/** Whether the rule that was told is this one of the seal, or narrower by CA, protocol or ports. */
-function permits({ protocol, ports, peer, target }: SealedRule, told: YamlMap, asked: Asked): boolean {
-  const { proto, port } = told;
+/** Whether the rule that was sent is this one of the seal, or narrower by CA, protocol or ports. */
+function permits(
+  { protocol, ports, peer, target }: SealedRule,
+  sentRule: YamlMap,
+  { groups, own }: Asked,
+): boolean {
+  const { proto, port } = sentRule;
   const isPart = protocol === "any" && (proto === "tcp" || proto === "udp" || proto === "icmp");
-  if (!isOfKnownKeys(told) || (proto !== protocol && !isPart)) return false;
-  // The engine takes every port of ICMP for any.
-  if (!isWithin(proto === "icmp" ? "any" : textOf(port), ports)) return false;
+  if (!isOfKnownKeys(sentRule) || (proto !== protocol && !isPart)) return false;
+  // For ICMP the engine ignores the port.
+  if (!isWithinPorts(proto === "icmp" ? "any" : textOf(port), ports)) return false;
   const behind = "group" in target ? networkOfGroup(target.group) : undefined;
-  return isPeer(peer, told, asked.groups) && isNarrowed(told["local_cidr"], behind, asked.own);
+  return isPeer(peer, sentRule, groups) && isNarrowed(sentRule["local_cidr"], behind, own);
 }
 
-function isWithin(told: string, sealed: string): boolean {
-  if (told === sealed) return true;
-  const [inner, outer] = [told, sealed].map((text) => (/^\d{1,5}(-\d{1,5})?$/.test(text) ? text : ""));
-  const [from = 0, to = from] = (inner ?? "").split("-").map(Number);
+/** Both are "any", a port or a range: "80-90". */
+function isWithinPorts(sentPorts: string, sealedPorts: string): boolean {
+  if (sentPorts === sealedPorts) return true;
+  const sent = rangeOf(sentPorts);
   // The engine takes port 0 for any.
-  if (from < 1 || from > to || to > 65_535) return false;
-  const [first = 0, last = first] = (outer ?? "").split("-").map(Number);
-  return sealed === "any" || (first >= 1 && first <= from && to <= last);
+  if (sent.from < 1 || sent.from > sent.to || sent.to > 65_535) return false;
+  if (sealedPorts === "any") return true;
+  const sealed = rangeOf(sealedPorts);
+  return sealed.from >= 1 && sealed.from <= sent.from && sent.to <= sealed.to;
 }
 
-const isOfKnownKeys = (told: YamlMap) =>
-  Object.keys(told).every((key) => peerKeys.includes(key) || narrowing.includes(key)) &&
-  peerKeys.filter((key) => told[key] !== undefined).length === 1;
+/** From 0 to 0 for any other text. */
+function rangeOf(ports: string): { from: number; to: number } {
+  const [, from = "0", to = from] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(ports) ?? [];
+  return { from: Number(from), to: Number(to) };
+}
 
-function isPeer(peer: SealedRule["peer"], told: YamlMap, groups: readonly string[]): boolean {
-  if ("any" in peer) return told["host"] === "any";
-  if ("node" in peer) return told["host"] === peer.node;
-  if ("cidr" in peer) return told["cidr"] === peer.cidr;
+const isOfKnownKeys = (rule: YamlMap) =>
+  Object.keys(rule).every((key) => peerKeys.includes(key) || narrowing.includes(key)) &&
+  peerKeys.filter((key) => rule[key] !== undefined).length === 1;
+
+/** Whether the rule that was sent lets in the peer of the seal's rule. `groups`: of this node. */
+function isPeer(peer: SealedRule["peer"], sentRule: YamlMap, groups: readonly string[]): boolean {
+  if ("any" in peer) return sentRule["host"] === "any";
+  if ("node" in peer) return sentRule["host"] === peer.node;
+  if ("cidr" in peer) return sentRule["cidr"] === peer.cidr;
   const group = peer.group === selfGroup ? ownerGroupIn(groups) : peer.group;
-  return group !== undefined && told["group"] === group;
+  return group !== undefined && sentRule["group"] === group;
 }
 
-/** `behind`: the rule is about this network alone. Other rules may be about the node and each network behind it. */
+/**
+ * Whether `local_cidr` of the rule that was sent stays within the seal's rule. `behind`: the seal's rule is about this network
+ * alone. Other rules may be about the node and each network behind it.
+ */
 function isNarrowed(
   local: YamlValue | undefined,
   behind: string | undefined,
@@ -212,11 +236,11 @@ function isNarrowed(
 }
 
 /** Whether it is a rule of an exit: echo, names, or the internet, for the groups that may use it. */
-function permitsExit(told: YamlMap, { own, sealed }: Asked): boolean {
-  if (own === undefined || own.exit.length === 0 || !isOfKnownKeys(told)) return false;
-  const { proto, port, local_cidr: local } = told;
+function permitsExit(rule: YamlMap, { own, sealed }: Asked): boolean {
+  if (own === undefined || own.exit.length === 0 || !isOfKnownKeys(rule)) return false;
+  const { proto, port, local_cidr: local } = rule;
   const isUser = own.exit.some((group) =>
-    group === "any" ? told["host"] === "any" : told["group"] === group,
+    group === "any" ? rule["host"] === "any" : rule["group"] === group,
   );
   const isEcho = proto === "icmp";
   const isNames = (proto === "udp" || proto === "tcp") && textOf(port) === "53" && local === undefined;
@@ -224,8 +248,9 @@ function permitsExit(told: YamlMap, { own, sealed }: Asked): boolean {
   return isUser && (isEcho || isNames || isInternet);
 }
 
-function wordsOf(told: YamlMap): string {
-  const [proto, port] = [told["proto"], told["port"] ?? "any"].map(textOf);
-  const from = Object.entries(told).filter(([key]) => key !== "proto" && key !== "port");
-  return [`${proto}/${port}`, ...from.map(([key, value]) => `${key} ${textOf(value)}`)].join(", ");
+/** A rule as text: "tcp/443, group web". */
+function wordsOf(rule: YamlMap): string {
+  const ports = `${textOf(rule["proto"])}/${textOf(rule["port"] ?? "any")}`;
+  const others = Object.entries(rule).filter(([key]) => key !== "proto" && key !== "port");
+  return [ports, ...others.map(([key, value]) => `${key} ${textOf(value)}`)].join(", ");
 }

@@ -1,5 +1,5 @@
 // resolved.json: the addresses behind the names of an organization's own control plane, lighthouses and relays. Each
-// organization looks up its own names, at every check-in; the other organizations of this machine must not route them.
+// organization looks up its own names, at every check-in. The overlays of the machine's other organizations must not route them.
 
 import { join } from "node:path";
 import * as v from "valibot";
@@ -13,6 +13,7 @@ import { staticHosts } from "../config/read-config.ts";
 
 const mostHosts = 256;
 const mostAddresses = 32;
+/** `seen`: when the address was found, ms since 1970. */
 const Resolved = v.object({
   hosts: v.pipe(
     v.record(
@@ -32,12 +33,14 @@ export type OwnHost = { host: string; what: "control plane" | "lighthouse or rel
 
 const fileOf = (directory: string) => join(directory, "resolved.json");
 
+/** The hosts that an organization needs. */
 export function ownHosts(directory: string): OwnHost[] {
   const credentials = credentialsIfOwn(directory);
   const hubs = hubsIn(directory).map((host) => ({ host, what: "lighthouse or relay" as const }));
   return [...planeOf(credentials?.api_base), ...hubs].slice(0, mostHosts);
 }
 
+/** The host of a control plane. */
 export function planeOf(apiBase: string | undefined): OwnHost[] {
   if (apiBase === undefined || !URL.canParse(apiBase)) return [];
   return [{ host: new URL(apiBase).hostname.replace(/^\[(.*)\]$/, "$1"), what: "control plane" }];
@@ -57,10 +60,10 @@ const isName = (host: string) => parseAddress(host) === undefined;
 /** The addresses of each name; without an entry for a name that was never looked up. */
 export function readResolved(directory: string): Map<string, string[]> {
   const hosts = readValidJson(fileOf(directory), Resolved)?.hosts ?? {};
-  return new Map(Object.entries(hosts).map(([name, all]) => [name, all.map(({ address }) => address)]));
+  return new Map(Object.entries(hosts).map(([name, found]) => [name, found.map(({ address }) => address)]));
 }
 
-/** A name may have other addresses at each question, so those of the last day count. */
+/** A name server may give other addresses to each query, so those of the last day count. */
 const keptMs = 24 * 3_600_000;
 /** How often the time of an address that was seen again is written. */
 const refreshMs = 3_600_000;
@@ -74,33 +77,35 @@ export async function noteResolved(
   system: UsedSystem & Pick<System, "now">,
 ): Promise<void> {
   const names = [...new Set(ownHosts(directory).flatMap(({ host }) => (isName(host) ? [host] : [])))];
-  const known = readValidJson(fileOf(directory), Resolved)?.hosts ?? {};
-  if (names.length === 0 && Object.keys(known).length === 0) return;
+  const stored = readValidJson(fileOf(directory), Resolved)?.hosts ?? {};
+  if (names.length === 0 && Object.keys(stored).length === 0) return;
   const now = system.now();
   const found = await lookUp(names, system);
   const next: Resolved = Object.fromEntries(
     names.map((name) => {
-      const before = (known[name] ?? []).filter(({ seen }) => now - seen < keptMs);
-      const present = (found.get(name) ?? []).map((address) => {
-        const seenAt = before.find((each) => each.address === address)?.seen ?? 0;
-        return { address, seen: now - seenAt < refreshMs ? seenAt : now };
+      const ofLastDay = (stored[name] ?? []).filter(({ seen }) => now - seen < keptMs);
+      const answered = (found.get(name) ?? []).map((address) => {
+        const seenBefore = ofLastDay.find((entry) => entry.address === address)?.seen ?? 0;
+        return { address, seen: now - seenBefore < refreshMs ? seenBefore : now };
       });
-      const others = before.filter(({ address }) => !present.some((each) => each.address === address));
-      return [name, [...present, ...others].slice(0, mostAddresses)];
+      const others = ofLastDay.filter((entry) => !answered.some(({ address }) => address === entry.address));
+      return [name, [...answered, ...others].slice(0, mostAddresses)];
     }),
   );
-  if (Bun.deepEquals(sorted(next), sorted(known))) return;
+  if (Bun.deepEquals(sorted(next), sorted(stored))) return;
   writeFileAtomic(fileOf(directory), `${JSON.stringify({ hosts: next })}\n`, 0o644);
 }
 
-/** Name servers rotate the order. */
+/** For comparison: name servers rotate the order. */
 function sorted(hosts: Resolved): unknown[] {
+  const byAddress = ([name, addresses]: [string, Resolved[string]]) =>
+    [name, addresses.toSorted((a, b) => (a.address < b.address ? -1 : 1))] as const;
   return Object.entries(hosts)
-    .map(([name, all]) => [name, all.toSorted((a, b) => (a.address < b.address ? -1 : 1))] as const)
+    .map(byAddress)
     .sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/** Sequential, and no further lookup after a timeout: an unanswered lookup blocks a thread for ten seconds. */
+/** The addresses by name. Sequential, and no further lookup after a timeout: an unanswered lookup blocks a thread for ten seconds. */
 export async function lookUp(names: readonly string[], system: UsedSystem): Promise<Map<string, string[]>> {
   const found = new Map<string, string[]>();
   for (const name of names) {

@@ -1,5 +1,6 @@
 // Decides which routes a control plane may send into its overlay on this machine: private networks behind its nodes. Any part
 // of the internet, and networks of this machine or of other organizations, need the permission of this machine's administrator.
+// Also decides about the networks of an overlay itself, which an engine routes as well. Networks are texts, "10.9.0.0/16".
 
 import {
   bits,
@@ -13,18 +14,21 @@ import {
 } from "../../../base/ip.ts";
 import { tooMuch, tooWide, widestOf } from "./internet-share.ts";
 
+/** A network of another organization of this machine. */
+export type OfOther = { slug: string; network: string };
+
 export type RouteRules = {
   slug: string;
   /** Networks of this organization's own overlay. */
-  own: readonly string[];
-  /** Overlay networks of the machine's other organizations, by slug. */
-  others: readonly (readonly [slug: string, network: string])[];
+  ownOverlay: readonly string[];
+  /** Overlay networks of the machine's other organizations. */
+  otherOverlays: readonly OfOther[];
   /** Networks of this machine's interfaces. */
   attached: readonly { network: string; device: string }[];
   /** Other routes of this machine. */
-  routes: readonly { network: string; name: string }[];
-  /** Routes that the machine's other organizations have in force, by slug. */
-  foreign: readonly (readonly [slug: string, network: string])[];
+  machineRoutes: readonly { network: string; name: string }[];
+  /** Routes that the machine's other organizations have in force. */
+  otherRoutes: readonly OfOther[];
   /** Routes that this organization has in force. */
   inForce: readonly string[];
   /** Networks of one address that this machine needs outside of overlays. */
@@ -32,7 +36,7 @@ export type RouteRules = {
   /** Networks whose routes the administrator has allowed (permissions.json). */
   allowed: readonly string[];
   /** Parts of the internet that were routed before this needed a permission. */
-  former: readonly string[];
+  formerlyRouted: readonly string[];
 };
 
 const isPublic = "it is a part of the internet, which only root of this machine may route into an overlay";
@@ -47,9 +51,9 @@ type CheckedRoutes = {
 export function checkRoutes(texts: readonly string[], rules: RouteRules): CheckedRoutes {
   const refused = new Map<string, string>();
   const here = new Map<string, string>();
-  const own = parseNetworks(rules.own);
+  const ownOverlay = parseNetworks(rules.ownOverlay);
   const allowed = parseNetworks(rules.allowed);
-  const former = new Set(rules.former);
+  const formerlyRouted = new Set(rules.formerlyRouted);
   const machineKeeps = keptByMachine(rules);
   const crosses = crossingOf(rules);
   /** Asked in this order, and not where the administrator has allowed the route. */
@@ -57,23 +61,23 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
     tooWide,
     whySpecial,
     takenBy(rules),
-    (route) => (isPrivate(route) || former.has(route.text) ? undefined : isPublic),
+    (route) => (isPrivate(route) || formerlyRouted.has(route.text) ? undefined : isPublic),
   ];
   const counted: Network[] = [];
   for (const route of parseNetworks([...new Set(texts)])) {
-    const isAllowed = allowed.some((each) => holdsNetwork(each, route));
-    const overlay = inOverlay(route, own, rules.others, isAllowed);
-    const machineRoute = machineKeeps(route);
+    const isAllowed = allowed.some((network) => holdsNetwork(network, route));
+    const overlay = inOverlay(route, ownOverlay, rules.otherOverlays, isAllowed);
+    const kept = machineKeeps(route);
     const reason =
       overlay ??
-      machineRoute?.reason ??
+      kept?.reason ??
       crosses(route, isAllowed) ??
       firstReason(isAllowed ? [] : unlessAllowed, route);
-    if (overlay === undefined && machineRoute?.isHere === true) here.set(route.text, machineRoute.reason);
+    if (overlay === undefined && kept?.isHere === true) here.set(route.text, kept.reason);
     else if (reason !== undefined) refused.set(route.text, reason);
     else if (!isAllowed) counted.push(route);
   }
-  for (const { text } of widestOf(counted, own))
+  for (const { text } of widestOf(counted, ownOverlay))
     refused.set(text, `together with the other routes ${tooMuch}`);
   return { refused, here };
 }
@@ -91,19 +95,23 @@ function firstReason(refusers: readonly Refuser[], route: Network): string | und
 
 /**
  * Why an overlay must not take a new network, by its text: the engine routes the networks of certificates as well. Unlike
- * routes, they may be wide or parts of the internet: `takesInternet` decides about all of them. There is none in force to keep.
+ * routes, they may be wide or parts of the internet: `takesInternet` decides about all of them. `inForce` does not count: a new
+ * network takes no precedence over another organization's route.
  */
 export function refusedNetworks(
   texts: readonly string[],
-  { isSpecialAllowed, ...rules }: Omit<RouteRules, "others" | "former"> & { isSpecialAllowed: boolean },
+  {
+    isSpecialAllowed,
+    ...rules
+  }: Omit<RouteRules, "otherOverlays" | "formerlyRouted"> & { isSpecialAllowed: boolean },
 ): Map<string, string> {
-  const permitted = parseNetworks(rules.allowed);
+  const allowed = parseNetworks(rules.allowed);
   const takes = takenBy(rules);
   const machineKeeps = keptByMachine(rules);
   const crosses = crossingOf({ ...rules, inForce: [] });
   return new Map(
     parseNetworks(texts).flatMap((network) => {
-      if (permitted.some((each) => holdsNetwork(each, network))) return [];
+      if (allowed.some((permitted) => holdsNetwork(permitted, network))) return [];
       const special = isSpecialAllowed ? undefined : whySpecial(network);
       const reason = special ?? machineKeeps(network)?.reason ?? crosses(network, false) ?? takes(network);
       return reason === undefined ? [] : [[network.text, reason] as const];
@@ -113,29 +121,35 @@ export function refusedNetworks(
 
 export type Overlap = {
   overlay: string;
+  /** The network of this machine, and what it is. */
   with: string;
   name: string;
-  /** The machine's route is wider: it loses a part that the overlay takes on purpose. */
+  /** The machine's route is wider than the overlay: it loses only the part that the overlay takes on purpose. */
   isWider: boolean;
 };
 
-/** A network of this machine that an overlay takes over, or, where `isWider`, lies in. */
+/** The networks of this machine that an overlay takes over or, if `isWider`, lies in. */
 export function overlapsOf(
   texts: readonly string[],
-  { attached, routes, needed, allowed }: Pick<RouteRules, "attached" | "routes" | "needed" | "allowed">,
+  {
+    attached,
+    machineRoutes,
+    needed,
+    ...rules
+  }: Pick<RouteRules, "attached" | "machineRoutes" | "needed" | "allowed">,
 ): Overlap[] {
-  const permitted = parseNetworks(allowed);
-  const machine = [
+  const allowed = parseNetworks(rules.allowed);
+  const ofMachine = [
     ...attached.map(({ network, device }) => ({
       network,
       name: `a network of this machine's interface ${device}`,
     })),
-    ...routes,
+    ...machineRoutes,
     ...needed,
   ].flatMap(({ network: text, name }) => parseNetworks([text]).map((network) => ({ network, name })));
   return parseNetworks(texts).flatMap((overlay) => {
-    if (permitted.some((each) => holdsNetwork(each, overlay))) return [];
-    return machine.flatMap(({ network, name }): Overlap[] => {
+    if (allowed.some((permitted) => holdsNetwork(permitted, overlay))) return [];
+    return ofMachine.flatMap(({ network, name }): Overlap[] => {
       const isTaken = holdsNetwork(overlay, network);
       if (!isTaken && !holdsNetwork(network, overlay)) return [];
       return [{ overlay: overlay.text, with: network.text, name, isWider: !isTaken }];
@@ -143,20 +157,22 @@ export function overlapsOf(
   });
 }
 
+/** Why a route would touch the network of an overlay: of its own, or of another organization's. */
 function inOverlay(
   route: Network,
-  own: readonly Network[],
-  others: RouteRules["others"],
+  ownOverlay: readonly Network[],
+  otherOverlays: RouteRules["otherOverlays"],
   isAllowed: boolean,
 ): string | undefined {
   // The engine refuses the whole configuration for such a route.
-  const inside = own.find((each) => holdsNetwork(each, route));
+  const inside = ownOverlay.find((network) => holdsNetwork(network, route));
   if (inside !== undefined) return `it lies in the overlay's own network ${inside.text}`;
-  for (const [slug, text] of others) {
-    const other = parseNetwork(text);
-    if (other === undefined) continue;
-    if (holdsNetwork(other, route) || (networksOverlap(other, route) && !isAllowed))
-      return `it overlaps ${text}, the network of the organization "${slug}"`;
+  for (const { slug, network } of otherOverlays) {
+    const overlay = parseNetwork(network);
+    if (overlay === undefined) continue;
+    // A permission admits only a route that is wider than the overlay, whose own route is then preferred.
+    if (holdsNetwork(overlay, route) || (networksOverlap(overlay, route) && !isAllowed))
+      return `it overlaps ${network}, the network of the organization "${slug}"`;
   }
   return undefined;
 }
@@ -167,70 +183,89 @@ function whySpecial(network: Network): string | undefined {
 }
 
 /**
- * Returns why a route of this machine stays, whatever its administrator allowed: the kernel has one route to a network, and
- * the one that an engine replaces does not come back when the engine ends. `isHere`: it leads to where this machine is.
+ * Returns a function that says why a route of this machine stays, whatever its administrator allowed: the kernel has one route
+ * to a network, and the one that an engine replaces does not come back when the engine ends. `isHere`: this machine is in the
+ * very network.
  */
-function keptByMachine({ attached, routes }: Pick<RouteRules, "attached" | "routes">) {
-  const equal = new Map(routes.map(({ network, name }) => [network, name]));
-  const networks = attached.flatMap(({ network, device }) =>
-    parseNetworks([network]).map((each) => ({ network: each, device })),
+function keptByMachine({ attached, machineRoutes }: Pick<RouteRules, "attached" | "machineRoutes">) {
+  const nameByNetwork = new Map(machineRoutes.map(({ network, name }) => [network, name]));
+  const interfaces = attached.flatMap(({ network: text, device }) =>
+    parseNetworks([text]).map((network) => ({ network, device })),
   );
   return (route: Network): { reason: string; isHere: boolean } | undefined => {
-    const mine = networks.find(({ network }) => holdsNetwork(network, route));
-    if (mine !== undefined) {
-      const { text } = mine.network;
-      if (text === route.text)
-        return { reason: `this machine is in it by its interface ${mine.device}`, isHere: true };
+    const around = interfaces.find(({ network }) => holdsNetwork(network, route));
+    if (around !== undefined) {
+      const { network, device } = around;
+      if (network.text === route.text)
+        return { reason: `this machine is in it by its interface ${device}`, isHere: true };
       return {
-        reason: `it lies in ${text}, a network of this machine's interface ${mine.device}`,
+        reason: `it lies in ${network.text}, a network of this machine's interface ${device}`,
         isHere: false,
       };
     }
-    const same = equal.get(route.text);
-    return same === undefined ? undefined : { reason: `there is ${same} to it`, isHere: false };
+    const name = nameByNetwork.get(route.text);
+    return name === undefined ? undefined : { reason: `there is ${name} to it`, isHere: false };
   };
 }
 
 /**
- * Returns why a route would take the traffic of another organization, or lead it into the overlay of this one once its
- * tunnel has stopped. An organization keeps the route that it has, unless root allows the other one: no other gets its traffic
- * by a narrower route, before or after.
+ * Returns a function that says why a route would take the traffic of another organization, or lead it into this organization's
+ * overlay once the other's engine has stopped. In this order:
+ *
+ * - Equal to another's route: refused, even if root allows it. If both have it in force, the first by name keeps it.
+ * - Inside another's route: refused unless root allows it, even if it was in force before.
+ * - Around another's route: the same, but one that is in force stays.
  */
-function crossingOf({ slug, foreign, inForce }: Pick<RouteRules, "slug" | "foreign" | "inForce">) {
-  const otherRoutes = foreign.flatMap(([other, text]) =>
-    // Only root allows so wide a route. Like a default route, it takes the packets that no other route takes.
-    parseNetworks([text]).flatMap((network) => (tooWide(network) === undefined ? [{ other, network }] : [])),
+function crossingOf({ slug, otherRoutes, inForce }: Pick<RouteRules, "slug" | "otherRoutes" | "inForce">) {
+  const parsed = otherRoutes.flatMap(({ slug: of, network }) =>
+    parseNetworks([network]).map((route): OtherRoute => ({ of, network: route })),
   );
-  // Tables: two organizations may have thousands of routes each. Of several with the same route, the first by name.
-  const exact = new Map(
-    otherRoutes
-      .toSorted((a, b) => (a.other < b.other ? 1 : -1))
-      .map((each) => [cutTo(each.network.prefix, each.network), each]),
+  // Only root allows so wide a route. Like a default route, it takes the packets that no other route takes.
+  const others = tableOf(parsed.filter(({ network }) => tooWide(network) === undefined));
+  const ownInForce = new Set(inForce);
+  return (route: Network, isAllowed: boolean): string | undefined => {
+    const equal = others.equalTo(route);
+    // The kernel has one route to a network, and both organizations may have got it at the same time.
+    const keepsIt = equal !== undefined && ownInForce.has(route.text) && slug < equal.of;
+    if (equal !== undefined && !keepsIt) return `there is a route of the organization "${equal.of}" to it`;
+    if (isAllowed) return undefined;
+    const around = others.around(route);
+    if (around !== undefined)
+      return `it lies in ${around.network.text}, a route of the organization "${around.of}"`;
+    const inside = ownInForce.has(route.text) ? undefined : others.inside(route);
+    return inside && `it contains ${inside.network.text}, a route of the organization "${inside.of}"`;
+  };
+}
+
+/** `of`: the slug of its organization. */
+type OtherRoute = { of: string; network: Network };
+
+/** Finds routes without comparing all: two organizations may have thousands each. */
+function tableOf(routes: readonly OtherRoute[]) {
+  // Of several equal routes the first by name counts. It is set last, and so it stays.
+  const lastNameFirst = routes.toSorted((a, b) => (a.of < b.of ? 1 : -1));
+  const byNetwork = new Map(
+    lastNameFirst.map((route) => [cutTo(route.network.prefix, route.network), route]),
   );
-  const prefixes = [...new Set(otherRoutes.map(({ network }) => network.prefix))];
-  const narrowerBy = new Map<number, Map<string, (typeof otherRoutes)[number]>>();
+  const prefixes = [...new Set(routes.map(({ network }) => network.prefix))];
+  /** By prefix length: the narrower routes, by their network of that length. */
+  const narrowerBy = new Map<number, Map<string, OtherRoute>>();
   const narrowerThan = (prefix: number) => {
-    const narrower = () => otherRoutes.filter(({ network }) => network.prefix > prefix);
+    const narrower = () => routes.filter(({ network }) => network.prefix > prefix);
     const found =
-      narrowerBy.get(prefix) ?? new Map(narrower().map((each) => [cutTo(prefix, each.network), each]));
+      narrowerBy.get(prefix) ?? new Map(narrower().map((route) => [cutTo(prefix, route.network), route]));
     narrowerBy.set(prefix, found);
     return found;
   };
-  const hasAlready = new Set(inForce);
-  return (route: Network, isAllowed: boolean): string | undefined => {
-    const { prefix, text } = route;
-    const same = exact.get(cutTo(prefix, route));
-    // The kernel has one route to a network. If both organizations got it at the same time, the first by name keeps it.
-    const keepsIt = same !== undefined && hasAlready.has(text) && slug < same.other;
-    if (same !== undefined && !keepsIt) return `there is a route of the organization "${same.other}" to it`;
-    if (isAllowed) return undefined;
-    const around = prefixes
-      .filter((each) => each < prefix)
-      .flatMap((each) => exact.get(cutTo(each, route)) ?? [])[0];
-    if (around !== undefined)
-      return `it lies in ${around.network.text}, a route of the organization "${around.other}"`;
-    const inside = hasAlready.has(text) ? undefined : narrowerThan(prefix).get(cutTo(prefix, route));
-    return inside && `it contains ${inside.network.text}, a route of the organization "${inside.other}"`;
+  return {
+    equalTo: (network: Network) => byNetwork.get(cutTo(network.prefix, network)),
+    /** A wider route that holds this network. */
+    around: (network: Network) =>
+      prefixes
+        .filter((prefix) => prefix < network.prefix)
+        .flatMap((prefix) => byNetwork.get(cutTo(prefix, network)) ?? [])[0],
+    /** A narrower route within this network. */
+    inside: (network: Network) => narrowerThan(network.prefix).get(cutTo(network.prefix, network)),
   };
 }
 
@@ -239,34 +274,28 @@ const cutTo = (prefix: number, { family, value }: Network): string =>
   `${family}/${prefix}/${value >> BigInt(bits(family) - prefix)}`;
 
 /**
- * Returns the address that a route takes from this machine. The kernel prefers longer routes, so a route that is wider than
- * an attached network does no harm to a name server in it.
+ * Returns a function that says which address that this machine needs a route would take. The kernel prefers the longest prefix:
+ * a name server in an attached network is still reached if the new route is wider than that network.
  */
 function takenBy({
-  own,
+  ownOverlay,
   attached,
-  routes,
-  foreign,
+  machineRoutes,
+  otherRoutes,
   needed,
-}: Pick<RouteRules, "own" | "attached" | "routes" | "foreign" | "needed">) {
-  const overlays = new Set(own);
-  const longer = parseNetworks([
-    ...[...attached, ...routes].map(({ network }) => network),
-    ...foreign.map(([, network]) => network),
-  ]);
+}: Pick<RouteRules, "ownOverlay" | "attached" | "machineRoutes" | "otherRoutes" | "needed">) {
+  const overlays = new Set(ownOverlay);
+  const routed = parseNetworks([...attached, ...machineRoutes, ...otherRoutes].map(({ network }) => network));
   const addresses = needed.flatMap(({ network: text, name }) => {
     const address = parseNetwork(text);
     // An overlay of one address has that address in any case.
     if (address === undefined || overlays.has(text)) return [];
-    const reach = Math.max(
-      0,
-      ...longer.filter((each) => holdsNetwork(each, address)).map(({ prefix }) => prefix),
-    );
-    return [{ address, name, reach }];
+    const around = routed.filter((network) => holdsNetwork(network, address));
+    return [{ address, name, longestPrefix: Math.max(0, ...around.map(({ prefix }) => prefix)) }];
   });
   return (route: Network): string | undefined => {
     const taken = addresses.find(
-      ({ address, reach }) => holdsNetwork(route, address) && reach <= route.prefix,
+      ({ address, longestPrefix }) => holdsNetwork(route, address) && longestPrefix <= route.prefix,
     );
     return taken === undefined ? undefined : `it overlaps ${taken.address.text}, ${taken.name}`;
   };

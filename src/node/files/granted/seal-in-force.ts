@@ -1,5 +1,5 @@
-// Reads what the seal of an organization makes this node enforce. Light: without a seal no signature is verified, and the code
-// for that is not loaded.
+// Reads what the seal of an organization makes this node enforce. Without a seal, the code that verifies signatures is not
+// loaded.
 
 import type { ConfigFiles } from "../../../protocol/download.ts";
 import { sealFilesIn } from "./seal-files.ts";
@@ -12,13 +12,16 @@ export async function sealInForce(directory: string, slug: string): Promise<Enfo
   return enforcedSeal(directory, slug);
 }
 
-/** These files as the seal lets this node have them. `present`: those in force. Throws untrusted_answer where it permits none. */
+/**
+ * The sent files as the seal permits them: one in force takes the place of a refused one. Throws untrusted_answer if the seal
+ * permits neither.
+ */
 export async function underSeal(
   seal: EnforcedState | undefined,
   sent: ConfigFiles,
-  present?: () => ConfigFiles | undefined,
+  inForce?: () => ConfigFiles | undefined,
 ): Promise<ConfigFiles> {
   if (seal === undefined) return sent;
   const { sealedFiles } = await import("./sealed-files.ts");
-  return sealedFiles(seal, sent, present?.());
+  return sealedFiles(seal, sent, inForce?.());
 }

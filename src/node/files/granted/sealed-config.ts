@@ -1,6 +1,6 @@
-// The configuration of this node under a seal that is enforced: all by which a control plane could let others in, or lead
-// packets elsewhere, is rendered from the seal. Of what was sent stay underlay addresses of nodes that the seal names,
-// additions to the blocklist, and settings of the machine, about which grants.ts decides. Pure.
+// The configuration of this node under a seal that is enforced. Everything by which a control plane could let others in, or lead
+// packets elsewhere, is rendered from the seal. The control plane only adds underlay addresses of nodes that the seal names,
+// entries of the blocklist, and settings of the machine, about which grants.ts decides. Pure.
 
 import { internetNetworks } from "../../../base/ip.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
@@ -33,12 +33,13 @@ export function sealedConfig(sent: YamlMap, asked: SealedSelf, engine: Engine): 
   const self = can(engine, "certificate_v2") ? asked : { ...asked, address6: undefined };
   const { state, own } = self;
   const hubs = nodesFor(self).filter(({ lighthouse, relay }) => lighthouse || relay);
-  const lighthouses = hubs.filter((each) => each.lighthouse).flatMap((each) => addressFor(self, each) ?? []);
-  const relays = hubs.filter((each) => each.relay).flatMap((each) => hubAddresses(self, each));
-  const [isLighthouse, isRelay] = [own?.lighthouse === true, own?.relay === true];
+  const lighthouses = hubs.filter((hub) => hub.lighthouse).flatMap((hub) => addressFor(self, hub) ?? []);
+  const relays = hubs.filter((hub) => hub.relay).flatMap((hub) => hubAddresses(self, hub));
+  const isLighthouse = own?.lighthouse === true;
+  const isRelay = own?.relay === true;
   const section = (name: string): YamlMap => {
-    const present = sent[name];
-    return isMap(present) ? present : {};
+    const found = sent[name];
+    return isMap(found) ? found : {};
   };
   const { use_system_route_table: _, routes: __, ...tun } = section("tun");
   return {
@@ -50,8 +51,8 @@ export function sealedConfig(sent: YamlMap, asked: SealedSelf, engine: Engine): 
     },
     static_host_map: Object.fromEntries(
       hubs.flatMap((hub) => {
-        const at = underlaysOf(hub, section("static_host_map"));
-        return at.length === 0 ? [] : hubAddresses(self, hub).map((key) => [key, at]);
+        const underlays = underlaysOf(hub, section("static_host_map"));
+        return underlays.length === 0 ? [] : hubAddresses(self, hub).map((overlay) => [overlay, underlays]);
       }),
     ),
     lighthouse: {
@@ -66,49 +67,53 @@ export function sealedConfig(sent: YamlMap, asked: SealedSelf, engine: Engine): 
 }
 
 /**
- * Its address for this node first, then the one for nodes outside of the sealed network: they find this node by the relays that
- * it tells lighthouses. Whoever takes that one relays nothing: he denies that way, and the other one stays.
+ * The overlay addresses of a lighthouse or relay: first the one that this node uses, then the one for nodes outside of the sealed
+ * network, which reach this node by the relays that it tells lighthouses. A node that took over that second address could only
+ * deny this way: the first one still works.
  */
 const hubAddresses = (self: SealedSelf, hub: SealedNode): string[] => [
   ...new Set([addressFor(self, hub), hub.addresses[0]].filter((each) => each !== undefined)),
 ];
 
-/** The control plane may tell them by any address of the node that the seal has. */
+/** Its underlay addresses: the control plane sends them for any of its overlay addresses. */
 const underlaysOf = (hub: SealedNode, map: YamlMap): YamlValue[] =>
-  addressesOf(hub).flatMap((each) => (Object.hasOwn(map, each) ? listOf(map[each]) : []));
+  addressesOf(hub).flatMap((overlay) => (Object.hasOwn(map, overlay) ? listOf(map[overlay]) : []));
 
 /**
- * All routers of a network, in the order and with the costs that were sent: the last one is preferred. A router that was not
- * sent comes first.
+ * The routes to all networks behind nodes of the seal, in the order and with the costs that were sent: the last router of a network
+ * is preferred. A router that was not sent comes first. The cost is written only if a network has several routers.
  */
 function routesOf(self: SealedSelf, sent: readonly YamlValue[], engine: Engine): YamlValue[] {
-  const hasIpv6 = can(engine, "certificate_v2") && self.state.networks.some((each) => each.includes(":"));
-  const wanted = nodesFor(self).flatMap((router) =>
-    router.routes
-      .filter((route) => !mayRoute(self.own, route) && (hasIpv6 || !route.includes(":")))
-      .flatMap((route) => {
-        const via = addressFor(self, router);
-        return via === undefined ? [] : [{ route, via, also: addressesOf(router) }];
-      }),
-  );
-  const placed = wanted.map(({ route, via, also }) => {
-    const at = sent.findIndex(
-      (each) =>
-        isMap(each) &&
-        each["route"] === route &&
-        typeof each["via"] === "string" &&
-        also.includes(each["via"]),
+  const hasIpv6 =
+    can(engine, "certificate_v2") && self.state.networks.some((network) => network.includes(":"));
+  const routes = nodesFor(self).flatMap((router) => {
+    const via = addressFor(self, router);
+    if (via === undefined) return [];
+    const reached = router.routes.filter(
+      (route) => !mayRoute(self.own, route) && (hasIpv6 || !route.includes(":")),
     );
-    const told = sent[at];
-    const metric = isMap(told) && typeof told["metric"] === "number" ? told["metric"] : undefined;
-    return { at, route, via, metric };
+    return reached.map((route) => ({ route, via, ...placeIn(sent, route, addressesOf(router)) }));
   });
-  const counts = Map.groupBy(placed, ({ route }) => route);
-  return placed
-    .sort((a, b) => a.at - b.at)
-    .map(({ route, via, metric = 0 }) =>
-      (counts.get(route)?.length ?? 0) > 1 ? { route, via, metric } : { route, via },
+  const byNetwork = Map.groupBy(routes, ({ route }) => route);
+  return routes
+    .sort((a, b) => a.index - b.index)
+    .map(({ route, via, metric }) =>
+      (byNetwork.get(route)?.length ?? 0) > 1 ? { route, via, metric } : { route, via },
     );
+}
+
+/** Where the sent routes name a router, by one of its addresses, for a network, and with what cost. -1: nowhere. */
+function placeIn(
+  sent: readonly YamlValue[],
+  network: string,
+  addresses: readonly string[],
+): { index: number; metric: number } {
+  const index = sent.findIndex((entry) => {
+    const { route, via } = isMap(entry) ? entry : {};
+    return route === network && typeof via === "string" && addresses.includes(via);
+  });
+  const { metric } = isMap(sent[index]) ? sent[index] : {};
+  return { index, metric: typeof metric === "number" ? metric : 0 };
 }
 
 // Firewall
@@ -116,20 +121,21 @@ function routesOf(self: SealedSelf, sent: readonly YamlValue[], engine: Engine):
 /** What nodes have without a setting. Longer times would keep flows open that no rule permits any more. */
 const flowTimes = { tcp_timeout: "12m", udp_timeout: "3m", default_timeout: "10m" } as const;
 const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+/** Not a number for another text. */
 const msOf = (time: string) => parseInt(time, 10) * (unitMs[time.replace(/^\d+/, "")] ?? Number.NaN);
-/** A change of the time by less than a second has engines check open flows again (src/server/config/config.ts). */
+/** The control plane changes a time by less than a second to have engines check open flows again (src/server/config/config.ts). */
 const recheckMs = 1000;
 
-/** Undefined: the time is none, or longer than a seal lets it be. */
+/** The sent time, such as "12m". Undefined: it is no time, or longer than a seal permits. */
 export const flowTimeWithin = (
   name: keyof typeof flowTimes,
-  told: YamlValue | undefined,
+  sent: YamlValue | undefined,
 ): string | undefined =>
-  typeof told === "string" && msOf(told) <= msOf(flowTimes[name]) + recheckMs ? told : undefined;
+  typeof sent === "string" && msOf(sent) <= msOf(flowTimes[name]) + recheckMs ? sent : undefined;
 
 function firewallOf(self: SealedSelf, sent: YamlMap, engine: Engine): YamlMap {
-  const told = isMap(sent["conntrack"]) ? sent["conntrack"] : {};
-  const time = (name: keyof typeof flowTimes) => flowTimeWithin(name, told[name]) ?? flowTimes[name];
+  const sentTimes = isMap(sent["conntrack"]) ? sent["conntrack"] : {};
+  const time = (name: keyof typeof flowTimes) => flowTimeWithin(name, sentTimes[name]) ?? flowTimes[name];
   const rules = (direction: SealedRule["direction"]) =>
     self.state.rules
       .filter((rule) => rule.direction === direction)
@@ -151,6 +157,7 @@ const portOf = (protocol: string, ports: string, engine: Engine): YamlMap =>
     ? { proto: protocol }
     : { port: ports, proto: protocol };
 
+/** A rule of the seal in the engine's words. Empty: it is not about this node, or the engine cannot keep it. */
 function ruleOf(rule: SealedRule, self: SealedSelf, engine: Engine): YamlMap[] {
   const { target, protocol, ports, peer } = rule;
   const behind = "group" in target ? networkOfGroup(target.group) : undefined;
@@ -159,9 +166,9 @@ function ruleOf(rule: SealedRule, self: SealedSelf, engine: Engine): YamlMap[] {
     const rendered = { ...portOf(protocol, ports, engine), ...match };
     if (behind !== undefined) return [{ ...rendered, local_cidr: behind }];
     const { address6, own, isClosed } = self;
-    // An open node has tunnels with whoever takes the IPv4 address of a sealed peer: he takes over flows to IPv4 addresses of this
-    // node. Also those to networks behind an open router, for which the engine has no other address. A closed node has no tunnel
-    // with him, and serves peers without a sealed address, too.
+    // An open node also has tunnels with nodes of the online CA. One that takes over the IPv4 address of a sealed peer could take
+    // over flows to IPv4 addresses of this node, so a rule for a sealed peer admits only this node's sealed address. Networks behind
+    // an open router have no such address: flows to them can be taken over. A closed node has no such tunnels.
     if (isSealed && address6 !== undefined && !isClosed)
       return [`${address6}/128`, ...(own?.routes ?? [])].map((local) => ({ ...rendered, local_cidr: local }));
     return withNetworksBehind(rendered, self, engine);
@@ -173,15 +180,21 @@ function isAbout(target: SealedRule["target"], { name, groups }: SealedSelf): bo
   return "group" in target ? groups.includes(target.group) : true;
 }
 
-/** An engine that knows no `local_cidr` would open the node, and all networks behind it. */
+/**
+ * Whether the network is behind this node, and the engine can limit a rule to it: without `local_cidr` the rule would open the
+ * node and all networks behind it.
+ */
 function isBehind(network: string, { own }: SealedSelf, engine: Engine): boolean {
   const feature = network.includes(":") ? "certificate_v2" : "local_cidr";
   return own?.routes.includes(network) === true && can(engine, feature);
 }
 
+/** `match`: the peer in the engine's words. */
 type Peer = { isSealed: boolean; match: YamlMap };
 
-/** The peer in the engine's words. What privileged nodes alone may do demands the offline CA beside their name or group. */
+/**
+ * A sealed node, or a privileged group, must also have a certificate of an offline CA: one rule for each of these CAs.
+ */
 function peersOf(peer: SealedRule["peer"], { state, groups }: SealedSelf, engine: Engine): Peer[] {
   const { privileged, offline } = state.sealing;
   const plain = (match: YamlMap): Peer[] => [{ match, isSealed: false }];
@@ -199,7 +212,10 @@ function peersOf(peer: SealedRule["peer"], { state, groups }: SealedSelf, engine
   return (privileged.includes(group) ? sealed : plain)({ group });
 }
 
-/** From 1.10 on, a rule is about the networks behind the node only if it says so. Behind an exit, "any" is the internet too. */
+/**
+ * Engines from 1.10 on apply a rule to networks behind the node only if it has `local_cidr`. For an exit, "any" would include the
+ * internet, so each network is named.
+ */
 function withNetworksBehind(rule: YamlMap, { own }: SealedSelf, engine: Engine): YamlMap[] {
   if (own === undefined || !can(engine, "explicit_local_cidr")) return [rule];
   if (own.exit.length === 0) return own.routes.length === 0 ? [rule] : [{ ...rule, local_cidr: "any" }];
@@ -210,8 +226,8 @@ function withNetworksBehind(rule: YamlMap, { own }: SealedSelf, engine: Engine):
 function exitRules(self: SealedSelf, engine: Engine): YamlMap[] {
   const { own, state } = self;
   if (own === undefined || own.exit.length === 0 || !can(engine, "explicit_local_cidr")) return [];
-  const hasIpv6 = state.networks.some((each) => each.includes(":"));
-  const internet = internetNetworks(state.networks).filter((each) => hasIpv6 || !each.includes(":"));
+  const hasIpv6 = state.networks.some((network) => network.includes(":"));
+  const internet = internetNetworks(state.networks).filter((network) => hasIpv6 || !network.includes(":"));
   return own.exit.flatMap((group) =>
     peersOf(group === "any" ? { any: true } : { group }, self, engine).flatMap(({ match: peer }) => [
       { ...portOf("icmp", "any", engine), ...peer },

@@ -1,8 +1,9 @@
-// Which certificates and facts a node takes under a seal that is enforced. What the seal refuses is left out, and what was in
-// force takes its place: an earlier file that the seal permits. Pure.
+// Which certificates and facts of node-config.json a node accepts under a seal that is enforced. For what the seal refuses, the
+// file in force stays, if the seal permits that one. Pure.
 
 import * as v from "valibot";
 import { AppError } from "../../../base/errors.ts";
+import { given } from "../../../base/given.ts";
 import { maskNetwork } from "../../../base/ip.ts";
 import { decodeBundle, encodePem } from "../../../pki/bundle.ts";
 import type { NebulaCertificate } from "../../../pki/certificate.ts";
@@ -21,66 +22,72 @@ import {
   type SealedSelf,
 } from "./sealed-node.ts";
 
-/** `present`: those in force, of which a file stands in for a refused one. Throws untrusted_answer if none is permitted. */
+/** The sent files with those in force instead of refused ones. Throws untrusted_answer if the seal permits neither. */
 export function sealedFiles(
   state: EnforcedState,
   sent: ConfigFiles,
-  present: Partial<ConfigFiles> = {},
+  inForce: Partial<ConfigFiles> = {},
 ): ConfigFiles {
   const refusal = bundleRefusal(state, sent["host.crt"]);
-  const isUsable = bundleRefusal(state, present["host.crt"] ?? "") === undefined;
-  if (refusal !== undefined && !isUsable) throw refuse(refusal);
-  // A refused certificate is not taken by halves: name, address and X.509 certificate belong to it.
+  const mayStay = bundleRefusal(state, inForce["host.crt"] ?? "") === undefined;
+  if (refusal !== undefined && !mayStay) throw refuse(refusal);
+  // With a refused certificate go the files that belong to it: name, address and X.509 certificate.
   const chosen: ConfigFiles =
     refusal === undefined
       ? sent
       : {
           ...sent,
-          "host.crt": present["host.crt"] ?? "",
-          "node-config.json": present["node-config.json"] ?? "",
-          ...(present["node.crt"] === undefined ? {} : { "node.crt": present["node.crt"] }),
+          "host.crt": inForce["host.crt"] ?? "",
+          "node-config.json": inForce["node-config.json"] ?? "",
+          ...given({ "node.crt": inForce["node.crt"] }),
         };
   return {
     ...chosen,
-    "ca.crt": authorities(state, chosen["host.crt"], [sent["ca.crt"], present["ca.crt"] ?? ""]),
+    "ca.crt": authorities(state, chosen["host.crt"], [sent["ca.crt"], inForce["ca.crt"] ?? ""]),
     "node-config.json": sealedFacts(state, chosen),
   };
 }
 
-/** Undefined: the seal permits all certificates of the bundle. */
+/** Why the seal refuses a bundle of certificates. Undefined: it permits all of them. */
 function bundleRefusal(state: EnforcedState, hostCrt: string): string | undefined {
   if (hostCrt === "") return "there is none";
-  const all = decodeBundle(hostCrt);
-  const reason = all.map((each) => certificateRefusal(state, each)).find((each) => each !== undefined);
-  return reason ?? missingAddress(state, all);
+  const certificates = decodeBundle(hostCrt);
+  const [reason] = certificates.flatMap((certificate) => certificateRefusal(state, certificate) ?? []);
+  return reason ?? missingAddress(state, certificates);
 }
 
-/** Without its sealed address, an open node would have rules and peers by IPv4 again: an old certificate must not do that. */
+/**
+ * Why a bundle lacks the sealed address of its node. By an old certificate without it, an open node would have rules and peers by
+ * IPv4 again.
+ */
 export function missingAddress(
   state: EnforcedState,
   bundle: readonly NebulaCertificate[],
 ): string | undefined {
   const [first] = bundle;
-  const { name, identity } = (first && identified(state, first.publicKey)) ?? {};
-  const address6 = identity?.address6;
-  const isThere = bundle.some(({ networks }) => networks.some((each) => each.split("/")[0] === address6));
-  return address6 === undefined || isThere ? undefined : `${name} lacks its sealed address ${address6}`;
+  const node = first && identified(state, first.publicKey);
+  const address6 = node?.identity?.address6;
+  const isThere = bundle.some(({ networks }) =>
+    networks.some((network) => network.split("/")[0] === address6),
+  );
+  return address6 === undefined || isThere ? undefined : `${node?.name} lacks its sealed address ${address6}`;
 }
 
-/** Why a node must not have this certificate. Its times are those that its CA may give. */
+/** Why a node must not have this certificate. Its times do not count: each CA limits those. */
 export function certificateRefusal(state: EnforcedState, certificate: NebulaCertificate): string | undefined {
   const { issuer, name, groups, networks, unsafeNetworks } = certificate;
   if (!state.authorities.includes(issuer)) return `the seal does not have its CA ${issuer.slice(0, 16)}`;
+  // Undefined: the node is not named by its key in the seal, so it may have nothing that is privileged.
   const own = identified(state, certificate.publicKey);
   const reason =
     own === undefined ? unprivilegedRefusal(state, certificate) : sealedRefusal(state, own, certificate);
   if (reason !== undefined) return reason;
-  const permitted = own?.identity?.groups;
-  const group = groups.find((each) =>
-    permitted === undefined ? state.sealing.privileged.includes(each) : !permitted.includes(each),
+  const sealedGroups = own?.identity?.groups;
+  const refusedGroup = groups.find((group) =>
+    sealedGroups === undefined ? state.sealing.privileged.includes(group) : !sealedGroups.includes(group),
   );
-  if (group !== undefined) return `the seal does not give ${name} the group ${group}`;
-  const behind = unsafeNetworks.find((each) => !mayRoute(own, each));
+  if (refusedGroup !== undefined) return `the seal does not give ${name} the group ${refusedGroup}`;
+  const behind = unsafeNetworks.find((network) => !mayRoute(own, network));
   if (behind !== undefined) return `the seal does not give ${name} the network ${behind}`;
   return networks.length === 0 ? "it has no address" : undefined;
 }
@@ -93,9 +100,9 @@ function sealedRefusal(
   if (!state.sealing.offline.includes(issuer))
     return `no offline CA of the seal has signed it for ${own.name}`;
   if (name !== own.name) return `the seal names this node ${own.name}, not ${name}`;
-  const known = networksOf(state, own);
-  const strange = networks.find((each) => !known.includes(each));
-  return strange === undefined ? undefined : `the seal does not give ${name} the address ${strange}`;
+  const sealedNetworks = networksOf(state, own);
+  const refused = networks.find((network) => !sealedNetworks.includes(network));
+  return refused === undefined ? undefined : `the seal does not give ${name} the address ${refused}`;
 }
 
 function unprivilegedRefusal(
@@ -103,30 +110,31 @@ function unprivilegedRefusal(
   { name, networks }: NebulaCertificate,
 ): string | undefined {
   const sealed = state.nodes.filter(({ identity }) => identity !== undefined);
-  if (sealed.some((each) => each.name === name)) return `${name} is a sealed node with another key`;
-  const taken = new Set(sealed.flatMap((each) => networksOf(state, each)));
-  for (const each of networks) {
+  if (sealed.some((node) => node.name === name)) return `${name} is a sealed node with another key`;
+  const taken = new Set(sealed.flatMap((node) => networksOf(state, node)));
+  for (const network of networks) {
     // A wider prefix would be a route of the kernel.
-    if (!state.networks.includes(maskNetwork(each) ?? "")) return `the seal has no network ${each}`;
-    if (taken.has(each)) return `${each} is the address of a sealed node`;
+    if (!state.networks.includes(maskNetwork(network) ?? "")) return `the seal has no network ${network}`;
+    if (taken.has(network)) return `${network} is the address of a sealed node`;
   }
   return undefined;
 }
 
-/** The CAs that the seal has this node trust. One that the control plane no longer sends stays. */
+/** ca.crt with the CAs that the seal lets this node trust. A CA that is in force stays if the control plane no longer sends it. */
 function authorities(state: EnforcedState, hostCrt: string, bundles: readonly string[]): string {
   const { isClosed } = sealedSelf(state, hostCrt);
   const trusted = isClosed ? state.sealing.offline : state.authorities;
-  const known = new Map(
+  const byFingerprint = new Map(
     bundles
-      .filter((each) => each !== "")
+      .filter((bundle) => bundle !== "")
       .flatMap(decodeBundle)
-      .map((each) => [fingerprint(each), each] as const)
+      .map((ca) => [fingerprint(ca), ca] as const)
       .filter(([print]) => trusted.includes(print)),
   );
   for (const { issuer } of decodeBundle(hostCrt))
-    if (!known.has(issuer)) throw refuse(`the CA ${issuer.slice(0, 16)} of its certificate was not sent`);
-  return [...known.values()].map(encodePem).join("");
+    if (!byFingerprint.has(issuer))
+      throw refuse(`the CA ${issuer.slice(0, 16)} of its certificate was not sent`);
+  return [...byFingerprint.values()].map(encodePem).join("");
 }
 
 /** node-config.json with the roles, the order key and the exits of the seal. */
@@ -138,7 +146,7 @@ function sealedFacts(
   const self = sealedSelf(state, hostCrt);
   const { own, address6 } = self;
   const { exits, is_exit: _, tcp, sealed_names: __, ...rest } = config;
-  const kept = (exits ?? []).filter((each) => isSealedExit(state, each));
+  const sealedExits = (exits ?? []).filter((exit) => isSealedExit(state, exit));
   const sealed: NodeConfig = {
     ...rest,
     ...(tcp === undefined ? {} : { tcp: waysFor(self, tcp) }),
@@ -146,46 +154,53 @@ function sealedFacts(
     is_lighthouse: own?.lighthouse === true,
     is_relay: own?.relay === true,
     order_key: state.order_key,
-    ...(kept.length === 0 ? {} : { exits: kept }),
+    ...(sealedExits.length === 0 ? {} : { exits: sealedExits }),
     ...(own === undefined || own.exit.length === 0 ? {} : { is_exit: true }),
   };
   return `${JSON.stringify(sealed, null, 2)}\n`;
 }
 
-/** By each address that this node has for a lighthouse or relay. */
+/**
+ * The ways of the TCP fallback, by the overlay address of a lighthouse or relay: also by the address that this node has for it
+ * under the seal.
+ */
 function waysFor(self: SealedSelf, tcp: NonNullable<NodeConfig["tcp"]>): NonNullable<NodeConfig["tcp"]> {
-  const more = self.state.nodes.flatMap((each) => {
-    const [way] = addressesOf(each).flatMap((address) => tcp[address] ?? []);
-    const own = addressFor(self, each);
-    return way === undefined || own === undefined ? [] : [[own, way] as const];
+  const added = self.state.nodes.flatMap((node) => {
+    const [way] = addressesOf(node).flatMap((address) => tcp[address] ?? []);
+    const overlay = addressFor(self, node);
+    return way === undefined || overlay === undefined ? [] : [[overlay, way] as const];
   });
-  return Object.fromEntries([...Object.entries(tcp), ...more].slice(0, mostTcpWays));
+  return Object.fromEntries([...Object.entries(tcp), ...added].slice(0, mostTcpWays));
 }
 
-/** What the file of a node in the sealed network has: its address there, and the addresses of all sealed nodes by their names. */
+/**
+ * What node-config.json of a node in the sealed network has beside: the addresses of all sealed nodes by their names, and, if it
+ * has no other IPv6 address, its own one there.
+ */
 function insideOf(
   self: SealedSelf,
-  { ip_address6: present }: Pick<NodeConfig, "ip_address6">,
+  { ip_address6: sentAddress6 }: Pick<NodeConfig, "ip_address6">,
   address6: string,
 ): Pick<NodeConfig, "ip_address6" | "sealed_names"> {
   const named = self.state.nodes.flatMap((node): [string, string[]][] => {
-    const own = addressFor(self, node);
-    if (node.identity === undefined || own === undefined) return [];
-    return [[node.name, [...new Set([own, ...node.addresses])]]];
+    const overlay = addressFor(self, node);
+    if (node.identity === undefined || overlay === undefined) return [];
+    return [[node.name, [...new Set([overlay, ...node.addresses])]]];
   });
-  return { ip_address6: present ?? address6, sealed_names: Object.fromEntries(named) };
+  return { ip_address6: sentAddress6 ?? address6, sealed_names: Object.fromEntries(named) };
 }
 
+/** Whether the seal has this exit, with these addresses. */
 export function isSealedExit(
   { nodes }: Pick<EnforcedState, "nodes">,
   { name, ip_address: address, ip_address6: address6 }: NonNullable<NodeConfig["exits"]>[number],
 ): boolean {
   return nodes.some(
-    (each) =>
-      each.name === name &&
-      each.exit.length > 0 &&
-      each.addresses.includes(address) &&
-      (address6 === null || each.addresses.includes(address6)),
+    (node) =>
+      node.name === name &&
+      node.exit.length > 0 &&
+      node.addresses.includes(address) &&
+      (address6 === null || node.addresses.includes(address6)),
   );
 }
 

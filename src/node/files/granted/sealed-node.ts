@@ -9,13 +9,15 @@ import { sha256Hex } from "../../../base/sha256.ts";
 /** The state of a seal that is enforced. */
 export type EnforcedState = SealedState & { sealing: Sealing };
 
+/** This node under the seal. */
 export type SealedSelf = {
   state: EnforcedState;
   name: string;
-  /** By its host key, if it has an identity; else by its name, for the roles of an unprivileged node. */
+  /** Its entry in the seal: the one with its host key, else the one with its name that has no key (an unprivileged node). */
   own: SealedNode | undefined;
-  /** Trusts the offline CAs alone. */
+  /** It trusts the offline CAs alone, and has tunnels only with nodes that have their certificates. */
   isClosed: boolean;
+  /** Without privileged groups that its certificate does not prove. */
   groups: readonly string[];
   /** Its own address in the sealed network. Undefined: it has none, and finds all nodes by their other addresses. */
   address6: string | undefined;
@@ -29,20 +31,25 @@ export const identified = ({ nodes }: SealedState, publicKey: Uint8Array): Seale
   return nodes.find(({ identity }) => identity?.key === key);
 };
 
-/** `hostCrt`: examined by sealed-files.ts. Groups that the certificate does not prove count for nothing. */
+/** `hostCrt`: its certificates, which sealed-files.ts has accepted. */
 export function sealedSelf(state: EnforcedState, hostCrt: string): SealedSelf {
   const certificates = decodeBundle(hostCrt);
   const [first] = certificates;
   const name = first?.name ?? "";
   const sealed = first === undefined ? undefined : identified(state, first.publicKey);
-  const own = sealed ?? state.nodes.find((each) => each.identity === undefined && each.name === name);
-  const given = [...new Set(certificates.flatMap(({ groups }) => groups))];
-  const groups = given.filter((each) => sealed !== undefined || !state.sealing.privileged.includes(each));
+  const own = sealed ?? state.nodes.find((node) => node.identity === undefined && node.name === name);
+  const certified = [...new Set(certificates.flatMap((certificate) => certificate.groups))];
+  const groups = certified.filter(
+    (group) => sealed !== undefined || !state.sealing.privileged.includes(group),
+  );
   const { kind, address6 } = sealed?.identity ?? {};
   return { state, name, own, isClosed: kind === "closed", groups, address6 };
 }
 
-/** Its address for this node. Nodes in the sealed network find each other there: no online CA has these addresses. */
+/**
+ * The overlay address by which this node reaches another: the one in the sealed network if both have one, since no online CA
+ * certifies those addresses.
+ */
 export function addressFor(
   { address6 }: Pick<SealedSelf, "address6">,
   { addresses, identity }: SealedNode,
@@ -50,25 +57,30 @@ export function addressFor(
   return (address6 === undefined ? undefined : identity?.address6) ?? addresses[0];
 }
 
-/** The nodes that this one may have as lighthouse, relay or router: a closed one has no tunnel with others. */
+/** The nodes that this one may have as lighthouse, relay or router: a closed node only sealed ones. */
 export const nodesFor = ({ state, own, isClosed }: SealedSelf): SealedNode[] =>
-  state.nodes.filter((each) => each !== own && (!isClosed || each.identity !== undefined));
+  state.nodes.filter((node) => node !== own && (!isClosed || node.identity !== undefined));
 
+/** All overlay addresses of a node. */
 export const addressesOf = ({ addresses, identity }: SealedNode): string[] =>
   identity?.address6 === undefined ? addresses : [...addresses, identity.address6];
 
 /** The addresses of a sealed node as its certificate has them: "10.77.0.5/16". */
 export function networksOf({ networks, sealing }: EnforcedState, node: SealedNode): string[] {
-  const all = parseNetworks([...networks, ...(sealing.network6 === undefined ? [] : [sealing.network6])]);
+  const overlays = parseNetworks([
+    ...networks,
+    ...(sealing.network6 === undefined ? [] : [sealing.network6]),
+  ]);
   return addressesOf(node).flatMap((text) => {
     const address = parseAddress(text);
-    const network = address && all.find((each) => networkContains(each, address));
+    const network = address && overlays.find((overlay) => networkContains(overlay, address));
     return network === undefined ? [] : [`${text}/${network.prefix}`];
   });
 }
 
 const isDefault = (network: string) => network === "0.0.0.0/0" || network === "::/0";
 
+/** Whether the seal makes the node a router of this network or, for a default route, an exit. */
 export function mayRoute(node: SealedNode | undefined, network: string): boolean {
   if (node === undefined) return false;
   return isDefault(network) ? node.exit.length > 0 : node.routes.includes(network);

@@ -1,4 +1,5 @@
-// Names without an address in settings that every engine resolves at its start: those settings are left out.
+// Names without an address in settings that every engine resolves at its start: those settings are left out. Lighthouses and
+// relays are not among them: see host-names.ts.
 
 import { parseAddress, withoutPort } from "../../../base/ip.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
@@ -6,8 +7,8 @@ import type { LeftOut } from "../../../engine/left-out.ts";
 import { unresolvedOf, type ResolvingSystem } from "./host-names.ts";
 
 /**
- * Leaves out what every engine resolves at its start and under `-test`, and refuses with all the rest of the configuration
- * if there is no answer: the Graphite server and advertised names. `unresolved`: look these names up again later.
+ * Leaves out the Graphite server and advertised names if they have no address: every engine resolves them at its start and under
+ * `-test`, and refuses the whole configuration without an answer. `unresolved`: these names are to be looked up again later.
  */
 export async function withoutUnresolved(
   config: YamlMap,
@@ -29,6 +30,7 @@ export function withoutNames(
   return { config: found.config, leftOut };
 }
 
+/** `leftOut`: the settings with their names. */
 function leaveOutNames(config: YamlMap, isLeftOut: (name: string) => boolean) {
   const { stats, lighthouse } = config;
   const kept = { ...config };
@@ -40,8 +42,8 @@ function leaveOutNames(config: YamlMap, isLeftOut: (name: string) => boolean) {
   }
   const advertised = isMap(lighthouse) ? lighthouse["advertise_addrs"] : undefined;
   if (!isMap(lighthouse) || !Array.isArray(advertised)) return { config: kept, leftOut };
-  const usable = advertised.filter((each) => {
-    const name = nameIn(each);
+  const usable = advertised.filter((address) => {
+    const name = nameIn(address);
     const isKept = name === undefined || !isLeftOut(name);
     if (!isKept) leftOut.push({ key: "lighthouse.advertise_addrs", name });
     return isKept;
@@ -50,7 +52,7 @@ function leaveOutNames(config: YamlMap, isLeftOut: (name: string) => boolean) {
   return { config: kept, leftOut };
 }
 
-/** Undefined for an address, and for a port alone. */
+/** The name in "name:port". Undefined for an address, and for a port alone. */
 function nameIn(hostPort: YamlValue | undefined): string | undefined {
   const host = typeof hostPort === "string" ? withoutPort(hostPort) : "";
   return host === "" || parseAddress(host) !== undefined ? undefined : host;

@@ -8,7 +8,7 @@ import type { Log } from "../../../base/log.ts";
 import type { OpenEcho } from "../../../platform/network/echo-socket.ts";
 import type { System } from "../../../base/system.ts";
 import { readTrial, writeTrial, type DataPlane, type Trial } from "../../files/config/data-plane.ts";
-import { seenDataPlane } from "../../files/config/data-plane-in-force.ts";
+import { shownDataPlane } from "../../files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../files/generations.ts";
 import type { EngineSeen } from "../inventory.ts";
 
@@ -95,7 +95,7 @@ export class OffloadTrial {
   /** Undefined where root has decided: then nothing is changed. */
   #inForce(dataPlane: DataPlane, { ageMs }: EngineSeen, now: number): boolean | undefined {
     if (dataPlane.tun.by === "root" || dataPlane.udp.by === "root") return undefined;
-    const { data_plane: seen } = seenDataPlane(dataPlane, now - ageMs);
+    const { data_plane: seen } = shownDataPlane(dataPlane, now - ageMs);
     return seen?.tun_offloads === true || seen?.udp_offloads === true;
   }
 

@@ -7,15 +7,15 @@ import { takesInternet } from "../../../../src/node/files/granted/internet-share
 
 const none: RouteRules = {
   slug: "acme",
-  own: ["10.77.0.0/16"],
-  others: [["other", "10.88.0.0/16"]],
+  ownOverlay: ["10.77.0.0/16"],
+  otherOverlays: [{ slug: "other", network: "10.88.0.0/16" }],
   attached: [],
-  routes: [],
-  foreign: [],
+  machineRoutes: [],
+  otherRoutes: [],
   inForce: [],
   needed: [],
   allowed: [],
-  former: [],
+  formerlyRouted: [],
 };
 const check = (routes: string[], rules: Partial<RouteRules> = {}) =>
   checkRoutes(routes, { ...none, ...rules });
@@ -28,7 +28,7 @@ const split = (prefix: number, from = 0, to = 2 ** prefix) =>
 
 /** Routes of the internet that a former version had accepted. */
 const keptFromBefore = (routes: string[], rules: Partial<RouteRules> = {}) =>
-  kept(routes, { former: routes, ...rules });
+  kept(routes, { formerlyRouted: routes, ...rules });
 
 test("private networks behind nodes are accepted", () => {
   const routes = ["192.168.1.0/24", "10.128.0.0/9", "172.16.0.0/12", "fd00:1::/48"];
@@ -43,10 +43,10 @@ test("the smallest part of the internet needs root's permission, unless it was i
     "it is a part of the internet, which only root of this machine may route into an overlay",
   );
   expect(kept(routes, { allowed: ["8.8.8.8/32", "203.0.0.0/8"] })).toEqual(["8.8.8.8/32", "203.0.113.0/24"]);
-  expect(kept(routes, { former: ["8.8.8.8/32"] })).toEqual(["8.8.8.8/32"]);
+  expect(kept(routes, { formerlyRouted: ["8.8.8.8/32"] })).toEqual(["8.8.8.8/32"]);
   // What the machine needs stays out of it, also later.
   const needed = [{ network: "8.8.8.8/32", name: "a name server of this machine" }];
-  expect(kept(routes, { former: routes, needed })).not.toContain("8.8.8.8/32");
+  expect(kept(routes, { formerlyRouted: routes, needed })).not.toContain("8.8.8.8/32");
 });
 
 const most: [string, string[]][] = [
@@ -111,24 +111,24 @@ test("a network of this machine is not routed, allowed or not; it is no fault wh
   const others = ["192.168.0.0/16", "192.168.2.0/24", "2001:db8::/32", "2001:db8:2::/64"];
   for (const allowed of [[], ["0.0.0.0/0", "::/0"]]) {
     const sent = ["192.168.1.0/24", ...inside, ...others];
-    const { refused, here } = check(sent, { attached, allowed, former: others });
+    const { refused, here } = check(sent, { attached, allowed, formerlyRouted: others });
     expect([...refused.keys()]).toEqual(inside);
     expect(here.get("192.168.1.0/24")).toBe("this machine is in it by its interface wlan0");
   }
 });
 
 test("a route that equals one of this machine is refused, allowed or not", () => {
-  const routes = [{ network: "10.9.0.0/16", name: "a route of this machine through eth0" }];
+  const machineRoutes = [{ network: "10.9.0.0/16", name: "a route of this machine through eth0" }];
   for (const allowed of [[], ["10.9.0.0/16"]]) {
-    const { refused } = check(["10.9.0.0/16", "10.9.1.0/24", "10.8.0.0/14"], { routes, allowed });
+    const { refused } = check(["10.9.0.0/16", "10.9.1.0/24", "10.8.0.0/14"], { machineRoutes, allowed });
     expect([...refused]).toEqual([["10.9.0.0/16", "there is a route of this machine through eth0 to it"]]);
   }
 });
 
 describe("a route of another organization", () => {
-  const foreign: RouteRules["foreign"] = [["other", "10.9.0.0/16"]];
+  const otherRoutes: RouteRules["otherRoutes"] = [{ slug: "other", network: "10.9.0.0/16" }];
   const refusal = (route: string, rules: Partial<RouteRules> = {}) =>
-    check([route], { foreign, ...rules }).refused.get(route);
+    check([route], { otherRoutes, ...rules }).refused.get(route);
   const inside = 'it lies in 10.9.0.0/16, a route of the organization "other"';
   const around = 'it contains 10.9.0.0/16, a route of the organization "other"';
   const equal = 'there is a route of the organization "other" to it';
@@ -164,25 +164,27 @@ describe("a route of another organization", () => {
   test("that both have in force stays with the first by name", () => {
     const inForce = ["10.9.0.0/16"];
     expect(refusal("10.9.0.0/16", { inForce })).toBeUndefined();
-    expect(check(["10.9.0.0/16"], { slug: "zoo", foreign, inForce }).refused.size).toBe(1);
+    expect(check(["10.9.0.0/16"], { slug: "zoo", otherRoutes, inForce }).refused.size).toBe(1);
   });
 
   test("that three have in force stays with the first by name alone", () => {
     const [network, slugs] = ["10.9.0.0/16", ["a", "b", "c"]];
     const keeping = slugs.filter((slug) => {
-      const others = slugs.filter((each) => each !== slug).map((each) => [each, network] as const);
-      return check([network], { slug, foreign: others, inForce: [network] }).refused.size === 0;
+      const others = slugs.filter((each) => each !== slug).map((each) => ({ slug: each, network }));
+      return check([network], { slug, otherRoutes: others, inForce: [network] }).refused.size === 0;
     });
     expect(keeping).toEqual(["a"]);
   });
 
   test("does not count where it is as wide as a default route, which only root allows", () => {
-    expect(refusal("10.9.3.0/24", { foreign: [["other", "0.0.0.0/0"]] })).toBeUndefined();
+    expect(
+      refusal("10.9.3.0/24", { otherRoutes: [{ slug: "other", network: "0.0.0.0/0" }] }),
+    ).toBeUndefined();
   });
 
   test("refuses a new overlay network inside or around it, not where root allows it", () => {
     for (const network of ["10.9.3.0/24", "10.8.0.0/15", "10.9.0.0/16"]) {
-      const rules = { ...none, foreign, isSpecialAllowed: false };
+      const rules = { ...none, otherRoutes, isSpecialAllowed: false };
       expect(refusedNetworks([network], rules).get(network)).toContain('"other"');
       expect(refusedNetworks([network], { ...rules, allowed: [network] }).size).toBe(0);
     }
@@ -192,8 +194,8 @@ describe("a route of another organization", () => {
 test("an address that this machine needs is not routed, unless a longer route of the machine reaches it", () => {
   const server = (address: string) => ({ network: `${address}/32`, name: "a name server of this machine" });
   const needed = [plane, server("10.0.0.53"), server("192.168.1.1"), server("10.4.0.53")];
-  const routes = [{ network: "10.4.0.0/24", name: "a route of this machine through eth0" }];
-  const rules = { needed, attached, routes, former: ["203.0.113.8/32"] };
+  const machineRoutes = [{ network: "10.4.0.0/24", name: "a route of this machine through eth0" }];
+  const rules = { needed, attached, machineRoutes, formerlyRouted: ["203.0.113.8/32"] };
   expect(check(["203.0.113.0/24"], rules).refused.get("203.0.113.0/24")).toBe(
     "it overlaps 203.0.113.9/32, the control plane of other",
   );
@@ -217,7 +219,7 @@ test("the certificate's network counts as routed too", () => {
   expect(takesInternet(["0.0.0.0/0"])).toBe(true);
   expect(takesInternet(["128.0.0.0/1"])).toBe(true);
   expect(takesInternet(["10.0.0.0/8", "fd00::/8", "42.0.0.0/8"])).toBe(false);
-  expect(keptFromBefore(["8.0.0.0/8"], { own: ["48.0.0.0/5"] })).toEqual([]);
+  expect(keptFromBefore(["8.0.0.0/8"], { ownOverlay: ["48.0.0.0/5"] })).toEqual([]);
 });
 
 /** The share of IPv4 that public routes cover, by a sweep over their ends. */
