@@ -3,7 +3,7 @@
 
 import { brand } from "../brand.ts";
 import { readText } from "../base/open-file.ts";
-import { program } from "../platform/systemd/unit-file.ts";
+import { programWord } from "../platform/systemd/unit-file.ts";
 
 const units = [`${brand.id}-auth.service`, `${brand.id}.service`];
 
@@ -28,7 +28,7 @@ export function startedByUnits(
   for (const directory of directories) {
     try {
       const text = readText(`${directory}/${brand.id}@.service`);
-      return text.includes(`\nExecStart=${program(path)} -config `);
+      return text.includes(`\nExecStart=${programWord(path)} -config `);
     } catch {
       // The unit is not installed or masked: the next one counts. No unit can start a path of Windows.
     }

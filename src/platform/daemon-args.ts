@@ -21,7 +21,7 @@ export function daemonArgs(
   env: Record<string, string | undefined> = {},
 ): string[] {
   const usual = defaultPlaces(platform, env);
-  const given: [string, string, string][] = [
+  const flags: [name: string, value: string, usual: string][] = [
     ["config-root", places.configRoot, usual.configRoot],
     ["overlay-binary", places.overlayBinary, usual.overlayBinary],
     ["state-db-path", places.stateDb, usual.stateDb],
@@ -29,8 +29,8 @@ export function daemonArgs(
       ? ["pipe-name", places.pipeName, usual.pipeName]
       : ["socket-path", places.socketPath, usual.socketPath],
   ];
-  const args = given
-    .filter(([, value, other]) => trimSlashes(value, "/\\") !== trimSlashes(other, "/\\"))
+  const args = flags
+    .filter(([, value, usualValue]) => trimSlashes(value, "/\\") !== trimSlashes(usualValue, "/\\"))
     .flatMap(([name, value]) => [`--${name}`, value]);
   if (places.autostart === usual.autostart) return args;
   return [...args, places.autostart ? "--autostart" : "--no-autostart"];
@@ -43,7 +43,7 @@ export function trimSlashes(path: string, slashes = "/"): string {
   return path.slice(0, end);
 }
 
-/** The paths on another system: replaces our default paths and our executable by those of `target`. */
+/** The paths on the system `target`: where they are the defaults of this system, they become its defaults. */
 export function placesOn<T extends DaemonPlaces>(
   target: "linux" | "darwin" | "win32",
   places: T,

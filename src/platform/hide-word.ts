@@ -12,14 +12,14 @@ export function hideWord(word: string): void {
   if (process.platform !== "linux" || word === "") return;
   try {
     const stat = readBytes("/proc/self/stat").toString("latin1");
-    // The name may contain spaces and brackets, so count fields from its end.
-    const start = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[45]);
+    // The name may contain spaces and brackets, so fields are counted from its end: field 3 is the first one behind it.
+    const start = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[48 - 3]);
     const places = placesOf(Buffer.from(word), readBytes("/proc/self/cmdline"));
     if (places.length === 0) return;
     const { length } = Buffer.from(word);
     const memory = openPlain("/proc/self/mem", "update");
     using _ = defer(() => closeSync(memory));
-    for (const at of places) writeSync(memory, Buffer.alloc(length, "x"), 0, length, start + at);
+    for (const place of places) writeSync(memory, Buffer.alloc(length, "x"), 0, length, start + place);
   } catch {
     // Hardened kernels forbid it.
   }

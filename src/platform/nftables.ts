@@ -13,7 +13,7 @@ type UsedSystem = Pick<System, "run" | "platform">;
 const programs = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"];
 const timeoutMs = 5000;
 
-/** What puts rules into the kernel: counting of relays, routers, exit nodes, counting of flows, drills. */
+/** What has a table: the counter of a relay, a router, an exit, the counter of flows, a drill. */
 export type TablePart = "relay" | "routes" | "exit" | "flows" | "drill";
 
 export const tableOf = (part: TablePart, slug: string) => `${brand.id}-${part}-${slug}`;
@@ -23,7 +23,7 @@ export function nftProgram({ platform }: Pick<System, "platform">): string | und
   return platform === "linux" ? programs.find((each) => existsSync(each)) : undefined;
 }
 
-/** Why this machine cannot have tables; undefined: nft is there. */
+/** Why flows cannot be counted on this machine; undefined if they can. */
 export function whyNoTables(): string | undefined {
   const { platform } = process;
   if (platform !== "linux") return "only machines with Linux can count them";
@@ -101,8 +101,8 @@ export function tableScript(part: TablePart, slug: string, body: string): string
 }
 
 /**
- * The table as nft's JSON; undefined if there is none, or nft does not tell. `what`: only counters, or everything without the
- * elements of sets. Does not reject.
+ * The table as nft's JSON; undefined if there is none, or nft does not tell. `what`: `names` is everything but the elements of
+ * sets. Does not reject.
  */
 export async function readTable(
   part: TablePart,

@@ -25,6 +25,7 @@ export function startOf(pid: number): string | undefined {
 /** Windows has no SIGHUP. */
 export const takesHangUp = ({ platform }: { platform: string }): boolean => platform !== "win32";
 
+/** The age in ms by platform; the others have that of ps. */
 const ages: Partial<Record<string, (started: string, nowMs: number) => number>> = {
   linux: linuxAge,
   win32: windowsAge,
@@ -36,12 +37,15 @@ export function ageSince(started: string): number {
   return Number.isFinite(age) ? Math.max(0, age) : 0;
 }
 
-/** proc(5): the name may contain spaces and brackets, so count fields from the last closing bracket. */
+/**
+ * proc(5): the name, field 2 of stat, may contain spaces and brackets, so fields are counted from the last closing bracket: the
+ * state is field 3, the start in clock ticks since boot field 22.
+ */
 function linuxStart(pid: number): string | undefined {
   const stat = readProc(`/proc/${pid}/stat`);
   if (stat === undefined) return undefined;
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  const [state, ticks] = [fields[0], fields[19]];
+  const [state, ticks] = [fields[3 - 3], fields[22 - 3]];
   if (ticks === undefined || state === "Z" || state === "X") return undefined;
   return `${bootId()}:${ticks}`;
 }
@@ -83,7 +87,10 @@ export function kernelThreads(): ReadonlySet<number> {
   return new Set();
 }
 
-/** `line` is reused for each of hundreds of processes: readBytes allocates and reads twice, for 2 to 3 times the time. */
+/**
+ * `tail`: the arguments as /proc has them, with a zero byte around each. `line` is a buffer for the command lines of hundreds of
+ * processes: readBytes would allocate and read twice, which takes 2 to 3 times as long.
+ */
 function runsWith(pid: number, tail: Buffer, line: Buffer): boolean {
   try {
     const file = openPlain(`/proc/${pid}/cmdline`);
@@ -94,8 +101,8 @@ function runsWith(pid: number, tail: Buffer, line: Buffer): boolean {
       tail.compare(line, program, program + tail.length) !== 0
     )
       return false;
-    const own = statSync(`/proc/${pid}`).uid === process.getuid?.();
-    return own && readlinkSync(`/proc/${pid}/ns/net`) === readlinkSync("/proc/self/ns/net");
+    const isOurs = statSync(`/proc/${pid}`).uid === process.getuid?.();
+    return isOurs && readlinkSync(`/proc/${pid}/ns/net`) === readlinkSync("/proc/self/ns/net");
   } catch {
     // The process has ended, or belongs to another user.
     return false;
@@ -180,8 +187,8 @@ export function unixFind(args: readonly string[]): number | undefined {
   for (const line of lines) {
     const [, pid, uid, command = ""] = /^ *(\d+) +(\d+) (.*)$/.exec(line) ?? [];
     const program = command.slice(0, -tail.length);
-    const isIt = command.endsWith(tail) && program.startsWith("/") && !/ -/.test(program);
-    if (isIt && Number(uid) === process.getuid?.()) return Number(pid);
+    const isProgram = program.startsWith("/") && !/ -/.test(program);
+    if (isProgram && command.endsWith(tail) && Number(uid) === process.getuid?.()) return Number(pid);
   }
   return undefined;
 }

@@ -7,23 +7,28 @@ export type ServiceManager = "systemd" | "launchd" | "task";
 
 type Machine = { platform: string };
 
-const run = brand.executable;
-type ManagerFacts = { manager: ServiceManager; command: string; daemon: string; start: string };
+/** `command`: our command that installs services. `start`: the line that starts the daemon. */
+type ManagerFacts = {
+  manager: ServiceManager;
+  command: string;
+  ipcMode: "socket" | "pipe";
+  start: string;
+};
 
 const managers: Readonly<Record<string, ManagerFacts>> = {
   linux: {
     manager: "systemd",
     command: "install-systemd",
-    daemon: "socket",
+    ipcMode: "socket",
     start: `systemctl start ${brand.id}`,
   },
   darwin: {
     manager: "launchd",
     command: "install-launchd",
-    daemon: "socket",
+    ipcMode: "socket",
     start: `launchctl kickstart system/${brand.launchdLabel}`,
   },
-  win32: { manager: "task", command: "install-tap", daemon: "pipe", start: `schtasks /run /tn ${brand.id}` },
+  win32: { manager: "task", command: "install-tap", ipcMode: "pipe", start: `schtasks /run /tn ${brand.id}` },
 };
 
 /** Whether systemd runs this machine (sd_booted(3)). */
@@ -50,11 +55,12 @@ export function usualMode(system: Machine): "server" | "desktop" {
 
 /** Our command that installs services on this system. */
 export function serviceCommand({ platform }: Machine): string {
-  return `${run} ${managers[platform]?.command ?? "install-systemd"}`;
+  return `${brand.executable} ${managers[platform]?.command ?? "install-systemd"}`;
 }
 
+/** The line that runs a daemon in the terminal. */
 export function daemonByHand({ platform }: Machine): string {
-  return `${run} --ipc-mode ${managers[platform]?.daemon ?? "socket"}`;
+  return `${brand.executable} --ipc-mode ${managers[platform]?.ipcMode ?? "socket"}`;
 }
 
 /** A hint for a daemon that does not answer. */
@@ -63,7 +69,7 @@ export function daemonStartHint({ platform }: Machine = process): string {
   return `Start it: ${start}, or ${daemonByHand({ platform })} as administrator.`;
 }
 
-/** Whether this is the manager of this system, running or not: a plan for another system has that system's paths. */
+/** Whether this is the manager of this system, running or not. */
 export function isManagerHere(manager: ServiceManager, { platform }: Machine): boolean {
   return managers[platform]?.manager === manager;
 }
@@ -74,13 +80,13 @@ export function requireManager(manager: ServiceManager, { platform }: Machine): 
   const command = Object.values(managers).find((each) => each.manager === manager)?.command ?? "";
   const right = managers[platform]?.command;
   throw new AppError("failed", `${command} does not work on this system (${platform})`, {
-    hint: right === undefined ? "This system has no such command." : `Use: ${run} ${right}`,
+    hint: right === undefined ? "This system has no such command." : `Use: ${brand.executable} ${right}`,
   });
 }
 
 /** Unix sockets and Windows pipes authenticate their clients in different ways: each is for its system only. */
 export function requireIpcMode(mode: "socket" | "pipe", { platform }: Machine): void {
-  const right = managers[platform]?.daemon ?? "socket";
+  const right = managers[platform]?.ipcMode ?? "socket";
   if (mode === right) return;
   throw new AppError("usage", `--ipc-mode ${mode} does not work on this system (${platform})`, {
     hint: `Use: ${daemonByHand({ platform })}`,

@@ -46,7 +46,7 @@ import {
 } from "../../platform/systemd/installation.ts";
 import { lacksProgram, programOf, readUnit } from "../../platform/systemd/unit-file.ts";
 import { exitInstallation } from "../../platform/systemd/unit-exit.ts";
-import { namesInstallation, namesRemoval, type NamesWish } from "../../platform/systemd/unit-names.ts";
+import { namesInstallation, namesRemoval, type NamesOptions } from "../../platform/systemd/unit-names.ts";
 import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../platform/windows/task.ts";
 import type { System } from "../../base/system.ts";
 import { blockFile } from "../files/granted/exits.ts";
@@ -122,13 +122,13 @@ export function planSystemdRemoval(slug: string | undefined, settings: ServiceSe
 export function planNames(
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
-  wish: NamesWish,
+  options: NamesOptions,
 ): Change[] {
   const { switchPath } = namesPlaces(system, settings.stateDb);
   if (switchPath !== undefined)
     return [{ change: "file", path: switchPath, content: '{"schema":1}\n', mode: 0o644 }];
   if (hasSystemd(system)) requireRootForUnits(settings.configRoot);
-  return namesInstallation(unitPlaces(settings, system), systemdState(), wish);
+  return namesInstallation(unitPlaces(settings, system), systemdState(), options);
 }
 
 export function planNamesRemoval(

@@ -35,16 +35,29 @@ const symbols = {
 } as const;
 
 type Library = ReturnType<typeof openCLibrary<typeof symbols>>;
-type Family = { domain: number; protocol: number; request: number; reply: number; filter: readonly number[] };
+/** `filter`: the option that keeps other ICMP types from a raw socket (raw(7)), with the bytes of its value: a bit a type. */
+type Family = {
+  domain: number;
+  protocol: number;
+  request: number;
+  reply: number;
+  filter: { level: number; name: number; bytes: number };
+};
 
 const [datagram, raw, headerBytes] = [2, 3, 8];
-const ipv4: Family = { domain: 2, protocol: 1, request: 8, reply: 0, filter: [255, 1] };
+const ipv4: Family = {
+  domain: 2,
+  protocol: 1,
+  request: 8,
+  reply: 0,
+  filter: { level: 255, name: 1, bytes: 4 },
+};
 const ipv6: Family = {
   domain: process.platform === "darwin" ? 30 : 10,
   protocol: 58,
   request: 128,
   reply: 129,
-  filter: [58, 1],
+  filter: { level: 58, name: 1, bytes: 32 },
 };
 /** socket(2): SOCK_NONBLOCK | SOCK_CLOEXEC. On macOS they are no flags of the type, and Bun sets both. */
 const flags = process.platform === "linux" ? 0o4000 | 0o2000000 : 0;
@@ -62,7 +75,7 @@ export const openEchoSocket: OpenEcho = async (source, onReply) => {
     closeSync(fd);
     return "absent";
   }
-  // The first is required by the type, the second is what Bun connects.
+  // Bun connects `fd`; its type requires `unix`.
   const options = { unix: "", fd };
   const socket = await Bun.connect({
     ...options,
@@ -76,16 +89,16 @@ export const openEchoSocket: OpenEcho = async (source, onReply) => {
     },
   });
   socket.unref();
-  const state = { closed: false };
+  let isClosed = false;
   return {
     send(to, sequence, payload) {
-      if (state.closed || to.includes(":") !== (family === ipv6)) return false;
+      if (isClosed || to.includes(":") !== (family === ipv6)) return false;
       const packet = requestOf(sequence, payload, { family, identifier });
       const target = socketAddress(to, family);
       return Number(c.sendto(fd, ptr(packet), packet.length, 0, ptr(target), target.length)) > 0;
     },
     close() {
-      state.closed = true;
+      isClosed = true;
       socket.terminate();
     },
   };
@@ -102,11 +115,11 @@ function openFd(c: Library, family: Family): { fd: number; isRaw: boolean } {
   if (ping >= 0) return { fd: ping, isRaw: false };
   const fd = c.socket(family.domain, raw | flags, family.protocol);
   // Only replies: otherwise every ICMP packet of the machine would wake this process.
-  const passed = new Uint32Array(8).fill(0xffff_ffff);
+  const dropped = new Uint32Array(8).fill(0xffff_ffff);
   const word = family.reply >> 5;
-  passed[word] = ~(1 << (family.reply & 31)) >>> 0;
-  const [level = 0, name = 0] = family.filter;
-  if (fd >= 0) c.setsockopt(fd, level, name, ptr(passed), family === ipv4 ? 4 : 32);
+  dropped[word] = ~(1 << (family.reply & 31)) >>> 0;
+  const { level, name, bytes } = family.filter;
+  if (fd >= 0) c.setsockopt(fd, level, name, ptr(dropped), bytes);
   return { fd, isRaw: true };
 }
 
@@ -129,8 +142,9 @@ function readReply(
   family: Family,
   identifier: Uint8Array | undefined,
 ): EchoReply | undefined {
-  const first = bytes[0] ?? 0;
-  const start = family === ipv4 && first >> 4 === 4 ? (first & 0x0f) * 4 : 0;
+  // The first byte of an IPv4 header: version, and length in words of four bytes. That of an echo reply is 0.
+  const firstByte = bytes[0] ?? 0;
+  const start = family === ipv4 && firstByte >> 4 === 4 ? (firstByte & 0x0f) * 4 : 0;
   if (bytes.length < start + headerBytes || bytes[start] !== family.reply) return undefined;
   if (identifier?.some((byte, at) => bytes[start + 4 + at] !== byte) === true) return undefined;
   const sequence = ((bytes[start + 6] ?? 0) << 8) | (bytes[start + 7] ?? 0);

@@ -4,6 +4,7 @@
 import { given } from "../../base/given.ts";
 import type { EchoSocket, OpenEcho } from "./echo-socket.ts";
 
+/** A request that was sent. */
 type Probe = { key: string; sentAt: number };
 
 /** What is known of one address that is asked. */
@@ -21,9 +22,15 @@ export type EchoTarget = {
   sentAt: number;
 };
 
+/** An answer that comes later than this does not count. */
 const rememberMs = 10_000;
-/** A new socket has another identifier, so that a kernel on the way does not go on to translate the requests as it once did. */
+/**
+ * A socket is used for so long. A new one has another identifier: a kernel on the way tracks its requests anew, and does not
+ * translate their addresses as it did for the former ones.
+ */
 const socketMs = 5000;
+/** The share of the newest round trip in the smoothed one. */
+const newestShare = 0.2;
 
 /**
  * Times are monotonic ms. A key names what is asked: a network, a router of a network, an exit. Call `set` when what is asked
@@ -32,7 +39,9 @@ const socketMs = 5000;
 export class Echoes {
   readonly #open: OpenEcho;
   readonly #monotonic: () => number;
+  /** By key. */
   readonly #asked = new Map<string, EchoTarget>();
+  /** By sequence and payload in hex, "7 5f0c…". */
   readonly #sent = new Map<string, Probe>();
   /** Sockets by the address that they send from. `former` still gets answers. */
   readonly #sockets = new Map<string, { socket: EchoSocket; openedAt: number; former?: EchoSocket }>();
@@ -119,7 +128,7 @@ export class Echoes {
     if (probe === undefined || asked === undefined) return;
     const now = this.#monotonic();
     const rtt = now - probe.sentAt;
-    asked.rttMs = asked.rttMs === undefined ? rtt : 0.8 * asked.rttMs + 0.2 * rtt;
+    asked.rttMs = asked.rttMs === undefined ? rtt : (1 - newestShare) * asked.rttMs + newestShare * rtt;
     asked.answeredAt = now;
     asked.aliveSince ??= now;
     asked.silentSince = undefined;

@@ -1,9 +1,10 @@
 // Counts in the kernel (Linux, nftables, connection tracking) the flows on an overlay's interface: by peer, protocol and
 // destination port. The table only counts: it accepts and drops nothing, and no packet leaves the kernel.
 //
-// Sets come in generations, `in4-7`: the 7th. To collect, one transaction points the rules at the sets of a new generation. The
-// former ones stay until the caller has stored what is in them, so a process that is killed in between loses nothing and counts
-// nothing twice. The counter of a generation, `rest-7-1234-` and a digest of its rules, says that it began 1234 s after boot.
+// Sets come in generations: `in4-7` is the 7th, of what peers began by IPv4. To collect, one transaction points the rules at the
+// sets of a new generation. The former sets stay until the caller has stored what is in them, so a process that is killed in between
+// loses nothing and counts nothing twice. The name of a generation's counter, `rest-7-1234-DIGEST`, says that it began 1234 s after
+// boot, by rules with this digest. It counts the new flows that found no room in the sets.
 
 import * as v from "valibot";
 import { discardPort, type System } from "../../base/system.ts";
@@ -12,7 +13,7 @@ import { sha256Hex } from "../../base/sha256.ts";
 
 type UsedSystem = Pick<System, "run" | "platform">;
 
-/** Flows of one peer, protocol and port. `flows` 0: older ones went on. */
+/** Flows of one peer, protocol and port. `flows`: that began; 0 if only older ones went on. `answered`: how many got an answer. */
 export type CountedFlows = {
   peer: string;
   incoming: boolean;
@@ -24,10 +25,10 @@ export type CountedFlows = {
 
 /** `number` rises within a boot. `from`: seconds after boot. */
 export type Generation = { number: number; from: number };
-/** `version`: of the rules that were put with it. */
-export type Present = Generation & { version: string };
+/** As the kernel has it. `version`: the digest of its rules. */
+export type RuledGeneration = Generation & { version: string };
 
-/** Elements of one set. What finds no room is counted without peer and port. */
+/** How many elements a set has room for. What finds no room is counted without peer and port. */
 const setSize = 8192;
 const families = [
   { family: 4, type: "ipv4_addr", header: "ip" },
@@ -35,22 +36,24 @@ const families = [
 ] as const;
 const sides = ["in", "out"] as const;
 
-/** What the rules depend on. `networks`: of the overlay; other destinations are not counted by their addresses. */
+/** What the rules depend on. `networks`: of the overlay; flows that leave for other destinations are not counted. */
 export type FlowPlace = { slug: string; device: string; networks: readonly string[] };
 
 const setName = (side: string, family: number, { number }: Generation) => `${side}${family}-${number}`;
-const counterName = ({ number, from, version }: Present) => `rest-${number}-${Math.floor(from)}-${version}`;
+const counterName = ({ number, from, version }: RuledGeneration) =>
+  `rest-${number}-${Math.floor(from)}-${version}`;
 
 /**
  * A connection is counted once and answered once, however often its first packets are repeated: two bits of its label say so.
  * They come from the name of the organization, because another one on this machine may count the same connection.
  */
 function labelsOf(slug: string): { counted: number; answered: number } {
+  // Of the 128 bits of a label, one of 64 pairs.
   const counted = 2 * ((new Bun.CryptoHasher("sha256").update(slug).digest()[0] ?? 0) % 64);
   return { counted, answered: counted + 1 };
 }
 
-/** Elements have the state of their packets: new flows, answers, and flows that go on. */
+/** An element is a flow's peer, protocol, port, direction and state: so new flows, answers and flows that go on are counted apart. */
 const setsOf = (generation: Generation): string[] =>
   sides.flatMap((side) =>
     families.map(
@@ -61,7 +64,10 @@ const setsOf = (generation: Generation): string[] =>
   );
 
 /** The rules of each chain. `peer`: whether the peer's address is the packet's source or destination. */
-function rulesOf({ slug, device, networks }: FlowPlace, generation: Present): Record<string, string[]> {
+function rulesOf(
+  { slug, device, networks }: FlowPlace,
+  generation: RuledGeneration,
+): Record<string, string[]> {
   const { counted, answered } = labelsOf(slug);
   const update = (side: string, peer: "saddr" | "daddr", port: "sport" | "dport") =>
     families.flatMap(({ family, header }) =>
@@ -75,21 +81,22 @@ function rulesOf({ slug, device, networks }: FlowPlace, generation: Present): Re
           `{ ${header} ${peer} . meta l4proto . th ${place} . ct direction . ct state } return`,
       ),
     );
+  /** Leaves the chain for a connection that has the label already. */
   const once = (label: number) => [`ct label ${label} return`, `ct label set ${label}`];
-  const fresh = (side: "in" | "out", peer: "saddr" | "daddr") => [
+  const newFlow = (side: "in" | "out", peer: "saddr" | "daddr") => [
     // The agent itself wakes the engine by empty packets (lighthouse-packets.ts): a header of 8 bytes and nothing else.
     `udp dport ${discardPort} udp length 8 return`,
     ...once(counted),
     ...update(side, peer, "dport"),
     `counter name ${counterName(generation)}`,
   ];
-  const reply = (side: "in" | "out", peer: "saddr" | "daddr") => [
-    // A refusal is no answer.
+  const firstAnswer = (side: "in" | "out", peer: "saddr" | "daddr") => [
+    // A refused connection (RST) is not answered.
     "tcp flags & rst == rst return",
     ...once(answered),
     ...update(side, peer, "sport"),
   ];
-  const inside = families.flatMap(({ family, header }) => {
+  const toOverlay = families.flatMap(({ family, header }) => {
     const own = networks.filter((each) => each.includes(":") === (family === 6));
     return own.length === 0 ? [] : [`${header} daddr { ${own.join(", ")} } jump outside-in`];
   });
@@ -101,30 +108,31 @@ function rulesOf({ slug, device, networks }: FlowPlace, generation: Present): Re
     ],
     after: [
       `oifname "${device}" ct state established ct direction reply ct label ${counted} jump reply-in`,
-      ...inside.map((rule) => `oifname "${device}" ct direction original ${rule}`),
+      ...toOverlay.map((rule) => `oifname "${device}" ct direction original ${rule}`),
     ],
     "outside-in": ["ct state new jump new-out", "ct state established jump live-out"],
-    "new-in": fresh("in", "saddr"),
-    "new-out": fresh("out", "daddr"),
+    "new-in": newFlow("in", "saddr"),
+    "new-out": newFlow("out", "daddr"),
     "live-in": update("in", "saddr", "dport"),
     "live-out": update("out", "daddr", "dport"),
-    "reply-in": reply("in", "daddr"),
-    "reply-out": reply("out", "saddr"),
+    "reply-in": firstAnswer("in", "daddr"),
+    "reply-out": firstAnswer("out", "saddr"),
   };
 }
 
+/** Of the chains that the kernel enters; rules jump to the others. */
 const hooks: Record<string, string> = {
-  // After connection tracking, before addresses are translated; and after they are.
+  // `before` runs after connection tracking and before addresses are translated, `after` once they are.
   before: "type filter hook prerouting priority -140; policy accept;",
   after: "type filter hook postrouting priority 150; policy accept;",
 };
 
-/** Of everything but the generation. */
+/** The digest of the rules without their generation. */
 const versionOf = (place: FlowPlace): string =>
   sha256Hex(JSON.stringify(rulesOf(place, { number: 0, from: 0, version: "" }))).slice(0, 12);
 
 /** Whether the rules in force are those of this place. `newest`: the generation that is being counted. */
-export const isInForce = (newest: Present | undefined, place: FlowPlace): boolean =>
+export const isInForce = (newest: RuledGeneration | undefined, place: FlowPlace): boolean =>
   newest?.version === versionOf(place);
 
 /**
@@ -144,7 +152,7 @@ export function beginGeneration(
     ...rules,
     "}",
   ]);
-  // A flush takes the rules of the former generation, and leaves its sets.
+  // A flush removes the rules of the former generation, and leaves its sets.
   const script = [`${table} { }`, `flush ${table}`, `${table} {`, `counter ${counterName(begun)} { }`];
   return runScript([...script, ...setsOf(begun), ...chains, "}", ""].join("\n"), system);
 }
@@ -152,7 +160,7 @@ export function beginGeneration(
 /** Removes what former generations counted. Does not reject. */
 export function dropGenerations(
   slug: string,
-  generations: readonly Present[],
+  generations: readonly RuledGeneration[],
   system: UsedSystem,
 ): Promise<string | undefined> {
   const table = `inet ${tableOf("flows", slug)}`;
@@ -194,7 +202,7 @@ async function list(slug: string, what: "names" | "table", system: UsedSystem): 
 }
 
 /** The generations in the kernel, the oldest first. Does not reject. */
-export async function readGenerations(slug: string, system: UsedSystem): Promise<Present[]> {
+export async function readGenerations(slug: string, system: UsedSystem): Promise<RuledGeneration[]> {
   const listed = (await list(slug, "names", system)) ?? [];
   return listed
     .flatMap(({ counter }) => {
@@ -206,7 +214,10 @@ export async function readGenerations(slug: string, system: UsedSystem): Promise
 
 const counterForm = /^rest-(\d+)-(\d+)-([0-9a-f]{12})$/;
 
-/** What these generations counted; `rest`: new flows that found no room. Undefined if nft does not tell. Does not reject. */
+/**
+ * What was counted in the generations with a number above `after`, up to `upTo`. `rest`: new flows that found no room. Undefined if
+ * nft does not tell. Does not reject.
+ */
 export async function readFlows(
   slug: string,
   { after, upTo }: { after: number; upTo: number },
@@ -230,18 +241,20 @@ function addElement(
   incoming: boolean,
   { val, counter }: v.InferOutput<typeof Element>["elem"],
 ): void {
-  const [peer = "", named = "", at = 0, direction, state = ""] = val.concat;
-  const protocol = protocolOf(named);
-  const port = protocol === "tcp" || protocol === "udp" ? Number(at) : 0;
+  const [peer = "", protocolWord = "", portWord = 0, direction, state = ""] = val.concat;
+  const protocol = protocolOf(protocolWord);
+  const port = protocol === "tcp" || protocol === "udp" ? Number(portWord) : 0;
   const key = `${peer} ${incoming} ${protocol} ${port}`;
   const flows = found.get(key) ?? { peer: String(peer), incoming, protocol, port, flows: 0, answered: 0 };
   if (direction === "reply") flows.answered += counter.packets;
+  // nft writes the state as a word, or as its bit.
   else if (["new", 8].includes(state)) flows.flows += counter.packets;
   found.set(key, flows);
 }
 
-function protocolOf(named: string | number): CountedFlows["protocol"] {
-  if (named === "tcp" || named === 6) return "tcp";
-  if (named === "udp" || named === 17) return "udp";
-  return ["icmp", 1, "ipv6-icmp", "icmpv6", 58].includes(named) ? "icmp" : "other";
+/** nft writes a protocol as a word, or as its number. */
+function protocolOf(word: string | number): CountedFlows["protocol"] {
+  if (word === "tcp" || word === 6) return "tcp";
+  if (word === "udp" || word === 17) return "udp";
+  return ["icmp", 1, "ipv6-icmp", "icmpv6", 58].includes(word) ? "icmp" : "other";
 }

@@ -18,6 +18,9 @@ export type Kernel = {
   canForceBuffers: boolean;
 };
 
+/** Bytes of a socket's buffer in a Linux where nothing else is set. */
+const linuxBuffer = 212_992;
+
 /** Whether the system has capabilities, /dev/net/tun, and a keyring on the session bus. */
 export const isLinux = ({ platform }: { platform: string }): boolean => platform === "linux";
 
@@ -28,10 +31,10 @@ export function readKernel(platform: NodeJS.Platform = process.platform): Kernel
     isLinux: isLinux({ platform }),
     release: release(),
     memory: Math.min(totalmem(), ...limits.filter((each) => each > 0)),
-    usualBuffer: number("/proc/sys/net/core/rmem_default") || 212_992,
+    usualBuffer: number("/proc/sys/net/core/rmem_default") || linuxBuffer,
     mostBuffer: Math.min(
-      number("/proc/sys/net/core/rmem_max") || 212_992,
-      number("/proc/sys/net/core/wmem_max") || 212_992,
+      number("/proc/sys/net/core/rmem_max") || linuxBuffer,
+      number("/proc/sys/net/core/wmem_max") || linuxBuffer,
     ),
     canForceBuffers: /^\s*0\s+0\s+4294967295\s*$/.test(readProc("/proc/self/uid_map")),
   };
@@ -46,6 +49,7 @@ function readProc(path: string): string {
   }
 }
 
+/** IFF_VNET_HDR: packets carry a header that describes offloads. */
 const vnetHeader = 0x4000;
 
 /** Whether a tunnel's interface takes large packets; undefined if that cannot be seen, or if there is no interface. */

@@ -39,8 +39,9 @@ export function parseRoutes4(table: string): RouteTable {
   return { routes, gateways, defaults };
 }
 
-/** Entries of the kernel itself: refused, local and cached ones, and addresses of anycast. */
+/** Entries that are no routes: RTF_REJECT, RTF_CACHE, RTF_ANYCAST. */
 const notRouteFlags = 0x0200 | 0x01000000 | 0x00100000;
+/** RTF_LOCAL: an address of this machine. The highest bit, which `&` would make negative. */
 const localFlag = 0x80000000;
 
 /** Lines of /proc/net/ipv6_route: destination, prefix, source, prefix, gateway, metric, …, flags, device. */
@@ -69,6 +70,7 @@ function noteDefault(defaults: string[], device: string, prefix: number): void {
   else defaults.push(device);
 }
 
+/** IFA_F_PERMANENT: no router has given it a lifetime. */
 const permanentFlag = 0x80;
 
 /** Lines of /proc/net/if_inet6: address, index, prefix, scope, flags, device. Returns "eth0 fd00::1/64". */
@@ -93,6 +95,7 @@ export function parseNameServers(text: string): string[] {
   return found.slice(0, 16);
 }
 
+/** TCP_LISTEN */
 const listening = "0A";
 
 /** Lines of /proc/net/udp and the like: number, address:port (words of 32 bits, little-endian), …, state. */

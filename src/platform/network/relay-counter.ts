@@ -51,6 +51,7 @@ function counterIn(text: string, port: number): RelayedReport | undefined {
   return { counter: counter.name, bytes: counter.bytes };
 }
 
+/** The 16 bits at 64 are the first two bytes behind the UDP header: version 1 and type message, then the subtype relay. */
 function tableBody(counter: string, port: number): string {
   return `  counter ${counter} { }
   chain out {

@@ -4,7 +4,7 @@
 import { brand } from "../../brand.ts";
 import type { Change } from "../apply.ts";
 import { commonSandbox, packagedUnitDirectory, systemctlCommand, unitDirectory } from "./systemd.ts";
-import { program, specifierFree, unit, word, type Setting } from "./unit-file.ts";
+import { programWord, withoutSpecifiers, unitText, argumentWord, type Setting } from "./unit-file.ts";
 
 export const controlUnit = `${brand.id}-control.service`;
 export const controlUnitPath = `${unitDirectory}/${controlUnit}`;
@@ -16,7 +16,7 @@ export const controlSettingsPath = `/etc/${brand.id}/control-plane.toml`;
 /** `isPrivilegedPort`: it listens on a port below 1024. */
 export function controlService(executable: string, isPrivilegedPort: boolean): string {
   const port = isPrivilegedPort ? "CAP_NET_BIND_SERVICE" : "";
-  return unit(
+  return unitText(
     {
       Unit: [
         ["Description", `${brand.title}: control plane`],
@@ -24,17 +24,18 @@ export function controlService(executable: string, isPrivilegedPort: boolean): s
         ["After", "network-online.target nss-lookup.target time-sync.target"],
         ["ConditionPathExists", controlSettingsPath],
         // After an uninstallation it stays off, instead of failing every two seconds.
-        ["ConditionFileIsExecutable", specifierFree(executable)],
+        ["ConditionFileIsExecutable", withoutSpecifiers(executable)],
         ["StartLimitIntervalSec", "0"],
       ],
       Service: [
         ["Type", "notify"],
         ["NotifyAccess", "main"],
-        ["ExecStart", `${program(executable)} serve --config ${word(controlSettingsPath)}`],
+        ["ExecStart", `${programWord(executable)} serve --config ${argumentWord(controlSettingsPath)}`],
         // The process starts its successor, which listens beside it: a new version takes over without a lost request.
         ["ExecReload", "/bin/sh -c 'kill -HUP ${MAINPID}'"],
         ["Restart", "always"],
         ["RestartSec", "2"],
+        // bad_configuration (base/errors.ts): a restart cannot mend it.
         ["RestartPreventExitStatus", "78"],
         ["WatchdogSec", "60"],
         // A migration of a large database takes minutes.
@@ -58,7 +59,7 @@ export function controlService(executable: string, isPrivilegedPort: boolean): s
   );
 }
 
-/** Without PrivateUsers, which would void the right to a port, and without ProcSubset, which hides the id of the boot. */
+/** Not PrivateUsers, which would void the right to a port below 1024, and not ProcSubset, which hides the id of the boot. */
 const sandbox: readonly Setting[] = [
   ...commonSandbox,
   ["PrivateDevices", "yes"],
@@ -66,7 +67,7 @@ const sandbox: readonly Setting[] = [
   ["ProtectProc", "invisible"],
 ];
 
-/** The service's user passes through it; `serve` of root makes it for root alone. */
+/** Every user may pass through it, so that the service's user reaches its data. `serve` of root creates it for root alone. */
 export const controlParent = `/var/lib/${brand.id}`;
 
 /** With this setting, connections that wait during a handover go to the successor. */
@@ -88,7 +89,7 @@ export type ControlState = {
   settings: string | undefined;
   unit: string | undefined;
   packagedUnit: string | undefined;
-  /** Whether the running process is older than settings or unit: a former run was killed before the restart. */
+  /** The running process is older than settings or unit: a former installation was killed before it restarted the service. */
   isStale: boolean;
 };
 
@@ -97,7 +98,7 @@ export function controlInstallation(next: { settings: string; unit: string }, st
   const present = state.unit ?? state.packagedUnit;
   const isChanged = state.isStale || next.unit !== present || next.settings !== state.settings;
   const run = (...words: string[]): Change => ({ change: "run", argv: systemctlCommand(...words) });
-  const user: Change = {
+  const addUser: Change = {
     change: "run",
     argv: [
       "/usr/sbin/useradd",
@@ -112,12 +113,12 @@ export function controlInstallation(next: { settings: string; unit: string }, st
     ],
   };
   // Containers may not set it. Then a connection can be lost in an update, and clients try again.
-  const applied: Change = {
+  const applySysctl: Change = {
     change: "run",
     argv: ["/lib/systemd/systemd-sysctl", controlSysctlPath],
     mayFail: true,
   };
-  const open: Change = { change: "run", argv: ["/usr/bin/install", "-d", "-m", "0755", controlParent] };
+  const openParent: Change = { change: "run", argv: ["/usr/bin/install", "-d", "-m", "0755", controlParent] };
   const unitChanges: Change[] = [];
   if (next.unit !== state.packagedUnit) {
     unitChanges.push({ change: "file", path: controlUnitPath, content: next.unit, mode: 0o644 });
@@ -131,16 +132,16 @@ export function controlInstallation(next: { settings: string; unit: string }, st
       ? []
       : [
           { change: "file", path: controlSysctlPath, content: controlSysctl, mode: 0o644 },
-          ...(state.sysctl === controlSysctl ? [] : [applied]),
+          ...(state.sysctl === controlSysctl ? [] : [applySysctl]),
         ];
   return [
-    ...(state.hasUser ? [] : [user]),
-    ...(state.isParentOpen ? [] : [open]),
+    ...(state.hasUser ? [] : [addUser]),
+    ...(state.isParentOpen ? [] : [openParent]),
     { change: "file", path: controlSettingsPath, content: next.settings, mode: 0o644 },
     ...sysctlChanges,
     ...unitChanges,
     run("enable", "--now", controlUnit),
-    // Without former settings, it did not run.
+    // Without settings it did not run before, and `enable --now` starts it.
     ...(isChanged && present !== undefined && state.settings !== undefined
       ? [run("restart", controlUnit)]
       : []),

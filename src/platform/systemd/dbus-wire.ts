@@ -22,6 +22,20 @@ export type Call = {
 };
 
 export const messageType = { call: 1, reply: 2, error: 3, signal: 4 };
+/** A message begins with byte order ("l": little-endian), type, flags and version, a byte each. */
+const [littleEndian, version] = [0x6c, 1];
+/** Then numbers of four bytes at these places: length of the body, serial, length of the fields. The fields follow at 16. */
+const place = { bodyLength: 4, serial: 8, fieldsLength: 12 };
+/** The codes of header fields. */
+const code = {
+  path: 1,
+  interface: 2,
+  member: 3,
+  errorName: 4,
+  replySerial: 5,
+  destination: 6,
+  signature: 8,
+};
 /** A call must not start the service: it answers if it runs. */
 const noAutoStart = 2;
 /** The specification allows 128 MiB; what we ask for takes some hundred bytes. */
@@ -29,10 +43,10 @@ const maxBytes = 1024 * 1024;
 
 export function encodeCall({ signature, body, ...call }: Call, serial: number): Buffer {
   const fields: Field[] = [
-    [1, "o", call.path],
-    [2, "s", call.interface],
-    [3, "s", call.member],
-    [6, "s", call.destination],
+    [code.path, "o", call.path],
+    [code.interface, "s", call.interface],
+    [code.member, "s", call.member],
+    [code.destination, "s", call.destination],
   ];
   return encodeMessage({ type: messageType.call, serial, fields }, signature, body);
 }
@@ -48,12 +62,12 @@ export function encodeMessage(
   const content = new Writer();
   if (signature !== undefined) content.values(signature, body);
   const bytes = content.bytes();
-  const all = signature === undefined ? fields : [...fields, [8, "g", signature] as const];
+  const all = signature === undefined ? fields : [...fields, [code.signature, "g", signature] as const];
   const head = new Writer();
-  for (const each of [0x6c, type, noAutoStart, 1]) head.value("y", each);
+  for (const byte of [littleEndian, type, noAutoStart, version]) head.value("y", byte);
   head.value("u", bytes.length);
   head.value("u", serial);
-  const variants = all.map(([code, kind, value]) => [code, { type: kind, value }]);
+  const variants = all.map(([fieldCode, fieldType, value]) => [fieldCode, { type: fieldType, value }]);
   head.value("a(yv)", variants);
   head.align(8);
   return Buffer.concat([head.bytes(), bytes]);
@@ -62,29 +76,28 @@ export function encodeMessage(
 /** The first message and its length; undefined while it is not complete. Throws if it is none. */
 export function decodeMessage(bytes: Buffer): { message: Message; length: number } | undefined {
   if (bytes.length < 16) return undefined;
-  if (bytes[0] !== 0x6c || bytes[3] !== 1) throw malformed("unknown byte order or version");
-  const fieldBytes = bytes.readUInt32LE(12);
-  const start = padded(16 + fieldBytes, 8);
-  const length = start + bytes.readUInt32LE(4);
+  if (bytes[0] !== littleEndian || bytes[3] !== version) throw malformed("unknown byte order or version");
+  const start = padded(16 + bytes.readUInt32LE(place.fieldsLength), 8);
+  const length = start + bytes.readUInt32LE(place.bodyLength);
   if (length > maxBytes) throw malformed("too long");
   if (bytes.length < length) return undefined;
-  const head = new Reader(bytes.subarray(0, start), 12);
+  const head = new Reader(bytes.subarray(0, start), place.fieldsLength);
   const fields = new Map(head.value("a(yv)") as [number, unknown][]);
-  const text = (code: number) => {
-    const value = fields.get(code);
+  const text = (fieldCode: number) => {
+    const value = fields.get(fieldCode);
     return typeof value === "string" ? value : undefined;
   };
-  const replySerial = fields.get(5);
+  const replySerial = fields.get(code.replySerial);
   const body = new Reader(bytes.subarray(start, length), 0);
   return {
     length,
     message: {
       type: bytes[1] ?? 0,
-      serial: bytes.readUInt32LE(8),
+      serial: bytes.readUInt32LE(place.serial),
       replySerial: typeof replySerial === "number" ? replySerial : undefined,
-      member: text(3),
-      errorName: text(4),
-      body: split(text(8) ?? "").map((type) => body.value(type)),
+      member: text(code.member),
+      errorName: text(code.errorName),
+      body: split(text(code.signature) ?? "").map((type) => body.value(type)),
     },
   };
 }

@@ -29,7 +29,7 @@ import { lacksProgram } from "./unit-file.ts";
 const servers = (organizations: readonly OrganizationMode[]) =>
   organizations.filter(({ mode }) => mode === "server");
 
-/** The unit files for these organizations, and the units to start. */
+/** The unit files for these organizations, name → text, and the units to start. */
 export function systemdUnits(
   organizations: readonly OrganizationMode[],
   places: UnitPlaces,
@@ -62,7 +62,7 @@ export type SystemdState = {
   enabled: ReadonlySet<string>;
 };
 
-/** Installs or updates the units. Unchanged units are not restarted. */
+/** Installs or updates the units; unchanged ones are not restarted. `onlyMissing`: leaves units that are there as they are. */
 export function systemdInstallation(
   organizations: readonly OrganizationMode[],
   places: UnitPlaces,
@@ -87,15 +87,16 @@ export function systemdInstallation(
     }
   }
   if (isReread) changes.push(systemctl("daemon-reload"));
-  // A registration with another mode was killed: the daemon runs these now.
-  const left = organizations.filter(({ mode }) => mode === "desktop");
-  const stray = left
+  // The daemon runs the organizations in desktop mode. A change of the mode that was killed may have left their units enabled.
+  const stray = organizations
+    .filter(({ mode }) => mode === "desktop")
     .flatMap(({ slug }) => [engineUnit(slug), edgeUnit(slug)])
     .filter((name) => state.enabled.has(name));
   if (stray.length > 0) changes.push(systemctl("disable", "--now", ...stray));
   changes.push(systemctl("enable", "--now", ...running));
   // check-auth starts these, where they are needed.
   const edges = servers(organizations).map(({ slug }) => edgeUnit(slug));
+  /** The file that systemd reads the unit from. */
   const fileOf = (unit: string) => {
     if (unit.startsWith(`${brand.id}@`)) return templateUnit;
     return edges.includes(unit) ? edgeTemplate : unit;
@@ -119,7 +120,7 @@ export function systemdRemoval(
     if (!known.has(templateUnit)) return [];
     const own = [engineUnit(slug), ...(known.has(edgeTemplate) ? [edgeUnit(slug)] : [])];
     if (others) return [systemctl("disable", "--now", ...own)];
-    // First what checks: it could start the edge again.
+    // The checks first: they could start the edge again.
     return [
       systemctl("disable", "--now", authTimer),
       systemctl("stop", authUnit),

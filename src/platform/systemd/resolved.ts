@@ -24,8 +24,10 @@ export type LinkNames = {
   search?: string;
 };
 
+/** AF_INET */
 const inet = 2;
 const bytes = v.pipe(v.array(v.number()), v.maxLength(16));
+/** `DNSEx`: family, address, port and TLS name of each server. `Domains`: see setLinkNames. */
 const Properties = v.object({
   DNSEx: v.array(v.tuple([v.number(), bytes, v.number(), v.string()])),
   Domains: v.array(v.tuple([v.string(), v.boolean()])),
@@ -36,7 +38,7 @@ const Properties = v.object({
   DNSOverTLS: v.string(),
 });
 
-/** Switched off: otherwise other machines of the overlay would see queries, or would be asked for any name. */
+/** What is switched off: otherwise other machines of the overlay would see queries, or would be asked for any name. */
 const off = { LLMNR: "no", MulticastDNS: "no", DNSSEC: "no", DNSOverTLS: "no" } as const;
 
 /** Whether programs of this machine ask systemd-resolved. That it runs is not enough. */
@@ -73,21 +75,24 @@ export async function runsResolved(bus: Bus): Promise<boolean> {
  */
 export async function setLinkNames(bus: Bus, wanted: LinkNames): Promise<boolean> {
   const present = await readLink(bus, wanted.link);
+  // The boolean: names in the domain are asked for here, and the domain is not appended to short names.
   const domains = wanted.domains.map((each): [string, boolean] => [each, each !== wanted.search]);
   const dns = [[inet, hostBytes(wanted.server.host), wanted.server.port, ""]] as const;
-  const isRouted = present.DefaultRoute || !Bun.deepEquals(sorted(present.Domains), sorted(domains));
-  const isServed = Bun.deepEquals(present.DNSEx, dns);
-  const wrong = (Object.keys(off) as (keyof typeof off)[]).filter((each) => present[each] !== off[each]);
-  if (!isRouted && isServed && wrong.length === 0) return false;
+  const areDomainsWrong = present.DefaultRoute || !Bun.deepEquals(sorted(present.Domains), sorted(domains));
+  const isServerWrong = !Bun.deepEquals(present.DNSEx, dns);
+  const wrongSwitches = (Object.keys(off) as (keyof typeof off)[]).filter(
+    (each) => present[each] !== off[each],
+  );
+  if (!areDomainsWrong && !isServerWrong && wrongSwitches.length === 0) return false;
   const set = (member: string, signature: string, value: unknown) =>
     bus.call({ ...manager, member, signature: `i${signature}`, body: [wanted.link, value] });
   try {
-    if (isRouted) {
+    if (areDomainsWrong) {
       await set("SetLinkDefaultRoute", "b", false);
       await set("SetLinkDomains", "a(sb)", domains);
     }
-    for (const each of wrong) await set(`SetLink${each}`, "s", off[each]);
-    if (!isServed) await set("SetLinkDNSEx", "a(iayqs)", dns);
+    for (const each of wrongSwitches) await set(`SetLink${each}`, "s", off[each]);
+    if (isServerWrong) await set("SetLinkDNSEx", "a(iayqs)", dns);
     return true;
   } catch (error) {
     // All or nothing: releases before 246 lack the last call, and names then belong into /etc/hosts.

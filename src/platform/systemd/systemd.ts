@@ -5,7 +5,14 @@ import { posix } from "node:path";
 import { brand } from "../../brand.ts";
 import type { Change } from "../apply.ts";
 import { socketDirectory } from "./control-socket.ts";
-import { program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
+import {
+  programWord,
+  quotedWord,
+  withoutSpecifiers,
+  unitText,
+  argumentWord,
+  type Setting,
+} from "./unit-file.ts";
 import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } from "../daemon-args.ts";
 
 export const unitDirectory = "/etc/systemd/system";
@@ -42,8 +49,9 @@ export const namesUnit = `${brand.id}-names.service`;
 /** Only `exit use --strict` installs it (unit-exit.ts). */
 export const exitUnit = `${brand.id}-exit.service`;
 export const templateUnit = `${brand.id}@.service`;
-/** A router switches forwarding on, interface by interface. */
-const forwardingDirectory = "-/proc/sys/net/ipv4/conf";
+/** Has a file of each interface, by which a router switches forwarding on. The `-`: it may be missing. */
+const writableForwarding = "-/proc/sys/net/ipv4/conf";
+/** The state of the checks in server mode, and what a router changed of the machine, in a file each. */
 const healthDirectory = `/run/${brand.id}-health`;
 export const edgeTemplate = `${brand.id}-edge@.service`;
 export const edgeUnit = (slug: string): string => `${brand.id}-edge@${slug}.service`;
@@ -54,8 +62,8 @@ export const restartSignal = "SIGUSR2";
 
 /** The engine of one organization in server mode; the instance is its slug. */
 export function engineTemplate(places: UnitPlaces): string {
-  const directory = `${specifierFree(trimSlashes(places.configRoot))}/%i`;
-  return unit({
+  const directory = `${withoutSpecifiers(trimSlashes(places.configRoot))}/%i`;
+  return unitText({
     Unit: [
       ["Description", `Overlay network of %i`],
       ...startsAfterNetwork,
@@ -69,7 +77,7 @@ export function engineTemplate(places: UnitPlaces): string {
     ],
     Service: [
       ["Type", "exec"],
-      ["ExecStart", `${program(places.engine)} -config ${quoted(`${directory}/config.yml`)}`],
+      ["ExecStart", `${programWord(places.engine)} -config ${quotedWord(`${directory}/config.yml`)}`],
       ["Restart", "always"],
       ["RestartSec", "5"],
       ["TimeoutStopSec", "10"],
@@ -78,7 +86,7 @@ export function engineTemplate(places: UnitPlaces): string {
       ["LogRateLimitBurst", "2000"],
       ...engineRights,
       ...commonSandbox,
-      ["ReadWritePaths", `-${quoted(`${directory}/${socketDirectory}`)}`],
+      ["ReadWritePaths", `-${quotedWord(`${directory}/${socketDirectory}`)}`],
       // The engine makes its socket root's own. That needs this call, but no capability.
       ["SystemCallFilter", "@chown"],
       ["MemoryDenyWriteExecute", "yes"],
@@ -89,12 +97,12 @@ export function engineTemplate(places: UnitPlaces): string {
 }
 
 /**
- * What one organization in server mode needs beside its engine all the time. check-auth starts it where it is needed. It
- * ends by itself, without a failure, where it is not.
+ * Runs what one organization in server mode needs beside its engine all the time (`agent edge`). `check-auth` starts this unit
+ * where it is needed. Where it is not, the program ends by itself with status 0, which `on-failure` does not start again.
  */
 export function edgeService(places: UnitPlaces): string {
-  const directory = `${specifierFree(trimSlashes(places.configRoot))}/%i`;
-  return unit({
+  const directory = `${withoutSpecifiers(trimSlashes(places.configRoot))}/%i`;
+  return unitText({
     Unit: [
       ["Description", `${brand.title}: %i, beside its engine`],
       ...startsAfterNetwork,
@@ -105,22 +113,23 @@ export function edgeService(places: UnitPlaces): string {
     ],
     Service: [
       ["Type", "exec"],
-      ["ExecStart", `${program(places.executable)} edge --org-slug %i${flags(places)}`],
+      ["ExecStart", `${programWord(places.executable)} edge --org-slug %i${flags(places)}`],
       ["Restart", "on-failure"],
       ["RestartSec", "1"],
       ["TimeoutStopSec", "10"],
       ["Environment", "DO_NOT_TRACK=1"],
       ["UMask", "0077"],
-      // A packet from the engine's port, and a port below 1024. To see the engine's ports, it needs the engine's rights.
+      // CAP_NET_RAW sends packets from the engine's port, CAP_NET_BIND_SERVICE opens a port below 1024. The kernel shows the
+      // engine's ports only to a process that has all rights of the engine.
       ["CapabilityBoundingSet", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_RAW"],
       ["PrivateDevices", "yes"],
-      // What a router changed of the machine, to take it back.
+      // Keeps what a router changed on the machine, so that it can be undone.
       ["RuntimeDirectory", `${brand.id}-health`],
       ["RuntimeDirectoryMode", "0755"],
       ["RuntimeDirectoryPreserve", "yes"],
-      ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
+      ["ReadWritePaths", `-${quotedWord(withoutSpecifiers(trimSlashes(places.configRoot)))}`],
       ...commonSandbox,
-      // A router switches forwarding on, of two interfaces.
+      // A router switches forwarding on for two interfaces.
       ["ProtectKernelTunables", "no"],
     ],
     Install: [["WantedBy", "multi-user.target"]],
@@ -129,20 +138,23 @@ export function edgeService(places: UnitPlaces): string {
 
 /** The template with another engine, if it starts one of `former`. Keeps everything else, also an administrator's edits. */
 export function withEngine(template: string, former: readonly string[], engine: string): string {
-  const line = (path: string) => `\nExecStart=${program(path)} -config `;
+  const line = (path: string) => `\nExecStart=${programWord(path)} -config `;
   let text = template;
   for (const path of former) text = text.replace(line(path), () => line(engine));
   return text;
 }
 
-/** Checks all organizations in server mode. A run keeps its check-in open, to apply changes at once. */
+/**
+ * Checks all organizations in server mode. A run keeps its check-in open for 58 s, so that changes apply at once: the timer
+ * starts the next run within the same minute.
+ */
 export function authService(places: UnitPlaces): string {
-  return unit({
+  return unitText({
     Unit: [["Description", `${brand.title}: check the credentials of this node`], ...startsAfterNetwork],
     Service: [
       ["Type", "oneshot"],
-      ["ExecStart", `${program(places.executable)} check-auth --all --wait 58${flags(places)}`],
-      // Unreachable and revoked are not failures of the unit.
+      ["ExecStart", `${programWord(places.executable)} check-auth --all --wait 58${flags(places)}`],
+      // 6: the control plane cannot be reached; 7: the node is revoked. Neither is a failure of the unit.
       ["SuccessExitStatus", "6 7"],
       // systemd counts a stopped oneshot as failed.
       ["SuccessExitStatus", "SIGTERM"],
@@ -150,21 +162,21 @@ export function authService(places: UnitPlaces): string {
       ["Environment", "DO_NOT_TRACK=1"],
       ["UMask", "0077"],
       // CAP_NET_RAW probes peers where unprivileged ping sockets are not permitted, CAP_NET_ADMIN counts what a relay forwards
-      // (nftables). Without all that the engine has (engineRights), the kernel does not show which UDP port it uses.
+      // (nftables). The kernel shows the engine's UDP port only to a process that has all rights of the engine (engineRights).
       ["CapabilityBoundingSet", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_RAW"],
       // State for the next run and for `status`.
       ["RuntimeDirectory", `${brand.id}-health`],
       ["RuntimeDirectoryMode", "0755"],
       ["RuntimeDirectoryPreserve", "yes"],
       ["PrivateDevices", "yes"],
-      ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
+      ["ReadWritePaths", `-${quotedWord(withoutSpecifiers(trimSlashes(places.configRoot)))}`],
       ...commonSandbox,
     ],
   });
 }
 
 export function authTimerUnit(): string {
-  return unit({
+  return unitText({
     Unit: [["Description", `${brand.title}: check the credentials every minute`]],
     Timer: [
       ["OnBootSec", "30s"],
@@ -178,9 +190,9 @@ export function authTimerUnit(): string {
 /** The daemon. Its engines survive a crash and a restart, but not a stop. */
 export function daemonService(places: UnitPlaces): string {
   const writable = [places.configRoot, posix.dirname(places.stateDb)].map(
-    (path) => `-${quoted(specifierFree(trimSlashes(path)))}`,
+    (path) => `-${quotedWord(withoutSpecifiers(trimSlashes(path)))}`,
   );
-  return unit({
+  return unitText({
     Unit: [
       ["Description", `${brand.title}: daemon`],
       ...startsAfterNetwork,
@@ -191,12 +203,13 @@ export function daemonService(places: UnitPlaces): string {
     Service: [
       ["Type", "notify"],
       ["NotifyAccess", "main"],
-      // What a router changed of the machine, to take it back. Beside the other files of this directory, which are server mode's.
+      // For what a router changed on the machine, so that it can be undone. Server mode has its files in this directory, too.
       ["ExecStartPre", `+/bin/mkdir -p -m 0755 ${healthDirectory}`],
-      ["ExecStart", `${program(places.executable)} --ipc-mode socket${flags(places)}`],
+      ["ExecStart", `${programWord(places.executable)} --ipc-mode socket${flags(places)}`],
       ["ExecStopPost", `-+/bin/sh -c '${stopLeftovers}'`],
       ["Restart", "always"],
       ["RestartSec", "2"],
+      // bad_configuration and foreign_files (base/errors.ts): a restart cannot mend them.
       ["RestartPreventExitStatus", "78"],
       ["WatchdogSec", "30"],
       ["TimeoutStartSec", "60"],
@@ -213,7 +226,7 @@ export function daemonService(places: UnitPlaces): string {
       ["RuntimeDirectoryPreserve", "restart"],
       ["StateDirectory", brand.id],
       ["StateDirectoryMode", "0755"],
-      ["ReadWritePaths", [...writable, `-${healthDirectory}`, forwardingDirectory].join(" ")],
+      ["ReadWritePaths", [...writable, `-${healthDirectory}`, writableForwarding].join(" ")],
       ...engineRights,
       // CAP_NET_RAW probes peers, as in the unit above.
       ["CapabilityBoundingSet", "CAP_NET_RAW"],
@@ -231,21 +244,24 @@ export function daemonService(places: UnitPlaces): string {
  */
 export function guardService(keptExecutable: string, stateDb: string, configRoot: string): string {
   const writable = [posix.dirname(keptExecutable), posix.dirname(stateDb), configRoot, unitDirectory].map(
-    (path) => `-${quoted(specifierFree(trimSlashes(path)))}`,
+    (path) => `-${quotedWord(withoutSpecifiers(trimSlashes(path)))}`,
   );
-  return unit({
+  return unitText({
     Unit: [
       ["Description", `${brand.title}: watch the new version`],
-      ["ConditionPathExists", specifierFree(keptExecutable)],
+      ["ConditionPathExists", withoutSpecifiers(keptExecutable)],
       ["StartLimitIntervalSec", "0"],
     ],
     Service: [
       ["Type", "exec"],
-      ["ExecStart", `${program(keptExecutable)} self-update --guard --state-db-path ${word(stateDb)}`],
+      [
+        "ExecStart",
+        `${programWord(keptExecutable)} self-update --guard --state-db-path ${argumentWord(stateDb)}`,
+      ],
       ["Environment", "DO_NOT_TRACK=1"],
       ["Restart", "on-failure"],
       ["RestartSec", "1"],
-      // Capabilities to see which program a process runs, to end one, and to probe peers as the tried check does.
+      // To see which program a process runs, to end it, and to probe peers, as the check of the new version does.
       ["CapabilityBoundingSet", "CAP_SYS_PTRACE CAP_KILL CAP_NET_RAW"],
       ["PrivateDevices", "yes"],
       ["ReadWritePaths", writable.join(" ")],
@@ -345,6 +361,6 @@ export function journalCommand(unit: string, ...flags: string[]): string[] {
 /** Flags that differ from the defaults, because the unit runs without the environment of the caller. */
 function flags(places: UnitPlaces): string {
   return daemonArgs({ ...places, pipeName: "" }, "linux")
-    .map((each) => (each.startsWith("--") ? ` ${each}` : ` ${word(each)}`))
+    .map((each) => (each.startsWith("--") ? ` ${each}` : ` ${argumentWord(each)}`))
     .join("");
 }

@@ -5,11 +5,11 @@ import { brand } from "../../brand.ts";
 import type { Change } from "../apply.ts";
 import type { SystemdState } from "./installation.ts";
 import { commonSandbox, exitUnit, systemctl, unitDirectory } from "./systemd.ts";
-import { program, quoted, specifierFree, unit } from "./unit-file.ts";
+import { programWord, quotedWord, withoutSpecifiers, unitText } from "./unit-file.ts";
 
 /** `file`: the block, as a script of nft. The agent writes it, and removes it when it ends. */
 function exitService(nft: string, file: string): string {
-  return unit(
+  return unitText(
     {
       Unit: [
         ["Description", `${brand.title}: no packets beside the exit`],
@@ -18,12 +18,12 @@ function exitService(nft: string, file: string): string {
         ["Wants", "network-pre.target"],
         ["Before", "network-pre.target shutdown.target"],
         ["Conflicts", "shutdown.target"],
-        ["ConditionPathExists", specifierFree(file)],
+        ["ConditionPathExists", withoutSpecifiers(file)],
       ],
       Service: [
         ["Type", "oneshot"],
         ["RemainAfterExit", "yes"],
-        ["ExecStart", `${program(nft)} -f ${quoted(specifierFree(file))}`],
+        ["ExecStart", `${programWord(nft)} -f ${quotedWord(withoutSpecifiers(file))}`],
         ["CapabilityBoundingSet", "CAP_NET_ADMIN"],
         ["PrivateDevices", "yes"],
         ["MemoryDenyWriteExecute", "yes"],

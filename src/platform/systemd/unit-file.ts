@@ -8,8 +8,8 @@ import { readTextIfThere } from "../../base/files.ts";
 
 export type Setting = readonly [name: string, value: string];
 
-/** The text of a unit. A setting may occur more than once. `command`: ours that writes it. */
-export function unit(sections: Record<string, readonly Setting[]>, command = "install-systemd"): string {
+/** The text of a unit. A setting may occur more than once. `command`: our command that writes the file. */
+export function unitText(sections: Record<string, readonly Setting[]>, command = "install-systemd"): string {
   const blocks = Object.entries(sections).map(
     ([title, settings]) => `[${title}]\n${settings.map(([name, value]) => `${name}=${value}\n`).join("")}`,
   );
@@ -17,18 +17,19 @@ export function unit(sections: Record<string, readonly Setting[]>, command = "in
 }
 
 /** One argument of a command line (systemd.service(5)): doubles % and $, and adds quotes if needed. */
-export function word(text: string): string {
-  return quoted(specifierFree(text).replaceAll("$", "$$$$"));
+export function argumentWord(text: string): string {
+  return quotedWord(withoutSpecifiers(text).replaceAll("$", "$$$$"));
 }
 
 /** The program of a command line: $ has no special meaning there, and quotes are not possible. */
-export function program(text: string): string {
+export function programWord(text: string): string {
   if (/["'\\]/.test(text))
     throw new AppError("usage", `A unit cannot start ${text}: its path contains quotes or backslashes`);
-  return quoted(specifierFree(text));
+  return quotedWord(withoutSpecifiers(text));
 }
 
-export function specifierFree(text: string): string {
+/** The path with % doubled, so that systemd takes no part of it for a specifier (systemd.unit(5)). Throws usage for a relative one. */
+export function withoutSpecifiers(text: string): string {
   // oxlint-disable-next-line no-control-regex
   if (!text.startsWith("/") || /[\u0000-\u001f]/.test(text)) {
     throw new AppError("usage", `A unit needs absolute paths without control characters, not "${text}"`);
@@ -36,28 +37,26 @@ export function specifierFree(text: string): string {
   return text.replaceAll("%", "%%");
 }
 
-export function quoted(text: string): string {
+/** The word, in quotes if it has characters that mean something in a command line. */
+export function quotedWord(text: string): string {
   return /^[\w@%+:,./$-]+$/.test(text) ? text : `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/**
- * The text of a unit file; undefined if there is none, and behind the link to /dev/null that `systemctl mask` makes: it holds
- * nothing, and what unmasks the unit finds the package's.
- */
+/** The text of a unit file. Undefined if there is none, or if it is the link to /dev/null that `systemctl mask` makes. */
 export function readUnit(path: string): string | undefined {
   const isMask =
     lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() && readlinkSync(path) === "/dev/null";
   return isMask === true ? undefined : readTextIfThere(path);
 }
 
-/** The program that a unit starts, if it is one of ours; undefined for other texts. */
-export function programOf(unitText: string): string | undefined {
-  const [, inQuotes, plain] = /^ExecStart=(?:"([^"]*)"|(\S+))(?: |$)/m.exec(unitText) ?? [];
+/** The program that a unit of ours starts. Undefined if the text has no such line. */
+export function programOf(text: string): string | undefined {
+  const [, inQuotes, plain] = /^ExecStart=(?:"([^"]*)"|(\S+))(?: |$)/m.exec(text) ?? [];
   return (inQuotes ?? plain)?.replaceAll("%%", "%");
 }
 
 /** A unit whose program was deleted counts as missing. */
-export function lacksProgram(unitText: string): boolean {
-  const path = programOf(unitText);
+export function lacksProgram(text: string): boolean {
+  const path = programOf(text);
   return path !== undefined && path.startsWith("/") && !existsSync(path);
 }

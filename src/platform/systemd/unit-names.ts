@@ -12,24 +12,25 @@ import {
   type UnitPlaces,
 } from "./systemd.ts";
 import type { SystemdState } from "./installation.ts";
-import { program, specifierFree, unit, word } from "./unit-file.ts";
+import { programWord, withoutSpecifiers, unitText, argumentWord } from "./unit-file.ts";
 
 /**
- * Answers systemd-resolved, or keeps names in /etc/hosts (docs/names.md). It needs that directory for the rename. The
- * kernel drops all its packets but those of this machine and of `peers`. Names go when it ends, also by a crash.
+ * Answers systemd-resolved, or keeps names in /etc/hosts (docs/names.md), for which it may write /etc: a new file is renamed to
+ * the old one's name. The kernel drops all its packets but those of this machine and of `peers`. When it ends, also by a crash, the
+ * names are removed.
  */
-export function namesService(places: UnitPlaces, { search, peers }: NamesWish): string {
-  const names = `${program(places.executable)} names`;
+export function namesService(places: UnitPlaces, { search, peers }: NamesOptions): string {
+  const names = `${programWord(places.executable)} names`;
   const short = search ? ` ${searchFlag}` : "";
   const answered = peers.length === 0 ? "" : ` ${peersFlag} ${peers.join(",")}`;
-  const root = ` --config-root ${word(places.configRoot)}`;
-  return unit(
+  const root = ` --config-root ${argumentWord(places.configRoot)}`;
+  return unitText(
     {
       Unit: [
         ["Description", `${brand.title}: names of nodes`],
         // After systemd-resolved: otherwise it would first write to /etc/hosts at each boot.
         ["After", "dbus.service systemd-resolved.service"],
-        ["ConditionPathExists", specifierFree(places.executable)],
+        ["ConditionPathExists", withoutSpecifiers(places.executable)],
         ["StartLimitIntervalSec", "0"],
       ],
       Service: [
@@ -41,8 +42,7 @@ export function namesService(places: UnitPlaces, { search, peers }: NamesWish): 
         ["TimeoutStopSec", "10"],
         ["Environment", "DO_NOT_TRACK=1"],
         ["UMask", "0077"],
-        // The new file gets the group of the former one.
-        // Peers ask port 53.
+        // CAP_CHOWN: a new /etc/hosts gets the group of the former one. CAP_NET_BIND_SERVICE: peers ask port 53.
         ["CapabilityBoundingSet", peers.length === 0 ? "CAP_CHOWN" : "CAP_CHOWN CAP_NET_BIND_SERVICE"],
         ["IPAddressDeny", "any"],
         ["IPAddressAllow", ["localhost", ...peers].join(" ")],
@@ -64,17 +64,17 @@ export function namesService(places: UnitPlaces, { search, peers }: NamesWish): 
 const searchFlag = "--search";
 const peersFlag = "--peers-in";
 
-/** `search`: short names too. `peers`: the networks whose nodes are answered where an organization wants it. */
-export type NamesWish = { search: boolean; peers: readonly string[] };
+/** `search`: resolves short names, too. `peers`: the networks whose nodes are answered, if their organization wants that. */
+export type NamesOptions = { search: boolean; peers: readonly string[] };
 
-/** Switches names on. Options that are not given stay as in the present unit. */
+/** Switches names on. Without options, those of the installed unit stay. */
 export function namesInstallation(
   places: UnitPlaces,
   state: Pick<SystemdState, "files">,
-  wish?: NamesWish,
+  options?: NamesOptions,
 ): Change[] {
   const present = state.files.get(namesUnit);
-  const content = namesService(places, wish ?? wishIn(present ?? ""));
+  const content = namesService(places, options ?? optionsIn(present ?? ""));
   const isStale = present !== undefined && present !== content;
   return [
     { change: "file", path: `${unitDirectory}/${namesUnit}`, content, mode: 0o644 },
@@ -84,8 +84,9 @@ export function namesInstallation(
   ];
 }
 
-function wishIn(present: string): NamesWish {
-  const [, flags = ""] = / --run( .*)/.exec(present) ?? [];
+/** The options that the text of a unit has. */
+function optionsIn(unit: string): NamesOptions {
+  const [, flags = ""] = / --run( .*)/.exec(unit) ?? [];
   const [, peers] = new RegExp(` ${peersFlag} ([0-9a-f.:/,]+) `).exec(flags) ?? [];
   return { search: flags.startsWith(` ${searchFlag} `), peers: peers?.split(",") ?? [] };
 }

@@ -5,8 +5,8 @@ import type { System } from "../../base/system.ts";
 const systemctl = "/usr/bin/systemctl";
 
 /**
- * Empty values for properties that systemd does not name. Undefined: it did not answer, which says nothing about the unit;
- * for a unit that does not exist it answers, too.
+ * The properties of a unit; empty those that systemd does not name. Undefined: systemd did not answer, which says nothing about
+ * the unit. It also answers for a unit that does not exist.
  */
 export async function unitProperties<Name extends string>(
   unit: string,
@@ -27,9 +27,9 @@ export async function unitProperties(
   return Object.fromEntries(values.map(([name, value = ""]) => [name, value]));
 }
 
-const questions = 3;
+const maxTries = 3;
 
-/** Asks again where systemd does not answer. */
+/** Like unitProperties, but asks up to three times while systemd does not answer. */
 export async function askedProperties<Name extends string>(
   unit: string,
   names: readonly Name[],
@@ -37,7 +37,7 @@ export async function askedProperties<Name extends string>(
 ): Promise<Record<Name, string> | undefined> {
   for (let tries = 1; ; tries++) {
     const answer = await unitProperties(unit, names, system);
-    if (answer !== undefined || tries === questions) return answer;
+    if (answer !== undefined || tries === maxTries) return answer;
     await system.sleep(200);
   }
 }

@@ -34,8 +34,11 @@ function open() {
 const administratorsAlone = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
 /** The same, and full control for the owner. */
 const ownersAlone = "D:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;OW)";
+/** Rights of a handle: READ_CONTROL, WRITE_DAC. */
 const [readControl, writeList] = [0x2_0000, 0x4_0000];
+/** Parts of a security descriptor: OWNER_, DACL_ and PROTECTED_DACL_SECURITY_INFORMATION. */
 const [owner, list, protectedList] = [1, 4, 0x8000_0000];
+/** SDDL_REVISION_1 */
 const revision = 1;
 
 /**

@@ -9,7 +9,7 @@ import type { Change } from "../apply.ts";
 import { daemonArgs, placesOn, type DaemonPlaces, type Machine } from "../daemon-args.ts";
 
 type TaskPlaces = DaemonPlaces & { executable: string };
-const taskName = "task.xml";
+const taskFileName = "task.xml";
 type Env = Record<string, string | undefined>;
 
 /** Runs as SYSTEM from boot without a time limit, also on battery. Restarts one minute after a crash. */
@@ -59,7 +59,7 @@ type TaskFile = { file: string; present: string | undefined };
 
 function taskFile(places: DaemonPlaces, system: Machine): TaskFile {
   const { stateDb } = placesOn("win32", places, system);
-  const file = beside(stateDb, taskName);
+  const file = beside(stateDb, taskFileName);
   return { file, present: readTextIfThere(file) };
 }
 
@@ -99,7 +99,7 @@ export function taskInstallation(places: DaemonPlaces, system: Machine): Change[
 
 /** The new daemon takes over the engines of the killed one. */
 export function taskRestart(places: { stateDb: string }, env: Env): Change[] {
-  if (!existsSync(beside(places.stateDb, taskName))) return [];
+  if (!existsSync(beside(places.stateDb, taskFileName))) return [];
   return [
     { ...schtasks(env, "/end", "/tn", brand.id), mayFail: true },
     schtasks(env, "/run", "/tn", brand.id),

@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { tableBody } from "../../../src/node/routing/router-table.ts";
-import { parseTcpPeers } from "../../../src/platform/network/tcp-flows.ts";
+import { parseTcpPeers } from "../../../src/platform/network/tcp-peers.ts";
 import { parseOffer } from "../../../src/protocol/routing/advertised.ts";
 import { formatOffer } from "../../../src/protocol/routing/format-offer.ts";
 

@@ -3,8 +3,8 @@
 import { readTextIfThere } from "../../base/files.ts";
 import { addressFromBytes, formatAddress } from "../../base/ip.ts";
 
-/** Established, and those that close: their last packets still need the way that they had. */
-const open = new Set(["01", "02", "04", "05", "08", "09", "0B"]);
+/** States as the kernel numbers them: established, and those that close, whose last packets still need the way that they had. */
+const openStates = new Set(["01", "02", "04", "05", "08", "09", "0B"]);
 
 export function openTcpPeers(): string[] {
   const texts = ["tcp", "tcp6"].map((name) => {
@@ -17,7 +17,7 @@ export function openTcpPeers(): string[] {
   return [...new Set(texts.flatMap(parseTcpPeers))];
 }
 
-/** Words of 32 bits in the order of this machine: little endian on all that are supported. */
+/** The remote addresses of open connections. An address is words of 32 bits, little-endian on all supported machines. */
 export function parseTcpPeers(table: string): string[] {
   return table
     .split("\n")
@@ -25,7 +25,7 @@ export function parseTcpPeers(table: string): string[] {
     .flatMap((line) => {
       const [, , remote = "", state = ""] = line.trim().split(/\s+/);
       const [hex = ""] = remote.split(":");
-      if (!open.has(state) || !/^([0-9A-F]{8}|[0-9A-F]{32})$/.test(hex)) return [];
+      if (!openStates.has(state) || !/^([0-9A-F]{8}|[0-9A-F]{32})$/.test(hex)) return [];
       const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => [...Buffer.from(word, "hex")].toReversed());
       // An IPv4 address in a socket of IPv6.
       const isMapped =
