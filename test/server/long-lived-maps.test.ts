@@ -24,7 +24,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "console/files.ts": { imports: "program" },
   "docs/assets.ts": { made: "program" },
   "flows/narrow-rules.ts": { known: "part" },
-  "history/read-past.ts": { present: "part", rows: "part" },
+  "history/past-rows.ts": { present: "part", rows: "part" },
   "http/backlog.ts": { lines: "waiting", ownerOf: "waiting" },
   "http/deadlines.ts": { open: "waiting" },
   "http/fair-queue.ts": { lines: "waiting" },

@@ -64,6 +64,7 @@ const own = [
   "server/audit/read.ts",
   "server/backup/carry-rules.ts",
   "server/config/flow-timeout.ts",
+  "server/history/past-rows.ts",
   "server/history/read-past.ts",
   "server/config/next-seal.ts",
   "server/config/seals.ts",

@@ -9,10 +9,13 @@ import { organizations } from "../store/tables/organizations.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system">;
 
-/** Of one transaction. */
+/** Notes that one transaction records. */
 const maxNotes = 1000;
-/** Of one event. */
+/** Bytes of the notes in one event. */
 const maxEventBytes = 48 * 1024;
+
+/** Of a note, without its content: more than time, part and id take. */
+const noteBytes = 64;
 
 const org = computed({ orgId: integer() });
 
@@ -38,12 +41,12 @@ export async function recordNotes({ db, system }: Deps, orgId: number): Promise<
   }
 }
 
-/** As they stand in an event: time in ms, part, id of the row, its values or null. */
+/** For each event its notes, as lists: time in ms, part, id of the row, its values or null (read by past-rows.ts). */
 function inEvents(notes: readonly PolicyChangeRow[]): unknown[][] {
   const events: unknown[][] = [];
   let room = 0;
   for (const { at, part, rowId, content } of notes) {
-    const bytes = Buffer.byteLength(content ?? "") + 64;
+    const bytes = Buffer.byteLength(content ?? "") + noteBytes;
     if (bytes > room) {
       events.push([]);
       room = maxEventBytes;

@@ -6,8 +6,9 @@ import { AppError, messageOf } from "../../base/errors.ts";
 import { verifyReport as verifySignature } from "../../pki/signed-messages.ts";
 import { OrderKey } from "../../protocol/values.ts";
 
-/** `key`: the text of a file with the pinned key. `head`: a hash of the audit log that was noted earlier. */
+/** What the reader has from elsewhere. `key`: the text of a file with the pinned key. `head`: a noted hash of the audit log. */
 type Known = { key?: string; head?: string };
+/** `proved`, `unproved`: sentences. */
 export type Verified = { report: PastReport; proved: string[]; unproved: string[] };
 
 export const notHeld = (hash: string): string =>
@@ -39,11 +40,16 @@ export async function verifyReport(text: string, { key, head }: Known): Promise<
   const unproved = [...report.doubts];
   if (key === undefined) unproved.push("Unproved: that this is the key of the organization. Give --key.");
   const { chain } = report;
-  const held = [chain.head, chain.last?.hash, ...(chain.noted?.event == null ? [] : [chain.noted.hash])];
+  const { noted } = chain;
+  const held = [
+    chain.head,
+    chain.last?.hash,
+    ...(noted === null || noted.event === null ? [] : [noted.hash]),
+  ];
   if (head === undefined)
     unproved.push("Unproved: that no event was changed or removed before the report. Give --head.");
   else if (held.includes(head)) proved.push(`The log held the event with the hash ${head}`);
-  else if (chain.noted?.hash === head) throw new AppError("failed", notHeld(head));
+  else if (noted?.hash === head) throw new AppError("failed", notHeld(head));
   else unproved.push(`Unproved: the report says nothing of the hash ${head}. Ask for one with --head.`);
   return { report, proved, unproved };
 }

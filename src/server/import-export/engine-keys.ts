@@ -4,6 +4,7 @@
 import { brand } from "../../brand.ts";
 import { ConfigOverrides, settingsIn } from "../../engine/allowed-settings.ts";
 
+/** What the import does with a setting, in words; `used`: it is imported. */
 export type Fate = { used: boolean; detail: string };
 
 const use = (detail: string): Fate => ({ used: true, detail });
@@ -91,6 +92,7 @@ export function fateOf(path: readonly string[]): Fate | undefined {
   return undefined;
 }
 
+/** Settings with keys that are values, such as networks. */
 const whole = new Set([
   "static_host_map",
   "lighthouse.remote_allow_list",

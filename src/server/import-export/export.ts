@@ -22,7 +22,10 @@ import { filesFor } from "../config/node-files.ts";
 type Exporting = Pick<Admin, "db" | "secretKey" | "clock"> & Pick<NodeStore, "system">;
 type Org = { id: number; slug: string };
 
-/** All files; without a passphrase the keys are plain. The audit log records the export. */
+/**
+ * All files; without a passphrase the keys are plain. The audit log records the export. `isPlan`: only to show what would be
+ * written, so nothing is signed or recorded.
+ */
 export async function exportOrganization(
   admin: Exporting,
   org: Org,
@@ -54,7 +57,7 @@ export async function exportOrganization(
   return files;
 }
 
-/** Nodes that have lost a group and did not come since then have no certificate that peers accept for long. */
+/** Nodes that have lost a group and have not checked in since then have no certificate that peers accept for long. */
 async function signMissing({ db, secretKey, system, clock }: Exporting, org: Org): Promise<void> {
   const bare = nodes.pick("id");
   const sql = `SELECT id FROM nodes WHERE org_id = $1 AND state = 'active' AND NOT EXISTS
@@ -89,7 +92,8 @@ async function authorityFiles(
 /** Private keys of nodes never leave their machines. With host.pub the certificate of a node can be renewed. */
 async function nodeFiles({ db }: Pick<Admin, "db">, view: OrgView, node: NodeRecord): Promise<PlainFile[]> {
   const renderings = makeRenderings({ rendered: () => undefined });
-  const { answer } = await filesFor({ db, renderings }, view, node, false);
+  const isOnline = false;
+  const { answer } = await filesFor({ db, renderings }, view, node, isOnline);
   const files = { ...(await answer()).files, "host.pub": node.hostPublicKey ?? "" };
   return Object.entries(files).flatMap(([name, content]) =>
     content === undefined ? [] : [{ path: `nodes/${node.name}/${name}`, content, mode: 0o644 }],

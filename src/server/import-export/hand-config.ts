@@ -253,8 +253,10 @@ class Reading {
  * in its directory, else in the nearest directory above, else below. Otherwise its machine is not known.
  */
 function machinesOf(readings: readonly Reading[]): Reading[][] {
+  /** The files with `pki.cert`. */
   const owners = new Set(readings.filter((each) => each.textsOf("pki.cert").length > 0));
   const inside = Map.groupBy(owners.values(), ({ file }) => dirname(file));
+  /** Of each directory, files with `pki.cert` in or below it: two are enough to know that none is the only one. */
   const below = new Map<string, Reading[]>();
   for (const owner of owners)
     for (const directory of above(owner.file))

@@ -27,7 +27,7 @@ export type PlannedHost = {
   name: string;
   ip: string;
   ip6: string | null;
-  /** End of the last current certificate. */
+  /** The file of its certificate, for notes: of the highest version that it has. */
   file: string;
   /** The newest of each version, version 1 first. */
   current: NebulaCertificate[];
@@ -68,7 +68,7 @@ export function planHosts(
 ): PlannedHost[] {
   refuseHiddenGroups(live, blocklist);
   const byAddress = Map.groupBy(live, ({ value }) => addressIn(value, networks.network, 4) ?? "");
-  for (const lost of byAddress.get("") ?? []) refuseLost(lost, networks, notes);
+  for (const host of byAddress.get("") ?? []) refuseWithoutIpv4(host, networks, notes);
   byAddress.delete("");
   if (byAddress.size === 0 && live.length > 0) {
     throw new AppError("bad_configuration", `No host has an address in ${networks.network}`, {
@@ -88,15 +88,15 @@ export function planHosts(
 function refuseHiddenGroups(live: readonly HostFile[], blocklist: ReadonlySet<string>): void {
   for (const { file, value } of live) {
     if (isOn(blocklist, value)) continue;
-    const people = value.groups.find(isUsersGroup);
+    const ofUsers = value.groups.find(isUsersGroup);
     const refuse = (reason: string, without: string) => {
       throw new AppError("bad_configuration", `${file}: the certificate of ${quoted(value.name)} ${reason}`, {
         hint: `Sign the host's key again without ${without}, or add the certificate's fingerprint to pki.blocklist in a configuration of the directory.`,
       });
     };
-    if (people !== undefined)
+    if (ofUsers !== undefined)
       refuse(
-        `is in the group ${people}, which stands for users here: rules for them would admit this host`,
+        `is in the group ${ofUsers}, which stands for users here: rules for them would admit this host`,
         "this group",
       );
     if (usableGroups(value.groups).length > maxGroups)
@@ -112,16 +112,20 @@ function usableGroups(groups: readonly string[]): string[] {
   return [...new Set(groups)].filter((group) => v.is(GroupName, group) && !isReservedGroup(group));
 }
 
-/** Its address stays in use, so no node may get it. */
-function refuseLost({ file, value: lost }: HostFile, { network, network6 }: Networks, notes: string[]): void {
-  const ip6 = network6 === null ? undefined : addressIn(lost, network6, 6);
+/** A host with an IPv6 address alone is refused: the address stays in use, so no node may get it. Others are left out. */
+function refuseWithoutIpv4(
+  { file, value: host }: HostFile,
+  { network, network6 }: Networks,
+  notes: string[],
+): void {
+  const ip6 = network6 === null ? undefined : addressIn(host, network6, 6);
   if (ip6 === undefined) {
-    notes.push(`${file}: ${quoted(lost.name)} has no address in ${network}; not imported.`);
+    notes.push(`${file}: ${quoted(host.name)} has no address in ${network}; not imported.`);
     return;
   }
   throw new AppError(
     "bad_configuration",
-    `${file}: ${quoted(lost.name)} has the address ${ip6}, but none in ${network}: a node has an IPv4 address in any case`,
+    `${file}: ${quoted(host.name)} has the address ${ip6}, but none in ${network}: a node has an IPv4 address in any case`,
     { hint: "Sign a certificate with both for it, or remove its certificate if it is not used any more." },
   );
 }
@@ -137,15 +141,16 @@ function noteMoreNetworks({ file, current, ip, ip6 }: PlannedHost, notes: string
 }
 
 function keepUsableGroups(hosts: readonly PlannedHost[], notes: string[]): void {
-  const lost = new Map<string, string[]>();
+  /** The files of the hosts in each group that is left out. */
+  const leftOut = new Map<string, string[]>();
   for (const host of hosts) {
     const usable = usableGroups(host.groups);
     for (const group of host.groups)
-      if (!usable.includes(group)) lost.set(group, [...(lost.get(group) ?? []), host.file]);
-    // More notes if the host is blocked.
+      if (!usable.includes(group)) leftOut.set(group, [...(leftOut.get(group) ?? []), host.file]);
+    // Only a blocked host can have more: others were refused.
     host.groups = usable.slice(0, maxGroups);
   }
-  for (const [group, files] of lost)
+  for (const [group, files] of leftOut)
     notes.push(
       `${listed(files)}: the group ${quoted(group)} is not imported: a group has 1 to 63 of letters, digits, _ . : and -, and does not begin with user:, idp: or autogroup:.`,
     );
@@ -156,11 +161,12 @@ function listed(files: readonly string[]): string {
   return files.length > 5 ? `${first} and ${files.length - 5} more` : first;
 }
 
-/** The addresses that nodes take in the organization, each once. */
+/** Throws bad_configuration unless each host number of the organization is of one host alone, in both families. */
 export function requireFreeAddresses(
   hosts: readonly PlannedHost[],
   { network, network6, certificateVersion }: Networks & { certificateVersion: 1 | "both" | 2 },
 ): void {
+  /** The holder of each host number. */
   const taken = new Map<number, PlannedHost>();
   const [range, range6] = [parseNetwork(network), parseNetwork(network6 ?? "")];
   const take = (host: PlannedHost, number: number) => {

@@ -40,7 +40,6 @@ export type ImportPlan = {
   notes: string[];
 };
 
-/** Further input of the import. */
 type Given = {
   /** The public keys of the CA keys in the directory. */
   signing: readonly Uint8Array[];
@@ -56,6 +55,7 @@ export function planImport(
   { signing, nowS, network: given, controlPlane }: Given,
 ): ImportPlan {
   const notes = [...found.notes, ...found.configs.notes];
+  /** Why certificates are not used. Notes in the end; until then, part of the errors about what is missing. */
   const refused: string[] = [];
   const trusted = withoutCopies(found.cas)
     .filter((ca) => isUsableCa(ca, nowS, refused))
@@ -80,10 +80,10 @@ export function planImport(
     checkPublicAddress({ network, network6 }, host.publicIp);
   }
   noteLimits(ca, [network, network6 ?? []].flat(), notes);
-  const known = new Set(live.flatMap(fingerprints));
-  const ofCas = new Set(found.cas.map(({ value }) => fingerprint(value)));
+  const printsOfHosts = new Set(live.flatMap(fingerprints));
+  const printsOfCas = new Set(found.cas.map(({ value }) => fingerprint(value)));
   for (const each of blocklist)
-    if (ofCas.has(each))
+    if (printsOfCas.has(each))
       notes.push(`${each} in the blocklist is a CA: engines block no CA by it, and neither do nodes here.`);
   return {
     ca,
@@ -93,7 +93,7 @@ export function planImport(
     network6,
     hosts,
     blocklist,
-    unknownBlocked: [...blocklist].filter((each) => !known.has(each)).sort(),
+    unknownBlocked: [...blocklist].filter((each) => !printsOfHosts.has(each)).sort(),
     keys: found.configs.keys,
     notes,
   };

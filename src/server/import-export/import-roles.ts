@@ -32,7 +32,7 @@ type Scope = Networks & {
   controlPlane: string;
 };
 
-/** Completes the hosts. */
+/** Completes the hosts: sets their roles, public addresses and subnets. */
 export function assignRoles(
   hosts: readonly PlannedHost[],
   found: HandMade,
@@ -41,17 +41,17 @@ export function assignRoles(
 ): void {
   const { lighthouses, relays, machines, routes } = found.configs;
   const byAddress = indexOf(hosts);
-  const named = ({ text, at }: Said, path: string): PlannedHost | undefined => {
+  const hostNamed = ({ text, at }: Said, path: string): PlannedHost | undefined => {
     const host = byAddress.get(canonicalAddress(text));
     if (host === undefined) notes.push(`${at}: ${path} ${quoted(text)} is no imported host; not imported.`);
     return host;
   };
   for (const said of firstOfEach(lighthouses)) {
-    const host = named(said, "lighthouse.hosts");
+    const host = hostNamed(said, "lighthouse.hosts");
     if (host !== undefined) host.isLighthouse = true;
   }
   for (const said of firstOfEach(relays)) {
-    const host = named(said, "relay.relays");
+    const host = hostNamed(said, "relay.relays");
     if (host !== undefined) host.isRelay = true;
   }
   const advertised = ownRoles(hosts, machines, found, notes);
@@ -181,7 +181,7 @@ function placeHosts(
       );
       return [];
     });
-    const [best, ...others] = usable.sort((a, b) => reach(a.address) - reach(b.address));
+    const [best, ...others] = usable.sort((a, b) => rankOf(a.address) - rankOf(b.address));
     if (best !== undefined) {
       host.publicIp = best.address;
       host.externalPort = best.port;
@@ -198,7 +198,7 @@ function placeHosts(
 }
 
 /** The smaller, the more nodes reach the address: names and public IPv4, public IPv6, private networks. */
-function reach(text: string): number {
+function rankOf(text: string): number {
   const address = parseAddress(text);
   if (address === undefined) return 0;
   if (isPrivate(makeNetwork(address, bits(address.family)))) return 2;
@@ -213,6 +213,7 @@ function routeSubnets(
   scope: Scope,
   notes: string[],
 ): void {
+  // The hosts have no ids yet: their places in the list stand for them.
   const ids = new Map(hosts.map((host, id) => [host, id]));
   const routers = new Map<string, { id: number; name: string }[]>();
   const hubs = hosts

@@ -32,11 +32,17 @@ import { authorities, certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 
+/** In place of an organization's id, before it exists. */
+const noOrganization = 0;
+
 type Store = Pick<Admin, "db" | "secretKey" | "clock"> & { system: ServerOptions["system"] };
 
 export type Imported = { organization: Organization; plan: ImportPlan };
 
-/** Calls `passphrase` if a CA key is encrypted. Throws bad_configuration, invalid_credentials or conflict. */
+/**
+ * With `isPlan`, returns the plan and stores nothing. `network`: instead of the network of the certificates. Calls `passphrase` if a
+ * CA key is encrypted. Throws bad_configuration, invalid_credentials or conflict.
+ */
 export async function importNetwork(
   store: Store,
   slug: string,
@@ -58,7 +64,7 @@ export async function importNetwork(
       options.network === undefined
         ? undefined
         : parse(OrganizationRequest, { slug, network: options.network }).network,
-    controlPlane: (await readObstacles(store.db, 0)).controlPlane,
+    controlPlane: (await readObstacles(store.db, noOrganization)).controlPlane,
   });
   const key = keys.find(({ raw }) => Buffer.compare(raw, plan.ca.publicKey) === 0);
   const { network, network6, certificateVersion } = plan;
@@ -121,7 +127,7 @@ function authorityOf(
 
 /** Checks that the plan and the import share. */
 async function requireUnknown(reader: Pick<Reader, "get">, slug: string, plan: ImportPlan): Promise<void> {
-  await requireOwnCas(reader, 0, plan);
+  await requireOwnCas(reader, noOrganization, plan);
   if ((await organizations.find(reader, { slug, deletedAt: null })) !== undefined)
     throw new AppError("conflict", `There is an organization ${slug} already.`);
 }
