@@ -22,12 +22,13 @@ export const ArchiveHeader = v.object({
   first: Id,
   last: Id,
   events: Id,
+  /** The times of the first and the last event, RFC 3339. */
   from: foreignText(40),
   until: foreignText(40),
   /** The hash of the event before the first one ("" if there is none), and that of the last one. */
   previous_hash: Hash,
   last_hash: Hash,
-  /** Hash of the lines with events. */
+  /** Of the lines with events: how many bytes, and their hash. */
   bytes: Id,
   sha256: Hash,
   /** The public key of the signature, Ed25519, in hex. */

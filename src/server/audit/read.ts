@@ -34,9 +34,10 @@ export function showEvent({ id, at, type, actor, subject, before, after, hash }:
 
 type Reading = Pick<OrganizationCall, "caller" | "org">;
 
-/** The caller, if it is a member, who learns no network address of other users. Programs have tokens of administrators. */
+/** The id of the caller, if it is a member, who learns no network address of other users. Programs have tokens of administrators. */
 const memberIn = ({ caller, org }: Reading): number | undefined =>
   caller.kind === "person" && org.role === "member" && !org.visiting ? caller.userId : undefined;
+/** Whether the caller may learn the network addresses of other users. */
 export const learnsAddresses = (call: Reading): boolean => memberIn(call) === undefined;
 
 /**
@@ -66,7 +67,7 @@ function withoutAddress(details: Event["before"]): Event["before"] {
   return rest;
 }
 
-/** A time in ms; the end is left out. */
+/** From `from` to before `until`, ms; undefined: without this end. */
 export type Span = { from?: number | undefined; until?: number | undefined };
 
 /**
@@ -102,6 +103,7 @@ export async function listEventsBefore(
   return (await eventsBefore(db, orgId, before, { limit, bytes: maxPageBytes, within })).map(showEvent);
 }
 
+/** Undefined: without a limit. */
 async function withinSpan(db: Pick<Reader, "all">, orgId: number | null, { from, until }: Span) {
   if (from === undefined && until === undefined) return undefined;
   return (await spanOf(db, orgId, { from: from ?? 0, until: until ?? maxTime })) ?? "nothing";

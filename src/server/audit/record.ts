@@ -17,7 +17,9 @@ export type Actor = {
 };
 
 export type AuditEvent = {
+  /** Null: an event of no organization. */
   orgId: number | null;
+  /** Ms. */
   at: number;
   type: EventType;
   actor: Actor;
@@ -97,7 +99,7 @@ export function continues(previous: string, text: string, hash: string): boolean
 export async function record(tx: Transaction, event: AuditEvent | readonly AuditEvent[]): Promise<void> {
   const all = [event].flat();
   const orgId = all[0]?.orgId ?? null;
-  // Two writers at the end of one chain would fork it.
+  // Two writers at the end of one chain would split it.
   requireLockOf(tx, orgId);
   let { hash, bytes } = await chainEnd(tx, orgId);
   const inserted: Promise<void>[] = [];

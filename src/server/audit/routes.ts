@@ -28,7 +28,7 @@ export const eventHandlers = (services: Services): Handlers<typeof eventsApi> =>
   },
 });
 
-/** Events of an organization; null: those of none. */
+/** Events of an organization; `orgId` null: those of none. `path`: of the request, for the link to the next page. */
 async function page(
   { db, publicUrl }: Services,
   orgId: number | null,
@@ -39,13 +39,13 @@ async function page(
     if (after > 0) throw new AppError("bad_request", "Give after or before, not both.");
     return { body: await listEventsBefore(db, orgId, { before, limit, from, until }) };
   }
-  const { events: body, next: last } = await listEvents(db, orgId, { after, limit, from, until });
-  if (last === undefined) return { body };
+  const { events: body, next } = await listEvents(db, orgId, { after, limit, from, until });
+  if (next === undefined) return { body };
   const times = Object.entries({ from, until }).filter(
     (entry): entry is [string, number] => entry[1] !== undefined,
   );
   const more = times.map(([name, at]) => `&${name}=${eventTime(at)}`).join("");
-  return { body, headers: { Link: `<${publicUrl}${path}?after=${last}&limit=${limit}${more}>; rel="next"` } };
+  return { body, headers: { Link: `<${publicUrl}${path}?after=${next}&limit=${limit}${more}>; rel="next"` } };
 }
 
 function lastEventId(text: string | null): number | undefined {

@@ -17,6 +17,7 @@ import { continues, eventText } from "./record.ts";
 export type Break = {
   /** Id of the next event; null: no event is left. */
   event: number | null;
+  /** The end of a sentence about the event, or about the log if no event is left. */
   what: string;
   /**
    * Covers what is stored there now, and everything before. An administrator who examined the break accepts it by
@@ -85,8 +86,8 @@ export async function verifyChain(
     for (const event of page) {
       const text = textOf(event);
       const isCounted = count(event);
-      if (!continues(head, text, event.hash)) broken(breakAt(event.id, changed, `${head}\n${text}`));
-      else if (!isCounted) broken(breakAt(event.id, miscounted, `${event.hash}\n${event.chainBytes}`));
+      if (!continues(head, text, event.hash)) broken(breakAt(event.id, whatChanged, `${head}\n${text}`));
+      else if (!isCounted) broken(breakAt(event.id, whatMiscounted, `${event.hash}\n${event.chainBytes}`));
       head = event.hash;
       last = event.id;
       events++;
@@ -95,14 +96,15 @@ export async function verifyChain(
     }
     await nextRound();
   }
-  if (orgId !== null && newest === undefined && events === 0) broken(breakAt(null, emptied, `${orgId}`));
+  if (orgId !== null && newest === undefined && events === 0) broken(breakAt(null, whatEmptied, `${orgId}`));
   const archived = cut === undefined ? null : { ...cut.archive, file: cut.file };
   return { organization, events, head, breaks, more, archived };
 }
 
-export const changed = "or the events before it, were changed";
-const miscounted = "has a wrong count of bytes";
-const emptied = "is empty, although the creation of an organization is an event";
+// `what` of breaks.
+export const whatChanged = "or the events before it, were changed";
+const whatMiscounted = "has a wrong count of bytes";
+const whatEmptied = "is empty, although the creation of an organization is an event";
 
 export function breakAt(event: number | null, what: string, text: string): Break {
   return { event, what, hash: hash("sha256", text, "hex") };
@@ -123,10 +125,13 @@ export function sentenceOf(log: string, { event, what, hash }: Break): string {
 
 /**
  * Whether the next event has the count that follows from the last one that was stored. No hash covers it, but it decides what
- * is archived and how much an organization stores. Earlier versions counted none; of those, some may be in archives.
+ * is archived and how much an organization stores. Earlier versions counted none; of those, some may be in archives. `atFirst`: the
+ * bytes of the archived events; undefined: not known.
  */
 function countBytes(atFirst: number | undefined): (event: EventRow) => boolean {
+  /** Of all events so far; undefined: not known. */
   let bytes = atFirst;
+  /** An event had a count. */
   let isBegun = false;
   return (event) => {
     const { chainBytes } = event;
@@ -136,7 +141,8 @@ function countBytes(atFirst: number | undefined): (event: EventRow) => boolean {
       return true;
     }
     const isRight = bytes === undefined || chainBytes === bytes + sizeOfEvent(event);
-    [bytes, isBegun] = [chainBytes, true];
+    bytes = chainBytes;
+    isBegun = true;
     return isRight;
   };
 }

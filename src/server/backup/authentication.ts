@@ -38,7 +38,10 @@ export function authenticate(path: string, keys: SecretKeys): void {
   fsyncSync(fd);
 }
 
-/** `missingKey`: the id of the key that the backup was made with, if the keys lack it. */
+/**
+ * `isSigned`: the file ends with a proof. `isAuthentic`: the proof is right. `missingKey`: the id of the key that the proof was made
+ * with, if the keys lack it: then it cannot be checked.
+ */
 export type Origin = { isAuthentic: boolean; missingKey?: string; isSigned: boolean };
 
 /**

@@ -1,4 +1,5 @@
-// Carries what nodes lost since the backup into the restored database: revocations, rights, tokens, addresses and names.
+// Carries what nodes lost since the backup into the restored database: revocations, rights, tokens, addresses and names. `old` is the
+// replaced database and `tx` the restored one; of a node, `replaced` and `restored` are its rows in them.
 
 import { blockAfterMs } from "../nodes/lifecycle/upkeep.ts";
 import { leaveAddresses } from "../allocation/address-pool.ts";
@@ -12,6 +13,7 @@ import { retiredTokens } from "../store/tables/sessions.ts";
 import { users } from "../store/tables/users.ts";
 import { keepPresent, type Carried } from "./carried.ts";
 
+/** `version`: the configuration version that nodes fetch next. */
 type Org = { id: number; slug: string; version: number };
 
 type Overrides = Pick<NodeRow, "configOverrides">;
@@ -25,41 +27,54 @@ const replaceNode = `ON CONFLICT (id) DO UPDATE SET ${nodes.columnNames
   .join(", ")}`;
 
 export async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, carried: Carried) {
-  for (const node of await nodes.all(old, { orgId: org.id })) {
-    const { id } = node;
-    const known = await nodes.find(tx, { id });
-    if (known !== undefined && node.state !== "revoked" && doOverridesDiffer(known, node))
-      carried.overrides_back.push(`${org.slug}/${node.name}`);
-    if (known?.state === "pending" && node.state !== "revoked") await narrowRights(tx, node, known);
-    if (node.state === "pending") continue;
-    if (node.state === "revoked") {
-      if (known?.state !== "revoked") carried.revoked_nodes++;
-      // Not an owner that the backup lacks: such a user has no row any more.
-      await nodes.upsert(tx, { ...node, ownerId: known?.ownerId ?? null }, replaceNode);
-    } else if (known?.state !== "active") {
-      carried.lost_nodes.push(node.name);
-      if (known === undefined) await insertTombstone(tx, node, now);
-      // The node was revoked before the backup and restored after it, so it accepts no older order. The server signs a
-      // new one when the node asks.
-      else await nodes.update(tx, { id }, { orderJws: null });
-    } else if (node.tokenHash !== null && hasLostRegistration(node, known)) {
-      carried.lost_nodes.push(node.name);
-      await retireToken(tx, node, now);
-    }
-    await carryCertificates(old, tx, org, id, now);
-    if (node.state === "active" && known?.state === "active") await carryRights(tx, node, known, now);
-    else if (node.endedAt === null) await block(tx, org, id, now);
-    await carryAddresses(old, tx, org, id);
-    if (known?.state !== "revoked") await carryName(old, tx, org, node);
+  for (const replaced of await nodes.all(old, { orgId: org.id })) {
+    const restored = await nodes.find(tx, { id: replaced.id });
+    if (restored !== undefined && replaced.state !== "revoked" && doOverridesDiffer(restored, replaced))
+      carried.overrides_back.push(`${org.slug}/${replaced.name}`);
+    if (restored?.state === "pending" && replaced.state !== "revoked")
+      await narrowRights(tx, replaced, restored);
+    if (replaced.state !== "pending") await carryNode(old, tx, org, { replaced, restored }, now, carried);
   }
   await carryHeldNames(old, tx, org);
   // At its next check-in each node gets the certificates that it lacks.
   await nodes.update(tx, { orgId: org.id, state: "active" }, { renewAt: 0 });
 }
 
+/** A node that was active or revoked. */
+async function carryNode(
+  old: Reader,
+  tx: Transaction,
+  org: Org,
+  { replaced, restored }: { replaced: NodeRow; restored: NodeRow | undefined },
+  now: number,
+  carried: Carried,
+): Promise<void> {
+  const { id } = replaced;
+  if (replaced.state === "revoked") {
+    if (restored?.state !== "revoked") carried.revoked_nodes++;
+    // Not an owner that the backup lacks: such a user has no row any more.
+    await nodes.upsert(tx, { ...replaced, ownerId: restored?.ownerId ?? null }, replaceNode);
+  } else if (restored?.state !== "active") {
+    carried.lost_nodes.push(replaced.name);
+    if (restored === undefined) await insertTombstone(tx, replaced, now);
+    // The node was revoked before the backup and restored after it, so it accepts no older order. The server signs a
+    // new one when the node asks.
+    else await nodes.update(tx, { id }, { orderJws: null });
+  } else if (replaced.tokenHash !== null && hasLostRegistration(replaced, restored)) {
+    carried.lost_nodes.push(replaced.name);
+    await retireToken(tx, replaced, now);
+  }
+  await carryCertificates(old, tx, org, id, now);
+  if (replaced.state === "active" && restored?.state === "active")
+    await carryRights(tx, replaced, restored, now);
+  else if (replaced.endedAt === null) await block(tx, org, id, now);
+  await carryAddresses(old, tx, org, id);
+  if (restored?.state !== "revoked") await carryName(old, tx, org, replaced);
+}
+
 /** A machine of an imported network registered after the backup: its key and its token are unknown there. */
-function hasLostRegistration(node: NodeRow, known: NodeRow): boolean {
-  return known.tokenHash === null || known.hostPublicKey !== node.hostPublicKey;
+function hasLostRegistration(replaced: NodeRow, restored: NodeRow): boolean {
+  return restored.tokenHash === null || restored.hostPublicKey !== replaced.hostPublicKey;
 }
 
 /** A node that registered after the backup. It has to register again, with a token for its name. */
@@ -124,25 +139,35 @@ async function block(tx: Transaction, org: Org, nodeId: number, now: number): Pr
   );
 }
 
-/** Removes groups, subnets and users of an exit that the node had lost. Its certificates that may grant more than that end soon. */
-async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: number): Promise<void> {
-  await narrowRights(tx, node, known);
-  if (certifiedText(known) === certifiedText(node) && known.ip6 === node.ip6) return;
+/**
+ * Removes groups and subnets that the node had lost, and groups that had lost it as their exit. Its certificates that may grant
+ * more than that end soon.
+ */
+async function carryRights(
+  tx: Transaction,
+  replaced: NodeRow,
+  restored: NodeRow,
+  now: number,
+): Promise<void> {
+  await narrowRights(tx, replaced, restored);
+  if (certifiedText(restored) === certifiedText(replaced) && restored.ip6 === replaced.ip6) return;
   await tx.run(
     `UPDATE certificates SET state = 'former', block_after = coalesce(block_after, $2)
      WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $3`,
-    [node.id, now + blockAfterMs, now],
+    [replaced.id, now + blockAfterMs, now],
   );
 }
 
-async function narrowRights(tx: Transaction, node: NodeRow, known: NodeRow): Promise<void> {
-  const groups = known.groups.filter((each) => node.groups.includes(each));
-  const subnets = known.subnets.filter((each) => node.subnets.includes(each));
-  const exitGroups = known.exitGroups.filter((each) => node.exitGroups.includes(each));
+/** What the node has in both databases. */
+async function narrowRights(tx: Transaction, replaced: NodeRow, restored: NodeRow): Promise<void> {
+  const inBoth = (field: "groups" | "subnets" | "exitGroups") =>
+    restored[field].filter((each) => replaced[field].includes(each));
+  const [groups, subnets, exitGroups] = [inBoth("groups"), inBoth("subnets"), inBoth("exitGroups")];
   // A former owner gets nothing back. A user that the backup lacks has no row any more, so cannot be an owner.
-  const isKnown = node.ownerId !== null && (await users.find(tx, { id: node.ownerId })) !== undefined;
-  const ownerId = isKnown ? node.ownerId : null;
-  await nodes.update(tx, { id: node.id }, { groups, subnets, exitGroups, ownerId });
+  const { ownerId: lastOwner } = replaced;
+  const isKnown = lastOwner !== null && (await users.find(tx, { id: lastOwner })) !== undefined;
+  const ownerId = isKnown ? lastOwner : null;
+  await nodes.update(tx, { id: replaced.id }, { groups, subnets, exitGroups, ownerId });
 }
 
 const nodeToken = nodes.pick("id", "hostPublicKey", "tokenHash");
@@ -160,13 +185,13 @@ export async function carryNodeTokens(old: Reader, tx: Transaction, orgId: numbe
   }
 }
 
-const hold = computed({ until: integerOrNull(), state: textOrNull() });
+const lastCertificate = computed({ until: integerOrNull(), state: textOrNull() });
 
 /** Keeps an address from other nodes while a certificate of this node names it. */
 async function carryAddresses(old: Reader, tx: Transaction, org: Org, nodeId: number): Promise<void> {
   const found = await queryOne(
     tx,
-    hold,
+    lastCertificate,
     `SELECT max(c.not_after) AS until, max(n.state) AS state FROM nodes n
      LEFT JOIN certificates c ON c.node_id = n.id AND c.kind = 'overlay' WHERE n.id = $1`,
     [nodeId],

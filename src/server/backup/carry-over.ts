@@ -15,7 +15,7 @@ import { carryRules, carrySeals, outdatePlans } from "./carry-rules.ts";
 import { isStaff, users } from "../store/tables/users.ts";
 import { carryStaffFactor } from "../users/factors/staff-factor.ts";
 
-/** `old`: the replaced database. The caller has raised the configuration versions before. `now` in ms. */
+/** `old`: the replaced database; `tx`: the restored one. The caller has raised the configuration versions before. `now` in ms. */
 export async function carryOver(old: Reader, tx: Transaction, now: number): Promise<Carried> {
   const carried: Carried = {
     revoked_nodes: 0,
@@ -32,10 +32,11 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
   for (const org of await organizations.all(tx, {})) {
     const { id, slug, createdAt, deletedAt, configVersion } = org;
     // Only the same organization: another installation may use the same id.
-    const same = await organizations.find(old, { id, slug, createdAt });
-    if (same === undefined) continue;
-    await organizations.update(tx, { id }, { ...demandsOf(same), deletedAt: deletedAt ?? same.deletedAt });
-    if (doOverridesDiffer(org, same)) carried.overrides_back.push(slug);
+    const replaced = await organizations.find(old, { id, slug, createdAt });
+    if (replaced === undefined) continue;
+    const ended = { deletedAt: deletedAt ?? replaced.deletedAt };
+    await organizations.update(tx, { id }, { ...demandsOf(replaced), ...ended });
+    if (doOverridesDiffer(org, replaced)) carried.overrides_back.push(slug);
     await carryNodes(old, tx, { id, slug, version: configVersion }, now, carried);
     await carryRules(old, tx, id, now, carried);
     await outdatePlans(old, tx, id);
@@ -74,8 +75,10 @@ const retirement = authorities.pick("id", "retiredAt");
 async function hasLostAuthority(old: Reader, tx: Transaction, orgId: number, now: number): Promise<boolean> {
   const sql = `SELECT ${retirement.select()} FROM authorities WHERE org_id = $1 AND not_after > $2`;
   for (const { id, retiredAt } of await queryAll(old, retirement, sql, [orgId, now])) {
-    const known = await authorities.find(tx, { id });
-    if (retiredAt === null ? known === undefined : known?.retiredAt === null) return true;
+    const restored = await authorities.find(tx, { id });
+    const isNew = retiredAt === null && restored === undefined;
+    const isTrustedAgain = retiredAt !== null && restored?.retiredAt === null;
+    if (isNew || isTrustedAgain) return true;
   }
   return false;
 }

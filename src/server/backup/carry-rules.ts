@@ -12,14 +12,17 @@ import { identityProviders } from "../store/tables/providers.ts";
 import { users } from "../store/tables/users.ts";
 import type { Carried } from "./carried.ts";
 
-/** Rules only permit. A rule that changed keeps its newest form: which of two forms permits less is not decidable. */
+/**
+ * Rules only permit, so one that the replaced database lacks is deleted. A rule that changed gets its newest form: which of two
+ * forms permits less is not decidable.
+ */
 export async function carryRules(old: Reader, tx: Transaction, orgId: number, now: number, carried: Carried) {
-  const present = new Map((await firewallRules.all(old, { orgId })).map((row) => [row.id, row]));
+  const unseen = new Map((await firewallRules.all(old, { orgId })).map((row) => [row.id, row]));
   for (const { id, createdAt } of await firewallRules.all(tx, { orgId })) {
-    const row = present.get(id);
-    present.delete(id);
-    const isSame = row?.createdAt === createdAt;
-    const groups = isSame ? groupsIn(row) : [];
+    const replaced = unseen.get(id);
+    unseen.delete(id);
+    const isSame = replaced?.createdAt === createdAt;
+    const groups = isSame ? groupsIn(replaced) : [];
     if (!isSame || (await namesLostUser(tx, groups))) {
       await firewallRules.delete(tx, { orgId, id });
       carried.deleted_rules++;
@@ -31,9 +34,9 @@ export async function carryRules(old: Reader, tx: Transaction, orgId: number, no
       groups.filter((group) => !isUsersGroup(group)),
       now,
     );
-    await firewallRules.update(tx, { orgId, id }, row);
+    await firewallRules.update(tx, { orgId, id }, replaced);
   }
-  carried.lost_rules += present.size;
+  carried.lost_rules += unseen.size;
 }
 
 const groupsIn = ({ peer, target }: { peer: unknown; target: unknown }): string[] =>
@@ -55,9 +58,9 @@ async function namesLostUser(tx: Transaction, groups: readonly string[]): Promis
  * deleted since. Plans of either database are outdated.
  */
 export async function outdatePlans(old: Reader, tx: Transaction, orgId: number): Promise<void> {
-  const [known, replaced] = [await policies.find(tx, { orgId }), await policies.find(old, { orgId })];
-  if (known === undefined) return;
-  const version = Math.max(known.version, replaced?.version ?? 0) + 1;
+  const [restored, replaced] = [await policies.find(tx, { orgId }), await policies.find(old, { orgId })];
+  if (restored === undefined) return;
+  const version = Math.max(restored.version, replaced?.version ?? 0) + 1;
   await policies.update(tx, { orgId }, { version, unconfirmedUntil: null, undo: null });
 }
 
@@ -66,9 +69,9 @@ export async function outdatePlans(old: Reader, tx: Transaction, orgId: number):
  * Returns whether there is such a seal.
  */
 export async function carrySeals(old: Reader, tx: Transaction, orgId: number): Promise<boolean> {
-  const [known, published] = [await readSeals(tx, orgId), await readSeals(old, orgId)];
+  const [restored, published] = [await readSeals(tx, orgId), await readSeals(old, orgId)];
   const numberOf = (seals: readonly SignedSeal[]) => newestOf(seals)?.seal.number ?? 0;
-  if (numberOf(published) <= numberOf(known)) return false;
+  if (numberOf(published) <= numberOf(restored)) return false;
   await policies.update(tx, { orgId }, { seals: [...published] });
   return true;
 }

@@ -1,4 +1,5 @@
-// Carries what users, members and providers of identities lost since the backup into the restored database.
+// Carries what users, members and providers of identities lost since the backup into the restored database. `old` is the replaced
+// database, and `tx` the restored one.
 
 import type { Reader, Transaction } from "../store/database.ts";
 import { userOfGroup } from "../../protocol/users-groups.ts";
@@ -18,13 +19,14 @@ import { readOwnerGroups } from "../policy/group-users.ts";
 /** An invitation survives only with the same link. A membership that is only an invitation in `old` is deleted. */
 export async function carryMembers(old: Reader, tx: Transaction, orgId: number): Promise<void> {
   for (const { id, email, secretHash } of await memberships.all(tx, { orgId })) {
-    const kept = await memberships.find(old, { orgId, email });
-    if (kept?.secretHash === secretHash) await memberships.update(tx, { id }, { role: kept.role });
+    const replaced = await memberships.find(old, { orgId, email });
+    if (replaced?.secretHash === secretHash) await memberships.update(tx, { id }, { role: replaced.role });
     else await memberships.delete(tx, { id });
   }
 }
 
 export async function carryUsers(old: Reader, tx: Transaction): Promise<void> {
+  /** The users that both databases have. */
   const both: number[] = [];
   // Not by address: a provider may have changed that of a user who is bound to an organization.
   for (const { id, createdAt, isActive, isStaff, passwordHash } of await users.all(old, {}))
@@ -50,18 +52,18 @@ type FactorsOf<Row> = {
 /** An identity that was unlinked after the backup signs nobody in, and gives no group that its user has lost. */
 export async function carryIdentities(old: Reader, tx: Transaction): Promise<void> {
   for (const { id, userId, issuer, subject } of await identities.all(tx, {})) {
-    const kept = await identities.find(old, { userId, issuer, subject });
-    if (kept === undefined) await identities.delete(tx, { id });
-    else await identities.update(tx, { id }, { groups: kept.groups });
+    const replaced = await identities.find(old, { userId, issuer, subject });
+    if (replaced === undefined) await identities.delete(tx, { id });
+    else await identities.update(tx, { id }, { groups: replaced.groups });
   }
   for (const { id, userId, providerId, subject } of await organizationIdentities.all(tx, {})) {
-    const kept = await organizationIdentities.find(old, { userId, providerId, subject });
-    if (kept === undefined) await organizationIdentities.delete(tx, { id });
-    else await organizationIdentities.update(tx, { id }, { groups: kept.groups });
+    const replaced = await organizationIdentities.find(old, { userId, providerId, subject });
+    if (replaced === undefined) await organizationIdentities.delete(tx, { id });
+    else await organizationIdentities.update(tx, { id }, { groups: replaced.groups });
   }
 }
 
-const pick = nodes.pick("id", "ownerId", "ownerGroups");
+const ownedPick = nodes.pick("id", "ownerId", "ownerGroups");
 
 /**
  * A user, or a group of a provider, stays in a group where both databases say so. The caller has carried nodes, with their
@@ -81,8 +83,8 @@ export async function carryGroupUsers(old: Reader, tx: Transaction, orgId: numbe
     if ((await providerGroups.find(old, { orgId, people })) === undefined)
       await providerGroups.delete(tx, { id });
   const groupsOf = await readOwnerGroups(tx, orgId);
-  const owned = `SELECT ${pick.select()} FROM nodes WHERE org_id = $1 AND (owner_id IS NOT NULL OR owner_groups <> '[]')`;
-  for (const { id, ownerId, ownerGroups } of await queryAll(tx, pick, owned, [orgId])) {
+  const owned = `SELECT ${ownedPick.select()} FROM nodes WHERE org_id = $1 AND (owner_id IS NOT NULL OR owner_groups <> '[]')`;
+  for (const { id, ownerId, ownerGroups } of await queryAll(tx, ownedPick, owned, [orgId])) {
     const after = ownerId === null ? [] : groupsOf(ownerId);
     if (after.join() !== ownerGroups.join()) await nodes.update(tx, { id }, { ownerGroups: after });
   }
@@ -94,19 +96,19 @@ export async function carryGroupUsers(old: Reader, tx: Transaction, orgId: numbe
  */
 export async function carryProviders(old: Reader, tx: Transaction): Promise<void> {
   for (const { id, issuer, createdAt } of await identityProviders.all(tx, {})) {
-    const kept = await identityProviders.find(old, { id, issuer, createdAt });
-    if (kept === undefined) {
+    const replaced = await identityProviders.find(old, { id, issuer, createdAt });
+    if (replaced === undefined) {
       await organizationIdentities.delete(tx, { providerId: id });
       await identities.delete(tx, { providerId: id });
       await identityProviders.delete(tx, { id });
       continue;
     }
     // Without its name, which another provider of the backup may have.
-    const { name: _, ...settings } = kept;
+    const { name: _, ...settings } = replaced;
     await identityProviders.update(tx, { id }, settings);
   }
   for (const { id, orgId, domain, proof } of await verifiedDomains.all(tx, {})) {
-    const kept = await verifiedDomains.find(old, { orgId, domain, proof });
-    if (kept?.verifiedAt == null) await verifiedDomains.delete(tx, { id });
+    const replaced = await verifiedDomains.find(old, { orgId, domain, proof });
+    if ((replaced?.verifiedAt ?? null) === null) await verifiedDomains.delete(tx, { id });
   }
 }

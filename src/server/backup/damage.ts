@@ -7,6 +7,8 @@ import { openPlain } from "../../base/open-file.ts";
 
 const headerBytes = 100;
 const magic = "SQLite format 3\0";
+/** Offsets in the header (https://www.sqlite.org/fileformat.html#the_database_header). */
+const offsets = { pageBytes: 16, changes: 24, pages: 28, pagesOfChange: 92 };
 
 /** Says the damage, for a sentence; undefined for a whole database. `path`: a file without the proof of its origin. */
 export function damageOf(path: string): string | undefined {
@@ -19,7 +21,8 @@ export function damageOf(path: string): string | undefined {
   const begin = header.toString("latin1", 0, Math.min(read, magic.length));
   if (!magic.startsWith(begin)) return "it is no backup: it does not begin like an SQLite database";
   if (read < headerBytes) return "it is truncated: its header is not complete";
-  const pageBytes = header.readUInt16BE(16) === 1 ? 65_536 : header.readUInt16BE(16);
+  const written = header.readUInt16BE(offsets.pageBytes);
+  const pageBytes = written === 1 ? 65_536 : written;
   if (pageBytes < 512) return "it is damaged: its header has no size of pages";
   const bytes = pagesOf(header) * pageBytes;
   if (size < bytes) return `it is truncated: ${size} of ${bytes} bytes are there`;
@@ -33,7 +36,8 @@ export function damageOf(path: string): string | undefined {
     : `it is damaged: ${more} bytes follow its last page`;
 }
 
-/** The count of pages is valid only if the same change wrote it; else 0. */
+/** The count of pages is valid only if the last change wrote it; else 0. */
 function pagesOf(header: Buffer): number {
-  return header.readUInt32BE(24) === header.readUInt32BE(92) ? header.readUInt32BE(28) : 0;
+  const isValid = header.readUInt32BE(offsets.changes) === header.readUInt32BE(offsets.pagesOfChange);
+  return isValid ? header.readUInt32BE(offsets.pages) : 0;
 }

@@ -24,6 +24,7 @@ import { meta } from "../store/tables/servers.ts";
 import { providerContext } from "../oidc/provider-requests.ts";
 import { webhookContext } from "../webhooks/webhooks.ts";
 
+/** `id`: the column that finds a row. `of`: the columns that `context` is made from. */
 function sealedColumn<T>(
   table: string,
   id: string,
@@ -34,7 +35,7 @@ function sealedColumn<T>(
   return { table, id, column, of: of.select(), context: (row: Row) => context(of.parse(row)) };
 }
 
-/** Every column with secrets, and the context that each secret is sealed for. `of`: the columns of the context. */
+/** Every column with secrets, and the context that each secret is sealed for. */
 export const sealedColumns = [
   sealedColumn(
     "authorities",
@@ -68,7 +69,7 @@ export const sealedColumns = [
 ];
 const sealedText = computed({ sealed: text() });
 
-/** A running server stores a secret that it sealed with the former key within this time. */
+/** A running server that has sealed a secret with the former key stores it within this time. */
 const stragglersMs = 1500;
 
 export type KeyRotation = {
@@ -90,17 +91,18 @@ export async function rotateSecretKey(
   using _ = defer(() => lock.release());
   const present = readSecretKeys(path);
   // An interrupted run leaves two keys. This run continues it instead of creating a third key.
-  const isNew = present.length === 1;
-  if (isNew) {
+  const isFirstRun = present.length === 1;
+  if (isFirstRun) {
     present.unshift(system.random(32));
     writeSecretKeys(path, present);
   }
   const [fresh, ...former] = present;
   if (fresh === undefined) throw new AppError("internal", `${path} holds no key`);
   const key_id = secretKeyId(fresh);
-  if (isNew && place.databaseUrl !== undefined) return { finished: false, key_id, resealed: 0 };
+  if (isFirstRun && place.databaseUrl !== undefined) return { finished: false, key_id, resealed: 0 };
   const seal = () => db.write((tx) => sealAll(tx, present, key_id));
   let resealed = await seal();
+  // Until a round finds no secret with a former key.
   for (let late = 1; late > 0; resealed += late) {
     await system.sleep(stragglersMs);
     late = await seal();

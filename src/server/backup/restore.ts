@@ -41,8 +41,8 @@ export type Restored = Verified & {
 } & Partial<Carried>;
 
 /**
- * Versions and ids jump further than any server got after the backup: no id may be used twice, and no node may have a
- * newer version than the server.
+ * Versions and ids jump further than any server got after the backup, with so many a second: no id may be used twice, and no node
+ * may have a newer version than the server.
  */
 const madeASecond = 10;
 const leastJump = 10_000;
@@ -126,13 +126,13 @@ function notAuthentic(file: string, { isSigned, missingKey }: Origin): AppError 
 
 const takeAnother = "Copy the backup again from where it was made, or take an older one.";
 
-/** `vouched`: --unauthenticated was given, which does not help here. */
-function damaged(file: string, damage: string, vouched: boolean): AppError {
-  const code = vouched ? "failed" : "backup_unauthenticated";
+/** With `unauthenticated`, which does not help here, the code does not say that it is missing. */
+function damaged(file: string, damage: string, unauthenticated: boolean): AppError {
+  const code = unauthenticated ? "failed" : "backup_unauthenticated";
   return new AppError(code, `Cannot restore ${file}: ${damage}`, { hint: takeAnother });
 }
 
-/** Before `prepare` writes its own event. */
+/** The time of the last event or check-in, RFC 3339; null: there is none. Call it before `prepare` writes its own event. */
 async function lastKnownAt(reader: Database): Promise<string | null> {
   const at = await queryNumber(
     reader,
@@ -186,10 +186,10 @@ async function installFile(work: Work): Promise<Partial<Restored>> {
     await fresh.close();
     throw databaseExists(path);
   }
-  const left = [`${path}-wal`, `${path}-journal`].find((each) => existsSync(each));
-  if (!isThere && left !== undefined) {
+  const leftover = [`${path}-wal`, `${path}-journal`].find((each) => existsSync(each));
+  if (!isThere && leftover !== undefined) {
     await fresh.close();
-    throw new AppError("conflict", `${left} exists without its database`, {
+    throw new AppError("conflict", `${leftover} exists without its database`, {
       hint: "SQLite would apply it to the restored database. Move it away and restore again; nothing was changed.",
     });
   }
@@ -240,7 +240,7 @@ async function installInPostgres(work: Work): Promise<Partial<Restored>> {
   }
 }
 
-/** Prepares the copy for the server. */
+/** Prepares the copy for the server. `old`: the database that it replaces, from which it takes what has ended since. */
 function prepare(fresh: Database, old: Database | undefined, now: number): Promise<Carried | undefined> {
   return fresh.write(async (tx) => {
     const last = await queryNumber(tx, "SELECT coalesce(max(at), $1) AS n FROM events", [now]);

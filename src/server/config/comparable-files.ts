@@ -19,6 +19,7 @@ export function withoutBlocklist(
 type Others = {
   caPem: string;
   x509Cas: readonly { pem: string }[];
+  /** The node's certificates. */
   rows: readonly Pick<CertificateRow, "kind" | "version" | "fingerprint" | "notAfter">[];
   /** node-config.json without its version. */
   stable: Readonly<Record<string, unknown>>;

@@ -66,11 +66,12 @@ export type ConfigSource = {
 };
 
 export type ConfigView = ConfigSource & {
+  /** The lines of the blocklist below `pki`, and their SHA-256. */
   blocklistYaml: string;
   blocklistDigest: string;
   /**
-   * Nodes that hubs or targets of rules name, groups that targets name, and owners if a rule is about nodes of the same one:
-   * others make no difference.
+   * What may tell nodes apart: nodes that are hubs or targets of rules, and groups that are. `owners`: also the owner, because a rule
+   * is about nodes of the same one.
    */
   named: { nodes: ReadonlySet<number>; groups: ReadonlySet<string>; owners: boolean };
   /** Changes with anything in the source. */
@@ -81,12 +82,14 @@ export type ConfigView = ConfigSource & {
 export type NodeKind = Omit<
   ConfigNode,
   "name" | "ip" | "ip6" | "ownerId" | "ownerGroups" | "routeOptions" | "updateOrder"
-> & { tries?: true };
+> & {
+  /** It gets the settings of the open rollout, too. */
+  tries?: true;
+};
 
 export function kindOf({ named, tried }: ConfigView, node: ConfigNode): NodeKind {
-  const { order = 0 } = tried === undefined ? {} : (readOrder(node.updateOrder ?? null) ?? {});
   return {
-    ...(order > 0 && order - (order % 2) === tried?.order ? { tries: true } : {}),
+    ...(tried !== undefined && hasOrder(node, tried.order) ? { tries: true } : {}),
     id: named.nodes.has(node.id) ? node.id : 0,
     groups: certifiedGroups(node)
       .filter((group) => named.groups.has(group) || (named.owners && userOfGroup(group) !== undefined))
@@ -103,6 +106,12 @@ export function kindOf({ named, tried }: ConfigView, node: ConfigNode): NodeKind
     platform: node.platform,
     pinsDefaults: node.pinsDefaults,
   };
+}
+
+/** Whether the node has the order with this number, or the order to go back, which has the next one. */
+function hasOrder({ updateOrder = null }: ConfigNode, number: number): boolean {
+  const order = readOrder(updateOrder)?.order;
+  return order === number || order === number + 1;
 }
 
 export function makeConfigView(source: ConfigSource): ConfigView {

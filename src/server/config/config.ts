@@ -23,11 +23,11 @@ import { isExit, isHub } from "../../protocol/routing/roles.ts";
 import { sha256Hex } from "../../base/sha256.ts";
 import type { ConfigNode, ConfigView, Hub, NodeKind } from "./config-view.ts";
 
-/** YAML nodes that a node adds to what it is sent: `pki`, and the overrides.yml that it merges itself. */
+/** YAML nodes that are kept free for what a node adds to what it is sent: `pki`, and the overrides.yml that it merges itself. */
 const reservedNodes = 100;
 /** Placeholders in `pki`: the node replaces them with its own paths. */
 const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
-/** Nodes accept nine digits. */
+/** Nodes accept nine digits. Rechecks add up to a second (withRechecks). */
 const longestTimeoutMs = 999_000_000;
 
 /** Defaults of older engines, for nodes with `pinsDefaults`. All others have the defaults of their engine. */
@@ -260,7 +260,10 @@ function withRechecks(tree: YamlMap, rechecks: number): YamlMap {
   return mergeYaml(tree, { firewall: { conntrack: { default_timeout: `${ms}ms` } } });
 }
 
-/** Behind an exit, "any" is the internet too. */
+/**
+ * A rule, for the engines that otherwise apply it to the node's own addresses alone: also for the networks behind the node. Behind an
+ * exit, "any" is the internet too, so each network gets a rule of its own.
+ */
 function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): YamlMap[] {
   const isExplicit = can(engine, "explicit_local_cidr");
   const { subnets } = node;
@@ -269,7 +272,7 @@ function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): Yaml
   return [rule, ...subnets.map((network) => ({ ...rule, local_cidr: network }))];
 }
 
-/** Where peers find it. */
+/** Where peers find a hub that has a public address. */
 function underlayOf(hub: Hub): string {
   const host = hub.publicIp ?? "";
   return joinHostPort(host, hub.externalPort ?? defaultOverlayPort);

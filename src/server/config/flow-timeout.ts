@@ -14,6 +14,7 @@ const conntrackEntries = {
 };
 const Conntrack = v.optional(v.object(conntrackEntries), {});
 const Config = v.object({ firewall: v.optional(v.object({ conntrack: Conntrack }), {}) });
+/** The units of engines' durations that settings may have. */
 const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
 /** How long flows stay open without a packet under this configuration or these overrides, ms. */

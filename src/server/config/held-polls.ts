@@ -26,6 +26,7 @@ export type Changes = {
   close(): void;
 };
 
+/** `isWoken`: since the last wait. `isOver`: it waits no more. `wake`: ends the wait that goes on. */
 type OpenPoll = { isWoken: boolean; isOver: boolean; wake: (() => void) | undefined };
 
 export function makeChanges(system: Pick<System, "sleep">): Changes {

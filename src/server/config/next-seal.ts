@@ -44,7 +44,7 @@ export function knownIn(seals: readonly SignedSeal[], known: string): OpenedSeal
   });
 }
 
-/** From a file of the signer. */
+/** The seal in a file of the signer, from the file's text. */
 export const knownFile = openTrusted;
 
 /** The newest seal, if it follows the known one. Throws untrusted_answer. */
@@ -114,8 +114,9 @@ const modeWords = {
 } satisfies Record<Seal["mode"], string>;
 
 /**
- * What the control plane proposes, with what signers alone decide: CAs, privileged groups and identities of the held seal. A
- * control plane that proposes its own is a thief's: a key that is in a seal once gets its next certificate without words.
+ * What the control plane proposes, with what signers alone decide taken from the held seal: offline CAs, privileged groups and
+ * identities. What the control plane says of these is dropped: a key that is in a seal gets its next certificate without a
+ * comparison of its words on the machine.
  */
 export function carriedOn(proposed: SealedState, held: SealedState | undefined): SealedState {
   const { sealing: _, ...rest } = proposed;
@@ -141,12 +142,12 @@ export type Differences = { gained: string[]; lost: string[] };
 
 /** `before`: undefined for the first seal, which gains everything. */
 export function differencesOf(before: SealedState | undefined, after: SealedState): Differences {
-  const [former, next] = [before === undefined ? [] : statementsOf(before), statementsOf(after)];
-  const [known, kept] = [new Set(former), new Set(next)];
-  return {
-    gained: next.filter((each) => !known.has(each)),
-    lost: former.filter((each) => !kept.has(each)),
+  const onlyIn = (one: readonly string[], other: readonly string[]) => {
+    const inOther = new Set(other);
+    return one.filter((each) => !inOther.has(each));
   };
+  const [said, says] = [before === undefined ? [] : statementsOf(before), statementsOf(after)];
+  return { gained: onlyIn(says, said), lost: onlyIn(said, says) };
 }
 
 /** All that a state says, a sentence each: what two states do not share is their difference. */
@@ -219,15 +220,14 @@ function identityWords(at: string, { kind, key, groups, address6 }: SealedIdenti
 export const signerWords = ({ name, key }: Signer): string => `${name}, ${sshFingerprint(parseSshKey(key))}`;
 
 function signerDifferences(before: readonly Signer[], after: readonly Signer[]): string[] {
-  const [former, next] = [before, after].map((list) => list.map(signerWords));
+  const [were, are] = [before.map(signerWords), after.map(signerWords)];
   return [
-    ...(next ?? []).filter((each) => former?.includes(each) !== true).map((each) => `new signer ${each}`),
-    ...(former ?? [])
-      .filter((each) => next?.includes(each) !== true)
-      .map((each) => `NO LONGER a signer: ${each}`),
+    ...are.filter((each) => !were.includes(each)).map((each) => `new signer ${each}`),
+    ...were.filter((each) => !are.includes(each)).map((each) => `NO LONGER a signer: ${each}`),
   ];
 }
 
+/** A text from a file for a terminal: each character but printable ASCII by its number. */
 export const shownText = (line: string): string =>
   line.replace(
     /[^\x20-\x7e]/gu,

@@ -57,7 +57,7 @@ type FileCertificate = ReturnType<typeof filePick.parse>;
 const currentOf = `SELECT ${filePick.select()} FROM certificates
   WHERE node_id = $1 AND state = 'current' ORDER BY kind, version`;
 
-/** All files of one node. Throws node_revoked, and conflict for another node without certificates. */
+/** All files of one node. `online`: as its answer says. `inTurn`: renders in turn with other requests. Throws node_revoked, and conflict for another node without certificates. */
 export async function filesFor(
   { db, renderings }: { db: Reader; renderings: Renderings },
   view: OrgView,
@@ -77,6 +77,7 @@ export async function filesFor(
   if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
   const config = await renderings.of(view.config, node, inTurn);
   const nodeConfig = nodeConfigOf(view, node);
+  // A new version alone changes no file.
   const { config_version: _, ...stable } = nodeConfig;
   const { seals, sealTags } = view;
   const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? "", ...sealTags.slice(-1)])}"`;
@@ -104,7 +105,8 @@ export async function filesFor(
   return { etag, configVersion: nodeConfig.config_version, sealTags, outline, answer };
 }
 
-const lastOf = `SELECT ${filePick.select()} FROM certificates WHERE node_id = $1 AND kind = 'overlay'
+/** The newest overlay certificates of a node, whatever their state. */
+const newestOverlayOf = `SELECT ${filePick.select()} FROM certificates WHERE node_id = $1 AND kind = 'overlay'
   AND created_at = (SELECT max(created_at) FROM certificates WHERE node_id = $1 AND kind = 'overlay') ORDER BY version`;
 
 /**
@@ -116,7 +118,7 @@ async function certificatesOf(db: Reader, node: NodeRecord): Promise<readonly Fi
   if (rows.some(({ kind }) => kind === "overlay")) return rows;
   // The node may have been revoked since it was read.
   mayIssue(await findNode(db, node.orgId, node.id));
-  return [...(await queryAll(db, filePick, lastOf, [node.id])), ...rows];
+  return [...(await queryAll(db, filePick, newestOverlayOf, [node.id])), ...rows];
 }
 
 /** The leaf with its CA as they were signed, then the other CA, which may have signed certificates of peers. */

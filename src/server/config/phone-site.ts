@@ -28,7 +28,7 @@ function* siteSlices(view: ConfigView, node: ConfigNode, parts: Parts): Generato
   const engine = parseEngineVersion(oldestPhoneEngine);
   const kind = { ...kindOf(view, node), overlayVersion: oldestPhoneEngine };
   const lines: string[] = [];
-  for (const slice of yamlSlices({ ...treeOf(view, kind, engine), ...names(parts) })) {
+  for (const slice of yamlSlices({ ...treeOf(view, kind, engine), ...dnsSection(parts) })) {
     lines.push(slice);
     yield;
   }
@@ -41,7 +41,7 @@ function* siteSlices(view: ConfigView, node: ConfigNode, parts: Parts): Generato
  * Android has no domains to match: with a resolver, the phone would ask it for every name, and it answers only those of the
  * organization.
  */
-function names({ system, resolvers, domains }: Parts): YamlMap {
+function dnsSection({ system, resolvers, domains }: Parts): YamlMap {
   if (system !== "ios" || resolvers.length === 0) return {};
   return { mobile_nebula: { dns_resolvers: [...resolvers], match_domains: [...domains] } };
 }

@@ -20,7 +20,7 @@ export type Rendering = {
 };
 
 export type Renderings = {
-  /** Renders unless the digest is cached; then `inTurn` calls the work when others have had their turn. */
+  /** The configuration of a node. Renders it unless its digest is cached, by `inTurn`: after others have had their turn. */
   of(view: ConfigView, node: ConfigNode, inTurn?: WorkInTurn): Promise<Rendering>;
 };
 

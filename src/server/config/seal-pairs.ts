@@ -41,16 +41,17 @@ function* changesBetween(
 ): Generator<unknown, readonly Change[]> {
   const states = [...(before === undefined ? [] : [before]), after];
   const [parties, owners] = [partiesOf(states), ownersIn(states)];
-  const was = yield* translate(before, parties, owners);
-  const is = yield* translate(after, parties, owners);
-  const reach = yield* makeReach(was, is);
+  const policyBefore = yield* translate(before, parties, owners);
+  const policyAfter = yield* translate(after, parties, owners);
+  const reach = yield* makeReach(policyBefore, policyAfter);
   return yield* reach.changes();
 }
 
-/** Longer lists are written once, in the legend. */
+/** Names in a line. Longer lists are written once, in the legend. */
 const namedInLine = 8;
 
 function wordsOf(changes: readonly Change[]): PairDifferences {
+  /** The numbers of classes with long lists of names. */
   const long = new Map<NodeClass, number>();
   const label = (of: NodeClass) => {
     const names = namesIn(of);
@@ -79,10 +80,10 @@ function together(
 ): string[] {
   const words = (access: Access) => showAccess(access).join(", ");
   const lines = Map.groupBy(changes, (each) => `${label(each.from)}: ${words(each[which])}`);
-  return [...lines.values()].flatMap((same) => {
-    const [first] = same;
+  return [...lines.values()].flatMap((ofLine) => {
+    const [first] = ofLine;
     if (first === undefined) return [];
-    const to = same.map((each) => label(each.to)).join(", ");
+    const to = ofLine.map((each) => label(each.to)).join(", ");
     return [`${words(first[which])} from ${label(first.from)} to ${to}`];
   });
 }

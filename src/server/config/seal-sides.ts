@@ -8,7 +8,7 @@ import type { Party } from "./seal-parties.ts";
 /** `owner`: of those that the side names, the nodes with this owner. */
 export type RuleSide = { as: "peer" | "target"; side: SealedRule["peer"]; owner?: string };
 
-/** What a party is in a state. */
+/** What a party is in a state. `isClosed`: it has tunnels with sealed nodes alone. `mayBe`: it may be this side of a rule. */
 export type Standing = { isSealed: boolean; isClosed: boolean; mayBe(side: RuleSide): boolean };
 
 const nowhere: Standing = { isSealed: false, isClosed: false, mayBe: () => false };

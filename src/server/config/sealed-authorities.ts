@@ -22,7 +22,8 @@ function ipv6Words({ organization, networks }: SealedState): string | undefined 
 
 /**
  * A sentence for each online CA that `before` lacks. Throws for one that is not limited, once nodes enforce the seal: conflict if
- * they begin to, untrusted_answer afterwards. Conflict also where nodes begin to enforce a seal with an IPv6 network. `pem`: as the control plane sent it; undefined: it is of an earlier version.
+ * they begin to, untrusted_answer afterwards. Also conflict where nodes begin to enforce a seal with an IPv6 network. `pem`: the CAs
+ * as the control plane sent them; undefined: it is of an earlier version, which sends none.
  */
 export function authorityWords(
   before: Content | undefined,
@@ -31,7 +32,7 @@ export function authorityWords(
 ): string[] {
   const sent = new Map(pem ? decodeCaBundle(pem).map((ca) => [fingerprint(ca), ca]) : []);
   const known = onlineIn(before?.state);
-  // While nodes only observed, no limit was demanded.
+  // CAs that were checked when their seal was signed: while nodes only observed, no limit was demanded.
   const proved = before?.mode === "enforce" ? known : [];
   const online = onlineIn(after.state).map((print) => {
     const ca = sent.get(print);

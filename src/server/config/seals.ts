@@ -154,7 +154,10 @@ export async function publishSeal(
   });
 }
 
-/** Enforced seals: as many as fit into an answer, the newest ones, because a join key names the newest when it was made. */
+/**
+ * The seals to keep with a new one. Enforced seals: as many as fit into an answer, because a join key names the one that was the
+ * newest when it was made. Of too many, the oldest go first that no node needs: those by the same signers as the one before.
+ */
 function keptWith(seals: readonly SignedSeal[], signed: SignedSeal, { mode }: Seal): SignedSeal[] {
   if (mode !== "enforce") return [...neededAfter(seals), signed].slice(-maxSeals);
   const all = [...seals, signed];
@@ -162,14 +165,15 @@ function keptWith(seals: readonly SignedSeal[], signed: SignedSeal, { mode }: Se
   const size = () => all.reduce((sum, { text }) => sum + text.length, 0);
   while (all.length > maxSeals || size() > maxKeptBytes) {
     const signers = all.map(signersOf);
-    const at = signers.findIndex(
-      (each, place) => place > 0 && place < all.length - 1 && Bun.deepEquals(each, signers[place - 1]),
+    const unneeded = signers.findIndex(
+      (each, at) => at > 0 && at < all.length - 1 && Bun.deepEquals(each, signers[at - 1]),
     );
-    if (at < 0) break;
-    all.splice(at, 1);
+    if (unneeded < 0) break;
+    all.splice(unneeded, 1);
   }
   return all.slice(-maxSeals);
 }
+/** Characters of all seals. */
 const maxKeptBytes = 1_048_576;
 
 /**
@@ -183,9 +187,10 @@ function neededAfter(seals: readonly SignedSeal[]): readonly SignedSeal[] {
   return isChange ? seals : others;
 }
 
-/** Null once another one follows: a signer has signed again. */
+/** The first seal, while it is the only one; null once another one follows: a signer has signed again. */
 export function firstSealIn({ seals: [first, ...later] }: OrgView): { hash: string; made_at: string } | null {
   if (first === undefined || later.length > 0) return null;
   const { seal, hash } = openTrusted(first.text);
+  // `made_at` is in seconds.
   return seal.first === null ? { hash, made_at: new Date(seal.made_at * 1000).toISOString() } : null;
 }

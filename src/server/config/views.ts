@@ -38,6 +38,7 @@ export type OrgView = {
   /** Nodes behind a router ask it for a UDP port. */
   portMapping: boolean;
   config: ConfigView;
+  /** The nodes that are exits to the internet. */
   exits: readonly ReturnType<typeof exitPick.parse>[];
   /** Lighthouses and relays that are reached by TCP. Not in `config`: no config.yml changes with them. */
   byTcp: readonly ReturnType<typeof tcpPick.parse>[];
@@ -63,6 +64,7 @@ export type Views = {
   last(orgId: number): OrgView | undefined;
 };
 
+/** Organizations. */
 const maxKept = 1000;
 
 export function makeViews(now: () => number): Views {

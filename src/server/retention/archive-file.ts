@@ -11,7 +11,7 @@ import { makeDirectory, readTextIfThere, syncDirectory } from "../../base/files.
 import { ArchiveHeader, headerLine } from "../audit/archive-cut.ts";
 import { isSignedBy, type ArchiveKey } from "../audit/archive-key.ts";
 import { continues, eventText, eventTime } from "../audit/record.ts";
-import { breakAt, changed, type Break, type Seen } from "../audit/verify.ts";
+import { breakAt, whatChanged, type Break, type Seen } from "../audit/verify.ts";
 import { foreignText } from "../../base/text.ts";
 import type { EventRow } from "../store/tables/events.ts";
 import { readText, refuseOddFile } from "../../base/open-file.ts";
@@ -22,6 +22,7 @@ export const archiveName = "archive";
 
 export type Archive = { header: ArchiveHeader; signature: string; file: string; text: string };
 
+/** `id`, `slug`: null for the events of the operator. `previousHash`: of the event before the first one, "" if there is none. */
 type Chain = { id: number | null; slug: string | null; previousHash: string };
 
 /** `events`: the oldest of a chain, at least one. */
@@ -66,8 +67,8 @@ function lineOf(event: EventRow): string {
  */
 export async function storeArchive(directory: string, { file, text }: Archive): Promise<void> {
   const path = join(directory, file);
-  const known = readTextIfThere(path);
-  if (known !== undefined && known !== text && !isSameArchive(known, text)) {
+  const stored = readTextIfThere(path);
+  if (stored !== undefined && stored !== text && !haveSameEvents(stored, text)) {
     throw new AppError("conflict", `${path} exists and holds something else`, {
       hint: "Move this file away. No event was deleted.",
     });
@@ -104,15 +105,19 @@ export function removeLeftovers(directory: string, { header, file, text }: Archi
     const path = join(directory, name);
     const isPart = name.startsWith(`.${chain}`) && name.endsWith(".part");
     const isOther = name.startsWith(`${chain}${header.first}-`) && name !== file;
-    if (isPart || (isOther && linesOf(text).startsWith(linesOf(readTextIfThere(path) ?? "\n\nnone")))) {
-      rmSync(path, { force: true });
-    }
+    if (isPart || (isOther && isRepeated(path, text))) rmSync(path, { force: true });
   }
 }
 
-/** The same events under another signature key: the database was restored, or the key is new. */
-function isSameArchive(known: string, text: string): boolean {
-  return linesOf(known) === linesOf(text);
+/** Whether the archive `text` begins with the events of this file. */
+function isRepeated(path: string, text: string): boolean {
+  const stored = readTextIfThere(path);
+  return stored !== undefined && linesOf(text).startsWith(linesOf(stored));
+}
+
+/** Also under another signature key: the database was restored, or the key is new. */
+function haveSameEvents(one: string, other: string): boolean {
+  return linesOf(one) === linesOf(other);
 }
 
 /** The lines with events. */
@@ -152,7 +157,7 @@ export function verifyArchive(
     if (!event.success) throw wrong(`its line ${count + 3} is not an event`);
     const { id, hash: own, ...hashed } = event.output;
     const text = JSON.stringify(hashed);
-    if (!continues(previous, text, own)) breaks.push(breakAt(id, changed, `${previous}\n${text}`));
+    if (!continues(previous, text, own)) breaks.push(breakAt(id, whatChanged, `${previous}\n${text}`));
     previous = own;
     count++;
     see({ id, hash: own, type: String(hashed["type"]), after: hashed["after"] });

@@ -56,6 +56,7 @@ export async function archiveBatch(deps: ArchiveDeps, chain: ChainName, limits: 
   return hasMore;
 }
 
+/** Whether the event has the note from which on every row is known (history/past-rows.ts). */
 const isBeginning = ({ type, after }: EventRow) =>
   type === "policy.recorded" && after?.includes('"*",0,null]') === true;
 
@@ -107,6 +108,7 @@ function takeDue(
   return { events, bytes };
 }
 
+/** Records the archive, and deletes its events. Throws conflict if they changed since they were read. */
 async function cutOff(
   tx: Transaction,
   { id }: ChainName,
@@ -130,11 +132,10 @@ async function cutOff(
 /** The id of the first event that a webhook still has to send; Infinity if there is none. */
 async function readFirstNeededId(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
   if (orgId === null) return Infinity;
-  const { n } = (await queryOne(reader, lowest, lowestNeeded, [orgId])) ?? { n: null };
-  return n ?? Infinity;
+  return (await queryOne(reader, lowestId, lowestNeeded, [orgId]))?.n ?? Infinity;
 }
 
-const lowest = computed({ n: integerOrNull() });
+const lowestId = computed({ n: integerOrNull() });
 const lowestNeeded = `SELECT min(id) AS n FROM (
   SELECT min(e.id) AS id FROM events e WHERE e.org_id = $1
     AND e.id > (SELECT min(seen_event_id) FROM webhooks WHERE org_id = $1 AND deleted_at IS NULL)

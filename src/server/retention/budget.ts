@@ -23,13 +23,16 @@ type Org = { id: number; slug: string };
 export type Budget = {
   /** Throws organization_full if the organization may not store this request too, and the request adds something. */
   require(org: Org, request: object, grows: () => boolean | Promise<boolean>): Promise<void>;
-  /** The same error as a value, for a caller who must not learn of it yet. */
+  /** The same error as a value, whatever the request adds; undefined: there is room, which this request now takes. */
   refusal(org: Org, request: object): Promise<AppError | undefined>;
   /** Measures all organizations once, so that the first write of each need not wait for it. Ends early after `closing`. */
   prepare(closing: AbortSignal): Promise<void>;
 };
 
-/** Between measurements, this process adds what it admits, even if it replaces something. Other replicas and deletions are seen after this time. */
+/**
+ * How long a measurement counts. Meanwhile this process adds what it admits, even if it replaces something; what other replicas
+ * admit, and deletions, are seen by the next one.
+ */
 const measuredMs = 300_000;
 /** At the limit, deletions are seen after this time. */
 const fullMs = 5000;
@@ -37,6 +40,7 @@ const fullMs = 5000;
 export function makeBudget(deps: Deps): Budget {
   const { system, retention = defaultRetention } = deps;
   const limit = retention.organizationBytes;
+  /** By organization: what it stores, and when that was measured, ms. */
   const known = new Map<number, { bytes: number; at: number }>();
   const measuring = new Map<number, Promise<{ bytes: number; at: number }>>();
   const learn = (orgId: number) => {
@@ -108,10 +112,15 @@ export function adds(stored: unknown, sent: unknown): boolean {
 const ids = organizations.pick("id");
 const liveOrganizations = "SELECT id FROM organizations WHERE deleted_at IS NULL ORDER BY id";
 
+/** What a row takes besides its long columns. */
 const rowBytes = 256;
+/** SQL: the bytes of an organization's rows in a table. `bytes`: SQL for the long columns. */
 const sum = (table: string, bytes: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM ${table} WHERE org_id = $1)`;
-/** Rows that users of the organization's own providers create; these users are valid there only. */
+/**
+ * The same for rows that users of the organization's own providers create; these users are valid there only. `on`: joins the table as
+ * `i` to the users; without it, the rows are the users.
+ */
 const ofBoundUsers = (table: string, bytes: string, on?: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM users u${on === undefined ? "" : ` JOIN ${table} i ON ${on}`}
     WHERE u.bound_org_id = $1)`;
@@ -136,7 +145,7 @@ const storedRows = `SELECT ${[
     "identity_providers",
     "octet_length(issuer) + octet_length(roles) + octet_length(node_groups) + octet_length(required_groups) + coalesce(octet_length(trust), 0)",
   ),
-  // One row a kind of flows and day, as many as kinds: counted, because to read them all takes long.
+  // One row for each kind of flows and day. Counted with a usual size: to read them all takes long.
   "(SELECT count(*) * 320 FROM flows WHERE org_id = $1)",
   sum("webhooks", "octet_length(url) + octet_length(events)"),
   // One row for each event and webhook.

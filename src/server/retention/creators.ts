@@ -27,8 +27,8 @@ export async function keepCreators(db: Database, orgId: number): Promise<void> {
       if (!isCreation || !missing.has(subject)) continue;
       const { kind, id } = v.parse(Event.entries.actor, JSON.parse(actor));
       if (kind !== "person" && kind !== "service") continue;
-      const [table = "", row] = subject.split("/");
-      found.push({ table, id: Number(row), by: principal({ kind, id }) });
+      const [table = "", rowId] = subject.split("/");
+      found.push({ table, id: Number(rowId), by: principal({ kind, id }) });
     }
     const next = page.at(-1)?.id;
     if (next === undefined) break;

@@ -9,18 +9,19 @@ const batchSize = 500;
 const expired = `FROM certificates WHERE id > $1 AND id <= $2 AND state <> 'current' AND not_after < $3
   AND EXISTS (SELECT 1 FROM certificates n WHERE n.node_id = certificates.node_id AND n.kind = certificates.kind
     AND (n.not_after > certificates.not_after OR (n.not_after = certificates.not_after AND n.id > certificates.id)))`;
-const range = computed({ last: integerOrNull() });
+const rangeEnd = computed({ last: integerOrNull() });
+/** The last of the next ids above $1. */
 const nextRange = `SELECT max(id) AS last
   FROM (SELECT id FROM certificates WHERE id > $1 ORDER BY id LIMIT ${batchSize}) s`;
 
-/** Walks over all certificates by id. An index for this would contain every certificate that stays. */
+/** Walks over all certificates by id: an index of expired ones would contain every certificate that stays. `before`: ms. */
 export async function deleteEndedCertificates(
   db: Database,
   before: number,
   isEnding: () => boolean,
 ): Promise<void> {
   for (let from = 0; !isEnding();) {
-    const last = (await queryOne(db, range, nextRange, [from]))?.last ?? null;
+    const last = (await queryOne(db, rangeEnd, nextRange, [from]))?.last ?? null;
     if (last === null) return;
     const params = [from, last, before];
     if ((await queryNumber(db, `SELECT count(*) AS n ${expired}`, params)) > 0)

@@ -5,9 +5,10 @@ import { keptVersions } from "../allocation/held-names.ts";
 import type { Database } from "../store/database.ts";
 import { places } from "../store/table.ts";
 
-/** The store keeps a prepared statement for each number of nodes. */
+/** Nodes of one transaction. The store keeps a prepared statement for each number of them. */
 const batchSize = 100;
 
+/** $1: the nodes ended before this time, ms. */
 const goneNodes = (limit: number) => `SELECT n.id FROM nodes n WHERE n.ended_at < $1
   AND (n.is_named = 0 OR n.names_version <
     (SELECT o.names_version - ${keptVersions} FROM organizations o WHERE o.id = n.org_id))

@@ -11,7 +11,7 @@ import { deleteEndedCertificates } from "./ended-certificates.ts";
 import { deleteEndedNodes } from "./ended-nodes.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "accessLifetimeS">;
-/** `key`: its columns find a row. Rows with `where` are deleted. */
+/** Rows of a table to delete: those for which `where` holds. `key`: columns that find one row. */
 type Ended = { table: string; key: string; where: string; params: Params };
 
 const day = 86_400_000;
@@ -23,7 +23,7 @@ const alarmsMs = 90 * day;
 const certificatesMs = day;
 const batchSize = 500;
 
-/** `keptMs`: how long ended tokens and rollouts are kept. `isEnding`: the server stops. */
+/** `keptMs`: how long ended tokens and rollouts are kept. `isEnding`: whether the server stops, asked before each batch. */
 export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => boolean): Promise<void> {
   const { db } = deps;
   const now = deps.system.now();
@@ -115,7 +115,7 @@ const endedAlarms = `ended_at < $1
 const oldRollouts = `SELECT r.id FROM rollouts r WHERE r.ended_at < $1
   AND r.created_at < (SELECT max(n.created_at) FROM rollouts n WHERE n.org_id = r.org_id)`;
 
-/** By the index, which begins with the organization. */
+/** By organization, because the index begins with it. */
 const oldFlows = "org_id IN (SELECT id FROM organizations) AND day < $1";
 const unwantedFlows = "org_id IN (SELECT id FROM organizations WHERE flows = 0)";
 

@@ -54,7 +54,10 @@ async function archiveChain(
   }
 }
 
-/** The lease of the loop excludes other servers. A time in the future comes from a clock that was ahead. */
+/**
+ * Whether an hour has passed since the last turn, which then begins now. The lease of the loop excludes other servers. A time in the
+ * future comes from a clock that was ahead, and does not count.
+ */
 function takeTurn(db: Database, now: number): Promise<boolean> {
   return db.writeFor("rows", async (tx) => {
     const last = Number((await readMeta(tx, turnKey)) ?? 0);
