@@ -1,6 +1,7 @@
 // Every manual edit of a policy goes through editReach if it changes which nodes reach each other (rules, groups of nodes),
-// else through editWithoutTests. Both refuse an edit of a user who has lost the role meanwhile, and any while an applied file waits
-// for its confirmation; editReach also refuses one that makes a test of the policy fail.
+// else through editWithoutTests. Both refuse edits of a user who has lost the role meanwhile, all edits while an applied file waits
+// for its confirmation, and all where the file alone changes the policy. editReach also refuses an edit that makes a test of the
+// policy fail.
 
 import * as v from "valibot";
 import { formatTime } from "../../base/quantities.ts";
@@ -19,7 +20,7 @@ import { readPolicyNodes } from "./policy-nodes.ts";
 import { PolicyTest, runTests, type Tested, type TestFailure } from "./policy-tests.ts";
 import { readRules } from "./stored-rules.ts";
 
-/** Rows of the database, parsed. */
+/** The tests of a stored policy. */
 export const storedTests = (row: Pick<PolicyRow, "tests"> | undefined): PolicyTest[] =>
   v.parse(v.array(PolicyTest), row?.tests ?? []);
 
@@ -32,15 +33,15 @@ export async function editWithoutTests<T>(
   editor: Editor,
   edit: () => Promise<T>,
 ): Promise<T> {
-  await begin(tx, editor);
+  await admitEdit(tx, editor);
   return edit();
 }
 
-/** Who edits which policy when. */
+/** Who edits which policy when; `now` in ms. */
 export type Editor = { orgId: number; now: number; actor: Actor };
 
-/** Raises the version. Throws permission_denied, policy_unconfirmed or policy_by_file. */
-async function begin(tx: Transaction, { orgId, now, actor }: Editor): Promise<Guards | undefined> {
+/** Raises the version of the policy. Throws permission_denied, policy_unconfirmed or policy_by_file. */
+async function admitEdit(tx: Transaction, { orgId, now, actor }: Editor): Promise<Guards | undefined> {
   requireLockOf(tx, orgId);
   // The edit may have waited for the lock.
   await requireRole(tx, orgId, actor);
@@ -50,7 +51,10 @@ async function begin(tx: Transaction, { orgId, now, actor }: Editor): Promise<Gu
   return row;
 }
 
-/** How tests of the policy are run: they may take seconds, in slices. `admitAgain` throws if the caller's rights have ended. */
+/**
+ * How tests of the policy are run, which may take seconds: `inTurn`, after other callers. `admitAgain`, after that, throws if the
+ * caller's rights have ended.
+ */
 export type Testing = {
   inTurn<T>(work: () => Promise<T>): Promise<T>;
   admitAgain(): Promise<void>;
@@ -61,13 +65,13 @@ export type Editing = Editor & { db: Database; testing: Testing };
 const maxTries = 5;
 
 /**
- * Runs `edit` in a transaction; with tests, first in one that is rolled back, because they read what it would make. Throws
- * permission_denied, policy_unconfirmed, policy_by_file, or policy_test_failed if a test fails that passed before: tests that fail already,
- * because a node was revoked, do not stop other edits.
+ * Runs `edit` in a transaction. If the policy has tests, runs it first in one that is rolled back, for the state that the tests read;
+ * `edit` must be repeatable. Throws permission_denied, policy_unconfirmed, policy_by_file, busy, or policy_test_failed if a test fails
+ * that passed before: tests that fail already, because a node was revoked, do not stop other edits.
  */
 export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => Promise<T>): Promise<T> {
   const { testing } = editing;
-  const untested = await writeUntested(editing, edit);
+  const untested = await writeWithoutTests(editing, edit);
   if (untested !== undefined) return untested.result;
   return testing.inTurn(async () => {
     for (let tries = 1; ; tries++) {
@@ -75,8 +79,8 @@ export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => 
       await requirePassing(tried);
       await testing.admitAgain();
 
-      const done = await write(editing, tried.stamp, edit);
-      if (done !== undefined) return done.result;
+      const written = await writeIfUnchanged(editing, tried.stamp, edit);
+      if (written !== undefined) return written.result;
       if (tries === maxTries)
         throw new AppError("busy", "The organization changes all the time. Try again in a moment.");
     }
@@ -84,12 +88,12 @@ export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => 
 }
 
 /** Undefined if the organization has tests: they must run first. */
-function writeUntested<T>(
+function writeWithoutTests<T>(
   editing: Editing,
   edit: (tx: Transaction) => Promise<T>,
 ): Promise<{ result: T } | undefined> {
   return writeOrRollBack<{ result: T }, undefined>(editing, async (tx, rollBack) => {
-    if (storedTests(await begin(tx, editing)).length > 0) return rollBack(undefined);
+    if (storedTests(await admitEdit(tx, editing)).length > 0) return rollBack(undefined);
     return { result: await edit(tx) };
   });
 }
@@ -113,7 +117,7 @@ async function writeOrRollBack<T, U>(
 }
 
 /** Undefined if the organization has changed since `stamp`. */
-function write<T>(
+function writeIfUnchanged<T>(
   editing: Editing,
   stamp: string,
   edit: (tx: Transaction) => Promise<T>,
@@ -121,18 +125,19 @@ function write<T>(
   const { db, orgId } = editing;
   return db.writeFor({ org: orgId }, async (tx) => {
     if ((await stateStamp(tx, orgId)) !== stamp) return undefined;
-    await begin(tx, editing);
+    await admitEdit(tx, editing);
     return { result: await edit(tx) };
   });
 }
 
+/** What an edit would make. `stamp`: of the state before. */
 type Tried = { stamp: string; tests: PolicyTest[]; before: Tested; after: Tested };
 
 function tryOut(editing: Editing, edit: (tx: Transaction) => Promise<unknown>): Promise<Tried> {
   const { orgId } = editing;
   return writeOrRollBack<never, Tried>(editing, async (tx, rollBack) => {
     const stamp = await stateStamp(tx, orgId);
-    const row = await begin(tx, editing);
+    const row = await admitEdit(tx, editing);
     const before = await stateIn(tx, orgId);
     await edit(tx);
     return rollBack({ stamp, tests: storedTests(row), before, after: await stateIn(tx, orgId) });
@@ -152,10 +157,11 @@ async function requirePassing({ tests, before, after }: Tried): Promise<void> {
   if (broken.length > 0) throw testsFailed(broken, "The change is refused");
 }
 
+/** What may refuse an edit. */
 const guards = policies.pick("byFile", "tests", "unconfirmedUntil", "appliedBy");
 type Guards = Pick<PolicyRow, "byFile" | "tests" | "unconfirmedUntil" | "appliedBy">;
 
-/** Drift begins with the first edit after an application. */
+/** $2: now, ms. Drift begins with the first edit after an application. */
 const raise = `INSERT INTO policies (org_id, version, created_at) VALUES ($1, 1, $2)
   ON CONFLICT (org_id) DO UPDATE SET version = policies.version + 1,
     drifted_at = CASE WHEN policies.text IS NULL THEN NULL ELSE coalesce(policies.drifted_at, excluded.created_at) END

@@ -37,13 +37,13 @@ export type Member = {
   ip6: string | null;
   groups: readonly string[];
   /**
-   * The address is not a node but a network behind this one: what reaches the node reaches it. `isThere`: in this
-   * state.
+   * Set for a network behind the node, in place of the node itself: `ip` is the network, and rules about the node hold for it.
+   * `isThere`: the network is there in this state.
    */
   behind?: { isThere: boolean };
 };
 
-/** The part of a node that targets match. */
+/** The node whose engine gets a rule: what targets match of it. */
 type Self = Pick<Member, "id" | "groups"> & { subnets?: readonly string[] };
 
 type EngineRule = Record<string, string>;
@@ -116,7 +116,7 @@ export type Verdict = Omit<Explained, "permitted">;
 type Packet = { protocol: "tcp" | "udp" | "icmp"; port?: number | undefined };
 type Network = NonNullable<ReturnType<typeof parseNetwork>>;
 
-/** A rule with its texts parsed, once for all tests. */
+/** A rule with its texts parsed, once for all tests. Undefined: ports that cannot be read, and peers that are no network. */
 export type Parsed = Pick<Rule, "id" | "protocol" | "peer" | "target"> & {
   ports: "any" | readonly [number, number] | undefined;
   network: Network | undefined;
@@ -205,15 +205,18 @@ function isPeer(
   peer: Member,
   addresses: readonly Address[],
 ): boolean {
-  const rule = peerOf(wanted, self);
-  if (rule === undefined) return false;
-  if ("any" in rule) return true;
-  if ("group" in rule) return peer.groups.includes(rule.group);
-  if ("node" in rule) return rule.node === peer.id;
+  const named = peerOf(wanted, self);
+  if (named === undefined) return false;
+  if ("any" in named) return true;
+  if ("group" in named) return peer.groups.includes(named.group);
+  if ("node" in named) return named.node === peer.id;
   return network !== undefined && addresses.some((address) => networkContains(network, address));
 }
 
-/** Whether the rule has this node as its target, or as its peer with these addresses: `self` has every node with an owner. */
+/**
+ * Whether the rule has this node as its target, or as its peer with these addresses. The peer `self` is every node with an owner:
+ * whether the target has the same one is not asked.
+ */
 export function permits(
   rule: Parsed,
   side: "target" | "peer",

@@ -19,7 +19,7 @@ export type ProviderGroup = { people: string; providerId: number; name: string }
 /** The members of the organization who have a provider's group, by its `people`. */
 export type Carriers = ReadonlyMap<string, ReadonlySet<number>>;
 
-/** Maximum groups of an organization: a certificate names all that its owner has. */
+/** Maximum groups of providers that an organization's policy names: a certificate has all that the owner of its node has. */
 const maxProviderGroups = 64;
 
 /** Throws validation_failed. `count`: those that the policy would name. */
@@ -38,24 +38,24 @@ export function providerGroup(providerId: number, name: string): ProviderGroup {
   return { people: `idp:${providerId}.${digest}`, providerId, name };
 }
 
-const source = groupUsers.pick("name", "people");
+const sourcePick = groupUsers.pick("name", "people");
 
 export function readGroupUsers(reader: Pick<Reader, "all">, orgId: number): Promise<GroupSource[]> {
-  const sql = `SELECT ${source.select()} FROM group_people WHERE org_id = $1 ORDER BY name, people`;
-  return queryAll(reader, source, sql, [orgId]);
+  const sql = `SELECT ${sourcePick.select()} FROM group_people WHERE org_id = $1 ORDER BY name, people`;
+  return queryAll(reader, sourcePick, sql, [orgId]);
 }
 
-const named = providerGroups.pick("people", "providerId", "name");
+const providerGroupPick = providerGroups.pick("people", "providerId", "name");
 
 export function readProviderGroups(reader: Pick<Reader, "all">, orgId: number): Promise<ProviderGroup[]> {
-  const sql = `SELECT ${named.select()} FROM provider_groups WHERE org_id = $1 ORDER BY people`;
-  return queryAll(reader, named, sql, [orgId]);
+  const sql = `SELECT ${providerGroupPick.select()} FROM provider_groups WHERE org_id = $1 ORDER BY people`;
+  return queryAll(reader, providerGroupPick, sql, [orgId]);
 }
 
-const user = computed({ userId: integer() });
+const userId = computed({ userId: integer() });
 /**
- * $3, $4: the name as JSON text, whose quotes make it match whole entries of the list only. Two forms: as an earlier
- * version may have stored it, and the present one.
+ * $1: the organization, $2: the provider. $3, $4: the name as JSON text, whose quotes make it match whole entries of the list only.
+ * Two forms: as an earlier version may have stored it, and the present one. `more`: a further condition.
  */
 const carriersIn = (table: string, more: string) =>
   `SELECT i.user_id FROM ${table} i JOIN memberships m ON m.user_id = i.user_id AND m.org_id = $1
@@ -74,7 +74,7 @@ export async function readCarriers(
   for (const { people, providerId, name } of groups) {
     const names = [name, oneSpelling(name)].map((each) => JSON.stringify(each));
     const params = [orgId, providerId, ...names, ...(ownerId === undefined ? [] : [ownerId])];
-    found.set(people, new Set((await queryAll(reader, user, sql, params)).map(({ userId }) => userId)));
+    found.set(people, new Set((await queryAll(reader, userId, sql, params)).map((row) => row.userId)));
   }
   return found;
 }
@@ -99,35 +99,36 @@ export async function ownerGroupsOf(
   return ownerId === null ? [] : (await readOwnerGroups(reader, orgId, ownerId))(ownerId);
 }
 
-/** The groups of a user's nodes, sorted. */
+/** Tells of each user which groups the user's nodes have by their owner, sorted. */
 export function makeOwnerGroups(
   sources: readonly GroupSource[],
   carriers: Carriers,
 ): (ownerId: number) => string[] {
   const byUsers = Map.groupBy(sources, (each) => each.people);
   return (ownerId) => {
-    const own = [...carriers].flatMap(([group, users]) => (users.has(ownerId) ? [group] : []));
-    const names = [ownerGroup(ownerId), ...own]
+    /** Those that stand for groups of providers. */
+    const ofProviders = [...carriers].flatMap(([group, users]) => (users.has(ownerId) ? [group] : []));
+    const names = [ownerGroup(ownerId), ...ofProviders]
       .flatMap((each) => byUsers.get(each) ?? [])
       .map(({ name }) => name)
       // Skips reserved names, which groups of earlier versions may have: they would make nodes count as another
       // user's.
       .filter((name) => !isUsersGroup(name));
-    return [...new Set([...own, ...names])].sort();
+    return [...new Set([...ofProviders, ...names])].sort();
   };
 }
 
-const provider = computed({ id: integer(), name: text() });
-export type NamedProvider = ReturnType<typeof provider.parse>;
+const namedProvider = computed({ id: integer(), name: text() });
+export type NamedProvider = ReturnType<typeof namedProvider.parse>;
 
 /** The providers by which members of the organization may sign in: its own, and those of the installation. */
 export function readProviders(reader: Pick<Reader, "all">, orgId: number): Promise<NamedProvider[]> {
   const sql = `SELECT id, coalesce(label, name) AS name FROM identity_providers
     WHERE org_id = $1 OR org_id IS NULL ORDER BY org_id IS NULL, id`;
-  return queryAll(reader, provider, sql, [orgId]);
+  return queryAll(reader, namedProvider, sql, [orgId]);
 }
 
-const deciding = identityProviders.pick("nodeGroups");
+const nodeGroupsPick = identityProviders.pick("nodeGroups");
 
 /** Groups of nodes about which providers alone decide for the nodes of this user. */
 export async function groupsThatProvidersDecide(
@@ -135,10 +136,10 @@ export async function groupsThatProvidersDecide(
   orgId: number,
   userId: number,
 ): Promise<ReadonlySet<string>> {
-  const sql = `SELECT ${deciding.select()} FROM identity_providers WHERE (org_id IS NULL OR org_id = $1) AND id IN (
+  const sql = `SELECT ${nodeGroupsPick.select()} FROM identity_providers WHERE (org_id IS NULL OR org_id = $1) AND id IN (
     SELECT provider_id FROM identities WHERE user_id = $2
     UNION ALL SELECT provider_id FROM organization_identities WHERE user_id = $2)`;
-  const found = await queryAll(reader, deciding, sql, [orgId, userId]);
+  const found = await queryAll(reader, nodeGroupsPick, sql, [orgId, userId]);
   const own = found.flatMap(({ nodeGroups }) => nodeGroups).filter((each) => each.orgId === orgId);
   return new Set(own.map(({ nodeGroup }) => nodeGroup));
 }

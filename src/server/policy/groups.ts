@@ -45,7 +45,7 @@ export async function namesNewGroup(
 
 const reserved = (name: string, field: string) => invalidField(field, reservedSentence(name));
 
-/** Makes those that are not there yet, whatever their names: also reserved ones, which existed before. */
+/** Creates the groups that do not exist yet, whatever their names: also reserved ones, which existed before. */
 export async function insertGroups(
   tx: Transaction,
   orgId: number,

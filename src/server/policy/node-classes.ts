@@ -43,8 +43,8 @@ export type Bits = {
   inPeer: Uint32Array;
 };
 
-/** `as`: classes with the same number send, or receive, by the same rules. */
-export type Profile = Bits & { as: { sender: number; receiver: number } };
+/** `numbers`: classes with the same number send, or receive, by the same rules. */
+export type Profile = Bits & { numbers: { sender: number; receiver: number } };
 
 /** `identity`: rules with the same text are one rule. */
 export function identityOf({
@@ -64,11 +64,9 @@ export function* laneOf(
   after: readonly Rule[],
 ): Generator<unknown, Lane> {
   const byIdentity = new Map<string, { rule: Rule; before: boolean; after: boolean }>();
-  for (const [state, rules] of [
-    ["before", before],
-    ["after", after],
-  ] as const) {
-    for (const [at, rule] of rules.entries()) {
+  const states = { before, after };
+  for (const state of ["before", "after"] as const)
+    for (const [at, rule] of states[state].entries()) {
       if (at % 100 === 0) yield;
       if (rule.direction !== direction) continue;
       const identity = identityOf(rule);
@@ -76,25 +74,24 @@ export function* laneOf(
       known[state] = true;
       byIdentity.set(identity, known);
     }
-  }
   const all = [...byIdentity.values()];
-  const changed = all.filter((each) => each.before !== each.after);
-  const rules = [...changed, ...all.filter((each) => each.before === each.after)];
-  const changedWords = Math.ceil(changed.length / 32);
+  const ofOneState = all.filter((each) => each.before !== each.after);
+  const rules = [...ofOneState, ...all.filter((each) => each.before === each.after)];
+  const changedWords = Math.ceil(ofOneState.length / 32);
   if (!rules.some(({ rule }) => isSelf(rule.peer))) return { rules, changedWords, withoutSelf: undefined };
   const withoutSelf = makeBits(rules.length);
   for (const [at, { rule }] of rules.entries()) if (!isSelf(rule.peer)) setBit(withoutSelf, at);
   return { rules, changedWords, withoutSelf };
 }
 
-/** What rules match, as tables: each is looked up, not searched. */
+/** The places of rules in their lane, by what they match, so that the rules of a node are looked up and not searched. */
 type Index = {
   byGroup: Map<string, number[]>;
   byNode: Map<number, number[]>;
   any: number[];
   /** Rules for nodes with an owner: whether it is the same one depends on the pair. */
   self: number[];
-  networks: [number, Network][];
+  networks: [place: number, network: Network][];
 };
 
 function indexOf(lane: Lane, field: "peer" | "target"): Index {
@@ -199,6 +196,7 @@ function makeProfiles(
   indexes: Indexes,
 ): (member: Member, state: "before" | "after") => Profile {
   const numbers = new Map<string, number>();
+  /** The same number for the same text. */
   const numberOf = (text: string): number => {
     const number = numbers.get(text) ?? numbers.size;
     numbers.set(text, number);
@@ -213,11 +211,11 @@ function makeProfiles(
     };
     const sender = numberOf(`s${bits.outTarget.join()}/${bits.inPeer.join()}`);
     const receiver = numberOf(`r${bits.outPeer.join()}/${bits.inTarget.join()}`);
-    return { ...bits, as: { sender, receiver } };
+    return { ...bits, numbers: { sender, receiver } };
   };
 }
 
-function insideOf(member: Member, networks: readonly [number, Network][]): string {
+function insideOf(member: Member, networks: Index["networks"]): string {
   const addresses = addressesOf(member);
   return networks
     .map(([, network]) => (addresses.some((address) => networksOverlap(network, address)) ? "1" : "0"))

@@ -25,8 +25,8 @@ export function makeOwned(work: Work) {
     known.set(of, found);
     return found;
   };
-  /** A node makes no pair with itself, nor with a network behind it. `isOwned`: those with an owner. */
-  const itself = (from: NodeClass, to: NodeClass, isOwned: boolean) => {
+  /** How many pairs are none: a node makes no pair with itself, nor with a network behind it. `isOwned`: of those with an owner. */
+  const pairsOfOneNode = (from: NodeClass, to: NodeClass, isOwned: boolean) => {
     const isCounted = ({ groups }: Member) => !isOwned || ownerGroupIn(groups) !== undefined;
     const isPlain = [from, to].every(({ members }) => members[0]?.behind === undefined);
     if (isPlain) return from === to ? from.members.filter(isCounted).length : 0;
@@ -36,7 +36,7 @@ export function makeOwned(work: Work) {
     return to.members.reduce((sum, { id }) => sum + (ids.get(id) ?? 0), 0);
   };
   const all = (from: NodeClass, to: NodeClass) =>
-    from.members.length * to.members.length - itself(from, to, false);
+    from.members.length * to.members.length - pairsOfOneNode(from, to, false);
   const same = (from: NodeClass, to: NodeClass) => {
     const [a, b] = [byOwner(from), byOwner(to)];
     const [few, many] = a.size < b.size ? [a, b] : [b, a];
@@ -45,13 +45,15 @@ export function makeOwned(work: Work) {
     for (const [owner, { length }] of few) {
       count += length * (many.get(owner)?.length ?? 0);
     }
-    return count - itself(from, to, true);
+    return count - pairsOfOneNode(from, to, true);
   };
   return {
+    /** How many pairs there are. */
     count(from: NodeClass, to: NodeClass, owners: Owners): number {
       if (owners === "any") return all(from, to);
       return owners === "same" ? same(from, to) : all(from, to) - same(from, to);
     },
+    /** Which kinds of pairs there are. */
     kinds(from: NodeClass, to: NodeClass): Owners[] {
       const own = same(from, to);
       return [
@@ -59,6 +61,7 @@ export function makeOwned(work: Work) {
         ...(own < all(from, to) ? (["different"] as const) : []),
       ];
     },
+    /** The nodes of a class with which a node makes such pairs. */
     partners({ groups }: Member, to: NodeClass, owners: Owners): readonly Member[] {
       if (owners === "any") return to.members;
       const owner = ownerGroupIn(groups);

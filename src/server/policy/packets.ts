@@ -108,11 +108,10 @@ export function unionOf(sets: readonly Access[]): Access {
   };
 }
 
-/** The cost of comparing with this set, in steps. */
-export function sizeOf({ tcp, udp }: Access): number {
-  return comparing + eachRange * (tcp.length + udp.length);
+/** The cost of comparing with this set, in steps of comparison-limit.ts. */
+export function costOf({ tcp, udp }: Access): number {
+  return stepsOfSet + stepsOfRange * (tcp.length + udp.length);
 }
 
-/** In steps of work. */
-const comparing = 250;
-const eachRange = 20;
+const stepsOfSet = 250;
+const stepsOfRange = 20;

@@ -11,6 +11,7 @@ import { Ports, Protocol, selfSentence } from "../../api/rules.ts";
 import { GroupName } from "../../api/values.ts";
 import { comparedText, foreignText } from "../../base/text.ts";
 
+// Patterns of the words that stand for nodes, and the expressions for whole words.
 const oneNode = `node:${lowerCaseLabel}`;
 const someMembers = `${oneNode}|user:[^\\s@]+@[^\\s@]+|idp:\\S(.{0,248}\\S)?`;
 const someNodes = `any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|${someMembers}`;
@@ -20,7 +21,8 @@ const side = new RegExp(`^(${someNodes})$`);
 const peer = new RegExp(`^(self|${someNodes}|[0-9A-Fa-f.:]+/\\d{1,3})$`);
 const target = new RegExp(`^(${someNodes}|network:[0-9a-f.:]+/\\d{1,3})$`);
 
-const later: readonly [RegExp, string][] = [
+/** Sentences about words that begin right but are wrong, the first that fits. */
+const hints: readonly [beginning: RegExp, sentence: string][] = [
   [/^user:/, "Enter a member as user:EMAIL: the nodes that the member owns."],
   [/^self$/, selfSentence],
   [/^provider:/, "Enter a group of an identity provider as idp:GROUP."],
@@ -29,11 +31,12 @@ const later: readonly [RegExp, string][] = [
 
 const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
   const given = String(issue.input);
-  return later.find(([pattern]) => pattern.test(given))?.[1] ?? `Expected ${expected}.`;
+  return hints.find(([pattern]) => pattern.test(given))?.[1] ?? `Expected ${expected}.`;
 };
 
 const isNetwork = (text: string) => parseNetwork(text)?.text === text;
 
+/** Characters of the longest word, a user with an e-mail address. */
 const maxWord = "user:".length + maxEmailLength;
 
 const NodeWord = v.pipe(foreignText(100), v.regex(nodeWord, refusal("node:NAME")));
@@ -125,7 +128,7 @@ const GroupEntry = v.nullable(
 );
 
 /** Maximum entries of each list. */
-export const most = {
+export const listLimits = {
   groups: 2000,
   rules: maxFileRules,
   routes: 2000,
@@ -137,12 +140,12 @@ const Route = v.strictObject({ network: PeerSide, via: NodeWord });
 
 /** A key that is absent is left alone by `apply`, also with `--prune`. */
 export const PolicyFile = v.strictObject({
-  groups: v.optional(v.pipe(strictRecord(GroupName, GroupEntry), v.maxEntries(most.groups))),
-  rules: v.optional(v.pipe(v.array(RuleEntry), v.maxLength(most.rules))),
-  routes: v.optional(v.pipe(v.array(Route), v.maxLength(most.routes))),
-  relays: v.optional(v.pipe(v.array(NodeWord), v.maxLength(most.relays))),
-  aliases: v.optional(v.pipe(v.array(AliasEntry), v.maxLength(most.aliases))),
-  tests: v.optional(v.pipe(v.array(TestEntry), v.maxLength(most.tests))),
+  groups: v.optional(v.pipe(strictRecord(GroupName, GroupEntry), v.maxEntries(listLimits.groups))),
+  rules: v.optional(v.pipe(v.array(RuleEntry), v.maxLength(listLimits.rules))),
+  routes: v.optional(v.pipe(v.array(Route), v.maxLength(listLimits.routes))),
+  relays: v.optional(v.pipe(v.array(NodeWord), v.maxLength(listLimits.relays))),
+  aliases: v.optional(v.pipe(v.array(AliasEntry), v.maxLength(listLimits.aliases))),
+  tests: v.optional(v.pipe(v.array(TestEntry), v.maxLength(listLimits.tests))),
 });
 export type PolicyFile = v.InferOutput<typeof PolicyFile>;
 

@@ -18,7 +18,7 @@ export type PolicyNode = Member & {
   isRelay: boolean;
 };
 
-const pick = computed({
+const nodeRow = computed({
   id: integer(),
   name: text(),
   ip: text(),
@@ -59,7 +59,7 @@ export async function readPolicyNodes(
   for (let last = 0; ;) {
     const page = await queryAll(
       reader,
-      pick,
+      nodeRow,
       `SELECT id, name, ip, ip6, state, groups, owner_id, owner_groups, subnets, is_relay, registered_with FROM nodes
        WHERE org_id = $1 AND state <> 'revoked' AND ephemeral_silence_s IS NULL AND id > $2 ORDER BY id LIMIT ${pageSize}`,
       [orgId, last],

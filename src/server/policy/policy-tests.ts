@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { between, testable, type Member } from "./firewall.ts";
 import { Ports, Protocol, Target, type Rule } from "../../api/rules.ts";
-import { accessOf, intersect, isNothing, showAccess, sizeOf, subtract, type Access } from "./packets.ts";
+import { accessOf, intersect, isNothing, showAccess, costOf, subtract, type Access } from "./packets.ts";
 import { makeReach, type Reach } from "./reach.ts";
 import type { NodeClass } from "./node-classes.ts";
 import { makeWork, TooMuchWork, type Work } from "./comparison-limit.ts";
@@ -18,9 +18,10 @@ export const PolicyTest = v.object({
 });
 export type PolicyTest = v.InferOutput<typeof PolicyTest>;
 
+/** `test`: its place in the list; the number of tests, if all together take too long. */
 export type TestFailure = { test: number; sentence: string };
 
-/** Node names for sentences; revoked nodes are in none of `members`. */
+/** A policy, as the tests read it. `members`: without revoked nodes. */
 export type Tested = { rules: readonly Rule[]; members: readonly Member[] };
 
 /**
@@ -80,11 +81,12 @@ function* failureOf(
       : `node ${side.node} is gone, so nothing reaches it or comes from it.`;
   }
   const isAccept = test.expect === "accept";
+  /** What is wrong with what a pair of nodes may send, by that: equal results of `reach` are one object. */
   const verdicts = new Map<Access, Access>();
   const wrongOf = (access: Access): Access => {
     const known = verdicts.get(access);
     if (known !== undefined) return known;
-    work.spend(sizeOf(access));
+    work.spend(costOf(access));
     const wrong = isAccept ? subtract(wanted, access) : intersect(wanted, access);
     verdicts.set(access, wrong);
     return wrong;
@@ -146,7 +148,7 @@ function rulesText(ids: readonly number[]): string {
   return parts.join(" and ");
 }
 
-/** The work for one pair of classes, or for one rule. */
+/** Steps of comparison-limit.ts for one pair of classes, or for one rule. */
 const eachPair = 10;
 
 function matching(classes: readonly NodeClass[], side: Target): NodeClass[] {

@@ -14,22 +14,23 @@ export function providerGroupOf(
   providers: readonly NamedProvider[],
   text: string,
 ): ProviderGroup | undefined {
-  const at = providers.find(({ name }) => text.startsWith(`${name}/`) && text.length > name.length + 1);
-  if (at !== undefined) return providerGroup(at.id, text.slice(at.name.length + 1));
+  const named = providers.find(({ name }) => text.startsWith(`${name}/`) && text.length > name.length + 1);
+  if (named !== undefined) return providerGroup(named.id, text.slice(named.name.length + 1));
   const [only, second] = providers;
   return only === undefined || second !== undefined ? undefined : providerGroup(only.id, text);
 }
 
-/** The words of a policy file for the groups, `idp:Engineering`. A group of a provider that is gone has none. */
+/** The words of a policy file, `idp:Engineering`, by the group (`people`). A group of a provider that is gone has none. */
 export function providerWords(
   providers: readonly NamedProvider[],
   groups: readonly ProviderGroup[],
 ): ReadonlyMap<string, string> {
   return new Map(
     groups.flatMap(({ people, providerId, name }) => {
-      const short = providerGroupOf(providers, name)?.people === people;
-      const at = providers.find(({ id }) => id === providerId);
-      return at === undefined ? [] : [[people, `idp:${short ? name : `${at.name}/${name}`}`]];
+      const provider = providers.find(({ id }) => id === providerId);
+      if (provider === undefined) return [];
+      const isUnique = providerGroupOf(providers, name)?.people === people;
+      return [[people, `idp:${isUnique ? name : `${provider.name}/${name}`}`]];
     }),
   );
 }

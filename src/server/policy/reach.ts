@@ -23,7 +23,7 @@ import {
   intersect,
   isNothing,
   nothing,
-  sizeOf,
+  costOf,
   subtract,
   unionOf,
   type Access,
@@ -135,8 +135,8 @@ function makePassing(
   const byText = new Map<string, Access>();
   const [sent, accepted] = [packetsOf(out), packetsOf(into)];
   return (from, to, owners) => {
-    const bySender = (computed[owners][from.as.sender] ??= []);
-    const found = bySender[to.as.receiver];
+    const bySender = (computed[owners][from.numbers.sender] ??= []);
+    const found = bySender[to.numbers.receiver];
     if (found !== undefined) return found;
     const isSameOwner = owners === "same";
     const sending = common(from.outTarget, to.outPeer, isSameOwner ? undefined : out.withoutSelf);
@@ -153,7 +153,7 @@ function makePassing(
       work.spend(stepsKept * text.length);
       byText.set(text, access);
     }
-    return (bySender[to.as.receiver] = known ?? access);
+    return (bySender[to.numbers.receiver] = known ?? access);
   };
 }
 
@@ -192,7 +192,7 @@ function didMatchChange(
 const costOfRow = (classes: readonly NodeClass[], out: Lane, into: Lane) =>
   classes.length * (1 + out.changedWords + into.changedWords);
 
-const costOfDifference = (was: Access, is: Access) => stepsKept * 10 + sizeOf(was) + sizeOf(is);
+const costOfDifference = (was: Access, is: Access) => stepsKept * 10 + costOf(was) + costOf(is);
 
 const costOfAccess = (words: number, rules: number) => 500 + words + 20 * rules;
 

@@ -5,7 +5,7 @@ import { maxPolicyBytes } from "../../api/policy.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { maxFaults, readDocument, type Fault, type PlainDocument } from "./yaml-document.ts";
-import { most, PolicyFile } from "./policy-file.ts";
+import { listLimits, PolicyFile } from "./policy-file.ts";
 
 export type ParsedPolicy = { file: PolicyFile; placeOf: PlainDocument["placeOf"] };
 
@@ -45,7 +45,7 @@ function conflictsIn(text: string): Fault[] | undefined {
   ];
 }
 
-/** HuJSON with comments and tabs is no valid YAML, and gets faults. */
+/** Whether it is a policy of Tailscale or headscale. Theirs may have comments and tabs, which are faults in YAML. */
 function isForeign(text: string, { value, faults }: Pick<PlainDocument, "value" | "faults">): boolean {
   if (faults.length > 0) return /^\s*(\/[/*]|\{)/.test(text) && /"(acls|grants|tagOwners)"\s*:/i.test(text);
   // The keys of a long text are all its letters: that blocks the loop.
@@ -73,6 +73,7 @@ export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
   return { file: yield* validate(value, placeOf), placeOf };
 }
 
+/** Entries of a list that are validated at once. */
 const partSize = 50;
 
 /** Validates in parts: the schema creates an issue for each wrong item before it counts the items. */
@@ -80,7 +81,8 @@ function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<u
   const found: Fault[] = [];
   const file = new Map<string, unknown>();
   for (const [key, content] of Object.entries(value)) {
-    const limit = Object.entries(most).find(([name]) => name === key)?.[1];
+    // Undefined for a key that a policy has not: the schema says so.
+    const limit = Object.entries(listLimits).find(([name]) => name === key)?.[1];
     const size = limit === undefined ? 1 : sizeOf(content);
     if (limit !== undefined && size > limit) {
       found.push({
@@ -107,6 +109,7 @@ function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<u
   return Object.fromEntries(file) as PolicyFile;
 }
 
+/** Characters of a long part. */
 const maxPartText = 20_000;
 
 function sizeOf(content: unknown): number {
@@ -119,6 +122,7 @@ function partOf(content: unknown, first: number): unknown {
   if (typeof content !== "object" || content === null) return content;
   return Object.fromEntries(Object.entries(content).slice(first, first + partSize));
 }
+
 /** `first`: the number of the part's first entry. */
 function faultOf(issue: v.BaseIssue<unknown>, first: number, placeOf: ParsedPolicy["placeOf"]): Fault {
   const keys = (issue.path ?? []).map(({ key }, at) =>

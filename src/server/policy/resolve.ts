@@ -24,16 +24,18 @@ export type Desired = {
   relays: ReadonlySet<number> | undefined;
   aliases: readonly DesiredAlias[] | undefined;
   tests: readonly PolicyTest[] | undefined;
-  /** All names in the file. */
+  /** The groups of providers that the file names. */
   providerGroups: readonly ProviderGroup[];
 };
 /** `address` in its canonical form; null: the node's own. */
 export type DesiredAlias = { name: string; nodeId: number; address: string | null };
+/** Undefined: the file does not say it, and leaves it alone. */
 type DesiredGroup = {
   name: string;
   description: string | undefined;
+  /** Ids of nodes. */
   members: ReadonlySet<number> | undefined;
-  /** The groups of users' nodes. */
+  /** The users and groups of providers whose nodes are in it, as groups (GroupSource). */
   people: ReadonlySet<string> | undefined;
 };
 
@@ -163,15 +165,21 @@ function* groupsOf(
       if (owned === undefined) members.add(node(word, path));
       else people.add(owned);
     });
-    const description = entry?.description;
-    desired.push({ name, description, ...(entry?.members === undefined ? unsaid : { members, people }) });
+    const isSaid = entry?.members !== undefined;
+    desired.push({
+      name,
+      description: entry?.description,
+      members: isSaid ? members : undefined,
+      people: isSaid ? people : undefined,
+    });
   }
   return desired;
 }
 
 function testsOf({ tests }: ParsedPolicy["file"], target: Words["target"]): Desired["tests"] {
   return tests?.flatMap(({ accept, deny }, at): PolicyTest[] => {
-    const [expect, flow] = accept === undefined ? (["deny", deny] as const) : (["accept", accept] as const);
+    const expect = accept === undefined ? "deny" : "accept";
+    const flow = accept ?? deny;
     if (flow === undefined) return [];
     const { from, to, protocol, port } = flow;
     const path = `tests.${at}.${expect}`;
@@ -179,8 +187,6 @@ function testsOf({ tests }: ParsedPolicy["file"], target: Words["target"]): Desi
     return [{ expect, ...sides, protocol, ports: String(port) }];
   });
 }
-
-const unsaid = { members: undefined, people: undefined };
 
 export function providerFault(providers: readonly NamedProvider[]): string {
   if (providers.length === 0) return "There is no provider of identities by which members sign in.";

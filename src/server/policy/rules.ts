@@ -86,10 +86,10 @@ export async function patchRule(
   const { system } = store;
   return editRules(store, org, actor, async (tx) => {
     const before = await findRule(tx, org, id);
-    const { id: _, ...present } = before;
+    const { id: _, ...fieldsBefore } = before;
     // Fields that are valid one by one may be invalid together.
     const request = parse(CheckedRule, {
-      ...present,
+      ...fieldsBefore,
       ...patch,
       ...(await namedSides(tx, store, org, patch)),
     });
@@ -103,7 +103,7 @@ export async function patchRule(
   });
 }
 
-/** The sides that are groups of providers. */
+/** The sides that the request names as groups of providers, with the groups that stand for these. */
 async function namedSides(
   tx: Transaction,
   { nameProviderGroup }: Store,
@@ -201,30 +201,39 @@ export const groupsIn = ({ peer, target }: AskedPatch): string[] =>
     side !== undefined && "group" in side && !isUsersGroup(side.group) ? [side.group] : [],
   );
 
-/** Creates the groups of the rule. Its nodes must exist, and its users must be members. */
+/** Creates the groups of the rule. Its nodes must exist, and its users must be members. Throws validation_failed. */
 async function checkReferences(tx: Transaction, org: Org, rule: CheckedRule, now: number): Promise<void> {
   for (const field of ["peer", "target"] as const) {
     const side = rule[field];
-    const owner = "group" in side ? userOfGroup(side.group) : undefined;
     if (isSelf(side)) continue;
-    const network = "group" in side ? networkOfGroup(side.group) : undefined;
-    if (network !== undefined) {
-      requireTarget(field, network);
-      continue;
-    }
-    if ("group" in side && providerOfGroup(side.group) !== undefined)
-      await requireProviderGroup(tx, org, side.group, field);
-    else if (owner !== undefined) await requireMember(tx, org, owner, field);
-    else if ("group" in side) await ensureGroups(tx, org.id, [side.group], now);
-    if (!("node" in side)) continue;
-    const node = await nodes.find(tx, { orgId: org.id, id: side.node });
-    if (node === undefined || node.state === "revoked") throw noSuchNode(side.node, field);
-    if (node.ephemeralSilenceS !== null)
-      throw invalidField(
-        field,
-        `The node ${node.name} is ephemeral: name a group instead, which its token gives.`,
-      );
+    if ("group" in side) await checkGroup(tx, org, side.group, field, now);
+    if ("node" in side) await requireLasting(tx, org, side.node, field);
   }
+}
+
+/** Groups with certain prefixes stand for a network, for those of a provider's group, or for a user: then these must exist. */
+async function checkGroup(
+  tx: Transaction,
+  org: Org,
+  group: string,
+  field: "peer" | "target",
+  now: number,
+): Promise<void> {
+  const network = networkOfGroup(group);
+  const userId = userOfGroup(group);
+  if (network !== undefined) requireTarget(field, network);
+  else if (providerOfGroup(group) !== undefined) await requireProviderGroup(tx, org, group, field);
+  else if (userId !== undefined) await requireMember(tx, org, userId, field);
+  else await ensureGroups(tx, org.id, [group], now);
+}
+
+/** A node that is there, and stays. */
+async function requireLasting(tx: Transaction, org: Org, nodeId: number, field: string): Promise<void> {
+  const node = await nodes.find(tx, { orgId: org.id, id: nodeId });
+  if (node === undefined || node.state === "revoked") throw noSuchNode(nodeId, field);
+  if (node.ephemeralSilenceS === null) return;
+  const sentence = `The node ${node.name} is ephemeral: name a group instead, which its token gives.`;
+  throw invalidField(field, sentence);
 }
 
 /** As a peer, the network itself says the same: `{"cidr": …}`. */

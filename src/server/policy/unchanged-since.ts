@@ -5,23 +5,24 @@ import { AppError } from "../../base/errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
 
-const stateRow = computed({ n: text() });
+const stateRow = computed({ stamp: text() });
 
 /**
- * Lasting nodes are all but the ephemeral ones, both counted in indexes: their rows are wide, and reading ten thousand holds
- * up other requests. The sign keeps SQLite from counting the second ones in an index of all nodes.
+ * Versions of configuration and policy, the number of nodes that are not ephemeral, and the newest of them. That number is the one of
+ * all nodes less that of ephemeral ones, both counted in indexes: rows of nodes are wide, and reading ten thousand holds up other
+ * requests. The sign in `+org_id` keeps SQLite from counting ephemeral ones in an index of all nodes.
  */
 const stateSql = `SELECT o.last_version || '/' || coalesce(p.version, 0) || '/' ||
     ((SELECT count(*) FROM nodes WHERE org_id = o.id AND state <> 'revoked') -
       (SELECT count(*) FROM nodes
         WHERE +org_id = o.id AND ephemeral_silence_s IS NOT NULL AND state <> 'revoked' AND watched_from >= 0)) || '/' ||
     coalesce((SELECT id FROM nodes WHERE org_id = o.id AND state <> 'revoked' AND ephemeral_silence_s IS NULL
-      ORDER BY id DESC LIMIT 1), 0) AS n
+      ORDER BY id DESC LIMIT 1), 0) AS stamp
   FROM organizations o LEFT JOIN policies p ON p.org_id = o.id WHERE o.id = $1`;
 
 /** A text that changes with every change of the organization's policy and nodes, except ephemeral ones, which come and go. */
 export async function stateStamp(reader: Pick<Reader, "get">, orgId: number): Promise<string> {
   const row = await queryOne(reader, stateRow, stateSql, [orgId]);
   if (row === undefined) throw new AppError("not_found", notFound.organization);
-  return row.n;
+  return row.stamp;
 }

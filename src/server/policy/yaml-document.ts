@@ -23,7 +23,7 @@ const maxDepth = 64;
 /** Items of lists and keys of maps: in all, and in one list or map. More are refused before they are composed. */
 export const maxEntries = 50_000;
 const maxListEntries = 10_000;
-/** A comment and its line end are two. The parser keeps them in one list, which is gone through at once. */
+/** Blanks in a row: a comment and its line end are two. The parser keeps them in one list, which cannot be divided. */
 const maxBlanks = 10_000;
 
 export function* readDocument(text: string): Generator<unknown, PlainDocument> {
@@ -103,6 +103,7 @@ function positionOf(lines: LineCounter, offset: number): { line: number; column:
   return { line: Math.max(1, line), column: Math.max(1, col) };
 }
 
+/** What is noted while a text is read: faults, and where each value begins (`offsets`, by path). */
 class Reading {
   readonly faults: Fault[] = [];
   readonly offsets = new Map<string, number>();
@@ -282,7 +283,7 @@ function withItems(token: Collection, items: readonly Item[]): Collection {
   return token.type === "flow-collection" ? part : { ...part, offset };
 }
 
-/** The node inside of so many lists and maps of one item. */
+/** The node inside of `depth` lists and maps that have one item each. */
 function within(node: unknown, depth: number): unknown {
   let inner = node;
   for (let level = 0; level < depth; level++) {
@@ -297,6 +298,7 @@ function wordOf(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
+/** Composes the tokens, notes the faults, and returns the contents of the last document. */
 function contents(tokens: Iterable<CST.Token>, reading: Reading): unknown {
   // The composer compares each key with all others: `plain` looks for keys that are there twice.
   const composer = new Composer({ version: "1.2", uniqueKeys: false, keepSourceTokens: false });

@@ -34,20 +34,20 @@ export function* weigh(
     isTooMany = true;
     fault(offset, message);
   };
-  const trimmed = (list: CST.SourceToken[] | undefined) => trim(list, fault);
+  const trimHere = (list: CST.SourceToken[] | undefined) => trim(list, fault);
   function* weightOf(token: CST.Token | null | undefined): Generator<unknown, number> {
     if (++count % 500 === 0) yield;
     if (token === null || token === undefined) return 0;
     if ("props" in token && token.props.length > maxMarks) fault(token.offset, tooMany);
-    if ("end" in token) trimmed(token.end);
+    if ("end" in token) trimHere(token.end);
     if (!("items" in token)) return 1;
     let whole = 1;
     const size = token.items.length;
     if (size > most.list) refuse(token.offset, `Expected at most ${most.list} entries here.`);
     if (entries <= most.all && (entries += size) > most.all) refuse(token.offset, tooManyEntries(most.all));
     for (const item of token.items) {
-      trimmed(item.start);
-      trimmed(item.sep);
+      trimHere(item.start);
+      trimHere(item.sep);
       const key = yield* weightOf(item.key);
       if (key > maxPart) fault(item.key?.offset ?? token.offset, "This key is too long.");
       const own = 1 + item.start.length + (item.sep?.length ?? 0) + key + (yield* weightOf(item.value));
@@ -57,8 +57,8 @@ export function* weigh(
     weights.set(token, whole);
     return whole;
   }
-  trimmed(document.start);
-  trimmed(document.end);
+  trimHere(document.start);
+  trimHere(document.end);
   yield* weightOf(document.value);
   return isTooMany ? undefined : weights;
 }
@@ -68,6 +68,7 @@ const maxMarks = 16;
 const tooMany = "Too many marks stand before one value.";
 export const blanks = new Set<CST.Token["type"]>(["space", "newline", "comment"]);
 
+/** Removes blanks and comments from a list with many tokens, in place. */
 function trim(list: CST.SourceToken[] | undefined, fault: Faulting): void {
   if (list === undefined || list.length <= maxMarks) return;
   // The last two say whether the value begins in a new line.
