@@ -1,4 +1,4 @@
-// The rules of alarms of one organization: the usual ones, and what it has changed.
+// The values of an organization's rules of alarms: the initial ones, unless it has changed them. It stores changes as `RULE=VALUE`.
 
 import { alarmRules, type AlarmKind } from "../../api/webhooks/alarms.ts";
 import type { Picked } from "../store/table.ts";
@@ -8,13 +8,13 @@ import type { SilentNode } from "../nodes/contact/away-nodes.ts";
 export const ruledPick = organizations.pick("id", "slug", "alarmRules", "notifyAwayMinutes");
 export type Ruled = typeof ruledPick extends Picked<infer T> ? T : never;
 
-/** The value of a rule; undefined: it is off. */
+/** The value of a rule, in its unit; undefined: it is off. */
 export function valueOf({ alarmRules: own }: Ruled, kind: AlarmKind): number | undefined {
   const value = numberOf(own, kind) ?? alarmRules[kind].initial ?? Number.POSITIVE_INFINITY;
   return Number.isFinite(value) ? value : undefined;
 }
 
-/** Infinite: off. Undefined: the organization has no such rule. */
+/** The organization's own value. Infinite: off. Undefined: it has not changed this rule. */
 function numberOf(own: readonly string[], name: string): number | undefined {
   const value = own.findLast((each) => each.startsWith(`${name}=`))?.slice(name.length + 1);
   if (value === undefined) return undefined;
@@ -23,7 +23,7 @@ function numberOf(own: readonly string[], name: string): number | undefined {
 }
 
 export type Role = "lighthouse" | "relay" | "router" | "node" | "desktop";
-/** The worst loss first. */
+/** In the order of how much others need a node. */
 export const roles: readonly Role[] = ["lighthouse", "relay", "router", "node", "desktop"];
 
 type Roled = Pick<SilentNode, "isLighthouse" | "isRelay" | "subnets" | "exitGroups" | "mode">;
@@ -35,16 +35,19 @@ export function roleOf({ isLighthouse, isRelay, subnets, exitGroups, mode }: Rol
   return mode === "desktop" ? "desktop" : "node";
 }
 
-/** After how long without contact a node is away, ms; undefined: it may be. The rule of a group stands above the one of its mode. */
+/**
+ * After how long without contact a node is away, ms; undefined: never. Rules of its groups, the shortest of them, replace the rule
+ * of its mode. Of a lighthouse, relay or router, the rule of that role counts as well, if it is shorter.
+ */
 export function awayAfterMs(org: Ruled, node: Roled & Pick<SilentNode, "groups" | "ownerGroups">) {
   const ofGroups = [...node.groups, ...node.ownerGroups].flatMap(
     (group) => numberOf(org.alarmRules, `node:${group}`) ?? [],
   );
   const role = roleOf(node);
   const ofMode = node.mode === "desktop" ? "desktop" : "node";
-  const isHub = role !== ofMode;
+  const hasOwnRole = role !== ofMode;
   const usual = numberOf(org.alarmRules, ofMode) ?? org.notifyAwayMinutes ?? alarmRules[ofMode].initial;
   const own = ofGroups.length > 0 ? Math.min(...ofGroups) : (usual ?? Number.POSITIVE_INFINITY);
-  const minutes = isHub ? Math.min(own, valueOf(org, role) ?? Number.POSITIVE_INFINITY) : own;
+  const minutes = hasOwnRole ? Math.min(own, valueOf(org, role) ?? Number.POSITIVE_INFINITY) : own;
   return Number.isFinite(minutes) ? minutes * 60_000 : undefined;
 }

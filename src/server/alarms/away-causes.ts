@@ -1,4 +1,5 @@
-// Nodes that are away, as causes: nodes that became silent together are one, named after those that others need most.
+// Finds causes of alarms about nodes that are away. Nodes that became silent at the same time are one cause. Its heads, by which it
+// is named, are those that others need most (lighthouses before relays, and so on); the others are its rest.
 
 import { formatTime } from "../../base/quantities.ts";
 import { onlineMs } from "../../api/values.ts";
@@ -13,20 +14,21 @@ import { awayAfterMs, roleOf, roles, type Role, type Ruled } from "./alarm-rules
 
 /** Nodes whose silence began within this time count as one cause: a node checks in about once a minute. */
 const togetherMs = 75_000;
-/** Nodes that are over their limit for longer than this were away before the rule existed: they raise no alarm. */
+/** Nodes that exceed their limit by more than this were away before the rule existed: they raise no alarm. */
 const staleMs = 3_600_000;
-/** After a restart of the server, nodes have this long to check in. */
+/** After a restart of the server, nodes have so long to check in. */
 const settleMs = onlineMs + lateMs;
 export const maxNamed = 5;
 
 export const isAwayKind = (kind: string): kind is Role => roles.some((role) => role === kind);
 export const isSettled = ({ now, upFrom }: Silence) => now - upFrom >= settleMs;
 
-/** The silent nodes of an organization, and which of them fewer than two peers reach. */
 export type Away = {
   org: Ruled;
   silence: Silence;
+  /** The silent nodes of the organization. */
   silent: readonly SilentNode[];
+  /** How many peers reach a silent node, by its id; nodes that none reaches are left out. */
   reached: Map<number, number>;
 };
 
@@ -39,25 +41,26 @@ export async function readAway(
   return { org, silence, silent, reached: await reachedBy(db, org.id, silent, silence.now) };
 }
 
-/** What is left of an alarm: one reporter alone brings no node back. */
+/** What is left of an alarm. A node counts as back only if two peers reach it: one alone may be wrong. */
 export function awayLeft({ org, silent, reached }: Away, { heads, rest }: AlarmRow): Left {
   const away = silent.filter(({ id }) => (reached.get(id) ?? 0) < 2);
-  const told = new Set(
+  const stillAway = new Set(
     away.flatMap((node) => (awayAfterMs(org, node) === undefined ? [] : [String(node.id)])),
   );
-  const isOff = away.some(({ id }) => heads.includes(String(id)));
+  // For the case that no head is left: one that is still away has no rule any more.
+  const isRuleOff = away.some(({ id }) => heads.includes(String(id)));
   return {
-    heads: heads.filter((key) => told.has(key)),
-    rest: rest.filter((key) => told.has(key)),
-    why: isOff ? "The rule is off" : undefined,
+    heads: heads.filter((key) => stillAway.has(key)),
+    rest: rest.filter((key) => stillAway.has(key)),
+    why: isRuleOff ? "The rule is off" : undefined,
   };
 }
 
-/** Causes beyond those that open alarms are about (`covered`). */
+/** Causes that no open alarm is about. `covered`: the keys of nodes that open alarms are about. */
 export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<string>): Promise<Cause[]> {
   const { org, silence, silent, reached } = away;
-  const free = silent.filter(({ id }) => !covered.has(String(id)) && !reached.has(id));
-  const candidates = free.flatMap((node) => {
+  const uncovered = silent.filter(({ id }) => !covered.has(String(id)) && !reached.has(id));
+  const candidates = uncovered.flatMap((node) => {
     const afterMs = awayAfterMs(org, node);
     return afterMs === undefined ? [] : [{ node, overMs: node.silentMs - afterMs - lateMs }];
   });
@@ -69,11 +72,12 @@ export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<st
     due.map(({ node }) => node),
     silence.now,
   );
-  const news = due.filter(({ node, overMs }) => overMs < staleMs || lost.has(node.id));
+  const newlyAway = due.filter(({ node, overMs }) => overMs < staleMs || lost.has(node.id));
   const causes: Cause[] = [];
+  /** The ids of nodes that belong to a cause. */
   const taken = new Set<number>();
   const byRole = (a: SilentNode, b: SilentNode) => roles.indexOf(roleOf(a)) - roles.indexOf(roleOf(b));
-  for (const { node } of news.sort((a, b) => byRole(a.node, b.node) || a.node.id - b.node.id)) {
+  for (const { node } of newlyAway.sort((a, b) => byRole(a.node, b.node) || a.node.id - b.node.id)) {
     if (taken.has(node.id)) continue;
     const members = candidates
       .map((each) => each.node)
@@ -85,9 +89,9 @@ export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<st
   return causes;
 }
 
-const reporting = computed({ peer: text(), at: integer() });
+const brokenPeer = computed({ peer: text(), at: integer() });
 
-/** Silent nodes that peers reached until lately: their absence begins now, however old their last check-in is. */
+/** Silent nodes that peers reached until lately: their absence is new, however old their last check-in is. */
 async function lostLately(
   db: Reader,
   orgId: number,
@@ -99,7 +103,7 @@ async function lostLately(
   await inParts([...owners.keys()], async (some) => {
     const sql = `SELECT peer, max(at) AS at FROM paths
       WHERE org_id = $1 AND probe = 'broken' AND at > $2 AND peer IN (${places(some, 3)}) GROUP BY peer`;
-    for (const { peer } of await queryAll(db, reporting, sql, [orgId, now - staleMs, ...some]))
+    for (const { peer } of await queryAll(db, brokenPeer, sql, [orgId, now - staleMs, ...some]))
       lost.add(owners.get(peer) ?? 0);
   });
   return lost;
@@ -114,7 +118,7 @@ async function causeOf(db: Reader, away: Away, members: readonly SilentNode[]): 
   const since = Math.min(...members.map(({ silentFrom }) => silentFrom));
   const lines = [
     `Since ${formatTime(since)}.`,
-    ...(await loserLine(db, org.id, heads, silence.now)),
+    ...(await notReachedLine(db, org.id, heads, silence.now)),
     ...(await cutLines(db, away, heads)),
     ...(rest.length === 0 ? [] : [`Silent since then, too: ${namesOf(rest.map(({ name }) => name))}.`]),
   ];
@@ -150,10 +154,10 @@ export function namesOf(names: readonly string[]): string {
   return more > 0 ? `${names.slice(0, maxNamed).join(", ")} and ${more} more` : names.join(", ");
 }
 
-const loser = computed({ name: text() });
+const reporterPick = computed({ name: text() });
 
-/** The peers that do not reach these nodes. */
-async function loserLine(
+/** Which peers do not reach these nodes. */
+async function notReachedLine(
   db: Reader,
   orgId: number,
   lost: readonly SilentNode[],
@@ -162,7 +166,7 @@ async function loserLine(
   const addresses = lost.slice(0, 100).flatMap(({ ip, ip6 }) => [ip, ip6 ?? ip]);
   const rows = await queryAll(
     db,
-    loser,
+    reporterPick,
     `SELECT DISTINCT n.name FROM paths x JOIN nodes n ON n.id = x.node_id JOIN sightings s ON s.node_id = x.node_id
      WHERE x.org_id = $1 AND x.peer IN (${places(addresses, 3)}) AND x.probe = 'broken' AND s.last_checkin_at > $2
      ORDER BY n.name LIMIT 1000`,
@@ -175,7 +179,7 @@ async function loserLine(
 const hub = nodes.pick("id", "name", "isLighthouse", "isRelay", "subnets", "exitGroups");
 const alias = computed({ name: text() });
 
-/** What their absence cuts: lighthouses, relays, networks, exits, names. */
+/** One line for each consequence: for lighthouses, relays, networks, exits and names of these nodes. */
 async function cutLines(db: Reader, { org, silent }: Away, heads: readonly SilentNode[]): Promise<string[]> {
   const ids = heads.slice(0, 100).map(({ id }) => id);
   const hubs = await queryAll(
@@ -187,12 +191,12 @@ async function cutLines(db: Reader, { org, silent }: Away, heads: readonly Silen
   );
   const gone = new Set(silent.map(({ id }) => id));
   const online = hubs.filter(({ id }) => !gone.has(id));
-  const others = (of: readonly { name: string }[], none: string) =>
+  const stillThere = (of: readonly { name: string }[], none: string) =>
     of.length === 0 ? none : `Still there: ${namesOf(of.map(({ name }) => name))}.`;
   const lines: string[] = [];
   if (heads.some(({ isLighthouse }) => isLighthouse))
     lines.push(
-      others(
+      stillThere(
         online.filter(({ isLighthouse }) => isLighthouse),
         "There is no other lighthouse: nodes that have no tunnel yet do not find each other.",
       ),
@@ -201,7 +205,7 @@ async function cutLines(db: Reader, { org, silent }: Away, heads: readonly Silen
   for (const relay of heads.filter(({ isRelay }) => isRelay)) {
     const count = await countPathsThrough(db, org.id, relay);
     const paths = `${count} ${count === 1 ? "path" : "paths"} went through ${relay.name}.`;
-    if (count > 0) lines.push(`${paths} ${others(relays, "There is no other relay.")}`);
+    if (count > 0) lines.push(`${paths} ${stillThere(relays, "There is no other relay.")}`);
   }
   for (const network of new Set(heads.flatMap(({ subnets }) => subnets))) {
     const by = online.filter(({ subnets }) => subnets.includes(network));

@@ -1,4 +1,4 @@
-// CAs that end soon, and were not replaced.
+// Finds CAs that end soon and were not replaced.
 
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
@@ -7,7 +7,7 @@ import { authorities } from "../store/tables/certificates.ts";
 import { dayMs, type Finder } from "./finder.ts";
 
 const ending = authorities.pick("kind", "offline", "fingerprint", "notAfter");
-/** An offline CA is never active, and is replaced by one that ends later. */
+/** An offline CA is never active. It counts as replaced if there is one that ends later. */
 const endingBefore = `SELECT ${ending.select("a")} FROM authorities a WHERE a.org_id = $1 AND a.not_after < $2
   AND (a.state = 'active' OR (a.offline = 1 AND a.retired_at IS NULL AND NOT EXISTS (
     SELECT 1 FROM authorities later WHERE later.org_id = a.org_id AND later.offline = 1
@@ -25,9 +25,9 @@ export const findEndingCas: Finder = async ({ db, org, now, value }) => {
   const found = await queryAll(db, ending, endingBefore, [org.id, now + value * dayMs]);
   return {
     keys: found.map(({ fingerprint }) => fingerprint),
-    tell(news) {
-      const told = found.filter(({ fingerprint }) => news.includes(fingerprint));
-      const lines = told.map(({ kind, offline, notAfter }) => {
+    describe(newKeys) {
+      const endingCas = found.filter(({ fingerprint }) => newKeys.includes(fingerprint));
+      const lines = endingCas.map(({ kind, offline, notAfter }) => {
         const what = offline ? "offline" : kind;
         return `${what}: ${formatTime(notAfter)}. ${whatEnds[what]}`;
       });
@@ -36,7 +36,7 @@ export const findEndingCas: Finder = async ({ db, org, now, value }) => {
         title: `A CA of ${org.slug} ends soon, and was not replaced`,
         text: [
           ...lines,
-          ...(told.some(({ offline }) => offline) ? [nextOffline] : []),
+          ...(endingCas.some(({ offline }) => offline) ? [nextOffline] : []),
           `See: \`${brand.executable} admin ca show ${org.slug}\`.`,
         ].join("\n"),
         isUrgent: true,

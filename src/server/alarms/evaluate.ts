@@ -1,5 +1,5 @@
-// The one evaluation of all causes: what is found now is compared with the open alarms. Runs on one replica, and all its
-// state is in the database, so that it goes on where another one stopped.
+// Evaluates all causes of alarms: compares what is wrong now with the open alarms, raises new ones and ends others. Runs on one
+// replica. Its state is in the database, so that another replica can continue; only `BrokenSince` begins again.
 
 import { messageOf } from "../../base/errors.ts";
 import { alarmKinds, type AlarmKind } from "../../api/webhooks/alarms.ts";
@@ -21,39 +21,49 @@ type Services = Pick<ServerOptions, "db" | "log"> & Pick<Asked, "warnings">;
 /** How often to look for causes for which a minute does not matter. */
 const slowMs = 60_000;
 
-/** Broken pairs that one turn counts. The rest counts from the next turn on. */
+/** Broken pairs whose beginning is remembered. Further ones begin with the next turn. */
 const maxBroken = 100_000;
 
-/** Returns the work of a turn. */
+/** Returns the work of one turn. `silence`: undefined while there is no node. */
 export function makeAlarms({ db, log, warnings }: Services): (silence: Silence | undefined) => Promise<void> {
-  let slowAt = Number.NEGATIVE_INFINITY;
-  const before: BrokenSince = new Map();
+  let lastSlowAt = Number.NEGATIVE_INFINITY;
+  const brokenBefore: BrokenSince = new Map();
   return async (silence) => {
     if (silence === undefined) return;
-    const isSlow = Math.abs(silence.now - slowAt) >= slowMs;
-    if (isSlow) slowAt = silence.now;
-    const silentBy = Map.groupBy(silence.nodes, ({ orgId }) => orgId);
+    const isSlow = Math.abs(silence.now - lastSlowAt) >= slowMs;
+    if (isSlow) lastSlowAt = silence.now;
+    const silentByOrg = Map.groupBy(silence.nodes, ({ orgId }) => orgId);
     const open = await queryAll(
       db,
       alarms,
       `SELECT ${alarms.select()} FROM alarms WHERE ended_at IS NULL ORDER BY id`,
     );
-    const openBy = Map.groupBy(open, ({ orgId }) => orgId);
-    const brokenIn = new Set(
+    const openByOrg = Map.groupBy(open, ({ orgId }) => orgId);
+    const orgsWithBroken = new Set(
       (await queryAll(db, ofPaths, "SELECT DISTINCT org_id FROM paths WHERE probe = 'broken'")).map(
         ({ orgId }) => orgId,
       ),
     );
-    const after: BrokenSince = new Map();
+    const brokenAfter: BrokenSince = new Map();
     const inDrill = await openDrills(db, silence.now);
     for (const org of await queryAll(db, ruledPick, organizations)) {
-      const own: FollowedAlarm[] = openBy.get(org.id) ?? [];
-      const silent = silentBy.get(org.id) ?? [];
-      const isBusy = silent.length > 0 || own.length > 0 || brokenIn.has(org.id);
+      const own: FollowedAlarm[] = openByOrg.get(org.id) ?? [];
+      const silent = silentByOrg.get(org.id) ?? [];
+      const isBusy = silent.length > 0 || own.length > 0 || orgsWithBroken.has(org.id);
       if (!isBusy && !isSlow) continue;
       // A failure of one organization must not stop the alarms of the others.
       await evaluate(
-        { db, org, silence, open: own, isSlow, isDrill: inDrill.has(org.id), before, after, warnings },
+        {
+          db,
+          org,
+          silence,
+          open: own,
+          isSlow,
+          isDrill: inDrill.has(org.id),
+          brokenBefore,
+          brokenAfter,
+          warnings,
+        },
         silent,
       ).catch((error: unknown) =>
         log.warn("The alarms of an organization could not be evaluated; retrying", {
@@ -62,8 +72,8 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
         }),
       );
     }
-    before.clear();
-    for (const [pair, since] of after) if (before.size < maxBroken) before.set(pair, since);
+    brokenBefore.clear();
+    for (const [pair, since] of brokenAfter) if (brokenBefore.size < maxBroken) brokenBefore.set(pair, since);
   };
 }
 
@@ -75,40 +85,42 @@ type Turn = {
   org: Ruled;
   silence: Silence;
   open: FollowedAlarm[];
+  /** Also causes that are looked for once a minute. */
   isSlow: boolean;
   /** A drill takes nodes away, or has just ended. */
   isDrill: boolean;
-  before: BrokenSince;
-  after: BrokenSince;
+  brokenBefore: BrokenSince;
+  brokenAfter: BrokenSince;
   warnings: Asked["warnings"];
 };
 
 async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
   const { db, org, silence, isSlow } = turn;
   const silentIds = new Set(silent.map(({ id }) => String(id)));
-  for (const [at, alarm] of turn.open.entries()) turn.open[at] = await withoutRevoked(db, alarm, silentIds);
-  const words = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
-  const broken = await readBroken(db, org.id, silence, words, turn);
-  // Nodes need time to check in again after a stop of the server: before that, neither raise nor end alarms about them. During
-  // a drill its own report says what broke.
+  for (const [index, alarm] of turn.open.entries())
+    turn.open[index] = await withoutRevoked(db, alarm, silentIds);
+  const silentNames = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));
+  const broken = await readBroken(db, org.id, silence, silentNames, turn);
+  // After a stop of the server, nodes need time to check in again: until then, neither raise nor end alarms about them. During a
+  // drill, its own report says what broke.
   if (isSettled(silence) && !turn.isDrill) {
     const away = await readAway(db, org, silence, silent);
-    await lookAtAway(turn, away);
-    await lookAtPaths(turn, away, broken);
+    await evaluateAway(turn, away);
+    await evaluatePaths(turn, away, broken);
   }
   if (!isSlow) return;
-  for (const kind of alarmKinds) if (finders[kind] !== undefined) await lookAt(turn, kind);
+  for (const kind of alarmKinds) if (finders[kind] !== undefined) await evaluateKind(turn, kind);
 }
 
 const ofKind = ({ open }: Turn, isOne: (kind: string) => boolean) => open.filter(({ kind }) => isOne(kind));
 
-async function lookAtAway(turn: Turn, away: Away): Promise<void> {
+async function evaluateAway(turn: Turn, away: Away): Promise<void> {
   const { db, org, silence } = turn;
   const open = ofKind(turn, isAwayKind);
   const covered = new Set<string>();
   for (const alarm of open) {
     const left = awayLeft(away, alarm);
-    // What an alarm named last stays covered until the alarm ends.
+    // An alarm that waits for its end still covers the nodes that it named last.
     for (const key of [...(left.heads.length > 0 ? left.heads : alarm.heads), ...left.rest]) covered.add(key);
     await follow(db, alarm, { ...left, why: alarm.revoked ?? left.why }, silence.now);
   }
@@ -116,11 +128,11 @@ async function lookAtAway(turn: Turn, away: Away): Promise<void> {
 }
 
 type FollowedAlarm = AlarmRow & {
-  /** Why the alarm ends, if all of its nodes were revoked. */
+  /** If all of its nodes were revoked: the sentence with which it ends. */
   revoked?: string;
 };
 
-/** Removes revoked nodes from an alarm and its title. `silent`: nodes that are silent and not revoked. */
+/** Removes revoked nodes from an alarm and its title. `silent`: the keys of silent nodes, none of which is revoked. */
 async function withoutRevoked(
   db: ServerOptions["db"],
   alarm: AlarmRow,
@@ -128,6 +140,7 @@ async function withoutRevoked(
 ): Promise<FollowedAlarm> {
   const { id, kind } = alarm;
   const isOfNodes = isAwayKind(kind) || kind === "path" || kind === "certificate";
+  /** The names of revoked nodes by key. */
   const gone = new Map<string, string>();
   const ids = isOfNodes ? [...alarm.heads, ...alarm.rest].filter((key) => !silent.has(key)).map(Number) : [];
   await inParts(ids, async (some) => {
@@ -151,43 +164,45 @@ async function withoutRevoked(
   return { ...alarm, ...change };
 }
 
-async function lookAtPaths(turn: Turn, { silent }: Away, { pairs, isWhole }: Broken): Promise<void> {
+async function evaluatePaths(turn: Turn, { silent }: Away, { pairs, isWhole }: Broken): Promise<void> {
   const { db, org, silence } = turn;
   const open = ofKind(turn, (kind) => kind === "path");
   const afterMinutes = valueOf(org, "path");
-  const known = open.flatMap(({ heads }) => heads.map(Number));
-  const heads = headsOf(pairs, known);
+  const openHeads = open.flatMap(({ heads }) => heads.map(Number));
+  const heads = headsOf(pairs, openHeads);
   const silentIds = new Map(silent.map(({ id, name }) => [String(id), name]));
   for (const alarm of open) {
-    const gone = alarm.heads.find((key) => silentIds.has(key));
+    const silentHead = alarm.heads.find((key) => silentIds.has(key));
+    // If not all pairs were read, a head that is not among them may still have a broken one.
     const isBroken = (key: string) => heads.has(Number(key)) || (!isWhole && !silentIds.has(key));
-    const broken = afterMinutes === undefined ? [] : alarm.heads.filter(isBroken);
-    const away = gone === undefined ? undefined : `${silentIds.get(gone)} does not check in any more`;
-    const why = afterMinutes === undefined ? ruleIsOff : (away ?? alarm.revoked);
-    await follow(db, alarm, { heads: broken, rest: [], why }, silence.now);
+    const brokenHeads = afterMinutes === undefined ? [] : alarm.heads.filter(isBroken);
+    const whyAway =
+      silentHead === undefined ? undefined : `${silentIds.get(silentHead)} does not check in any more`;
+    const why = afterMinutes === undefined ? ruleIsOff : (whyAway ?? alarm.revoked);
+    await follow(db, alarm, { heads: brokenHeads, rest: [], why }, silence.now);
   }
   if (afterMinutes === undefined) return;
-  const news = new Map([...heads].filter(([head]) => !known.includes(head)));
-  for (const cause of pathCauses(news, { afterMs: afterMinutes * 60_000, now: silence.now }))
+  const newHeads = new Map([...heads].filter(([head]) => !openHeads.includes(head)));
+  for (const cause of pathCauses(newHeads, { afterMs: afterMinutes * 60_000, now: silence.now }))
     await raise(db, org.id, cause, silence.now);
 }
 
 const ruleIsOff = "The rule is off";
 
-async function lookAt(turn: Turn, kind: AlarmKind): Promise<void> {
+async function evaluateKind(turn: Turn, kind: AlarmKind): Promise<void> {
   const { db, org, silence, warnings } = turn;
   const open = ofKind(turn, (each) => each === kind);
   const value = valueOf(org, kind);
   const asked = { db, org, now: silence.now, value: value ?? 0, isOpen: open.length > 0, warnings };
   const found = value === undefined ? undefined : await finders[kind]?.(asked);
-  const present = new Set(found?.keys);
+  const keysNow = new Set(found?.keys);
   for (const alarm of open) {
-    const heads = alarm.heads.filter((key) => present.has(key));
+    const heads = alarm.heads.filter((key) => keysNow.has(key));
     const why = value === undefined ? ruleIsOff : (alarm.revoked ?? found?.why?.(alarm.heads));
     await follow(db, alarm, { heads, rest: [], why }, silence.now);
   }
   const covered = new Set(open.flatMap(({ heads }) => heads));
-  const news = [...present].filter((key) => !covered.has(key));
-  if (found === undefined || news.length === 0) return;
-  await raise(db, org.id, { kind, heads: news, rest: [], ...found.tell(news) }, silence.now);
+  const newKeys = [...keysNow].filter((key) => !covered.has(key));
+  if (found === undefined || newKeys.length === 0) return;
+  await raise(db, org.id, { kind, heads: newKeys, rest: [], ...found.describe(newKeys) }, silence.now);
 }

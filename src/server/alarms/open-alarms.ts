@@ -1,5 +1,5 @@
-// Raises alarms, follows what is left of their causes, and ends them. Each change is one transaction with its event, so each
-// alarm is notified once, whenever the server dies.
+// Raises alarms, follows what is left of their causes, and ends them. Each change and its event are one transaction, so each alarm is
+// notified once, even if the server is killed at any time. Times are in ms.
 
 import type { AlarmKind } from "../../api/webhooks/alarms.ts";
 import { formatTime } from "../../base/quantities.ts";
@@ -8,10 +8,12 @@ import type { Database, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { alarms, type AlarmRow } from "../store/tables/webhooks.ts";
 
-/** A cause that no open alarm is about. */
+/** A cause that no open alarm is about. Keys are ids of nodes, or what a finder says. */
 export type Cause = {
   kind: AlarmKind;
+  /** The keys that the alarm is named after. It is open as long as one of them is left. */
   heads: readonly string[];
+  /** Keys that went wrong together with the heads. */
   rest: readonly string[];
   title: string;
   text: string;
@@ -20,15 +22,15 @@ export type Cause = {
   since: number;
 };
 
-/** What is left of an alarm's cause. `why`: instead of "Well again". */
+/** What is left of an alarm's cause. `why`: a sentence in place of "Well again". */
 export type Left = { heads: readonly string[]; rest: readonly string[]; why?: string | undefined };
 
-/** A cause that comes back `flaps` times within `flapsMs` is reported as flapping. */
+/** A cause that is raised for the `flaps`th time within `flapsMs` is reported as flapping. */
 const flaps = 3;
 const flapsMs = 3 * 3_600_000;
-/** A flapping alarm ends only after its cause was gone for so long. */
+/** A flapping alarm ends only once its cause was gone for so long. */
 const steadyMs = 15 * 60_000;
-/** What went away together with the heads has this time to come back after them, before it is a cause of its own. */
+/** When all heads are well, the rest has so long to come back as well, before the alarm ends and the rest is a cause of its own. */
 const togetherMs = 120_000;
 
 export async function raise(db: Database, orgId: number, cause: Cause, now: number): Promise<void> {
@@ -39,13 +41,13 @@ export async function raise(db: Database, orgId: number, cause: Cause, now: numb
       `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1 AND (raised_at > $2 OR ended_at IS NULL) ORDER BY id`,
       [orgId, now - flapsMs],
     );
-    const same = recent.filter(
+    const ofSameCause = recent.filter(
       ({ kind, heads }) => kind === cause.kind && heads.some((key) => cause.heads.includes(key)),
     );
-    // Another replica, whose lease is about to end, may have raised it since this turn read the open alarms.
-    if (same.some(({ endedAt }) => endedAt === null)) return;
-    const isFlapping = same.length + 1 >= flaps;
-    const flapping = `Flapping, time ${same.length + 1} within 3 hours. This is told again only after 15 minutes without it.`;
+    // Another replica, which is losing its lease, may have raised it since this turn read the open alarms.
+    if (ofSameCause.some(({ endedAt }) => endedAt === null)) return;
+    const isFlapping = ofSameCause.length + 1 >= flaps;
+    const flapping = `Flapping, time ${ofSameCause.length + 1} within 3 hours. This is told again only after 15 minutes without it.`;
     const { kind, heads, rest, title, isUrgent, since } = cause;
     const text = isFlapping ? `${flapping}\n${cause.text}` : cause.text;
     const row = { orgId, kind, heads: [...heads], rest: [...rest], title, text, isUrgent, isFlapping };
@@ -69,7 +71,7 @@ const eventOf = (orgId: number, id: number, at: number) => ({
   subject: `alarm/${id}`,
 });
 
-/** Follows an open alarm: what is well leaves it, and it ends when its heads stay well. */
+/** Removes from an open alarm what is well. The alarm ends when all of its heads are well, after a wait in some cases. */
 export async function follow(db: Database, alarm: AlarmRow, left: Left, now: number): Promise<void> {
   const { id, orgId, isFlapping } = alarm;
   if (left.heads.length > 0) {
@@ -100,8 +102,8 @@ async function end(
   { why, wellFrom, now }: { why: string | undefined; wellFrom: number; now: number },
 ): Promise<void> {
   if ((await alarms.update(tx, { id, endedAt: null }, { wellFrom, endedAt: now })) === 0) return;
-  const lasted = Math.max(1, Math.round((wellFrom - since) / 60_000));
-  const text = `${why ?? "Well again"}, after ${lasted} ${lasted === 1 ? "minute" : "minutes"}.`;
+  const minutes = Math.max(1, Math.round((wellFrom - since) / 60_000));
+  const text = `${why ?? "Well again"}, after ${minutes} ${minutes === 1 ? "minute" : "minutes"}.`;
   const after = { name: `Over: ${title}`, kind, urgent: isUrgent, since: formatTime(since), text };
   await record(tx, { ...eventOf(orgId, id, now), type: "alarm.ended", after });
 }

@@ -1,4 +1,4 @@
-// Causes that are not about reachability: each finder says what is wrong now, by key. They are looked for once a minute.
+// The finders of causes that are not about reachability, by kind of alarm (see finder.ts). evaluate.ts calls them once a minute.
 
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
@@ -19,6 +19,7 @@ export const certificateTitle = (names: readonly string[]) =>
 export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
   async certificate({ db, org, now, isOpen }) {
     const ofOnline = await readNotRenewed(db, org.id, now, { ofOnline: true });
+    // For `why`: the certificate of a node that went away is still not renewed.
     const ofAll = isOpen ? await readNotRenewed(db, org.id, now) : [];
     return {
       keys: ofOnline.map(({ id }) => String(id)),
@@ -28,8 +29,8 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
         if (names.length === 0) return undefined;
         return `${namesOf(names)} ${names.length === 1 ? "does" : "do"} not check in any more`;
       },
-      tell(news) {
-        const ids = new Set(news);
+      describe(newKeys) {
+        const ids = new Set(newKeys);
         const late = ofOnline.filter(({ id }) => ids.has(String(id)));
         const ends = late.map(({ name, not_after }) => `${name}: ${not_after}`);
         return {
@@ -44,31 +45,31 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
   ca: findEndingCas,
   async backup({ db, org, now, value }) {
     if (!(await isOfStaff(db, org.id))) return nothing;
-    const made = await lastBackupAt(db);
-    const last = made ?? (await queryNumber(db, firstUse));
-    if (now - last < value * dayMs) return nothing;
+    const lastAt = await lastBackupAt(db);
+    const since = lastAt ?? (await queryNumber(db, firstUse));
+    if (now - since < value * dayMs) return nothing;
     return theOnlyCause({
       title:
-        made === undefined
+        lastAt === undefined
           ? `The control plane has no backup, after ${value} days`
           : `The last backup of the control plane is older than ${value} days`,
-      text: `${made === undefined ? "No backup was ever made" : `Last one: ${formatTime(made)}`}. Without a backup, a lost disk is the end of all organizations. Make one: \`sudo ${brand.executable} admin backup FILE\`.`,
+      text: `${lastAt === undefined ? "No backup was ever made" : `Last one: ${formatTime(lastAt)}`}. Without a backup, a lost disk is the end of all organizations. Make one: \`sudo ${brand.executable} admin backup FILE\`.`,
       isUrgent: false,
-      since: last + value * dayMs,
+      since: since + value * dayMs,
     });
   },
   async server({ db, org, now, warnings }) {
     if (!(await isOfStaff(db, org.id))) return nothing;
-    const present = new Map(warnings().map((warning) => [warning.code as string, warning]));
+    const byCode = new Map(warnings().map((warning) => [warning.code as string, warning]));
     return {
-      // A disk that is full now is not well again.
-      keys: [...present.keys(), ...(present.has("disk_full") ? ["disk_filling"] : [])],
-      tell(news) {
-        const told = news.flatMap((code) => present.get(code) ?? []);
+      // A disk that has become full raises its own, urgent alarm. The one about the filling disk must not end as "Well again".
+      keys: [...byCode.keys(), ...(byCode.has("disk_full") ? ["disk_filling"] : [])],
+      describe(newKeys) {
+        const newWarnings = newKeys.flatMap((code) => byCode.get(code) ?? []);
         return {
-          title: told.map(({ text }) => text.replace(/\.$/, "")).join("; "),
-          text: told.map(({ hint }) => hint).join("\n"),
-          isUrgent: told.some(({ code }) => code !== "disk_filling"),
+          title: newWarnings.map(({ text }) => text.replace(/\.$/, "")).join("; "),
+          text: newWarnings.map(({ hint }) => hint).join("\n"),
+          isUrgent: newWarnings.some(({ code }) => code !== "disk_filling"),
           since: now,
         };
       },
@@ -76,16 +77,16 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
   },
   update: findHeldRollout,
   async policy({ db, org, now }) {
-    const sql = `SELECT ${failing.select()} FROM policies WHERE org_id = $1 AND failing <> '[]' AND tests <> '[]'`;
-    const [row] = await queryAll(db, failing, sql, [org.id]);
+    const sql = `SELECT ${failingPick.select()} FROM policies WHERE org_id = $1 AND failing <> '[]' AND tests <> '[]'`;
+    const [row] = await queryAll(db, failingPick, sql, [org.id]);
     const keys = row?.failing ?? [];
     return {
       keys,
-      tell(news) {
-        const more = news.length - maxNamed;
+      describe(newKeys) {
+        const more = newKeys.length - maxNamed;
         return {
-          title: `${news.length === 1 ? "A test" : `${news.length} tests`} of the policy of ${org.slug} ${news.length === 1 ? "fails" : "fail"}`,
-          text: [...news.slice(0, maxNamed), ...(more > 0 ? [`and ${more} more`] : [])].join("\n"),
+          title: `${newKeys.length === 1 ? "A test" : `${newKeys.length} tests`} of the policy of ${org.slug} ${newKeys.length === 1 ? "fails" : "fail"}`,
+          text: [...newKeys.slice(0, maxNamed), ...(more > 0 ? [`and ${more} more`] : [])].join("\n"),
           isUrgent: false,
           since: now,
         };
@@ -106,12 +107,12 @@ export const finders: Readonly<Partial<Record<AlarmKind, Finder>>> = {
   },
 };
 
-const failing = policies.pick("failing");
-/** The control plane belongs to its operator: only organizations that staff own get alarms about it. */
+const failingPick = policies.pick("failing");
+/** Only organizations that staff administer get alarms about the control plane itself, which belongs to its operator. */
 const isOfStaff = async (db: Reader, orgId: number) => (await queryNumber(db, ownedByStaff, [orgId])) > 0;
 const ownedByStaff = `SELECT count(*) AS n FROM memberships m JOIN users u ON u.id = m.user_id
   WHERE m.org_id = $1 AND m.role IN ('owner', 'admin') AND u.is_staff = 1 AND u.bound_org_id IS NULL`;
 const firstUse = "SELECT coalesce(min(created_at), 0) AS n FROM organizations";
-/** The hours are those of the index `events_hours`. */
+/** $2, $3: the hours of the last ten minutes, which the index `events_hours` finds. */
 const refusals = `SELECT count(*) AS n FROM events WHERE org_id = $1 AND (at / 3600000) IN ($2, $3)
   AND type = 'security.login_failed' AND at > $4`;

@@ -1,4 +1,5 @@
-// Broken paths between nodes that are online, as causes: grouped by the node that most of them share.
+// Finds causes of alarms about broken paths between nodes that are online. Broken pairs are grouped by the node that most of them
+// share: the head of an alarm.
 
 import { formatTime } from "../../base/quantities.ts";
 import type { Silence } from "../nodes/contact/away-nodes.ts";
@@ -10,16 +11,16 @@ import { paths } from "../store/tables/paths.ts";
 import { namesOf } from "./away-causes.ts";
 import type { Cause } from "./open-alarms.ts";
 
-/** Bounds a turn: of more pairs, the rest comes when these are well. */
+/** Broken paths that one turn reads. Further ones are found when some of these are well. */
 const maxPairs = 2000;
 
 const reported = paths.pick("nodeId", "peer", "relays");
-/** $2: seen since then; a time after $3 is of a clock that was set back. */
+/** Nodes that were seen after $2. A time after $3 is in the future: the clock was set back since. */
 const onlineNodes = `FROM nodes n JOIN sightings t ON t.node_id = n.id
   WHERE n.org_id = $1 AND n.state = 'active' AND t.last_checkin_at > $2 AND t.last_checkin_at < $3`;
 /**
- * What nodes that are online report of others that are online: with peers that are away, the reports of a site that is away
- * would leave no room for those between nodes that are there.
+ * Broken paths from online nodes to online nodes. With peers that are away, the many reports about one site that is away would
+ * exceed the limit.
  */
 const brokenPaths = `SELECT ${reported.select("x")} FROM paths x JOIN sightings s ON s.node_id = x.node_id
   WHERE x.org_id = $1 AND x.probe = 'broken' AND s.last_checkin_at > $2 AND s.last_checkin_at < $3
@@ -27,34 +28,36 @@ const brokenPaths = `SELECT ${reported.select("x")} FROM paths x JOIN sightings 
   ORDER BY x.node_id, x.peer LIMIT ${maxPairs}`;
 const end = nodes.pick("id", "name", "ip", "ip6");
 type End = ReturnType<typeof end.parse>;
+/** `a`: the id of the node that reports the path; `b`: of its peer. `since`: ms. */
 export type BrokenPair = { a: number; aName: string; b: number; bName: string; since: number };
 
-/** `isWhole`: false if there are more pairs, so that one that is not among these may be broken, too. */
+/** `isWhole`: false if there are more pairs than `maxPairs`: then a pair that is not among these may be broken, too. */
 export type Broken = { pairs: BrokenPair[]; isWhole: boolean };
 
 /**
- * Since when pairs are broken while both ends are online: a report from before one of them came back does not count. In memory:
- * after a restart, the time begins again.
+ * Since when pairs are broken with both ends online, ms, by `A/B` (ids). A report is not enough: it may be from before one end came
+ * back. Only in memory: after a restart, the time begins again.
  */
 export type BrokenSince = Map<string, number>;
 
 /**
- * The pairs that are broken now: both ends are online, the other one does not say that it reaches the first, and no silent
- * relay explains it. `silent`: names and addresses.
+ * The pairs that are broken now: both ends are online, the peer does not report that it reaches the node, and the path does not go
+ * over silent relays alone. `silent`: names and addresses of silent nodes. Fills `brokenAfter`.
  */
 export async function readBroken(
   db: Reader,
   orgId: number,
   { now }: Silence,
   silent: ReadonlySet<string>,
-  { before, after }: { before: BrokenSince; after: BrokenSince },
+  { brokenBefore, brokenAfter }: { brokenBefore: BrokenSince; brokenAfter: BrokenSince },
 ): Promise<Broken> {
   const seen = [now - quietMs, now + gapMs];
   const found = await queryAll(db, reported, brokenPaths, [orgId, ...seen]);
   const rows = found.filter(
     ({ relays }) => relays.length === 0 || !relays.every((relay) => silent.has(relay)),
   );
-  const [reporters, peers] = [new Map<number, End>(), new Map<string, End>()];
+  const reporters = new Map<number, End>();
+  const peersByAddress = new Map<string, End>();
   await inParts([...new Set(rows.map(({ nodeId }) => nodeId))], async (ids) => {
     const sql = `SELECT ${end.select()} FROM nodes WHERE id IN (${places(ids, 1)}) AND state = 'active'`;
     for (const node of await queryAll(db, end, sql, ids)) reporters.set(node.id, node);
@@ -63,19 +66,22 @@ export async function readBroken(
     const list = places(of, 4);
     const sql = `SELECT ${end.select("n")} ${onlineNodes} AND (n.ip IN (${list}) OR n.ip6 IN (${list}))`;
     for (const node of await queryAll(db, end, sql, [orgId, ...seen, ...of]))
-      for (const address of [node.ip, node.ip6 ?? node.ip]) peers.set(address, node);
+      for (const address of [node.ip, node.ip6 ?? node.ip]) peersByAddress.set(address, node);
   });
   const pairs = rows.flatMap(({ nodeId, peer }) => {
-    const [from, to] = [reporters.get(nodeId), peers.get(peer)];
+    const [from, to] = [reporters.get(nodeId), peersByAddress.get(peer)];
     return from === undefined || to === undefined ? [] : [{ from, to }];
   });
+  /** `ID ADDRESS`: the node reports that this address answers. */
   const answering = new Set<string>();
   await inParts(pairs, async (some) => {
     const back = some.flatMap(({ from, to }) => [
       [to.id, from.ip],
       ...(from.ip6 === null ? [] : [[to.id, from.ip6]]),
     ]);
-    const values = back.map((_, at) => `(CAST($${2 * at + 1} AS bigint), $${2 * at + 2})`).join(", ");
+    const values = back
+      .map((_, index) => `(CAST($${2 * index + 1} AS bigint), $${2 * index + 2})`)
+      .join(", ");
     const sql = `SELECT node_id, peer, relays FROM paths WHERE (node_id, peer) IN (VALUES ${values}) AND probe = 'answers'`;
     for (const { nodeId, peer } of await queryAll(db, reported, sql, back.flat()))
       answering.add(`${nodeId} ${peer}`);
@@ -83,21 +89,26 @@ export async function readBroken(
   const broken = pairs.flatMap(({ from, to }) => {
     if ([from.ip, from.ip6].some((address) => answering.has(`${to.id} ${address}`))) return [];
     const key = `${from.id}/${to.id}`;
-    const since = Math.min(before.get(key) ?? now, now);
-    after.set(key, since);
+    const since = Math.min(brokenBefore.get(key) ?? now, now);
+    brokenAfter.set(key, since);
     return [{ a: from.id, aName: from.name, b: to.id, bName: to.name, since }];
   });
   return { pairs: broken, isWhole: found.length < maxPairs };
 }
 
 /**
- * Which node each alarm is about: one of its two ends belongs to every broken pair. Nodes of open alarms (`first`) come
- * first, so that an alarm does not pass from one node to another.
+ * Chooses heads so that each broken pair belongs to one of its two ends: the node with the most pairs first. Heads of open alarms
+ * (`openHeads`) come before all, so that an alarm does not pass from one node to another. Returns the pairs of each head.
  */
-export function headsOf(pairs: readonly BrokenPair[], first: readonly number[]): Map<number, BrokenPair[]> {
+export function headsOf(
+  pairs: readonly BrokenPair[],
+  openHeads: readonly number[],
+): Map<number, BrokenPair[]> {
+  /** The pairs of each node that belong to no head yet. */
   const left = new Map<number, Set<BrokenPair>>();
   for (const pair of pairs)
     for (const id of [pair.a, pair.b]) left.set(id, left.get(id)?.add(pair) ?? new Set([pair]));
+  /** Nodes by their number of pairs. A node is noted again when the number falls; older entries are ignored. */
   const byCount: number[][] = [];
   const note = (id: number, count: number) => (byCount[count] ??= []).push(id);
   for (const [id, own] of left) note(id, own.size);
@@ -113,8 +124,8 @@ export function headsOf(pairs: readonly BrokenPair[], first: readonly number[]):
     }
     left.delete(id);
   };
-  for (const id of first) take(id);
-  // Counts only fall, so a node with as many pairs as this is known once those with more are taken.
+  for (const id of openHeads) take(id);
+  // Counts only fall, so once all nodes with more pairs are taken, the list of this count is complete.
   for (let count = byCount.length - 1; count > 0; count--)
     for (const id of (byCount[count] ?? []).sort((a, b) => a - b)) if (left.get(id)?.size === count) take(id);
   return heads;
@@ -123,21 +134,21 @@ export function headsOf(pairs: readonly BrokenPair[], first: readonly number[]):
 /** Pairs that broke within this time of each other are one cause, such as a link between two sites. */
 const togetherMs = 75_000;
 
-/** Causes of the heads that no alarm is about, as soon as a pair is broken for that long. */
+/** Causes of heads that no alarm is about. A cause is due once its first pair is broken for `afterMs`. */
 export function pathCauses(
   heads: ReadonlyMap<number, readonly BrokenPair[]>,
   { afterMs, now }: { afterMs: number; now: number },
 ): Cause[] {
-  const from = (pairs: readonly BrokenPair[]) => Math.min(...pairs.map(({ since }) => since));
-  let left = [...heads].sort(([idA, a], [idB, b]) => from(a) - from(b) || idA - idB);
+  const beginOf = (pairs: readonly BrokenPair[]) => Math.min(...pairs.map(({ since }) => since));
+  let left = [...heads].sort(([idA, a], [idB, b]) => beginOf(a) - beginOf(b) || idA - idB);
   const causes: Cause[] = [];
   for (;;) {
-    const [first] = left;
-    const since = first === undefined ? now : from(first[1]);
-    if (first === undefined || now - since < afterMs) return causes;
-    const isOfIt = ([, pairs]: (typeof left)[number]) => from(pairs) <= since + togetherMs;
-    causes.push(causeOf(left.filter(isOfIt), since));
-    left = left.filter((each) => !isOfIt(each));
+    const [oldest] = left;
+    const since = oldest === undefined ? now : beginOf(oldest[1]);
+    if (oldest === undefined || now - since < afterMs) return causes;
+    const beganTogether = ([, pairs]: (typeof left)[number]) => beginOf(pairs) <= since + togetherMs;
+    causes.push(causeOf(left.filter(beganTogether), since));
+    left = left.filter((each) => !beganTogether(each));
   }
 }
 

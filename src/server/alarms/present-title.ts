@@ -1,5 +1,5 @@
-// Titles of alarms about nodes. The stored title is that of the notification; an open alarm is shown with the nodes that
-// are left of it.
+// The titles of alarms about nodes, as they are shown now. The stored title is that of the notification; an open alarm is shown with
+// the nodes that are left of it, by their current names.
 
 import type { Reader } from "../store/database.ts";
 import { inParts, places, queryAll } from "../store/table.ts";
@@ -21,7 +21,7 @@ async function readNames(db: Pick<Reader, "all">, keys: readonly string[]): Prom
   return names;
 }
 
-/** In the order of their ids. */
+/** The names of these nodes, in the order of their ids. */
 const namesIn = (names: Names, keys: readonly string[]): string[] =>
   keys.toSorted((a, b) => Number(a) - Number(b)).flatMap((key) => names.get(key) ?? []);
 
@@ -32,11 +32,11 @@ export async function namesOfNodes(db: Pick<Reader, "all">, keys: readonly strin
 export const titleOf = (kind: string, names: readonly string[], others: number): string =>
   isAwayKind(kind) ? awayTitle(kind, names, others) : certificateTitle(names);
 
-/** The nodes that the present title of an alarm names. The sentence of a path names its peers, which may have changed: it stays. */
+/** The keys of nodes that the title names. None if the stored title is shown: of ended alarms, and of paths, whose title names peers. */
 const namedBy = ({ kind, heads, endedAt }: AlarmRow): string[] =>
   endedAt !== null || (!isAwayKind(kind) && kind !== "certificate") ? [] : heads.slice(0, maxNamed);
 
-/** How the title of each alarm reads now. The names of all are one query. */
+/** Returns the current title of each of these alarms. Reads the names of all at once. */
 export async function readTitles(
   db: Pick<Reader, "all">,
   rows: readonly AlarmRow[],

@@ -1,4 +1,5 @@
-// An update in rings that stopped because a node does not work with it, or that waits for an administrator.
+// Finds a rollout (an update in rings) that stopped because a node does not work with it, or that paused by itself and waits for an
+// administrator. Only the newest rollout of an organization counts.
 
 import { onlineMs } from "../../api/values.ts";
 import { brand } from "../../brand.ts";
@@ -14,26 +15,27 @@ export const findHeldRollout: Finder = async (asked) => {
   const sql = `SELECT ${newestRollout.select()} FROM rollouts WHERE org_id = $1 ORDER BY id DESC LIMIT 1`;
   const [row] = await queryAll(db, newestRollout, sql, [org.id]);
   if (row === undefined) return nothing;
-  // An administrator who pauses it gives no reason.
+  // Without a reason, an administrator has paused it.
   if (row.state === "paused" && row.reason !== "") return about(asked, row, "paused");
   if (row.failedNode === null || !["stopped", "returning"].includes(row.state))
     return { ...nothing, why: whyEnded };
-  if (row.state === "stopped" && (await isBack(asked, row)))
+  if (row.state === "stopped" && (await isOver(asked, row)))
     return { ...nothing, why: () => "Its nodes run their former version again, and are online" };
   return about(asked, row, "stopped");
 };
 
-const keyOf = (id: number, did: "paused" | "stopped") => `rollout/${id}${did === "paused" ? "/paused" : ""}`;
+type Held = "paused" | "stopped";
+const keyOf = (id: number, held: Held) => `rollout/${id}${held === "paused" ? "/paused" : ""}`;
 const whyEnded = ([key]: readonly string[]) =>
   key?.endsWith("/paused") === true ? "It waits no longer" : undefined;
 
-function about({ org }: Asked, row: Newest, did: "paused" | "stopped"): Found {
+function about({ org }: Asked, row: Newest, held: Held): Found {
   const { ring, reason, probe, since } = row;
   return {
-    keys: [keyOf(row.id, did)],
+    keys: [keyOf(row.id, held)],
     why: whyEnded,
-    tell: () => ({
-      title: `The update ${row.id} of ${org.slug} ${did} in ring ${ring}`,
+    describe: () => ({
+      title: `The update ${row.id} of ${org.slug} ${held} in ring ${ring}`,
       // Not the line of the log, which names network addresses of peers: members and webhooks read alarms.
       text: `${[reason, probe].filter((each) => each !== "").join("; ")}. See: \`${brand.executable} admin rollout show ${org.slug} ${row.id}\`.`,
       isUrgent: false,
@@ -42,7 +44,7 @@ function about({ org }: Asked, row: Newest, did: "paused" | "stopped"): Found {
   };
 }
 
-/** Nodes of the ring that have not gone back, or have not checked in since. */
+/** Nodes of the ring that have not gone back, or that have and are not online ($3: checked in after then). */
 const countNotBack = `SELECT count(*) AS n FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id
     LEFT JOIN sightings s ON s.node_id = m.node_id
   WHERE m.rollout_id = $1 AND m.ring = $2 AND n.state = 'active'
@@ -51,10 +53,13 @@ const countNotBack = `SELECT count(*) AS n FROM rollout_nodes m JOIN nodes n ON 
 const countRaised = "SELECT count(*) AS n FROM alarms WHERE org_id = $1 AND kind = 'update' AND heads = $2";
 const countOpen = `${countRaised} AND ended_at IS NULL`;
 
-/** Whether the nodes of a stopped rollout are back. One that was never told is told in any case, for a day. */
-async function isBack({ db, org, now }: Asked, { id, ring, since }: Newest): Promise<boolean> {
-  const alarm = [org.id, JSON.stringify([keyOf(id, "stopped")])];
-  if ((await queryNumber(db, countOpen, alarm)) > 0)
+/**
+ * Whether a stopped rollout is no cause any more. While its alarm is open: once its nodes are back. Without an open alarm: once it
+ * had one, or after a day. So each stopped rollout raises one alarm, even if its nodes are back at once.
+ */
+async function isOver({ db, org, now }: Asked, { id, ring, since }: Newest): Promise<boolean> {
+  const ofAlarm = [org.id, JSON.stringify([keyOf(id, "stopped")])];
+  if ((await queryNumber(db, countOpen, ofAlarm)) > 0)
     return (await queryNumber(db, countNotBack, [id, ring, now - onlineMs])) === 0;
-  return now - since > dayMs || (await queryNumber(db, countRaised, alarm)) > 0;
+  return now - since > dayMs || (await queryNumber(db, countRaised, ofAlarm)) > 0;
 }

@@ -54,7 +54,8 @@ export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsA
 
 function showAlarm(row: AlarmRow, title: string): Alarm {
   const { id, kind, text, isUrgent, isFlapping } = row;
-  const ofNodes = [...row.heads, ...row.rest].filter((key) => /^\d+$/.test(key)).map(Number);
+  // Other keys, such as fingerprints of CAs, are no ids of nodes.
+  const nodeIds = [...row.heads, ...row.rest].filter((key) => /^\d+$/.test(key)).map(Number);
   return {
     id,
     kind: kind as Alarm["kind"],
@@ -62,7 +63,7 @@ function showAlarm(row: AlarmRow, title: string): Alarm {
     text,
     urgent: isUrgent,
     flapping: isFlapping,
-    nodes: ofNodes,
+    nodes: nodeIds,
     since: formatTime(row.since),
     raised_at: formatTime(row.raisedAt),
     ended_at: row.endedAt === null ? null : formatTime(row.endedAt),
