@@ -71,7 +71,7 @@ function cached<T>(kind: Kind, clock: ServerOptions["clock"], open: (row: Author
   };
 }
 
-/** rotation-schedule.ts replaces it, unless an administrator has switched that off. */
+/** rotation-schedule.ts replaces such a CA, unless an administrator has switched automatic rotations off. */
 function tooEarly(notBefore: number): AppError {
   const message = `The CA of this organization is valid only from ${formatTime(notBefore)}: it was made while the clock of the control plane was ahead.`;
   const hint = `The control plane replaces it within the hour. If rotations by itself are switched off: \`${brand.executable} admin ca rotate ORG\`.`;

@@ -1,5 +1,5 @@
-// The blocklist in every configuration of an organization, and its limits. A list that an engine or an agent cannot load
-// would prevent every later revocation. So the server refuses to sign certificates long before, but never a revocation.
+// The blocklist in every configuration of an organization, and its limits. A list that is too long for an engine or an agent would
+// prevent every later revocation. So long before, the server refuses to sign certificates, but it never refuses a revocation.
 
 import { formatTime } from "../../base/quantities.ts";
 import { brand } from "../../brand.ts";
@@ -22,40 +22,42 @@ import {
 import { certificates } from "../store/tables/certificates.ts";
 import { organizations } from "../store/tables/organizations.ts";
 
-/** From this length on, the server signs only its own renewals. The rest is reserved for certificates that exist already. */
+/**
+ * From this length on, the server signs no certificates on request, only renewals by itself. The rest of the list is reserved for
+ * certificates that exist already.
+ */
 const issuingEnds = 75_000;
 /** Unexpired overlay certificates of one node: enough for two changes a day in 90 days. */
 const maxOfOneNode = 200;
-/** Lengths that an event announces, each once while the list grows. */
+/** Lengths at which an event is recorded, once each while the list grows. */
 const marks = [blocklistWarning, issuingEnds, blocklistLimit];
 
-/** A certificate that ended after this time may still be accepted, by a peer whose clock is behind. `now`: ms. */
+/** ms. Certificates that ended after this time may still be accepted by a peer whose clock is behind. */
 export const acceptedFrom = (now: number): number => now - clocksMayDifferMs;
 
 const isTrusted =
   "NOT EXISTS (SELECT 1 FROM authorities a WHERE a.id = c.authority_id AND a.retired_at IS NOT NULL AND a.private_key_sealed = '')";
-/** Certificates that a peer would accept: not expired, and signed by a CA in the bundle. */
+/** Certificates that a peer would accept: they ended after $1 (`acceptedFrom`), and are signed by a CA in the bundle. */
 const isAccepted = `c.kind = 'overlay' AND c.not_after > $1 AND ${isTrusted}`;
 const isListed = `c.state = 'blocked' AND ${isAccepted}`;
-/** A certificate with a twin has two entries in the list. */
-const length = "count(*) + count(c.twin)";
+/** A certificate with a twin, a second fingerprint, has two entries in the list. */
+const entryCount = "count(*) + count(c.twin)";
 
 const blockedPick = certificates.pick("id", "fingerprint", "twin", "notAfter");
-const facts = computed({ isRevoked: truth(0), isTrusted: truth(0) });
+const factsPick = computed({ isRevoked: truth(0), isTrusted: truth(0) });
 
 /**
  * Fingerprints of the blocked certificates that a peer may still accept, in the order in which they were issued.
  *
- * A list that reaches `warning` omits certificates of CAs that have left the bundle: nodes get bundle and blocklist in
- * one configuration and refuse these certificates anyway. Beyond `limit`, the list first omits former certificates of
- * nodes that are not revoked: such a node may regain a group or an address, but no stranger gets in. Then it omits the
- * certificates that expire first.
+ * A list with `warning` entries or more leaves out certificates of CAs that are not in the bundle any more: nodes get bundle and
+ * blocklist together, and refuse these certificates anyway. Beyond `limit`, it leaves out former certificates of nodes that are not
+ * revoked first: such a node may regain a group or an address, but no revoked node gets in. Then those that expire first.
  */
 export async function readBlocklist(
   reader: Pick<Reader, "all">,
   orgId: number,
   now: number,
-  [warning, limit] = [blocklistWarning, blocklistLimit],
+  { warning, limit } = { warning: blocklistWarning, limit: blocklistLimit },
 ): Promise<string[]> {
   const rows = await reader.all(
     `SELECT ${blockedPick.select("c")}, CASE WHEN n.state = 'revoked' THEN 1 ELSE 0 END AS is_revoked,
@@ -67,7 +69,7 @@ export async function readBlocklist(
   const blocked = rows.map((row) => {
     const { id, fingerprint, twin, notAfter } = blockedPick.parse(row);
     const prints = twin === null ? [fingerprint] : [fingerprint, twin];
-    return { id, prints, notAfter, ...facts.parse(row) };
+    return { id, prints, notAfter, ...factsPick.parse(row) };
   });
   const printsOf = (entries: typeof blocked) => entries.flatMap(({ prints }) => prints);
   if (printsOf(blocked).length < warning) return printsOf(blocked);
@@ -85,13 +87,13 @@ export async function countBlocklist(
   orgId: number,
   now: number,
 ): Promise<number> {
-  const sql = `SELECT ${length} AS n FROM certificates c WHERE c.org_id = $2 AND ${isListed}`;
+  const sql = `SELECT ${entryCount} AS n FROM certificates c WHERE c.org_id = $2 AND ${isListed}`;
   return queryNumber(reader, sql, [acceptedFrom(now), orgId]);
 }
 
 /**
- * The same if the list may have `least` entries; otherwise 0. Asked before each certificate and after each block: as long as half
- * of that many certificates are blocked, which may all have twins, an index alone answers it.
+ * The same, but 0 if the list surely has less than `least` entries. It is asked before each certificate and after each block, so it
+ * must be fast: while less than half as many certificates are blocked (each may have two entries), an index answers it.
  */
 async function entriesFrom(
   reader: Pick<Reader, "get">,
@@ -105,7 +107,7 @@ async function entriesFrom(
   return 2 * blocked < least ? 0 : countBlocklist(reader, orgId, now);
 }
 
-/** The same for every organization that has entries. */
+/** The lengths of the lists of all organizations that have entries. */
 export async function countBlocklists(
   reader: Pick<Reader, "all">,
   now: number,
@@ -113,7 +115,7 @@ export async function countBlocklists(
   return queryAll(
     reader,
     computed({ slug: text(), n: integer() }),
-    `SELECT o.slug, ${length} AS n FROM certificates c JOIN organizations o ON o.id = c.org_id
+    `SELECT o.slug, ${entryCount} AS n FROM certificates c JOIN organizations o ON o.id = c.org_id
      WHERE o.deleted_at IS NULL AND ${isListed} GROUP BY o.slug ORDER BY o.slug`,
     [acceptedFrom(now)],
   );
@@ -173,7 +175,7 @@ export async function limitCertificates(
   );
 }
 
-/** The same for a change that renews these nodes, or every active one. Refused while one of them is at its limit. */
+/** The same for a change that renews the nodes `ids`, or all active ones. Refused while one of them is at its limit. */
 export async function limitCertificatesOfAll(
   reader: Pick<Reader, "get">,
   orgId: number,
@@ -181,7 +183,7 @@ export async function limitCertificatesOfAll(
   ids?: readonly number[],
 ): Promise<void> {
   const these = ids === undefined ? "" : ` AND n.id IN (${places(ids, 3)})`;
-  const full = await queryOne(
+  const nodeAtLimit = await queryOne(
     reader,
     computed({ id: integer(), name: text(), slug: text() }),
     `SELECT n.id, n.name, o.slug FROM nodes n JOIN organizations o ON o.id = n.org_id
@@ -190,5 +192,6 @@ export async function limitCertificatesOfAll(
      ORDER BY n.id LIMIT 1`,
     [acceptedFrom(now), orgId, ...(ids ?? [])],
   );
-  if (full !== undefined) await limitCertificates(reader, { id: orgId, slug: full.slug }, full, now);
+  if (nodeAtLimit !== undefined)
+    await limitCertificates(reader, { id: orgId, slug: nodeAtLimit.slug }, nodeAtLimit, now);
 }

@@ -1,5 +1,5 @@
-// What a CA of the control plane may certify beside an offline CA (docs/design/sealed.md): how it is made, and what a signer
-// compares. Pure.
+// The limits of a control plane's CA beside an offline CA (docs/design/sealed.md): which limits it is made with, and whether a signer
+// finds them in its certificate. Pure.
 
 import type { NebulaCertificate } from "../../pki/certificate.ts";
 
@@ -7,8 +7,8 @@ const dayS = 86_400;
 export const caLifetimeS = 2 * 365 * dayS;
 
 /**
- * An empty list would permit every network behind nodes. This one permits none of use, on every engine
- * (test/node/engine/two-authorities.test.ts).
+ * The networks behind nodes that a limited CA may certify. An empty list would permit every network; this one permits no useful
+ * network, on every engine (test/node/engine/two-authorities.test.ts).
  */
 export const noNetworks: readonly string[] = ["0.0.0.0/32"];
 
@@ -21,7 +21,7 @@ type Limits = Pick<
 export const isLimited = ({ unsafeNetworks }: Pick<Limits, "unsafeNetworks">): boolean =>
   unsafeNetworks.join() === noNetworks.join();
 
-/** What the CA may that a limited one of an organization with these networks may not. Empty: it is limited. */
+/** What the CA may certify beyond the limits of an organization with these networks: parts of a sentence. Empty: it is limited. */
 export function beyondLimits(ca: Limits, networks: readonly string[]): string[] {
   const permitted = networks.filter((each) => !each.includes(":"));
   const isNetworkWrong = ca.networks.length !== 1 || !permitted.includes(ca.networks[0] ?? "");

@@ -1,5 +1,5 @@
-// Reports a clock in doubt: one line of the log and one event when it begins and ends, and a line each hour in
-// between. store/clock.ts decides about signatures, and needs none of this.
+// Reports that the clock of this server is in doubt: a line in the log and an event when the doubt begins and ends, and a line each
+// hour in between. store/clock.ts decides whether certificates are signed, independently of this.
 
 import { hostname } from "node:os";
 import { formatTime } from "../../base/quantities.ts";
@@ -16,25 +16,26 @@ const remindEveryMs = 3_600_000;
 
 /** Call the result every second. */
 export function makeClockWatch({ db, system, clock, log, nodeClocks }: Deps): () => Promise<void> {
-  let before: Doubt | undefined;
-  let toldAt = 0;
-  let nodesToldAt = Number.NEGATIVE_INFINITY;
+  let doubtBefore: Doubt | undefined;
+  // Monotonic times of the last lines in the log.
+  let loggedAt = 0;
+  let nodesLoggedAt = Number.NEGATIVE_INFINITY;
   return async () => {
     const byNodes = nodeClocks.doubt();
-    if (byNodes !== undefined && system.monotonic() - nodesToldAt >= remindEveryMs) {
-      nodesToldAt = system.monotonic();
+    if (byNodes !== undefined && system.monotonic() - nodesLoggedAt >= remindEveryMs) {
+      nodesLoggedAt = system.monotonic();
       log.warn(byNodes);
     }
     await clock.look();
     const doubt = clock.doubt();
-    const isNew = (doubt === undefined) !== (before === undefined);
-    if (doubt !== undefined && (isNew || system.monotonic() - toldAt >= remindEveryMs)) {
-      toldAt = system.monotonic();
+    const isNew = (doubt === undefined) !== (doubtBefore === undefined);
+    if (doubt !== undefined && (isNew || system.monotonic() - loggedAt >= remindEveryMs)) {
+      loggedAt = system.monotonic();
       log.error(describeDoubt(doubt), { hint: howToConfirm });
     }
     if (!isNew) return;
     if (doubt === undefined) log.warn("The clock of this server is believed again; certificates are signed");
-    before = doubt;
+    doubtBefore = doubt;
     const after =
       doubt === undefined
         ? { clock: formatTime(clock.wall()) }

@@ -1,19 +1,23 @@
-// The CA that rules demand of a peer in a sealed organization. Nodes that enforce the seal render it themselves; this is for
-// those that do not, so that the control plane's CA opens nothing on them either.
+// In a sealed organization, firewall rules about sealed groups and nodes demand a certificate of an offline CA. Nodes that enforce the
+// seal add this demand themselves. This adds it for the other nodes, so that the control plane's CA opens nothing on them either.
 
 import { openTrusted, sealHash } from "../../pki/seal.ts";
 import type { SignedSeal } from "../../protocol/seals/seal.ts";
 import type { YamlMap } from "../../base/yaml.ts";
 
-/** `authorities`: all that nodes trust. `names`: of sealed nodes. */
+/** What the newest seal demands. CAs by their fingerprints. */
 export type Demanded = {
+  /** All CAs that nodes trust. */
   authorities: readonly string[];
+  /** Those that are offline. */
   offline: readonly string[];
+  /** The groups that only an offline CA may certify. */
   groups: readonly string[];
+  /** The names of sealed nodes. */
   names: readonly string[];
 };
 
-/** What seals demand that were read already, by their hash: each certificate asks, and a seal has up to 256 KB. */
+/** By the hash of the seal. Each certificate that is signed asks, and a seal has up to 256 KB. */
 const known = new Map<string, Demanded | undefined>();
 const maxKnown = 100;
 
@@ -46,7 +50,7 @@ function openOrNone(text: string): ReturnType<typeof openTrusted> | undefined {
   }
 }
 
-/** One rule for each offline CA, since a rule of the engine has one; without a demand, the rule itself. */
+/** The rule with the demand: one copy for each offline CA, since a rule of the engine can name only one. */
 export function withAuthority(rule: YamlMap, demanded: Demanded | undefined): YamlMap[] {
   if (demanded === undefined) return [rule];
   const { group, host } = rule;

@@ -28,7 +28,7 @@ const dayMs = 86_400_000;
 const x509LifetimeMs = 7 * dayMs;
 /** Short, because name and address of an ended ephemeral node are free only when its certificates have expired. */
 const ephemeralLifetimeMs = 3_600_000;
-/** The engine allows no clock slack. */
+/** Certificates begin earlier, because engines tolerate no clock that is behind. */
 const backdatedMs = 5 * 60_000;
 
 type IssuedCertificate = Pick<
@@ -58,7 +58,7 @@ export async function readIssuingOrg(reader: Pick<Reader, "get">, id: number): P
   return org.certificateVersion === 1 ? { ...org, network6: null } : org;
 }
 
-/** Throws node_revoked. Checked again inside the transaction that stores certificates. */
+/** Throws node_revoked. Called before signing, and again in the transaction that stores certificates. */
 export function mayIssue(node: Pick<NodeRow, "state" | "name">): void {
   if (node.state === "revoked") throw new AppError("node_revoked", `The node ${node.name} is revoked.`);
 }
@@ -74,31 +74,33 @@ type Deps = { authorities: Authorities; system: Pick<ServerOptions["system"], "n
 export async function issueOverlay(
   tx: Transaction,
   org: IssuingOrg,
-  asked: NodeRow,
+  before: NodeRow,
   { authorities, system }: Deps,
   { isBounded = true } = {},
 ): Promise<string> {
-  mayIssue(asked);
-  // One answer of the database is waited for, not five.
-  const [kept, refusal, seals, authority, node] = await Promise.all([
-    offlineOf(tx, asked.id, system.now()),
-    isBounded ? refusalOf(limitCertificates(tx, org, asked, system.now())) : undefined,
+  mayIssue(before);
+  // At the same time: five waits for the database become one.
+  const [offline, refusal, seals, authority, node] = await Promise.all([
+    offlineOf(tx, before.id, system.now()),
+    isBounded ? refusalOf(limitCertificates(tx, org, before, system.now())) : undefined,
     readSeals(tx, org.id),
     authorities.overlay(tx, org.id),
-    giveSecondAddress(tx, org, asked),
+    giveSecondAddress(tx, org, before),
   ]);
-  if (kept.length > 0 && kept.every((row) => fitsPem(org, asked, row.pem)))
-    return kept.at(-1)?.fingerprint ?? "";
+  if (offline.length > 0 && offline.every((row) => fitsPem(org, before, row.pem)))
+    return offline.at(-1)?.fingerprint ?? "";
+  // Only now: a node that keeps its certificates needs no new one.
   if (refusal !== undefined) throw refusal;
   const privileged = demandedIn(seals)?.groups ?? [];
   const signing = versionsOf(org).map((version) =>
-    signFresh(tx, org, node, privileged, { version, authority, now: system.now() }),
+    signNew(tx, org, node, privileged, { version, authority, now: system.now() }),
   );
-  const [, ...issued] = await Promise.all([retireCurrent(tx, asked.id, "overlay"), ...signing]);
+  const [, ...issued] = await Promise.all([retireCurrent(tx, before.id, "overlay"), ...signing]);
   await Promise.all(issued.map((each) => storeCertificate(tx, node, system, each)));
   return issued.at(-1)?.fingerprint ?? "";
 }
 
+/** The error of the check instead of a rejection. */
 const refusalOf = (check: Promise<void>): Promise<unknown> =>
   check.then(
     () => undefined,
@@ -106,8 +108,8 @@ const refusalOf = (check: Promise<void>): Promise<unknown> =>
   );
 
 /**
- * The present certificates by an offline CA: unexpired, and not replaced by the server while they grant nothing that the node
- * does not have. What it has gained since waits for signers.
+ * The node's current certificates by an offline CA, unexpired. The server does not replace them while they grant nothing that the
+ * node does not have. What the node gained since waits for signers.
  */
 async function offlineOf(reader: Pick<Reader, "all">, nodeId: number, now: number) {
   return queryAll(reader, offlinePick, currentOffline, [nodeId, now]);
@@ -123,17 +125,20 @@ const fitsPem = (org: IssuingOrg, node: NodeRow, pem: string) =>
 
 /** Whether the certificate grants nothing that the node does not have. */
 export function fits(org: IssuingOrg, node: NodeRow, certificate: NebulaCertificate): boolean {
-  const isWithin = (list: readonly string[], all: readonly string[]) =>
+  const isSubset = (list: readonly string[], all: readonly string[]) =>
     list.every((one) => all.includes(one));
   return (
     certificate.name === node.name &&
-    isWithin(certificate.networks.filter(isUnsealed(org)), networksOf(org, node, certificate.version)) &&
-    isWithin(certificate.groups, certifiedGroups(node)) &&
-    isWithin(certificate.unsafeNetworks, subnetsOf(node, certificate.version))
+    isSubset(certificate.networks.filter(isUnsealed(org)), networksOf(org, node, certificate.version)) &&
+    isSubset(certificate.groups, certifiedGroups(node)) &&
+    isSubset(certificate.unsafeNetworks, subnetsOf(node, certificate.version))
   );
 }
 
-/** Signers assign the addresses of the sealed network, and nodes compare them with the seal: they are outside of our networks. */
+/**
+ * Returns whether a network of a certificate is not an address of the sealed network. Signers assign those, and nodes compare them
+ * with the seal, so they are outside of the organization's networks.
+ */
 const isUnsealed = ({ network6 }: IssuingOrg) => {
   const [own] = parseNetworks(network6 === null ? [] : [network6]);
   return (text: string): boolean => {
@@ -143,12 +148,12 @@ const isUnsealed = ({ network6 }: IssuingOrg) => {
   };
 };
 
-/** Whether these are certificates of all versions of the organization, with all that the node has. */
+/** Whether these are certificates of all versions of the organization, which hold all groups and networks of the node. */
 export function isWhole(org: IssuingOrg, node: NodeRow, all: readonly NebulaCertificate[]): boolean {
   const versions = all.map(({ version }) => version).toSorted((a, b) => a - b);
   // A node of the sealed network has no certificate of version 1 beside (docs/design/sealed.md).
-  const isInside = all.some(({ networks }) => !networks.every(isUnsealed(org)));
-  const expected = isInside ? [2] : versionsOf(org);
+  const isSealed = all.some(({ networks }) => !networks.every(isUnsealed(org)));
+  const expected = isSealed ? [2] : versionsOf(org);
   const isMissing = ({ groups, unsafeNetworks, version }: NebulaCertificate) =>
     certifiedGroups(node).some((group) => !groups.includes(group)) ||
     subnetsOf(node, version).some((each) => !unsafeNetworks.includes(each));
@@ -158,10 +163,11 @@ export function isWhole(org: IssuingOrg, node: NodeRow, all: readonly NebulaCert
 }
 
 /**
- * Signatures are deterministic: two certificates of the same second with the same content have the same fingerprint,
- * which may be on the blocklist. So shorten the lifetime second by second until the fingerprint is new.
+ * Signs a certificate with a fingerprint that is new. Signatures are deterministic: two certificates of the same second with the same
+ * content have the same fingerprint, which may be on the blocklist. So the lifetime is shortened second by second. `privileged`:
+ * the groups that only an offline CA certifies.
  */
-async function signFresh(
+async function signNew(
   tx: Transaction,
   org: IssuingOrg,
   node: NodeRow,
@@ -170,7 +176,7 @@ async function signFresh(
 ): Promise<IssuedCertificate> {
   if (node.hostPublicKey === null) throw new AppError("internal", "The node has no key to sign for");
   const ca = authority.certificate;
-  const permitted = isLimited(ca) ? within(ca) : (_: unknown, networks: string[]) => networks;
+  const permitted = isLimited(ca) ? withinLimits(ca) : (_: unknown, networks: string[]) => networks;
   const template = {
     version,
     name: node.name,
@@ -202,13 +208,13 @@ async function signFresh(
   }
 }
 
-/** A limited CA leaves out what only an offline CA may certify: the node waits for signers. */
-const within = (ca: NebulaCertificate) => (kind: "networks" | "unsafeNetworks", networks: string[]) => {
+/** Leaves out networks that a limited CA may not certify: the node gets them from signers. */
+const withinLimits = (ca: NebulaCertificate) => (kind: "networks" | "unsafeNetworks", networks: string[]) => {
   const limits = ca[kind].map((text) => certifiedNetwork(kind, text));
   return networks.filter((text) => limits.some((limit) => holdsNetwork(limit, certifiedNetwork(kind, text))));
 };
 
-/** Nothing asks a phone whether its user still has it, so its certificate ends when the confirmation is due. */
+/** ms. A phone never checks in, so its certificate ends when its user would have to confirm it (`reauthenticate_days`). */
 function lifetimeOf(org: IssuingOrg, { ephemeralSilenceS, phone }: NodeRow, usual: number): number {
   if (ephemeralSilenceS !== null) return ephemeralLifetimeMs;
   const { reauthenticateDays: days } = org;
@@ -220,9 +226,9 @@ export function withSecondAddress(org: IssuingOrg, node: NodeRow): NodeRow {
   return node.ip6 === null && org.network6 !== null ? { ...node, ip6: address6Of(org, node.ip) } : node;
 }
 
-async function giveSecondAddress(tx: Transaction, org: IssuingOrg, asked: NodeRow): Promise<NodeRow> {
-  const node = withSecondAddress(org, asked);
-  if (node.ip6 === asked.ip6) return node;
+async function giveSecondAddress(tx: Transaction, org: IssuingOrg, before: NodeRow): Promise<NodeRow> {
+  const node = withSecondAddress(org, before);
+  if (node.ip6 === before.ip6) return node;
   await nodes.update(tx, { id: node.id }, { ip6: node.ip6 });
   await makeX509Due(tx, node.id);
   return node;
@@ -300,15 +306,15 @@ export async function signX509(
  */
 export async function storeX509(
   tx: Transaction,
-  present: NodeRow,
+  current: NodeRow,
   signed: SignedX509,
   system: Deps["system"],
 ): Promise<boolean> {
-  mayIssue(present);
-  const names = ({ name, ip, ip6, csr }: NodeRow) => JSON.stringify([name, ip, ip6, csr]);
-  if (names(present) !== names(signed.node)) return false;
-  await retireCurrent(tx, present.id, "x509");
-  await storeCertificate(tx, present, system, signed.issued);
+  mayIssue(current);
+  const certified = ({ name, ip, ip6, csr }: NodeRow) => JSON.stringify([name, ip, ip6, csr]);
+  if (certified(current) !== certified(signed.node)) return false;
+  await retireCurrent(tx, current.id, "x509");
+  await storeCertificate(tx, current, system, signed.issued);
   return true;
 }
 
@@ -321,12 +327,12 @@ export async function makeX509Due(tx: Transaction, nodeId: number): Promise<void
 }
 
 /**
- * After a change of what a phone's certificate holds: its user has to import again, which issues the next one. `isRefused`:
- * the present one grants too much, and becomes a former one.
+ * Marks a phone's certificate as out of date: its user has to import the phone again, which issues the next one. `isRefused`: the
+ * current one grants too much, and is no longer the current one at once.
  */
 export async function outdatePhone(tx: Transaction, nodeId: number, isRefused: boolean): Promise<void> {
-  const present = { nodeId, kind: "overlay", state: "current" } as const;
-  await certificates.update(tx, present, isRefused ? { state: "former" } : { renewAt: 0 });
+  const current = { nodeId, kind: "overlay", state: "current" } as const;
+  await certificates.update(tx, current, isRefused ? { state: "former" } : { renewAt: 0 });
   await setRenewal(tx, nodeId);
 }
 
@@ -362,13 +368,13 @@ async function storeCertificate(
 ): Promise<void> {
   const renewAt = renewalTime(issued.notBefore, issued.notAfter, random);
   const createdAt = now();
-  // No event about the expiry: the certificate of an ephemeral node lives only an hour.
-  const announced = ephemeralSilenceS === null ? {} : { expiringToldAt: createdAt };
-  const row = { ...issued, ...announced, orgId, nodeId, renewAt, state: "current", createdAt } as const;
+  // As if its expiry had been announced: the certificate of an ephemeral node lives only an hour, and gets no such event.
+  const withoutEvent = ephemeralSilenceS === null ? {} : { expiringToldAt: createdAt };
+  const row = { ...issued, ...withoutEvent, orgId, nodeId, renewAt, state: "current", createdAt } as const;
   await Promise.all([certificates.insert(tx, row), setRenewal(tx, nodeId)]);
 }
 
-/** Two thirds of the lifetime, plus or minus a fortieth: nodes created together are not renewed together. */
+/** After two thirds of the lifetime, plus or minus a fortieth, so that nodes created together are not renewed together. ms. */
 export function renewalTime(
   notBefore: number,
   notAfter: number,

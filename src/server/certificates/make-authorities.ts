@@ -15,21 +15,22 @@ export function authorityContext(kind: AuthorityRow["kind"], fingerprintHex: str
   return `ca ${kind} ${fingerprintHex}`;
 }
 
-export type Authority = Pick<
+/** A CA that is not stored yet. `sealed`: its private key, sealed. */
+export type NewAuthority = Pick<
   AuthorityRow,
   "kind" | "fingerprint" | "certificate" | "notBefore" | "notAfter"
 > & { sealed: string };
 
 /**
- * Throws clock_doubted. Both CAs. The overlay CA has version 1: every engine reads it, and it signs certificates of both
- * versions. `limit`: the only network of its certificates.
+ * Makes both CAs. The overlay CA has version 1: every engine reads it, and it can sign certificates of both versions. `limit`: the
+ * only network that it may certify (ca-limits.ts). Throws clock_doubted.
  */
 export async function makeAuthorities(
   { system, secretKey, clock }: Pick<ServerOptions, "system" | "secretKey" | "clock">,
   slug: string,
   now: number,
   limit?: string,
-): Promise<Authority[]> {
+): Promise<NewAuthority[]> {
   clock.requireBelieved();
   // Loaded here: the certificate libraries take longer to load than the rest of the server.
   const { encodePem } = await import("../../pki/bundle.ts");
@@ -41,7 +42,7 @@ export async function makeAuthorities(
   const overlay = makeCa({ version: 1, name: `${slug} overlay CA`, ...seconds, ...limits });
   const x509 = await makeX509Ca({ organization: slug, notBefore, notAfter, serial: system.random(16) });
   const x509Print = new X509Certificate(x509.certificatePem).fingerprint256.replaceAll(":", "").toLowerCase();
-  const seal = (kind: Authority["kind"], print: string, pem: string) =>
+  const seal = (kind: NewAuthority["kind"], print: string, pem: string) =>
     sealSecret(secretKey, pem, authorityContext(kind, print));
   const overlayPrint = fingerprint(overlay.certificate);
   return [
@@ -67,7 +68,7 @@ export async function makeAuthorities(
 export async function insertAuthority(
   tx: Transaction,
   orgId: number,
-  { sealed: privateKeySealed, ...authority }: Authority,
+  { sealed: privateKeySealed, ...authority }: NewAuthority,
   createdAt: number,
   state: AuthorityRow["state"] = "active",
 ): Promise<void> {

@@ -28,12 +28,12 @@ import { isLimited } from "./ca-limits.ts";
 type Store = Pick<ServerOptions, "db" | "system" | "clock">;
 type Org = { id: number; slug: string };
 
-/** Offline CAs of an organization: as many as a seal may name. */
+/** Offline CAs of an organization: a seal can name no more. */
 const maxOffline = 4;
 
 /**
- * All nodes trust it from now on. The same one again changes nothing. `requireOwner` runs in the transaction: whoever has the
- * key of the CA keeps rights in the organization, so the request of an owner who was removed meanwhile must not complete.
+ * Adds an offline CA, which all nodes trust from now on. Adding it again changes nothing. `requireOwner` runs in the transaction: the
+ * holder of the CA's key keeps rights in the organization, so the request of an owner who was removed meanwhile must fail.
  */
 export async function addOfflineAuthority(
   { db, system, clock }: Store,
@@ -49,7 +49,7 @@ export async function addOfflineAuthority(
   const print = fingerprint(ca);
   if (ca.notBefore * 1000 > now || ca.notAfter * 1000 <= now)
     throw refused(`The CA "${ca.name}" is not valid now: compare the clocks.`);
-  // With the lock of everything, because the CA is compared with those of other organizations.
+  // With the lock of all organizations, because the CA is compared with theirs.
   await db.write(async (tx) => {
     await requireOwner(tx);
     const known = await authorities.all(tx, { orgId: org.id, offline: true, retiredAt: null });
@@ -92,8 +92,9 @@ export async function addOfflineAuthority(
 }
 
 /**
- * The only network of the next overlay CA; undefined: it has no limit. A limited CA is followed by another one. Throws conflict
- * while a node would lose what only an offline CA may certify then.
+ * The only network that the next overlay CA may certify; undefined: it has no limit. After a limited CA, the next one is limited as
+ * well. Throws conflict if the organization cannot have a limited CA, or not before routers and exits have certificates of an
+ * offline CA, since a limited CA would not certify their networks.
  */
 export async function limitOf(reader: Reader, orgId: number, isWanted: boolean): Promise<string | undefined> {
   const active = await authorities.find(reader, { orgId, kind: "overlay", state: "active" });
@@ -115,11 +116,11 @@ export async function limitOf(reader: Reader, orgId: number, isWanted: boolean):
         hint: `No command removes an IPv6 network. Create an organization without one (\`${brand.executable} admin org create\`), and register the machines there.`,
       },
     );
-  const lacking = await queryAll(reader, namePick, routersWithout, [orgId]);
-  if (lacking.length === 0) return network;
+  const uncertified = await queryAll(reader, namePick, uncertifiedRouters, [orgId]);
+  if (uncertified.length === 0) return network;
   throw new AppError(
     "conflict",
-    `Routers and exits need certificates of the offline CA first: ${lacking.map(({ name }) => name).join(", ")}.`,
+    `Routers and exits need certificates of the offline CA first: ${uncertified.map(({ name }) => name).join(", ")}.`,
     {
       hint: `A signer makes them: \`${brand.executable} admin seal sign ${slug}\`.`,
     },
@@ -127,7 +128,7 @@ export async function limitOf(reader: Reader, orgId: number, isWanted: boolean):
 }
 
 const namePick = nodes.pick("name");
-const routersWithout = `SELECT name FROM nodes n WHERE n.org_id = $1 AND n.state = 'active' AND (n.subnets <> '[]' OR n.exit_groups <> '[]')
+const uncertifiedRouters = `SELECT name FROM nodes n WHERE n.org_id = $1 AND n.state = 'active' AND (n.subnets <> '[]' OR n.exit_groups <> '[]')
   AND NOT EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
     WHERE c.node_id = n.id AND c.state = 'current' AND a.offline = 1) ORDER BY name LIMIT 10`;
 
@@ -142,16 +143,18 @@ export async function storeOffline(
   actor: Actor,
 ): Promise<{ nodes: string[] }> {
   clock.requireBelieved();
-  const signed = Map.groupBy(decodeBundle(pem), ({ publicKey }) => Buffer.from(publicKey).toString("hex"));
+  const byPublicKey = Map.groupBy(decodeBundle(pem), ({ publicKey }) =>
+    Buffer.from(publicKey).toString("hex"),
+  );
   return db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     const cas = await authorities.all(tx, { orgId: org.id, offline: true, retiredAt: null });
     const issuing = await readIssuingOrg(tx, org.id);
     const active = await queryAll(tx, keyPick, allKeys, [org.id]);
-    const byKey = new Map(active.map(({ id, hostPublicKey }) => [hexOf(hostPublicKey ?? ""), id]));
+    const nodeIds = new Map(active.map(({ id, hostPublicKey }) => [hexOf(hostPublicKey ?? ""), id]));
     const stored: string[] = [];
-    for (const [key, own] of signed) {
-      const id = byKey.get(key);
+    for (const [key, own] of byPublicKey) {
+      const id = nodeIds.get(key);
       if (id === undefined) throw refused(`No node has the key of the certificate of "${own[0]?.name}".`);
       const node = await findNode(tx, org.id, id);
       if (own.some(({ isCa }) => isCa) || !isWhole(issuing, node, own))
@@ -180,7 +183,7 @@ const allKeys = `SELECT ${keyPick.select()} FROM nodes
 const hexOf = (publicPem: string) =>
   publicPem === "" ? "" : Buffer.from(readHostPublicKey(publicPem)).toString("hex");
 
-/** False if they are stored already. */
+/** Stores the certificates of one node. False if they are stored already. */
 async function storeOwn(
   tx: Transaction,
   node: NodeRow,
@@ -209,7 +212,7 @@ async function storeOwn(
       pem: encodePem(each),
       notBefore: each.notBefore * 1000,
       notAfter: each.notAfter * 1000,
-      // Until then signers renew it. After that, the node gets one of the control plane, which is unprivileged.
+      // Signers renew it before. If they do not, the node then gets one of the control plane, without privileged groups.
       renewAt: each.notAfter * 1000,
       state: "current",
       createdAt: now(),

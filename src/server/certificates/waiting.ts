@@ -1,5 +1,5 @@
-// The nodes that need certificates of an offline CA, as signers get them. Signers do not trust it: what they sign is shown
-// to them, and the words of a host key come from its machine.
+// Lists the nodes that need certificates of an offline CA, for signers. Signers do not trust this list: their tool shows what they
+// sign, and each machine itself shows the words of its host key.
 
 import { formatTime } from "../../base/quantities.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
@@ -21,8 +21,8 @@ const allOffline = `SELECT ${offlinePick.select("c")} FROM certificates c JOIN a
 const allActive = `SELECT * FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' ORDER BY id`;
 
 /**
- * Members of these groups, and all nodes in the configurations of others. Without phones and ephemeral nodes: signers sign
- * no certificate and no seal for them.
+ * Members of these groups, lighthouses, relays, routers and exits. Without phones and ephemeral nodes: signers sign nothing for
+ * them.
  */
 export async function listSealable(
   reader: Reader,
@@ -32,7 +32,7 @@ export async function listSealable(
 ): Promise<Sealable[]> {
   const org = await readIssuingOrg(reader, orgId);
   const active = (await reader.all(allActive, [orgId])).map(nodeRecordOf);
-  const present = Map.groupBy(
+  const certificatesByNode = Map.groupBy(
     await queryAll(reader, offlinePick, allOffline, [orgId, now]),
     ({ nodeId }) => nodeId,
   );
@@ -40,7 +40,7 @@ export async function listSealable(
     const { hostPublicKey, phone, ephemeralSilenceS } = node;
     const why = reasonsOf(node, groups);
     if (why.length === 0 || hostPublicKey === null || phone !== null || ephemeralSilenceS !== null) return [];
-    const own = present.get(node.id) ?? [];
+    const own = certificatesByNode.get(node.id) ?? [];
     const held = own.flatMap(({ pem }) => decodeBundle(pem));
     return {
       name: node.name,

@@ -17,7 +17,7 @@ import { planImport, type ImportPlan } from "./import-plan.ts";
 import { renewalTime } from "../certificates/issue.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
 import { otherHolder } from "../certificates/other-holder.ts";
-import { authorityContext, insertAuthority, type Authority } from "../certificates/make-authorities.ts";
+import { authorityContext, insertAuthority, type NewAuthority } from "../certificates/make-authorities.ts";
 import { createOrganization } from "../organizations/organizations.ts";
 import { OrganizationRequest, type Organization } from "../../api/organizations.ts";
 import type { OwnerChoice } from "../users/ownership.ts";
@@ -113,7 +113,7 @@ function authorityOf(
   { secretKey }: Pick<Store, "secretKey">,
   ca: NebulaCertificate,
   keyPem: string,
-): Authority {
+): NewAuthority {
   const print = fingerprint(ca);
   return {
     kind: "overlay",

@@ -16,7 +16,7 @@ import { columnOf } from "../../protocol/settings.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
-import { insertAuthority, makeAuthorities, type Authority } from "../certificates/make-authorities.ts";
+import { insertAuthority, makeAuthorities, type NewAuthority } from "../certificates/make-authorities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "../policy/firewall.ts";
 import { checkRoom } from "./networks.ts";
@@ -86,7 +86,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
 }
 
 /** The initial content of an imported organization: its overlay CA and its nodes. */
-export type Inheritance = { overlay: Authority; fill(tx: Transaction, orgId: number): Promise<void> };
+export type Inheritance = { overlay: NewAuthority; fill(tx: Transaction, orgId: number): Promise<void> };
 
 /** Creates the organization, with an owner if `by` names one. Throws conflict if the slug is taken. */
 export async function createOrganization(

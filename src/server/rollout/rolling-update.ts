@@ -1,5 +1,6 @@
-// Rolling update for a change that restarts engines: the first IPv6 address. One node gets its certificate and has to
-// confirm it before the next node gets its own, lighthouses last. Offline nodes are skipped.
+// The rolling update for the one change that restarts engines: the first IPv6 address. One node gets its certificate and has to
+// confirm it before the next node gets its own, lighthouses last. Offline nodes are skipped until they return. In the database its
+// columns are called `move…`.
 
 import type { Authorities } from "../certificates/authorities.ts";
 import { ourselves, record } from "../audit/record.ts";
@@ -30,7 +31,7 @@ type Update = ReturnType<typeof updatePick.parse>;
 const openUpdates = `SELECT ${updatePick.select()} FROM organizations
   WHERE move_open = 1 AND deleted_at IS NULL AND ($1 = 0 OR id = $1)`;
 
-/** Updates the next node of each organization whose current node has confirmed, is offline or was revoked. */
+/** Updates the next node of each organization whose current node has confirmed, is offline or was revoked. `orgId`: only of this one; 0: of all. */
 export async function advanceRollingUpdates(services: Store, orgId = 0): Promise<void> {
   if (services.clock.doubt() !== undefined) return;
   const open = await queryAll(services.db, updatePick, openUpdates, [orgId]);
@@ -47,18 +48,18 @@ async function advance(services: Store, update: Update): Promise<void> {
   const { id: orgId, movingNode: current } = update;
   if (current !== null && isUpdating(await findNode(db, orgId, current), now)) return;
   const next = await nextNode(db, orgId, now - onlineMs);
-  // Offline nodes keep the update open: they are updated when they return.
+  // While only offline nodes are left, the update stays open.
   const isOpen = next !== undefined || (await nextNode(db, orgId, 0)) !== undefined;
   if (current !== null && next?.isLighthouse === true && !(await hasSettled(db, update, now))) return;
   if (next === undefined && current === null && isOpen) return;
   await db.writeFor({ org: orgId }, async (tx) => {
-    // Only one of two concurrent servers may update the next node.
-    const taken = await tx.run(
+    // Of two servers at the same time, only one may update the next node.
+    const changedRows = await tx.run(
       `UPDATE organizations SET moving_node = $2, move_open = $3, move_settled_at = NULL
        WHERE id = $1 AND coalesce(moving_node, 0) = $4`,
       [orgId, next?.id ?? null, isOpen ? 1 : 0, current ?? 0],
     );
-    if (taken === 1 && next !== undefined) await updateNode(tx, services, orgId, next.id);
+    if (changedRows === 1 && next !== undefined) await updateNode(tx, services, orgId, next.id);
   });
 }
 
@@ -70,7 +71,7 @@ async function hasSettled(
 ): Promise<boolean> {
   // A future time was stored by a clock that was set back since.
   if (moveSettledAt !== null && moveSettledAt <= now) return now - moveSettledAt >= lighthouseGapMs;
-  // Another turn may have begun with the next node since: the wait is that after its restart.
+  // Only if the current node is still the same: another turn may have begun the next one, and the wait follows that.
   await db.writeFor({ org: id }, (tx) =>
     organizations.update(tx, { id, movingNode }, { moveSettledAt: now }),
   );
@@ -79,11 +80,11 @@ async function hasSettled(
 
 /** Whether the node is online and its engine has not confirmed the new certificate yet. */
 function isUpdating(node: NodeRecord, now: number): boolean {
-  return node.state === "active" && isThere(node, now) && node.confirmedConfigVersion < node.ownVersion;
+  return node.state === "active" && isOnlineOrNew(node, now) && node.confirmedConfigVersion < node.ownVersion;
 }
 
 /** The first check-in of a node that has just registered may not be stored yet. */
-const isThere = (node: NodeRecord, now: number): boolean =>
+const isOnlineOrNew = (node: NodeRecord, now: number): boolean =>
   isSeen(node, now) || (node.registeredAt ?? 0) > now - onlineMs;
 
 const nodePick = nodes.pick("id", "isLighthouse");

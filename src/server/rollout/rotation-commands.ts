@@ -1,5 +1,5 @@
-// Shows the CAs of an organization and executes an administrator's rotation commands. rotation-phases.ts does the steps in
-// between.
+// Shows the CAs of an organization, and starts, pauses, resumes and rolls back rotations: for administrators and for
+// rotation-schedule.ts. In between, rotation-phases.ts advances them.
 
 import { notFound } from "../../api/values.ts";
 import type { Authorities, RotationRequest } from "../../api/certificates/authorities.ts";
@@ -35,8 +35,9 @@ export async function showAuthorities(
   if (org === undefined) throw new AppError("not_found", notFound.organization);
   const { rotationPhase: phase, rotationPaused: isPaused } = org;
   const waiting = await waitingFor(reader, id, phase, now);
-  const isUnsigned = phase === "trust" && (await awaitsSigners(reader, id));
-  const nextAt = isPaused || isUnsigned || waiting.length > 0 ? null : await nextStepAt(reader, org, now);
+  const isAwaitingSigners = phase === "trust" && (await awaitsSigners(reader, id));
+  const nextAt =
+    isPaused || isAwaitingSigners || waiting.length > 0 ? null : await nextStepAt(reader, org, now);
   return {
     cas: cas.map((ca) => ({
       fingerprint: ca.fingerprint,
@@ -53,7 +54,7 @@ export async function showAuthorities(
       rolling_back: phase !== "none" && org.rotationBack,
       waiting_for: waiting.map((node) => node.id),
       waiting_for_names: waiting.map(({ name }) => name),
-      awaits_signers: isUnsigned,
+      awaits_signers: isAwaitingSigners,
       next_step_at: nextAt === null ? null : formatTime(nextAt),
       auto: org.rotationAuto,
     },
@@ -79,6 +80,7 @@ export async function steerRotation(
       errors: { limited: ["This goes with the action start alone."] },
     });
   }
+  // `start` with `now` also speeds up a rotation that is running.
   const isHurried = action === "start" && now && !limited && (await hurry(store, org, actor));
   if (action === "start" && !isHurried) await startRotation(store, org, actor, { now, limited });
   if (action !== "start") {
@@ -91,14 +93,14 @@ export async function steerRotation(
         await outdatePhones(tx, org.id);
       } else await setPaused(tx, org.id, action === "pause");
       if (now) await organizations.update(tx, { id: org.id }, { rotationNow: true });
-      const done = { action, phase: await readPhase(tx, org.id), ...(now ? { now: "true" } : {}) };
-      await recordRotation(tx, org.id, system.now(), done, actor);
+      const after = { action, phase: await readPhase(tx, org.id), ...(now ? { now: "true" } : {}) };
+      await recordRotation(tx, org.id, system.now(), after, actor);
     });
   }
   return showAuthorities(db, org, system.now());
 }
 
-/** Lets a running rotation no longer wait for tunnels. False if none is running. */
+/** Makes a running rotation no longer wait for tunnels. False if none is running. */
 async function hurry({ db, system }: Store, org: Org, actor: Actor): Promise<boolean> {
   return db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
@@ -120,10 +122,11 @@ export async function startRotation(
   const { db, system } = store;
   const now = system.now();
   const limit = await limitOf(db, org.id, options.limited === true);
-  const made = await makeAuthorities(store, org.slug, now, limit);
+  const newCas = await makeAuthorities(store, org.slug, now, limit);
   await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
-    const started = await organizations.update(
+    // No row: a rotation or a rolling update is under way, or the organization was deleted.
+    const startedRows = await organizations.update(
       tx,
       { id: org.id, rotationPhase: "none", moveOpen: false, deletedAt: null },
       {
@@ -135,16 +138,16 @@ export async function startRotation(
         rotationNow: options.now,
       },
     );
-    if (started === 0) {
+    if (startedRows === 0) {
       const what = "A CA rotation, or a rolling update to IPv6 addresses,";
       throw new AppError("conflict", `${what} is under way already.`, {
         hint: `\`${brand.executable} admin ca show ${org.slug}\` shows its progress.`,
       });
     }
-    for (const each of made) await insertAuthority(tx, org.id, each, now, "next");
+    for (const ca of newCas) await insertAuthority(tx, org.id, ca, now, "next");
     await raiseRotationVersion(tx, org.id);
     await outdatePhones(tx, org.id);
-    const prints = Object.fromEntries(made.map(({ kind, fingerprint }) => [kind, fingerprint]));
+    const prints = Object.fromEntries(newCas.map(({ kind, fingerprint }) => [kind, fingerprint]));
     const how = {
       ...(options.now ? { now: "true" } : {}),
       ...(limit === undefined ? {} : { limited: limit }),
@@ -154,15 +157,15 @@ export async function startRotation(
 }
 
 /**
- * SQL condition: a CA that a rotation brought to the organization `o`, or that it has without one, is not valid yet. It was
- * made while the clock was ahead.
+ * SQL condition: a CA of the organization `o` that signs, or that the running rotation introduces, is not valid yet at $1, ms. It
+ * was made while the clock was ahead.
  */
 export const hasEarlyCa = `EXISTS (SELECT 1 FROM authorities a WHERE a.org_id = o.id AND a.not_before > $1
   AND a.state = CASE o.rotation_phase WHEN 'trust' THEN 'next' ELSE 'active' END)`;
 
 /**
- * Rolls back rotations to CAs that are not valid yet: no node takes a certificate of them, and no registration works. False
- * if another replica did, or if it cannot be rolled back.
+ * Rolls back a rotation whose new CAs are not valid yet: nodes would refuse their certificates, and no registration would work. False
+ * if none is running, or if it is being rolled back already.
  */
 export async function rollBackEarly(
   { db, system }: Pick<Store, "db" | "system">,
@@ -173,12 +176,12 @@ export async function rollBackEarly(
     if (org === undefined || org.rotationPhase === "none") return false;
     await rollBack(tx, orgId, org.rotationPhase, system.now());
     await outdatePhones(tx, orgId);
-    const done = {
+    const after = {
       action: "rollback",
       phase: await readPhase(tx, orgId),
       reason: "The new CAs are not valid yet.",
     };
-    await recordRotation(tx, orgId, system.now(), done);
+    await recordRotation(tx, orgId, system.now(), after);
     return true;
   });
 }
@@ -189,14 +192,14 @@ async function readPhase(tx: Transaction, orgId: number): Promise<Phase> {
   return org.rotationPhase;
 }
 
-/** Clears the settled time: during a pause no check sees nodes that come online. */
+/** Also clears the settled time: during a pause, no check notices nodes that come online. */
 async function setPaused(tx: Transaction, orgId: number, paused: boolean): Promise<void> {
-  const changed = await organizations.update(
+  const changedRows = await organizations.update(
     tx,
     { id: orgId, rotationPaused: !paused },
     { rotationPaused: paused, rotationSettledAt: null },
   );
-  if (changed === 0) {
+  if (changedRows === 0) {
     throw new AppError(
       "conflict",
       paused ? "The CA rotation is paused already." : "The CA rotation is not paused.",
@@ -205,8 +208,9 @@ async function setPaused(tx: Transaction, orgId: number, paused: boolean): Promi
 }
 
 /**
- * Rolls back to the former CAs by the same confirmed steps: nodes first trust them again if necessary, and stop trusting
- * the new CAs only at the end. Allowed once per rotation: a second rollback would lead to the new CAs.
+ * Goes back to the former CAs by the same confirmed steps. From `trust`, nodes only stop trusting the new CAs. From `issue`, they get
+ * certificates of the former ones again. From `retire`, they first have to trust the former CAs again. Allowed once per rotation: a
+ * second rollback would lead to the new CAs.
  */
 async function rollBack(tx: Transaction, orgId: number, phase: Phase, now: number): Promise<void> {
   if (phase === "trust") {
@@ -215,19 +219,19 @@ async function rollBack(tx: Transaction, orgId: number, phase: Phase, now: numbe
     // The new CAs have signed no certificate, so no tunnel depends on them.
     return retire(tx, orgId, now, { lighthousesLater: false });
   }
-  const former = await replacedCas(tx, orgId, now);
+  const replaced = await replacedCas(tx, orgId, now);
   if (phase === "issue") {
     await authorities.update(tx, { orgId, state: "active" }, { state: "former" });
-    for (const id of former) await authorities.update(tx, { id }, { state: "active" });
+    for (const id of replaced) await authorities.update(tx, { id }, { state: "active" });
     return setBack(tx, orgId, "issue");
   }
-  for (const id of former) await authorities.update(tx, { id }, { state: "next", retiredAt: null });
+  for (const id of replaced) await authorities.update(tx, { id }, { state: "next", retiredAt: null });
   await nodes.update(tx, { orgId, keepsFormer: true }, { keepsFormer: false });
   await setBack(tx, orgId, "trust");
   await raiseRotationVersion(tx, orgId);
 }
 
-/** The CAs that this rotation replaces, one of each kind: the former CAs that were trusted last. */
+/** The ids of the CAs that this rotation replaces, one of each kind: the former CAs that were trusted last. Throws conflict. */
 async function replacedCas(tx: Transaction, orgId: number, now: number): Promise<number[]> {
   const caPick = authorities.pick("id", "kind", "notAfter");
   const cas = await queryAll(
@@ -237,15 +241,16 @@ async function replacedCas(tx: Transaction, orgId: number, now: number): Promise
      ORDER BY CASE WHEN retired_at IS NULL THEN 1 ELSE 0 END DESC, retired_at DESC, id DESC`,
     [orgId],
   );
-  const former = ["overlay", "x509"].flatMap((kind) => cas.filter((ca) => ca.kind === kind).slice(0, 1));
-  if (former.length < 2 || former.some(({ notAfter }) => notAfter <= now)) {
+  const lastTrusted = ["overlay", "x509"].flatMap((kind) => cas.find((ca) => ca.kind === kind) ?? []);
+  if (lastTrusted.length < 2 || lastTrusted.some(({ notAfter }) => notAfter <= now)) {
     throw new AppError("conflict", "Cannot roll back: the previous CAs have expired.");
   }
-  return former.map(({ id }) => id);
+  return lastTrusted.map(({ id }) => id);
 }
 
+/** Continues the rotation from this phase, towards the former CAs. Throws conflict if it goes back already. */
 async function setBack(tx: Transaction, orgId: number, phase: Phase): Promise<void> {
-  const changed = await organizations.update(
+  const changedRows = await organizations.update(
     tx,
     { id: orgId, rotationBack: false },
     {
@@ -256,7 +261,7 @@ async function setBack(tx: Transaction, orgId: number, phase: Phase): Promise<vo
       rotationNow: false,
     },
   );
-  if (changed > 0) return;
+  if (changedRows > 0) return;
   throw new AppError("conflict", "The CA rotation is being rolled back already.", {
     hint: "It ends with the former CAs. After that you can start a new rotation.",
   });

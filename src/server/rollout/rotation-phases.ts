@@ -1,6 +1,6 @@
-// Advances a CA rotation from phase to phase: all nodes trust the new CA, all have certificates of it, none trusts the
-// former CA. A step follows when every online node has confirmed the previous one and tunnels had time to switch. Only
-// the database holds the progress.
+// Advances CA rotations from phase to phase. `trust`: all nodes come to trust the new CA. `issue`: all get certificates of it.
+// `retire`: all stop trusting the former CA, lighthouses one after the other. A step follows when every online node has confirmed
+// the previous one and tunnels had time to switch. Only the database holds the progress.
 
 import { messageOf } from "../../base/errors.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
@@ -29,8 +29,8 @@ import {
 const issuedTogether = 16;
 
 /**
- * From the last confirmation until the former CA is removed. An engine exchanges the certificates of a tunnel only when it
- * next checks that tunnel, and closes every tunnel whose certificate was signed by a removed CA.
+ * The wait from the last confirmation until the former CA is removed. An engine exchanges the certificates of a tunnel only when it
+ * next checks that tunnel, and closes every tunnel whose certificate is of a removed CA.
  */
 const tunnelsFollowMs = 60_000;
 
@@ -39,12 +39,13 @@ const tunnelsFollowMs = 60_000;
  * lighthouses, so its tunnels must not break together with theirs or with those of another lighthouse.
  */
 const lighthouseGapMs = 10_000;
+/** How often an engine checks a tunnel, unless the organization has set another `alive_interval`. */
 const defaultAliveS = 2;
 
 export type RotationStore = Pick<NodeStore, "db" | "system" | "secretKey" | "authorities"> &
   Pick<ServerOptions, "log" | "clock">;
 
-/** Call it at the start of a server, which has seen no node yet: for a while, all active nodes count as online. */
+/** Call it at the start of a server. It has seen no node yet, so for a while all active nodes count as online. */
 export async function resetSilenceTimer({ db, system }: Pick<RotationStore, "db" | "system">): Promise<void> {
   const rotating = await db.get("SELECT id FROM organizations WHERE rotation_phase <> 'none' LIMIT 1");
   if (rotating === undefined) return;
@@ -70,16 +71,17 @@ const runningRotations = `SELECT ${rotationPick.select()} FROM organizations
 /** Advances every running rotation: issues certificates and takes the next step if the previous one is confirmed. */
 export async function advanceRotations(store: RotationStore): Promise<void> {
   const { db, log } = store;
-  for (const each of await queryAll(db, rotationPick, runningRotations)) {
-    await advance(store, each).catch((error: unknown) => {
+  for (const rotation of await queryAll(db, rotationPick, runningRotations)) {
+    await advance(store, rotation).catch((error: unknown) => {
       log.warn("A CA rotation cannot continue now; retrying", {
-        organization: each.id,
+        organization: rotation.id,
         reason: messageOf(error),
       });
     });
   }
 }
 
+/** Waits for nodes, then for the settle time, then takes the step. */
 async function advance(store: RotationStore, rotation: Rotation): Promise<void> {
   const { db, system } = store;
   const { id: orgId, rotationPhase: phase, rotationSettledAt: settledAt } = rotation;
@@ -96,10 +98,10 @@ async function advance(store: RotationStore, rotation: Rotation): Promise<void> 
     return db.writeFor({ org: orgId }, (tx) => setSettled(tx, orgId, system.now()));
   if (settleMs > 0 && system.now() < (settledAt ?? 0) + settleMs) return;
   await db.writeFor({ org: orgId }, async (tx) => {
-    // Another replica may have advanced it, an administrator may have paused it.
-    const present = await organizations.find(tx, { id: orgId, rotationPaused: false });
-    if (present?.rotationPhase !== phase) return;
-    if (settleMs > 0 && present.rotationSettledAt !== settledAt) return;
+    // Another replica may have advanced the rotation, an administrator paused it.
+    const current = await organizations.find(tx, { id: orgId, rotationPaused: false });
+    if (current?.rotationPhase !== phase) return;
+    if (settleMs > 0 && current.rotationSettledAt !== settledAt) return;
     if (await mustWait(tx, orgId, phase, system.now())) return;
     await takeStep(tx, orgId, phase, system.now());
   });
@@ -129,7 +131,10 @@ async function setSettled(tx: Transaction, orgId: number, at: number | null): Pr
   await organizations.update(tx, { id: orgId }, { rotationSettledAt: at });
 }
 
-/** If the server sees no node at all, it may be disconnected itself: do not continue as if all nodes were offline. */
+/**
+ * Notes the time if the server sees no node of the organization. It may be disconnected itself, so all active nodes then count as
+ * online for a while, and the rotation waits for them.
+ */
 async function noteSilence(
   { db, system }: Pick<RotationStore, "db" | "system">,
   orgId: number,
@@ -152,9 +157,10 @@ async function noteSilence(
 async function issueSome(store: RotationStore, orgId: number): Promise<number> {
   const { db, system, log } = store;
   const sql = `SELECT DISTINCT n.id ${fromOldCertificates} AND NOT ${awaitsUpdate} LIMIT ${issuedTogether}`;
-  const found = await queryAll(db, nodes.pick("id"), sql, [orgId, system.now() - onlineMs]);
+  const chosen = await queryAll(db, nodes.pick("id"), sql, [orgId, system.now() - onlineMs]);
   await Promise.all(
-    found.map(async ({ id }) => {
+    chosen.map(async ({ id }) => {
+      // Checked again in the transaction: the node may have renewed by itself.
       const hasOld = async (tx: Transaction) =>
         (await tx.get(`SELECT n.id FROM nodes n WHERE n.id = $1 AND ${hasOldCertificate}`, [id])) !==
         undefined;
@@ -166,7 +172,7 @@ async function issueSome(store: RotationStore, orgId: number): Promise<number> {
       });
     }),
   );
-  return found.length;
+  return chosen.length;
 }
 
 const nextPhase: Record<RunningPhase, Phase> = { trust: "issue", issue: "retire", retire: "none" };
@@ -176,6 +182,7 @@ async function takeStep(tx: Transaction, orgId: number, phase: RunningPhase, now
   if (phase === "trust") await changeIssuer(tx, orgId);
   if (phase === "issue") await retire(tx, orgId, now, { lighthousesLater: true });
   if (phase === "retire") {
+    // The phase is over only when no online lighthouse is left.
     const lighthouse = await nextLighthouse(tx, orgId, now);
     if (lighthouse !== undefined) return dropFormer(tx, orgId, lighthouse);
     await endRetirement(tx, orgId);
@@ -210,9 +217,8 @@ async function changeIssuer(tx: Transaction, orgId: number): Promise<void> {
 }
 
 /**
- * Removes the former CAs from the trust of all nodes; with `lighthousesLater`, lighthouses keep them until `dropFormer`.
- * Nodes that were offline still have certificates of these CAs: they become due, so that such a node gets new ones
- * together with the new bundle.
+ * Removes the former CAs from the bundle of all nodes; with `lighthousesLater`, lighthouses keep them until `dropFormer`. Nodes that
+ * were offline still have certificates of these CAs: these become due, so that the node gets new ones together with the new bundle.
  */
 export async function retire(
   tx: Transaction,
@@ -248,9 +254,9 @@ export async function raiseRotationVersion(tx: Transaction, orgId: number): Prom
   await organizations.update(tx, { id: orgId }, { rotationVersion });
 }
 
-/** Deletes the keys of the former CAs, which offline nodes still trust. No rollback is possible after that. */
+/** Deletes the keys of the former CAs, because offline nodes still trust them. From then on, no rollback is possible. */
 async function endRetirement(tx: Transaction, orgId: number): Promise<void> {
-  // Lighthouses that are offline.
+  // Of the lighthouses only those that are offline are left.
   for (const { id } of await nodes.all(tx, { orgId, keepsFormer: true })) await dropFormer(tx, orgId, id);
   await tx.run(
     "UPDATE authorities SET private_key_sealed = '' WHERE org_id = $1 AND state = 'former' AND retired_at IS NOT NULL",

@@ -1,4 +1,5 @@
-// Maintains CAs without an administrator: advances rotations, starts one in time, and announces long before a CA expires.
+// The background loop of CAs: advances rotations, starts one long before a CA expires, rolls back those to CAs that a wrong clock made,
+// and records events about CAs that expire.
 
 import * as v from "valibot";
 import { formatTime } from "../../base/quantities.ts";
@@ -17,10 +18,10 @@ import { organizations } from "../store/tables/organizations.ts";
 
 const hourMs = 3_600_000;
 const dayMs = 86_400_000;
-/** A CA with less remaining lifetime is replaced: then every certificate of a node still gets its full lifetime. */
+/** A CA with less remaining lifetime is replaced, so that every certificate of a node still gets its full lifetime. */
 const rotateBeforeMs = 2 * nodeLifetimeMs;
-/** Events announce the expiry this many days before. */
-const warnings = [180, 90, 30, 14, 7, 1];
+/** So many days before the expiry of a CA, an event is recorded. */
+const warningDays = [180, 90, 30, 14, 7, 1];
 /** A rotation that was rolled back is not started again for this long. */
 const retryAfterMs = 7 * dayMs;
 
@@ -29,14 +30,13 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
   let isStarted = false;
   let checkedAt = Number.NEGATIVE_INFINITY;
   return async () => {
-    // No rotation starts or advances while the clock is in doubt: the former CAs would be removed, and no node could
-    // use the new ones.
+    // While the clock is in doubt, no rotation starts or advances: it might remove the former CAs when nodes cannot use the new ones.
     if (store.clock.doubt() !== undefined) return;
     if (!isStarted) await resetSilenceTimer(store);
     isStarted = true;
     const steps = [() => rollBackEarlyRotations(store), () => advanceRotations(store)];
     const passed = store.system.now() - checkedAt;
-    // A clock that was set back: CAs that were made before may not be valid yet.
+    // Negative: the clock was set back, so that CAs which were made before may not be valid yet.
     if (passed >= hourMs || passed < 0) {
       checkedAt = store.system.now();
       steps.unshift(() =>
@@ -51,16 +51,17 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
   };
 }
 
+/** Organizations with a CA that is not valid yet; with a rotation, and without one. */
 const earlyOrganizations = `SELECT o.id FROM organizations o WHERE o.deleted_at IS NULL AND ${hasEarlyCa}`;
 const earlyRotations = `${earlyOrganizations} AND o.rotation_phase <> 'none' AND o.rotation_back = 0`;
-const earlyIssuers = `${earlyOrganizations} AND o.rotation_phase = 'none'`;
+const earlyWithoutRotation = `${earlyOrganizations} AND o.rotation_phase = 'none'`;
 
 async function rollBackEarlyRotations(store: RotationStore): Promise<void> {
   const { db, system, log } = store;
   const found = await queryAll(db, organizations.pick("id"), earlyRotations, [system.now()]);
   await forAll(found, idOf, async ({ id }) => {
     const isRolledBack = await rollBackEarly(store, id).catch((error: unknown) => {
-      // The former CAs have expired: the rotation can only go on.
+      // The former CAs have expired, so the rotation can only continue.
       if (error instanceof AppError && error.code === "conflict") return false;
       throw error;
     });
@@ -84,10 +85,10 @@ async function watchAuthorities(store: RotationStore): Promise<void> {
     `SELECT ${caPick.select("a")}
      FROM authorities a JOIN organizations o ON o.id = a.org_id
      WHERE a.state = 'active' AND o.deleted_at IS NULL AND a.not_after < $1 ORDER BY a.id`,
-    [system.now() + Math.max(rotateBeforeMs, Math.max(...warnings) * dayMs)],
+    [system.now() + Math.max(rotateBeforeMs, Math.max(...warningDays) * dayMs)],
   );
   const due = cas.filter(({ notAfter }) => notAfter < system.now() + rotateBeforeMs);
-  const found = await queryAll(db, organizations.pick("id"), earlyIssuers, [system.now()]);
+  const found = await queryAll(db, organizations.pick("id"), earlyWithoutRotation, [system.now()]);
   const early = found.map(({ id }) => id);
   const start = async (id: number) => {
     const org = await organizations.find(db, { id, rotationAuto: true, rotationPhase: "none" });
@@ -117,19 +118,19 @@ const Warned = v.object({ warned_at_days: v.number() });
 const lastAnnouncement = `SELECT after FROM events
   WHERE org_id = $1 AND type = 'ca.expiring' AND subject = $2 ORDER BY id DESC LIMIT 1`;
 
-/** Records one event per warning. After a downtime, only the last missed one. */
+/** Records one event per warning; after a downtime, only the last one that was missed. */
 async function announce(
   { db, system }: RotationStore,
   { orgId, kind, fingerprint, notAfter }: ReturnType<typeof caPick.parse>,
 ): Promise<void> {
-  const mark = warnings.findLast((days) => notAfter < system.now() + days * dayMs);
-  if (mark === undefined) return;
+  const warning = warningDays.findLast((days) => notAfter < system.now() + days * dayMs);
+  if (warning === undefined) return;
   const subject = `authority/${fingerprint}`;
   await db.writeFor({ org: orgId }, async (tx) => {
     const last = await queryOne(tx, events.pick("after"), lastAnnouncement, [orgId, subject]);
     const warned = last?.after ?? null;
-    if (warned !== null && v.parse(Warned, JSON.parse(warned)).warned_at_days <= mark) return;
-    const after = { kind, not_after: formatTime(notAfter), warned_at_days: mark };
+    if (warned !== null && v.parse(Warned, JSON.parse(warned)).warned_at_days <= warning) return;
+    const after = { kind, not_after: formatTime(notAfter), warned_at_days: warning };
     await record(tx, { orgId, at: system.now(), type: "ca.expiring", actor: ourselves, subject, after });
   });
 }

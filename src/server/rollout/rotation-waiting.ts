@@ -1,4 +1,5 @@
-// What a phase of a CA rotation waits for: nodes, and the signers of a seal.
+// Decides in SQL what a phase of a CA rotation (rotation-phases.ts) waits for: nodes, or the signers of a seal. Aliases: `o` the
+// organization, `n` the node, `s` its sighting, `c` its certificate, `a` a CA. $1: the organization; $2: online since then, ms.
 
 import { onlineMs } from "../../api/values.ts";
 import { demandedIn } from "../certificates/demanded-ca.ts";
@@ -22,26 +23,28 @@ const isOnline =
   "n.phone IS NULL AND (s.last_checkin_at > $2 OR o.rotation_heard_from > $2 OR n.registered_at IS NULL)";
 export const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
   WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active' AND a.offline = 0)`;
-/** The rolling update issues its next certificate, also by the new CA. */
+/** The node gets its next certificate, of the new CA as well, by the rolling update: do not issue it here. */
 export const awaitsUpdate = `(o.move_open = 1 AND ${lacksSecondAddress("n")})`;
+/** The online nodes. */
 const fromNodes = `FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.state = 'active'
   LEFT JOIN sightings s ON s.node_id = n.id WHERE o.id = $1 AND ${isOnline}`;
 
-/** The same nodes by the certificates of old CAs, of which fewer and fewer remain. May return a node twice. */
+/** Those of them that have certificates of old CAs: fewer and fewer, so it is cheap. May return a node twice. */
 export const fromOldCertificates = `FROM authorities a JOIN certificates c ON c.authority_id = a.id AND c.state = 'current'
   JOIN nodes n ON n.id = c.node_id AND n.state = 'active' JOIN organizations o ON o.id = n.org_id
   LEFT JOIN sightings s ON s.node_id = n.id
   WHERE a.org_id = $1 AND a.state <> 'active' AND a.offline = 0 AND ${isOnline}`;
 
-/** SQL conditions: the node has not completed the phase. */
+/** The node has not confirmed the configuration that was meant for it alone, or that of the phase. */
 const isUnconfirmed = "n.confirmed_config_version < n.own_version";
 const isBehind = "n.confirmed_config_version < o.rotation_version";
 /** Uses the index of hubs: a scan of all nodes every second costs too much. */
 const isLighthouse = `n.is_lighthouse = 1 AND n.id IN (SELECT id FROM nodes
   WHERE org_id = $1 AND (${specialIs()}))`;
-/** A lighthouse loses the former CA after the other nodes, by a version of its own. */
+/** A lighthouse loses the former CA after the other nodes, by a configuration version of its own. */
 const isUnconfirmedLighthouse = `${isLighthouse} AND ${isUnconfirmed}`;
-const isMissing: Record<RunningPhase, string> = {
+/** The node has not completed the phase. */
+const isWaitedFor: Record<RunningPhase, string> = {
   trust: isBehind,
   issue: `(${isUnconfirmed} OR ${hasOldCertificate})`,
   retire: `(${isBehind} OR (${isUnconfirmedLighthouse}))`,
@@ -55,13 +58,13 @@ export async function waitingFor(
   now: number,
 ): Promise<{ id: number; name: string }[]> {
   if (phase === "none") return [];
-  const sql = `SELECT n.id, n.name ${fromNodes} AND ${isMissing[phase]} ORDER BY n.id`;
+  const sql = `SELECT n.id, n.name ${fromNodes} AND ${isWaitedFor[phase]} ORDER BY n.id`;
   return queryAll(reader, nodes.pick("id", "name"), sql, [orgId, now - onlineMs]);
 }
 
 /**
- * Whether nodes enforce a seal that lacks the next CA. They confirm a configuration with it, but trust it only once signers have
- * signed it: certificates of it would be useless until then.
+ * Whether nodes enforce a seal that lacks the next CA. They confirm a configuration with that CA, but trust it only when signers have
+ * signed a seal with it: until then, its certificates would be useless.
  */
 export async function awaitsSigners(reader: Pick<Reader, "get" | "all">, orgId: number): Promise<boolean> {
   const demanded = demandedIn(await readSeals(reader, orgId));
@@ -70,7 +73,7 @@ export async function awaitsSigners(reader: Pick<Reader, "get" | "all">, orgId: 
   return next.some(({ fingerprint }) => !demanded.authorities.includes(fingerprint));
 }
 
-/** Whether the phase waits for a node or for signers, at low cost: it runs every second, for large organizations too. */
+/** Whether the phase waits for a node or for signers. It is asked every second, so it must be cheap for large organizations, too. */
 export async function mustWait(
   reader: Pick<Reader, "get" | "all">,
   orgId: number,

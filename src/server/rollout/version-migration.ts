@@ -1,6 +1,6 @@
-// Migrates an organization between the versions of its overlay certificates: 1, both, 2, one step at a time. Refuses a step
-// while a node could not follow. Engines load new certificates without a restart, so nodes fetch them at their next
-// check-in. The first IPv6 address needs a restart: rolling-update.ts issues it to one node after the other.
+// Migrates an organization between the versions of its overlay certificates (1, both, 2), one step at a time, and to an IPv6 network.
+// Refuses a step that a node could not follow. Nodes fetch new certificates at their next check-in, because engines load them
+// without a restart. The first IPv6 address needs one: rolling-update.ts issues it to one node after the other.
 
 import { AppError } from "../../base/errors.ts";
 import { limitCertificatesOfAll } from "../certificates/blocklist.ts";
@@ -19,7 +19,7 @@ import { organizations } from "../store/tables/organizations.ts";
 import { readSeals } from "../store/tables/policies.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
-const order = [1, "both", 2] as const;
+const versionOrder = [1, "both", 2] as const;
 
 /** Throws validation_failed, conflict or too_many_certificates if the organization cannot migrate to `desired` now. */
 async function checkMigration(
@@ -31,7 +31,8 @@ async function checkMigration(
   checkNetwork6(org, desired);
   if (desired.network6 !== org.network6) await refuseUnderSeal(reader, org.id);
   await refuseDuringRotation(reader, org.id);
-  const steps = order.indexOf(desired.certificateVersion) - order.indexOf(org.certificateVersion);
+  const steps =
+    versionOrder.indexOf(desired.certificateVersion) - versionOrder.indexOf(org.certificateVersion);
   if (steps === 0) return;
   if (Math.abs(steps) > 1) {
     throw new AppError("conflict", "Going straight between the certificate versions 1 and 2 drops packets.", {
@@ -52,7 +53,10 @@ async function checkMigration(
   }
 }
 
-/** Limited CAs certify IPv4 addresses alone, so no signer could sign the next one. No command removes an IPv6 network. */
+/**
+ * With an IPv6 network, the next CA could not be limited to IPv4 addresses, and signers sign only limited ones. No command removes an
+ * IPv6 network, so that would be for ever.
+ */
 async function refuseUnderSeal(reader: Reader, orgId: number): Promise<void> {
   if (demandedIn(await readSeals(reader, orgId)) === undefined) return;
   throw new AppError("conflict", "Nodes of an organization with an IPv6 network cannot enforce its seal.", {
@@ -60,10 +64,10 @@ async function refuseUnderSeal(reader: Reader, orgId: number): Promise<void> {
   });
 }
 
-/** A CA rotation issues to many nodes at once, so it would ignore the order of a rolling update. */
+/** A CA rotation issues certificates to many nodes at once, and would not keep to the order of a rolling update. */
 async function refuseDuringRotation(reader: Reader, orgId: number): Promise<void> {
-  const present = await organizations.find(reader, { id: orgId });
-  if (present?.rotationPhase !== "none")
+  const current = await organizations.find(reader, { id: orgId });
+  if (current?.rotationPhase !== "none")
     throw new AppError("conflict", "A CA rotation is under way: wait until it has finished.");
 }
 
@@ -82,6 +86,7 @@ function checkNetwork6(org: VersionedOrganization, { network6 }: CertificateVers
   if (isNarrower(network6, org.network)) throw refuse(narrowNetwork6);
 }
 
+/** `versions`: of the node's current certificates. */
 type Member = { node: NodeRecord; versions: Set<number> };
 
 const issuedPick = certificates.pick("nodeId", "version");
@@ -107,7 +112,7 @@ async function readMembers(reader: Reader, orgId: number): Promise<Member[]> {
   }));
 }
 
-/** Older engines ignore a second certificate, but the migration could never finish with them. */
+/** Engines before 1.10 ignore certificates of version 2, so the migration could never finish with them. */
 function refuseOldEngines(
   members: readonly Member[],
   desired: CertificateVersions["certificateVersion"],
@@ -159,9 +164,9 @@ async function startMigration(
   before: VersionedOrganization,
   after: CertificateVersions,
 ): Promise<void> {
-  const had6 = before.network6 !== null && before.certificateVersion !== 1;
-  const has6 = after.network6 !== null && after.certificateVersion !== 1;
-  if (has6 && !had6) await organizations.update(tx, { id: before.id }, { moveOpen: true });
+  const hadIpv6 = before.network6 !== null && before.certificateVersion !== 1;
+  const hasIpv6 = after.network6 !== null && after.certificateVersion !== 1;
+  if (hasIpv6 && !hadIpv6) await organizations.update(tx, { id: before.id }, { moveOpen: true });
   else if (before.certificateVersion !== after.certificateVersion) {
     // Signed at each node's next check-in, in no particular order.
     await nodes.update(tx, { orgId: before.id, state: "active" }, { renewAt: 0 });

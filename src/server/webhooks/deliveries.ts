@@ -1,5 +1,5 @@
-// Sends the deliveries of the outbox: JSON as https://www.standardwebhooks.com specifies (HMAC-SHA256 over id, time and body),
-// or what a chat, a mail server or a syslog server takes. A slow or failing webhook does not delay the others.
+// The background loop that sends the deliveries of outbox.ts: JSON as https://www.standardwebhooks.com specifies (HMAC-SHA256 over id,
+// time and body), or what a chat, a mail server or a syslog server takes. A slow or failing webhook does not delay the others.
 
 import { createHmac } from "node:crypto";
 import { AppError, messageOf } from "../../base/errors.ts";
@@ -10,7 +10,7 @@ import type { ServerOptions } from "../options.ts";
 import { LeaseLost } from "../store/leases.ts";
 import type { Throttle } from "../http/throttle.ts";
 import { sendMailOf } from "../users/mail.ts";
-import { chatRequests, isUrgentEvent, toldOf } from "./formats.ts";
+import { chatRequests, isUrgentEvent, textOfEvent } from "./formats.ts";
 import { resolvedTo, resolveTarget } from "./webhook-target.ts";
 import { noMail, webhookContext } from "./webhooks.ts";
 
@@ -26,15 +26,18 @@ type Deps = Pick<
 };
 
 const pollEveryMs = 1000;
+/** The time limit of one attempt. */
 const requestMs = 10_000;
 
 /** Sends until `stop`. The next server repeats a delivery that the stop interrupts. */
 export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<void> } {
   const { db, system, log, mayRun } = deps;
   const closing = new AbortController();
+  /** By webhook. */
   const underWay = new Map<number, Promise<void>>();
-  /** Organizations in the order of their last turns. */
+  /** See `claimDue`. */
   const served = new Set<number>();
+  /** Aborted when a webhook is free again. */
   let wake = new AbortController();
 
   const turn = async () => {
@@ -54,8 +57,8 @@ export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<voi
   };
   const run = async () => {
     while (!closing.signal.aborted) {
-      const sent = mayRun() ? turn() : Promise.resolve();
-      await sent.catch((error: unknown) => {
+      const done = mayRun() ? turn() : Promise.resolve();
+      await done.catch((error: unknown) => {
         if (error instanceof LeaseLost) log.info(error.message);
         else log.warn("cannot send webhooks now; retrying", { reason: messageOf(error) });
       });
@@ -76,43 +79,44 @@ export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<voi
   };
 }
 
+/** Sends one delivery and records its outcome. */
 async function deliver(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise<void> {
   const { outcomes, system } = deps;
-  const outcome = await send(deps, claimed, closing).catch((error: unknown) => failed(error, closing));
+  const outcome = await send(deps, claimed, closing).catch((error: unknown) => failureOf(error, closing));
   const random = (system.random(1)[0] ?? 0) / 255;
   await settleDelivery(outcomes, claimed, outcome, { now: system.now(), random });
 }
 
-const arrived: Outcome = { status: null, message: null, delivered: true };
+const delivered: Outcome = { status: null, message: null, delivered: true };
 
 async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise<Outcome> {
   const { id, event, organization, format } = claimed;
-  const told = toldOf(event, organization, `msg_${id}`);
+  const eventText = textOfEvent(event, organization, `msg_${id}`);
   const url = new URL(claimed.url);
   if (format === "mail") {
     if (deps.mail === undefined) throw noMail();
     const { host } = new URL(deps.publicUrl);
     const messageId = `<msg_${id}.${claimed.webhookId}@${host}>`;
-    const message = { to: url.pathname, subject: told.title, text: `${told.text}\n`, messageId };
+    const message = { to: url.pathname, subject: eventText.title, text: `${eventText.text}\n`, messageId };
     const { mail, throttle, log } = deps;
     await sendMailOf(organization, { mail, throttle }, message).catch((error: unknown) => {
       throw shownMailFailure(error, log);
     });
-    return arrived;
+    return delivered;
   }
   if (format === "syslog") {
     const { sendSyslog, syslogFrame } = await import("./syslog.ts");
     const address = await resolveTarget(url, deps);
     const { hostname } = new URL(deps.publicUrl);
-    const frame = syslogFrame(event, told, { host: hostname, n: id, at: Date.parse(event.at) });
+    const frame = syslogFrame(event, eventText, { host: hostname, n: id, at: Date.parse(event.at) });
     await sendSyslog(url, address, frame, AbortSignal.any([AbortSignal.timeout(requestMs), closing]));
-    return arrived;
+    return delivered;
   }
   if (format === "json") return post(deps, claimed, { url, body: { organization, ...event } }, closing);
-  return post(deps, claimed, chatRequests[format](url, told, isUrgentEvent(event)), closing);
+  return post(deps, claimed, chatRequests[format](url, eventText, isUrgentEvent(event)), closing);
 }
 
-/** The reason names the operator's mail server and its address, which are no matter of an organization. */
+/** Hides the reason from the organization: it names the operator's mail server and its address. The log has it. */
 function shownMailFailure(error: unknown, log: Deps["log"]): unknown {
   if (error instanceof AppError && error.code === "throttled") return error;
   log.warn("Cannot send an alarm by e-mail", { reason: messageOf(error) });
@@ -167,16 +171,16 @@ function signedHeaders(id: number, timestamp: number, body: string, secret: stri
   };
 }
 
-/** For the delivery log. Only the error code of the system is used: its message may contain an internal address. */
-function failed(error: unknown, closing: AbortSignal): Outcome {
-  const failure = (message: string): Outcome => ({ status: null, message, delivered: false });
+/** What the organization reads about a failure. Of a system error only the code: its message may name an internal address. */
+function failureOf(error: unknown, closing: AbortSignal): Outcome {
+  const because = (message: string): Outcome => ({ status: null, message, delivered: false });
   if (closing.aborted)
-    return { ...failure("The server stopped. It retries after its restart."), interrupted: true };
-  if (error instanceof AppError) return failure(error.message);
+    return { ...because("The server stopped. It retries after its restart."), interrupted: true };
+  if (error instanceof AppError) return because(error.message);
   if (error instanceof Error && error.name === "TimeoutError")
-    return failure("The receiver did not answer within 10 seconds.");
+    return because("The receiver did not answer within 10 seconds.");
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
   const reason = reasonOfCode(code);
   const why = [reason === undefined ? "" : `: ${reason}`, code === "" ? "" : ` (${code})`].join("");
-  return failure(`The connection failed${why}.`);
+  return because(`The connection failed${why}.`);
 }

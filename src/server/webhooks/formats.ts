@@ -1,11 +1,12 @@
-// The bodies that receivers understand: chats want a text in a field of their own, and refuse what they do not know.
+// Puts events into the words and bodies that receivers understand: mail, syslog and chats. Chats want the text in a field of their
+// own, and refuse what they do not know. Also when the quiet hours of a webhook end.
 
 import { eventKinds, eventNouns, type Event } from "../../api/events.ts";
 import type { WebhookFormat } from "../../api/webhooks/formats.ts";
 import { quietSpan } from "../../api/webhooks/webhooks.ts";
 
-/** A notification for receivers that show text. `id`: the same in retries. */
-export type Told = { title: string; text: string; id: string };
+/** An event for receivers that show text. `id`: the same in retries. */
+export type EventText = { title: string; text: string; id: string };
 
 /** Characters of one message: Discord takes 2000, and ntfy 4096 bytes. */
 const maxLength = 1800;
@@ -18,25 +19,29 @@ const actors: Readonly<Record<string, string>> = {
   nobody: "Somebody",
 };
 
-/** An event in words. Alarms have a title and a text; others the sentence of their type. */
-export function toldOf({ type, subject, actor, before, after }: Event, org: string, id: string): Told {
-  const [kind = "", rest = ""] = subject.split(/\/(.*)/s);
+/** An event in words. Alarms have a title and a text of their own, others the sentence of their type (`eventKinds`). */
+export function textOfEvent(
+  { type, subject, actor, before, after }: Event,
+  org: string,
+  id: string,
+): EventText {
+  const [kind = "", subjectId = ""] = subject.split(/\/(.*)/s);
   const nameIn = (details: Event["after"]) =>
     typeof details?.["name"] === "string" ? details["name"] : undefined;
-  const name = nameIn(after) ?? nameIn(before) ?? rest;
+  const name = nameIn(after) ?? nameIn(before) ?? subjectId;
   const noun = (eventNouns as Readonly<Record<string, string>>)[kind] ?? kind;
   const words = (eventKinds as Readonly<Record<string, { words: string }>>)[type]?.words ?? `${type}: #`;
-  const says: Readonly<Record<string, string>> = {
+  const placeholders: Readonly<Record<string, string>> = {
     "@": actors[actor.kind] ?? actor.kind,
     "#": name,
     "&": `the ${noun} ${name}`,
   };
   const isAlarm = kind === "alarm";
   const text = isAlarm && typeof after?.["text"] === "string" ? `\n${after["text"]}` : "";
-  const sentence = isAlarm ? name : words.replaceAll(/[@#&]/g, (each) => says[each] ?? each);
+  const sentence = isAlarm ? name : words.replaceAll(/[@#&]/g, (sign) => placeholders[sign] ?? sign);
   return {
     title: sentence.slice(0, 200),
-    text: `${sentence}${text}\nOrganization ${org}, ${isAlarm && rest !== "test" ? `${kind} ${rest}, ` : ""}${id}`.slice(
+    text: `${sentence}${text}\nOrganization ${org}, ${isAlarm && subjectId !== "test" ? `${kind} ${subjectId}, ` : ""}${id}`.slice(
       0,
       maxLength,
     ),
@@ -46,12 +51,12 @@ export function toldOf({ type, subject, actor, before, after }: Event, org: stri
 
 type HttpFormat = Exclude<WebhookFormat, "mail" | "syslog" | "json">;
 
-/** For chats that show Markdown. A text may hold a line of a node's log: no link may hide where it leads. */
+/** For chats that show Markdown: a text may hold a line of a node's log, and its links must not hide where they lead. */
 const withoutLinks = (text: string) => text.replaceAll("](", "]\u200B(");
 
 /** The request for a chat. */
 export const chatRequests: Readonly<
-  Record<HttpFormat, (url: URL, told: Told, urgent: boolean) => { url: URL; body: unknown }>
+  Record<HttpFormat, (url: URL, eventText: EventText, urgent: boolean) => { url: URL; body: unknown }>
 > = {
   // https://docs.slack.dev/messaging/formatting-message-text: these three characters are its markup.
   slack: (url, { text }) => ({
@@ -89,9 +94,9 @@ export const chatRequests: Readonly<
   }),
   // JSON goes to the root of the server, and names its topic.
   ntfy(url, { title, text }, urgent) {
-    const [, before = "/", topic = ""] = /^(.*\/)([^/]*)\/?$/.exec(url.pathname) ?? [];
+    const [, parentPath = "/", topic = ""] = /^(.*\/)([^/]*)\/?$/.exec(url.pathname) ?? [];
     const root = new URL(url);
-    root.pathname = before;
+    root.pathname = parentPath;
     const message = text.split("\n").slice(1).join("\n");
     return {
       url: root,
@@ -113,20 +118,24 @@ export function quietUntil(hours: string | null, now: number): number | undefine
     minute: "2-digit",
     hourCycle: "h23",
   });
+  /** The minute of the day in the zone. */
   const minuteAt = (ms: number) => {
     const [hour = 0, minute = 0] = clock.format(ms).split(":").map(Number);
     return 60 * hour + minute;
   };
-  const isQuiet = (at: number) => (from < to ? at >= from && at < to : at >= from || at < to);
-  const at = minuteAt(now);
-  if (!isQuiet(at)) return undefined;
-  const begin = now - (now % minuteMs);
-  const end = begin + ((to - at + 1440) % 1440) * minuteMs;
+  // `from` after `to`: over midnight.
+  const isQuiet = (minute: number) =>
+    from < to ? minute >= from && minute < to : minute >= from || minute < to;
+  const minuteNow = minuteAt(now);
+  if (!isQuiet(minuteNow)) return undefined;
+  const beginOfMinute = now - (now % minuteMs);
+  const end = beginOfMinute + ((to - minuteNow + minutesOfDay) % minutesOfDay) * minuteMs;
   if (minuteAt(end) === to) return end;
-  // The zone's clock is set in between, perhaps over the end.
-  let next = begin;
+  // Daylight saving time begins or ends in between: search minute by minute.
+  let next = beginOfMinute;
   while (isQuiet(minuteAt(next))) next += minuteMs;
   return next;
 }
 
 const minuteMs = 60_000;
+const minutesOfDay = 1440;

@@ -1,6 +1,6 @@
-// The durable outbox of webhooks. Each webhook has a cursor, and events become deliveries after their own commit:
-// recording an event costs nothing more, and a crash neither loses nor doubles one. One statement claims a delivery, so
-// only one of several replicas sends it.
+// The outbox of webhooks: which events are to be sent, and when. Each webhook has a cursor into the audit log, and events become
+// deliveries after their commit. So recording an event costs nothing more, and a crash neither loses nor doubles a delivery. One
+// statement claims a delivery, so only one of several replicas sends it. deliveries.ts sends. Times are in ms.
 
 import type { Database, Transaction } from "../store/database.ts";
 import { maxClockGapMs } from "../store/replicas.ts";
@@ -21,7 +21,7 @@ export type Claimed = {
   format: WebhookFormat;
   organization: string;
   attempts: number;
-  /** A retry on request: when the delivery's own next attempt is due. */
+  /** Of an attempt that a user asked for: when the delivery's next scheduled attempt is due, ms. */
   ownAt?: number;
   event: Event;
 };
@@ -39,14 +39,17 @@ export type Outcome = {
  * clock of another server.
  */
 export const leaseMs = 16_000 + maxClockGapMs;
-const batch = 500;
+/** Events of one webhook that one transaction turns into deliveries. */
+const batchSize = 500;
+/** Deliveries that one turn claims. */
 const maxClaims = 32;
 
 /**
- * `next_at` of a delivery that is sent at once because a user asked: below zero, so due, and it keeps the time of its
- * next own attempt. The extra attempt does not change the schedule of its own attempts.
+ * `next_at` of a delivery that is sent now because a user asked: the time of its next scheduled attempt, negative. So it is due,
+ * and the extra attempt does not change the schedule.
  */
 export const askedFor = (ownAt: number): number => -ownAt;
+/** The next scheduled attempt, of either form. */
 export const timeOfNext = (nextAt: number): number => Math.abs(nextAt);
 /** The wait after each failed attempt. The attempt after the last wait is final: 16 hours in all. */
 export const retryAfterS = [5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800];
@@ -65,10 +68,10 @@ export async function queueEvents(db: Database, now: number): Promise<void> {
 async function queueFor(tx: Transaction, webhookId: number, now: number): Promise<void> {
   const webhook = await webhooks.find(tx, { id: webhookId });
   if (webhook === undefined) return;
-  const news = await typesAfter(tx, webhook.orgId, webhook.seenEventId, batch);
-  const last = news.at(-1);
+  const newEvents = await typesAfter(tx, webhook.orgId, webhook.seenEventId, batchSize);
+  const last = newEvents.at(-1);
   if (last === undefined) return;
-  for (const { id, type } of news) {
+  for (const { id, type } of newEvents) {
     if (!isSubscribed(webhook.events, type)) continue;
     const nextAt = type.startsWith("alarm.") ? await timeOfAlarm(tx, webhook, id, now) : now;
     await deliveries.insert(tx, { webhookId, eventId: id, nextAt, createdAt: now });
@@ -78,7 +81,10 @@ async function queueFor(tx: Transaction, webhookId: number, now: number): Promis
 
 const heldBack = "Not sent: the alarm ended in the quiet hours, and the next message tells both";
 
-/** When an alarm is sent. An alarm of the quiet hours that was not urgent and has ended is sent once, with its end. */
+/**
+ * When an alarm is sent: an alarm that is not urgent waits until the quiet hours end. If it ends before, its beginning is not sent:
+ * the message about the end tells both.
+ */
 async function timeOfAlarm(
   tx: Transaction,
   { id: webhookId, quietHours }: Pick<WebhookRow, "id" | "quietHours">,
@@ -108,8 +114,8 @@ export function isSubscribed(subscriptions: readonly string[], type: string): bo
 const dueOfOrganization = computed({ webhookId: integer(), id: integer(), orgId: integer() });
 
 /**
- * Claims the oldest due delivery of each webhook that is not in `busy`: one webhook gets one delivery at a time. `served`: the
- * organizations in the order of their last turns, which the next ones follow.
+ * Claims the oldest due delivery of each webhook that is not in `busy`: one webhook gets one delivery at a time. `served`: the ids
+ * of organizations, those that were served longest ago first. It is updated.
  */
 export async function claimDue(
   db: Database,
@@ -138,61 +144,68 @@ export async function claimDue(
   });
 }
 
-/** In turns by organization: one with many deliveries delays another by one. */
+/** Takes deliveries of all organizations in turn, so that one with many deliveries delays another by one only. */
 function inTurns<T extends { orgId: number }>(due: readonly T[], served: Set<number>): T[] {
-  const ranks = new Map([...served].map((orgId, at) => [orgId, at]));
+  const ranks = new Map([...served].map((orgId, index) => [orgId, index]));
   const rankOf = ([first]: readonly T[]) => ranks.get(first?.orgId ?? 0) ?? -1;
-  const lines = [...Map.groupBy(due, ({ orgId }) => orgId).values()].sort((a, b) => rankOf(a) - rankOf(b));
-  const longest = Math.max(0, ...lines.map(({ length }) => length));
-  const rounds = Array.from({ length: longest }, (_, round) => lines.flatMap((line) => line[round] ?? []));
+  const queues = [...Map.groupBy(due, ({ orgId }) => orgId).values()].sort((a, b) => rankOf(a) - rankOf(b));
+  const longest = Math.max(0, ...queues.map(({ length }) => length));
+  const rounds = Array.from({ length: longest }, (_, round) => queues.flatMap((queue) => queue[round] ?? []));
   const chosen = rounds.flat().slice(0, maxClaims);
   for (const { orgId } of chosen) {
+    // A Set keeps the order of insertion: this moves it to the end.
     served.delete(orgId);
     served.add(orgId);
   }
   return chosen;
 }
 
-const target = webhooks.pick("url", "secretSealed", "format");
-const slug = organizations.pick("slug");
+const targetPick = webhooks.pick("url", "secretSealed", "format");
+const slugPick = organizations.pick("slug");
 
 /** Empty if another replica has claimed the delivery first. */
 async function claim(tx: Transaction, id: number, now: number): Promise<Claimed[]> {
-  const due = (await deliveries.find(tx, { id }))?.nextAt ?? null;
-  if (due === null || due > now) return [];
-  // A retry was requested, but the delivery's own attempt is due by now: it counts as that attempt.
-  const isAsked = due < 0 && timeOfNext(due) > now;
-  const won = await queryOne(
+  const dueAt = (await deliveries.find(tx, { id }))?.nextAt ?? null;
+  if (dueAt === null || dueAt > now) return [];
+  // If the scheduled attempt is due by now as well, the requested one counts as that attempt.
+  const isAsked = dueAt < 0 && timeOfNext(dueAt) > now;
+  const delivery = await queryOne(
     tx,
     deliveries,
     // Only if the row is as it was read: another replica or a request may have changed it.
     `UPDATE deliveries SET attempts = attempts + $4, next_at = $2 WHERE id = $1 AND next_at = $3
      RETURNING ${deliveries.select()}`,
-    [id, now + leaseMs, due, isAsked ? 0 : 1],
+    [id, now + leaseMs, dueAt, isAsked ? 0 : 1],
   );
-  if (won === undefined) return [];
-  const { webhookId, attempts } = won;
+  if (delivery === undefined) return [];
+  const { webhookId, attempts } = delivery;
   const rows = await tx.all(
-    `SELECT ${target.select("w")}, ${slug.select("o")}, ${events.select("e")} FROM webhooks w
+    `SELECT ${targetPick.select("w")}, ${slugPick.select("o")}, ${events.select("e")} FROM webhooks w
      JOIN organizations o ON o.id = w.org_id JOIN events e ON e.id = $2 WHERE w.id = $1`,
-    [webhookId, won.eventId],
+    [webhookId, delivery.eventId],
   );
   return rows.map((row) => {
     const event = showEvent(events.parse(row));
-    const claimed = { id, webhookId, attempts, ...target.parse(row), organization: slug.parse(row).slug };
-    return { ...claimed, event, ...(isAsked ? { ownAt: timeOfNext(due) } : {}) };
+    const claimed = {
+      id,
+      webhookId,
+      attempts,
+      ...targetPick.parse(row),
+      organization: slugPick.parse(row).slug,
+    };
+    return { ...claimed, event, ...(isAsked ? { ownAt: timeOfNext(dueAt) } : {}) };
   });
 }
 
-/** Records the outcome, unless the claim has passed to another server. `random` from 0 to 1 spreads the retries. */
+/** Records the outcome, unless another server has taken the claim over. `random`, from 0 to 1, spreads the retries by a fifth. */
 export async function settleDelivery(
   db: Database,
   { id, attempts, ownAt }: Pick<Claimed, "id" | "attempts" | "ownAt">,
   { status, message, delivered, interrupted }: Outcome,
   { now, random }: { now: number; random: number },
 ): Promise<void> {
-  const afterS = interrupted === true ? 0 : retryAfterS[attempts - 1];
-  const ownNext = afterS === undefined ? null : Math.round(now + afterS * 1000 * (0.8 + 0.4 * random));
+  const retryInS = interrupted === true ? 0 : retryAfterS[attempts - 1];
+  const ownNext = retryInS === undefined ? null : Math.round(now + retryInS * 1000 * (0.8 + 0.4 * random));
   const askedNext = ownAt !== undefined && interrupted === true ? askedFor(ownAt) : ownAt;
   const next = delivered ? null : (askedNext ?? ownNext);
   await db.writeFor("rows", (tx) =>

@@ -6,7 +6,7 @@ import { connect } from "node:tls";
 import { AppError } from "../../base/errors.ts";
 import { parseAddress } from "../../base/ip.ts";
 import { brand } from "../../brand.ts";
-import { isUrgentEvent, type Told } from "./formats.ts";
+import { isUrgentEvent, type EventText } from "./formats.ts";
 import { pinnedFingerprint } from "../../api/webhooks/webhooks.ts";
 import type { Event } from "../../api/events.ts";
 
@@ -22,22 +22,22 @@ function severityOf(event: Event): number {
   return isUrgentEvent(event) ? 2 : 4;
 }
 
-/** `host`: of the control plane. `n`: of the delivery. */
+/** `host`: of the control plane. `n`: the number of the delivery. `at`: the time of the event, ms. */
 export function syslogFrame(
   event: Event,
-  { text }: Told,
+  { text }: EventText,
   { host, n, at }: { host: string; n: number; at: number },
 ): Buffer {
-  const head = `<${facility * 8 + severityOf(event)}>1 ${new Date(at).toISOString()} ${host} ${brand.id} - ${event.type.slice(0, 32)}`;
+  const header = `<${facility * 8 + severityOf(event)}>1 ${new Date(at).toISOString()} ${host} ${brand.id} - ${event.type.slice(0, 32)}`;
   // The BOM says that the text is UTF-8.
   const message = Buffer.from(
-    `${head} [meta sequenceId="${(n % 2_147_483_647) + 1}"] \uFEFF${text.replaceAll("\n", " ")}`,
+    `${header} [meta sequenceId="${(n % 2_147_483_647) + 1}"] \uFEFF${text.replaceAll("\n", " ")}`,
   );
   return Buffer.concat([Buffer.from(`${message.length} `), message]);
 }
 
 /**
- * `address`: the one that passed the guard. A `fingerprint=sha256:HEX` in the URL replaces the check against the CAs of this
+ * `address`: the one that webhook-target.ts permits. A `fingerprint=sha256:HEX` in the URL replaces the check against the CAs of this
  * machine, as RFC 5425 (4.2.2) wants it. Throws failed, or the error of the connection.
  */
 export async function sendSyslog(
@@ -66,6 +66,7 @@ export async function sendSyslog(
           reject(new AppError("failed", "The certificate of the syslog server has another fingerprint."));
           return;
         }
+        // Read and drop what the server sends: else its end would not be seen.
         socket.resume();
         socket.end(frame, () => setTimeout(resolve, closeMs).unref());
       });

@@ -1,6 +1,5 @@
-// Decides which addresses a webhook, or a request to a provider of identities, may connect to. The sender connects to the
-// very address that passed here, so a later answer of a name server cannot redirect it to an internal one. Nothing here
-// sends.
+// Decides which addresses a webhook, or a request to a provider of identities, may connect to. The sender then connects to the address
+// that was checked here, so that a later answer of a name server cannot redirect it to an internal one. Sends nothing itself.
 
 import ipaddr from "ipaddr.js";
 import { AppError, invalidField } from "../../base/errors.ts";
@@ -25,8 +24,8 @@ const globalUnicast6 = parseNetwork("2000::/3");
 const lookupMs = 5000;
 
 /**
- * The address to connect to. Throws validation_failed with the reason. The message contains no resolved address, and is
- * the same for a name without an address and one of an internal address: it would reveal which internal names exist.
+ * The address to connect to. Throws validation_failed with the reason. The message names no resolved address. It is the same for a
+ * name that does not exist and for one with an internal address: two messages would reveal which internal names exist.
  */
 export async function resolveTarget(
   url: URL,
@@ -52,17 +51,17 @@ export async function resolveTarget(
 }
 
 /**
- * The URL with the address that passed in place of its host, and the name for which the TLS certificate must be; no name
- * for an address. Send the `Host` header of the first URL with it. Throws as resolveTarget.
+ * The URL with the checked address in place of its host name. `serverName`: the name that the TLS certificate must have; undefined
+ * if the URL has an address itself. Send it with the `Host` header of the original URL. Throws as resolveTarget.
  */
 export async function resolvedTo(
   url: URL,
   rules: TargetRules,
 ): Promise<{ href: string; serverName: string | undefined }> {
   const address = await resolveTarget(url, rules);
-  const place = new URL(url);
-  place.hostname = address.includes(":") ? `[${address}]` : address;
-  return { href: place.href, serverName: place.hostname === url.hostname ? undefined : url.hostname };
+  const target = new URL(url);
+  target.hostname = address.includes(":") ? `[${address}]` : address;
+  return { href: target.href, serverName: target.hostname === url.hostname ? undefined : url.hostname };
 }
 
 /** Globally routed unicast: no private, loopback, link-local, shared, mapped, translated or reserved address, nor a provider's own. */

@@ -30,13 +30,14 @@ type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetwork
 type Org = Pick<OrganizationAccess, "id">;
 
 const maxWebhooks = 20;
-const shownWebhook = webhooks.pick("id", "url", "events", "format", "quietHours", "createdAt");
-const failing = computed({ failing: orNull(truth(0)) });
-export const webhookColumns = `${shownWebhook.select()},
+const webhookPick = webhooks.pick("id", "url", "events", "format", "quietHours", "createdAt");
+const failingPick = computed({ failing: orNull(truth(0)) });
+/** With `failing`: whether its newest delivery that has an outcome failed; null: none has. */
+export const webhookColumns = `${webhookPick.select()},
   (SELECT CASE WHEN delivered_at IS NULL THEN 1 ELSE 0 END FROM deliveries
    WHERE webhook_id = webhooks.id AND (delivered_at IS NOT NULL OR message IS NOT NULL)
    ORDER BY deliveries.id DESC LIMIT 1) AS failing`;
-const ofEvent = computed({ eventType: text(), eventSubject: text() });
+const eventPick = computed({ eventType: text(), eventSubject: text() });
 export const deliveryColumns = `${deliveries.select()},
   (SELECT type FROM events WHERE events.id = deliveries.event_id) AS event_type,
   (SELECT subject FROM events WHERE events.id = deliveries.event_id) AS event_subject`;
@@ -47,8 +48,9 @@ export const deliveryColumns = `${deliveries.select()},
 export const deliveriesBeforeSql = `SELECT ${deliveryColumns} FROM deliveries
   WHERE webhook_id = $1 AND id < $2 ORDER BY webhook_id DESC, id DESC LIMIT $3`;
 
+/** `row`: of `webhookColumns`. */
 export function webhookOf(row: Row): ListedWebhook {
-  return { ...showWebhook(shownWebhook.parse(row)), failing: failing.parse(row).failing ?? false };
+  return { ...showWebhook(webhookPick.parse(row)), failing: failingPick.parse(row).failing ?? false };
 }
 
 function showWebhook(
@@ -73,16 +75,16 @@ function deliveryOf(row: Row): Delivery {
   };
 }
 
-type Listed = ReturnType<typeof deliveries.parse>;
+type DeliveryRow = ReturnType<typeof deliveries.parse>;
 
-function stateOf({ deliveredAt, nextAt }: Pick<Listed, "deliveredAt" | "nextAt">): Delivery["state"] {
+function stateOf({ deliveredAt, nextAt }: Pick<DeliveryRow, "deliveredAt" | "nextAt">): Delivery["state"] {
   if (deliveredAt !== null) return "delivered";
   return nextAt === null ? "failed" : "waiting";
 }
 
 /** `row`: of `deliveryColumns`. */
 export function listedDeliveryOf(row: Row): ListedDelivery {
-  const { eventType, eventSubject } = ofEvent.parse(row);
+  const { eventType, eventSubject } = eventPick.parse(row);
   return { ...deliveryOf(row), event_type: eventType, event_subject: eventSubject };
 }
 
@@ -112,13 +114,13 @@ export async function createWebhook(
   const now = system.now();
   const id = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
-    const present = await webhooks.all(tx, { orgId: org.id, deletedAt: null });
-    if (present.length >= maxWebhooks) {
+    const existing = await webhooks.all(tx, { orgId: org.id, deletedAt: null });
+    if (existing.length >= maxWebhooks) {
       throw new AppError("conflict", `An organization has at most ${maxWebhooks} webhooks.`);
     }
     const seenEventId = await queryNumber(tx, "SELECT coalesce(max(id), 0) AS n FROM events");
-    const own = { url, events, format, quietHours };
-    const row = { orgId: org.id, ...own, createdAt: now, createdBy: principal(actor), seenEventId };
+    const fields = { url, events, format, quietHours };
+    const row = { orgId: org.id, ...fields, createdAt: now, createdBy: principal(actor), seenEventId };
     const created = await webhooks.insertReturning(tx, { ...row, secretSealed: "" });
     const secretSealed = sealSecret(secretKey, secret, webhookContext(created.id));
     await webhooks.update(tx, { id: created.id }, { secretSealed });
@@ -149,7 +151,7 @@ export const noMail = () => {
   return invalidField("url", sentence);
 };
 
-/** A URL that every delivery would fail on is refused now, where the caller sees it. */
+/** Refuses a URL to which every delivery would fail: now the caller sees the reason. */
 async function requireReceiver(services: Store, text: string, { kind }: Actor): Promise<void> {
   const url = new URL(text);
   if (url.protocol !== "mailto:") await resolveTarget(url, services);
@@ -178,9 +180,10 @@ export async function changeWebhook(
     await requireRole(tx, org.id, actor);
     const before = await findWebhook(tx, org, id);
     const { url = before.url, quiet_hours = before.quiet_hours } = patch;
-    const kept =
+    // `json` may have been chosen by the former URL, so a new URL chooses again. Undefined: by the URL.
+    const keptFormat =
       before.format === "json" && patch.url !== undefined ? undefined : formatFor(url, before.format);
-    const format = requireFormat(url, patch.format ?? kept);
+    const format = requireFormat(url, patch.format ?? keptFormat);
     const events = requireAlarms(format, patch.events ?? before.events);
     await webhooks.update(tx, { id }, { url, events, format, quietHours: quiet_hours });
     await record(tx, {
@@ -194,9 +197,8 @@ export async function changeWebhook(
 }
 
 /**
- * Sends a delivery again that has ended, or sends one now that waits for long, under the same Webhook-Id: a receiver
- * that has it can discard it. One that waits keeps the schedule of its own attempts. Throws not_found, or conflict if
- * its outcome may be under way.
+ * Sends a delivery now: one that has ended once more, or one that waits. It has the same Webhook-Id, so that a receiver which has it
+ * already can discard it. One that waits keeps its schedule. Throws not_found, or conflict if it may be under way.
  */
 export async function sendAgain(
   { db, system }: Pick<Store, "db" | "system">,
@@ -209,7 +211,7 @@ export async function sendAgain(
     const now = system.now();
     // If it is due sooner, a server whose clock is ahead may have claimed it.
     const claimedUntil = now + leaseMs + maxClockGapMs;
-    // As askedFor() in outbox.ts. Without a status and a message, it has no answer yet.
+    // `-next_at`: see askedFor in outbox.ts. Without a status and a message, it has no answer yet.
     const row = await tx.get(
       `UPDATE deliveries SET next_at = CASE WHEN next_at IS NULL THEN $3 ELSE -next_at END,
          delivered_at = NULL, status = NULL, message = NULL
@@ -225,7 +227,7 @@ export async function sendAgain(
   });
 }
 
-/** Deliveries that wait are not sent any more. */
+/** Waiting deliveries are not sent. */
 export async function deleteWebhook(
   { db, system }: Pick<Store, "db" | "system">,
   org: Org,

@@ -237,7 +237,8 @@ describe("a long blocklist", () => {
     await addCertificates(server, gone, 1, "blocked", now + 5 * day);
     await addCertificates(server, gone, 1, "blocked", now + 20 * day);
     expect((await callNode("DELETE", gone)).status).toBe(204);
-    const list = (warning: number, limit: number) => readBlocklist(server.db, org.id, now, [warning, limit]);
+    const list = (warning: number, limit: number) =>
+      readBlocklist(server.db, org.id, now, { warning, limit });
     const all = await list(6, 6);
     expect(all).toHaveLength(6);
     const [present = "", , , tenDays = "", fiveDays = "", twentyDays = ""] = all;
@@ -257,7 +258,8 @@ describe("a long blocklist", () => {
         server.clock.ms,
       ]),
     );
-    const list = (warning: number) => readBlocklist(server.db, org.id, server.clock.ms, [warning, 100]);
+    const list = (warning: number) =>
+      readBlocklist(server.db, org.id, server.clock.ms, { warning, limit: 100 });
     expect(await list(2)).toEqual([printOf(gone)]);
     expect(await list(1)).toEqual([]);
     expect(node.id).toBeGreaterThan(gone.id);
