@@ -13,7 +13,7 @@ import { preflightReply, readableReply } from "./http/opaque-origin.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
 import { makeRequestLogger } from "./http/requests.ts";
 import type { Reply, Route } from "./http/route.ts";
-import { makePace } from "./names/wake-together.ts";
+import { makeWaking } from "./names/wake-together.ts";
 import type { ServerOptions } from "./options.ts";
 import { makePipeline, type Endpoint, type Pipeline } from "./pipeline.ts";
 import { allRoutes } from "./routes.ts";
@@ -155,7 +155,7 @@ function listenForChanges(db: Database, changes: Changes): void {
     // What a node has confirmed is no news for it.
     if (confirmedBy === undefined) changes.wakeNode(Number(organization), Number(node));
   });
-  const wakeForNames = makePace({
+  const wakeForNames = makeWaking({
     wake: (orgId) => changes.wakeOrganization(orgId),
     restMs: (orgId) => changes.heldIn(orgId) / pollsInMs,
   });

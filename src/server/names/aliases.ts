@@ -20,25 +20,26 @@ import { keptVersions } from "../allocation/held-names.ts";
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
 
-const shown = joined(
+const aliasPick = joined(
   "a",
   nameAliases.pick("id", "name", "nodeId", "address", "isShadowed", "createdAt"),
   "n",
   computed({ nodeName: text() }),
 );
 const columns = "a.id, a.name, a.node_id, a.address, a.is_shadowed, a.created_at, n.name AS node_name";
-const joinedRows = `(SELECT ${columns}, a.org_id FROM name_aliases a JOIN nodes n ON n.id = a.node_id
+/** In place of a table: the aliases that are not deleted, each with the name of its node. */
+const namedAliases = `(SELECT ${columns}, a.org_id FROM name_aliases a JOIN nodes n ON n.id = a.node_id
   WHERE a.deleted_at IS NULL) aliases`;
 
 /** For lists of the API: the table, its columns, and how a row is shown. */
 export const aliasList = {
-  table: joinedRows,
+  table: namedAliases,
   columns: "id, name, node_id, address, is_shadowed, created_at, node_name",
   toItem: aliasOf,
 };
 
 function aliasOf(row: Row): Alias {
-  const { id, name, nodeId, nodeName, address, isShadowed, createdAt } = shown.parse(row);
+  const { id, name, nodeId, nodeName, address, isShadowed, createdAt } = aliasPick.parse(row);
   return {
     id,
     name,
@@ -120,13 +121,14 @@ export async function refuseAliasName(reader: Pick<Reader, "get">, org: Org, nam
   }
 }
 
+/** Throws conflict if the organization has its maximum. */
 async function requireRoom(tx: Transaction, org: Org): Promise<void> {
   const sql = "SELECT count(*) AS n FROM name_aliases WHERE org_id = $1 AND deleted_at IS NULL";
-  requireFew((await queryNumber(tx, sql, [org.id])) + 1);
+  requireFewAliases((await queryNumber(tx, sql, [org.id])) + 1);
 }
 
 /** Throws conflict. `count`: aliases that the organization would have. */
-export function requireFew(count: number): void {
+export function requireFewAliases(count: number): void {
   if (count <= maxAliases) return;
   throw new AppError(
     "conflict",
@@ -163,7 +165,7 @@ export function requireRouted(
 }
 
 async function findAlias(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Alias> {
-  const sql = `SELECT ${aliasList.columns} FROM ${joinedRows} WHERE org_id = $1 AND id = $2`;
+  const sql = `SELECT ${aliasList.columns} FROM ${namedAliases} WHERE org_id = $1 AND id = $2`;
   const found = await queryOne(reader, { parse: aliasOf }, sql, [org.id, id]);
   if (found === undefined) throw new AppError("not_found", "There is no such alias.");
   return found;
@@ -180,6 +182,7 @@ export async function deleteAlias({ db, system }: Store, org: Org, id: number, a
   );
 }
 
+/** The row stays as deleted, so that nodes which have the alias learn of it. */
 export async function removeAlias(tx: Transaction, org: Org, id: number, now: number): Promise<void> {
   const namesVersion = await raiseNamesVersion(tx, org.id);
   await nameAliases.update(tx, { id }, { deletedAt: now, namesVersion });

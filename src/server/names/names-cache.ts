@@ -1,5 +1,5 @@
 // The names of organizations whose nodes ask for them, in memory. Check-ins are answered from here. After a notice that
-// names or rules changed, the next check-in reads the changes.
+// names or rules changed, the next check-in reads the changes. organization-names.ts has the names of one organization.
 
 import { hash } from "node:crypto";
 import type { NamesRequest } from "../../protocol/names.ts";
@@ -37,71 +37,81 @@ export type Names = {
   seen(orgId: number, nodeId: number): Promise<(address: string) => NamedEntry | undefined>;
 };
 
-type Kept = {
+/** The names of an organization, with the settings that their answers depend on. */
+type CachedNames = {
   book: Book;
+  /** Equal for equal rules. */
   rulesDigest: string;
+  /** Every node sees all names. */
   toAll: boolean;
   /** "" for none. */
   suffix: string;
+  /** A notice came: read the changes before the next answer. */
   isOutdated: boolean;
+  /** The rules may have changed, too. */
   hasNewRules: boolean;
 };
 
-/** Changes of names in memory. Above it all organizations are forgotten, and read when a node asks. */
+/** Changes of names in memory. Above this number all organizations are forgotten, and read when a node asks. */
 const maxEntries = 400_000;
-/** A node with a newer version than memory has may have asked a replica that is ahead: read the database. */
+/**
+ * A node with a newer version than memory has may have asked a replica that is ahead: the database is read, at most this often for
+ * an organization.
+ */
 const askAgainMs = 500;
 
 export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
-  const kept = new Map<number, Kept>();
-  const loading = new Map<number, Promise<Kept>>();
+  const cached = new Map<number, CachedNames>();
+  const loading = new Map<number, Promise<CachedNames>>();
   /** Rises with each notice: rows that were read before it may be outdated. */
   let notices = 0;
+  /** By organization; times of the monotonic clock, ms. */
   const askedAgainAt = new Map<number, number>();
 
   db.listen("names", (payload) => {
     notices++;
-    const known = kept.get(Number(payload));
+    const known = cached.get(Number(payload));
     if (known !== undefined) known.isOutdated = true;
   });
   db.listen("organization", (payload) => {
     notices++;
-    const known = kept.get(Number(payload));
+    const known = cached.get(Number(payload));
     if (known !== undefined) outdate(known);
   });
 
-  const load = async (orgId: number): Promise<Kept> => {
-    const before = notices;
-    const fresh = await read(db, orgId, kept.get(orgId));
-    if (before !== notices) outdate(fresh);
-    const total = [...kept.values()].reduce((sum, { book }) => sum + book.changes.length, 0);
-    if (total > maxEntries) kept.clear();
-    kept.set(orgId, fresh);
+  const load = async (orgId: number): Promise<CachedNames> => {
+    const noticesBefore = notices;
+    const fresh = await read(db, orgId, cached.get(orgId));
+    if (noticesBefore !== notices) outdate(fresh);
+    const total = [...cached.values()].reduce((sum, { book }) => sum + book.changes.length, 0);
+    if (total > maxEntries) cached.clear();
+    cached.set(orgId, fresh);
     return fresh;
   };
   /** One read at a time for each organization. */
-  const loaded = async (orgId: number): Promise<Kept> => {
+  const loaded = async (orgId: number): Promise<CachedNames> => {
     const begun = loading.get(orgId);
     if (begun !== undefined) return begun;
     const reading = load(orgId).finally(() => loading.delete(orgId));
     loading.set(orgId, reading);
     return reading;
   };
-  const current = async (orgId: number): Promise<Kept> => {
-    const known = kept.get(orgId);
+  const current = async (orgId: number): Promise<CachedNames> => {
+    const known = cached.get(orgId);
     if (known?.isOutdated === false) return known;
     const fresh = await loaded(orgId);
     // If a notice came meanwhile, read once more. That result is recent enough.
     return fresh.isOutdated ? loaded(orgId) : fresh;
   };
-  const isAhead = ({ book }: Kept, nodeId: number, asked: NamesRequest) => {
+  /** Whether the node may have a newer list than this memory. */
+  const isAhead = ({ book }: CachedNames, nodeId: number, asked: NamesRequest) => {
     const position = positionOf(book, nodeId, asked);
     return asked.version > 0 && (position === undefined || position.isWhole);
   };
 
   return {
     isCurrent(orgId, nodeId, asked) {
-      const known = kept.get(orgId);
+      const known = cached.get(orgId);
       if (known === undefined || known.isOutdated) return false;
       const { book } = known;
       if (!knowsSuffix(asked, known) || !knowsTable(book, nodeId, asked)) return false;
@@ -124,23 +134,24 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
 }
 
 /** Its names and rules are read again before the next answer. */
-function outdate(known: Kept): void {
+function outdate(known: CachedNames): void {
   known.isOutdated = known.hasNewRules = true;
 }
 
-/** Older nodes do not ask for it. */
-function knowsSuffix({ suffix }: NamesRequest, known: Kept): boolean {
+/** Whether the node has the suffix, or is too old to ask for it. */
+function knowsSuffix({ suffix }: NamesRequest, known: CachedNames): boolean {
   return suffix === undefined || suffix === known.suffix;
 }
 
+/** Whether the node has the table for name servers, or does not ask for it. */
 function knowsTable(book: Book, nodeId: number, asked: NamesRequest): boolean {
   return asked.peers === undefined || asked.peers === tableOf(book, nodeId, asked).digest;
 }
 
-/** Suffix and table, which have no version of their own. */
+/** Adds suffix and table to the news, if the node lacks them: they have no version of their own. */
 function withSettings(
   news: NamesNews | undefined,
-  known: Kept,
+  known: CachedNames,
   nodeId: number,
   asked: NamesRequest,
 ): NamesNews | undefined {
@@ -150,10 +161,10 @@ function withSettings(
     ...(knowsTable(book, nodeId, asked) ? {} : { peers: tableOf(book, nodeId, asked) }),
   };
   if (Object.keys(settings).length === 0) return news;
+  // Without news the node's list is complete: it has the present version.
   const position = positionOf(book, nodeId, asked);
-  // True for a complete list: there is no news.
-  const base = news ?? (position && { version: book.version, view: position.view });
-  return base && { ...base, ...settings };
+  const answer = news ?? (position && { version: book.version, view: position.view });
+  return answer && { ...answer, ...settings };
 }
 
 const orgPick = organizations.pick("namesVersion", "namesSince", "namesToAll", "nameSuffix");
@@ -180,7 +191,7 @@ const aliasPick = nameAliases.pick(
 );
 
 /** Reads the changes since `known`, or everything. */
-async function read(reader: Reader, orgId: number, known: Kept | undefined): Promise<Kept> {
+async function read(reader: Reader, orgId: number, known: CachedNames | undefined): Promise<CachedNames> {
   // The version is read before the rows: rows of a later version are read again next time.
   const sql = `SELECT ${orgPick.select()} FROM organizations WHERE id = $1`;
   const org = (await queryOne(reader, orgPick, sql, [orgId])) ?? {
@@ -190,6 +201,7 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
     nameSuffix: null,
   };
   const rules = await rulesOf(reader, orgId, org.namesToAll, known);
+  // A book that is ahead comes from before a restored backup; one that is too old, or full of outdated entries, is made anew.
   const isUsable =
     known !== undefined &&
     known.book.version <= org.namesVersion &&
@@ -239,7 +251,7 @@ async function rulesOf(
   reader: Reader,
   orgId: number,
   toAll: boolean,
-  known: Kept | undefined,
+  known: CachedNames | undefined,
 ): Promise<{ visibility: Visibility; rulesDigest: string }> {
   if (known !== undefined && !known.hasNewRules && known.toAll === toAll)
     return { visibility: known.book.visibility, rulesDigest: known.rulesDigest };

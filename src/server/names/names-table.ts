@@ -12,18 +12,20 @@ export function classNameOf(visibility: Visibility, { key }: NamesClass): string
   return hash("sha256", `${visibility.digest()} ${key}`, "hex").slice(0, 16);
 }
 
-/** `classes`: of all nodes that have names, in any order. For work in slices. */
+/** The table. `classes`: of all nodes that have names, in any order. For work in slices. */
 export function* tableFor(
   visibility: Visibility,
   classes: Iterable<NamesClass>,
 ): Generator<unknown, NamesForPeers> {
   if (visibility.toAll) return { ...noTable, digest: "all", all: true };
   const byName = new Map<string, NamesClass>();
-  for (const of of classes) {
-    byName.set(classNameOf(visibility, of) ?? "", of);
+  for (const nodeClass of classes) {
+    byName.set(classNameOf(visibility, nodeClass) ?? "", nodeClass);
     if (byName.size > maxPeerClasses) return { ...noTable, digest: "too-many", too_many: true };
   }
-  const sorted = [...byName].map(([name, of]) => ({ name, of })).sort((a, b) => (a.name < b.name ? -1 : 1));
+  const sorted = [...byName]
+    .map(([name, nodeClass]) => ({ name, of: nodeClass }))
+    .sort((a, b) => (a.name < b.name ? -1 : 1));
   const table = yield* tableOfClasses(sorted, (one, other) => visibility.sees(one, other));
   return { ...table, digest: hash("sha256", JSON.stringify(table), "hex").slice(0, 32) };
 }

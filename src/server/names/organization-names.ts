@@ -15,17 +15,19 @@ import { atOnce } from "../http/heavy-work.ts";
 import { everything, type NamesClass, type Visibility } from "./visibility.ts";
 import { classNameOf, noTable, tableFor } from "./names-table.ts";
 
-/** `regroupedAt`: the version since which the same nodes see it, as far as its own columns decide that. */
 export type NamedEntry = Member & {
   isGone: boolean;
   /** A name server: it gets all names, and the table of which classes see which. */
   isNameServer?: boolean;
+  /** The version of its last change. */
   version: number;
+  /** The version of its last change of what decides which nodes see it: addresses, groups, or whether it is gone. */
   regroupedAt: number;
 };
 export type AliasEntry = NameAlias & { isGone: boolean; version: number };
 
-type NodeState = NamedEntry & { known: { madeWith: Visibility; value: NamesClass } | undefined };
+/** `cachedClass`: valid while the book has the visibility that it was made with. */
+type NodeState = NamedEntry & { cachedClass: { madeWith: Visibility; value: NamesClass } | undefined };
 type Change = { version: number; node: NodeState } | { version: number; alias: AliasEntry };
 
 export type Book = {
@@ -78,7 +80,7 @@ export function addChanges(
     if (before !== undefined && before.version >= row.version) continue;
     if (before !== undefined || row.isGone) book.outdated++;
     const regroupedAt = before !== undefined && isSameGroup(before, row) ? before.regroupedAt : row.version;
-    const node = { ...row, regroupedAt, known: undefined };
+    const node = { ...row, regroupedAt, cachedClass: undefined };
     book.nodes.set(row.id, node);
     fresh.push({ version: row.version, node });
   }
@@ -96,6 +98,7 @@ export function addChanges(
   book.version = Math.max(book.version, version);
 }
 
+/** Whether the same nodes see both, as far as their own columns decide that. */
 function isSameGroup(a: Omit<NamedEntry, "regroupedAt">, b: Omit<NamedEntry, "regroupedAt">): boolean {
   const seenBy = ({ ip, ip6, isGone, groups }: typeof a) => JSON.stringify([ip, ip6, isGone, groups]);
   return seenBy(a) === seenBy(b);
@@ -108,7 +111,7 @@ const silentChanges = 64;
 
 export type NamesNews = NamesPosition & Partial<NamesAnswer>;
 
-/** The table that the node needs: none except on name servers that ask for it. */
+/** The table that the node needs: `noTable` except for name servers that ask for it. */
 export function tableOf(book: Book, nodeId: number, asked: NamesRequest): NamesForPeers {
   const viewer = book.nodes.get(nodeId);
   if (viewer?.isNameServer !== true || viewer.isGone || asked.peers === undefined) return noTable;
@@ -123,18 +126,18 @@ export function* prepareTable(book: Book): Generator<unknown, undefined> {
 
 function* makeTable(book: Book): Generator<unknown, NamesForPeers> {
   const { visibility, version } = book;
-  const before = book.table?.madeWith === visibility ? book.table : undefined;
-  if (before?.version === version) return before.value;
+  const present = book.table?.madeWith === visibility ? book.table : undefined;
+  if (present?.version === version) return present.value;
   const classes = new Set<NamesClass>();
   for (const node of book.nodes.values()) {
     if (node.isGone) continue;
-    const isKnown = node.known?.madeWith === visibility;
+    const isCached = node.cachedClass?.madeWith === visibility;
     classes.add(classOf(book, node));
-    if (!isKnown) yield;
+    if (!isCached) yield;
   }
   // Only for new classes: comparing all classes takes long, and most changes make none.
-  const isSame = before !== undefined && classes.symmetricDifference(before.classes).size === 0;
-  const value = isSame ? before.value : yield* tableFor(visibility, classes);
+  const isSame = present !== undefined && classes.symmetricDifference(present.classes).size === 0;
+  const value = isSame ? present.value : yield* tableFor(visibility, classes);
   book.table = { madeWith: visibility, version, classes, value };
   return value;
 }
@@ -167,20 +170,20 @@ export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesN
   const position = positionOf(book, nodeId, asked);
   if (position === undefined) return undefined;
   const { view, isWhole, since } = position;
-  const first = firstAfter(book.changes, since);
-  if (!isWhole && first === book.changes.length) return undefined;
+  const start = firstAfter(book.changes, since);
+  if (!isWhole && start === book.changes.length) return undefined;
   const page = makePage(book, nodeId, { isWhole, since, isForPeers: servesPeers(book, nodeId, asked) });
   let version = since;
   let scanned = 0;
-  for (let at = first; at < book.changes.length; at++) {
+  for (let at = start; at < book.changes.length; at++) {
     const change = book.changes[at];
-    // Changes that were read together are sent together.
+    // A change after the book's version was read too early: it is sent with the others of its version.
     if (change === undefined || change.version > book.version) break;
     if (change.version > version && page.size() >= pageSize) return page.answer(version, view, true);
     version = change.version;
     scanned++;
-    if ("node" in change) page.node(change.node);
-    else page.alias(change.alias);
+    if ("node" in change) page.addNode(change.node);
+    else page.addAlias(change.alias);
   }
   const isSilent = page.size() === 0 && !isWhole && asked.part !== true;
   return isSilent && scanned <= silentChanges ? undefined : page.answer(book.version, view, false);
@@ -205,7 +208,7 @@ export function seenFrom(book: Book, nodeId: number): (address: string) => Named
   };
 }
 
-/** Collects one answer. */
+/** Collects one answer: what the node sees of the changes that are added. */
 function makePage(
   book: Book,
   nodeId: number,
@@ -220,13 +223,14 @@ function makePage(
     if (node === undefined || viewer === undefined || node.isGone) return false;
     return isForPeers || node === viewer || book.visibility.sees(classOf(book, viewer), classOf(book, node));
   };
-  const tellAlias = (alias: AliasEntry) => {
+  const include = (alias: AliasEntry) => {
     const { id, name, node_id, address } = alias;
     aliases.set(id, { id, name, node_id, ...given({ address }) });
   };
   return {
     size: () => nodes.length + aliases.size + removedNodes.length + removedAliases.length,
-    node(node: NodeState) {
+    addNode(node: NodeState) {
+      // A later change of the node counts instead.
       if (book.nodes.get(node.id) !== node) return;
       const isRegrouped = node.regroupedAt > since;
       if (!sees(node)) {
@@ -234,23 +238,24 @@ function makePage(
         return;
       }
       const { id, name, ip, ip6 } = node;
-      const known = isForPeers ? classNameOf(book.visibility, classOf(book, node)) : undefined;
+      const className = isForPeers ? classNameOf(book.visibility, classOf(book, node)) : undefined;
       nodes.push({
         id,
         name,
         ip,
         ...(ip6 === null ? {} : { ip6 }),
-        ...given({ class: known }),
+        ...given({ class: className }),
       });
+      // The viewer may see the node only since now: its aliases have not changed, and must be sent with it.
       if (!isRegrouped || isWhole) return;
-      for (const each of book.aliasesOf.get(id) ?? []) {
-        const alias = book.aliases.get(each);
-        if (alias?.isGone === false) tellAlias(alias);
+      for (const aliasId of book.aliasesOf.get(id) ?? []) {
+        const alias = book.aliases.get(aliasId);
+        if (alias?.isGone === false) include(alias);
       }
     },
-    alias(alias: AliasEntry) {
+    addAlias(alias: AliasEntry) {
       if (book.aliases.get(alias.id) !== alias || !sees(book.nodes.get(alias.node_id))) return;
-      if (!alias.isGone) tellAlias(alias);
+      if (!alias.isGone) include(alias);
       else if (!isWhole) removedAliases.push(alias.id);
     },
     answer: (version: number, view: string, more: boolean): NamesNews => ({
@@ -267,9 +272,9 @@ function makePage(
 }
 
 function classOf({ visibility }: Book, node: NodeState): NamesClass {
-  if (node.known?.madeWith !== visibility)
-    node.known = { madeWith: visibility, value: visibility.classOf(node) };
-  return node.known.value;
+  if (node.cachedClass?.madeWith !== visibility)
+    node.cachedClass = { madeWith: visibility, value: visibility.classOf(node) };
+  return node.cachedClass.value;
 }
 
 /** The place of the first change after a version. */

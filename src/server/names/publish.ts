@@ -13,7 +13,8 @@ import { nameAliases, isUnpublished, nodes, publishedText, type NodeRow } from "
 /** Nodes that get one version at most: one answer to a node can hold as many. */
 const publishedTogether = 1000;
 
-const pick = nodes.pick("id", "name", "namedAs");
+const nodeIds = nodes.pick("id");
+/** `isLate`: its columns say something else than what is published. */
 const latePick = computed({ id: integer(), name: text(), namedAs: text(), isLate: truth(0) });
 
 /**
@@ -43,8 +44,9 @@ async function publishTogether(tx: Transaction, orgId: number, ids: readonly num
     raiseNamesVersion(tx, orgId),
     tx.run(publish, [orgId, ...changed.map(({ id }) => id)]),
   ]);
-  const former = changed.flatMap(({ namedAs }) => namedAs.split(" ", 1));
-  const names = new Set([...changed.map(({ name }) => name), ...former]);
+  // What is published begins with the name.
+  const formerNames = changed.flatMap(({ namedAs }) => namedAs.split(" ", 1));
+  const names = new Set([...changed.map(({ name }) => name), ...formerNames]);
   await shadowAliases(tx, orgId, { aliases, names, version });
 }
 
@@ -95,22 +97,23 @@ export async function hasNode(
   return false;
 }
 
-const late = nodes.pick("orgId");
+const organizationIds = nodes.pick("orgId");
 const lateOrganizations = `SELECT DISTINCT org_id FROM nodes WHERE ${isUnpublished}`;
-const lateNodes = `SELECT ${pick.select()} FROM nodes WHERE org_id = $1 AND id > $2 AND ${isUnpublished}
+/** $2: the last id of the page before. */
+const lateNodes = `SELECT ${nodeIds.select()} FROM nodes WHERE org_id = $1 AND id > $2 AND ${isUnpublished}
   ORDER BY id LIMIT ${publishedTogether}`;
 
-/** Publishes changes that were made without `publishNames`. */
+/** Publishes changes that were made without `publishNames`. A part of the upkeep (see above). */
 export async function publishLateNames({ db }: Pick<ServerOptions, "db">): Promise<void> {
   const publishAll = async (orgId: number) => {
     for (let after = 0; ;) {
-      const ids = (await queryAll(db, pick, lateNodes, [orgId, after])).map(({ id }) => id);
+      const ids = (await queryAll(db, nodeIds, lateNodes, [orgId, after])).map(({ id }) => id);
       const last = ids.at(-1);
       if (last === undefined) return;
       await db.writeFor({ org: orgId }, (tx) => publishNames(tx, orgId, ids));
       after = last;
     }
   };
-  const found = await queryAll(db, late, lateOrganizations);
+  const found = await queryAll(db, organizationIds, lateOrganizations);
   await forAll(found, orgOf, ({ orgId }) => publishAll(orgId));
 }

@@ -1,5 +1,6 @@
 // Which names a node sees: its own, and those of the nodes that it may reach or be reached by. Nodes to which the same
-// rules apply are one class, so the rules are compared for each pair of classes, not of nodes. Pure.
+// rules apply are one class, so the rules are compared for each pair of classes, not of nodes. "Place" means here the index of a
+// rule in its list. Pure.
 
 import { hash } from "node:crypto";
 import { parseAddress } from "../../base/ip.ts";
@@ -34,13 +35,13 @@ export type Visibility = {
 /** The view of a node that sees all present and future nodes. */
 export const everything = "all";
 
-/** With more pairs, classes are compared again. */
+/** Compared pairs of classes in memory. With more, all are forgotten, and compared again. */
 const maxPairs = 200_000;
 
 export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility {
   const classes = new Map<string, NamesClass>();
   const pairs = new Map<NamesClass, Map<NamesClass, boolean>>();
-  let known = 0;
+  let pairCount = 0;
   const overlaps = overlapsOf(rules);
   const sides = sidesOf(rules);
   const selves = selvesOf(rules);
@@ -49,16 +50,18 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
   const sees = (one: NamesClass, other: NamesClass): boolean => {
     if (toAll) return true;
     const row = pairs.get(one) ?? new Map<NamesClass, boolean>();
-    const before = row.get(other);
-    if (before !== undefined) return before;
+    const compared = row.get(other);
+    if (compared !== undefined) return compared;
     const isSeen = reaches(overlaps, selves, one, other) || reaches(overlaps, selves, other, one);
-    if (++known > maxPairs) {
+    if (++pairCount > maxPairs) {
       pairs.clear();
-      known = 0;
+      pairCount = 0;
     }
     pairs.set(one, row.set(other, isSeen));
     return isSeen;
   };
+  /** The class of a node without groups, set by the first call of `make`. */
+  let bareClass: NamesClass | undefined;
   const make = (
     key: string,
     places: { targets: Places; peers: Places },
@@ -67,8 +70,9 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
     const { inbound, outbound } = places.peers;
     const peers = { inbound: new Set(inbound), outbound: new Set(outbound) };
     const made = { key, targets: places.targets, peers, owner, view: everything };
-    // Rules only permit. So a node that sees a node without rules of its own sees every node.
-    if (toAll || sees(made, (bare ??= made))) return made;
+    // Rules only permit. So a node that sees a node without groups, to which the fewest rules apply, sees every node.
+    bareClass ??= made;
+    if (toAll || sees(made, bareClass)) return made;
     made.view = `rules-${hash("sha256", JSON.stringify(seenSides(sides, overlaps, made)), "hex").slice(0, 16)}`;
     return made;
   };
@@ -81,8 +85,7 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
     classes.set(key, found);
     return found;
   };
-  let bare: NamesClass | undefined;
-  bare = classOf({ id: 0, name: "", ip: "", ip6: null, groups: [] });
+  classOf({ id: 0, name: "", ip: "", ip6: null, groups: [] });
   let digest: string | undefined;
   return { toAll, digest: () => (digest ??= digestOf(rules)), classOf, sees };
 }
@@ -123,25 +126,26 @@ function placesIn(
   list: TestableRules[Direction],
   side: Side,
 ): (member: Member, addresses: Addresses) => number[] {
-  const known = new Map<string | number, number[]>();
+  /** By the group or the node that the side names. */
+  const named = new Map<string | number, number[]>();
   /** Networks, `self`, and every node: compared one by one. */
-  const others: number[] = [];
+  const unnamed: number[] = [];
   for (const [at, rule] of list.entries()) {
     const key = keyOf(rule[side]);
-    if (key === undefined) others.push(at);
+    if (key === undefined) unnamed.push(at);
     else {
-      const places = known.get(key) ?? [];
+      const places = named.get(key) ?? [];
       places.push(at);
-      known.set(key, places);
+      named.set(key, places);
     }
   }
   return (member, addresses) => {
-    const own = [member.id, ...new Set(member.groups)].flatMap((key) => known.get(key) ?? []);
-    const more = others.filter((at) => {
+    const byName = [member.id, ...new Set(member.groups)].flatMap((key) => named.get(key) ?? []);
+    const compared = unnamed.filter((at) => {
       const rule = list[at];
       return rule !== undefined && permits(rule, side, member, addresses);
     });
-    return [...own, ...more].sort((a, b) => a - b);
+    return [...byName, ...compared].sort((a, b) => a - b);
   };
 }
 
@@ -154,7 +158,7 @@ function keyOf(side: Peer): string | number | undefined {
 /** Whether an outbound and an inbound rule, by their places, have a packet in common. */
 type Overlaps = (outbound: number, inbound: number) => boolean;
 
-/** Remembers each pair: all classes ask for the same ones. */
+/** Remembers each pair, because all classes ask for the same ones: 0 is not compared yet, 1 and -1 are yes and no. */
 function overlapsOf({ outbound, inbound }: TestableRules): Overlaps {
   const known = new Int8Array(outbound.length * inbound.length);
   return (out, into) => {
@@ -169,6 +173,7 @@ function overlapsOf({ outbound, inbound }: TestableRules): Overlaps {
 /** The rules whose peers are the nodes with the same owner. */
 type Selves = Record<Direction, ReadonlySet<number>>;
 
+/** By direction, the places of the rules whose peer is `self`. */
 function selvesOf(rules: TestableRules): Selves {
   const find = (direction: Direction) =>
     new Set(rules[direction].flatMap(({ peer }, at) => (isSelf(peer) ? [at] : [])));
@@ -178,17 +183,19 @@ function selvesOf(rules: TestableRules): Selves {
 /** Whether any packet of `from` may open a flow to `to`. */
 function reaches(overlaps: Overlaps, selves: Selves, from: NamesClass, to: NamesClass): boolean {
   const isOwn = from.owner !== undefined && from.owner === to.owner;
-  const holds = (direction: Direction, at: number) => isOwn || !selves[direction].has(at);
-  const into = to.targets.inbound.filter((at) => from.peers.inbound.has(at) && holds("inbound", at));
+  // A rule whose peer is `self` applies to nodes of the same owner alone.
+  const applies = (direction: Direction, at: number) => isOwn || !selves[direction].has(at);
+  const into = to.targets.inbound.filter((at) => from.peers.inbound.has(at) && applies("inbound", at));
   if (into.length === 0) return false;
   return from.targets.outbound.some(
-    (out) => to.peers.outbound.has(out) && holds("outbound", out) && into.some((at) => overlaps(out, at)),
+    (out) => to.peers.outbound.has(out) && applies("outbound", out) && into.some((at) => overlaps(out, at)),
   );
 }
 
 /**
- * The conditions under which this class sees a node: one of these lists of rule sides, all of which the node must
- * match. A changed port, or a rule about other classes, changes nothing here, so nodes keep their lists of names.
+ * The conditions under which this class sees a node, as texts: a node must match all rule sides of at least one text, one side a
+ * line. Each comes from an outbound and an inbound rule with a packet in common. A changed port, or a rule about other classes,
+ * changes nothing here, so nodes keep their lists of names.
  */
 function seenSides(
   { inbound, outbound }: Sides,
@@ -196,45 +203,41 @@ function seenSides(
   { targets, peers, owner }: NamesClass,
 ): string[] {
   const found = new Set<string>();
-  const own = owner === undefined ? undefined : JSON.stringify({ group: owner });
+  const ownerSide = owner === undefined ? undefined : JSON.stringify({ group: owner });
   /** `self` on either end means: of this owner. Without one, the rule permits nothing. */
-  const isVain = (side: string | undefined) => side === selfSide && own === undefined;
-  const sideOf = (side: string | undefined) => (side === selfSide ? own : side);
+  const isVain = (side: string | undefined) => side === selfSide && ownerSide === undefined;
+  const sideOf = (side: string | undefined) => (side === selfSide ? ownerSide : side);
   const add = (...sides: (string | undefined)[]) => {
     const named = sides.flatMap((side) => (side === undefined || side === anySide ? [] : [side]));
     found.add([...new Set(named)].sort().join("\n"));
   };
-  for (const out of targets.outbound) {
-    for (const into of peers.inbound) {
-      const [peer, self] = [outbound[out]?.peer, inbound[into]?.peer];
-      if (!overlaps(out, into) || isVain(peer)) continue;
-      add(sideOf(peer), inbound[into]?.target, self === selfSide ? own : undefined);
-    }
-  }
-  for (const into of targets.inbound) {
-    for (const out of peers.outbound) {
-      const [peer, self] = [inbound[into]?.peer, outbound[out]?.peer];
-      if (!overlaps(out, into) || isVain(peer)) continue;
-      add(sideOf(peer), outbound[out]?.target, self === selfSide ? own : undefined);
-    }
-  }
+  /** `mine`: the rule that this class has. `theirs`: the one that the other node has, which lets this class through. */
+  const addPair = (mine: RuleSides | undefined, theirs: RuleSides | undefined) => {
+    if (isVain(mine?.peer)) return;
+    add(sideOf(mine?.peer), theirs?.target, theirs?.peer === selfSide ? ownerSide : undefined);
+  };
+  for (const out of targets.outbound)
+    for (const into of peers.inbound) if (overlaps(out, into)) addPair(outbound[out], inbound[into]);
+  for (const into of targets.inbound)
+    for (const out of peers.outbound) if (overlaps(out, into)) addPair(inbound[into], outbound[out]);
   // A list with one side makes longer lists that contain this side redundant.
-  const isNeeded = (each: string) => {
-    const sides = each.split("\n");
+  const isNeeded = (list: string) => {
+    const sides = list.split("\n");
     return sides.length === 1 || !sides.some((side) => found.has(side));
   };
   return [...found].filter(isNeeded).sort();
 }
 
-/** The sides of each rule as texts, which are equal if the sides are. */
-type Sides = Record<Direction, readonly { peer: string; target: string }[]>;
+/** The sides of a rule as texts, which are equal if the sides are. */
+type RuleSides = { peer: string; target: string };
+type Sides = Record<Direction, readonly RuleSides[]>;
 
 function sidesOf({ inbound, outbound }: TestableRules): Sides {
-  const each = ({ peer, target }: TestableRules[Direction][number]) => ({
+  const textsOf = ({ peer, target }: TestableRules[Direction][number]) => ({
     peer: JSON.stringify(peer),
     target: JSON.stringify(target),
   });
-  return { inbound: inbound.map(each), outbound: outbound.map(each) };
+  return { inbound: inbound.map(textsOf), outbound: outbound.map(textsOf) };
 }
 
 const selfSide = JSON.stringify({ group: selfGroup });

@@ -4,13 +4,13 @@
 /** A change never waits longer, ms. */
 const longestMs = 1500;
 
-/** Returns a function that wakes an organization now, or together with later changes after its rest. */
-export function makePace(edge: {
+/** Returns a function to call after a change of names: it wakes the organization's nodes now, or after the rest of the last time. */
+export function makeWaking(edge: {
   wake(orgId: number): void;
-  /** How long waking takes about, ms. */
+  /** For how long an organization rests after waking: about as long as its nodes need, ms. */
   restMs(orgId: number): number;
 }): (orgId: number) => void {
-  /** The organizations that rest now. True: names changed meanwhile. */
+  /** The organizations that rest now; true: names have changed meanwhile. */
   const resting = new Map<number, boolean>();
   const wake = (orgId: number) => {
     if (resting.has(orgId)) return void resting.set(orgId, true);
@@ -18,9 +18,9 @@ export function makePace(edge: {
     resting.set(orgId, false);
     const rest = setTimeout(
       () => {
-        const isAgain = resting.get(orgId) === true;
+        const hasChanged = resting.get(orgId) === true;
         resting.delete(orgId);
-        if (isAgain) wake(orgId);
+        if (hasChanged) wake(orgId);
       },
       Math.min(longestMs, edge.restMs(orgId)),
     );

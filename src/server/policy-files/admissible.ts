@@ -2,7 +2,7 @@
 
 import { AppError } from "../../base/errors.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
-import { requireFew, requireFreeName, requireRouted } from "../names/aliases.ts";
+import { requireFewAliases, requireFreeName, requireRouted } from "../names/aliases.ts";
 import { maxGroups } from "../../api/nodes.ts";
 import { maxSubnets } from "../../protocol/routing/advertised.ts";
 import {
@@ -35,7 +35,7 @@ export async function requireAdmissible(
   await requireRoutes(reader, orgId, current.nodes, changes.nodes, after);
   const { create, delete: deleted } = changes.aliases;
   if (create.length === 0) return;
-  requireFew(current.aliases.length + create.length - deleted.length);
+  requireFewAliases(current.aliases.length + create.length - deleted.length);
   const byId = new Map(after.map((node) => [node.id, node]));
   for (const [index, { name, nodeId, address }] of create.entries()) {
     const node = byId.get(nodeId);

@@ -37,13 +37,14 @@ type Asking = Pick<Exchange, "request" | "address" | "caller" | "operator" | "pa
 
 export type AccessControl = {
   /**
-   * The caller. Throws not_authenticated or token_not_valid. Not a promise if the caller is cached: a promise costs
+   * The caller. `rules`: the route of the request or, if its path lacks the method, the weakest route of the path, whose rules then
+   * apply. Throws not_authenticated or token_not_valid. Not a promise if the caller is cached: a promise costs
    * nearly as much as the rest of a check-in.
    */
   identify(asking: Asking, rules: Route): Caller | Promise<Caller>;
   /**
-   * Checks that the caller may use the endpoint. Returns the caller's access to the organization of the path. `route` is
-   * undefined if the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope, not_found,
+   * Checks that the caller may use the endpoint. Returns the caller's access to the organization of the path. `rules`: as above.
+   * `route`: undefined if the path lacks the method. Throws not_authenticated, permission_denied, node_token_scope, not_found,
    * token_scope, or what requireFactor throws.
    */
   authorize(
@@ -69,9 +70,9 @@ export function makeAccessControl(deps: Deps): AccessControl {
   const admitService = makeServiceAdmission(deps);
 
   const byHeader = async (header: string, asking: Asking, rules: Route): Promise<Caller> => {
-    const guessed = () => countTokenGuess(throttle, asking.address);
+    const onGuess = () => countTokenGuess(throttle, asking.address);
     const isWrite = changes(asking);
-    if (rules.access !== "public") return callers.bearer(header, isWrite, guessed);
+    if (rules.access !== "public") return callers.bearer(header, isWrite, onGuess);
     // Public endpoints ignore an invalid token, but `authorize` still refuses a node token there.
     try {
       return await callers.bearer(header, isWrite, () => undefined);
@@ -106,6 +107,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
     return org;
   };
 
+  /** Throws what requireFactor throws. `org`: the organization of the path, if there is one. */
   const checkFactor = async (caller: UserCaller, { access, fresh }: Route, org?: FoundOrganization) => {
     const asStaff = caller.isStaff && (org?.visiting ?? /^(staff|docs)$/.test(access));
     const isRequired = org?.secondFactor === true || (asStaff && (await doStaffNeedFactor(db)));
@@ -156,6 +158,7 @@ function boundToNetworks(): AppError {
   );
 }
 
+/** The user of the cookie's session; undefined if it has ended, or the page names another user. */
 async function bySession(
   { db, now, publicUrl }: Deps,
   token: string,
@@ -167,9 +170,9 @@ async function bySession(
   // A page also sends requests by itself, which must not extend the session.
   const isUse = isChange || !(unattended === true || asking.request.headers.get("session-use") === "none");
   const found = await findSession(db, token, { now: now(), address: asking.address, isUse });
-  // The user that the page names. Meanwhile another one may have signed in, in another tab.
-  const named = asking.request.headers.get("session-user") ?? `${found?.userId}`;
-  return named === `${found?.userId}` ? found : undefined;
+  // The page names its user: meanwhile another one may have signed in, in another tab.
+  const named = asking.request.headers.get("session-user");
+  return named === null || named === String(found?.userId) ? found : undefined;
 }
 
 /** Whether the request may change anything. */
@@ -216,7 +219,7 @@ async function findOrganization(
   return isVisitor ? { ...found, role: "member", visiting: true } : undefined;
 }
 
-/** The checks that need no organization; `mayInOrganization` does the others. */
+/** Why the caller may not use the route, as far as that needs no organization; `mayInOrganization` checks the rest. */
 function refusal(
   caller: Caller,
   route: Pick<Route, "access" | "usersOnly">,
@@ -237,6 +240,7 @@ function refusal(
     : undefined;
 }
 
+/** Whether the role in the organization suffices. Visiting staff may read what members may. */
 function mayInOrganization(
   { role, visiting }: OrganizationAccess,
   caller: Caller,

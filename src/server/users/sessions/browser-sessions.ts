@@ -19,7 +19,9 @@ export type UserCaller = Extract<Caller, { kind: "person" }>;
 
 type Store = Pick<ServerOptions, "db" | "system">;
 
+/** A session is new for so long after its sign-in. */
 const newMs = 10 * 60_000;
+/** Sessions of browsers of one user. Beyond it, the oldest end. */
 const maxOfUser = 50;
 /** A use is recorded at most this often, so that reads seldom write. */
 const usedEveryMs = 60_000;
@@ -66,16 +68,19 @@ export async function startSession(
   return { token, endsAt };
 }
 
-/** $2: now. A command line is not idle: its tokens end by themselves. */
+/**
+ * SQL condition: the session `s` of the user `u` has not ended. $2: now, ms. Only a browser's session ends when it is idle: the
+ * tokens of a command line have ends of their own.
+ */
 export const isLive = `s.ends_at > $2 AND (s.family IS NOT NULL OR s.last_used_at > $2 - ${idleMs}) AND u.is_active = 1 AND s.created_at > u.sessions_from`;
-const from = "FROM browser_sessions s JOIN users u ON u.id = s.user_id";
-const found = joined(
+const livePick = joined(
   "u",
   users.pick("email", "isStaff", "boundOrgId"),
   "s",
   browserSessions.pick("id", "userId", "lastUsedAt"),
 );
-const findLive = `SELECT ${found.select()} ${from} WHERE s.token_hash = $1 AND s.family IS NULL AND ${isLive}`;
+const findLive = `SELECT ${livePick.select()} FROM browser_sessions s JOIN users u ON u.id = s.user_id
+  WHERE s.token_hash = $1 AND s.family IS NULL AND ${isLive}`;
 
 /** The user of a session that has not ended. Records the use, unless `isUse` is false. */
 export async function findSession(
@@ -83,7 +88,7 @@ export async function findSession(
   token: string,
   { now, address, isUse = true }: { now: number; address: string; isUse?: boolean },
 ): Promise<UserCaller | undefined> {
-  const session = await queryOne(db, found, findLive, [hashToken(token), now]);
+  const session = await queryOne(db, livePick, findLive, [hashToken(token), now]);
   if (session === undefined) return undefined;
   const { id, userId, email, lastUsedAt } = session;
   if (isUse && lastUsedAt <= now - usedEveryMs) {
@@ -94,11 +99,12 @@ export async function findSession(
   return { kind: "person", userId, email, isStaff: isStaff(session), signIn: { session: id } };
 }
 
-/** Undefined if the caller has a token. */
+/** The id of the browser's session; undefined if the caller has a token. */
 export function sessionIdOf({ signIn }: UserCaller): number | undefined {
   return signIn !== undefined && "session" in signIn ? signIn.session : undefined;
 }
 
+/** The user who calls. Throws permission_denied for nodes, service tokens and the operator. */
 export function callingUser({ caller }: Pick<Call, "caller">): UserCaller {
   if (caller.kind === "person") return caller;
   throw new AppError("permission_denied", "Only a signed-in user may call this.", {
@@ -106,14 +112,17 @@ export function callingUser({ caller }: Pick<Call, "caller">): UserCaller {
   });
 }
 
-/** A stolen token must not add machines or make further tokens: it would live on in them. `sentence` refuses it. */
+/**
+ * The user who calls with a browser's session. A stolen token must not add machines or make further tokens: it would live on in
+ * them. Throws permission_denied with the sentence.
+ */
 export function browserOf(call: Pick<Call, "caller">, sentence: string): UserCaller {
   const caller = callingUser(call);
   if (sessionIdOf(caller) !== undefined) return caller;
   throw new AppError("permission_denied", sentence);
 }
 
-/** Undefined for a session that did not begin by a provider. Throws not_authenticated for one that has ended. */
+/** The provider by which the browser's session began, and the end of the session. Undefined without a provider. Throws not_authenticated for one that has ended. */
 export async function providerOf(
   reader: Pick<Database, "get">,
   caller: UserCaller,

@@ -27,8 +27,8 @@ export type CallerLookup = {
    * the present ones, because another process may have ended them a moment ago.
    */
   cached(header: string, isWrite: boolean): Caller | undefined;
-  /** Throws not_authenticated or token_not_valid. Calls `guessed` first for a token that was never issued. */
-  bearer(header: string, isWrite: boolean, guessed: () => void): Promise<Caller>;
+  /** The caller of the header. Throws not_authenticated or token_not_valid. Calls `onGuess` first for a token that was never issued. */
+  bearer(header: string, isWrite: boolean, onGuess: () => void): Promise<Caller>;
   /** The user, if active and the credential, issued at `issuedAt` ms, is newer than the last end of all sessions. */
   user(userId: number, issuedAt: number): Promise<UserCaller | undefined>;
 };
@@ -39,7 +39,7 @@ type CachedUser = { caller: UserCaller; isActive: boolean; sessionsFrom: number 
 
 const maxCached = 200_000;
 const tokenShape = /^[A-Za-z0-9_-]{43}$/;
-const bearer = "Bearer ";
+const bearerPrefix = "Bearer ";
 /** RFC 9110, section 11.1: the name of a scheme has no case. */
 const bearerInAnyCase = /^bearer +/i;
 
@@ -49,15 +49,15 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   const tokens = new Map<string, TokenCaller & { generation: number }>();
   const orKnown = makeOrKnown();
   const knownUsers = new Map<number, CachedUser>();
-  const ends = makeEnds(db, () => generation);
+  const ended = makeEndedFamilies(db, () => generation);
   const intern = makeInterner();
-  // A row that was read before a change of rights must not be cached after it.
+  // Rises with each change of rights: a row that was read before one must not be cached after it.
   let generation = 0;
   db.listen("auth", () => {
     // Outdated tokens stay, for nodes that check in while the database is away.
     generation++;
     knownUsers.clear();
-    ends.forget();
+    ended.forget();
   });
 
   const hasExpired = (caller: TokenCaller) =>
@@ -66,44 +66,45 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   const user = async (userId: number, issuedAt: number, isWrite = false) => {
     let known = isWrite && !db.hasHeardAll() ? undefined : knownUsers.get(userId);
     if (known === undefined) {
-      const before = generation;
+      const generationBefore = generation;
       const user = await users.find(db, { id: userId });
       if (user === undefined) return undefined;
       const { email, isActive, sessionsFrom } = user;
       known = { caller: { kind: "person", userId, email, isStaff: isStaff(user) }, isActive, sessionsFrom };
-      if (before === generation) knownUsers.set(userId, known);
+      if (generationBefore === generation) knownUsers.set(userId, known);
     }
     return known.isActive && issuedAt > known.sessionsFrom ? known.caller : undefined;
   };
 
-  const byJwt = async (token: string, isWrite: boolean, guessed: () => void): Promise<Caller> => {
+  const byJwt = async (token: string, isWrite: boolean, onGuess: () => void): Promise<Caller> => {
     const claims = await sessions.verifyAccess(token).catch((error: unknown) => {
-      if (!sessions.wasIssued(error)) guessed();
+      if (!sessions.wasIssued(error)) onGuess();
       throw error;
     });
     const { family = "" } = claims;
     const caller = await user(claims.userId, claims.issuedAt, isWrite);
-    if (caller === undefined || (await ends.isOver(family, isWrite))) throw notValid();
+    if (caller === undefined || (await ended.has(family, isWrite))) throw notValid();
     return { ...caller, signIn: { family } };
   };
 
-  const byToken = async (token: string, guessed: () => void): Promise<Caller> => {
+  const byToken = async (token: string, onGuess: () => void): Promise<Caller> => {
     const tokenHash = hashToken(token);
-    const before = generation;
-    const known = tokens.get(bearer + token);
-    // A service whose rights are read again is no node.
+    const generationBefore = generation;
+    const known = tokens.get(bearerPrefix + token);
+    // A token that is known as a service's needs no search among nodes.
     const find = known?.kind === "service" ? findService : findToken;
-    const outdated = known?.kind === "node" ? known : undefined;
-    const found = await orKnown<TokenCaller | undefined>(() => find(db, tokenHash, intern), outdated);
-    if (found === outdated && outdated !== undefined) return outdated;
+    // While the database is away, a node is still admitted as it was known. A service is not.
+    const fallback = known?.kind === "node" ? known : undefined;
+    const found = await orKnown<TokenCaller | undefined>(() => find(db, tokenHash, intern), fallback);
+    if (found === fallback && fallback !== undefined) return fallback;
     if (found === undefined) {
-      tokens.delete(bearer + token);
-      if (!(await wasEverIssued(db, tokenHash))) guessed();
+      tokens.delete(bearerPrefix + token);
+      if (!(await wasEverIssued(db, tokenHash))) onGuess();
       throw notValid();
     }
     if (hasExpired(found)) throw new AppError("token_not_valid", "The token is expired.");
     if (tokens.size >= maxCached) tokens.clear();
-    if (before === generation) tokens.set(bearer + token, { ...found, generation });
+    if (generationBefore === generation) tokens.set(bearerPrefix + token, { ...found, generation });
     return found;
   };
 
@@ -115,31 +116,32 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       if (isWrite && known.kind !== "node" && !db.hasHeardAll()) return undefined;
       return known.generation === generation && !hasExpired(known) ? known : undefined;
     },
-    async bearer(header, isWrite, guessed) {
+    async bearer(header, isWrite, onGuess) {
       const scheme = bearerInAnyCase.exec(header);
       if (scheme === null) {
         throw new AppError("not_authenticated", "Send the token as `Authorization: Bearer TOKEN`.");
       }
       const token = header.slice(scheme[0].length);
-      return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, isWrite, guessed);
+      return tokenShape.test(token) ? byToken(token, onGuess) : byJwt(token, isWrite, onGuess);
     },
     user,
   };
 }
 
-/** Whether the session of an access token has ended: the token ends with it, not only when it expires. */
-function makeEnds(db: Database, generation: () => number) {
+/** The sessions of access tokens that have ended: a token ends with its session, not only when it expires. */
+function makeEndedFamilies(db: Database, generation: () => number) {
+  /** Whether each family that was asked for has ended. */
   const families = new Map<string, boolean>();
   return {
     forget: () => families.clear(),
-    async isOver(family: string, isWrite: boolean): Promise<boolean> {
+    async has(family: string, isWrite: boolean): Promise<boolean> {
       const known = isWrite && !db.hasHeardAll() ? undefined : families.get(family);
       if (known !== undefined) return known;
-      const before = generation();
-      const found = await hasFamilyEnded(db, family);
+      const generationBefore = generation();
+      const hasEnded = await hasFamilyEnded(db, family);
       if (families.size >= maxCached) families.clear();
-      if (before === generation()) families.set(family, found);
-      return found;
+      if (generationBefore === generation()) families.set(family, hasEnded);
+      return hasEnded;
     },
   };
 }
@@ -157,7 +159,7 @@ const serviceCaller = joined(
   slug,
 );
 
-/** The token of a revoked node is found too: its checkin tells the node that it is revoked. */
+/** The node or the service of a token. That of a revoked node is found too: its check-in tells the node that it is revoked. */
 async function findToken(
   db: Database,
   tokenHash: string,
@@ -192,6 +194,7 @@ async function findService(
   return { kind: "service", tokenId: id, slug: intern(slug), ...rest };
 }
 
+/** Whether the token was valid once, or is one for registrations: then its use is no guess. */
 async function wasEverIssued(db: Database, tokenHash: string): Promise<boolean> {
   const row = await db.get(
     `SELECT 1 AS yes FROM retired_tokens WHERE token_hash = $1

@@ -33,7 +33,7 @@ const letters = "BCDFGHJKLMNPQRSTVWXZ";
 /** 43 bits. */
 const codeLength = 10;
 
-/** Throws throttled. */
+/** Called by the machine, without credentials. Throws throttled. */
 export async function beginDeviceSignIn(
   { db, system, publicUrl, throttle }: Services,
   machine: string,
@@ -61,6 +61,7 @@ export async function beginDeviceSignIn(
   };
 }
 
+/** Ten random letters, also for the address of an enrollment. */
 export function makeUserCode({ random }: Pick<ServerOptions["system"], "random">): string {
   let code = "";
   while (code.length < codeLength) {
@@ -91,6 +92,7 @@ export async function findDeviceRequest(
   };
 }
 
+/** The undecided request of the code. Wrong codes of a user are counted. */
 async function waitingRequest(
   { db, system, throttle }: Pick<Services, "db" | "system" | "throttle">,
   userId: number,
@@ -130,7 +132,7 @@ export async function decideDeviceRequest(
 }
 
 /**
- * The session of the user who approved; without a proof of a second factor. Throws sign_in_waiting, throttled with the time
+ * Called by the machine, every few seconds. The tokens of the user who approved, without a proof of a second factor. Throws sign_in_waiting, throttled with the time
  * to wait, sign_in_refused, sign_in_expired or permission_denied.
  */
 export async function pollDeviceSignIn(
@@ -163,13 +165,13 @@ export async function pollDeviceSignIn(
   return sessions.start(userId, user.passwordHash, { address, device: machine }, { by });
 }
 
-const forbidding = computed({ slug: text() });
+const slugPick = computed({ slug: text() });
 
 /** Throws permission_denied if an organization of the user forbids it: the session would work in all of them. */
 async function requirePermitted(reader: Pick<Reader, "get">, userId: number): Promise<void> {
   const sql = `SELECT o.slug FROM memberships m JOIN organizations o ON o.id = m.org_id
     WHERE m.user_id = $1 AND o.device_codes = 0 AND o.deleted_at IS NULL ORDER BY o.slug`;
-  const found = await queryOne(reader, forbidding, sql, [userId]);
+  const found = await queryOne(reader, slugPick, sql, [userId]);
   if (found === undefined) return;
   throw new AppError("permission_denied", `The organization ${found.slug} forbids sign-in by a code.`, {
     hint: "Sign in with a browser on the machine itself, or give it a service token.",

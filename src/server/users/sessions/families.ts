@@ -20,7 +20,10 @@ export const fromOf = ({ address, request }: Pick<Call, "address" | "request">):
   device: deviceOf(request),
 });
 
-/** `at`: of the sign-in or use. Also lists a family that an earlier release began. */
+/**
+ * Lists a family among the sessions of its user, or records its use. `at`: of the sign-in or use, ms. Also lists a family that an
+ * earlier release began.
+ */
 export async function listFamily(
   tx: Transaction,
   session: {
@@ -41,10 +44,10 @@ export async function listFamily(
   await browserSessions.insert(tx, row);
 }
 
-const revoked = "SELECT 1 AS yes FROM refresh_tokens WHERE family = $1 AND revoked_at IS NOT NULL LIMIT 1";
+const anyRevoked = "SELECT 1 AS yes FROM refresh_tokens WHERE family = $1 AND revoked_at IS NOT NULL LIMIT 1";
 
 export async function hasFamilyEnded(reader: Pick<Reader, "get">, family: string): Promise<boolean> {
-  return (await reader.get(revoked, [family])) !== undefined;
+  return (await reader.get(anyRevoked, [family])) !== undefined;
 }
 
 export async function endFamily(tx: Transaction, family: string, now: number): Promise<void> {

@@ -21,18 +21,22 @@ const lifetimeMs = 60_000;
 const context = "login code";
 const Content = v.object({
   userId: v.number(),
+  /** The hash of the verifier, which the process on the machine keeps. */
   challenge: Challenge,
+  /** When the code was made, ms. */
   at: v.number(),
   /**
    * The id under which the use is stored: the code's text has more than one form. Codes of the release before have
    * none.
    */
   nonce: v.optional(v.string()),
-  /** The browser's session. Codes of the release before have none. */
+  /** The id of the browser's session. Codes of the release before have none. */
   session: v.optional(v.number()),
+  /** The provider by which the browser's session began. */
   by: v.optional(v.object({ providerId: v.number(), endsAt: v.number() })),
 });
 
+/** The code for the page to pass on to the command line. */
 export async function makeLoginCode(
   { db, system, secretKey }: Pick<Deps, "db" | "system" | "secretKey">,
   caller: UserCaller,
@@ -57,9 +61,10 @@ export async function useLoginCode(
   from: From,
 ): Promise<TokenPair> {
   const { userId, challenge, at, nonce = challenge, session, by } = open(secretKey, code);
-  const given = createHash("sha256").update(verifier).digest("base64url");
+  const hashedVerifier = createHash("sha256").update(verifier).digest("base64url");
   const now = system.now();
-  if (at + lifetimeMs <= now || !timingSafeEqual(Buffer.from(given), Buffer.from(challenge))) throw expired();
+  if (at + lifetimeMs <= now || !timingSafeEqual(Buffer.from(hashedVerifier), Buffer.from(challenge)))
+    throw expired();
   const isFirst = await db.writeFor("rows", (tx) => useOnce(tx, `login ${nonce}`, at + lifetimeMs));
   // The code ends with the browser's session, for example when the user leaves the provider.
   const user = await stillSignedIn(db, { userId, at, sessionId: session ?? null });

@@ -13,26 +13,29 @@ import { sessionNodes } from "../../store/tables/sessions.ts";
 import { endFamily } from "./families.ts";
 import type { UserCaller } from "../factors/step-up.ts";
 
-const node = computed({ id: integer(), orgId: integer(), tokenHash: text() });
+const nodePick = computed({ id: integer(), orgId: integer(), tokenHash: text() });
 const findNode = `SELECT n.id, n.org_id, n.token_hash FROM nodes n JOIN organizations o ON o.id = n.org_id
   WHERE o.slug = $1 AND n.id = $2 AND n.state <> 'revoked' AND n.token_hash IS NOT NULL AND o.deleted_at IS NULL`;
 
-/** How many of the nodes were proven; of one that is unknown, revoked or not proven, nothing more is said. */
+/**
+ * Records on which machines the session is. Returns how many of the nodes were proven, and no more: why one is not (unknown, revoked
+ * or a wrong proof) is not revealed. Throws conflict for a caller without a session of a command line.
+ */
 export async function proveNodes(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   { signIn }: UserCaller,
-  { nodes: given }: ProvenNodes,
+  { nodes: claimed }: ProvenNodes,
 ): Promise<number> {
   if (signIn === undefined || !("family" in signIn) || signIn.family === "")
     throw new AppError("conflict", "Only the session of a command line is proven to be on a machine.");
   const { family } = signIn;
   let proven = 0;
-  for (const { organization, node_id, proof } of given) {
-    const found = await queryOne(db, node, findNode, [organization, node_id]);
+  for (const { organization, node_id, proof } of claimed) {
+    const found = await queryOne(db, nodePick, findNode, [organization, node_id]);
     if (found === undefined || !isProof(proof, proofOf(found.tokenHash, family))) continue;
     // With the lock of the organization: a revocation comes before, and is seen here, or after, and sees this.
     const isBound = await db.writeFor({ org: found.orgId }, async (tx) => {
-      if ((await queryOne(tx, node, findNode, [organization, node_id])) === undefined) return false;
+      if ((await queryOne(tx, nodePick, findNode, [organization, node_id])) === undefined) return false;
       const count = "SELECT count(*) AS n FROM session_nodes WHERE family = $1 AND node_id <> $2";
       if ((await queryNumber(tx, count, [family, node_id])) >= maxProvenNodes) return false;
       const row = { family, nodeId: node_id, provenAt: system.now() };
@@ -44,16 +47,17 @@ export async function proveNodes(
   return proven;
 }
 
-const isProof = (given: string, right: string) => timingSafeEqual(Buffer.from(given), Buffer.from(right));
+const isProof = (proof: string, expected: string) =>
+  timingSafeEqual(Buffer.from(proof), Buffer.from(expected));
 
-const families = computed({ family: text() });
+const familyPick = computed({ family: text() });
 
 /** Ends the sessions on the machine of a revoked node. Returns how many were still going on. */
 export async function endSessionsOn(tx: Transaction, nodeId: number, now: number): Promise<number> {
   const sql = `SELECT p.family FROM session_nodes p WHERE p.node_id = $1
     AND EXISTS (SELECT 1 FROM refresh_tokens t WHERE t.family = p.family AND t.expires_at > $2)
     AND NOT EXISTS (SELECT 1 FROM refresh_tokens t WHERE t.family = p.family AND t.revoked_at IS NOT NULL)`;
-  const found = await queryAll(tx, families, sql, [nodeId, now]);
+  const found = await queryAll(tx, familyPick, sql, [nodeId, now]);
   for (const { family } of found) await endFamily(tx, family, now);
   return found.length;
 }

@@ -60,20 +60,18 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
   const { db, system } = options;
   const tokens = await makeSigning(options);
   const newId = () => makeOpaqueToken(system.random);
-  /** An access token does not outlive the sign-in. A refresh token is compared with its end when it is used. */
+  /**
+   * The tokens of a sign-in, or of a use of its refresh token, at `at` (ms). An access token does not outlive the sign-in. A refresh
+   * token is compared with its end when it is used. `jti`: the id of the refresh token.
+   */
   const pair = async (userId: number, at: number, jti: string, chain: Chain): Promise<TokenPair> => {
     const { endsAt, family } = chain;
     const leftS = Math.max(0, Math.floor((endsAt - at) / 1000));
+    const { accessLifetimeS, refreshLifetimeS } = options;
+    const access = { userId, lifetimeS: Math.min(accessLifetimeS, leftS), at, jti: newId(), family };
     return {
-      access: await tokens.sign(
-        "access",
-        userId,
-        Math.min(options.accessLifetimeS, leftS),
-        at,
-        newId(),
-        family,
-      ),
-      refresh: await tokens.sign("refresh", userId, options.refreshLifetimeS, at, jti),
+      access: await tokens.sign("access", access),
+      refresh: await tokens.sign("refresh", { userId, lifetimeS: refreshLifetimeS, at, jti }),
     };
   };
   const storeRefresh = makeRefreshStore(options);
@@ -88,9 +86,9 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
         const now = system.now();
         const startedAt = await admit(tx, { userId, passwordHash, providerId: by?.providerId }, now);
         if (from !== undefined) await rememberNetwork(tx, { userId, network: networkOf(from.address), now });
-        const { providerId, endsAt } = by ?? { providerId: null, endsAt: Infinity };
-        const ends = Math.min(startedAt + signInMs, endsAt);
-        const begun = { family: newId(), endsAt: ends, factorAt, providerId };
+        const { providerId, endsAt: providerEndsAt } = by ?? { providerId: null, endsAt: Infinity };
+        const endsAt = Math.min(startedAt + signInMs, providerEndsAt);
+        const begun = { family: newId(), endsAt, factorAt, providerId };
         await storeRefresh(tx, { userId, at: startedAt, jti }, begun, from);
         return { at: startedAt, chain: begun };
       });
@@ -98,15 +96,15 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     },
     async refresh(token, from) {
       const { userId, jti } = await tokens.verify(token, "refresh");
-      const next = newId();
+      const nextJti = newId();
       const used = await db.writeFor({ user: userId }, async (tx) => {
-        const current = await useRefresh(tx, hashToken(jti), system.now());
+        const current = await useRefreshToken(tx, hashToken(jti), system.now());
         if (current !== undefined)
-          await storeRefresh(tx, { userId, at: current.at, jti: next }, current.chain, from);
+          await storeRefresh(tx, { userId, at: current.at, jti: nextJti }, current.chain, from);
         return current;
       });
       if (used === undefined) throw new AppError("token_not_valid", "The token is not valid any more.");
-      return pair(userId, used.at, next, used.chain);
+      return pair(userId, used.at, nextJti, used.chain);
     },
     async revoke(token) {
       const { userId, jti } = await tokens.verify(token, "refresh");
@@ -121,10 +119,11 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
         await rememberNetwork(tx, { userId, network, now });
         return admit(tx, { userId, passwordHash }, now);
       });
-      return tokens.sign("docs", userId, docsSessionS, at, newId());
+      return tokens.sign("docs", { userId, lifetimeS: docsSessionS, at, jti: newId() });
     },
     verifyDocs: (token) => tokens.verify(token, "docs"),
-    signDevice: (userId, id = newId()) => tokens.sign("device", userId, knownForMs / 1000, system.now(), id),
+    signDevice: (userId, jti = newId()) =>
+      tokens.sign("device", { userId, lifetimeS: knownForMs / 1000, at: system.now(), jti }),
     async verifyDevice(token, userId) {
       const device = await tokens.verify(token, "device").catch(() => undefined);
       return device?.userId === userId ? device.jti : undefined;
@@ -159,7 +158,8 @@ export function wrongCredentials(): AppError {
   return new AppError("invalid_credentials", "No active user has this email address and password.");
 }
 
-const sessionsEnd = users.pick("sessionsFrom");
+/** Sessions that began before `sessionsFrom` (ms) have ended. */
+const sessionsFromPick = users.pick("sessionsFrom");
 
 type SigningIn = {
   userId: number;
@@ -175,11 +175,11 @@ type SigningIn = {
 export async function admit(tx: Transaction, { userId, passwordHash, providerId }: SigningIn, now: number) {
   const user = await queryOne(
     tx,
-    sessionsEnd,
+    sessionsFromPick,
     `UPDATE users SET last_login_at = $2
      WHERE id = $1 AND is_active = 1 AND password_hash = coalesce($3, password_hash)
      AND (bound_org_id IS NULL OR bound_org_id = (SELECT org_id FROM identity_providers WHERE id = $4))
-     RETURNING ${sessionsEnd.select()}`,
+     RETURNING ${sessionsFromPick.select()}`,
     [userId, now, passwordHash ?? null, providerId ?? null],
   );
   if (user === undefined) throw wrongCredentials();
@@ -199,14 +199,15 @@ const tokenWithUser = joined(
   users.pick("isActive", "sessionsFrom"),
 );
 
-/** The tokens that followed from one sign-in, and when that ends. */
+/** The tokens that followed from one sign-in, and when that ends. Times are ms. */
 type Chain = { family: string; endsAt: number; factorAt: number | null; providerId: number | null };
 
 /**
- * Marks the token as used. A second use, or a disabled user, revokes the family. A chain of the release before has no end;
- * it gets one here, with its first use.
+ * Marks the token as used. Undefined if it is not valid any more; a second use, or a disabled user, also revokes the family. A chain
+ * of the release before has no end; it gets one here, with its first use. `at` of the result: of the next tokens. Throws
+ * token_not_valid after the end of the sign-in.
  */
-async function useRefresh(
+async function useRefreshToken(
   tx: Transaction,
   jtiHash: string,
   now: number,

@@ -15,6 +15,8 @@ export type AccessClaims = {
   family?: string;
 };
 
+type TokenContent = { userId: number; lifetimeS: number; at: number; jti: string; family?: string };
+
 export async function makeSigning(options: ServerOptions) {
   const { system } = options;
   const key = await sharedSecret(options, "jwt_key", async () => {
@@ -25,15 +27,11 @@ export async function makeSigning(options: ServerOptions) {
   // Loads jose with the first token, not at the start: that keeps restarts fast.
   const signer = () => (opened ??= openSigner(key));
   return {
-    /** `at`: the time of the transaction that admitted the user. An end of sessions may lie between it and the signing. */
-    sign: async (
-      type: TokenType,
-      userId: number,
-      lifetimeS: number,
-      at: number,
-      jti: string,
-      family?: string,
-    ) =>
+    /**
+     * `at`: the time of the transaction that admitted the user, ms: an end of sessions may lie between it and the signing. `jti`: the
+     * id of the token. `family`: only of an access token.
+     */
+    sign: async (type: TokenType, { userId, lifetimeS, at, jti, family }: TokenContent) =>
       (await signer()).sign({
         ...given({ family }),
         token_type: type,

@@ -21,7 +21,10 @@ import { endSessions } from "./sessions.ts";
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
-/** `current`: the sign-in of the request. `org`: only the nodes of this organization are shown. */
+/**
+ * The sessions of a user that have not ended. `current`: the sign-in of the request, if it is the user's. `org`: of the machines on
+ * which sessions are, only nodes of this organization are shown.
+ */
 export async function listSessions(
   { db, system }: Store,
   { userId, current, org }: { userId: number; current?: SignIn | undefined; org?: { id: number } },
@@ -79,6 +82,7 @@ export async function endSession({ db, system }: Store, userId: number, id: numb
   await db.writeFor({ user: userId }, (tx) => endOne(tx, { userId, id, now: system.now() }));
 }
 
+/** Throws not_found. */
 async function endOne(tx: Transaction, { userId, id, now }: { userId: number; id: number; now: number }) {
   const session = await browserSessions.find(tx, { id, userId });
   if (session === undefined) throw new AppError("not_found", "There is no such session.");
