@@ -53,6 +53,7 @@ const floodedEveryMs = 500;
  */
 export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Promise<number> {
   const { system, log } = deps;
+  // Closed in the reverse order: engines are handed over first, the lock is released last.
   await using opened = new AsyncDisposableStack();
   const libc = openLibc();
   makeOwnDirectory(dirname(settings.stateDb), 0o755);

@@ -10,8 +10,8 @@ import { hasOrganizations, isSameRoot } from "../platform/config-root.ts";
 export const stateRootPath = (path: string): string => `${path}.root`;
 
 /**
- * Whether the database is about the organizations of this config root. In another one, an organization of the same name is
- * another node. Databases of earlier versions do not say.
+ * Whether the database is about the organizations of this config root: below another root, an organization of the same name is
+ * another node. Databases of earlier versions do not name their root, and count as being about this one.
  */
 export function isStateOf(path: string, configRoot: string): boolean {
   const root = stateRoot(path);

@@ -1,4 +1,4 @@
-// The doctor's checks with the daemon: whether it runs, and what it reports of each organization.
+// The doctor's check of the daemon, and the report that its checks of organizations use.
 
 import { AppError } from "../../base/errors.ts";
 import {

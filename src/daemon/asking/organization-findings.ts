@@ -159,7 +159,7 @@ const watcherName = (mode: OrganizationState["mode"]) =>
   mode === "server" ? "The timer of its checks" : "The daemon";
 const startLine = (slug: string) => `${brand.executable} start ${quoteWord(slug)}`;
 
-/** Why nothing watches the organization, or why that is unknown. */
+/** Why nothing watches the organization, or why that is unknown. In this order: an earlier reason explains the later ones. */
 function brokenWatch(
   { team: slug, mode }: OrganizationState,
   { unit, daemon }: Watcher,

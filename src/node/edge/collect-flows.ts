@@ -79,8 +79,8 @@ async function countFlows(context: Context, signal: AbortSignal): Promise<void> 
 }
 
 /**
- * Counts, and collects what was counted if its generation is at least `dueS` old and no report waits. Undefined without an
- * error, or why it cannot be. Throws if the report cannot be written: then the kernel keeps what it has.
+ * Counts, and collects what was counted if its generation is at least `dueS` old and no report waits. Returns why
+ * it cannot; undefined if it can. Throws if the report cannot be written: then the kernel keeps what it has.
  */
 export async function collectFlows(
   { slug, directory, system }: Pick<Context, "slug" | "directory" | "system">,

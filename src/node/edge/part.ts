@@ -44,8 +44,8 @@ export type EdgePart = {
 
 export type RunningPart = {
   /**
-   * `isOver`: it is not needed any more, and undoes what it did. Otherwise only the process ends: another one goes on, so what is in
-   * force stays. Does not reject.
+   * `isOver`: the part is not needed any more, and undoes what it did. Otherwise only this process ends, and the next one continues, so
+   * what is in force stays. Does not reject.
    */
   stop(isOver: boolean): Promise<void>;
 };

@@ -25,7 +25,7 @@ import {
 const everyMs = 3000;
 /** UDP passes again after so many answers in a row. */
 const enoughAnswers = 2;
-/** The engine sends something to each lighthouse within this time. Then it sends nothing to loopback any more. */
+/** The engine sends something to each lighthouse within this time. After such a silence it no longer uses the way by TCP. */
 const quietMs = 12_000;
 const longestReturnMs = 45_000;
 /** How often one of the engine's packets is sent to the lighthouse from the engine's own port (makeNudges). */
@@ -144,8 +144,8 @@ type Nudges = {
 };
 
 /**
- * The engine does not leave an address by itself while it works. But it follows its peer: so one of its packets goes to the
- * lighthouse from the engine's own port. The lighthouse answers there, and the engine goes on there, without a lost packet.
+ * The engine does not leave an address by itself while it works, but it follows its peer. So one of the engine's packets is sent
+ * to the lighthouse by UDP from the engine's own port. The lighthouse answers by UDP, and the engine follows, without a lost packet.
  */
 function makeNudges(): Nudges {
   const sentAt = new Map<string, number>();

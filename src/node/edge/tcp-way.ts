@@ -163,7 +163,7 @@ function keepClient(url: string, proxy: string | undefined, take: (datagrams: Ui
 
 /**
  * The certificate is not checked: TLS only carries the datagrams through firewalls and proxies, also through those that read TLS. The
- * engines encrypt them and prove who they are, and nothing of this node goes beside them.
+ * engines encrypt them and prove who they are, and nothing else of this node is sent here.
  */
 function openClient(url: string, proxy: string | undefined): WebSocket {
   const client = new (boundedWebSocket())(url, {

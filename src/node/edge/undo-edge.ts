@@ -73,8 +73,8 @@ export const planAllMappingEnds = (configRoot: string): Step[] =>
   listOrganizations(configRoot).flatMap((slug) => planMappingEnd(join(configRoot, slug)));
 
 /**
- * Applies as many as possible, and returns what could not be taken back. A part that ends may take the same back at this moment:
- * so what failed is listed once more.
+ * Applies as many changes as possible, and returns those that failed. A part that ends may undo the same at this moment, so after a
+ * failure the list is made and applied once more.
  */
 export async function applyPossible(
   list: () => Promise<Change[]>,

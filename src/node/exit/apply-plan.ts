@@ -58,7 +58,7 @@ export async function applyExit(
   }
 }
 
-/** What takes all rules and routes of an exit away. */
+/** The changes that remove all rules and routes of an exit. */
 export async function rulesRemoval(system: UsedSystem): Promise<Change[]> {
   const ip = ipProgram(system);
   if (ip === undefined) return [];

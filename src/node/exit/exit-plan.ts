@@ -88,7 +88,7 @@ function rulesOf(facts: ExitFacts, family: Family): [number, string][] {
     [firstPriority, `fwmark 0x${mark.toString(16)} lookup main`],
     ...lookupMain(firstPriority + 1, ofFamily(family, hosts).slice(0, mostHosts)),
     ...lookupMain(firstPriority + 2, ofFamily(family, others.networks)),
-    // Without a default route: what none of the machine's own networks holds goes to the exit.
+    // Default routes do not count here, so packets to addresses outside the machine's networks go to the exit.
     ...lookupMain(firstPriority + 3, ofFamily(family, overlay), " suppress_prefixlength 0"),
     ...lookupMain(firstPriority + 4, lan ? [...local, ...onLink[family]] : [], " suppress_prefixlength 0"),
     [firstPriority + 5, `lookup ${exitTable}`],
@@ -112,7 +112,7 @@ export function localNetworks(attached: readonly string[]): string[] {
   return [...new Set(parseNetworks(masked).flatMap((each) => (isPrivate(each) ? [each.text] : [])))].sort();
 }
 
-/** Name servers that are asked beside the exit unless their questions are sent there: all but loopback and overlays. */
+/** Name servers whose questions are sent to the exit instead: all but those on loopback and in overlays. */
 function redirected({ nameServers, overlay, others }: ExitFacts): string[] {
   const inside = parseNetworks([...overlay, ...others.networks, "127.0.0.0/8"]);
   return ofFamily(4, nameServers).filter((each) => {

@@ -127,8 +127,8 @@ function nameServerRules(device: string, ip: string, machine: Machine): string[]
 }
 
 /**
- * Private and special networks, the overlay, and what answers this machine alone, as its provider thinks. Without those inside
- * another one: they are an error in one set.
+ * Networks that other nodes must not reach through this machine: private and special ones, the overlay, and addresses of its provider
+ * that answer this machine alone (such as metadata). A set of nftables must not hold a network that lies inside another one.
  */
 function closedNetworks(overlay: readonly string[]) {
   const closed = [

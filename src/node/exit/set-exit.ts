@@ -39,7 +39,7 @@ export async function useFromNow(
   system: Pick<System, "platform" | "machineState">,
 ): Promise<void> {
   await requireUsable(organization, choice, system);
-  // It tells of the former exit, until use-exit.ts writes it anew.
+  // The file names the former exit: use-exit.ts writes a new one.
   rmSync(exitStatePath(organization.directory), { force: true });
   writePermissions(organization.directory, { exit: choice });
 }

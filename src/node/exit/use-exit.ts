@@ -1,6 +1,6 @@
 // Uses an exit for the packets of this machine, as long as root or the daemon's group wants it: asks the exits for echoes,
-// chooses one, and keeps engine and kernel to that. Without `strict`, packets go beside a dead exit within seconds, and
-// back when it answers.
+// chooses one, and keeps engine and kernel to that. Without `strict`, packets take the machine's own
+// default route within seconds after the exit has died, and the exit again when it answers.
 
 import { join } from "node:path";
 import { given } from "../../base/given.ts";
@@ -94,7 +94,7 @@ class ExitUser {
 
   /** One round: chooses an exit, and leads the packets to it. A failure is logged, and the next round tries again. */
   async step(): Promise<void> {
-    // Read anew each time: `exit use off` and another `exit use` may follow each other between two rounds.
+    // Read in each round: `exit use off` and another `exit use` may follow each other between two rounds.
     const use = exitUseOf(this.#place.directory);
     if (use === undefined) return this.#leaveOnce();
     this.#hasLeft = false;
@@ -154,7 +154,7 @@ class ExitUser {
     this.#tried = { ip, at: now };
   }
 
-  /** Without a working exit and without `strict` it is empty: packets go beside the exit. */
+  /** Without a working exit and without `strict` the plan is empty: packets take the machine's own default route. */
   async #plan(use: ExitUse): Promise<ExitPlan> {
     const isLed = use.strict || this.#wasUsed;
     const facts = isLed ? factsOf(this.#place, use, await this.#facts.read()) : undefined;

@@ -26,7 +26,7 @@ export type Facts = {
   isLighthouse: boolean;
   /** Subnets behind other nodes, each with the overlay addresses of its routers. */
   routes: readonly { network: string; routers: readonly string[] }[];
-  /** The other lighthouses and relays in the configuration of a lighthouse, which asks none of them. */
+  /** The other lighthouses and relays in the configuration of a lighthouse, which does not ask them for addresses. */
   otherHubs: readonly string[];
   /** Lighthouses and relays that can be reached by TCP where UDP is blocked. */
   byTcp: readonly string[];

@@ -65,6 +65,6 @@ const timeOf = (line: string) => Date.parse(/"?time"?[:=]"?([\dTZ:.+-]{19,35})/.
 /** The overlay addresses of the peer. */
 function peersIn(line: string): string[] {
   const [, value = ""] = /vpn(?:Ip|Addrs)"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line) ?? [];
-  // The shortest address has three characters (::1). What is shorter lies beside quotes and brackets.
+  // The shortest address has three characters (::1). Shorter parts come from quotes and brackets.
   return value.split(/[^\d.:a-f]+/).filter((each) => each.length > 2);
 }

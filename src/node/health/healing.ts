@@ -184,7 +184,7 @@ export function decide(
   return { state, actions };
 }
 
-/** Tunnels through a relay that was lost take another one with their next packet. */
+/** Closes tunnels through a lost relay: with their next packet they are made through another relay. */
 function leaveRelays(state: HealingState, seen: ObservedPeers, actions: Action[]): HealingState {
   const { loss, leave } = leaveLostRelays(state.loss, seen);
   for (const { peer, relay } of leave) {
@@ -327,7 +327,7 @@ function countFailure(
   return next({ attempt: undefined, failures, notBefore: closedAt + backoffMs(failures - 1) }, { denials });
 }
 
-/** How often its address was denied, of late. */
+/** How often the address of the peer was denied in the last hours. */
 const recentDenials = ({ denials, deniedAt }: PeerState, now: number) =>
   now - deniedAt < forgetDenialsMs ? denials : 0;
 

@@ -137,7 +137,7 @@ export class Inventory {
     return this.#facts?.isBlocked(this.#fingerprints.get(address) ?? "") === true;
   }
 
-  /** A peer that is gone has no name any more. */
+  /** Removes the name of a peer that is gone. */
   forget(address: string): void {
     this.#names.forget(address);
   }
@@ -190,7 +190,7 @@ export class Inventory {
     if (this.#facts !== undefined && this.#readAt === readAt) return this.#facts;
     const { readFacts } = await import("./configured-facts.ts");
     this.#facts = readFacts(this.#place);
-    // A seal names nodes beside hosts.json.
+    // Names come from the seal, too, which belongs to the generation.
     this.#fileNames.clear();
     this.#readAt = readAt;
     return this.#facts;

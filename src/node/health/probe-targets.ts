@@ -5,7 +5,7 @@ import { isBroken, type ProbeRecord } from "./probe-record.ts";
 import { mostRelays, relayCandidates } from "./paths/relay-choice.ts";
 import type { SeenTunnel, Tunnels } from "./tunnels.ts";
 
-/** Probed unasked beside lighthouses and the relays to choose from. */
+/** Peers that are probed without a request, in addition to lighthouses and the relays to choose from. */
 const maxUnasked = 32;
 /** Peers that stopped answering, those first that were not asked for longest: each gets its turn. */
 const maxLost = 16;

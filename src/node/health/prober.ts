@@ -93,7 +93,7 @@ export class Prober {
     if (target !== undefined) target.index = index;
   }
 
-  /** The peer is gone: what it answered says nothing any more. */
+  /** The peer is gone: its earlier answers say nothing. */
   forget(address: string): void {
     this.#targets.delete(address);
     this.#former.delete(address);

@@ -68,7 +68,7 @@ export type Observation = {
   contact: Contact | undefined;
   /** Names of peers that answered, and have stopped. */
   silent: readonly string[];
-  /** Subnets none of whose routers answers, with the names of these. */
+  /** Subnets without a router that answers, each with the names of its routers. */
   unrouted: readonly { network: string; routers: readonly string[] }[];
   /** Names of peers whose tunnels stay dead after all attempts to heal them. */
   stuck: readonly string[];

@@ -17,7 +17,7 @@ export type NamesState = NameRecords & {
   taken: ReadonlySet<string>;
   /** How many names the hosts file has no room for. */
   leftOut: number;
-  /** The block is what it should be. */
+  /** The block has the lines that it should have. */
   isCurrent: boolean;
   /** How the service serves names; undefined if it does not run. */
   service: ServiceState | undefined;

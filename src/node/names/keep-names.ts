@@ -38,7 +38,7 @@ type Deps = { system: Pick<System, "now" | "monotonic" | "sleep" | "executable" 
 
 /**
  * Returns when the executable has been replaced, so that the new version takes over. Rejects when aborted. A failure of
- * one way to deliver names never ends the service: its end would take the other away too.
+ * one way to deliver names never ends the service: that would end the other way, too.
  */
 export async function keepNames(places: Places, { system, log }: Deps, signal?: AbortSignal): Promise<void> {
   const isReplaced = watchFile(system.executable);

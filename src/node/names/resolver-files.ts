@@ -54,7 +54,7 @@ function putFiles(directory: string, zones: readonly Zone[], text: string): Link
   });
 }
 
-/** False if another program has created the file meanwhile. Its parts are written beside the directory: macOS reads all in it. */
+/** False if another program has created the file meanwhile. Written outside the directory first: macOS reads every file in it. */
 function installFile(path: string, text: string, owner: "ours" | "none"): boolean {
   const directory = dirname(path);
   const temporary = join(dirname(directory), `.${brand.id}.resolver.tmp`);

@@ -41,7 +41,7 @@ const silentMs = 1500;
 const flowsEveryMs = 5000;
 const keptMs = 3_600_000;
 const mostKept = 256;
-/** After a restart of an old engine all tunnels come up anew: routers are judged only after this time. */
+/** After a restart of an old engine all tunnels have to be made again: routers are judged only after this time. */
 const settlesMs = 10_000;
 /** Planned changes wait for this time after such a restart. */
 const plannedAfterMs = 60_000;
@@ -208,7 +208,7 @@ class Failover {
         this.#judgeFrom = this.#deps.monotonic() + settlesMs;
         this.#notBefore = now + settlesMs;
         this.#plannedFrom = now + plannedAfterMs;
-        // Ask anew: what was silent before the restart says nothing.
+        // Forget the echoes: a silence before the restart says nothing.
         this.#echoes.set(new Map());
         this.#stamp = "";
       }

@@ -22,7 +22,7 @@ export const hasIpv6 = (): boolean => read(switchPath) !== undefined;
 
 /**
  * Switches forwarding on where it is off. `former`: what is noted already, by this organization or another one. `note` is called
- * before anything is changed: after a kill in between, it is still known how to go back.
+ * before anything is changed: after a kill between both, the note says what to restore.
  */
 export function openForwarding6(
   former: Forwarding6 | undefined,

@@ -149,7 +149,7 @@ class Router {
       const present = readForwarding(device);
       if (present === undefined) continue;
       kept[device] ??= formerByOthers(directory, device) ?? present;
-      // First the note: after a kill in between, it is still known how to go back.
+      // First the note: after a kill between both, it says what to restore.
       if (present === "0") {
         this.#saveForwarding({ forwarding: kept, ...given({ ipv6 }) });
         writeForwarding(device, "1");

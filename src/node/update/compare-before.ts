@@ -1,4 +1,4 @@
-// What a node compares with the time before its change, beside echoes: how it reaches its peers, and which handshakes fail. Pure.
+// What a node compares with the time before its change, in addition to echoes: how it reaches its peers, and which handshakes fail. Pure.
 // One peer may have a fault of its own: only what concerns most of them is the node's.
 
 import { programProbes } from "../../protocol/updates/order.ts";

@@ -151,8 +151,8 @@ async function findRelease(
 }
 
 /**
- * Runs `work` under the lock of updates, if this program may replace its executable. The lock lies beside that: there is one
- * for a machine, wherever the state database is.
+ * Runs `work` under the lock of updates, if this program may replace its executable. The lock file is beside the executable, so
+ * there is one for a machine, wherever the state database is.
  */
 async function underUpdateLock<T>(
   command: string,

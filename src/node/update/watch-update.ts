@@ -33,7 +33,7 @@ const mostKept = 10_000;
 const roundEveryMs = 2000;
 /** A peer counts as one that answered if it did in any of these rounds before the change. */
 const roundsBefore = 3;
-/** After a change, tunnels are made anew. */
+/** After a change, tunnels have to be made again: lost echoes do not count until then. */
 const settleMs = 10_000;
 /** Rounds that are remembered: more than any rule looks at. */
 const mostRounds = 60;

@@ -1,5 +1,5 @@
 // Asks the router for a UDP port: by PCP, NAT-PMP or UPnP-IGD, whichever it knows. What it answers is checked: a router, also
-// one of a foreign network, cannot make this node name an address that is none of the internet.
+// one of a foreign network, cannot make this node name an address that is not of the internet.
 
 import { given } from "../../../base/given.ts";
 import { messageOf } from "../../../base/errors.ts";
@@ -37,7 +37,7 @@ export type Held = { by: Protocol; port: number; external: number; nonce: Uint8A
 export type Mapping = Held & {
   /** "198.51.100.7:4242" */
   at: string;
-  /** How long the router keeps it; 0: for ever. */
+  /** How long the router keeps it, in seconds; 0: without an end. */
   lifetimeS: number;
 };
 export type Refusal = {
@@ -202,7 +202,7 @@ function toMapping(
   return { ...held, at: `${host}:${external}`, lifetimeS: answer.lifetimeS };
 }
 
-/** Only an address of the internet, of IPv4, and none of an overlay. */
+/** Undefined for an IPv4 address of the internet that is not in an overlay. Else why it cannot be used. */
 export function whyUnusable(
   host: string,
   { overlays }: Pick<Question, "overlays">,

@@ -35,7 +35,7 @@ import {
 } from "./ask-router.ts";
 
 const lookEveryMs = 10_000;
-/** A router may promise years, and be replaced by one that knows none of it and does not answer. */
+/** A mapping is renewed although the router promised more: it may have been replaced by one that does not know the mapping. */
 const longestLifeMs = 3_600_000;
 /** A mapping is renewed after half its life (RFC 6887, section 11.2.1), but not more often than this. */
 const shortestMs = 15_000;

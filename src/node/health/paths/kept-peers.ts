@@ -75,7 +75,7 @@ type KeptDeps = {
   keepPort(port: number): Promise<void>;
   /** Addresses of this machine with prefix lengths, without those of the loopback. */
   ownAddresses(): readonly string[];
-  /** The address of this machine from which packets to another one leave. */
+  /** The own address from which packets to a host leave. */
   sourceFor(host: string): Promise<string | undefined>;
   monotonic(): number;
   system: Pick<System, "now">;
@@ -118,7 +118,7 @@ export class KeptPeers {
   /** Monotonic ms, as `#notBefore`: the map is not applied before. */
   #savedAt = Number.NEGATIVE_INFINITY;
   #notBefore = Number.NEGATIVE_INFINITY;
-  /** Where nextToProbe() goes on. */
+  /** The place in the list at which nextToProbe() continues. */
   #turn = 0;
   /** The engine whose port is kept. */
   #pid = 0;

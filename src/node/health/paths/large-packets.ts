@@ -104,7 +104,7 @@ export class LargePackets {
     return this.#measure(this.#paths());
   }
 
-  /** Forgets the paths that are no more. */
+  /** Forgets paths whose peer has no tunnel any more. */
   forgetGone(): void {
     const { present, tunnels, reportsTunnels } = this.#deps.inventory;
     const lighthouses = present?.facts.lighthouses ?? [];

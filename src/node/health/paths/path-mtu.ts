@@ -37,7 +37,7 @@ export async function largestThrough(
   const socket = await open(from, ({ sequence }) => void answered.add(sequence));
   if (typeof socket === "string") return socket;
   using _ = defer(() => socket.close());
-  // They have 16 bits, and begin anew with each measurement, so that no late answer to the last one is counted.
+  // Sequence numbers have 16 bits. They begin at another number each time, so that no late answer to an earlier measurement counts.
   let sequence = Math.floor(performance.now()) % 30_000;
   /** The largest of some sizes that passes, 0 for none. They are sent at once: a loss is known after two waits. */
   const largestOf = async (sizes: readonly number[]) => {
