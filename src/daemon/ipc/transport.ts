@@ -16,6 +16,10 @@ export type LocalAddress = ({ kind: "socket"; path: string } | { kind: "pipe"; n
 /** Bytes: the kernel has room for 108, with a final zero (unix(7)). */
 const longestPath = 107;
 
+/** Masks with which the socket is made: only root may connect, or root and the group. */
+const maskForRoot = 0o177;
+const maskForGroup = 0o117;
+
 /** The group that may connect; without a group only root may. */
 export type Access = { groupId: number | undefined };
 
@@ -49,8 +53,7 @@ function listenOnSocket<Data>(
   access: Access,
   handlers: Bun.SocketHandler<Data>,
 ): { stop(): void } {
-  const [onlyRoot, rootAndGroup] = [0o177, 0o117];
-  const umask = process.umask(access.groupId === undefined ? onlyRoot : rootAndGroup);
+  const umask = process.umask(access.groupId === undefined ? maskForRoot : maskForGroup);
   try {
     const listener = Bun.listen<Data>({ unix: path, socket: handlers, allowHalfOpen: true });
     if (access.groupId !== undefined) chownSync(path, -1, access.groupId);

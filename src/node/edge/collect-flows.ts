@@ -113,8 +113,8 @@ export async function collectFlows(
     const unseenS =
       (isCut ? now - firstUnreported.from : 0) + unseenBefore(firstUnreported, lastCollected, boot);
     const id = `${boot === "" ? "boot" : boot}-${newest.number}`;
-    const [from, generation] = [Math.min(firstUnreported.from, now), newest.number];
-    const times = { boot, generation, from, to: now, at: system.now() };
+    const from = Math.min(firstUnreported.from, now);
+    const times = { boot, generation: newest.number, from, to: now, at: system.now() };
     writeCollected(directory, { ...counted, ...times, id, unseen_s: Math.round(unseenS) });
   }
   await dropGenerations(slug, generations, system);

@@ -42,10 +42,10 @@ export async function runEdge(
       });
     }
   };
-  const stop = async (part: EdgePart, isOver: boolean) => {
+  const stop = async (part: EdgePart, how: { isOver: boolean }) => {
     const ended = running.get(part);
     running.delete(part);
-    await ended?.part.stop(isOver);
+    await ended?.part.stop(how);
   };
   while (!signal.aborted) {
     const organization = files.look(`${isUp()}`);
@@ -55,12 +55,13 @@ export async function runEdge(
       for (const part of parts) {
         const key = part.key?.(organization) ?? "";
         const present = running.get(part);
-        if (present !== undefined && (!wanted.includes(part) || present.key !== key)) await stop(part, true);
+        if (present !== undefined && (!wanted.includes(part) || present.key !== key))
+          await stop(part, { isOver: true });
         if (wanted.includes(part) && !running.has(part)) await start(part, key);
       }
       if (!isLasting && wanted.length === 0) break;
     }
     await system.sleep(lookEveryMs, signal).catch(() => undefined);
   }
-  for (const part of [...running.keys()].toReversed()) await stop(part, false);
+  for (const part of [...running.keys()].toReversed()) await stop(part, { isOver: false });
 }

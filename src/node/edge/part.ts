@@ -47,7 +47,7 @@ export type RunningPart = {
    * `isOver`: the part is not needed any more, and undoes what it did. Otherwise only this process ends, and the next one continues, so
    * what is in force stays. Does not reject.
    */
-  stop(isOver: boolean): Promise<void>;
+  stop(how: { isOver: boolean }): Promise<void>;
 };
 
 /** A part whose work ends at the signal. `undo`: what is done then if it is over. */
@@ -59,7 +59,7 @@ export function runPart(
   let isEnded = false;
   const running = run(end.signal, () => isEnded);
   return {
-    async stop(isOver) {
+    async stop({ isOver }) {
       isEnded = isOver;
       end.abort(new Error("Stopped"));
       await running;

@@ -83,7 +83,8 @@ async function applyFamily(family: Family, goal: Goal, system: UsedSystem): Prom
 
 /** The words behind `ip -4` or `ip -6`. */
 async function linesFor(family: Family, { plan, isLeaving }: Goal, system: UsedSystem): Promise<string[]> {
-  const [rules, routes] = [await readRules(family, system), await readRoutes(family, system)];
+  const rules = await readRules(family, system);
+  const routes = await readRoutes(family, system);
   const wantedRules = plan.rules[family].map(([priority, words]) => `${words} priority ${priority}`);
   const wantedRoutes = plan.routes[family];
   const adding = [

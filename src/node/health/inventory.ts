@@ -65,7 +65,9 @@ export class Inventory {
 
   /** Undefined if no engine runs, or before the first refresh. */
   get present(): Present | undefined {
-    const [facts, engine, lookedAt] = [this.#facts, this.#engine, this.#lookedAt];
+    const facts = this.#facts;
+    const engine = this.#engine;
+    const lookedAt = this.#lookedAt;
     return facts === undefined || engine === undefined || lookedAt === undefined
       ? undefined
       : { facts, engine, lookedAt };

@@ -71,8 +71,11 @@ export function answerQuery(
 /** The code with which a packet is refused before it is parsed, because its counts and size decide how much work that is. */
 function refusalOf(bytes: Buffer): number {
   if ((bytes.readUInt16BE(2) & opcodeMask) !== 0) return rcode.notImplemented;
-  const [questions, answers, authorities, additionals] = [4, 6, 8, 10].map((at) => bytes.readUInt16BE(at));
-  const isQuery = questions === 1 && answers === 0 && authorities === 0 && (additionals ?? 0) <= 2;
+  const questions = bytes.readUInt16BE(4);
+  const answers = bytes.readUInt16BE(6);
+  const authorities = bytes.readUInt16BE(8);
+  const additionals = bytes.readUInt16BE(10);
+  const isQuery = questions === 1 && answers === 0 && authorities === 0 && additionals <= 2;
   return isQuery && bytes.length <= maxQueryBytes ? rcode.ok : rcode.format;
 }
 

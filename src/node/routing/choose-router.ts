@@ -107,8 +107,9 @@ function whileItWorks(
 const rttOf = ({ rttMs }: RouterSeen) => rttMs ?? Number.POSITIVE_INFINITY;
 
 function isNearer(one: RouterSeen, other: RouterSeen): boolean {
-  const [a, b] = [rttOf(one), rttOf(other)];
-  return a < b * leastGain && b - a >= leastGainMs;
+  const ownMs = rttOf(one);
+  const otherMs = rttOf(other);
+  return ownMs < otherMs * leastGain && otherMs - ownMs >= leastGainMs;
 }
 
 /** How long a router must have answered before it is used again. */

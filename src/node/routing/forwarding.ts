@@ -34,7 +34,8 @@ export function closingChanges(
 
 /** What the other organizations of the machine noted as routers. `gone`: organizations that do not count any more. */
 export function otherRouters(directory: string, gone: readonly string[] = []): RouterFile[] {
-  const [root, slug] = [dirname(directory), basename(directory)];
+  const root = dirname(directory);
+  const slug = basename(directory);
   return listOrganizations(root).flatMap((each) =>
     each === slug || gone.includes(each) ? [] : (readRouterFile(directory, each) ?? []),
   );

@@ -231,7 +231,8 @@ export async function routerRemoval(
 }
 
 function otherTunnels(directory: string): string[] {
-  const [root, slug] = [dirname(directory), basename(directory)];
+  const root = dirname(directory);
+  const slug = basename(directory);
   return listOrganizations(root).flatMap((each) => {
     if (each === slug || readRouterFile(directory, each) === undefined) return [];
     return tunnelDevice(readTextIfThere(join(root, each, "config.yml")) ?? "") ?? [];

@@ -71,6 +71,6 @@ const mostGrownKb = 40 * 1024;
 /** In kilobytes. A leak shows in a short watch, too. */
 export function compareMemory(before: number, now: number): Verdict {
   if (now - before <= Math.max(mostGrownKb, before * mostGrownShare)) return undefined;
-  const [from, to] = [before, now].map((kilobytes) => Math.round(kilobytes / 1024));
-  return { probe: programProbes.memory, reason: `The engine's memory grew from ${from} to ${to} MB` };
+  const [fromMb, toMb] = [before, now].map((kilobytes) => Math.round(kilobytes / 1024));
+  return { probe: programProbes.memory, reason: `The engine's memory grew from ${fromMb} to ${toMb} MB` };
 }

@@ -172,6 +172,7 @@ export function describeMember(
 /** Undefined counts as the same: the daemon of an organization decides as this command does. */
 function isSameFile(program: string | undefined, path: string): boolean {
   if (program === undefined || program === path) return true;
-  const [one, other] = [program, path].map((each) => statSync(each, { throwIfNoEntry: false }));
-  return one !== undefined && one.dev === other?.dev && one.ino === other.ino;
+  const ofProgram = statSync(program, { throwIfNoEntry: false });
+  const ofPath = statSync(path, { throwIfNoEntry: false });
+  return ofProgram !== undefined && ofProgram.dev === ofPath?.dev && ofProgram.ino === ofPath.ino;
 }

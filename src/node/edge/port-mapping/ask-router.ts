@@ -208,7 +208,8 @@ export function whyUnusable(
   { overlays }: Pick<Question, "overlays">,
   port = 1,
 ): Refusal | undefined {
-  const [address, place] = [parseAddress(host), parseUnderlay(`${host}:${port}`)];
+  const address = parseAddress(host);
+  const place = parseUnderlay(`${host}:${port}`);
   if (address?.family !== 4 || place === undefined) return { refused: "it names no address of the internet" };
   if (place.isPrivate) return { refused: `it is behind another NAT: its address outside is ${place.host}` };
   const isOverlay = parseNetworks(overlays).some((each) => networkContains(each, address));

@@ -66,7 +66,7 @@ export class LargePackets {
       const record = prober.record(each);
       return record !== undefined && isAnswering(record, now);
     };
-    const pathTo = (to: string, isMain: boolean): Path[] => {
+    const pathTo = (to: string, { isMain }: { isMain: boolean }): Path[] => {
       const from = inventory.sourceFor(to);
       const isTried = isMain && isHub;
       const { index, remote } = tunnels.get(to) ?? {};
@@ -84,8 +84,8 @@ export class LargePackets {
       peers.map(({ address }) => address).filter((each) => (isHub || each !== hub) && answers(each)),
     );
     return [
-      ...(hub === undefined ? [] : pathTo(hub, true)),
-      ...[...others].flatMap((each) => pathTo(each, false)),
+      ...(hub === undefined ? [] : pathTo(hub, { isMain: true })),
+      ...[...others].flatMap((each) => pathTo(each, { isMain: false })),
     ];
   }
 

@@ -55,8 +55,9 @@ export function chooseRelays(
   if (now < before.reviewAt) return before;
   const sum = (relays: readonly string[]) => relays.reduce((total, relay) => total + cost(relay), 0);
   const best = ranked.slice(0, mostRelays);
-  const [present, possible] = [sum(before.chosen), sum(best)];
-  const isBetter = possible < present * leastGain && present - possible >= leastGainMs;
+  const chosenMs = sum(before.chosen);
+  const bestMs = sum(best);
+  const isBetter = bestMs < chosenMs * leastGain && chosenMs - bestMs >= leastGainMs;
   return next(isBetter ? best : before.chosen);
 }
 
