@@ -7,7 +7,6 @@ import { countOf } from "../base/quantities.ts";
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
 import { AppError, messageOf } from "../base/errors.ts";
-import { quoteWord } from "../base/quote.ts";
 import type { Log } from "../base/log.ts";
 import { staysClosed } from "../node/files/granted/exits.ts";
 import { fileLog, lastLines } from "../node/engine/engine-log.ts";
@@ -170,8 +169,9 @@ async function exit({ request, client, deps }: Call): Promise<Reply> {
   const isClosed = staysClosed(join(deps.configRoot, slug));
   if ((strict || isClosed) && client.peer.right !== "root") {
     const what = strict ? "use an exit with --strict" : "open or change an exit that is used with --strict";
+    const { exitCommand } = await import("../node/exit/set-exit.ts");
     throw new AppError("permission_denied", `Only root may ${what}`, {
-      hint: `\`sudo ${brand.executable} exit use ${quoteWord(use)}${strict ? " --strict" : ""}\``,
+      hint: `\`sudo ${exitCommand(slug, use === "off" ? use : request.exit)}\``,
     });
   }
   await deps.engines.useExit(slug, request.exit);

@@ -110,6 +110,12 @@ test("an exit that root closed with --strict is opened or changed by root alone"
     expect(await codeOf(handle(asked, client("member")))).toBe("permission_denied");
   }
   expect(readPermissions(directory).exit).toEqual(strict);
+  // The command of the hint makes the same choice, for the same organization.
+  const closed = { action: "exit", team: "acme", exit: { use: "auto", strict: true, lan: false } };
+  const refusal: unknown = await handle(closed, client("member")).catch((error: unknown) => error);
+  expect(refusal).toMatchObject({
+    details: { hint: "`sudo agent exit use auto --strict --no-lan --org-slug acme`" },
+  });
   const off = { action: "exit", team: "acme", exit: { use: "off", strict: false, lan: true } };
   await handle(off, client("root"));
   expect(readPermissions(directory).exit).toBeUndefined();

@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../../base/errors.ts";
+import { AppError, errorTable } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { planReplaced } from "../../base/plan/plan-file.ts";
@@ -32,6 +32,8 @@ const stableMs = 6_000;
 const maxRestarts = 3;
 const checkWithinMs = 25_000;
 const takesOverWithinMs = 45_000;
+/** Exit statuses of a check that works, whatever it found out about the control plane and this node. */
+const answers: readonly number[] = [0, errorTable.control_plane_unreachable[0], errorTable.access_revoked[0]];
 
 type Needs = { stateDb: string; system: System; log: Log };
 
@@ -143,8 +145,7 @@ async function whyCheckFailed(marker: Marker, system: System): Promise<string | 
   const check = async (executable: string) =>
     system.run(checkCommand(executable), { timeoutMs: checkWithinMs });
   const { status, timedOut } = await check(marker.executable);
-  // Ok, unreachable, revoked: each is an answer.
-  if (!timedOut && [0, 6, 7].includes(status)) return undefined;
+  if (!timedOut && answers.includes(status)) return undefined;
   if (timedOut) return "check-auth does not end";
   const previous = await check(system.executable);
   return previous.status === status ? undefined : `check-auth ends with status ${status}`;
