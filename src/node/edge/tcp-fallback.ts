@@ -167,9 +167,11 @@ function makeNudges(): Nudges {
   return nudges;
 }
 
+/** The engine's header of a packet. Its first byte has the type in the lower half. */
+const headerBytes = 16;
 /** Whether a datagram proves its sender: it is no handshake (type 0), no recv_error (2) and no empty punch. */
 const isEncrypted = (datagram: Uint8Array) =>
-  datagram.length > 16 && ![0, 2].includes((datagram[0] ?? 0) & 0x0f);
+  datagram.length > headerBytes && ![0, 2].includes((datagram[0] ?? 0) & 0x0f);
 
 /** Takes the addresses on loopback away from the engine, and resolves when it sends nothing to them any more. */
 async function goBack(

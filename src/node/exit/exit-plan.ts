@@ -170,6 +170,7 @@ function blockChains(facts: ExitFacts): Chain[] {
   const out = [
     `meta mark ${mark} accept`,
     ...common,
+    // DHCP of IPv4 and IPv6, and what IPv6 needs of its link: the network itself must stay in use.
     "udp sport 68 udp dport 67 accept",
     "udp sport 546 udp dport 547 accept",
     "icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert, mld-listener-report, mld2-listener-report } accept",

@@ -18,21 +18,39 @@ export type Wanted = {
 };
 export type Answer = { external: number; lifetimeS: number; host?: string } | { refused: string };
 
+/** Protocol number of UDP. */
 const udp = 17;
+
+// PCP: version, operation, and where the fields of a MAP are (RFC 6887, sections 7.1, 7.2 and 11.1). An answer has the same layout.
+const pcpVersion = 2;
+const pcpMap = 1;
+/** In the operation of an answer, of both protocols. */
+const answerBit = 0x80;
 const pcpBytes = 60;
+const pcpAt = {
+  result: 3,
+  lifetimeS: 4,
+  client: 8,
+  nonce: 24,
+  protocol: 36,
+  port: 40,
+  external: 42,
+  host: 44,
+};
+const nonceBytes = 12;
 
 /** A request MAP (RFC 6887, sections 7.1 and 11.1). */
 export function pcpRequest({ client, nonce, port, external, lifetimeS }: Wanted): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(pcpBytes);
   const view = new DataView(bytes.buffer);
-  bytes.set([2, 1]);
-  view.setUint32(4, lifetimeS);
-  bytes.set(ipv4Mapped(client), 8);
-  bytes.set(nonce.subarray(0, 12), 24);
-  bytes[36] = udp;
-  view.setUint16(40, port);
-  view.setUint16(42, external);
-  bytes.set(ipv4Mapped("0.0.0.0"), 44);
+  bytes.set([pcpVersion, pcpMap]);
+  view.setUint32(pcpAt.lifetimeS, lifetimeS);
+  bytes.set(ipv4Mapped(client), pcpAt.client);
+  bytes.set(nonce.subarray(0, nonceBytes), pcpAt.nonce);
+  bytes[pcpAt.protocol] = udp;
+  view.setUint16(pcpAt.port, port);
+  view.setUint16(pcpAt.external, external);
+  bytes.set(ipv4Mapped("0.0.0.0"), pcpAt.host);
   return bytes;
 }
 
@@ -40,16 +58,22 @@ export function pcpRequest({ client, nonce, port, external, lifetimeS }: Wanted)
 export function readPcp(bytes: Uint8Array, { nonce, port, lifetimeS }: Wanted): Answer | undefined {
   const view = viewOf(bytes);
   // A router that knows only NAT-PMP answers with its own version.
-  if (bytes.length >= 4 && bytes[0] === 0) return { refused: "it does not know PCP" };
-  if (bytes.length < pcpBytes || bytes[0] !== 2 || bytes[1] !== 0x81) return undefined;
-  if (!nonce.every((each, at) => bytes[24 + at] === each)) return undefined;
-  if (bytes[36] !== udp || view.getUint16(40) !== port) return undefined;
-  if (bytes[3] !== 0) return { refused: pcpRefusals[bytes[3] ?? 0] ?? `PCP result ${bytes[3]}` };
-  const address = bytes.subarray(44, 60);
+  if (bytes.length >= 4 && bytes[0] === pmpVersion) return { refused: "it does not know PCP" };
+  if (bytes.length < pcpBytes || bytes[0] !== pcpVersion || bytes[1] !== pcpMap + answerBit) return undefined;
+  if (!nonce.every((byte, at) => bytes[pcpAt.nonce + at] === byte)) return undefined;
+  if (bytes[pcpAt.protocol] !== udp || view.getUint16(pcpAt.port) !== port) return undefined;
+  const result = bytes[pcpAt.result] ?? 0;
+  if (result !== 0) return { refused: pcpRefusals[result] ?? `PCP result ${result}` };
+  const address = bytes.subarray(pcpAt.host, pcpBytes);
   const isMapped = ipv4Mapped("0.0.0.0").every((each, at) => at >= 12 || address[at] === each);
   if (!isMapped) return { refused: "its address outside is none of IPv4" };
   const host = formatAddress(addressFromBytes(address.subarray(12)));
-  return granted({ host, external: view.getUint16(42), lifetimeS: view.getUint32(4) }, lifetimeS);
+  const answer = {
+    host,
+    external: view.getUint16(pcpAt.external),
+    lifetimeS: view.getUint32(pcpAt.lifetimeS),
+  };
+  return granted(answer, lifetimeS);
 }
 
 /** In both protocols a lifetime of 0 seconds ends a mapping, also in the answer to a request for one. */
@@ -66,20 +90,28 @@ const pcpRefusals: Readonly<Record<number, string>> = {
   12: "another router is between it and this machine",
 };
 
+// NAT-PMP: version, operations, and where the fields of a mapping are (RFC 6886, section 3). An answer has a result before them.
+const pmpVersion = 0;
+const pmpAddress = 0;
+const pmpMapUdp = 1;
+const pmpAt = { result: 2, address: 8, answeredPort: 8, answeredExternal: 10, answeredLifetimeS: 12 };
+
 /** Asks for the address outside (RFC 6886, section 3.2). */
-export const pmpAddressRequest = (): Uint8Array<ArrayBuffer> => new Uint8Array(2);
+export const pmpAddressRequest = (): Uint8Array<ArrayBuffer> => new Uint8Array([pmpVersion, pmpAddress]);
 
 export function readPmpAddress(bytes: Uint8Array): { host: string } | { refused: string } | undefined {
-  if (bytes.length < 12 || bytes[0] !== 0 || bytes[1] !== 0x80) return undefined;
+  if (bytes.length < 12 || bytes[0] !== pmpVersion || bytes[1] !== pmpAddress + answerBit) return undefined;
   const refused = pmpRefusal(bytes);
-  return refused ?? { host: formatAddress(addressFromBytes(bytes.subarray(8, 12))) };
+  return (
+    refused ?? { host: formatAddress(addressFromBytes(bytes.subarray(pmpAt.address, pmpAt.address + 4))) }
+  );
 }
 
 /** A request to map UDP (RFC 6886, section 3.3). */
 export function pmpRequest({ port, external, lifetimeS }: Wanted): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(12);
   const view = new DataView(bytes.buffer);
-  bytes[1] = 1;
+  bytes.set([pmpVersion, pmpMapUdp]);
   view.setUint16(4, port);
   view.setUint16(6, external);
   view.setUint32(8, lifetimeS);
@@ -87,15 +119,18 @@ export function pmpRequest({ port, external, lifetimeS }: Wanted): Uint8Array<Ar
 }
 
 export function readPmp(bytes: Uint8Array, { port, lifetimeS }: Wanted): Answer | undefined {
-  if (bytes.length < 16 || bytes[0] !== 0 || bytes[1] !== 0x81) return undefined;
+  if (bytes.length < 16 || bytes[0] !== pmpVersion || bytes[1] !== pmpMapUdp + answerBit) return undefined;
   const view = viewOf(bytes);
-  if (view.getUint16(8) !== port) return undefined;
-  const answer = { external: view.getUint16(10), lifetimeS: view.getUint32(12) };
+  if (view.getUint16(pmpAt.answeredPort) !== port) return undefined;
+  const answer = {
+    external: view.getUint16(pmpAt.answeredExternal),
+    lifetimeS: view.getUint32(pmpAt.answeredLifetimeS),
+  };
   return pmpRefusal(bytes) ?? granted(answer, lifetimeS);
 }
 
 function pmpRefusal(bytes: Uint8Array): { refused: string } | undefined {
-  const result = viewOf(bytes).getUint16(2);
+  const result = viewOf(bytes).getUint16(pmpAt.result);
   if (result === 0) return undefined;
   return { refused: result === 2 ? notAllowed : `NAT-PMP result ${result}` };
 }

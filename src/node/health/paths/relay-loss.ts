@@ -16,6 +16,11 @@ export const noLoss: RelayLoss = { found: {}, closed: {} };
 const missedForMs = 3500;
 /** Spreads the handshakes of all nodes over this time. */
 const jitterMs = 1500;
+/** How long a closed tunnel is remembered, and longer while a relay is lost: it is not closed a second time. */
+const rememberedMs = 60_000;
+/** A loss of this age is recent. */
+const justLostMs = 10_000;
+const secondMs = 1000;
 /** Maximum handshakes a second that one node starts at the remaining relays. */
 const mostPerSecond = 5;
 
@@ -29,9 +34,9 @@ export function leaveLostRelays(
   const lost = seen.relays.filter((relay) => broken.has(relay));
   const found = Object.fromEntries(lost.map((relay) => [relay, before.found[relay] ?? now]));
   const closed = Object.fromEntries(
-    Object.entries(before.closed).filter(([, { at }]) => now - at < 60_000 || lost.length > 0),
+    Object.entries(before.closed).filter(([, { at }]) => now - at < rememberedMs || lost.length > 0),
   );
-  let room = mostPerSecond - Object.values(closed).filter(({ at }) => now - at < 1000).length;
+  let room = mostPerSecond - Object.values(closed).filter(({ at }) => now - at < secondMs).length;
   const leave: { peer: ObservedPeer; relay: string }[] = [];
   for (const peer of peers) {
     const relay = lostRelayOf(peer, found, seen);
@@ -66,5 +71,5 @@ function lostRelayOf(
 
 /** While true, lighthouses are probed each second: an answer proves that this node itself is connected. */
 export function isRelayJustLost({ found }: RelayLoss, now: number): boolean {
-  return Object.values(found).some((at) => now - at < 10_000);
+  return Object.values(found).some((at) => now - at < justLostMs);
 }
