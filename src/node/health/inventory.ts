@@ -103,7 +103,8 @@ export class Inventory {
     this.#reportsTunnels = listed !== undefined;
     // The engine may keep the tunnel of a revoked certificate for a moment.
     const present = (listed ?? []).filter(({ cert }) => !cert || !facts.isBlocked(cert.fingerprint));
-    this.tunnels.see(present, facts.own, monotonic(), probesTo, facts.lighthouses);
+    const { own, lighthouses } = facts;
+    this.tunnels.see(present, { own, lighthouses, now: monotonic(), probesTo });
     for (const { address, name, certificate } of this.tunnels.all) {
       this.#names.remember(address, name);
       if (certificate !== undefined) this.#rememberFingerprint(address, certificate.fingerprint);

@@ -55,15 +55,23 @@ export class Tunnels {
   }
 
   /**
-   * `probes`: how many probes of ours went to an address since the last call. `own`: this node's addresses. `lighthouses`: a
-   * tunnel with one of them has the address that the configuration has, which may be its second one.
+   * Takes over what the engine lists. `own`: this node's addresses. `now`: monotonic ms. `probesTo`: how many probes of ours went
+   * to an address since the last call. `lighthouses`: a tunnel with one of them has the address that the configuration has, which
+   * may be its second one.
    */
   see(
     tunnels: readonly EngineTunnel[],
-    own: readonly string[],
-    now: number,
-    probes: (address: string) => number,
-    lighthouses: readonly string[] = [],
+    {
+      own,
+      now,
+      probesTo,
+      lighthouses = [],
+    }: {
+      own: readonly string[];
+      now: number;
+      probesTo(address: string): number;
+      lighthouses?: readonly string[];
+    },
   ): void {
     const byListed = new Map<string, SeenTunnel>();
     const byAddress = new Map<string, SeenTunnel>();
@@ -72,7 +80,7 @@ export class Tunnels {
       // The engine may list this node itself.
       if (first === undefined || own.includes(first)) continue;
       const address = tunnel.vpnAddrs.find((each) => lighthouses.includes(each)) ?? first;
-      const seen = merge(this.#seen.get(address), tunnel, address, now, probes(address));
+      const seen = merge(this.#seen.get(address), tunnel, { address, now, probes: probesTo(address) });
       byListed.set(address, seen);
       for (const each of tunnel.vpnAddrs) byAddress.set(each, seen);
     }
@@ -85,12 +93,11 @@ export class Tunnels {
   }
 }
 
+/** `before`: the last look at the tunnel with this peer. `probes`: sent to it since. */
 function merge(
   before: SeenTunnel | undefined,
   tunnel: EngineTunnel,
-  address: string,
-  now: number,
-  probes: number,
+  { address, now, probes }: { address: string; now: number; probes: number },
 ): SeenTunnel {
   const { localIndex: index, messageCounter: counter, cert } = tunnel;
   const isSameTunnel = before?.index === index;
