@@ -121,14 +121,13 @@ async function namesOf(
   const suffix = await examineSuffix(configRoot, slug, hosts.suffix);
   const served = suffix?.reason === undefined ? suffix?.name : undefined;
   return {
-    names: namesIn(
-      hosts,
+    names: recordsIn(hosts, {
       slug,
       networks,
-      new Set(lighthouseHosts(config)),
-      served,
-      sealedNames(directory, hosts),
-    ),
+      lighthouses: new Set(lighthouseHosts(config)),
+      sealed: sealedNames(directory, hosts),
+      ...given({ suffix: served }),
+    }),
     zone: {
       slug,
       device: tunnelDevice(config),
@@ -149,14 +148,22 @@ function sealedNames(directory: string, { peers }: HostsFile): ReadonlyMap<strin
   return peers === undefined ? new Map([...all].map(([name, ips]) => [name, ips.slice(0, 1)])) : all;
 }
 
-/** Pure. `networks`: of the node's own certificate. `suffix`: a second domain of all names. `sealed`: addresses by name. */
-export function namesIn(
+type RecordOptions = {
+  slug: string;
+  /** Of the node's own certificate. */
+  networks: readonly string[];
+  /** Their overlay addresses. */
+  lighthouses?: ReadonlySet<string>;
+  /** A second domain of all names. */
+  suffix?: string;
+  /** Addresses by name. */
+  sealed?: ReadonlyMap<string, readonly string[]>;
+};
+
+/** The records of hosts.json that programs of this machine may find. Pure. */
+export function recordsIn(
   hosts: Pick<HostsFile, "nodes" | "aliases">,
-  slug: string,
-  networks: readonly string[],
-  lighthouses: ReadonlySet<string>,
-  suffix?: string,
-  sealed: ReadonlyMap<string, readonly string[]> = new Map(),
+  { slug, networks, lighthouses = new Set(), suffix, sealed = new Map() }: RecordOptions,
 ): NameRecord[] {
   const domains = [domainOf(slug), ...(suffix === undefined ? [] : [suffix])];
   const naming: Naming = {

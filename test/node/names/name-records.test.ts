@@ -2,14 +2,14 @@
 
 import { describe, expect, test } from "bun:test";
 import { hostsLines, maxHostsNames } from "../../../src/node/names/hosts-lines.ts";
-import { namesIn, type NameRecord } from "../../../src/node/names/name-records.ts";
+import { recordsIn, type NameRecord } from "../../../src/node/names/name-records.ts";
 import type { HostsFile } from "../../../src/protocol/names.ts";
 
 const networks = ["10.77.0.0/16", "fd00:77::/64"];
 const beta = { id: 3, name: "beta", ip: "10.77.0.3", ip6: "fd00:77::3" };
 const none = new Set<string>();
 const linesOf = (hosts: Pick<HostsFile, "nodes" | "aliases">, lighthouses = none) =>
-  hostsLines(namesIn(hosts, "acme", networks, lighthouses), none).lines;
+  hostsLines(recordsIn(hosts, { slug: "acme", networks, lighthouses }), none).lines;
 
 describe("names", () => {
   test("of a node are its full names, with both addresses", () => {
@@ -62,12 +62,8 @@ describe("names", () => {
   );
 
   test("that other lines of the file have are left to them", () => {
-    const names = namesIn(
-      { nodes: [{ id: 4, name: "10", ip: "10.77.0.4" }, beta], aliases: [] },
-      "acme",
-      networks,
-      none,
-    );
+    const nodes = [{ id: 4, name: "10", ip: "10.77.0.4" }, beta];
+    const names = recordsIn({ nodes, aliases: [] }, { slug: "acme", networks });
     expect(hostsLines(names, new Set(["beta.acme.internal", "n-10.acme.internal"])).lines).toEqual([
       "10.77.0.4 10.acme.internal",
     ]);
@@ -98,7 +94,7 @@ describe("names", () => {
     ];
     const web = { id: 6, name: "web", ip: "10.77.0.6" };
     const names = ["acme", "other"].flatMap((slug) =>
-      namesIn({ nodes: [...nodes, web], aliases: [] }, slug, networks.slice(0, 1), none),
+      recordsIn({ nodes: [...nodes, web], aliases: [] }, { slug, networks: networks.slice(0, 1) }),
     );
     // The name of the machine itself, without a line in the file.
     expect(hostsLines(names, new Set(["web"]), true, "Laptop.lan").lines).toEqual([
@@ -118,7 +114,7 @@ describe("names", () => {
   test("no short name is one that a system has for itself", () => {
     const own = ["localdomain", "broadcasthost", "ip6-localhost", "ip6-loopback", "ip6-allnodes", "ip6-x"];
     const nodes = own.map((name, at) => ({ id: at, name, ip: `10.77.0.${at + 1}` }));
-    const names = namesIn({ nodes, aliases: [] }, "acme", networks.slice(0, 1), none);
+    const names = recordsIn({ nodes, aliases: [] }, { slug: "acme", networks: networks.slice(0, 1) });
     expect(hostsLines(names, none, true).lines).toEqual(
       own.map((name, at) => `10.77.0.${at + 1} ${name}.acme.internal`),
     );

@@ -9,7 +9,7 @@ import { sealedConfig } from "../../../../src/node/files/granted/sealed-config.t
 import { sealedFiles } from "../../../../src/node/files/granted/sealed-files.ts";
 import { keyHash, sealedSelf, type EnforcedState } from "../../../../src/node/files/granted/sealed-node.ts";
 import { objectionsOf } from "../../../../src/node/files/granted/refused-by-seal.ts";
-import { namesIn } from "../../../../src/node/names/name-records.ts";
+import { recordsIn } from "../../../../src/node/names/name-records.ts";
 import { encodePem } from "../../../../src/pki/bundle.ts";
 import { makeHostKey, publicOfHostKey } from "../../../../src/pki/keys.ts";
 import { fingerprint, makeCa, signCertificate, type HostTemplate } from "../../../../src/pki/nebula.ts";
@@ -227,7 +227,7 @@ describe("an open node", () => {
         { id: 2, name: "10", node_id: 2 },
       ],
     };
-    const found = namesIn(hosts, "acme", ["10.77.0.0/16", network6], new Set(), undefined, names);
+    const found = recordsIn(hosts, { slug: "acme", networks: ["10.77.0.0/16", network6], sealed: names });
     expect(found.map(({ names: [name], addresses }) => [name, addresses])).toEqual([
       ["hub.acme.internal", [hub6]],
       ["web.acme.internal", ["10.77.0.9"]],
