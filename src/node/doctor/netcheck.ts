@@ -231,7 +231,10 @@ async function mtu(
   const found = await Promise.all(
     paths.map(async (path) => ({
       ...path,
-      through: await largestThrough(config.ip_address, path.overlay, open, system, size),
+      through: await largestThrough(
+        { from: config.ip_address, to: path.overlay, full: size },
+        { open, system },
+      ),
     })),
   );
   const measured = found.flatMap(({ name, through }) =>

@@ -19,17 +19,15 @@ const lookMs = 20;
 const headerBytes = 28;
 
 /**
- * A burst is `count` packets at once. After each burst but the first, as many go one by one, to compare:
+ * `from`, `to`: overlay addresses. `bytes`: of one packet. A burst is `count` packets at once. After each burst but the first, as
+ * many go one by one, to compare:
  * - after two bursts, `mostShare` of them passed: `pass`, without more packets;
  * - at the end, less than `mostShare` of those one by one passed: `unknown`, since the path loses packets anyway;
  * - else less than `lostShare` of the bursts passed: `lost`.
  */
 export async function measureBurstLoss(
-  from: string,
-  to: string,
-  open: OpenEcho,
-  system: Pick<System, "sleep">,
-  bytes: number,
+  { from, to, bytes }: { from: string; to: string; bytes: number },
+  { open, system }: { open: OpenEcho; system: Pick<System, "sleep"> },
 ): Promise<BurstLoss> {
   const answered = new Set<number>();
   const socket = await open(from, ({ sequence }) => void answered.add(sequence));

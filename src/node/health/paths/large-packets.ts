@@ -149,7 +149,9 @@ export class LargePackets {
     pace.begin(subject, { isLost: this.lost.has(to) });
     using _ = defer(() => pace.end(monotonic()));
     const { rttMs } = prober.record(to) ?? {};
-    const through = isTried ? undefined : await largestThrough(from, to, open, system, mtu, rttMs);
+    const through = isTried
+      ? undefined
+      : await largestThrough({ from, to, full: mtu, rttMs }, { open, system });
     if (typeof through === "object") {
       if (through.isFull) this.lost.delete(to);
       else this.lost.set(to, through.bytes);

@@ -75,7 +75,7 @@ export class OffloadTrial {
     const inForce = this.#inForce(dataPlane, probed.engine, now);
     if (!isDue(trial, inForce, pid, now)) return false;
     try {
-      const result = await this.#measure(probed);
+      const result = await measureBurstLoss(probed, this.#deps);
       const uncertain = result === "unknown" ? this.#last.uncertain + 1 : 0;
       this.#last = { pid, at: now, uncertain };
       await this.#act(probed, { engine, trial, inForce }, result);
@@ -97,11 +97,6 @@ export class OffloadTrial {
     if (dataPlane.tun.by === "root" || dataPlane.udp.by === "root") return undefined;
     const { data_plane: seen } = shownDataPlane(dataPlane, now - ageMs);
     return seen?.tun_offloads === true || seen?.udp_offloads === true;
-  }
-
-  #measure({ from, to, bytes }: Probed): Promise<BurstLoss> {
-    const { open, system } = this.#deps;
-    return measureBurstLoss(from, to, open, system, bytes);
   }
 
   async #act(probed: Probed, known: TrialFacts, result: BurstLoss): Promise<void> {

@@ -21,16 +21,20 @@ const headerBytes = 28;
 
 export type Through = { bytes: number; isFull: boolean } | NoEcho | "silent";
 
+type MeasuredPath = {
+  /** Overlay addresses. */
+  from: string;
+  to: string;
+  /** The MTU of the interface. */
+  full?: number | undefined;
+  /** The round trip of small packets, if it is known. */
+  rttMs?: number | undefined;
+};
+
 /** Asks with the full size first, and only if that fails for smaller ones. */
 export async function largestThrough(
-  from: string,
-  to: string,
-  open: OpenEcho,
-  system: Pick<System, "sleep">,
-  /** The MTU of the interface. */
-  full = fullBytes,
-  /** The round trip of small packets, if it is known. */
-  rttMs = answerMs,
+  { from, to, full = fullBytes, rttMs = answerMs }: MeasuredPath,
+  { open, system }: { open: OpenEcho; system: Pick<System, "sleep"> },
 ): Promise<Through> {
   const waitMs = Math.min(answerMs, leastAnswerMs + 4 * rttMs);
   const answered = new Set<number>();

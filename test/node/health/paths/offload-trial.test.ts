@@ -15,6 +15,8 @@ import { readKernel } from "../../../../src/platform/network/kernel.ts";
 import type { OpenEcho } from "../../../../src/platform/network/echo-socket.ts";
 import { useSentConfig } from "../../../support/sent-config.ts";
 
+const path = { from: "10.77.0.2", to: "10.77.0.1", bytes: 1300 };
+
 /** Packets that were sent since the clock last moved; whether one passes depends on how many there were before it. */
 function network(passes: (nth: number, sent: number) => boolean) {
   let [moment, sent, ms] = [0, 0, Date.parse("2026-11-27T00:00:00Z")];
@@ -37,8 +39,7 @@ function network(passes: (nth: number, sent: number) => boolean) {
   return { open, system, sent: () => sent, pass: (time: number) => void (ms += time) };
 }
 
-const together = ({ open, system }: ReturnType<typeof network>) =>
-  measureBurstLoss("10.77.0.2", "10.77.0.1", open, system, 1300);
+const together = ({ open, system }: ReturnType<typeof network>) => measureBurstLoss(path, { open, system });
 
 test("large packets that pass, that are lost together, and a path that loses any", async () => {
   const healthy = network(() => true);
@@ -49,9 +50,9 @@ test("large packets that pass, that are lost together, and a path that loses any
   expect(await together(network((_, sent) => sent % 5 !== 0))).toBe("pass");
   expect(await together(network((_, sent) => sent % 2 === 0))).toBe("unknown");
   expect(await together(network(() => false))).toBe("unknown");
-  expect(await measureBurstLoss("", "", async () => "denied", network(() => true).system, 1300)).toBe(
-    "denied",
-  );
+  expect(
+    await measureBurstLoss(path, { open: async () => "denied", system: network(() => true).system }),
+  ).toBe("denied");
 });
 
 test("an engine that is late takes packets together that were sent one by one: each waits for the one before", async () => {
@@ -71,7 +72,7 @@ test("an engine that is late takes packets together that were sent one by one: e
     if (waiting.length === 1) waiting[0]?.();
     waiting = [];
   };
-  expect(await measureBurstLoss("10.77.0.2", "10.77.0.1", open, { sleep }, 1300)).toBe("lost");
+  expect(await measureBurstLoss(path, { open, system: { sleep } })).toBe("lost");
 });
 
 const here = useSentConfig();

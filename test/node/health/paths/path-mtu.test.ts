@@ -16,7 +16,7 @@ function pathOf(most: number, losesFirst = false): OpenEcho {
 }
 
 const system = { sleep: async () => undefined };
-const through = (open: OpenEcho) => largestThrough("10.77.0.2", "10.77.0.1", open, system);
+const through = (open: OpenEcho) => largestThrough({ from: "10.77.0.2", to: "10.77.0.1" }, { open, system });
 
 test("the largest packet is found to within eight bytes, and one lost packet does not count", async () => {
   expect(await through(pathOf(1500))).toEqual({ bytes: 1300, isFull: true });
