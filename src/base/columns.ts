@@ -1,13 +1,13 @@
 // Widths of the columns of tables, for the command line and for `status`. Keep this file light: `status` loads it.
 
-/** Between two columns. */
+/** Stands between two columns. */
 export const columnGap = "  ";
-/** In characters. No column is made narrower. */
+/** No column is made narrower than so many characters. */
 export const minColumnWidth = 8;
 
 /**
- * The widths of the columns in a table of `width` characters; undefined: those of their texts. Takes from the widest column
- * until the table fits, or no column can be narrower: then the table is wider than `width`.
+ * The widths of the columns, in characters. `natural`: those of their texts. `width`: of the table; undefined: unlimited. Takes
+ * from the widest column until the table fits, or until no column can be narrower: then the table is wider than `width`.
  */
 export function fit(natural: readonly number[], width: number | undefined): number[] {
   const widths = [...natural];

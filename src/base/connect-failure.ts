@@ -4,11 +4,11 @@
 import { isIP } from "node:net";
 import { systemErrorCode } from "./system-errors.ts";
 
-/** The kernel gives up the address of a neighbor after three seconds. */
+/** A try ends after this. The kernel needs three seconds to find that a neighbor's address does not answer. */
 const askMs = 4000;
 /** Maximum addresses of one name that are tried. */
 export const mostAddresses = 8;
-/** No network, or no machine with this address in it: an unplugged cable, too. */
+/** Codes that say that there is no network, such as with an unplugged cable, or no machine with this address in it. */
 const offline = ["ENETUNREACH", "EHOSTUNREACH", "ENETDOWN", "EHOSTDOWN", "EADDRNOTAVAIL"];
 
 export const isOffline = (error: unknown): boolean => offline.includes(systemErrorCode(error) ?? "");
@@ -24,7 +24,7 @@ export async function trueFailure(
   url: string,
   { lookup, env }: Surroundings,
 ): Promise<unknown> {
-  // The proxy refused. This machine need not reach the host itself.
+  // With a proxy it was the proxy that refused: this machine need not reach the host itself.
   if (proxyFor(url, env) !== undefined) return error;
   const { hostname, port, protocol } = new URL(url);
   if (systemErrorCode(error) !== "ECONNREFUSED" || isIP(hostname.replace(/^\[|\]$/g, "")) !== 0) return error;
@@ -37,6 +37,7 @@ export async function trueFailure(
   return causes.every((cause) => cause !== undefined) ? (causes[0] ?? error) : error;
 }
 
+/** Why this machine cannot reach the address; undefined if it can, or if that is not known. */
 async function whyOffline(address: string, port: string): Promise<unknown> {
   const host = address.includes(":") ? `[${address}]` : address;
   try {

@@ -14,13 +14,14 @@ export type DiskSpace = { state: DiskState; freeBytes: number; totalBytes: numbe
 const fullBytes = 16_000_000;
 const fillingBytes = 2_000_000_000;
 
-const gravest: readonly DiskState[] = ["full", "filling", "ok"];
+/** The gravest state first. */
+const states: readonly DiskState[] = ["full", "filling", "ok"];
 
 /** The disk in the worst state among those that hold these paths. */
 export function worstDisk(paths: readonly string[], stat?: (path: string) => Space): DiskSpace | undefined {
   const [worst] = paths
     .flatMap((path) => diskSpaceAt(path, stat) ?? [])
-    .toSorted((a, b) => gravest.indexOf(a.state) - gravest.indexOf(b.state));
+    .toSorted((a, b) => states.indexOf(a.state) - states.indexOf(b.state));
   return worst;
 }
 
@@ -28,10 +29,12 @@ export function worstDisk(paths: readonly string[], stat?: (path: string) => Spa
 export function diskSpaceAt(path: string, stat: (path: string) => Space = statfsSync): DiskSpace | undefined {
   try {
     const { bavail, blocks, bsize, ffree, files } = stat(path);
-    const [freeBytes, totalBytes] = [bavail * bsize, blocks * bsize];
+    const freeBytes = bavail * bsize;
+    const totalBytes = blocks * bsize;
+    // Some file systems have no limit of inodes, and report none.
     const noInode = files > 0 && ffree === 0;
-    const isFilling = freeBytes < fillingBytes && freeBytes < totalBytes / 10;
-    let state: DiskState = isFilling ? "filling" : "ok";
+    let state: DiskState = "ok";
+    if (freeBytes < fillingBytes && freeBytes < totalBytes / 10) state = "filling";
     if (noInode || freeBytes < fullBytes) state = "full";
     const text = noInode
       ? `no inode is free at ${path}`

@@ -3,7 +3,7 @@
 
 import { systemErrorCode, systemReason } from "./system-errors.ts";
 
-/** code → [exit status, HTTP status]. */
+/** By code: the exit status of commands, and the HTTP status. */
 export const errorTable = {
   // command line and node
   failed: [1, 500],
@@ -79,7 +79,7 @@ export const errorTable = {
   unknown_action: [1, 400],
   unknown_team: [1, 404],
   collision: [1, 409],
-} as const satisfies Record<string, readonly [number, number]>;
+} as const satisfies Record<string, readonly [exitStatus: number, httpStatus: number]>;
 
 export type ErrorCode = keyof typeof errorTable;
 
@@ -110,11 +110,13 @@ export class AppError extends Error {
   }
 
   get exitStatus(): number {
-    return errorTable[this.code][0];
+    const [exitStatus] = errorTable[this.code];
+    return exitStatus;
   }
 
   get httpStatus(): number {
-    return errorTable[this.code][1];
+    const [, httpStatus] = errorTable[this.code];
+    return httpStatus;
   }
 }
 
@@ -168,7 +170,7 @@ export function messageWithHint(error: unknown): string {
   return hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;
 }
 
-/** Without the path if `action` already names it. */
+/** The reason of a failure; without the path if `action` names it. */
 function reasonOf(error: unknown, action: string): string {
   if (!(error instanceof Error)) return String(error);
   return error instanceof AppError ? error.message : systemReason(error, action);

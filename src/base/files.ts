@@ -1,5 +1,5 @@
-// Writes, reads and removes files. What it writes survives a kill, a full disk and a power cut: temporary file, sync,
-// rename. Must not know what the files mean.
+// Writes, reads and removes files. A kill, a full disk or a power cut leaves the old content or the new one: temporary file,
+// sync, rename. Must not know what the files mean.
 
 import { defer } from "./defer.ts";
 import {
@@ -94,10 +94,12 @@ export function writeFileUntilBoot(path: string, content: string, mode: number):
 export function requireFreePlace(path: string, replaces?: "file" | "empty directory"): void {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;
-  const isReplaced = replaces === "file" ? found.isFile() : replaces !== undefined && found.isDirectory();
-  if (isReplaced && (replaces === "file" || readdirSync(path).length === 0)) return;
+  if (replaces === "file" && found.isFile()) return;
+  const isFullDirectory =
+    replaces === "empty directory" && found.isDirectory() && readdirSync(path).length > 0;
+  if (replaces === "empty directory" && found.isDirectory() && !isFullDirectory) return;
   const kind = found.isSymbolicLink() ? `a symbolic link to ${readlinkSync(path)}` : kindOf(found);
-  const what = isReplaced ? "the directory is not empty" : `there is ${kind} already`;
+  const what = isFullDirectory ? "the directory is not empty" : `there is ${kind} already`;
   const hint = "Name another place, where nothing is.";
   throw new AppError("conflict", `Cannot create ${path}: ${what}`, { hint });
 }
@@ -113,11 +115,12 @@ export function syncDirectory(path: string): void {
 /** Creates the directory and its parents with exactly this mode. An existing directory keeps its mode. */
 export function makeDirectory(path: string, mode: number): void {
   try {
+    // The first directory that was created, or undefined.
     const first = mkdirSync(path, { recursive: true, mode });
     if (first === undefined) return;
     // The umask may have removed bits.
-    for (let made = resolve(path); made.length >= resolve(first).length; made = dirname(made)) {
-      chmodSync(made, mode);
+    for (let each = resolve(path); each.length >= resolve(first).length; each = dirname(each)) {
+      chmodSync(each, mode);
     }
   } catch (error) {
     throw fromSystemError(`create the directory ${path}`, error);
@@ -134,7 +137,7 @@ export function hasMode(path: string, mode: number): boolean {
   return !hasModes || (statSync(path).mode & 0o7777) === mode;
 }
 
-/** Differs once another file lies at this path, or its content was written. Empty: there is none. */
+/** A text that is another one once another file is at this path, or its content was written; "" if there is no file. */
 export function fileStamp(path: string): string {
   const found = statSync(path, { bigint: true, throwIfNoEntry: false });
   return found === undefined ? "" : `${found.ino} ${found.mtimeNs} ${found.size}`;

@@ -2,10 +2,10 @@
 
 /** The fields that were given. */
 export function given<T extends object>(fields: T): { [K in keyof T]?: T[K] & ({} | null) } {
-  const found: { [K in keyof T]?: T[K] & ({} | null) } = {};
+  const result: { [K in keyof T]?: T[K] & ({} | null) } = {};
   for (const key in fields) {
     const value = fields[key];
-    if (value !== undefined) found[key] = value;
+    if (value !== undefined) result[key] = value;
   }
-  return found;
+  return result;
 }

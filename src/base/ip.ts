@@ -11,12 +11,12 @@ export type Network = Address & { prefix: number; text: string };
 /** Loaded late: commands that run every minute meet only the usual spellings. */
 const ipaddr = (): typeof import("ipaddr.js") => require("ipaddr.js");
 
-/** Host numbers stay below this in wide IPv6 networks, so that they are exact as JavaScript numbers. */
+/** The highest host number in a wide IPv6 network, so that host numbers are exact as JavaScript numbers. */
 const widestHost = 2 ** 48;
 
 /** An address without prefix or zone, not IPv4-mapped; undefined for other text. */
 export function parseAddress(text: string): Address | undefined {
-  const usual = parseUsual(text);
+  const usual = parseUsualSpelling(text);
   if (usual !== undefined) return usual;
   if (ipaddr().IPv4.isValidFourPartDecimal(text))
     return addressFromBytes(ipaddr().IPv4.parse(text).toByteArray());
@@ -25,8 +25,8 @@ export function parseAddress(text: string): Address | undefined {
   return parsed.isIPv4MappedAddress() ? undefined : addressFromBytes(parsed.toByteArray());
 }
 
-/** The usual spellings, ten times as fast: a machine may know 50,000 names. Undefined for all others. */
-function parseUsual(text: string): Address | undefined {
+/** Parses the usual spellings, ten times as fast: a machine may know 50,000 names. Undefined for all other texts. */
+function parseUsualSpelling(text: string): Address | undefined {
   const four = /^(\d|[1-9]\d{1,2})\.(\d|[1-9]\d{1,2})\.(\d|[1-9]\d{1,2})\.(\d|[1-9]\d{1,2})$/.exec(text);
   if (four !== null) {
     const [, a, b, c, d] = four.map(Number);
@@ -56,8 +56,8 @@ export function addressFromBytes(bytes: ArrayLike<number>): Address {
 
 /** 4 or 16 bytes in network order. */
 export function addressBytes({ family, value }: Address): number[] {
-  return Array.from({ length: bits(family) / 8 }, (_, index) =>
-    Number((value >> BigInt(bits(family) - 8 * (index + 1))) & 0xffn),
+  return Array.from({ length: addressBits(family) / 8 }, (_, index) =>
+    Number((value >> BigInt(addressBits(family) - 8 * (index + 1))) & 0xffn),
   );
 }
 
@@ -83,7 +83,9 @@ export function parseAddressInNetwork(text: string): Network | undefined {
   const match = /^([^/]{1,45})\/(\d{1,3})$/.exec(text);
   const address = match?.[1] === undefined ? undefined : parseAddress(match[1]);
   const prefix = Number(match?.[2]);
-  return address === undefined || prefix > bits(address.family) ? undefined : makeNetwork(address, prefix);
+  return address === undefined || prefix > addressBits(address.family)
+    ? undefined
+    : makeNetwork(address, prefix);
 }
 
 /** `10.77.0.0/16`; undefined unless it is an address and a prefix length with no host bits set. */
@@ -102,7 +104,7 @@ export function maskNetwork(text: string): string | undefined {
 
 /** Whether the address is in the network. Host bits of the network do not count. */
 export function networkContains({ family, value, prefix }: Network, address: Address): boolean {
-  const hostBits = BigInt(bits(family) - prefix);
+  const hostBits = BigInt(addressBits(family) - prefix);
   return family === address.family && value >> hostBits === address.value >> hostBits;
 }
 
@@ -111,7 +113,7 @@ export function holdsNetwork(outer: Network, inner: Network): boolean {
   return outer.prefix <= inner.prefix && networkContains(outer, inner);
 }
 
-/** Whether an address is in both. */
+/** Whether any address is in both. */
 export function networksOverlap(a: Network, b: Network): boolean {
   return networkContains(a, b) || networkContains(b, a);
 }
@@ -123,8 +125,9 @@ export function isWithin(text: string, networks: readonly Network[]): boolean {
 }
 
 /** Like networksOverlap, of texts. False if either is not a network. */
-export function overlap(a: string, b: string): boolean {
-  const [one, other] = [parseNetwork(a), parseNetwork(b)];
+export function networkTextsOverlap(a: string, b: string): boolean {
+  const one = parseNetwork(a);
+  const other = parseNetwork(b);
   return one !== undefined && other !== undefined && networksOverlap(one, other);
 }
 
@@ -132,13 +135,14 @@ export function overlap(a: string, b: string): boolean {
 export const parseNetworks = (texts: readonly string[]): Network[] =>
   texts.flatMap((text) => parseNetwork(text) ?? []);
 
-/** Parsed at the first use: few commands need them. */
-function onDemand(texts: readonly string[]): () => readonly Network[] {
+/** A function that parses the networks when it is first called: few commands need them. */
+function parsedLater(texts: readonly string[]): () => readonly Network[] {
   let networks: readonly Network[] | undefined;
   return () => (networks ??= parseNetworks(texts));
 }
 
-export const privateNetworks = onDemand([
+/** Networks whose addresses are not part of the internet, but may be those of machines. */
+export const privateNetworks = parsedLater([
   "10.0.0.0/8",
   "100.64.0.0/10",
   "172.16.0.0/12",
@@ -149,8 +153,9 @@ export const privateNetworks = onDemand([
 ]);
 
 /**
- * Addresses by which providers steer their machines, or tell them keys: of Amazon (metadata, names, time, pods), Azure,
- * Alibaba, Google, Oracle (two) and Scaleway. 169.254.0.0/16, which all of them use too, is special. That of Azure looks public.
+ * Addresses at which cloud providers control their machines or give them secrets: of Azure (which looks public), Alibaba, Oracle,
+ * Amazon (metadata, names, time, pods), Google, Oracle and Scaleway. All of them also use 169.254.0.0/16, which is in
+ * `specialNetworks`.
  */
 export const providerAddresses = [
   "168.63.129.16",
@@ -164,25 +169,27 @@ export const providerAddresses = [
   "fd00:c1::a9fe:a9fe",
   "fd00:42::42",
 ];
-export const providerNetworks = onDemand(
+export const providerNetworks = parsedLater(
   providerAddresses.map((each) => `${each}/${each.includes(":") ? 128 : 32}`),
 );
 
-/** The parts of `whole` in none of `holes`, as few networks as possible. */
-export function without(whole: Network, holes: readonly Network[]): Network[] {
+/** The parts of `whole` that are in none of `holes`, as few networks as possible. */
+export function subtractNetworks(whole: Network, holes: readonly Network[]): Network[] {
   const inside = holes.filter((each) => networksOverlap(each, whole));
   if (inside.length === 0) return [whole];
   if (inside.some((each) => holdsNetwork(each, whole))) return [];
   const { family, value, prefix } = whole;
-  const upper = value + size(family, prefix + 1);
-  return [value, upper].flatMap((half) => without(makeNetwork({ family, value: half }, prefix + 1), inside));
+  const upper = value + addressCount(family, prefix + 1);
+  return [value, upper].flatMap((half) =>
+    subtractNetworks(makeNetwork({ family, value: half }, prefix + 1), inside),
+  );
 }
 
-/** All addresses of the internet but those in `except`: neither private nor special ones. */
+/** All addresses of the internet, without private and special ones, and without those in `except`. */
 export function internetNetworks(except: readonly string[]): string[] {
   const holes = [...privateNetworks(), ...specialNetworks(), ...parseNetworks(except)];
   return parseNetworks(["0.0.0.0/0", "2000::/3"]).flatMap((whole) =>
-    without(whole, holes).map(({ text }) => text),
+    subtractNetworks(whole, holes).map(({ text }) => text),
   );
 }
 
@@ -191,7 +198,8 @@ export function isPrivate(network: Network): boolean {
   return privateNetworks().some((each) => holdsNetwork(each, network));
 }
 
-export const specialNetworks = onDemand([
+/** Networks that every machine treats in a special way: this host, loopback, link-local, multicast, reserved. */
+export const specialNetworks = parsedLater([
   "0.0.0.0/8",
   "127.0.0.0/8",
   "169.254.0.0/16",
@@ -202,10 +210,7 @@ export const specialNetworks = onDemand([
   "ff00::/8",
 ]);
 
-/**
- * The network that every machine treats in its own way and that this one overlaps, if any: this host, loopback, link-local,
- * multicast, reserved. In ::/8 is 64:ff9b::/96, which reaches all of IPv4 (RFC 6052).
- */
+/** The special network that this one overlaps, if any. ::/8 includes 64:ff9b::/96, which reaches all of IPv4 (RFC 6052). */
 export function specialNetwork(network: Network): string | undefined {
   return specialNetworks().find((each) => networksOverlap(each, network))?.text;
 }
@@ -217,12 +222,14 @@ export function specialNetwork(network: Network): string | undefined {
 export function specialHost(host: string): string | undefined {
   if (/((^|\.)localhost(\.localdomain)?\.?|^ip6-(localhost|loopback))$/i.test(host)) return host;
   const address = parseAddress(host);
-  return address === undefined ? undefined : specialNetwork(makeNetwork(address, bits(address.family)));
+  return address === undefined
+    ? undefined
+    : specialNetwork(makeNetwork(address, addressBits(address.family)));
 }
 
 /** The highest host number of a node: network address and broadcast address are not used. */
 export function lastHost(network: Network): number {
-  const last = size(network.family, network.prefix) - 2n;
+  const last = addressCount(network.family, network.prefix) - 2n;
   return last > BigInt(widestHost) ? widestHost : Math.max(0, Number(last));
 }
 
@@ -243,18 +250,18 @@ export function addressInOther(network: Network, host: number): string | undefin
   return host > lastHost(network) ? undefined : addressOf(network, host);
 }
 
-/** The length of an address. */
-export function bits(family: 4 | 6): number {
+/** The length of an address, in bits. */
+export function addressBits(family: 4 | 6): number {
   return family === 4 ? 32 : 128;
 }
 
 /** How many addresses a prefix of this length holds. */
-export function size(family: 4 | 6, prefix: number): bigint {
-  return 1n << BigInt(bits(family) - prefix);
+export function addressCount(family: 4 | 6, prefix: number): bigint {
+  return 1n << BigInt(addressBits(family) - prefix);
 }
 
 function hostMask({ family, prefix }: Network): bigint {
-  return size(family, prefix) - 1n;
+  return addressCount(family, prefix) - 1n;
 }
 
 /** `192.0.2.1:4242`, `[2001:db8::1]:4242`, `example.org:4242`. */
@@ -262,7 +269,7 @@ export function joinHostPort(host: string, port: number): string {
   return `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
-/** A host before a port. An address of IPv6 without brackets has no port. */
+/** A host and its port. An IPv6 address without brackets has no port. */
 const beforePort = /^(\[.*\]|[^:]*):(\d+)$/;
 
 /** The host of `192.0.2.1:4242`, `[2001:db8::1]:4242` or `example.org:4242`; the text without brackets if it has no port. */
@@ -273,8 +280,8 @@ export function withoutPort(hostPort: string): string {
 /** The port of such a text; NaN if it has none. */
 export const portOf = (hostPort: string): number => Number(beforePort.exec(hostPort)?.[2] ?? Number.NaN);
 
-/** The special networks, but of ::/8 only ::/16: at an address of NAT64 (64:ff9b::/96) may be another machine. */
-const notUnicast = onDemand([
+/** Like `specialNetworks`, but with ::/16 instead of ::/8: an address of NAT64 (64:ff9b::/96) may be another machine's. */
+const notUnicast = parsedLater([
   "0.0.0.0/8",
   "127.0.0.0/8",
   "169.254.0.0/16",
@@ -284,6 +291,7 @@ const notUnicast = onDemand([
   "ff00::/8",
 ]);
 
+/** An address outside the overlay. */
 export type Underlay = { host: string; port: number; isPrivate: boolean };
 
 /** An address and port at which another machine may be; undefined for names, and for addresses that no other machine has. */
@@ -292,11 +300,11 @@ export function parseUnderlay(hostPort: string): Underlay | undefined {
   const address = parseAddress(withoutPort(hostPort));
   if (address === undefined || !(port >= 1 && port <= 65_535)) return undefined;
   if (notUnicast().some((each) => networkContains(each, address))) return undefined;
-  const network = makeNetwork(address, bits(address.family));
+  const network = makeNetwork(address, addressBits(address.family));
   return { host: formatAddress(address), port, isPrivate: isPrivate(network) };
 }
 
-/** A dual-stack socket reports IPv4 peers as ::ffff:192.0.2.1. */
+/** The IPv4 address of ::ffff:192.0.2.1, as which a dual-stack socket reports IPv4 peers; other addresses as they are. */
 export function unmapped(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, "");
 }

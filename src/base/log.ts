@@ -21,7 +21,7 @@ export type LogOptions = {
   stamped: boolean;
 };
 
-/** Maximum of a foreign text in a log line, an error or an answer. Every function below cuts before it does anything else. */
+/** Maximum of a foreign text in a log line, an error or an answer, in characters. Texts are cut before anything else is done. */
 export const maxTextLength = 4096;
 const maxLineLength = 16_384;
 
@@ -31,21 +31,24 @@ export function makeLog(options: LogOptions): Log {
   const write = file === undefined ? options.write : writeToFile(file, options.write);
   const textOf = stamped || file !== undefined ? stampedLine : terminalLine;
   const render = format === "json" ? jsonLine : textOf;
-  const at =
+  const writer =
     (level: keyof Log): Write =>
     (message, fields = {}) => {
-      const present = Object.entries<Fields[string]>(fields).filter(([, value]) => value !== undefined);
+      const known = Object.entries<Fields[string]>(fields).filter(([, value]) => value !== undefined);
       const line = {
         time: new Date(options.now()).toISOString(),
         level,
         message: clean(message),
-        fields: present.map(
-          ([key, value]) => [key, typeof value === "string" ? clean(value) : value] as const,
-        ),
+        fields: known.map(([key, value]) => [key, typeof value === "string" ? clean(value) : value] as const),
       };
       write(`${render(line)}\n`);
     };
-  return { debug: verbose ? at("debug") : () => {}, info: at("info"), warn: at("warn"), error: at("error") };
+  return {
+    debug: verbose ? writer("debug") : () => {},
+    info: writer("info"),
+    warn: writer("warn"),
+    error: writer("error"),
+  };
 }
 
 type Line = {
@@ -94,8 +97,8 @@ export function writeOnceATurn(write: (text: string) => void): (text: string) =>
 }
 
 /**
- * A log file that cannot be opened fails here, before the command changes anything. Later a failure, such as a full disk,
- * must not end a command half way: the lines go to `instead` until the file takes them again.
+ * A function that appends lines to a log file. Throws here if the file cannot be opened, before the command changes anything. A
+ * later failure, such as a full disk, must not end the command half way: lines go to `instead` until the file takes them again.
  */
 function writeToFile(path: string, instead: (text: string) => void): (line: string) => void {
   const append = (text: string) => {

@@ -7,7 +7,7 @@ import { AppError } from "./errors.ts";
 import { systemErrorCode } from "./system-errors.ts";
 import { quoteWord } from "./quote.ts";
 
-/** Twice the largest answer of a control plane. A larger file is none of ours. */
+/** Twice the largest answer of a control plane: no file of this product is larger. */
 export const maxFileBytes = 64 * 1024 * 1024;
 
 export type Access = "read" | "update" | "append" | "lock";
@@ -17,7 +17,7 @@ export type Access = "read" | "update" | "append" | "lock";
  * mode. Throws bad_configuration for anything else that is at this path, and the system's error if it cannot be opened.
  */
 export function openPlain(path: string, access: Access = "read", mode = 0o600): number {
-  // Before it is opened, too: for a device, being opened can already have an effect.
+  // Checked before it is opened as well: opening a device can already have an effect.
   refuseOddFile(path);
   const { closeSync, fstatSync, openSync } = fs();
   const fd = openSync(path, flagsOf(access), mode);
@@ -47,14 +47,14 @@ export function sqliteFiles(path: string): string[] {
   return ["", "-journal", "-wal", "-shm"].map((end) => path + end);
 }
 
-/** All bytes. Throws like openPlain, and bad_configuration if the file has more than `maxBytes`. */
+/** All bytes of a file. Throws like openPlain, and bad_configuration if the file has more than `maxBytes`. */
 export function readBytes(path: string, maxBytes = maxFileBytes): Buffer {
   const fd = isHandedOver(path) ? fs().openSync(path, "r") : openPlain(path);
   using _ = defer(() => fs().closeSync(fd));
   return readOpen(fd, path, maxBytes);
 }
 
-/** A pipe of the shell, as in `--file <(command)`: the user who started this process waits for that command. */
+/** Whether it is a pipe of the shell, as in `--file <(command)`. Reading it may wait: the user started that command. */
 function isHandedOver(path: string): boolean {
   return /^\/(dev|proc\/self)\/(stdin|fd\/\d+)$/.test(path);
 }
@@ -91,7 +91,10 @@ export function appendText(path: string, text: string, mode: number): void {
   for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
 }
 
-/** Reads from the present position to the end. The size of a file of /proc is 0, and another process may write meanwhile. */
+/**
+ * Reads an open file from its position to the end. Does not trust its size: that of a file of /proc is 0, and another process may
+ * write meanwhile.
+ */
 export function readOpen(fd: number, path: string, maxBytes: number): Buffer {
   const { fstatSync, readSync } = fs();
   const { size } = fstatSync(fd);
@@ -134,7 +137,7 @@ function flagsOf(access: Access): number {
     append: O_WRONLY | O_APPEND | O_CREAT,
     lock: O_RDWR | O_CREAT | O_NOFOLLOW,
   };
-  // Windows has neither of the two, which then count as 0. Its pipes have names of their own.
+  // Windows has neither O_NOCTTY nor O_NONBLOCK: undefined counts as 0. Its pipes have names of their own.
   return flags[access] | O_NOCTTY | O_NONBLOCK;
 }
 

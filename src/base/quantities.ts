@@ -1,5 +1,6 @@
-// Quantities as text: durations (90s, 15m, 24h, 7d), sizes (500MB, 4GB), times as RFC 3339, counts.
+// Quantities as text: durations (90s, 15m, 24h, 7d), sizes (500MB, 4GB), times as RFC 3339, counts; and traffic (tcp/5432).
 
+/** Seconds. */
 const units = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
 
 /** Seconds, or undefined if the text is not a duration. */
@@ -9,6 +10,7 @@ export function parseDuration(text: string): number | undefined {
   return Number(match[1]) * units[match[2] as keyof typeof units];
 }
 
+/** Bytes. */
 const sizes = { MB: 1e6, GB: 1e9, TB: 1e12 } as const;
 
 /** Bytes, or undefined if the text is not a size. */

@@ -1,6 +1,6 @@
 // Reads what another program sends, up to a maximum.
 
-/** The bytes of the body. Throws what `tooLarge` makes after more than `maxBytes`. */
+/** The bytes of the body. If it has more than `maxBytes`, throws the error that `tooLarge` makes. */
 export async function readCapped(
   body: ReadableStream<Uint8Array> | null,
   maxBytes: number,

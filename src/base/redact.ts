@@ -18,7 +18,7 @@ export function redact(text: string): string {
 /** A quick test: every secret below contains one of these. */
 const mayHoldSecret = new RegExp(`[\\w-]{43}|eyJ|Bearer|PRIVATE.{1,3}KEY|${brand.joinKeyPrefix}\\d`, "i");
 
-/** Also the beginning of one: it holds address and organization, and soon the token. */
+/** Matches the beginning of a join key, too: it holds address and organization, and may have a part of the token. */
 const joinKey = new RegExp(`${brand.joinKeyPrefix}\\d[\\w-]{4,}`, "g");
 
 // Spaces may be percent-encoded.
@@ -30,10 +30,11 @@ const keyEnd = new RegExp(`-----END${keyLabel}`);
 function withoutKeys(text: string): string {
   const parts = text.replace(privateKey, "[private key]").split(keyEnd);
   const last = parts.pop() ?? "";
-  // In the last lines of a log, a key can lack its beginning: then its end marks it.
+  // The tail of a log may begin inside a key: then only its end is there, and what is before it is the key.
   return parts.map((part) => `${withoutBase64Tail(part)}[private key]`).join("") + last;
 }
 
+/** Without the base64 at the end of a text. */
 function withoutBase64Tail(text: string): string {
   let end = text.length;
   while (end > 0 && /[\w+/=\s\\%]/.test(text.charAt(end - 1))) end -= 1;
@@ -67,7 +68,7 @@ function withoutTokensIn(word: string): string {
     .concat(isJwt ? "[token]" : "");
 }
 
-/** `key-TOKEN`, `session_TOKEN`. A name of several words has no upper-case letters beside the others. */
+/** `key-TOKEN`, `session_TOKEN`: 43 characters after a sign. Names of several words do not mix upper and lower case, tokens do. */
 function withoutJoined(part: string): string {
   if (part.length < 44 || !/[a-z]/.test(part) || !/[A-Z]/.test(part)) return part;
   return part.replace(/(?<![^_-])(?=[\w-]{0,42}[a-z])(?=[\w-]{0,42}[A-Z])[\w-]{43}(?![^_-])/g, "[token]");

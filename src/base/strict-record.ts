@@ -1,9 +1,9 @@
-// Objects from outside whose keys are not known before, such as names that users choose.
+// Schemas of objects from outside whose keys are not known in advance, such as names that users choose.
 
 import * as v from "valibot";
 import { isObject } from "./is-object.ts";
 
-/** Like v.strictObject, which takes an empty list for {}. */
+/** The schema of an object, such as one of v.strictObject, which alone would take an empty list for {}. */
 export function withoutList<Input, Output>(
   schema: v.GenericSchema<Input, Output>,
 ): v.GenericSchema<Input, Output> {

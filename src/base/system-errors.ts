@@ -1,5 +1,5 @@
-// Errors of the system, of TLS and of the runtime in our words. Their own messages advise programmers ("Was there a typo in the
-// url or port?").
+// Errors of the system, of TLS and of the runtime as sentences for users. Their own messages are for programmers ("Was there a
+// typo in the url or port?").
 
 /** The code of a system error (`ENOENT`, `EACCES`), or undefined. */
 export function systemErrorCode(error: unknown): string | undefined {
@@ -82,12 +82,12 @@ export function systemReason(error: Error, action: string): string {
   return isAdvice ? `the connection failed${code === "" ? "" : ` (${code})`}` : error.message;
 }
 
-/** A TLS server's certificate comes from an authority that is not trusted here. */
+/** Whether the certificate of a TLS server comes from an authority that is not trusted here. */
 export function isStrangeAuthority(error: unknown): boolean {
   return reasons.get(systemErrorCode(error) ?? "") === strangeAuthority;
 }
 
-/** No connection was made, so nothing was sent. */
+/** Whether no connection was made, so that nothing was sent. */
 export function isUnsent(error: unknown): boolean {
   return ["ECONNREFUSED", "FailedToOpenSocket", "ENOTFOUND", "EAI_AGAIN"].includes(
     systemErrorCode(error) ?? "",

@@ -14,9 +14,9 @@ export type System = {
   /** Wall clock, milliseconds since 1970. It may jump: use it for certificates, never for scheduling. */
   now(): number;
   /**
-   * Time since the machine started, ms, the time that it slept included; no setting of the clock changes it. `id`: of this
-   * start, unless the system has none. `isShared`: all programs of the machine see this id. Containers of LXC and
-   * systemd-nspawn put an id of their own over the kernel's, and sandboxes of units see the kernel's.
+   * `ms`: time since the machine started, with the time that it slept; setting the clock does not change it. `id`: of this
+   * start; undefined if the system has none. `isShared`: all programs of the machine see the same id. It is false in containers
+   * of LXC and systemd-nspawn, which mount an id of their own over the kernel's: sandboxed units there see the kernel's.
    */
   bootTime(): { id: string | undefined; isShared: boolean; ms: number };
   /** Milliseconds since any moment; never jumps. For limits and durations within this process. */
@@ -35,8 +35,8 @@ export type System = {
    */
   lookupTexts(name: string): Promise<readonly string[]>;
   /**
-   * An empty datagram from an address of this machine; rejects where the address is none of this machine's, or where
-   * there is no way. Whether it arrives is not known.
+   * Sends an empty datagram from an address of this machine. Rejects if this machine does not have the address, or has no route.
+   * Whether the datagram arrives is not known.
    */
   sendDatagram(from: string, to: string, port: number): Promise<void>;
   /** The interfaces, networks, routes, name servers and ports of this machine. */
@@ -98,7 +98,7 @@ async function lookup(host: string, way?: "system"): Promise<string[]> {
   }
 }
 
-/** The runtime hides some causes of a failed connection. */
+/** Throws the cause of a failed connection, which the runtime sometimes hides. */
 async function throwTrueFailure(error: unknown, url: string): Promise<never> {
   const { trueFailure } = await import("./connect-failure.ts");
   throw await trueFailure(error, url, { lookup: (host) => lookup(host, "system"), env: process.env });
@@ -151,7 +151,7 @@ export function realSystem(): System {
   };
 }
 
-/** Read once: a server asks with each request, and the comparison of file systems costs a tenth of a check-in. */
+/** Read once: a server asks with each request, and looking at file systems costs a tenth of a check-in. */
 let boot: { id: string; isShared: boolean } | undefined;
 
 function readIfThere(path: string): string | undefined {
@@ -164,7 +164,7 @@ function readIfThere(path: string): string | undefined {
 
 function bootTime(): ReturnType<System["bootTime"]> {
   const { uptime }: typeof import("node:os") = require("node:os");
-  // Units of earlier versions hide it from the control plane (ProcSubset=pid).
+  // Units of earlier versions hide the file from the control plane (ProcSubset=pid).
   const id = process.platform === "linux" && boot === undefined ? readIfThere(bootIdFile)?.trim() : undefined;
   if (id !== undefined) boot = { id, isShared: !isMountedOver(bootIdFile) };
   return { id: boot?.id, isShared: boot?.isShared === true, ms: uptime() * 1000 };
@@ -178,7 +178,7 @@ function isMountedOver(path: string): boolean {
   return statSync(path).dev !== statSync("/proc").dev;
 }
 
-/** Bun's own decompression writes its failures to standard error. */
+/** Decompresses the body here, because Bun's own decompression writes its failures to standard error. */
 function unpacked(response: Response): Response {
   if (response.headers.get("content-encoding") !== "gzip" || response.body === null) return response;
   const { status, statusText, headers } = response;
@@ -199,7 +199,7 @@ function output(fd: 1 | 2, write: (text: string) => void): Output {
   };
 }
 
-/** console.write loads no module, and writes everything even to a slow reader. */
+/** Uses console.write, which loads no module, and writes everything even to a slow reader. */
 function writeOut(text: string): void {
   try {
     // oxlint-disable-next-line no-console
@@ -229,7 +229,7 @@ function writeError(text: string): void {
   }
 }
 
-/** The test of node:tty, whose loading takes as long as a short command. */
+/** The test that node:tty uses, without loading node:tty, which takes as long as a short command. */
 function isTerminal(fd: number): boolean {
   const { isTTY } = process.binding("tty_wrap") as { isTTY(fd: number): boolean };
   return isTTY(fd);

@@ -24,10 +24,10 @@ export const foreignText = (max: number, tooLong?: string) =>
     v.maxLength(max, tooLong ?? `At most ${max} characters.`),
   );
 
-/** One spelling for texts that look alike. Earlier versions did not normalize, so compare stored texts by this. */
+/** One spelling (NFC) for texts that look alike. Earlier versions stored texts as they came, so compare stored texts by this. */
 export const oneSpelling = (text: string) => text.normalize("NFC");
 
-/** The same for a text that is compared with others: one spelling (NFC) for what looks alike. */
+/** Like foreignText, for a text that is compared with others: in one spelling. */
 export const comparedText = (max: number, tooLong?: string) =>
   v.pipe(
     v.string(),
@@ -71,7 +71,7 @@ export function emailKey(given: string): string {
   return `${text.slice(0, at + 1)}${host.replace(/\.$/, "")}`;
 }
 
-/** The key that earlier versions stored: the domain is not in ASCII. Rows of theirs are found by it. */
+/** The key that earlier versions stored, with the domain as it was typed: to find their rows. */
 export function formerEmailKey(given: string): string {
   return given.trim().normalize("NFC").toLowerCase();
 }

@@ -32,20 +32,20 @@ export type RepeatOptions = {
   failed(reason: string): void;
 };
 
-/** Takes steps until the signal; the next one is another try. Does not reject. */
+/** Takes steps until the signal aborts. After a failed step it tries again at the next one. Does not reject. */
 export async function repeat(
   step: () => void | Promise<void>,
   { everyMs, signal, system, failed }: RepeatOptions,
 ): Promise<void> {
-  let trouble: string | undefined;
+  let lastReason: string | undefined;
   while (!signal.aborted) {
     try {
       await step();
-      trouble = undefined;
+      lastReason = undefined;
     } catch (error) {
       const reason = messageOf(error);
-      if (reason !== trouble) failed(reason);
-      trouble = reason;
+      if (reason !== lastReason) failed(reason);
+      lastReason = reason;
     }
     // The signal rejects the sleep.
     await system.sleep(everyMs, signal).catch(() => undefined);

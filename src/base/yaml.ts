@@ -29,8 +29,8 @@ export function valueAt(map: YamlMap, path: string): YamlValue | undefined {
 export function mergeYaml(base: YamlMap, patch: YamlMap): YamlMap {
   const merged: YamlMap = { ...base };
   for (const [key, value] of Object.entries(patch)) {
-    const present = merged[key];
-    merged[key] = isMap(present) && isMap(value) ? mergeYaml(present, value) : value;
+    const before = merged[key];
+    merged[key] = isMap(before) && isMap(value) ? mergeYaml(before, value) : value;
   }
   return merged;
 }
@@ -57,10 +57,10 @@ export function stringifyYaml(value: YamlMap): string {
 export function* yamlSlices(value: YamlMap, indent = ""): Generator<string> {
   for (const [key, item] of Object.entries(value)) {
     if (isLeaf(item)) {
-      yield `${indent}${name(key)}: ${scalar(item)}`;
+      yield `${indent}${keyText(key)}: ${scalar(item)}`;
       continue;
     }
-    yield `${indent}${name(key)}:`;
+    yield `${indent}${keyText(key)}:`;
     const inner = `${indent}  `;
     if (isMap(item)) yield* yamlSlices(item, inner);
     else if (Array.isArray(item)) {
@@ -70,8 +70,10 @@ export function* yamlSlices(value: YamlMap, indent = ""): Generator<string> {
   }
 }
 
+/** Of a list, in one part. */
 const itemsAtOnce = 200;
 
+/** The lines of a value. */
 function block(value: YamlValue, indent: string): string[] {
   if (Array.isArray(value)) {
     return value.flatMap((item) => {
@@ -82,17 +84,19 @@ function block(value: YamlValue, indent: string): string[] {
   if (value !== null && typeof value === "object") {
     return Object.entries(value).flatMap(([key, item]) =>
       isLeaf(item)
-        ? [`${indent}${name(key)}: ${scalar(item)}`]
-        : [`${indent}${name(key)}:`, ...block(item, `${indent}  `)],
+        ? [`${indent}${keyText(key)}: ${scalar(item)}`]
+        : [`${indent}${keyText(key)}:`, ...block(item, `${indent}  `)],
     );
   }
   return [indent + scalar(value)];
 }
 
+/** Whether a value is written on the line of its key: a scalar, or an empty list or map. */
 function isLeaf(value: YamlValue): boolean {
   return value === null || typeof value !== "object" || Object.keys(value).length === 0;
 }
 
+/** The text of such a value. */
 function scalar(value: YamlValue): string {
   if (typeof value === "string") return quote(value);
   if (typeof value === "number" && !Number.isSafeInteger(value))
@@ -101,7 +105,7 @@ function scalar(value: YamlValue): string {
   return value !== null && typeof value === "object" ? "{}" : String(value);
 }
 
-function name(key: string): string {
+function keyText(key: string): string {
   // YAML 1.1 reads yes, no, on, off, y and n as booleans.
   return /^[a-z_][a-z0-9_]*$/.test(key) && !/^(y|n|yes|no|on|off|true|false|null)$/.test(key)
     ? key

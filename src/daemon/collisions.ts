@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
 import { isSilentLevel } from "../node/files/config/read-config.ts";
-import { overlap } from "../base/ip.ts";
+import { networkTextsOverlap } from "../base/ip.ts";
 
 /** Resources that an engine uses exclusively. */
 export type Claim = {
@@ -80,7 +80,7 @@ function whyExclusive(a: Claim, b: Claim): string | undefined {
   if (a.listen !== undefined && b.listen !== undefined && isSameSocket(a.listen, b.listen))
     return `both use the UDP port ${a.listen.port}`;
   for (const network of a.networks) {
-    const other = b.networks.find((each) => overlap(network, each));
+    const other = b.networks.find((each) => networkTextsOverlap(network, each));
     if (other !== undefined) return `their networks ${network} and ${other} overlap`;
   }
   return undefined;

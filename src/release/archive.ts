@@ -33,13 +33,14 @@ export function readMember(bytes: Uint8Array, name: string): Uint8Array {
   }
 }
 
+/** The only member of this name. */
 function theOnly<T>([member, second]: readonly T[], name: string): T {
   if (member === undefined) return refuse(`it contains no file "${name}"`);
   if (second !== undefined) return refuse(`it contains "${name}" more than once`);
   return member;
 }
 
-/** A truncated .zst decompresses without an error here; readTar refuses it because its end is missing. */
+/** Decompresses. A truncated .zst gives no error here; readTar refuses it because its end is missing. */
 function unpack(
   decompress: (bytes: Uint8Array, options: { maxOutputLength: number }) => Uint8Array,
   bytes: Uint8Array,
@@ -72,12 +73,14 @@ function readTar(tar: Uint8Array, wanted: string): Uint8Array {
   return refuse("it is truncated");
 }
 
+/** Long names are in two fields. */
 function memberName(header: Uint8Array): string {
   const prefix = text(header, 257, 5) === "ustar" ? text(header, 345, 155) : "";
   const name = text(header, 0, 100);
   return (prefix === "" ? name : `${prefix}/${name}`).replace(/^\.\//, "");
 }
 
+/** Refuses a header with a wrong checksum, which counts its own eight bytes as blanks. */
 function checkSum(header: Uint8Array): void {
   let sum = 0;
   for (let at = 0; at < 512; at++) sum += at >= 148 && at < 156 ? 0x20 : (header[at] ?? 0);

@@ -8,17 +8,17 @@ import { takesEscapes, type System } from "../base/system.ts";
 import { readBytes } from "../base/open-file.ts";
 import { isReleaseUrl, shownAddress } from "./release-address.ts";
 
-/** Abort a download that receives too little for this long. */
-const stallMs = 30_000;
-/** Minimum bytes in that time: a mirror that sends a byte now and then must not delay an update for weeks. */
+/** A download that is too slow for this long is aborted. */
+const usualStallMs = 30_000;
+/** The least rate in that time: a mirror that sends a byte now and then must not delay an update for weeks. */
 const minBytesPerSecond = 4096;
 const maxRedirects = 5;
-/** Time limit for manifests and other small files. */
+/** The longest time for manifests and other small files. */
 export const smallFileMs = 60_000;
 
 /**
- * `trusts`: made by trustingControlPlanes (node/files/pinned-authorities.ts), so that every download trusts the
- * authority of a control plane that offers releases.
+ * `trusts` marks a system that trustingControlPlanes made (node/files/pinned-authorities.ts), so that no download forgets to trust
+ * the authority of a control plane that offers releases.
  */
 export type DownloadSystem = Pick<System, "fetch" | "sleep"> & Trusting;
 export type Trusting = { readonly trusts: "control planes" };
@@ -33,7 +33,7 @@ export type DownloadOptions = {
   totalMs?: number;
 };
 
-/** The server is there, and has no such file. */
+/** The server answered that it has no such file (404). */
 export class FileMissing extends AppError {}
 
 /** Reads the file `name` of the release at `base`: an https or loopback URL, or an absolute directory. */
@@ -89,12 +89,12 @@ async function download(
   system: DownloadSystem,
 ): Promise<Uint8Array> {
   const abort = new AbortController();
-  const patienceMs = options.stallMs ?? stallMs;
-  const clock = makeStallClock(patienceMs, abort, system);
-  const total = options.totalMs === undefined ? undefined : makeStallClock(options.totalMs, abort, system);
+  const stallMs = options.stallMs ?? usualStallMs;
+  const stallTimer = abortAfter(stallMs, abort, system);
+  const totalTimer = options.totalMs === undefined ? undefined : abortAfter(options.totalMs, abort, system);
   try {
     const response = await follow(address, abort.signal, system);
-    return await readBody(response, address, options, makePace(patienceMs, clock.moved));
+    return await readBody(response, address, options, makePace(stallMs, stallTimer.restart));
   } catch (error) {
     if (error instanceof AppError) throw error;
     const reason = abort.signal.aborted ? "the server does not answer in time" : messageOf(error);
@@ -103,12 +103,12 @@ async function download(
       hint: "Check the network, or choose another address with --release-url.",
     });
   } finally {
-    clock.stop();
-    total?.stop();
+    stallTimer.stop();
+    totalTimer?.stop();
   }
 }
 
-/** Checks each redirect itself, because none may leave TLS. */
+/** The answer at the end of redirects. Follows them itself, because none may leave TLS. */
 async function follow(address: string, signal: AbortSignal, system: DownloadSystem): Promise<Response> {
   for (let hop = 0, at = address; hop <= maxRedirects; hop++) {
     if (!isReleaseUrl(at))
@@ -163,35 +163,35 @@ async function readBody(
   return Buffer.concat(chunks);
 }
 
-/** Calls `moved` each time that the slowest permitted amount for `ms` has arrived. */
-function makePace(ms: number, moved: () => void): (bytes: number) => void {
-  const step = (ms / 1000) * minBytesPerSecond;
-  let missing = step;
+/** A function for received bytes: calls `onPace` each time that the least amount for `ms` has arrived. */
+function makePace(ms: number, onPace: () => void): (bytes: number) => void {
+  const leastBytes = (ms / 1000) * minBytesPerSecond;
+  let missing = leastBytes;
   return (bytes) => {
     missing -= bytes;
     if (missing > 0) return;
-    missing = step;
-    moved();
+    missing = leastBytes;
+    onPace();
   };
 }
 
-/** Aborts if `moved` is not called for this long. */
-function makeStallClock(ms: number, abort: AbortController, system: DownloadSystem) {
-  let lap = new AbortController();
+/** Aborts after `ms`, unless the timer is restarted or stopped before. */
+function abortAfter(ms: number, abort: AbortController, system: DownloadSystem) {
+  let ended = new AbortController();
   const start = () => {
-    lap = new AbortController();
-    void system.sleep(ms, lap.signal).then(
+    ended = new AbortController();
+    void system.sleep(ms, ended.signal).then(
       () => abort.abort(),
       () => undefined,
     );
   };
   start();
   return {
-    moved: () => {
-      lap.abort();
+    restart: () => {
+      ended.abort();
       start();
     },
-    stop: () => lap.abort(),
+    stop: () => ended.abort(),
   };
 }
 

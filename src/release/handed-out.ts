@@ -1,5 +1,5 @@
-// The signed release that a control plane hands out byte for byte, and the script that installs it: which release that is,
-// and why there is none. Only keys of this executable count. Must not download, and must not change a release.
+// The signed release that a control plane hands out byte for byte, or why it has none to hand out; and the script that installs
+// it. Only signatures by the release keys of this executable count. Must not download, and must not change a release.
 
 import { existsSync, readdirSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -32,7 +32,10 @@ export type ReleasePlaces = Pick<System, "executable" | "platform"> & {
   keys?: readonly string[] | undefined;
 };
 
-/** `hasZst`: also the smaller archives, for each target that is there. */
+/**
+ * `sha256`: of the manifest. `key`: the public key of its signature. `targets`: those whose archives are there. `hasZst`: the
+ * smaller archives of all of them are there, too.
+ */
 type HandedOut = { manifest: Manifest; sha256: string; key: string; targets: string[]; hasZst: boolean };
 
 type Server = {
@@ -56,9 +59,9 @@ export function keptRelease({ executable, platform }: Pick<System, "executable" 
 
 /** The path of this file of the release; undefined if no place has it. Manifest and signature come from one place. */
 export function releaseFile(places: ReleasePlaces, name: string): string | undefined {
-  const isHead = name === manifestName || name === signatureName;
-  const found = directoriesOf(places).find((each) => existsSync(join(each, isHead ? manifestName : name)));
-  return found === undefined ? undefined : join(found, name);
+  const sought = name === signatureName ? manifestName : name;
+  const directory = directoriesOf(places).find((each) => existsSync(join(each, sought)));
+  return directory === undefined ? undefined : join(directory, name);
 }
 
 const directoriesOf = (places: ReleasePlaces) => [
@@ -66,7 +69,10 @@ const directoriesOf = (places: ReleasePlaces) => [
   keptRelease(places),
 ];
 
-/** Throws the reason, with what to do, if there is no release of a key of this executable. Any age is right. */
+/**
+ * The release that is handed out. Throws not_found with the reason, and what to do, if there is none that a key of this executable
+ * signed. An expired one counts: the machines that install it check its age.
+ */
 export function readHandedOut(places: ReleasePlaces, publicUrl: string): HandedOut {
   const keys = places.keys ?? releaseKeys();
   if (keys.length === 0)
@@ -74,7 +80,8 @@ export function readHandedOut(places: ReleasePlaces, publicUrl: string): HandedO
       "This control plane runs an unsigned build, so it hands out no program",
       publishHint(publicUrl),
     );
-  const [path, signaturePath] = [manifestName, signatureName].map((name) => releaseFile(places, name));
+  const path = releaseFile(places, manifestName);
+  const signaturePath = releaseFile(places, signatureName);
   if (path === undefined || signaturePath === undefined)
     throw refused(
       "The signed release that this program came from is not kept here, so it is not handed out",
@@ -87,15 +94,15 @@ export function readHandedOut(places: ReleasePlaces, publicUrl: string): HandedO
   const signature = readBytes(signaturePath, maxSignatureBytes).toString("utf8");
   const rules = { nowMs: 0, seenSequence: 0, allowOld: true, ifOutdated: "" };
   const manifest = readManifest(bytes, signature, { ...rules, keys: keys.map(readPublicKey) });
-  const key = keys.find((each) => isBy(each, bytes, signature)) ?? "";
+  const key = keys.find((each) => isSignedBy(each, bytes, signature)) ?? "";
   const isThere = (download: Download | undefined) =>
     download !== undefined && releaseFile(places, download.file) !== undefined;
-  const there = manifest.artifacts.filter(isThere);
-  const hasZst = there.every(({ zst }) => isThere(zst));
-  return { manifest, sha256: sha256Hex(bytes), key, targets: there.map(({ target }) => target), hasZst };
+  const artifacts = manifest.artifacts.filter(isThere);
+  const hasZst = artifacts.every(({ zst }) => isThere(zst));
+  return { manifest, sha256: sha256Hex(bytes), key, targets: artifacts.map(({ target }) => target), hasZst };
 }
 
-function isBy(key: string, bytes: Uint8Array, signature: string): boolean {
+function isSignedBy(key: string, bytes: Uint8Array, signature: string): boolean {
   try {
     verifySignature(bytes, signature, [readPublicKey(key)]);
     return true;
@@ -111,6 +118,7 @@ const publishHint = (publicUrl: string) =>
   `\`bun build.ts --release --secret-key release.key --release-url ${publicUrl}/releases/\`, and install it here: ` +
   `\`sh dist/release/install --version VERSION --release-url "$PWD/dist/release"\`.`;
 
+/** What is written into the lines `name=` of the install script. */
 export type InstallValues = {
   release_url: string;
   release_key: string;
@@ -123,14 +131,15 @@ export type InstallValues = {
   release_archives?: string;
 };
 
-const day = 86_400_000;
+/** The operator is told so long before a release expires. */
+const warnMs = 14 * 86_400_000;
 
 /** What the operator should know of the age of the release; undefined if it is young, or if nothing is handed out. */
 export function agingOf(places: ReleasePlaces, publicUrl: string, nowMs: number): string | undefined {
   try {
     const { version, expires_at } = readHandedOut(places, publicUrl).manifest;
     const leftMs = Date.parse(expires_at) - nowMs;
-    if (leftMs > 14 * day) return undefined;
+    if (leftMs > warnMs) return undefined;
     return `Release ${version}, which is handed out, ${leftMs > 0 ? "expires" : "expired"} on ${expires_at.slice(0, 10)}`;
   } catch (error) {
     if (error instanceof AppError) return undefined;
@@ -170,8 +179,8 @@ export function installerOf(
 }
 
 /**
- * Machines do not know the CA yet, so the line knows the script. In a variable: a file could be exchanged between check
- * and run.
+ * The line that runs the installer from a control plane whose CA machines do not know yet: curl does not verify it (-k), so the
+ * line has the digest of the script. It keeps the script in a variable: a file could be exchanged between check and run.
  */
 const pinned = (url: string, sum: string) =>
   `s=$(curl -fsSk ${url}) && if printf '%s\\n' "$s" | { sha256sum 2>/dev/null || shasum -a 256; } | grep -q ^${sum}; ` +
@@ -183,7 +192,10 @@ export type ReleaseFiles = {
   archive: { file: string; content: Uint8Array };
 };
 
-/** Whether these are kept, and the archive: a kill between two of the files leaves a release that no machine takes. */
+/**
+ * Whether the directory has this manifest and signature, and the archive `file`. All three are looked at, because a kill while
+ * they are written leaves a release that no machine accepts.
+ */
 export function isKept(
   directory: string,
   { manifest, signature }: Pick<ReleaseFiles, "manifest" | "signature">,
@@ -194,7 +206,7 @@ export function isKept(
   return has(manifestName, manifest) && has(signatureName, signature) && existsSync(join(directory, file));
 }
 
-/** Keeps these verified files beside the executable, in place of a former release. */
+/** Keeps these verified files beside the executable, and deletes those of the release before. */
 export function keepRelease(directory: string, { manifest, signature, archive }: ReleaseFiles): void {
   makeDirectory(directory, 0o755);
   writeFileAtomic(join(directory, archive.file), archive.content, 0o644);

@@ -31,7 +31,9 @@ const codeDirectory = {
 };
 /** `CS_ADHOC` and `CS_LINKER_SIGNED`. */
 const adhocFromLinker = 0x2_0002;
+/** `CS_HASHTYPE_SHA256`. */
 const sha256 = 2;
+/** `CS_EXECSEG_MAIN_BINARY`. */
 const mainBinary = 1n;
 
 type MachO = {
@@ -93,7 +95,7 @@ function signatureSize(codeLimit: number, identifier: string): number {
   );
 }
 
-/** A super blob with one code directory of version 0x20400, big-endian. */
+/** The signature: a super blob with one code directory of version 0x20400, big-endian, and the hashes of all pages. */
 function makeSignature(
   code: Uint8Array,
   identifier: string,
@@ -104,7 +106,10 @@ function makeSignature(
   const data = view(bytes);
   const pages = Math.ceil(code.length / pageSize);
   const hashOffset = codeDirectory.size + identifier.length + 1;
+  // Words of 32 bits in the order of cs_blobs.h. The super blob: magic, length, one blob, its type, its offset.
   const head = [superBlob.magic, bytes.length, 1, 0, superBlob.size];
+  // The code directory: magic, length, version, flags; then the offsets of hashes and identifier, no special hashes, the number
+  // of pages, and where the code ends.
   const directory = [
     codeDirectory.magic,
     bytes.length - superBlob.size,

@@ -54,6 +54,7 @@ export const Manifest = v.object({
 });
 export type Manifest = v.InferOutput<typeof Manifest>;
 
+/** What a manifest must fulfil to be accepted. */
 export type ManifestRules = {
   keys: readonly PublicKey[];
   nowMs: number;
@@ -109,7 +110,7 @@ export function artifactsFor(manifest: Manifest, target: string): [Download, ...
   throw new AppError("failed", `Release ${manifest.version} has no executable for ${target}`);
 }
 
-/** The smallest one. */
+/** The smallest download for a target. */
 export const artifactFor = (manifest: Manifest, target: string): Download =>
   artifactsFor(manifest, target)[0];
 

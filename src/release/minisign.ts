@@ -15,7 +15,7 @@ import { AppError } from "../base/errors.ts";
 export type PublicKey = { id: Buffer; key: Buffer };
 export type SecretKey = PublicKey & { seed: Buffer };
 
-/** Accepts the base64 line that minisign prints, or the whole file with its comment. */
+/** Accepts the base64 line that minisign prints, or the whole file with its comment. The bytes: "Ed", id (8), key (32). */
 export function readPublicKey(text: string): PublicKey {
   const bytes = Buffer.from(lastLine(text), "base64");
   if (bytes.length !== 42 || bytes.toString("latin1", 0, 2) !== "Ed") {
@@ -34,18 +34,21 @@ function keyName(id: Buffer): string {
   return Buffer.from(id).reverse().toString("hex").toUpperCase();
 }
 
-/** Verifies `content` and the trusted comment with any of the keys. Returns the trusted comment; throws the reason. */
+/**
+ * Verifies `content` and the trusted comment with any of the keys. Returns the trusted comment; throws the reason. `signature`: a
+ * file of four lines: a comment; "ED", id (8) and signature of the content (64) in base64; the trusted comment; the global
+ * signature (64) in base64, which covers the signature and the trusted comment.
+ */
 export function verifySignature(content: Uint8Array, signature: string, keys: readonly PublicKey[]): string {
-  const lines = signature.split(/\r?\n/);
-  const [untrusted = "", first = "", trusted = "", second = ""] = lines;
-  const bytes = Buffer.from(first, "base64");
-  const global = Buffer.from(second, "base64");
+  const [commentLine = "", signatureLine = "", trustedLine = "", globalLine = ""] = signature.split(/\r?\n/);
+  const bytes = Buffer.from(signatureLine, "base64");
+  const global = Buffer.from(globalLine, "base64");
   const prefix = "trusted comment: ";
   if (
-    !untrusted.startsWith("untrusted comment: ") ||
+    !commentLine.startsWith("untrusted comment: ") ||
     bytes.length !== 74 ||
     global.length !== 64 ||
-    !trusted.startsWith(prefix)
+    !trustedLine.startsWith(prefix)
   ) {
     throw new AppError("failed", "The signature file is damaged");
   }
@@ -57,7 +60,7 @@ export function verifySignature(content: Uint8Array, signature: string, keys: re
   if (known === undefined) {
     throw new AppError("failed", `The signature is from an unknown key (${keyName(id)})`);
   }
-  const comment = trusted.slice(prefix.length);
+  const comment = trustedLine.slice(prefix.length);
   const key = publicKeyObject(known.key);
   if (!verify(null, prehash(content), key, bytes.subarray(10))) {
     throw new AppError("failed", "The signature does not match the content");
@@ -82,7 +85,11 @@ export function makeSignature(content: Uint8Array, key: SecretKey, trustedCommen
   ].join("\n");
 }
 
-/** Reads a secret key file of minisign. Keys from `minisign -G -W` have no password. */
+/**
+ * Reads a secret key file of minisign. Keys from `minisign -G -W` have no password. The bytes: "Ed", how the password is used ("Sc"
+ * or zeros), "B2", salt (32), two limits (8 each), then a body: id (8), seed (32), public key (32), checksum (32). With a password
+ * the body is combined with a stream derived from it.
+ */
 export function readSecretKey(text: string, password: string | undefined): SecretKey {
   const bytes = Buffer.from(lastLine(text), "base64");
   const kind = bytes.toString("latin1", 0, 2);
@@ -101,7 +108,9 @@ export function readSecretKey(text: string, password: string | undefined): Secre
     );
     for (let at = 0; at < body.length; at++) body[at] = (body[at] ?? 0) ^ (stream[at] ?? 0);
   }
-  const [id, seed, key] = [body.subarray(0, 8), body.subarray(8, 40), body.subarray(40, 72)];
+  const id = body.subarray(0, 8);
+  const seed = body.subarray(8, 40);
+  const key = body.subarray(40, 72);
   // The stored public half shows whether the password is right.
   if (!rawPublicKey(createPublicKey(privateKeyObject(seed))).equals(key)) {
     throw new AppError("failed", "The password of the secret key is wrong, or its file is damaged");
@@ -109,15 +118,20 @@ export function readSecretKey(text: string, password: string | undefined): Secre
   return { id, seed, key };
 }
 
-/** libsodium's crypto_pwhash_scryptsalsa208sha256, with its way to derive the parameters from the two limits. */
+/**
+ * The stream for a body of 104 bytes: libsodium's crypto_pwhash_scryptsalsa208sha256, which derives the parameters of scrypt from
+ * the two limits in this way.
+ */
 function passwordStream(password: string, salt: Uint8Array, opsLimit: bigint, memLimit: bigint): Buffer {
   const ops = Math.max(Number(opsLimit), 32_768);
   const memory = Number(memLimit);
-  const small = ops < memory / 32;
-  const maxN = small ? ops / 32 : memory / 1024;
+  const isOpsTheLimit = ops < memory / 32;
+  const maxN = isOpsTheLimit ? ops / 32 : memory / 1024;
   let cost = 2;
   while (cost <= maxN / 2) cost *= 2;
-  const parallel = small ? 1 : Math.max(1, Math.floor(Math.min(Math.floor(ops / 4 / cost), 0x3fffffff) / 8));
+  const parallel = isOpsTheLimit
+    ? 1
+    : Math.max(1, Math.floor(Math.min(Math.floor(ops / 4 / cost), 0x3fffffff) / 8));
   if (cost > 2 ** 21 || parallel > 64)
     throw new AppError("failed", "Cannot read the minisign secret key: it is damaged");
   return scryptSync(password, salt, 104, {

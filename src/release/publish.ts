@@ -74,6 +74,7 @@ export function writeRelease(
     sums.push(`${sum}  ${file}\n`);
   }
   for (const name of packages) sums.push(`${sha256Hex(readFileSync(join(directory, name)))}  ${name}\n`);
+  // By name, which follows the digest and two blanks.
   files.set("SHA256SUMS", sums.sort((a, b) => (a.slice(66) < b.slice(66) ? -1 : 1)).join(""));
   // The manifest does not name packages: their package managers do not read it.
   if (packages.length > 0)
@@ -81,7 +82,7 @@ export function writeRelease(
   for (const [name, text] of files) writeFileSync(join(directory, name), text);
 }
 
-/** A publisher signs only what nodes accept. */
+/** The manifest, if nodes accept it: a publisher signs no other. */
 function requireManifest(manifest: Manifest): Manifest {
   const { success, output, issues } = v.safeParse(Manifest, manifest);
   if (!success)

@@ -26,6 +26,7 @@ export type UpdateRequest = {
   allowDowngrade: boolean;
 };
 
+/** `base`: where it came from, see `fetchFile`. */
 type Published = { base: string; manifest: Uint8Array; signature: Uint8Array };
 
 export type Patience = Pick<DownloadOptions, "stallMs" | "totalMs">;
@@ -76,7 +77,7 @@ export function checkRelease(
   return manifest;
 }
 
-/** The address that came with this executable; undefined if none did. Throws if other users than root can change it. */
+/** The release address (see release-address.ts) that came with this executable; undefined if none did. Throws if other users than root can change it. */
 export function releaseAddress({ executable, platform }: Pick<System, "executable" | "platform">) {
   const path = releaseAddressPath(executable, platform);
   const text = readTextIfThere(path)?.trim();
@@ -99,7 +100,7 @@ export function releaseAddress({ executable, platform }: Pick<System, "executabl
 
 const longestAddress = 2048;
 
-/** Without it nothing is asked. */
+/** Of the error, and of `agent version --check`, which then asks no server. */
 export const noAddress = "This program came without an address of releases";
 
 function releaseBase(

@@ -1,5 +1,6 @@
-// Replaces an executable so that a kill at any moment leaves the old or the new one: write beside it, sync, let the
-// caller try it, keep the old one, rename. Must not know which program it is.
+// Replaces an executable so that a kill at any moment leaves the old or the new one. The new one, the candidate, is written
+// beside it and synced, so that the caller can try it; then the old one is kept under a second name, and the candidate renamed.
+// Must not know which program it is.
 
 import { defer } from "../base/defer.ts";
 import {
@@ -31,28 +32,28 @@ export function keptPath(target: string): string {
 /** Writes the candidate (0755, synced) into the target's directory, because a rename cannot cross file systems. */
 export function writeCandidate(target: string, content: Uint8Array): string {
   const path = candidatePath(target);
-  return candidate(target, path, () => writeNewFile(path, content, 0o755));
+  return makeCandidate(target, path, () => writeNewFile(path, content, 0o755));
 }
 
 /** Creates a candidate that is a link to a program of a package, which its package manager updates. */
 export function linkCandidate(target: string, program: string): string {
   const path = candidatePath(target);
-  return candidate(target, path, () => symlinkSync(program, path));
+  return makeCandidate(target, path, () => symlinkSync(program, path));
 }
 
 /** Path for a new version of `target`. After a kill, the next run deletes the file. */
 export function candidatePath(target: string): string {
   const suffix = target.endsWith(".exe") ? ".exe" : "";
-  return join(dirname(target), `${prefix(target)}${process.pid}${suffix}`);
+  return join(dirname(target), `${candidatePrefix(target)}${process.pid}${suffix}`);
 }
 
-/** Replaces the target by the candidate and keeps the former executable. */
-export function swapIn(path: string, target: string): void {
+/** Replaces the target by the candidate, and keeps the executable that was there. */
+export function swapIn(candidate: string, target: string): void {
   keepFormer(target);
-  putInPlace(path, target);
+  putInPlace(candidate, target);
 }
 
-/** Keeps the present executable under its second name. A first installation has none. */
+/** Keeps the target under its second name (`keptPath`), in place of the one kept before. A first installation has no target yet. */
 export function keepFormer(target: string): void {
   try {
     if (exists(target)) setAside(target);
@@ -61,10 +62,10 @@ export function keepFormer(target: string): void {
   }
 }
 
-/** The plan of keepFormer: the kept executable has the mode of the present one. */
+/** The plan of keepFormer: the kept executable has the mode of the target. */
 export function planKeep(target: string): Step[] {
-  const present = statSync(target, { throwIfNoEntry: false });
-  return present === undefined ? [] : [planReplaced(keptPath(target), present.mode & 0o777)];
+  const found = statSync(target, { throwIfNoEntry: false });
+  return found === undefined ? [] : [planReplaced(keptPath(target), found.mode & 0o777)];
 }
 
 /** The plan of rollBack. Throws if nothing is kept. */
@@ -75,24 +76,24 @@ export function planExchange(target: string): Step[] {
 }
 
 /** Replaces the target by the candidate. Does not change the kept executable. */
-export function putInPlace(path: string, target: string): void {
+export function putInPlace(candidate: string, target: string): void {
   try {
-    syncFile(path);
-    rename(path, target);
+    syncFile(candidate);
+    rename(candidate, target);
     syncDirectory(dirname(target));
   } catch (error) {
     throw fromSystemError(`replace ${target}`, error);
   }
 }
 
-/** Restores the kept executable, which stays kept: repeating this is safe. */
+/** Replaces the target by the kept executable, which stays kept: repeating this is safe. */
 export function bringBack(target: string): void {
-  putInPlace(secondNameOfKept(target), target);
+  putInPlace(candidateOfKept(target), target);
 }
 
 /** Exchanges the target and the kept executable: a second rollback undoes the first. */
 export function rollBack(target: string): void {
-  swapIn(secondNameOfKept(target), target);
+  swapIn(candidateOfKept(target), target);
 }
 
 function noneKept(target: string): AppError {
@@ -101,12 +102,13 @@ function noneKept(target: string): AppError {
   });
 }
 
-function secondNameOfKept(target: string): string {
+/** Gives the kept executable the name of a candidate as well. */
+function candidateOfKept(target: string): string {
   const kept = keptPath(target);
   if (!exists(kept)) throw noneKept(target);
   const path = candidatePath(target);
   try {
-    secondName(kept, path);
+    addName(kept, path);
   } catch (error) {
     throw fromSystemError(`restore ${kept}`, error);
   }
@@ -118,13 +120,13 @@ export function sweepCandidates(target: string): void {
   const directory = dirname(target);
   if (!existsSync(directory)) return;
   for (const name of readdirSync(directory)) {
-    if (!name.startsWith(prefix(target))) continue;
-    const pid = Number.parseInt(name.slice(prefix(target).length), 10);
+    if (!name.startsWith(candidatePrefix(target))) continue;
+    const pid = Number.parseInt(name.slice(candidatePrefix(target).length), 10);
     if (!isRunning(pid)) removeUnlessRunning(join(directory, name));
   }
 }
 
-/** Windows cannot delete a running executable. The next run deletes it. */
+/** Deletes a file. Windows cannot delete a running executable: the next run deletes that. */
 function removeUnlessRunning(path: string): void {
   try {
     rmSync(path, { force: true });
@@ -143,11 +145,13 @@ function isRunning(pid: number): boolean {
   }
 }
 
-function prefix(target: string): string {
+/** The names of candidates: this, then the id of the process that made them. */
+function candidatePrefix(target: string): string {
   return `.${basename(target, ".exe")}.new.`;
 }
 
-function candidate(target: string, path: string, write: () => void): string {
+/** Makes the candidate at `path`; after a failure nothing is there. Returns the path. */
+function makeCandidate(target: string, path: string, write: () => void): string {
   try {
     makeDirectory(dirname(target), 0o755);
     rmSync(path, { force: true });
@@ -159,31 +163,32 @@ function candidate(target: string, path: string, write: () => void): string {
   }
 }
 
-/** Adds a second name to the old executable first: at no moment may there be none. */
+/** Gives the target its second name. Where the system can, it also keeps its first one: at no moment may there be no target. */
 function setAside(target: string): void {
   const kept = keptPath(target);
   if (!replacesRunning) {
-    // The kept executable may still run, so move it away too. A later run deletes it.
-    const gone = `${candidatePath(target)}.gone`;
-    if (exists(kept)) rename(kept, gone);
+    // Windows can rename a running executable, but not replace it. The one kept before may run, too.
+    const keptBefore = `${candidatePath(target)}.gone`;
+    if (exists(kept)) rename(kept, keptBefore);
     rename(target, kept);
-    return removeUnlessRunning(gone);
+    return removeUnlessRunning(keptBefore);
   }
-  const second = `${candidatePath(target)}.old`;
-  secondName(target, second);
-  rename(second, kept);
+  const added = `${candidatePath(target)}.old`;
+  addName(target, added);
+  rename(added, kept);
 }
 
-/** rename(2) does nothing if both names are the same file, which a killed run may leave: delete `from` then. */
+/** Renames. rename(2) does nothing if both names are one file, as a killed run may leave them: then `from` is deleted. */
 function rename(from: string, to: string): void {
   renameFile(from, to);
   rmSync(from, { force: true });
 }
 
-function secondName(path: string, second: string): void {
-  rmSync(second, { force: true });
-  if (lstatSync(path).isSymbolicLink()) symlinkSync(readlinkSync(path), second);
-  else linkSync(path, second);
+/** Gives an executable another name; of a link, makes a link to the same program. */
+function addName(path: string, name: string): void {
+  rmSync(name, { force: true });
+  if (lstatSync(path).isSymbolicLink()) symlinkSync(readlinkSync(path), name);
+  else linkSync(path, name);
 }
 
 function exists(path: string): boolean {
@@ -198,7 +203,7 @@ function syncFile(path: string): void {
   fsyncSync(fd);
 }
 
-/** Undefined for a running executable on Windows, which cannot be opened, but was synced before it ran. */
+/** Opens a file to sync it. Undefined for a running executable on Windows, which cannot be opened, but was synced before it ran. */
 function openToSync(path: string): number | undefined {
   try {
     return openPlain(path, syncAccess);

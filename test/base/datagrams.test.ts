@@ -193,7 +193,7 @@ describe("the forwarder", () => {
 
   test("one address gets only its share of the connections", async () => {
     const engine = await fakeEngine();
-    const { url } = listen({ engineAt: () => ({}), limits: { ofAddress: 2 } });
+    const { url } = listen({ engineAt: () => ({}), limits: { ofNetwork: 2 } });
     const all = [connect(`${url}${engine.port}`), connect(`${url}${engine.port}`)];
     await until(() => all.every(({ state }) => state.is === "open"));
     const third = connect(`${url}${engine.port}`);
@@ -203,7 +203,7 @@ describe("the forwarder", () => {
 
   test("all addresses of an IPv6 /64 share what one address gets; IPv4 addresses in IPv6 form do not", async () => {
     const engine = await fakeEngine();
-    const { url } = listen({ engineAt: () => ({}), limits: { ofAddress: 2 } });
+    const { url } = listen({ engineAt: () => ({}), limits: { ofNetwork: 2 } });
     const from = (address: string) => connect(`${url}${engine.port}?from=${address}`);
     const all = ["2001:db8::1", "2001:db8::2:1", "::ffff:192.0.2.1", "::ffff:192.0.2.2", "::ffff:192.0.2.3"];
     const open = all.map(from);

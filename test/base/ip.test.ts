@@ -11,7 +11,7 @@ import {
   maskNetwork,
   networkContains,
   networksOverlap,
-  overlap,
+  networkTextsOverlap,
   parseAddress,
   parseNetwork,
   parseUnderlay,
@@ -113,8 +113,11 @@ test("texts that are no address or no network are in none, and overlap with none
   const networks = [network("10.77.0.0/16"), network("fd00::/64")];
   expect(["10.77.3.9", "fd00::9"].map((each) => isWithin(each, networks))).toEqual([true, true]);
   expect(["10.78.0.1", "fd01::1", "", "host"].map((each) => isWithin(each, networks))).not.toContain(true);
-  expect(overlap("10.0.0.0/8", "10.77.0.0/16")).toBe(true);
-  expect([overlap("10.0.0.0/8", "host"), overlap("", "10.0.0.0/8")]).toEqual([false, false]);
+  expect(networkTextsOverlap("10.0.0.0/8", "10.77.0.0/16")).toBe(true);
+  expect([networkTextsOverlap("10.0.0.0/8", "host"), networkTextsOverlap("", "10.0.0.0/8")]).toEqual([
+    false,
+    false,
+  ]);
 });
 
 test("addresses in any spelling are read as the library reads them", () => {

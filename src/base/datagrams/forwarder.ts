@@ -1,6 +1,6 @@
-// The server's side of TCP fallback, of a control plane's listener and of an agent's: passes datagrams between WebSockets and
-// engines of this machine, and to nothing else. It exposes what the engine's UDP port exposes: the engine's handshake decides
-// who may talk. So it asks for no credentials, and has bounds of its own.
+// The server's side of TCP fallback, in a control plane's listener and in an agent's: passes datagrams between WebSockets and
+// engines of this machine, and to nothing else. It asks for no credentials: like the engine's UDP port, it is open to all, and
+// the engine's handshake decides which node may talk. It limits connections and bytes, because it cannot limit users.
 
 import { networkOf, unmapped } from "../ip.ts";
 import { DatagramBatch, datagramsIn, longestMessage, sendOrLose } from "./frames.ts";
@@ -16,7 +16,7 @@ export type EnginePlace = { host?: string };
 export type ForwarderOptions = {
   /** The engine at a UDP port, if it may be reached by TCP. */
   engineAt(port: number): EnginePlace | undefined;
-  /** Both directions together; more is dropped. Unset: as much as passes. */
+  /** The rate of both directions together; what is above it is dropped. Unset: no limit. */
   bytesPerS?: number;
   monotonic(): number;
   /** Tests need small ones. */
@@ -25,37 +25,42 @@ export type ForwarderOptions = {
 
 const usualLimits = {
   connections: 1000,
-  /** Of one IPv4 address, or one IPv6 /64: for 200 nodes behind one NAT with two lighthouses. */
-  ofAddress: 500,
-  /** A client whose handshake no engine answers is no node. */
+  /** Connections from one IPv4 address, or one IPv6 /64: enough for 200 nodes behind one NAT with two lighthouses. */
+  ofNetwork: 500,
+  /** A connection ends if its engine has not answered in this time: its client is no node. */
   proveWithinMs: 10_000,
-  /** Bytes above the rate within that time. Flows inside a tunnel send less where packets are lost; what does not, ends. */
+  /**
+   * A connection ends if it sends so many bytes above the rate within that time. Flows inside a tunnel send less when packets are
+   * lost, so they stay below.
+   */
   excess: 2_097_152,
 };
-/** What waits for a slow client; more is dropped, as a full UDP queue drops it. */
+/** Bytes that wait for a slow client; more is dropped, as a full UDP queue drops it. */
 const mostWaiting = 65_536;
 const idleS = 60;
+/** The bucket holds what the rate gives in this time. */
 const burstS = 0.25;
-/** The part of the rate for connections that no engine answered yet: a handshake is small. */
-const strangersPart = 0.1;
+/** The share of the rate for all connections that no engine has answered yet (strangers): a handshake is small. */
+const strangersShare = 0.1;
 
 export type ForwarderConnection = {
-  /** Of the client, see `networkOf`. */
+  /** The client's, see `networkOf`. */
   readonly network: string;
-  /** Of the engine. */
+  /** The engine's. */
   readonly port: number;
+  /** ms, monotonic. */
   readonly openedAt: number;
   readonly batch: DatagramBatch;
   socket: Bun.udp.ConnectedSocket<"buffer"> | undefined;
   client: Bun.ServerWebSocket<ForwarderConnection> | undefined;
   /** The engine answered it. */
   isProven: boolean;
-  /** Bytes that it sent above the rate, in this window of time. */
+  /** Bytes that the client sent above the rate since `beginWindow`. */
   dropped: number;
 };
 
 export type Forwarder = {
-  /** The answer to a request for `forwarderRoute`; undefined: the connection is open. */
+  /** The answer to a request for `forwarderRoute`; undefined: the connection is open. `address`: the client's. */
   accept(request: Request, server: Upgrades, address: string): Promise<Response | undefined>;
   websocket: Bun.WebSocketHandler<ForwarderConnection>;
   connections(): number;
@@ -64,11 +69,11 @@ export type Forwarder = {
 type Upgrades = Pick<Bun.Server<ForwarderConnection>, "upgrade">;
 
 export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: ForwarderOptions): Forwarder {
-  const { connections, ofAddress, proveWithinMs, excess } = { ...usualLimits, ...limits };
+  const { connections, ofNetwork, proveWithinMs, excess } = { ...usualLimits, ...limits };
   const open = new Set<ForwarderConnection>();
   const buckets: Buckets = {
     nodes: makeBucket(bytesPerS, monotonic),
-    strangers: makeBucket(bytesPerS === undefined ? undefined : bytesPerS * strangersPart, monotonic),
+    strangers: makeBucket(bytesPerS === undefined ? undefined : bytesPerS * strangersShare, monotonic),
   };
   const end = (connection: ForwarderConnection, code: number) => {
     if (!open.delete(connection)) return;
@@ -79,7 +84,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
     const now = monotonic();
     for (const each of open) if (!each.isProven && now - each.openedAt > proveWithinMs) end(each, 1008);
   };
-  /** Only the clock does this: a client that connects again and again must not reset what others, or it, sent above the rate. */
+  /** Called by the clock alone, not by new connections: a client that connects again and again must not reset any count. */
   const beginWindow = () => {
     endUnproven();
     for (const each of open) each.dropped = 0;
@@ -92,8 +97,8 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
     return leaving !== undefined;
   };
   const hasShare = (network: string) =>
-    [...open].filter((each) => each.network === network).length < ofAddress;
-  let windows: ReturnType<typeof setInterval> | undefined;
+    [...open].filter((each) => each.network === network).length < ofNetwork;
+  let windowTimer: ReturnType<typeof setInterval> | undefined;
   let isClosed = false;
 
   return {
@@ -106,7 +111,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
       const network = networkOf(unmapped(address));
       if (isClosed || !hasShare(network) || !makeRoom(port)) return busy();
       const connection = newConnection({ network, port, openedAt: monotonic() });
-      // Before the socket is there: it counts from now on.
+      // Counted before its socket is open, so that parallel requests cannot exceed the limits.
       open.add(connection);
       connection.socket = await openSocket(engine, connection, buckets).catch(() => undefined);
       if (
@@ -114,7 +119,7 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
         open.has(connection) &&
         server.upgrade(request, { data: connection })
       ) {
-        windows ??= setInterval(beginWindow, proveWithinMs).unref();
+        windowTimer ??= setInterval(beginWindow, proveWithinMs).unref();
         return undefined;
       }
       connection.socket?.close();
@@ -141,16 +146,16 @@ export function makeForwarder({ engineAt, bytesPerS, monotonic, limits }: Forwar
     connections: () => open.size,
     close() {
       isClosed = true;
-      clearInterval(windows);
-      // They connect again to the next process.
+      clearInterval(windowTimer);
+      // 1012, service restart: clients connect again, to the next process.
       for (const each of open) end(each, 1012);
     },
   };
 }
 
 /**
- * Who makes room for a connection to the engine at this port: first one that no engine answered yet. Nodes keep their places,
- * unless their engine has more of them than that one: engines are of different organizations.
+ * The connection that makes room for a new one to the engine at this port: one that no engine has answered yet. Without such, one
+ * of the engine with the most connections, if it has more than this engine will have: engines are of different organizations.
  */
 function nextToLeave(open: ReadonlySet<ForwarderConnection>, port: number): ForwarderConnection | undefined {
   const stranger = [...open].find(({ isProven }) => !isProven);
@@ -162,12 +167,13 @@ function nextToLeave(open: ReadonlySet<ForwarderConnection>, port: number): Forw
 
 const busy = () => new Response(null, { status: 503, headers: { "Retry-After": "10" } });
 
-/** See makeBucket. */
+/** The buckets (see makeBucket) of connections that an engine has answered, and of the others. */
 type Buckets = Record<"nodes" | "strangers", (bytes: number) => boolean>;
 
 const take = ({ isProven }: ForwarderConnection, bytes: number, buckets: Buckets) =>
   buckets[isProven ? "nodes" : "strangers"](bytes);
 
+/** The datagrams that the rate lets pass. Counts the bytes of the others. */
 function affordable(
   connection: ForwarderConnection,
   datagrams: readonly Uint8Array[],
@@ -198,7 +204,7 @@ function newConnection(
   return connection;
 }
 
-/** Undefined if this machine has no address that the engine may see. */
+/** A socket to the engine. Undefined if this machine has no address from which the engine may be asked: see ownAddress. */
 async function openSocket(
   { host }: EnginePlace,
   connection: ForwarderConnection,
@@ -215,7 +221,7 @@ async function openSocket(
         if (bytes.length >= 16 && ((bytes[0] ?? 0) & 0x0f) !== 2) connection.isProven = true;
         if (take(connection, bytes.length, buckets)) connection.batch.add(bytes);
       },
-      // The engine does not listen at this moment.
+      // ICMP says that the engine does not listen. It may listen again.
       error: () => undefined,
     },
   });
@@ -226,11 +232,12 @@ function portIn(url: string): number | undefined {
   return digits === undefined ? undefined : Number(digits);
 }
 
-/** Takes so many bytes of what may pass now; false if there are not so many. */
+/** A token bucket: a function that takes so many bytes of what may pass now; false if there are not so many. */
 function makeBucket(bytesPerS: number | undefined, monotonic: () => number): (bytes: number) => boolean {
   if (bytesPerS === undefined) return () => true;
   const most = bytesPerS * burstS;
-  let [left, at] = [most, monotonic()];
+  let left = most;
+  let at = monotonic();
   return (bytes) => {
     const now = monotonic();
     left = Math.min(most, left + ((now - at) / 1000) * bytesPerS);

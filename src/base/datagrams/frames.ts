@@ -6,7 +6,7 @@ export const longestDatagram = 16_384;
 /** The maximum of a message, for both sides. */
 export const longestMessage = 65_536;
 
-/** Without what follows a length that the message does not hold. */
+/** The datagrams of a message. What follows a length that is wrong is dropped. */
 export function datagramsIn(message: Uint8Array): Uint8Array[] {
   const found: Uint8Array[] = [];
   for (let at = 0; at + 2 < message.length;) {
@@ -19,12 +19,15 @@ export function datagramsIn(message: Uint8Array): Uint8Array[] {
   return found;
 }
 
-/** Bun throws what the kernel says of a datagram: a firewall forbids it, or nothing listened for the one before. It is lost then. */
+/**
+ * Sends a datagram, which may be lost, as any. Bun throws what the kernel says: a firewall forbids it, or nothing listened when
+ * the one before it arrived.
+ */
 export function sendOrLose(send: () => void): void {
   try {
     send();
   } catch {
-    // The datagram is lost, as any may be.
+    // Lost.
   }
 }
 
@@ -56,9 +59,11 @@ export class DatagramBatch {
   flush(): void {
     clearImmediate(this.#timer);
     this.#timer = undefined;
-    const [parts, length] = [this.#parts, this.#length];
+    const parts = this.#parts;
+    const length = this.#length;
     if (length === 0) return;
-    [this.#parts, this.#length] = [[], 0];
+    this.#parts = [];
+    this.#length = 0;
     const message = new Uint8Array(length);
     let at = 0;
     for (const part of parts) {

@@ -1,16 +1,18 @@
 // Differences of two texts by lines.
 
 /**
- * A unified diff: the changed lines with three lines of context. Empty if nothing differs; a missing newline at
- * the end does. A table of more than `maxCells`
- * lines, multiplied, is not made: everything between the first and the last change differs then.
+ * A unified diff: the changed lines with three lines of context. Empty if nothing differs; a missing newline at the end is a
+ * difference. `maxCells`: if the numbers of lines between the first and the last change, multiplied, are more than this, all of
+ * these lines count as changed, because the table to compare them would be too large.
  */
 export function diff(before: string, after: string, maxCells = 4_000_000): string {
   const marked = compareLines(lines(before), lines(after), maxCells);
+  /** Whether a line is changed, or within three lines of one that is. */
   const isNear = (at: number) => marked.slice(Math.max(0, at - 3), at + 4).some((line) => line[0] !== " ");
   const hunks: string[] = [];
   // How many lines of each text come before `at`.
-  let [a, b] = [0, 0];
+  let a = 0;
+  let b = 0;
   for (let at = 0; at < marked.length;) {
     const from = { at, a, b };
     while (at < marked.length && isNear(at) === isNear(from.at)) {
@@ -32,10 +34,9 @@ function compareLines(a: readonly string[], b: readonly string[], maxCells: numb
   while (head < a.length && head < b.length && a[head] === b[head]) head++;
   let tail = 0;
   while (tail < Math.min(a.length, b.length) - head && a.at(-1 - tail) === b.at(-1 - tail)) tail++;
-  const [old, now] = [a.slice(head, a.length - tail), b.slice(head, b.length - tail)];
   return [
     ...a.slice(0, head).map((line) => ` ${line}`),
-    ...compareMiddle(old, now, maxCells),
+    ...compareMiddle(a.slice(head, a.length - tail), b.slice(head, b.length - tail), maxCells),
     ...a.slice(a.length - tail).map((line) => ` ${line}`),
   ];
 }
@@ -44,6 +45,7 @@ function compareLines(a: readonly string[], b: readonly string[], maxCells: numb
 function compareMiddle(a: readonly string[], b: readonly string[], maxCells: number): string[] {
   const width = b.length + 1;
   if (a.length * b.length > maxCells) return [...a.map((line) => `-${line}`), ...b.map((line) => `+${line}`)];
+  // The length of the longest common subsequence of the lines from i and those from j on.
   const common = new Uint32Array((a.length + 1) * width);
   const at = (i: number, j: number) => common[i * width + j] ?? 0;
   for (let i = a.length - 1; i >= 0; i--)

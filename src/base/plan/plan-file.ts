@@ -14,9 +14,9 @@ export function planFile(
   options: { secret?: boolean } = {},
 ): Step {
   const before = readTextIfThere(path);
-  const isSame = before === content && hasMode(path, mode);
-  let change: "created" | "changed" | "same" = isSame ? "same" : "changed";
+  let change: "created" | "changed" | "same" = "changed";
   if (before === undefined) change = "created";
+  else if (before === content && hasMode(path, mode)) change = "same";
   const shown = change === "same" || options.secret ? {} : { diff: diff(before ?? "", content) };
   return { step: "file", path, mode: octal(mode), change, ...shown };
 }
@@ -47,6 +47,7 @@ export function planRemoved(path: string): Step[] {
   return [{ step: "file", path, mode: octal(mode & 0o777), change: "removed" }];
 }
 
+/** 0755. */
 function octal(mode: number): string {
   return `0${mode.toString(8)}`;
 }

@@ -1,6 +1,6 @@
 // Reads the kernel's tables of interfaces, routes and sockets (proc(5)), and resolv.conf(5). Pure.
 
-import { addressFromBytes, bits, formatAddress, makeNetwork, parseAddress } from "../../base/ip.ts";
+import { addressBits, addressFromBytes, formatAddress, makeNetwork, parseAddress } from "../../base/ip.ts";
 
 export type Socket = {
   protocol: "udp" | "tcp";
@@ -106,7 +106,7 @@ export function parseSockets(protocol: Socket["protocol"], table: string): Socke
     if (hex === undefined || port === undefined || (protocol === "tcp" && state !== listening)) return [];
     const words = hex.match(/.{8}/g) ?? [];
     const bytes = words.flatMap((word) => [...Buffer.from(word, "hex").reverse()]);
-    const address = addressFromBytes(bytes.length * 8 === bits(6) ? unmapped(bytes) : bytes);
+    const address = addressFromBytes(bytes.length * 8 === addressBits(6) ? unmapped(bytes) : bytes);
     const text = address.value === 0n ? undefined : formatAddress(address);
     return [{ protocol, address: text, port: Number.parseInt(port, 16) }];
   });

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { Cidr } from "../../engine/allowed-settings.ts";
 import { messageOf } from "../../base/errors.ts";
 import {
-  bits,
+  addressBits,
   canonicalAddress,
   holdsNetwork,
   isPrivate,
@@ -201,7 +201,7 @@ function placeHosts(
 function rankOf(text: string): number {
   const address = parseAddress(text);
   if (address === undefined) return 0;
-  if (isPrivate(makeNetwork(address, bits(address.family)))) return 2;
+  if (isPrivate(makeNetwork(address, addressBits(address.family)))) return 2;
   return address.family === 4 ? 0 : 1;
 }
 

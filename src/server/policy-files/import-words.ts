@@ -2,7 +2,7 @@
 // packets are meant. Pure.
 
 import {
-  bits,
+  addressBits,
   makeNetwork,
   maskNetwork,
   networksOverlap,
@@ -43,7 +43,7 @@ function refused(word: string): string {
 /** Networks as Tailscale writes them: one address, or a network. */
 function networkOf(word: string): Network | undefined {
   const address = parseAddress(word);
-  return address === undefined ? parseNetwork(word) : makeNetwork(address, bits(address.family));
+  return address === undefined ? parseNetwork(word) : makeNetwork(address, addressBits(address.family));
 }
 
 /**

@@ -1,7 +1,7 @@
 // Nodes by class: those that all rules treat alike, with the rules that concern them as bits. Pure.
 
 import {
-  bits,
+  addressBits,
   makeNetwork,
   networksOverlap,
   parseAddress,
@@ -227,7 +227,7 @@ function addressesOf({ ip, ip6, behind }: Member): Network[] {
   if (behind !== undefined) return [parseNetwork(ip) ?? []].flat();
   return [ip, ip6 ?? ""].flatMap((text) => {
     const address = parseAddress(text);
-    return address === undefined ? [] : [makeNetwork(address, bits(address.family))];
+    return address === undefined ? [] : [makeNetwork(address, addressBits(address.family))];
   });
 }
 

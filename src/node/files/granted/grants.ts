@@ -15,7 +15,7 @@ import {
   parseNetwork,
   providerAddresses,
   withoutPort,
-  overlap,
+  networkTextsOverlap,
 } from "../../../base/ip.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import {
@@ -224,7 +224,7 @@ export function networkRefusal(situation: Situation): Refusal | undefined {
   const isRegistration = networksBefore.length === 0;
   const { otherOverlays, ...rules } = rulesOf(situation);
   for (const other of isRegistration ? [] : otherOverlays) {
-    const colliding = newNetworks.find((network) => overlap(network, other.network));
+    const colliding = newNetworks.find((network) => networkTextsOverlap(network, other.network));
     const reason = `the organization "${other.slug}" uses ${other.network} on this machine`;
     if (colliding !== undefined) return { code: "collision", network: colliding, reason };
   }

@@ -1,9 +1,9 @@
 // How much of the internet an overlay takes: the part of all public addresses that its networks and routes cover.
 
-import { bits, isPrivate, parseNetworks, size, type Network } from "../../../base/ip.ts";
+import { addressBits, addressCount, isPrivate, parseNetworks, type Network } from "../../../base/ip.ts";
 
 /** The most addresses that may be routed, by family: 1/32 of IPv4 (eight /8), 1/32 of 2000::/3 (a /8). */
-const mostAddresses = { 4: size(4, 5), 6: size(6, 8) } as const;
+const mostAddresses = { 4: addressCount(4, 5), 6: addressCount(6, 8) } as const;
 
 export const tooMuch = "it takes most of the internet";
 
@@ -37,7 +37,7 @@ function leastPrefix(routes: readonly Network[], ownOverlay: readonly Network[],
   const ownNetworks = new Set(ownOverlay);
   const sorted = inOrder([...ownOverlay, ...routes], family);
   let low = 0;
-  let high = bits(family) + 1;
+  let high = addressBits(family) + 1;
   while (low < high) {
     const middle = (low + high) >> 1;
     const narrow = sorted.filter((network) => network.prefix >= middle || ownNetworks.has(network));
@@ -69,7 +69,7 @@ function covered(sorted: readonly Network[]): bigint {
   /** The first address after the networks so far. */
   let end = 0n;
   for (const { family, value: first, prefix } of sorted) {
-    const next = first + size(family, prefix);
+    const next = first + addressCount(family, prefix);
     if (next <= end) continue;
     sum += next - (first > end ? first : end);
     end = next;

@@ -3,7 +3,7 @@
 // Also decides about the networks of an overlay itself, which an engine routes as well. Networks are texts, "10.9.0.0/16".
 
 import {
-  bits,
+  addressBits,
   holdsNetwork,
   isPrivate,
   networksOverlap,
@@ -271,7 +271,7 @@ function tableOf(routes: readonly OtherRoute[]) {
 
 /** The first bits of a network, as a key. */
 const cutTo = (prefix: number, { family, value }: Network): string =>
-  `${family}/${prefix}/${value >> BigInt(bits(family) - prefix)}`;
+  `${family}/${prefix}/${value >> BigInt(addressBits(family) - prefix)}`;
 
 /**
  * Returns a function that says which address that this machine needs a route would take. The kernel prefers the longest prefix:
