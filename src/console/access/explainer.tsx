@@ -5,7 +5,7 @@ import { rulesApi, type Explained, type RuleTest } from "../../api/rules.ts";
 import { pathsApi } from "../../api/paths/paths.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
-import { useEffect, useId, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { ApiError, call } from "../contact/api.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
@@ -13,37 +13,21 @@ import { organization } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { configurationOf } from "../nodes/states.ts";
 import { useList, useResource } from "../contact/resource.ts";
-import { pathOf, query, setQuery } from "../frame/router.ts";
+import { pathOf, query } from "../frame/router.ts";
 import { Panel, TerminalButton } from "../ui/page.tsx";
-import { valueOf } from "../ui/field.tsx";
 import { Failure, Line, State, When } from "../ui/parts.tsx";
 import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
 import { routerTo } from "./networks.ts";
-import {
-  conclusionOf,
-  nodeFacts,
-  packetOf,
-  pathFact,
-  ruledOn,
-  trafficFrom,
-  trafficIn,
-  trafficText,
-  type Fact,
-  type Traffic,
-} from "./network-between.ts";
+import { conclusionOf, nodeFacts, packetOf, pathFact, ruledOn, type Fact } from "./network-between.ts";
 import { ShowRule } from "./rule-list.tsx";
 import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
+import { type Question, questionOf, QuestionForm, namedLike } from "./question-form.tsx";
 
-const maxOffered = 50;
 /** The question is asked when nothing was typed for so long. */
 const settleMs = 200;
 const none: readonly ListedNode[] = [];
-/** The nodes whose names contain what was typed. */
-const namedLike = (nodes: readonly ListedNode[], typed: string) =>
-  nodes.filter(({ name }) => name.includes(typed));
-
 type Props = { saved: Saved; slug: string; isEdited: boolean };
 
 /** `isEdited`: there are unsaved edits, which do not count here. */
@@ -142,71 +126,6 @@ function unknownOf(
   const alike = namedLike(nodes, name);
   const hint = alike.length === 0 ? "" : ` Nodes with this in their names: ${someOf(alike)}.`;
   return `There is no node ${name}.${hint}`;
-}
-
-type Question = Record<"from" | "to", string> & Traffic;
-
-function questionOf(words: URLSearchParams): Question {
-  const word = (key: string) => words.get(key) ?? "";
-  return { from: word("from"), to: word("to"), ...trafficFrom(word("protocol"), word("port")) };
-}
-
-type FormProps = {
-  question: Question;
-  nodes: readonly ListedNode[];
-  fault: string | undefined;
-};
-
-function QuestionForm({ question: { from, to, ...traffic }, nodes, fault }: FormProps) {
-  const id = useId();
-  // The traffic as it was typed is kept while the address says the same: the address has it in another form.
-  const [typed, setTyped] = useState("");
-  const isTyped = trafficText(trafficIn(typed)) === trafficText(traffic);
-  const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
-  const setTraffic = (event: Event) => {
-    setTyped(valueOf(event));
-    const { protocol, port } = trafficIn(valueOf(event));
-    setQuery({ protocol: protocol === "any" ? undefined : protocol, port });
-  };
-  /** Enter accepts a beginning that only one node has. */
-  const complete = (event: Event) => {
-    event.preventDefault();
-    for (const key of ["from", "to"]) {
-      // Reads the address: the last typed text may not be drawn yet.
-      const [only, ...others] = namedLike(nodes, query.peek().get(key) ?? "");
-      if (only !== undefined && others.length === 0) setQuery({ [key]: only.name });
-    }
-  };
-  return (
-    <form class="ask" onSubmit={complete}>
-      <NodePicker label="From node" name={from} set={set("from")} nodes={nodes} />
-      <span>may reach</span>
-      <NodePicker label="To node" name={to} set={set("to")} nodes={nodes} />
-      <span>on</span>
-      <input
-        class="mono"
-        aria-label="Protocol and port"
-        aria-invalid={fault !== undefined}
-        aria-describedby={id}
-        list={`${id}-list`}
-        maxlength={20}
-        placeholder="any"
-        autocomplete="off"
-        spellcheck={false}
-        value={isTyped ? typed : trafficText(traffic)}
-        onInput={setTraffic}
-      />
-      <datalist id={`${id}-list`}>
-        {["anything", "icmp", "tcp", "udp", "tcp 22", "tcp 443", "udp 53"].map((each) => (
-          <option key={each} value={each} />
-        ))}
-      </datalist>
-      <button>Ask</button>
-      <small id={id} class="is-bad" role="alert">
-        {fault}
-      </small>
-    </form>
-  );
 }
 
 /** The node of this name, also one that is revoked. */
@@ -361,35 +280,4 @@ function useVerdict(slug: string, body: RuleTest | undefined, saved: Saved): Fou
     };
   }, [slug, question, saved]);
   return question !== undefined && question === found.question ? found : {};
-}
-
-type PickerProps = {
-  label: string;
-  name: string;
-  set: (event: Event) => void;
-  nodes: readonly ListedNode[];
-};
-
-function NodePicker({ label, name, set, nodes }: PickerProps) {
-  const list = label.replaceAll(" ", "-");
-  const offered = namedLike(nodes, name).slice(0, maxOffered);
-  return (
-    <>
-      <input
-        aria-label={label}
-        placeholder="node"
-        list={list}
-        maxlength={255}
-        autocomplete="off"
-        spellcheck={false}
-        value={name}
-        onInput={set}
-      />
-      <datalist id={list}>
-        {offered.map((node) => (
-          <option key={node.id} value={node.name} />
-        ))}
-      </datalist>
-    </>
-  );
 }

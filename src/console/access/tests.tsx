@@ -11,7 +11,8 @@ import { Panel, TerminalButton } from "../ui/page.tsx";
 import { State } from "../ui/parts.tsx";
 import { testsLeft, testsOf, type Draft } from "./draft-state.ts";
 import { editTests } from "./draft.ts";
-import { protocolOf, SidePicker, toWord, TrafficFields, useSides } from "./rule-form.tsx";
+import { protocolOf, TrafficFields } from "./rule-form.tsx";
+import { SidePicker, toSide, useSides } from "./side-picker.tsx";
 import { RowState } from "./rule-list.tsx";
 import { TestSentence } from "./sentence.tsx";
 import { portsFault } from "./rules.ts";
@@ -159,8 +160,8 @@ function TestForm({ draft, old, close }: FormProps) {
   const [test, setTest] = useState(old ?? emptyTest);
   const [isChecked, setChecked] = useState(false);
   const sides = useSides(draft.slug);
-  const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
-  const edited = { ...test, from: word(test.from), to: word(test.to), passes: null };
+  const sideOf = (typed: string) => toSide(typed, sides.groups, sides.nodes);
+  const edited = { ...test, from: sideOf(test.from), to: sideOf(test.to), passes: null };
   const submit = (event: Event) => {
     event.preventDefault();
     setChecked(true);
@@ -177,7 +178,7 @@ function TestForm({ draft, old, close }: FormProps) {
   const side = (key: "from" | "to") => (
     <SidePicker
       label={key === "from" ? "From" : "To"}
-      word={test[key]}
+      typed={test[key]}
       set={(text: string) => setTest({ ...test, [key]: text })}
       sides={sides}
       isChecked={isChecked}

@@ -4,22 +4,10 @@ import { useMemo } from "preact/hooks";
 import type { GroupPaths } from "../../api/paths/paths.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import type { CountsByNode } from "../nodes/path-counts.ts";
-import { pathOfCurve, waysOf, type Way } from "./bands.ts";
-import { cut, groupSize, maxNames, namesSize, pitchOf, squareAt } from "./group-boxes.ts";
-import {
-  drawnOf,
-  groupWord,
-  isPair,
-  onlineIn,
-  pairFinder,
-  pairKey,
-  pairWords,
-  pathsIn,
-  type Group,
-  type Pair,
-} from "./groups.ts";
-import { nameMarkAt, Names, perSquareOf, Squares, squaresOf, type Square } from "./node-squares.tsx";
-import { groupLink } from "./group-link.ts";
+import { waysOf, type Way } from "./bands.ts";
+import { groupSize, maxNames, namesSize, pitchOf, squareAt } from "./group-boxes.ts";
+import { drawnOf, groupWord, isPair, pairFinder, pairKey, pathsIn, type Group, type Pair } from "./groups.ts";
+import { nameMarkAt, perSquareOf, squaresOf, type Square } from "./node-squares.tsx";
 import {
   centreOf,
   keptFor,
@@ -30,7 +18,17 @@ import {
   type Point,
   type Size,
 } from "./places-on-ring.ts";
-import { msWords, heatLevel } from "../words/numbers.ts";
+import {
+  labelHeight,
+  dimmed,
+  point,
+  labelOf,
+  labelWidth,
+  Spoke,
+  Band,
+  Label,
+  GroupBox,
+} from "./group-drawings.tsx";
 
 type Props = {
   slug: string;
@@ -50,8 +48,6 @@ const ground = {
   margin: 16,
   least: { width: 692, height: 420 },
 };
-const labelHeight = 20;
-
 /** The hub in the middle, the others in a ring, and the paths between them as bands. */
 export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Props) {
   const { hub, ring } = drawnOf(sums.groups);
@@ -149,9 +145,6 @@ export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Pr
   );
 }
 
-const dimmed = (name: string, isDim: boolean) => `${name}${isDim ? " dim" : ""}`;
-const point = ({ x, y }: Point) => `${Math.round(10 * x) / 10} ${Math.round(10 * y) / 10}`;
-
 /** The order stays while the groups are the same, however many paths they have. */
 function orderOf(slug: string, ring: readonly Group[], find: ReturnType<typeof pairFinder>) {
   const names = ring.map(({ name }) => name);
@@ -195,14 +188,6 @@ function boxesOf(groups: readonly Group[], hub: Group | undefined, { ring, middl
   return boxes;
 }
 
-/** "116 · 41 ms": the number of paths, and the median of their round trips. */
-const labelOf = (pair: Pair) =>
-  `${pathsIn(pair)}${pair.rtt_ms_median === null ? "" : ` · ${msWords(pair.rtt_ms_median)} ms`}`;
-/** With room for the triangle of broken paths. */
-const labelWidth = (pair: Pair) => 16 + 6 * labelOf(pair).length + (pair.broken > 0 ? 18 : 0);
-
-const widthOf = (pair: Pair) => 1.5 + 1.15 * Math.log2(Math.max(1, pathsIn(pair)));
-
 function waysOfBands(
   bands: readonly Pair[],
   spokes: readonly Pair[],
@@ -222,125 +207,6 @@ function waysOfBands(
     return from === undefined || to === undefined ? [] : [[centreOf(from), centreOf(to)] as const];
   });
   return waysOf(wanted, { boxes: [...boxes.values()], size: { width, height }, spokes: lines });
-}
-
-type SpokeProps = { pair: Pair; ends: (Box | undefined)[]; isDim: boolean; href: string };
-
-/** A line between the hub and a group of the ring. */
-function Spoke({ pair, ends: [a, b], isDim, href }: SpokeProps) {
-  if (a === undefined || b === undefined) return null;
-  const line = `M${point(centreOf(a))}L${point(centreOf(b))}`;
-  return (
-    <a href={href}>
-      <title>{pairWords(pair)}</title>
-      <path class="hit" d={line} />
-      <path class={dimmed("spoke", isDim)} stroke-width="3" d={line} />
-    </a>
-  );
-}
-
-type BandProps = { pair: Pair; way: Way | undefined; isDim: boolean; href: string };
-
-/** A band between two groups of the ring. Screen readers and keys use its label; without a label, the band itself is the link. */
-function Band({ pair, way, isDim, href }: BandProps) {
-  if (way === undefined) return null;
-  const line = pathOfCurve(way.curve);
-  const width = widthOf(pair);
-  const heat = pair.rtt_ms_median === null ? "spoke" : `heat-${Math.max(2, heatLevel(pair.rtt_ms_median))}`;
-  const hasLabel = way.label !== undefined && !isDim;
-  return (
-    <a href={href} {...(hasLabel ? { "aria-hidden": "true", tabindex: -1 } : {})}>
-      <title>{pairWords(pair)}</title>
-      <path class="hit" d={line} />
-      <path class="gap" stroke-width={width + 5} d={line} />
-      <path class={dimmed(`band ${heat}`, isDim)} stroke-width={width} d={line} />
-      {pair.relayed === 0 ? null : (
-        <path class={dimmed("relay", isDim)} d={pathOfCurve(way.curve, width / 2 + 3)} />
-      )}
-    </a>
-  );
-}
-
-/** `at`: the centre. */
-type LabelProps = { pair: Pair; at: Point; href: string; isHot: boolean };
-
-function Label({ pair, at, href, isHot }: LabelProps) {
-  const width = labelWidth(pair);
-  const hasBroken = pair.broken > 0;
-  return (
-    <a href={href}>
-      <title>{pairWords(pair)}</title>
-      {/* Not seen, and higher than the label: a finger needs 24 px. */}
-      <rect class="hit-area" x={at.x - width / 2} y={at.y - 12} width={width} height="24" />
-      <rect
-        class={`lab${hasBroken ? " ill" : ""}${isHot ? " hot" : ""}`}
-        x={at.x - width / 2}
-        y={at.y - labelHeight / 2}
-        width={width}
-        height={labelHeight}
-        rx="10"
-      />
-      {hasBroken ? <path class="need" d={`M${at.x - width / 2 + 14} ${at.y - 5}l5 9h-10z`} /> : null}
-      <text class="ts" x={at.x + (hasBroken ? 8 : 0)} y={at.y + 4} text-anchor="middle">
-        {labelOf(pair)}
-      </text>
-    </a>
-  );
-}
-
-type BoxProps = {
-  slug: string;
-  group: Group;
-  box: Box;
-  squares: readonly Square[];
-  pitch: number;
-  isHub: boolean;
-  isDim: boolean;
-  isHot: boolean;
-};
-
-function GroupBox({ slug, group, box, squares, pitch, isHub, isDim, isHot }: BoxProps) {
-  const { x, y, width, height } = box;
-  const name = groupWord(group.name);
-  const count = `${onlineIn(group)}/${group.nodes}`;
-  const words = `${name}: ${onlineIn(group)} of ${group.nodes} online`;
-  const hasNames = isHub && squares.some((square) => square.name !== undefined);
-  return (
-    <a class={isDim ? "dim" : undefined} href={groupLink(slug, group.name)}>
-      <title>{words}</title>
-      <rect
-        class={`box${isHub ? " hub" : ""}${isHot ? " hot" : ""}`}
-        x={x}
-        y={y}
-        width={width}
-        height={height}
-        rx="8"
-      />
-      <text class="th" x={x + 12} y={y + 20}>
-        {cut(name, width - 30 - 6 * count.length)}
-      </text>
-      <text class="ts" x={x + width - 12} y={y + 20} text-anchor="end">
-        {count}
-      </text>
-      {hasNames ? (
-        <Names x={x} y={y} width={width} squares={squares} />
-      ) : (
-        <Squares x={x} y={y} squares={squares} pitch={pitch} />
-      )}
-      {!hasNames && group.broken > 0 ? (
-        <text class="ill-name" x={x + 12} y={y + height - 12}>
-          {cut(brokenWords(group, squares), width - 16, 6)}
-        </text>
-      ) : null}
-    </a>
-  );
-}
-
-/** "web-5 broken", "web-5 and 3 more broken". */
-function brokenWords({ broken }: Group, squares: readonly Square[]): string {
-  const first = squares.find(({ kind, name }) => kind === "need" && name !== undefined)?.name;
-  if (first === undefined) return `${broken} broken`;
-  return broken > 1 ? `${first} and ${broken - 1} more broken` : `${first} broken`;
 }
 
 type Ends = { key: string; from: Point; to: Point; groups: readonly [Group["name"], Group["name"]] };

@@ -51,7 +51,7 @@ export const PathRows = ({ caption, rows }: { caption: string; rows: readonly Ro
 
 /** Why a list of paths is empty: none of the reasons is a fault. */
 export const noPathsText = () =>
-  `${mayAdminister.value ? "No node" : "None of yours"} has reported a path: there is no tunnel, engines are older than 1.12, or reports are switched off.`;
+  `${mayAdminister.value ? "No node" : "None of yours"} has reported a path: no tunnel, engines older than 1.12, or reports are switched off.`;
 
 /** The name of a node, which leads to its page. */
 export const nodeLink = (id: number, name: string) => (

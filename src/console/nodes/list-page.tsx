@@ -13,41 +13,23 @@ import { useNodes } from "./node-list.ts";
 import { countWords, updateEngine, vulnerabilitiesOf } from "./states.ts";
 import { usePathCounts, type CountsByNode } from "./path-counts.ts";
 import { registrationsPath } from "../joining/registrations.ts";
-import { useOpen } from "../joining/use-open.ts";
-import { useList, useTotal } from "../contact/resource.ts";
-import { hrefWith, pathOf, query, setQuery } from "../frame/router.ts";
+import { useList } from "../contact/resource.ts";
+import { pathOf, query, setQuery } from "../frame/router.ts";
 import { searchWords } from "../words/search.ts";
 import type { Terminal } from "../words/terminal.ts";
-import { now } from "../words/times.ts";
 import { Button, Words } from "../ui/button.tsx";
-import type { SignName } from "../ui/drawings.ts";
-import { Choice } from "../ui/form.tsx";
-import { Icon } from "../ui/icon.tsx";
-import { Menu } from "../ui/menu.tsx";
 import { isNarrow, isWide } from "../ui/narrow.ts";
 import { ordered } from "../ui/lists/order.ts";
 import { Page } from "../ui/page.tsx";
 import { parts, usePart } from "../ui/lazy-parts.ts";
-import { CopyCommand, Empty, Failure, Loading } from "../ui/parts.tsx";
+import { CopyCommand, Failure, Loading } from "../ui/parts.tsx";
 import { Rows } from "../ui/lists/rows.tsx";
-import { Chip } from "../ui/tag.tsx";
 import { Export, Search } from "../ui/lists/tools.tsx";
 import { allColumns, chosenColumns, ColumnChoice, isChosen } from "./columns.tsx";
-import {
-  chips,
-  countShown,
-  exportName,
-  filtered,
-  groupsOf,
-  selectedIn,
-  shows,
-  type Selection,
-} from "./filter.ts";
+import { exportName, filtered, selectedIn, type Selection } from "./filter.ts";
 import { lastShown } from "../node/neighbours.ts";
 import { Selected } from "./selected-actions.tsx";
-
-/** A word of the address, such as `?show=away`; "" if it has none. */
-const word = (name: string) => query.value.get(name) ?? "";
+import { addressWord, seesPaths, Chips, Filters, Nothing } from "./list-filters.tsx";
 
 /** What a list puts into the frame that all lists of nodes have. */
 export type Listed = {
@@ -83,7 +65,7 @@ function WaitingPart() {
 /** The page: nodes that are active, revoked, or wait, and beside them the one that is open. */
 export function NodeList() {
   const slug = currentSlug.value ?? "";
-  const isWaiting = word("show") === "waiting";
+  const isWaiting = addressWord("show") === "waiting";
   const table = useTable(slug);
   const { count, besides, isFiltered, tools, body, bar, terminal } = isWaiting ? waitingList(slug) : table;
   const opened = isWaiting ? undefined : table.opened;
@@ -136,7 +118,7 @@ const open = (id: number | undefined) => setQuery({ node: id === undefined ? und
 
 /** The id of the node that is open, from the address. In a small window none is: there a node has its page. Escape closes it. */
 function useOpened(): number | undefined {
-  const asked = word("node");
+  const asked = addressWord("node");
   const opened = /^\d{1,15}$/.test(asked) && isWide.value ? Number(asked) : undefined;
   useEffect(() => {
     if (opened === undefined) return undefined;
@@ -157,17 +139,17 @@ function useOpened(): number | undefined {
 function useTable(
   slug: string,
 ): Listed & { opened: number | undefined; paths: CountsByNode; ownerName: string } {
-  const isRevoked = word("show") === "revoked";
+  const isRevoked = addressWord("show") === "revoked";
   const { data: nodes, total, isWhole, error } = useNodes(isRevoked);
   const opened = useOpened();
   const order = query.value.get("order") ?? "state";
   const { names, paths, aliases, every, drawn } = useColumns(slug, isRevoked, opened !== undefined);
   // Typing in the search filters what is in order already.
   const all = useMemo(() => ordered(nodes ?? [], every, order), [nodes, every, order]);
-  const show = word("show");
-  const group = word("group");
-  const owner = word("owner");
-  const search = word("search");
+  const show = addressWord("show");
+  const group = addressWord("group");
+  const owner = addressWord("owner");
+  const search = addressWord("search");
   const filter = { show, group, owner, words: searchWords(search) };
   const shown = useMemo(
     () => filtered(all, filter, Date.now(), paths, aliases),
@@ -197,7 +179,7 @@ function useTable(
       <Filters nodes={nodes ?? none} hasPaths={seesPaths(paths)} />
       {isNarrow.value ? null : (
         <>
-          <ColumnChoice all={every} asked={word("columns")} />
+          <ColumnChoice all={every} asked={addressWord("columns")} />
           <Export
             file={exportName(slug, filter)}
             items={shown}
@@ -210,7 +192,7 @@ function useTable(
   );
   if (nodes === undefined) return { ...frame, tools, body: <Loading rows={16} error={error} /> };
   // Rows keep their places until the address changes, or a list that rows are made of arrived.
-  const addressWords = ["show", "group", "owner", "search", "order", "columns"].map(word).join("\n");
+  const addressWords = ["show", "group", "owner", "search", "order", "columns"].map(addressWord).join("\n");
   const held = [addressWords, isWhole, ...[paths, names, aliases].map(({ size }) => size > 0)].join();
   const body = (
     <>
@@ -250,15 +232,12 @@ function useTable(
   return { ...frame, tools, body, bar };
 }
 
-/** Administrators see all paths, members those of their own nodes: without any, the list has no column for them. */
-const seesPaths = ({ size }: CountsByNode) => mayAdminister.value || size > 0;
-
 /** The columns of the list (`every`, and those that are `drawn`), and what they are made of. */
 function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
   const names = useMemberNames(slug);
-  const asked = word("columns");
+  const asked = addressWord("columns");
   const paths = usePathCounts(slug);
-  const asksNames = word("search") !== "" || isChosen("aliases", asked);
+  const asksNames = addressWord("search") !== "" || isChosen("aliases", asked);
   const named = useList(asksNames ? apiPath(namesApi.list, { slug }, { page_size: "1000" }) : "", {
     isCalm: true,
   });
@@ -275,127 +254,6 @@ function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
   // The same array while the columns are the same: rows are drawn anew with another one.
   const drawn = useMemo(() => columns, [every, keys]);
   return { names, paths, aliases, every, drawn };
-}
-
-const signs: Readonly<Record<string, SignName>> = {
-  needs: "need",
-  waiting: "wait",
-  relayed: "part",
-  away: "off",
-  revoked: "gone",
-};
-
-type ChipsProps = { slug: string; paths: CountsByNode; ownerName: string };
-
-/** The usual filters with their counts, and what else the address filters by. */
-function Chips({ slug, paths, ownerName }: ChipsProps) {
-  const { data: nodes = none, total } = useNodes();
-  const waiting = useOpen(slug)?.length;
-  const revoked = useTotal(apiPath(nodesApi.list, { slug }, { page_size: "1", revoked: "true" }));
-  const counts = useMemo(
-    () => new Map(shows.map(([key]) => [key as string, countShown(nodes, key, now.value, paths)])),
-    [nodes, paths, now.value],
-  );
-  // These come from the control plane; the others are counted in the list.
-  const totals: Readonly<Record<string, number | undefined>> = { "": total, waiting, revoked };
-  const count = (key: string) => (Object.hasOwn(totals, key) ? totals[key] : counts.get(key));
-  const asked = word("show");
-  const shown = chips.filter(
-    ([key]) => (key !== "waiting" || mayAdminister.value) && (key !== "relayed" || seesPaths(paths)),
-  );
-  /** A filter of the menu, which has no chip of its own. */
-  const fromMenu = shows.find(([key]) => key === asked && !chips.some(([each]) => each === key));
-  return (
-    <div class="group tight scroll-x">
-      {shown.map(([key, words]) => (
-        <Chip
-          key={key}
-          sign={signs[key]}
-          words={words}
-          count={count(key)}
-          isOn={asked === key}
-          href={hrefWith({ show: key, node: undefined })}
-        />
-      ))}
-      {fromMenu === undefined ? null : <ActiveFilter word="show" text={fromMenu[1]} count={count(asked)} />}
-      {word("group") === "" ? null : <ActiveFilter word="group" text={word("group")} />}
-      {word("owner") === "" ? null : <ActiveFilter word="owner" text={ownerName} />}
-    </div>
-  );
-}
-
-/** A filter that the address has, and that a press takes away. */
-const ActiveFilter = ({
-  word: key,
-  text,
-  count,
-}: {
-  word: string;
-  text: string;
-  count?: number | undefined;
-}) => (
-  <a class="chip" href={hrefWith({ [key]: undefined })} aria-current="true">
-    <bdi>{text}</bdi>
-    {count === undefined ? null : <b>{count}</b>}
-    <Icon name="close" />
-    <span class="unseen">: remove this filter</span>
-  </a>
-);
-
-type FiltersProps = { nodes: readonly ListedNode[]; hasPaths: boolean };
-
-function Filters({ nodes, hasPaths }: FiltersProps) {
-  const groups = useMemo(() => groupsOf(nodes), [nodes]);
-  const group = word("group");
-  const all = group === "" || groups.includes(group) ? groups : [group, ...groups];
-  const offered = shows.filter(([key]) => (key !== "broken" && key !== "relayed") || hasPaths);
-  return (
-    <Menu label="Filter" icon="filter" isPlain={true}>
-      <Choice
-        label="Which nodes"
-        value={word("show")}
-        choices={offered}
-        set={(show) => setQuery({ show, node: undefined })}
-      />
-      <Choice
-        label="Group"
-        value={group}
-        choices={[["", "All groups"], ...all.map((name) => [name, name] as const)]}
-        set={(name) => setQuery({ group: name })}
-      />
-      {mayAdminister.value || mayAddOwn.value ? (
-        <a href={pathOf(currentSlug.value ?? "", "phones")}>Phones, and how to import them</a>
-      ) : null}
-    </Menu>
-  );
-}
-
-type NothingProps = { isAny: boolean; isRevoked: boolean };
-
-/** An empty list. If it is a filter that leaves nothing, offers the other lists. */
-function Nothing({ isAny, isRevoked }: NothingProps) {
-  if (!isAny)
-    return (
-      <Empty
-        text={
-          isRevoked
-            ? "No node is revoked."
-            : "There is no node yet. Adding one gives you a line to paste on the machine."
-        }
-      />
-    );
-  return (
-    <Empty text="No node is like that. The search looks at names, aliases, addresses, groups, engines and systems.">
-      <p>
-        Not here: <a href={`?show=revoked&search=${encodeURIComponent(word("search"))}`}>revoked nodes</a>
-        {mayAdminister.value && (
-          <>
-            , <a href="?show=waiting">those that wait, or have not come back</a>
-          </>
-        )}
-      </p>
-    </Empty>
-  );
 }
 
 const none: readonly ListedNode[] = [];

@@ -152,5 +152,5 @@ export function noPathsOf(node: Standing): string {
   if (node.state === "pending") return "It has none: it is not registered.";
   if (node.phone != null) return "A phone reports none.";
   if (!node.online) return "It is away, and had reported none before.";
-  return "It has reported none: it has no tunnel, its engine is older than 1.12, or reports are switched off.";
+  return "It has reported none: no tunnel, an engine older than 1.12, or reports are switched off.";
 }
