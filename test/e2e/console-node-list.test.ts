@@ -105,6 +105,12 @@ describe("a list of nodes in the console", () => {
       await page.getByLabel("Page or node").fill("intranet");
       await page.getByRole("option", { name: /^app / }).waitFor();
       await page.keyboard.press("Escape");
+      // The panel beside the list has it, too.
+      const nodePage = page.url();
+      const id = /\/nodes\/(\d+)/.exec(nodePage)?.[1];
+      await page.goto(`${scene.url()}/console/acme/nodes/?node=${id}`);
+      await page.getByRole("complementary").getByText("intranet.acme.internal").waitFor();
+      await page.goto(nodePage);
       await alias.getByRole("button", { name: "Delete intranet" }).click();
       await page.getByRole("dialog").getByRole("button", { name: "Delete intranet" }).click();
       await alias.waitFor({ state: "detached" });
