@@ -71,7 +71,7 @@ const directoriesOf = (places: ReleasePlaces) => [
 
 /**
  * The release that is handed out. Throws not_found with the reason, and what to do, if there is none that a key of this executable
- * signed. An expired one counts: the machines that install it check its age.
+ * signed. An expired one counts, too: the script names the version, and then installs it at any age.
  */
 export function readHandedOut(places: ReleasePlaces, publicUrl: string): HandedOut {
   const keys = places.keys ?? releaseKeys();

@@ -100,7 +100,7 @@ export function releaseAddress({ executable, platform }: Pick<System, "executabl
 
 const longestAddress = 2048;
 
-/** Of the error, and of `agent version --check`, which then asks no server. */
+/** The message of the error, and of `agent version`, which then checks for no update. */
 export const noAddress = "This program came without an address of releases";
 
 function releaseBase(

@@ -48,11 +48,13 @@ const ground = {
   margin: 16,
   least: { width: 692, height: 420 },
 };
+
 /** The hub in the middle, the others in a ring, and the paths between them as bands. */
 export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Props) {
   const { hub, ring } = drawnOf(sums.groups);
   const findPair = useMemo(() => pairFinder(sums.pairs), [sums]);
   const order = orderOf(slug, ring, findPair);
+  // What each group has: its squares, the size of its box, and where the box is.
   const squares = useMemo(() => squaresOf(sums.groups, nodes, counts), [sums, nodes, counts]);
   const perSquare = perSquareOf(sums.groups, nodes);
   const onRing = order.flatMap((name) => ring.find((group) => group.name === name) ?? []);
@@ -67,6 +69,7 @@ export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Pr
     place(sizes.slice(0, onRing.length), sizes[onRing.length], ground),
   );
   const boxes = boxesOf(onRing, hub, placed);
+  // The paths between groups: bands between those on the ring, spokes between the hub and the others.
   const pairs = sums.pairs.filter(({ from, to }) => from !== to && boxes.has(from) && boxes.has(to));
   const isSpoke = ({ from, to }: Pair) => hub !== undefined && (from === hub.name || to === hub.name);
   const bands = pairs.filter((pair) => !isSpoke(pair));
@@ -145,7 +148,7 @@ export function GroupPicture({ slug, sums, nodes, counts, selected, linkTo }: Pr
   );
 }
 
-/** The order stays while the groups are the same, however many paths they have. */
+/** The order on the ring. It stays while the groups are the same, however their paths change. */
 function orderOf(slug: string, ring: readonly Group[], find: ReturnType<typeof pairFinder>) {
   const names = ring.map(({ name }) => name);
   const weight = (a: Group["name"], b: Group["name"]) => {

@@ -7,5 +7,8 @@ export type AliasWords = ReadonlyMap<number, string>;
 
 export const aliasWords = (all: readonly Pick<Alias, "name" | "node">[]): AliasWords =>
   new Map(
-    [...Map.groupBy(all, ({ node }) => node)].map(([id, of]) => [id, of.map(({ name }) => name).join(", ")]),
+    [...Map.groupBy(all, ({ node }) => node)].map(([id, aliases]) => [
+      id,
+      aliases.map(({ name }) => name).join(", "),
+    ]),
   );

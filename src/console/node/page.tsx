@@ -32,7 +32,7 @@ function useContacts(path: string, id: string): void {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const unsubscribe = onSeen((contacts) => {
-      if (!contacts.some(([seen]) => `${seen}` === id)) return;
+      if (!contacts.some(([nodeId]) => `${nodeId}` === id)) return;
       void refresh(path);
       clearTimeout(timer);
       timer = setTimeout(() => void refresh(`${path}peers/`), pathsDelayMs);

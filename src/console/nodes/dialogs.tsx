@@ -17,7 +17,7 @@ import { item, type Terminal } from "../words/terminal.ts";
 import { Bulk, type Item } from "../ui/bulk.tsx";
 import { FromTerminal } from "../ui/parts.tsx";
 import { GroupsField } from "../pages/groups-field.tsx";
-import { revoking, useReason } from "./revoke-reason.tsx";
+import { revokingWords, useReason } from "./revoke-reason.tsx";
 
 /** What all these dialogs have in common. One node is called by its name, several by their number. */
 const bulkProps = ({ nodes, close }: Asking, verb: string) => ({
@@ -109,7 +109,7 @@ function Revoke(props: Asking) {
       run={({ id }: Item) => call(nodesApi.revoke, { slug, id }, given)}
     >
       <p>
-        {revoking(
+        {revokingWords(
           nodes.length === 1,
           nodes.some(({ phone }) => phone),
         )}

@@ -1,4 +1,4 @@
-// The reason of a revocation: a field, and the sent text.
+// Words of a revocation: the field for its reason with what is sent, and what it does.
 
 import { useState } from "preact/hooks";
 import { Text } from "../ui/form.tsx";
@@ -24,5 +24,5 @@ export function useReason() {
 }
 
 /** The effect of revoking one node, or several. */
-export const revoking = (isOne: boolean, hasPhone = false) =>
+export const revokingWords = (isOne: boolean, hasPhone = false) =>
   `Nodes that are online drop ${isOne ? "it" : "them"} within seconds, the others when they are back${hasPhone ? "; phones reach nothing then" : `, and ${isOne ? "its overlay stops" : "their overlays stop"}`}. Revoked nodes stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.`;

@@ -1,7 +1,7 @@
 // QR codes (ISO/IEC 18004) of bytes, with the lowest correction of errors (L): they are shown on screens, which no dirt covers.
 // The library that tests compare it with is three times as large in a browser, because it has all modes and levels.
 
-/** Bytes that check a block, and the number of blocks, at level L by version from 1 (table 9 of the standard). From version 27 on, 30. */
+/** Bytes that check a block, and the number of blocks, at level L by version from 1, as the standard lists them. From version 27 on, 30. */
 const checkBytes = [
   7, 10, 15, 20, 26, 18, 20, 24, 30, 18, 20, 24, 26, 30, 22, 24, 28, 30, 28, 28, 28, 28, 30, 30, 26, 28,
 ];

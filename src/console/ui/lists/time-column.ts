@@ -12,8 +12,8 @@ export function timeColumn<T>(
   { width = 1, never }: { width?: number; never?: (item: T) => string } = {},
 ): Column<T> {
   const msOf = (item: T) => {
-    const found = at(item);
-    return found === null ? null : Number(new Date(found));
+    const time = at(item);
+    return time === null ? null : Number(new Date(time));
   };
   const isEmpty = (item: T) => at(item) === null;
   return {
