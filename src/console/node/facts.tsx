@@ -49,6 +49,25 @@ function rolesAndPlace(node: Node): string {
   return roles.filter(Boolean).join(", ");
 }
 
+/** The version of the engine; if it has known vulnerabilities, these and the command that updates it. */
+function engineFact(node: Node): Fact[1] {
+  const holes = vulnerabilitiesOf(node);
+  if (holes === "") return node.overlay_version ?? "unknown";
+  return (
+    <>
+      <State name="attention" word={node.overlay_version} /> {holes} <code>{updateEngine}</code>
+      <Copy text={updateEngine} />
+    </>
+  );
+}
+
+/** The configuration that it has; on its page, one that is not the newest leads to the differences. */
+function configurationFact(node: Node, isShort: boolean): Fact[1] {
+  const { words, isBehind } = configurationOf(node);
+  if (isBehind && !isShort) return <a href="#configuration">{words}</a>;
+  return node.state === "active" ? words : <span class="faint">{words}</span>;
+}
+
 /** A fact, or none if it has no value. */
 const factOf = (title: string, value: Fact[1]): readonly Fact[] => (value ? [[title, value]] : []);
 
@@ -58,8 +77,6 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
   const { owner_id: owner } = node;
   const names = useMemberNames(slug);
   const fullNames = useFullNames();
-  const { words, isBehind } = configurationOf(node);
-  const holes = vulnerabilitiesOf(node);
   const byOwner = groupsByOwner(node);
   const due = useDueNode(slug, node);
   const relay = useRelays().find((each) => each.node === node.id);
@@ -85,27 +102,8 @@ export function NodeFacts({ node, isShort = false }: { node: Node; isShort?: boo
     ["Owner", owner == null ? "the organization" : (names.get(owner) ?? `user ${owner}`)],
   ];
   const condition: readonly Fact[] = [
-    [
-      "Engine",
-      holes === "" ? (
-        (node.overlay_version ?? "unknown")
-      ) : (
-        <>
-          <State name="attention" word={node.overlay_version} /> {holes} <code>{updateEngine}</code>
-          <Copy text={updateEngine} />
-        </>
-      ),
-    ],
-    [
-      "Configuration",
-      isBehind && !isShort ? (
-        <a href="#configuration">{words}</a>
-      ) : node.state === "active" ? (
-        words
-      ) : (
-        <span class="faint">{words}</span>
-      ),
-    ],
+    ["Engine", engineFact(node)],
+    ["Configuration", configurationFact(node, isShort)],
     node.phone == null
       ? ["Seen", <When at={node.last_checkin_at} />]
       : [
