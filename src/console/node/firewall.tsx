@@ -23,9 +23,7 @@ export function Firewall({ node }: { node: Node }) {
   if (node.state === "revoked")
     return (
       <Panel title="Firewall" hasRoom={true}>
-        <p class="quiet">
-          It is revoked: the rules are not about it. Nodes that have confirmed that refuse it.
-        </p>
+        <p class="quiet">It is revoked: nodes that have confirmed that refuse it.</p>
       </Panel>
     );
   if (words === undefined)

@@ -31,9 +31,8 @@ export function NextSteps({ name, networks = [], groups = [] }: Way) {
       <Line text={machineLine("up", slug, ...offer)} />
       {networks.length === 0 ? null : (
         <p>
-          This replaces the networks that the node offers: it must name all of them. Without{" "}
-          <code>+masquerade</code>, hosts behind it need a route back. Who may reach it:{" "}
-          <a href={pathOf(slug, "access")}>Access</a>
+          This replaces the networks that the node offers. Without <code>+masquerade</code>, hosts behind it
+          need a route back. Who may reach it: <a href={pathOf(slug, "access")}>Access</a>
         </p>
       )}
       {groups.length === 0 ? null : (

@@ -131,11 +131,7 @@ function draw(version: number, bytes: readonly number[]): Modules {
   const last = size - 7;
   for (const x of positions)
     for (const y of positions)
-      if (
-        (x === 6 ? 1 : 0) + (y === 6 ? 1 : 0) + Number(x === last) + Number(y === last) < 2 ||
-        (x === last && y === last)
-      )
-        square(x, y, 2, [1]);
+      if (!(x === 6 && (y === 6 || y === last)) && !(x === last && y === 6)) square(x, y, 2, [1]);
   for (const [x, y] of [
     [3, 3],
     [size - 4, 3],
