@@ -39,6 +39,7 @@ async function dispatch(argv: readonly string[], system: System): Promise<number
   const [first, ...others] = argv;
   const topic = first === "help" ? topicOf(others[0]) : undefined;
   if (topic !== undefined) return printTopic(topic, system);
+  // Two other spellings: `help COMMAND` and --version.
   let line = argv;
   if (first === "help") line = [...others, "--help"];
   if (first === "--version") line = ["version", "--no-check", ...others];
@@ -70,6 +71,7 @@ async function find(
   }
 }
 
+/** For a line without a complete command: the help of the group, or with --ipc-mode the daemon. */
 async function withoutCommand(prefix: string, rest: readonly string[], system: System): Promise<number> {
   const { values } = parseFlags(rest, globalFlags(system), system.env);
   if (values.has("help")) return printHelp(prefix, system);

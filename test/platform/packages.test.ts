@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
-import { findOwner } from "../../src/platform/packages.ts";
+import { findOwner, findPackageManager } from "../../src/platform/packages.ts";
 import { realSystem } from "../../src/base/system.ts";
 
 /** What apt-cache 2.6 prints of a package that was installed from a file. */
@@ -57,3 +57,10 @@ test.skipIf(!isDebian)(
     expect(await findOwner(import.meta.path, system)).toBeUndefined();
   },
 );
+
+test("apt asks each source twice at most, so that a machine without a network does not wait for long", () => {
+  const manager = findPackageManager();
+  const refresh = manager?.install[0]?.join(" ") ?? "";
+  if (manager?.name === "apt") expect(refresh).toContain("update -q -o Acquire::Retries=1");
+  else expect(refresh).not.toContain("apt-get");
+});

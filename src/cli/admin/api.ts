@@ -69,7 +69,7 @@ export async function write(
 ): Promise<unknown> {
   const { settings } = context;
   const target = await chooseTarget(context);
-  if (settings.dryRun) return plan(context, target, prepare, mayCreateData);
+  if (settings.dryRun) return plan(context, target, prepare, { mayCreateData });
   if (target.kind === "local" && !mayCreateData) await requireLocalData(context, target.options);
   sayTarget(target, context);
   return withSender(context, target, { mayCreateData }, async (send) => {
@@ -102,7 +102,7 @@ async function plan(
   context: Context,
   target: Target,
   prepare: (api: Api) => Prepared<unknown> | Promise<Prepared<unknown>>,
-  mayCreateData: boolean,
+  { mayCreateData }: { mayCreateData: boolean },
 ): Promise<undefined> {
   const { planData, hasData } = await import("../../server/store/data-directory.ts");
   const isLocal = target.kind === "local";

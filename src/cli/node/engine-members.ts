@@ -26,28 +26,31 @@ export async function engineMembers(context: Context, { isOptional = false } = {
     : undefined;
   return modes.map(({ slug, mode }): Member => {
     const directory = join(settings.configRoot, slug);
-    const examine = () => examineEngine({ slug, directory, config: { mode } }, settings, system);
-    const synchronize = () => synchronizeHere(slug, context);
     const command = `${brand.executable} overlay update`;
-    const prepare = (version: string) =>
-      decideForStart({ slug, directory }, version, { command, system }).catch(() => undefined);
+    const unmanaged: Member = {
+      slug,
+      examine: () => examineEngine({ slug, directory, config: { mode } }, settings, system),
+      prepare: (version) =>
+        decideForStart({ slug, directory }, version, { command, system }).catch(() => undefined),
+      synchronize: () => synchronizeHere(slug, context),
+      restart: undefined,
+      plan: [],
+    };
     if (mode === "server") {
+      if (!isRunByUnits({ directory, mode }, system)) return unmanaged;
       // A check that applies a new configuration just now would reload the engine while it starts.
       const restart = () =>
         withLock(directory, command, system, systemdEngine({ slug, directory }, system).restart);
-      if (!isRunByUnits({ directory, mode }, system))
-        return { slug, examine, prepare, synchronize, restart: undefined, plan: [] };
       const argv = systemctlCommand("try-restart", engineUnit(slug));
-      return { slug, examine, prepare, synchronize, restart, plan: [{ step: "run", argv }] };
+      return { ...unmanaged, restart, plan: [{ step: "run", argv }] };
     }
-    if (ask === undefined) return { slug, examine, prepare, synchronize, restart: undefined, plan: [] };
+    if (ask === undefined) return unmanaged;
     return {
-      slug,
+      ...unmanaged,
       examine: () => examineByDaemon(slug, ask),
-      prepare,
+      synchronize: async () => void (await ask({ action: "sync", team: slug })),
       restart: async () => void (await ask({ action: "restart", team: slug })),
       plan: [requestStep(`restart ${slug}`, settings)],
-      synchronize: async () => void (await ask({ action: "sync", team: slug })),
     };
   });
 }
