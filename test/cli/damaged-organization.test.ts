@@ -157,6 +157,16 @@ test("unregister says so where nothing tells which node it was", async () => {
   expect(stderr).toContain("admin node list acme");
 });
 
+test("unregister names a command that finds the node where only its number is left, and it could not be deleted", async () => {
+  for (const name of [config, "node-config.copy.json", "generations", "current"])
+    damage(name, (path) => writeFileSync(path, ""));
+  world.system.fetch = () => Promise.reject(new Error("refused"));
+  const { status, stderr, json } = await world.agent(["unregister", "--org-slug", "acme", "--json"]);
+  expect([status, json]).toMatchObject([0, { node_id: 1, deleted: false }]);
+  expect(stderr).toContain("the node with the number 1 by `agent admin node list acme --json`");
+  expect(stderr).not.toContain("node delete acme 1");
+});
+
 test("directories that have no organization's name, or a copy of another's files, are none", async () => {
   for (const name of ["acme.bak", "acme~", ".git", "UPPER", "acme old"])
     cpSync(pathOf(), join(world.root, name), { recursive: true });

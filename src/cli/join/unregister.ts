@@ -109,8 +109,7 @@ function report(
   );
   if (end.is === "unreached") {
     output.say(
-      `The control plane could not be told (${end.reason}), so it still lists the node. An administrator can delete it:\n  ` +
-        `${brand.executable} admin node delete ${quoteWord(slug)} ${quoteWord(salvaged.name ?? String(nodeId))}`,
+      `The control plane could not be told (${end.reason}), so it still lists the node. ${howToDelete(salvaged)}`,
     );
   } else if (end.is === "unnamed") {
     output.say(
@@ -122,6 +121,14 @@ function report(
   if (notRemoved.length === 0) return 0;
   output.say("Remove this by hand: it can hold keys and a token of the node.");
   return 1;
+}
+
+/** Damaged files may still say the number of the node, but not its name, by which commands know it. */
+function howToDelete({ slug, name, nodeId }: Salvaged): string {
+  const admin = `${brand.executable} admin node`;
+  return name === undefined
+    ? `An administrator finds the name of the node with the number ${nodeId} by \`${admin} list ${quoteWord(slug)} --json\`, and deletes it.`
+    : `An administrator can delete it:\n  ${admin} delete ${quoteWord(slug)} ${quoteWord(name)}`;
 }
 
 /**
