@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { apiPath, filledPath, numberParams, type Endpoint } from "../src/api/endpoint.ts";
 import { nodesApi } from "../src/api/nodes.ts";
 import { request } from "../src/api/request.ts";
-import { endpointOf, endpoints } from "../src/api/subjects.ts";
+import { endpointOf, endpoints } from "../src/api/all-endpoints.ts";
 import { registrationTokensApi } from "../src/api/tokens/registration-tokens.ts";
 import { since, word } from "../src/api/values.ts";
 import { checkAnswer } from "../src/console/contact/checked.ts";
@@ -16,7 +16,7 @@ import { sourceFiles, sourceRoot, withoutComments } from "./support/imports.ts";
 const text = (file: string) => withoutComments(readFileSync(join(sourceRoot, file), "utf8"));
 const outside = sourceFiles().filter((file) => !file.startsWith("api/"));
 
-test("src/api/subjects.ts has each endpoint of each subject", async () => {
+test("src/api/all-endpoints.ts has each endpoint of each subject", async () => {
   const files = sourceFiles().filter((file) => file.startsWith("api/"));
   const all = await Promise.all(
     files.map((file): Promise<Record<string, Record<string, Endpoint>>> => import(join(sourceRoot, file))),

@@ -140,23 +140,28 @@ const Transfer = v.strictObject({
 });
 export type Transfer = v.InferOutput<typeof Transfer>;
 
+/** A revoked node, and how many of the other nodes (`total`) have applied the revocation. */
 const Revocation = v.object({
   node_id: v.number(),
   name: Text,
   at: Time,
   reason: Text,
+  /** The actor, such as `person/3`. */
   by: Text,
   applied: v.number(),
   total: v.number(),
+  /** Ids of nodes that have not applied it. */
   waiting_for: v.array(v.number()),
 });
 export type Revocation = v.InferOutput<typeof Revocation>;
 
-const Change = v.object({
+/** A change of one file of a node. */
+const FileChange = v.object({
   file: word(["config.yml", "other files"]),
   /** A unified diff; null if one of the two texts was too long to be kept. */
   diff: v.nullable(Text),
 });
+/** What the next configuration of a node changes. */
 export const NextChanges = v.object({
   node_id: v.number(),
   name: Text,
@@ -166,9 +171,11 @@ export const NextChanges = v.object({
   config_version: v.number(),
   /** Since when the node has been sent files that it has not applied. */
   not_applied_since: v.nullable(Time),
+  /** Whether the control plane knows which files the node has. */
   is_known: v.boolean(),
+  /** The next check-in also renews the certificates of the node. */
   is_renewal_due: v.boolean(),
-  changes: v.array(Change),
+  changes: v.array(FileChange),
 });
 export type NextChanges = v.InferOutput<typeof NextChanges>;
 

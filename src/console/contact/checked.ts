@@ -1,7 +1,7 @@
 // Checks an answer against the contract. While it is bundled for browsers, a function
 // without the check takes this one's place, because the bundle has no schemas (server/console/bundler.ts).
 
-import { endpointOf } from "../../api/subjects.ts";
+import { endpointOf } from "../../api/all-endpoints.ts";
 
 /** Throws if the endpoint declares no such answer. */
 export function checkAnswer(data: unknown, asked: { method: string; path: string; status: number }): void {

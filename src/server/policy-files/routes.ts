@@ -66,7 +66,7 @@ export const pastHandlers = (services: Services): Handlers<typeof pastApi> => ({
   async retrieve(call, input) {
     const work = () =>
       inTurnOf({ heavyWork: services.planning }, call, () => reportPast(services, call.org, input));
-    // About a node, the report says who did reach it.
+    // A report about a node shows flows to it, so the request needs the scope for flows and is recorded (withFlows).
     const { body } = await (input.to === undefined ? work() : withFlows(services, call, work));
     return { body };
   },

@@ -96,7 +96,11 @@ export function nextStep(
   const isLong = watchS * 1000 >= recoveryReportedWithinMs;
   const worse = isLong && ring.isProven ? ring.rises?.changing : undefined;
   if (worse === undefined) return leaveRing(progress, ring, now);
-  if (ring.passedMs < recoveryReportedWithinMs) return undefined;
+  return ring.passedMs < recoveryReportedWithinMs ? undefined : stopForWorse(progress, ring, worse, now);
+}
+
+/** The ring goes back, because only its nodes work worse. `worse`: how, in words. */
+function stopForWorse(progress: Progress, ring: Ring, worse: string, now: number): Step {
   const reason = `The nodes of this ring work worse than those that have not changed: ${worse}`;
   const cause = { reason, failedNode: ring.rises?.worst ?? null, probe: "paths of the ring", logLine: "" };
   return {
@@ -106,11 +110,12 @@ export function nextStep(
   };
 }
 
-/** Whether the step depends on how nodes work that have not changed. */
-export const isCompared = (ring: Ring, { state, watchS }: Pick<RolloutRow, "state" | "watchS">): boolean =>
-  state !== "returning" &&
-  ((state === "running" && isOver(ring)) ||
-    ring.members.some((each) => whyFailed(each, watchS)?.mayBeNetwork === true));
+/** Whether the step depends on `ring.rises`: the ring is over, or a failure may be one of the network. */
+export function isCompared(ring: Ring, { state, watchS }: Pick<RolloutRow, "state" | "watchS">): boolean {
+  if (state === "returning") return false;
+  if (state === "running" && isOver(ring)) return true;
+  return ring.members.some((each) => whyFailed(each, watchS)?.mayBeNetwork === true);
+}
 
 /**
  * The ring goes back, unless the failure may be one of the network and nodes that have not changed work worse, too: then the
@@ -158,8 +163,10 @@ function whetherSkipped({ nodeId, isEnded, isPermitted, state }: Member): Member
   return [{ nodeId, state: "skipped", reason: "Root of this machine no longer permits the update" }];
 }
 
+/** `mayBeNetwork`: the network may be the cause, not the update. */
 type Failure = { member: Member; reason: string; mayBeNetwork: boolean };
 
+/** Undefined: the node has not failed. */
 function whyFailed(member: Member, watchS: number): Failure | undefined {
   const { name, state, stateMs, reason } = member;
   const isSilent = member.silentMs > silentMs;
@@ -178,7 +185,7 @@ function whyFailed(member: Member, watchS: number): Failure | undefined {
   return undefined;
 }
 
-/** At most 2 % of the nodes change at once, in a small organization 20 nodes. */
+/** How many nodes may change at once: 2 % of all, but at least 20. */
 const mostAtOnce = (size: number): number => Math.max(20, Math.floor(size / 50));
 
 /** Waiting nodes that are online, within their hours, and share no key with a node that changes now. */

@@ -186,6 +186,17 @@ export async function createRollout(
     { ...fields, settings },
     { isForStart: true },
   );
+  const newRow: NewRow = {
+    ...fields,
+    ...whichSettings({ settings }),
+    hours: [...hours],
+    watchS,
+    state: "running",
+    // No ring yet: its nodes are being written.
+    ring: 0,
+    rings: 0,
+    since: now,
+  };
   const id = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     await refuseBesideRollout(tx, org);
@@ -193,31 +204,28 @@ export async function createRollout(
     await beginSettings(tx, { ...fields, settings });
     if (candidates.length === 0)
       throw settings === null ? nothingToUpdate(isPermitted, org.slug) : noneTriesSettings(org.slug);
-    const row = await rollouts.insertReturning(tx, {
-      ...fields,
-      ...whichSettings({ settings }),
-      hours: [...hours],
-      watchS,
-      state: "running",
-      // No ring yet: its nodes are being written.
-      ring: 0,
-      rings: 0,
-      since: now,
-    });
-    const isWhole = isOneSlice(candidates);
-    if (isWhole) await writeSlice(tx, row, chooseRings(candidates), now);
-    const after = {
-      agent,
-      engine,
-      ...whichSettings(row),
-      groups,
-      ...(isWhole ? { nodes: candidates.length } : {}),
-    };
-    const subject = `rollout/${row.id}`;
-    await record(tx, { orgId: org.id, at: now, type: "rollout.created", actor, subject, after });
-    return row.id;
+    return insertRollout(tx, newRow, candidates, actor);
   });
   return findRollout(services, org, id);
+}
+
+type NewRow = Parameters<typeof rollouts.insertReturning>[1] & Pick<RolloutRow, "orgId" | "createdAt">;
+
+/** Inserts the rollout with its nodes, if these are one slice, and the event. Returns its id. */
+async function insertRollout(
+  tx: Transaction,
+  newRow: NewRow,
+  candidates: Awaited<ReturnType<typeof readCandidates>>["candidates"],
+  actor: Actor,
+): Promise<number> {
+  const row = await rollouts.insertReturning(tx, newRow);
+  const { id, orgId, agent, engine, groups, createdAt: now } = row;
+  const isWhole = isOneSlice(candidates);
+  if (isWhole) await writeSlice(tx, row, chooseRings(candidates), now);
+  const count = isWhole ? { nodes: candidates.length } : {};
+  const after = { agent, engine, ...whichSettings(row), groups, ...count };
+  await record(tx, { orgId, at: now, type: "rollout.created", actor, subject: `rollout/${id}`, after });
+  return id;
 }
 
 /** Valid overrides, as the column of the organization holds them. */

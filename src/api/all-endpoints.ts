@@ -1,4 +1,4 @@
-// All endpoints of the contract, for code that enumerates them.
+// All endpoints of the contract, for code that enumerates them: tests, and the check of answers in tests of the console.
 
 import { paramPattern, type Endpoint } from "./endpoint.ts";
 import { drillsApi } from "./drills/drills.ts";
