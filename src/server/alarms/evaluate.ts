@@ -24,7 +24,7 @@ const slowMs = 60_000;
 /** Broken pairs whose beginning is remembered. Further ones begin with the next turn. */
 const maxBroken = 100_000;
 
-/** Returns the work of one turn. `silence`: undefined while there is no node. */
+/** Returns the work of one turn, which runs every few seconds. `silence`: undefined while there is no node. */
 export function makeAlarms({ db, log, warnings }: Services): (silence: Silence | undefined) => Promise<void> {
   let lastSlowAt = Number.NEGATIVE_INFINITY;
   const brokenBefore: BrokenSince = new Map();

@@ -1,5 +1,5 @@
-// The only place that signs certificates of nodes: for registration, renewal, a changed node, restore and CA rotation.
-// Never signs for a revoked node.
+// The only place that signs certificates of nodes: for registration, renewal, a changed node, restore and CA rotation. Never signs for
+// a revoked node. Lifetimes and times of rows are in ms, those inside of overlay certificates in seconds.
 
 import { nodeLifetimeMs, notFound } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";

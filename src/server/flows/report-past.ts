@@ -24,14 +24,7 @@ import {
   type TestableRules,
 } from "../policy/firewall.ts";
 import { readProviders } from "../policy/group-users.ts";
-import {
-  accessBetween,
-  accessOf as packetsOf,
-  intersect,
-  nothing,
-  showAccess,
-  subtract,
-} from "../policy/packets.ts";
+import { accessBetween, accessOf, intersect, nothing, showAccess, subtract } from "../policy/packets.ts";
 import { readSnapshot } from "../policy-files/current.ts";
 import { renderPolicy, showRule, sideWriter } from "../policy-files/render.ts";
 import { providerWords } from "../policy/provider-words.ts";
@@ -128,15 +121,15 @@ async function answerFrom(
   }
   const all = await readReporters(memory, orgId);
   const members = [...all.values()].filter(({ state }) => state === "active");
-  const to = named(members, asked.to);
-  const sender = asked.from === undefined ? undefined : named(members, asked.from);
+  const to = memberNamed(members, asked.to);
+  const sender = asked.from === undefined ? undefined : memberNamed(members, asked.from);
   const senders = sender === undefined ? members.filter(({ id }) => id !== to.id) : [sender];
   const receiverCertificates = await validCertificates(memory, to.id, asked.at);
   const rules = await inSlices(testable(snapshot.rules));
   const found: Found[] = [];
   for (const [index, from] of senders.entries()) {
     const senderCertificates = await validCertificates(memory, from.id, asked.at);
-    found.push(accessOf(rules, { from, to, asked, senderCertificates, receiverCertificates }));
+    found.push(decideAccess(rules, { from, to, asked, senderCertificates, receiverCertificates }));
     if (index % 20 === 19) await nextRound();
   }
   const shown = sender === undefined ? found.filter(({ access }) => access.allowed) : found;
@@ -154,7 +147,8 @@ async function answerFrom(
   };
 }
 
-function named(members: readonly Member[], name: string): Member {
+/** Throws bad_request. */
+function memberNamed(members: readonly Member[], name: string): Member {
   const found = members.find((each) => each.name === name);
   if (found !== undefined) return found;
   throw new AppError("bad_request", `No node was active with the name ${name} then.`);
@@ -167,6 +161,7 @@ const flowPick = joined(
   computed({ name: textOrNull() }),
 );
 const maxFlows = 1000;
+/** Of the day $2 and its block $7, to the node $1. Any protocol if $4 is empty, any port or sender if $5 or $6 is 0. */
 const flowSql = `SELECT ${flowPick.select()} FROM flows f LEFT JOIN nodes n ON n.id = f.peer
   WHERE f.node_id = $1 AND f.block = $7 AND f.day = $2 AND f.side = $3
     AND ($4 = '' OR f.protocol = $4) AND ($5 = 0 OR f.port = $5) AND ($6 = 0 OR f.peer = $6) ORDER BY f.last_at DESC LIMIT ${maxFlows}`;
@@ -234,7 +229,7 @@ type Found = { access: Access; ruleIds: Decided["ruleIds"] };
  */
 type Sender = { member: Member; former: string | undefined };
 
-function accessOf(rules: TestableRules, pair: Pair): Found {
+function decideAccess(rules: TestableRules, pair: Pair): Found {
   const { from, to, senderCertificates } = pair;
   const { ruleIds, ...verdict } = decidePair(rules, pair);
   const nodes = { from: { id: from.id, name: from.name }, to: { id: to.id, name: to.name } };
@@ -298,7 +293,7 @@ function everything(
   to: Member,
   protocol: Rule["protocol"],
 ): Decided {
-  const wanted = packetsOf(protocol, "any");
+  const wanted = accessOf(protocol, "any");
   const isAbout = (rule: Parsed) => protocol === "any" || ["any", protocol].includes(rule.protocol);
   const reasons: string[] = [];
   const permitted = new Set<string>();
