@@ -96,7 +96,10 @@ export const overridesSetting = {
   help: "Replace all overrides by the JSON object of this file (- is standard input); {} removes them",
 } as const;
 
-/** What administrators change of an organization. The order is the one of answers, help and pages. */
+/**
+ * What administrators change of an organization, in the order of answers, help and pages. Fields: `Setting` in protocol/settings.ts.
+ * Settings without `section` are not on the page of the console.
+ */
 export const organizationSettings = declare({
   name: {
     takes: Name,

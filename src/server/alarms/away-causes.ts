@@ -66,13 +66,13 @@ export async function awayCauses(db: Reader, away: Away, covered: ReadonlySet<st
   });
   const due = candidates.filter(({ overMs }) => overMs >= 0);
   if (due.length === 0) return [];
-  const lost = await lostLately(
+  const lostIds = await lostLately(
     db,
     org.id,
     due.map(({ node }) => node),
     silence.now,
   );
-  const newlyAway = due.filter(({ node, overMs }) => overMs < staleMs || lost.has(node.id));
+  const newlyAway = due.filter(({ node, overMs }) => overMs < staleMs || lostIds.has(node.id));
   const causes: Cause[] = [];
   /** The ids of nodes that belong to a cause. */
   const taken = new Set<number>();

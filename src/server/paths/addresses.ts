@@ -84,10 +84,11 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
     async note(orgId, nodeId, changed) {
       const direct = changed.filter(({ path, remote }) => path === "direct" && remote !== undefined);
       if (direct.length === 0) return;
-      const [known, seen] = [await knownOf(orgId), await names.seen(orgId, nodeId)];
+      const known = await knownOf(orgId);
+      const visibleNode = await names.seen(orgId, nodeId);
       const now = system.now();
       for (const { peer, remote = "" } of direct) {
-        const node = seen(peer);
+        const node = visibleNode(peer);
         const host = parseUnderlay(remote)?.host;
         if (node === undefined || host === undefined || calls.get(node.id) !== host) continue;
         if (known.byPeers.size >= maxReported) known.byPeers.clear();
@@ -99,11 +100,11 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
       const { latest } = known;
       const isWhole = since === 0;
       if (latest <= since) return { since: latest, whole: isWhole, peers: [] };
-      const seen = await names.seen(orgId, nodeId);
+      const visibleNode = await names.seen(orgId, nodeId);
       const sql = "SELECT peer FROM paths WHERE node_id = $1 ORDER BY peer";
-      const own = (await queryAll(db, peerPick, sql, [nodeId])).map(({ peer }) => peer);
+      const ownPeers = (await queryAll(db, peerPick, sql, [nodeId])).map(({ peer }) => peer);
       const remotesOf = (node: Addressed) => remotesFor(known, node, calls.get(node.id), calls.get(nodeId));
-      const peers = pickPeers(known, own, seen, remotesOf).flatMap(([peer, places]) => {
+      const peers = pickPeers(known, ownPeers, visibleNode, remotesOf).flatMap(([peer, places]) => {
         const isNew = isWhole || places.some(({ at }) => at > since);
         return isNew ? [{ peer, remotes: places.map(({ remote }) => remote) }] : [];
       });
@@ -112,8 +113,10 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
   };
 }
 
+/** A node with its overlay addresses. */
 type Addressed = { id: number; ip: string; ip6: string | null };
 
+/** Notes an address if it has changed. */
 function noteRemote(
   known: Known,
   places: Places,
@@ -124,7 +127,7 @@ function noteRemote(
   known.latest = Math.max(known.latest, at);
 }
 
-/** Reads what changed since `before`. */
+/** Reads what changed since `before`, and changes that very object; undefined: reads everything. */
 async function readKnown(
   db: Deps["db"],
   orgId: number,
@@ -133,23 +136,23 @@ async function readKnown(
 ): Promise<Known> {
   const nothing = { declared: new Map(), byHubs: new Map(), byPeers: new Map() };
   const known: Known = before ?? { readAt: 0, rowsAt: now - rowsForMs, ...nothing, latest: 1 };
-  const special = await queryAll(
+  const candidates = await queryAll(
     db,
     specialPick,
     `SELECT ${specialPick.select()} FROM nodes WHERE org_id = $1 AND state = 'active'
        AND (public_ip IS NOT NULL OR ${hubIs()})`,
     [orgId],
   );
-  const hubs = special.filter(isHub).map(({ id }) => id);
-  const declared = new Set<string>();
-  for (const { id, ip, publicIp, externalPort } of special) {
+  const hubs = candidates.filter(isHub).map(({ id }) => id);
+  const declaredNow = new Set<string>();
+  for (const { id, ip, publicIp, externalPort } of candidates) {
     // Lighthouses and relays with a public address are in the configuration of every node.
     if (publicIp === null || hubs.includes(id)) continue;
-    declared.add(ip);
+    declaredNow.add(ip);
     const remote = joinHostPort(publicIp, externalPort ?? defaultOverlayPort);
     noteRemote(known, known.declared, { peer: ip, remote, at: known.readAt === 0 ? 1 : now });
   }
-  for (const ip of known.declared.keys()) if (!declared.has(ip)) known.declared.delete(ip);
+  for (const ip of known.declared.keys()) if (!declaredNow.has(ip)) known.declared.delete(ip);
   const sql = `SELECT ${rowPick.select()} FROM paths WHERE org_id = $1 AND at > $2 AND node_id IN (${places(hubs, 3)})
     AND path = 'direct' AND remote IS NOT NULL ORDER BY at`;
   const rows = hubs.length === 0 ? [] : await queryAll(db, rowPick, sql, [orgId, known.rowsAt, ...hubs]);
@@ -164,13 +167,13 @@ async function readKnown(
 /** At most `maxKeptPeers` peers that the node may see: first those that it has paths to, then those with a declared address. */
 function pickPeers(
   { declared, byHubs, byPeers }: Known,
-  own: readonly string[],
-  seen: (address: string) => Addressed | undefined,
+  ownPeers: readonly string[],
+  visibleNode: (address: string) => Addressed | undefined,
   remotesOf: (node: Addressed) => Place[],
 ): [peer: string, places: Place[]][] {
   const picked = new Map<string, Place[]>();
-  for (const address of [...own, ...declared.keys(), ...byHubs.keys(), ...byPeers.keys()]) {
-    const node = seen(address);
+  for (const address of [...ownPeers, ...declared.keys(), ...byHubs.keys(), ...byPeers.keys()]) {
+    const node = visibleNode(address);
     if (node === undefined || picked.has(node.ip)) continue;
     const places = remotesOf(node);
     if (places.length > 0) picked.set(node.ip, places);

@@ -44,7 +44,10 @@ const keptDrills = 60;
 const maxReports = 10_000;
 
 export type LiveDrills = {
-  /** What the node has to be told; undefined: nothing. `taken`: the number of the order that it took last. */
+  /**
+   * The order for a node, with its check-in; undefined: none. `taken`: the number of the last order that it took, 0 before the first;
+   * undefined: its agent knows no drills.
+   */
   orderFor(orgId: number, nodeId: number, taken: number | undefined): DrillOrder | undefined;
 };
 
