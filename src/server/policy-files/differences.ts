@@ -15,6 +15,7 @@ import {
   providerChanges,
   type Delta,
   type PolicyUsers,
+  type Pruning,
   type UserChanges,
 } from "./user-differences.ts";
 
@@ -46,25 +47,27 @@ export type Changes = UserChanges & {
   tests: PolicyTest[] | undefined;
 };
 
-/** `kept`: sentences about what stays although the file does not name it. The functions below add to it. */
+/** `kept`: sentences about what stays although the file does not name it. */
 export type Difference = { changes: Changes; kept: string[] };
+
+/** For each rule of the file, the id of the rule that it was before it was edited. */
+type RuleIds = readonly (number | null)[];
 
 export function* differences(
   current: Current,
   desired: Desired,
-  prune: boolean,
-  ruleIds: RuleIds = [],
+  { prune, ruleIds = [] }: { prune: boolean; ruleIds?: RuleIds | undefined },
 ): Generator<unknown, Difference> {
-  const kept: string[] = [];
-  const rules = yield* ruleChanges(current, desired, { prune, ruleIds }, kept);
+  const pruning: Pruning = { prune, kept: [] };
+  const rules = yield* ruleChanges(current, desired, ruleIds, pruning);
   const nodes: NodeChange[] = [];
   const fileGroups = yield* groupsInFile(desired);
-  for (const [at, node] of current.nodes.entries()) {
-    const change = nodeChange(current, node, { ...desired, fileGroups }, prune, kept);
+  for (const [index, node] of current.nodes.entries()) {
+    const change = nodeChange(current, node, { ...desired, fileGroups }, pruning);
     if (change !== undefined) nodes.push(change);
-    if (at % 100 === 0) yield;
+    if (index % 100 === 0) yield;
   }
-  const people = userChanges(current, desired, prune, kept);
+  const people = userChanges(current, desired, pruning);
   const providerGroups = yield* providerChanges(
     current,
     desired,
@@ -72,8 +75,8 @@ export function* differences(
     groupsNamed(current, desired, rules),
   );
   const owned = yield* ownedChanges(current, people, providerGroups);
-  const groups = yield* groupChanges(current, desired, people, prune, kept);
-  const aliases = aliasChanges(current, desired, prune, kept);
+  const groups = yield* groupChanges(current, desired, people, pruning);
+  const aliases = aliasChanges(current, desired, pruning);
   const { tests } = desired;
   const areTestsSame = tests === undefined || JSON.stringify(tests) === JSON.stringify(current.tests);
   return {
@@ -87,7 +90,7 @@ export function* differences(
       aliases,
       tests: areTestsSame ? undefined : [...tests],
     },
-    kept: bounded(kept),
+    kept: bounded(pruning.kept),
   };
 }
 
@@ -105,14 +108,11 @@ export function isUnchanged({ groups, rules, nodes, people, aliases, tests }: Ch
   return tests === undefined && lists.every((list) => list.length === 0);
 }
 
-/** For each rule of the file, the id of the rule that it was before it was edited. */
-type RuleIds = readonly (number | null)[];
-
 function* ruleChanges(
   { rules }: Current,
   { rules: desired }: Desired,
-  { prune, ruleIds }: { prune: boolean; ruleIds: RuleIds },
-  kept: string[],
+  ruleIds: RuleIds,
+  { prune, kept }: Pruning,
 ): Generator<unknown, Changes["rules"]> {
   const result: Changes["rules"] = { create: [], delete: [], describe: [] };
   if (desired === undefined) return result;
@@ -172,8 +172,7 @@ function nodeChange(
   current: Current,
   node: PolicyNode,
   desired: Desired & { fileGroups: FileGroups },
-  prune: boolean,
-  kept: string[],
+  { prune, kept }: Pruning,
 ): NodeChange | undefined {
   const groups: Delta = { add: [], remove: [] };
   const { byNode, withMembers } = desired.fileGroups;
@@ -211,8 +210,7 @@ function* groupChanges(
   current: Current,
   desired: Desired,
   people: Changes["people"],
-  prune: boolean,
-  kept: string[],
+  { prune, kept }: Pruning,
 ): Generator<unknown, Changes["groups"]> {
   const result: Changes["groups"] = { create: [], delete: [], describe: [] };
   if (desired.groups === undefined) return result;
@@ -250,12 +248,7 @@ function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<str
   return uses;
 }
 
-function aliasChanges(
-  current: Current,
-  { aliases }: Desired,
-  prune: boolean,
-  kept: string[],
-): Changes["aliases"] {
+function aliasChanges(current: Current, { aliases }: Desired, { prune, kept }: Pruning): Changes["aliases"] {
   const result: Changes["aliases"] = { create: [], delete: [] };
   if (aliases === undefined) return result;
   const unnamed = new Map(

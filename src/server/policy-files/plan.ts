@@ -43,7 +43,11 @@ export async function compare(
   };
   const desired = await inSlices(resolvePolicy(parsed, known));
   const snapshot = await withDesired(reader, orgId, current, desired, mayName);
-  return { ...(await inSlices(differences(snapshot, desired, prune, rule_ids))), snapshot, desired };
+  return {
+    ...(await inSlices(differences(snapshot, desired, { prune, ruleIds: rule_ids }))),
+    snapshot,
+    desired,
+  };
 }
 
 /** With the words and users of the groups of providers that the file names for the first time. */

@@ -24,6 +24,9 @@ export type PolicyUsers = {
   users: ReadonlyMap<string, number>;
 };
 
+/** Whether what the file does not name is removed. If not, a sentence about it is added to `kept`. */
+export type Pruning = { readonly prune: boolean; readonly kept: string[] };
+
 export type Delta = { add: string[]; remove: string[] };
 /** A change of the groups that a node has by its owner. */
 type OwnedChange = { id: number; name: string; groups: Delta };
@@ -41,8 +44,7 @@ export type UserChanges = {
 export function userChanges(
   current: PolicyUsers,
   { groups }: Desired,
-  prune: boolean,
-  kept: string[],
+  { prune, kept }: Pruning,
 ): UserChanges["people"] {
   const result: UserChanges["people"] = { add: [], remove: [] };
   if (groups === undefined) return result;
