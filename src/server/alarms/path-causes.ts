@@ -51,8 +51,8 @@ export async function readBroken(
   silent: ReadonlySet<string>,
   { brokenBefore, brokenAfter }: { brokenBefore: BrokenSince; brokenAfter: BrokenSince },
 ): Promise<Broken> {
-  const seen = [now - quietMs, now + gapMs];
-  const found = await queryAll(db, reported, brokenPaths, [orgId, ...seen]);
+  const onlineTimes = [now - quietMs, now + gapMs];
+  const found = await queryAll(db, reported, brokenPaths, [orgId, ...onlineTimes]);
   const rows = found.filter(
     ({ relays }) => relays.length === 0 || !relays.every((relay) => silent.has(relay)),
   );
@@ -65,7 +65,7 @@ export async function readBroken(
   await inParts([...new Set(rows.map(({ peer }) => peer))], async (of) => {
     const list = places(of, 4);
     const sql = `SELECT ${end.select("n")} ${onlineNodes} AND (n.ip IN (${list}) OR n.ip6 IN (${list}))`;
-    for (const node of await queryAll(db, end, sql, [orgId, ...seen, ...of]))
+    for (const node of await queryAll(db, end, sql, [orgId, ...onlineTimes, ...of]))
       for (const address of [node.ip, node.ip6 ?? node.ip]) peersByAddress.set(address, node);
   });
   const pairs = rows.flatMap(({ nodeId, peer }) => {

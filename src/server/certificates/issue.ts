@@ -330,7 +330,11 @@ export async function makeX509Due(tx: Transaction, nodeId: number): Promise<void
  * Marks a phone's certificate as out of date: its user has to import the phone again, which issues the next one. `isRefused`: the
  * current one grants too much, and is no longer the current one at once.
  */
-export async function outdatePhone(tx: Transaction, nodeId: number, isRefused: boolean): Promise<void> {
+export async function outdatePhone(
+  tx: Transaction,
+  nodeId: number,
+  { isRefused = false } = {},
+): Promise<void> {
   const current = { nodeId, kind: "overlay", state: "current" } as const;
   await certificates.update(tx, current, isRefused ? { state: "former" } : { renewAt: 0 });
   await setRenewal(tx, nodeId);
@@ -338,7 +342,7 @@ export async function outdatePhone(tx: Transaction, nodeId: number, isRefused: b
 
 /** The same for all phones of an organization: the CAs that their site files name change. */
 export async function outdatePhones(tx: Transaction, orgId: number): Promise<void> {
-  for (const { id } of await queryAll(tx, phonePick, allPhones, [orgId])) await outdatePhone(tx, id, false);
+  for (const { id } of await queryAll(tx, phonePick, allPhones, [orgId])) await outdatePhone(tx, id);
 }
 
 const phonePick = nodes.pick("id");

@@ -89,9 +89,9 @@ function doubtOf(
   });
   if (first !== undefined)
     return more.length === 0 ? first : `${first}, and ${countOf(more.length, "more node")}`;
-  const seen = Math.min(...targets.map(({ id }) => seenSince(id)));
-  return seen > begin
-    ? `its nodes report flows only since ${formatTime(seen)}, a shorter time than was asked about`
+  const seenAll = Math.min(...targets.map(({ id }) => seenSince(id)));
+  return seenAll > begin
+    ? `its nodes report flows only since ${formatTime(seenAll)}, a shorter time than was asked about`
     : undefined;
 }
 
@@ -104,9 +104,9 @@ function narrowRule(rule: Rule, evidence: Evidence, doubtAbout: Doubts): RuleCha
     return kept("a router does not tell its own flows from those of the network behind it");
   const doubt = doubtAbout(rule.target);
   if (doubt !== undefined) return kept(doubt);
-  const made = evidence.madeAt(rule.id);
-  if (made > evidence.begin)
-    return kept(`it is as it is only since ${formatTime(made)}, a shorter time than was asked about`);
+  const madeAt = evidence.madeAt(rule.id);
+  if (madeAt > evidence.begin)
+    return kept(`it is as it is only since ${formatTime(madeAt)}, a shorter time than was asked about`);
   const use = evidence.uses.get(rule.id);
   if (use === undefined) return removed(rule, "nothing used it");
   if (use.ports.has("other")) return kept("other protocols than TCP, UDP and ICMP used it");

@@ -98,18 +98,18 @@ export async function proposePolicy(
 /** Why a node's reports do not prove that something was not used. Undefined: they do. */
 function whyIncomplete(
   node: Reporter | undefined,
-  seen: Coverage | undefined,
+  coverage: Coverage | undefined,
   { since, now, lateMs }: { since: number; now: number; lateMs: number },
 ): string | undefined {
   if (node === undefined) return undefined;
   if (node.phone !== null) return "is a phone, which reports no flows";
-  if (seen === undefined) return "reported no flows";
+  if (coverage === undefined) return "reported no flows";
   const begin = Math.max(since, node.registeredAt ?? node.createdAt);
-  if (seen.firstAt > begin + lateMs) return `reports flows only since ${formatTime(seen.firstAt)}`;
-  if (seen.lastAt < Math.min(now, node.lastCheckinAt ?? now) - lateMs)
-    return `reported no flows after ${formatTime(seen.lastAt)}`;
-  const unseen = seen.unseenS * 1000 > unseenShare * (now - begin);
-  return unseen ? `did not see its flows for ${Math.round(seen.unseenS / 60)} minutes` : undefined;
+  if (coverage.firstAt > begin + lateMs) return `reports flows only since ${formatTime(coverage.firstAt)}`;
+  if (coverage.lastAt < Math.min(now, node.lastCheckinAt ?? now) - lateMs)
+    return `reported no flows after ${formatTime(coverage.lastAt)}`;
+  const unseen = coverage.unseenS * 1000 > unseenShare * (now - begin);
+  return unseen ? `did not see its flows for ${Math.round(coverage.unseenS / 60)} minutes` : undefined;
 }
 
 /** Keeps the rules that a test is about, if the changes would make the test fail. */
@@ -157,7 +157,7 @@ function shownChange(
 
 /** The evidence, as comments of the file. A removed rule is there as it was. */
 function headOf({ since, observed_since: observed, changes }: Omit<Proposal, "policy">, now: string): string {
-  const word = (rule: Shown["rule"]) =>
+  const ruleText = (rule: Shown["rule"]) =>
     JSON.stringify({ ...rule, description: rule.description || undefined });
   const lines = changes.flatMap((each) => {
     const use =
@@ -166,8 +166,8 @@ function headOf({ since, observed_since: observed, changes }: Omit<Proposal, "po
         : `${countOf(each.flows, "flow")} of ${countOf(each.nodes, "node")}, last ${each.last_at}`;
     return [
       `${each.what} rule ${each.id}: ${each.reason} (${use})`,
-      ...(each.what === "kept" ? [] : [`  was ${word(each.rule)}`]),
-      ...each.into.map((part) => `  now ${word(part)}`),
+      ...(each.what === "kept" ? [] : [`  was ${ruleText(each.rule)}`]),
+      ...each.into.map((part) => `  now ${ruleText(part)}`),
     ];
   });
   return [

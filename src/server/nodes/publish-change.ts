@@ -32,7 +32,7 @@ export async function publishChange(
   const certify = () =>
     after.phone === null
       ? issueOverlay(tx, org, after, services, { isBounded })
-      : outdatePhone(tx, after.id, grantedMore);
+      : outdatePhone(tx, after.id, { isRefused: grantedMore });
   const [isNamedInRules, , fingerprint] = await Promise.all([
     isRenamed && isPeerOfRule(tx, { id: org.id }, after.id),
     // node.crt holds name and address. It is signed when the node, woken below, fetches its configuration.

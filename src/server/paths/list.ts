@@ -103,13 +103,14 @@ export async function countPathsByNode(
      ${where} GROUP BY x.node_id ORDER BY x.node_id LIMIT ${limit} OFFSET ${offset}`,
     [...params, ...away],
   );
-  // Only for nodes on the page.
-  const [first = 0, last = -1] = [rows[0]?.node, rows.at(-1)?.node];
+  // Only for nodes of this page; an empty page gives an empty range.
+  const firstNode = rows[0]?.node ?? 0;
+  const lastNode = rows.at(-1)?.node ?? -1;
   const relayed = await queryAll(
     reader,
     relayedRow,
     `SELECT ${relayedRow.select("x")} ${where} AND x.probe <> 'broken' AND x.path = 'relayed'
-     AND x.node_id BETWEEN ${first} AND ${last}`,
+     AND x.node_id BETWEEN ${firstNode} AND ${lastNode}`,
     params,
   );
   const relays = relayed.flatMap((row) => row.relays);

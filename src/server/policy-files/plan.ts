@@ -22,15 +22,18 @@ export type Planned = Compared & {
   failures: TestFailure[];
 };
 
+/** Whether the file may name groups of providers that the policy does not name yet. */
+export type Rights = { mayName: boolean };
+
 /**
- * Does not check whether the file could be applied (`planChanges`). `mayName`: whether the file may name groups of providers that
- * the policy does not name yet. Throws permission_denied if it may not, and validation_failed for a file with faults.
+ * Does not check whether the file could be applied (`planChanges`). Throws validation_failed for a file with faults, and
+ * permission_denied if it names a group that it may not name.
  */
 export async function compare(
   reader: Reader,
   orgId: number,
   { policy, prune, rule_ids }: PlanRequest,
-  mayName: boolean,
+  rights: Rights,
 ): Promise<Compared> {
   const parsed = await inSlices(parsePolicy(policy));
   const current = await readSnapshot(reader, orgId);
@@ -42,7 +45,7 @@ export async function compare(
     providers,
   };
   const desired = await inSlices(resolvePolicy(parsed, known));
-  const snapshot = await withDesired(reader, orgId, current, desired, mayName);
+  const snapshot = await withDesired(reader, orgId, current, desired, rights);
   return {
     ...(await inSlices(differences(snapshot, desired, { prune, ruleIds: rule_ids }))),
     snapshot,
@@ -56,7 +59,7 @@ async function withDesired(
   orgId: number,
   current: Snapshot,
   { providerGroups }: Desired,
-  mayName: boolean,
+  { mayName }: Rights,
 ): Promise<Snapshot> {
   const added = providerGroups.filter(({ people }) => !current.carriers.has(people));
   if (added.length === 0) return current;
@@ -80,9 +83,9 @@ export async function planChanges(
   reader: Reader,
   orgId: number,
   request: PlanRequest,
-  mayName: boolean,
+  rights: Rights,
 ): Promise<Planned> {
-  const compared = await compare(reader, orgId, request, mayName);
+  const compared = await compare(reader, orgId, request, rights);
   const { changes, snapshot } = compared;
   const tests = changes.tests ?? snapshot.tests;
   const after = {

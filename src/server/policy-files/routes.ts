@@ -17,8 +17,7 @@ import { planChanges } from "./plan.ts";
 import { showPlan } from "./show-plan.ts";
 import { showPolicy, testPolicy } from "./show.ts";
 
-/** Whether the file may name groups of a provider that the policy does not name yet. */
-const mayNameGroups = ({ org }: OrganizationCall) => org.role !== "member";
+const rightsOf = ({ org }: OrganizationCall) => ({ mayName: org.role !== "member" });
 
 export const policyHandlers = (services: Services): Handlers<typeof policyApi> => {
   const { db, planning, system } = services;
@@ -37,12 +36,12 @@ export const policyHandlers = (services: Services): Handlers<typeof policyApi> =
     }),
     plan: async (call, input) => ({
       raw: await inTurn(call, async () => {
-        const planned = await planChanges(db, call.org.id, input, mayNameGroups(call));
+        const planned = await planChanges(db, call.org.id, input, rightsOf(call));
         return inSlices(jsonInPieces(await showPlan(db, call.org.id, planned)));
       }),
     }),
     test: async (call, input) => ({
-      body: await inTurn(call, () => testPolicy(db, call.org.id, input, mayNameGroups(call))),
+      body: await inTurn(call, () => testPolicy(db, call.org.id, input, rightsOf(call))),
     }),
     async update(call, input) {
       await patchPolicy(services, call.org, input, actorOf(call));

@@ -8,7 +8,7 @@ import type { Reader } from "../store/database.ts";
 import type { Policy, TestRequest, TestResult } from "../../api/policy.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import { isUnchanged } from "./differences.ts";
-import { compare, planChanges } from "./plan.ts";
+import { compare, planChanges, type Rights } from "./plan.ts";
 import { renderPolicy, sideNames } from "./render.ts";
 
 export async function showPolicy(reader: Reader, orgId: number, now: number): Promise<Policy> {
@@ -53,7 +53,7 @@ function listTests({ tests, nodes, users }: Snapshot, failures: readonly TestFai
 /** Whether applying the file again with `prune` would change something, or is refused, since a node that it names is deleted. */
 export async function hasDrifted(reader: Reader, orgId: number, policy: string): Promise<boolean> {
   try {
-    return !isUnchanged((await compare(reader, orgId, { policy, prune: true }, true)).changes);
+    return !isUnchanged((await compare(reader, orgId, { policy, prune: true }, { mayName: true })).changes);
   } catch (error) {
     if (error instanceof AppError && error.code === "validation_failed") return true;
     throw error;
@@ -69,7 +69,7 @@ export async function testPolicy(
   reader: Reader,
   orgId: number,
   { policy, prune }: TestRequest,
-  mayName: boolean,
+  rights: Rights,
 ): Promise<TestResult> {
   if (policy === undefined) {
     const snapshot = await readSnapshot(reader, orgId);
@@ -78,6 +78,6 @@ export async function testPolicy(
       failing: (await testsNow(snapshot)).map(({ sentence }) => sentence),
     };
   }
-  const { tests, failures } = await planChanges(reader, orgId, { policy, prune }, mayName);
+  const { tests, failures } = await planChanges(reader, orgId, { policy, prune }, rights);
   return { count: tests.length, failing: failures.map(({ sentence }) => sentence) };
 }

@@ -150,7 +150,7 @@ export async function createDrill(
       throw new AppError("conflict", "The clock of the control plane was set back since the last drill.", {
         hint: `The next one can begin after ${formatTime(lastBeginsAt)}.`,
       });
-    const made = await drills.insertReturning(tx, {
+    const drill = await drills.insertReturning(tx, {
       orgId: org.id,
       kind: wanted.kind,
       targets: targets.map(({ id }) => id),
@@ -159,10 +159,10 @@ export async function createDrill(
     });
     await deleteOld(tx, org.id);
     const after = { kind: wanted.kind, for_s: wanted.for_s, nodes: targets.map(({ name }) => name) };
-    const subject = `drill/${made.id}`;
+    const subject = `drill/${drill.id}`;
     await record(tx, { orgId: org.id, at: now, type: "drill.began", actor, subject, after });
     await tx.notify("drill", String(org.id));
-    return made;
+    return drill;
   });
   return showDrill(db, row, now);
 }

@@ -45,7 +45,7 @@ test("planning reads each node once, and pauses after each page; memberships by 
     reader,
     org.id,
     { policy: "groups: {db: {members: []}}", prune: true },
-    true,
+    { mayName: true },
   );
   isOver = true;
 
