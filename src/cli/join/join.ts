@@ -141,7 +141,7 @@ async function registrationOf(
 ): Promise<Registration> {
   const { settings, values, output } = context;
   const { parseNodeName, readApiCaByFingerprint } = await import("../../node/enroll/register-input.ts");
-  const { parsePermissions } = await import("../../node/files/permissions.ts");
+  const { parsePermissions } = await import("../../node/files/granted/permission-flags.ts");
   const { apiBase, slug, caFingerprint, registrationToken } = key;
   const name = values.text("node-name");
   const wishes = lighthouseWishes(key, { isRegistered }, values);

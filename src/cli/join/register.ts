@@ -122,7 +122,7 @@ async function readRegistration(context: Context) {
   const apiBase = values.required("api-base");
   const slug = parseSlug(values.required("org-slug"));
   const name = values.text("node-name");
-  const { parsePermissions } = await import("../../node/files/permissions.ts");
+  const { parsePermissions } = await import("../../node/files/granted/permission-flags.ts");
   const fingerprint = values.text("ca-fingerprint");
   refuseContradictions(values);
   const wishes = readWishes(values);

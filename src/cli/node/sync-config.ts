@@ -81,8 +81,9 @@ export async function readAllowed(
   if (given === undefined || only === undefined) return { plan: [], write: () => {}, changes: [] };
   if (second !== undefined)
     throw new AppError("usage", `--${given} needs --org-slug: several are registered`);
-  const { parsePermissions, permissionChanges, planPermissions, writePermissions } =
-    await import("../../node/files/permissions.ts");
+  const { parsePermissions, permissionChanges } =
+    await import("../../node/files/granted/permission-flags.ts");
+  const { planPermissions, writePermissions } = await import("../../node/files/permissions.ts");
   const { join } = await import("node:path");
   const { configRoot } = settings;
   const { slug } = only;

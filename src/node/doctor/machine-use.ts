@@ -12,7 +12,8 @@ import { generationFile } from "../files/generations.ts";
 import { ownNetworks, readMachine, type Machine } from "../files/granted/machine-facts.ts";
 import { sealInForce } from "../files/granted/seal-in-force.ts";
 import type { Organization } from "../files/organizations.ts";
-import { flagAllowing, permissionsOrNone } from "../files/permissions.ts";
+import { flagAllowing } from "../files/granted/permission-flags.ts";
+import { permissionsOrNone } from "../files/permissions.ts";
 import { overlapsOfPlace, readSent, type Place, type SentConfig } from "../files/config/sent-config.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
 

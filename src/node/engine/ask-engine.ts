@@ -6,20 +6,22 @@ import { isOffline } from "../../base/connect-failure.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { engineQuestion, isEngineAnswer } from "./engine-question.ts";
 
-/** answers: an engine is there, and UDP passes both ways. closed: the machine answers, but nothing listens. */
+/**
+ * answers: an engine is there, and UDP passes both ways; `from` is the local port. closed: the machine answers, but nothing listens.
+ */
 type EngineAnswer = { is: "answers"; rttMs: number; from: number } | { is: "closed" | "no route" | "silent" };
 
 /**
- * Linux tells each address only once a second that a port is closed (icmp_ratelimit), and the handshakes of the engine here
- * use that up as well, so this many packets are sent for three seconds.
+ * Packets are sent for three seconds: Linux tells each address only once a second that a port is closed (icmp_ratelimit), and
+ * handshakes of this machine's engine use that up as well.
  */
-const waitMs = 150;
-const tries = 20;
-/** The kernel says after three seconds that no machine has an address of its own network. */
+const sendEveryMs = 150;
+const sendForMs = 3000;
+/** How much longer it waits: the kernel says only after three seconds that no machine has an address of its own network. */
 const lateMs = 300;
 
-/** `from` in the answer is the local port. `forMs`: how long an answer is waited for, about. */
-export function askEngine(host: string, port: number, forMs = tries * waitMs): Promise<EngineAnswer> {
+/** `forMs`: how long packets are sent. */
+export function askEngine(host: string, port: number, forMs = sendForMs): Promise<EngineAnswer> {
   const { promise, resolve } = Promise.withResolvers<EngineAnswer>();
   const socket = createSocket(host.includes(":") ? "udp6" : "udp4");
   const timers: ReturnType<typeof setTimeout>[] = [];
@@ -32,7 +34,7 @@ export function askEngine(host: string, port: number, forMs = tries * waitMs): P
     resolve(answer);
   };
   const fail = (error: Error) => {
-    // Bun's error of a failed connect has no code: it fails without a route alone.
+    // Bun's error of a failed connect has no code, but connect fails only without a route.
     if (!state.connected) return end({ is: "no route" });
     if (isOffline(error)) return end({ is: "no route" });
     end({ is: systemErrorCode(error) === "ECONNREFUSED" ? "closed" : "silent" });
@@ -54,7 +56,7 @@ export function askEngine(host: string, port: number, forMs = tries * waitMs): P
       });
     };
     send();
-    for (let at = waitMs; at < forMs; at += waitMs) timers.push(setTimeout(send, at));
+    for (let atMs = sendEveryMs; atMs < forMs; atMs += sendEveryMs) timers.push(setTimeout(send, atMs));
     timers.push(setTimeout(() => end({ is: "silent" }), forMs + lateMs));
   });
   socket.connect(port, host);

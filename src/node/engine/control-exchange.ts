@@ -8,54 +8,68 @@ import { given } from "../../base/given.ts";
 import type { System } from "../../base/system.ts";
 import { within } from "../../base/within.ts";
 
-const Response = v.object({
+const EngineResponse = v.object({
   version: v.number(),
   result: v.optional(v.unknown()),
   error: v.optional(v.pipe(v.string(), v.maxLength(1_000_000))),
 });
 
-export type Answer = v.InferOutput<typeof Response>;
+export type Answer = v.InferOutput<typeof EngineResponse>;
 
-/** 10,000 tunnels have about 15 MB. */
+/** Bytes. 10,000 tunnels have about 15 MB. */
 const longestAnswer = 32 * 1024 * 1024;
+const lineEnd = 10;
 
-/** Whether nothing listens on the socket. An engine that listens but does not answer hangs. */
+/** Whether nothing listens on the socket, by the error of `exchange`. An engine that listens but does not answer hangs. */
 export function isAbsent({ code, cause }: AppError): boolean {
   if (code !== "engine_unreachable") return false;
   return cause === undefined || ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(cause) ?? "");
 }
 
-/** One request on one connection: the engine closes it after the answer. */
+/**
+ * One request on one connection: the engine closes it after the answer. `socketPath`: undefined if the path would be too long for a
+ * socket. Throws engine_unreachable, and engine_failed for an answer that is not valid.
+ */
 export async function exchange(
-  at: string | undefined,
+  socketPath: string | undefined,
   request: object,
   withinMs: number,
   system: Pick<System, "sleep">,
 ): Promise<Answer> {
-  if (at === undefined) throw unreachableError("", "is not in use: its path would be too long");
-  const connection = openConnection(at, `${JSON.stringify(request)}\n`);
+  if (socketPath === undefined) throw unreachableError("", "is not in use: its path would be too long");
+  const connection = openConnection(socketPath, `${JSON.stringify(request)}\n`);
   using _ = defer(() => connection.end());
   const line = await within(system, withinMs, connection.line, "late" as const);
   if (line === "late")
-    throw unreachableError(at, `did not answer within ${withinMs / 1000} s`, new Error("late"));
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Response), line.text);
+    throw unreachableError(socketPath, `did not answer within ${withinMs / 1000} s`, new Error("late"));
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), EngineResponse), line.text);
   if (parsed.success) return parsed.output;
-  throw new AppError("engine_failed", `The overlay engine's control socket ${at} sent no valid answer`);
+  throw new AppError(
+    "engine_failed",
+    `The overlay engine's control socket ${socketPath} sent no valid answer`,
+  );
 }
 
 /** Sends a line and reads one. `end` may be called at any time, also before the connection exists. */
-function openConnection(at: string, request: string): { line: Promise<{ text: string }>; end(): void } {
+function openConnection(
+  socketPath: string,
+  request: string,
+): { line: Promise<{ text: string }>; end(): void } {
   const line = Promise.withResolvers<{ text: string }>();
   const chunks: Buffer[] = [];
   let size = 0;
   let unsent: Uint8Array = Buffer.from(request);
+  // The number of bytes that were taken is negative if the socket is closed.
+  const send = (socket: { write(bytes: Uint8Array): number }) => {
+    unsent = unsent.subarray(Math.max(0, socket.write(unsent)));
+  };
   const state = { ended: false };
   const finish = () => line.resolve({ text: Buffer.concat(chunks).toString("utf8") });
   const opening = Bun.connect({
-    unix: at,
+    unix: socketPath,
     socket: {
-      open: (socket) => void (unsent = unsent.subarray(Math.max(0, socket.write(unsent)))),
-      drain: (socket) => void (unsent = unsent.subarray(Math.max(0, socket.write(unsent)))),
+      open: send,
+      drain: send,
       data(_, bytes) {
         size += bytes.byteLength;
         if (size > longestAnswer)
@@ -64,10 +78,10 @@ function openConnection(at: string, request: string): { line: Promise<{ text: st
           );
         // Bun reuses the buffer.
         chunks.push(Buffer.from(bytes));
-        if (bytes.at(-1) === 10) finish();
+        if (bytes.at(-1) === lineEnd) finish();
       },
       close: finish,
-      error: (_, error) => line.reject(unreachableError(at, "broke the connection", error)),
+      error: (_, error) => line.reject(unreachableError(socketPath, "broke the connection", error)),
     },
   });
   opening.then(
@@ -75,7 +89,11 @@ function openConnection(at: string, request: string): { line: Promise<{ text: st
     (error: unknown) => {
       const isAbsent = ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(error) ?? "");
       line.reject(
-        unreachableError(at, isAbsent ? "does not exist, or nothing listens" : "is out of reach", error),
+        unreachableError(
+          socketPath,
+          isAbsent ? "does not exist, or nothing listens" : "is out of reach",
+          error,
+        ),
       );
     },
   );
@@ -88,8 +106,8 @@ function openConnection(at: string, request: string): { line: Promise<{ text: st
   };
 }
 
-function unreachableError(at: string, why: string, cause?: unknown): AppError {
-  return new AppError("engine_unreachable", `The overlay engine's control socket ${at} ${why}`, {
+function unreachableError(socketPath: string, why: string, cause?: unknown): AppError {
+  return new AppError("engine_unreachable", `The overlay engine's control socket ${socketPath} ${why}`, {
     ...given({ cause }),
     hint: "The engine serves it from version 1.12 on. Restart the organization if its engine is newer.",
   });

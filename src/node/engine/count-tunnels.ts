@@ -34,7 +34,7 @@ function parseYaml(text: string): unknown {
   }
 }
 
-/** Undefined if the engine does not answer. */
+/** The number of tunnels, by the engine's metrics. Undefined if the engine does not answer. */
 export async function countPeers(url: string, { fetch }: Pick<System, "fetch">): Promise<number | undefined> {
   try {
     const answer = await fetch(url, { signal: AbortSignal.timeout(patienceMs) });

@@ -34,7 +34,7 @@ export const noneInUse: EngineInUse = {
   version: undefined,
 };
 
-/** The service manager did not say what runs, so no version is reported. `path` tests configurations. */
+/** The service manager did not say what runs, so no version is reported. `path`: the engine that tests configurations. */
 export const unknownInUse = (path: string | undefined): EngineInUse => ({
   ...noneInUse,
   isRunning: true,
@@ -75,12 +75,15 @@ export async function runningVersion(
   program: string | undefined,
   versionOf: VersionOf,
 ): Promise<string | undefined> {
-  const isThisFile = await runsFile(process, program, versionOf);
-  if (isThisFile === true) return versionIfEngine(program, versionOf);
+  const isOfProgram = await runsFile(process, program, versionOf);
+  if (isOfProgram === true) return versionIfEngine(program, versionOf);
   return withProgram(process, ({ path }) => versionIfEngine(path, versionOf));
 }
 
-/** Whether a process runs this file as it is now. Undefined if unknown. */
+/**
+ * Whether a process runs this file as it is now. If its program can be opened and is this file or an engine, that decides; else
+ * the file's time. Undefined if unknown.
+ */
 export async function runsFile(
   process: ProcessIdentity,
   path: string | undefined,
@@ -96,16 +99,16 @@ export async function runsFile(
     isEngine: (await versionIfEngine(program.path, versionOf)) !== undefined,
   }));
   if (examined?.isSame === true || examined?.isEngine === true) return examined.isSame;
-  return file === undefined ? false : isUnchangedSince(file, process) || undefined;
+  if (file === undefined) return false;
+  return isUnchangedSince(file, process) ? true : undefined;
 }
 
 const isFile = (one: Stats, other: Stats) => one.dev === other.dev && one.ino === other.ino;
 
-/** A deleted engine that was installed again is not another one. */
+/** A deleted engine that was installed again counts as the same one. */
 function haveSameBytes({ path, stat }: { path: string; stat: Stats }, other: string): boolean {
   if (stat.size !== statSync(other).size) return false;
-  const [one, two] = [path, other].map((each) => readBytes(each, maxUnpackedBytes));
-  return one !== undefined && two !== undefined && one.equals(two);
+  return readBytes(path, maxUnpackedBytes).equals(readBytes(other, maxUnpackedBytes));
 }
 
 /** Calls `work` with the program of a process. Works for a deleted file too. Undefined if it may not be opened. */
@@ -120,11 +123,12 @@ async function withProgram<T>(
   return isAlive(process) ? await work({ path: opened.path, stat: fstatSync(opened.fd) }) : undefined;
 }
 
-/** A replacement by rename changes ctime, even if a package brings an old mtime. */
+/** By ctime: a replacement by rename changes that, even if a package brings an old mtime. */
 function isUnchangedSince({ ctimeMs }: Stats, process: ProcessIdentity): boolean {
   return ctimeMs <= Date.now() - ageOf(process);
 }
 
+/** Undefined if there is no such file, or if it does not report a version as an engine does. */
 async function versionIfEngine(
   program: string | undefined,
   versionOf: VersionOf,

@@ -10,22 +10,25 @@ export type LogTail = { read(): string[] };
 /** Makes a tail that begins at the present end of the log. */
 export type LogSource = () => LogTail;
 
-/** Limit for one read: an engine at level debug can write faster than this program reads. What comes before is skipped. */
+/** Limit for one read: an engine at level debug can write faster than this program reads. If there is more, the older part is skipped. */
 const maxReadBytes = 4 * 1024 * 1024;
 
 /** Limit for an unfinished line. A longer one is skipped as a whole. */
 const maxRestBytes = 256 * 1024;
 
-/** Bytes before the position that are compared: others are there if the log was truncated, and grew past the position. */
+/**
+ * Bytes before the position that are compared with those that were read: if they differ, the log was truncated, and has grown past
+ * the position since.
+ */
 const markBytes = 64;
-const none = Buffer.alloc(0);
+const noBytes = Buffer.alloc(0);
 
 export function fileLog(path: string): LogSource {
   return () => {
     let position = size(path);
     let mark = readRange(path, Math.max(0, position - markBytes), position);
     /** The unfinished line, in bytes: its last character may be unfinished, too. */
-    let rest = none;
+    let rest = noBytes;
     /** The beginning of the unfinished line was skipped. Its end is skipped, too: redaction would not recognize half a secret. */
     let isCut = false;
     const isTruncated = (length: number) =>
@@ -34,19 +37,27 @@ export function fileLog(path: string): LogSource {
       read() {
         const length = size(path);
         if (length === position) return [];
-        if (isTruncated(length)) [position, mark, rest, isCut] = [0, none, none, false];
+        if (isTruncated(length)) {
+          position = 0;
+          mark = noBytes;
+          rest = noBytes;
+          isCut = false;
+        }
         const from = Math.max(position, length - maxReadBytes);
-        if (from > position) [rest, isCut] = [none, true];
+        if (from > position) {
+          rest = noBytes;
+          isCut = true;
+        }
         const bytes = readRange(path, from, length);
         position = from + bytes.length;
         mark = Buffer.concat([mark, bytes.subarray(-markBytes)]).subarray(-markBytes);
-        const all = Buffer.concat([rest, bytes]);
-        const end = all.lastIndexOf("\n");
-        const lines = end < 0 ? [] : all.toString("utf8", 0, end).split("\n");
+        const unread = Buffer.concat([rest, bytes]);
+        const end = unread.lastIndexOf("\n");
+        const lines = end < 0 ? [] : unread.toString("utf8", 0, end).split("\n");
         if (isCut) lines.shift();
-        const unfinished = all.subarray(end + 1);
+        const unfinished = unread.subarray(end + 1);
         isCut = (isCut && end < 0) || unfinished.length > maxRestBytes;
-        rest = isCut ? none : Buffer.from(unfinished);
+        rest = isCut ? noBytes : Buffer.from(unfinished);
         return lines;
       },
     };

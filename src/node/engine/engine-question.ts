@@ -1,15 +1,19 @@
 // The question whether an engine listens: a packet of a tunnel that it does not have, which it answers with "recv_error".
 
 const headerBytes = 16;
-/** Version 1, type 1 (message). The answer has type 2. */
+const messageCounterAt = 8;
+/** The first byte of a packet: version 1 of the protocol, and the type. */
 const message = 0x11;
 const recvError = 0x12;
+/** Of a tunnel that no engine has, in bytes 4 to 7. */
+const unknownIndex = 0x7f_ff_ff_ff;
 
 export function engineQuestion(): Uint8Array<ArrayBuffer> {
   const packet = new Uint8Array(headerBytes);
-  // No tunnel has this index and counter.
-  packet.set([message, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff]);
-  packet[15] = 1;
+  const view = new DataView(packet.buffer);
+  view.setUint8(0, message);
+  view.setUint32(4, unknownIndex);
+  view.setBigUint64(messageCounterAt, 1n);
   return packet;
 }
 

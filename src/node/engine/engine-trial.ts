@@ -1,4 +1,4 @@
-// Tests a new engine before it replaces the present one: it runs here, its version is allowed, and it accepts the
+// Tests a new engine before it replaces the installed one: it runs here, its version is allowed, and it accepts the
 // configurations in force. Its source does not matter here.
 
 import { defer } from "../../base/defer.ts";
@@ -16,33 +16,34 @@ import type { EngineSettings } from "./overlay.ts";
 import { readBytes } from "../../base/open-file.ts";
 
 export type TrialPlaces = EngineSettings & { configRoot: string };
+/** `from`, `to`: versions; null: there was no engine. */
 export type TrialOutcome = { from: string | null; to: string; changed: boolean; path: string };
 type TrialDeps = { system: System; log: Log };
 
-/** The engine in use. Undefined in its place: there is none that reports its version. */
-export type Present = { path: string; version: string };
+/** The engine that is installed. Where it is undefined, there is none that reports its version. */
+export type InstalledEngine = { path: string; version: string };
 
-/** Tests the candidate and installs it. The candidate file is removed in any case. */
+/** Tests the candidate and installs it. `wanted`: the requested version. The candidate file is removed in any case. */
 export async function tryAndSwap(
   candidate: string,
   wanted: string | undefined,
   places: TrialPlaces,
-  present: Present | undefined,
+  installed: InstalledEngine | undefined,
   deps: TrialDeps,
 ): Promise<TrialOutcome> {
   const target = places.overlayBinary;
   using _ = defer(() => rmSync(candidate, { force: true }));
   const version = await candidateVersion(candidate, deps.system);
-  checkVersion(version, wanted, present);
-  // Not for a downgrade: the configuration in force may use what the older engine lacks. The caller fetches one for it after
-  // the swap.
-  if (present === undefined || compareVersions(version, present.version) >= 0)
-    await checkConfigurations(candidate, places, present, deps);
-  const isThere = sameFile(candidate, target);
-  if (!isThere) swapIn(candidate, target);
-  const from = present?.version ?? null;
-  // The target may be a link to a package, which the package manager has just updated.
-  return { from, to: version, changed: !isThere || from !== version, path: target };
+  checkVersion(version, wanted, installed);
+  // Not for a downgrade: the configuration in force may use what the older engine lacks. After the swap the caller fetches a
+  // configuration for it.
+  if (installed === undefined || compareVersions(version, installed.version) >= 0)
+    await checkConfigurations(candidate, places, installed, deps);
+  const isInPlace = sameFile(candidate, target);
+  if (!isInPlace) swapIn(candidate, target);
+  const from = installed?.version ?? null;
+  // The version can change without a swap: the target may be a link to a package's file, which was just updated.
+  return { from, to: version, changed: !isInPlace || from !== version, path: target };
 }
 
 async function candidateVersion(candidate: string, system: System): Promise<string> {
@@ -60,7 +61,7 @@ async function candidateVersion(candidate: string, system: System): Promise<stri
 export function checkVersion(
   version: string,
   wanted: string | undefined,
-  present: Present | undefined,
+  installed: InstalledEngine | undefined,
 ): void {
   refuseEngineVersion(version);
   if (wanted !== undefined && wanted !== version) {
@@ -68,26 +69,26 @@ export function checkVersion(
       hint: "Nothing was replaced.",
     });
   }
-  if (wanted === undefined && present !== undefined && compareVersions(version, present.version) < 0) {
-    throw new AppError("failed", `This engine is ${version}, older than the present ${present.version}`, {
+  if (wanted === undefined && installed !== undefined && compareVersions(version, installed.version) < 0) {
+    throw new AppError("failed", `This engine is ${version}, older than the present ${installed.version}`, {
       hint: `Add --version ${version} to downgrade.`,
     });
   }
 }
 
-/** The new engine must accept every configuration that the present one accepts. */
+/** The new engine must accept every configuration that the installed one accepts. */
 async function checkConfigurations(
   candidate: string,
   places: TrialPlaces,
-  present: Present | undefined,
+  installed: InstalledEngine | undefined,
   { system, log }: TrialDeps,
 ): Promise<void> {
   for (const config of configurations(places.configRoot)) {
     if (await accepts(candidate, config, system)) continue;
-    const isAccepted = present !== undefined && (await accepts(present.path, config, system));
+    const isAccepted = installed !== undefined && (await accepts(installed.path, config, system));
     if (!isAccepted) {
       log.warn(
-        `${present === undefined ? "The new engine does not accept" : "Neither engine accepts"} ${config}`,
+        `${installed === undefined ? "The new engine does not accept" : "Neither engine accepts"} ${config}`,
       );
       continue;
     }
@@ -113,13 +114,11 @@ export function configurations(configRoot: string): string[] {
     .filter((path) => existsSync(path));
 }
 
+/** Whether the target has this content already, by a file or a link as the candidate is. */
 function sameFile(candidate: string, target: string): boolean {
   if (!existsSync(target)) return false;
   if (lstatSync(candidate).isSymbolicLink() !== lstatSync(target).isSymbolicLink()) return false;
   if (realpathSync(candidate) === realpathSync(target)) return true;
-  const [left, right] = [candidate, target].map((path) => statSync(path));
-  return (
-    left?.size === right?.size &&
-    readBytes(candidate, maxUnpackedBytes).equals(readBytes(target, maxUnpackedBytes))
-  );
+  if (statSync(candidate).size !== statSync(target).size) return false;
+  return readBytes(candidate, maxUnpackedBytes).equals(readBytes(target, maxUnpackedBytes));
 }

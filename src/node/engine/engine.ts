@@ -16,7 +16,7 @@ import { takesHangUp } from "../../platform/processes.ts";
 import type { System } from "../../base/system.ts";
 import type { LogSource, LogTail } from "./engine-log.ts";
 import { needsRestart } from "../files/config/needs-restart.ts";
-import type { Stopping } from "../files/orders.ts";
+import type { StoppableEngine } from "../files/orders.ts";
 import { describe, isReady, parseLogLine, reloadEvidence, type EngineLine } from "./log-lines.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
@@ -37,23 +37,29 @@ export type EngineControl = {
   alive(ms: number): Promise<void>;
 };
 
-/** An engine that orders of the control plane can stop and start. */
+/** An engine that can be stopped and started. */
 export type OverlayControl = EngineControl &
-  Stopping & {
-    /** Starts an engine that was not started at a boot, because config.yml was gone then. Returns whether it did. Does not throw. */
+  StoppableEngine & {
+    /**
+     * Starts an engine that systemd did not start at a boot, because config.yml was gone then. Returns whether it did. Does not
+     * throw.
+     */
     startLeftOut?(): Promise<boolean>;
   };
 
 /** Limit for engine messages in an error. */
 const maxReasonLength = 400;
-/** Limit for a reload. One with 20,000 blocklist entries takes 0.3 s. */
+/** Limit for a reload by SIGHUP. One with 20,000 blocklist entries takes 0.3 s. */
 const reloadTimeoutMs = 10_000;
 const readyTimeoutMs = 15_000;
-/** SIGHUP kills an engine that is not ready yet. An engine of this age is. */
+/** From this age on, an engine is ready, and SIGHUP no longer kills it. */
 export const harmlessAgeMs = 2000;
 const lookEveryMs = 5;
-/** If the log level is above info, an engine that runs this long counts as ready. */
+const aliveEveryMs = 50;
+/** If the log level hides the messages, an engine that runs for this time counts as ready, and a reload as done. */
 const silentMs = 1500;
+/** A multiple of `lookEveryMs`. */
+const floodCheckMs = 1500;
 
 export type EngineRunner = Pick<System, "run" | "isRoot" | "platform">;
 
@@ -82,15 +88,15 @@ export async function engineVersion(binary: string, system: EngineRunner): Promi
 
 /** Caches the version of an engine until its file changes. */
 export function rememberVersions(system: EngineRunner): (engine: string) => Promise<string> {
-  const known = new Map<string, Promise<string>>();
+  const versions = new Map<string, Promise<string>>();
   return (engine) => {
     const { dev, ino, mtimeMs } = statSync(engine);
     // The key has no path: the same engine may be seen as its file and in /proc, where paths are reused.
     const key = `${dev} ${ino} ${mtimeMs}`;
-    const version = known.get(key) ?? engineVersion(engine, system);
-    known.set(key, version);
+    const version = versions.get(key) ?? engineVersion(engine, system);
+    versions.set(key, version);
     // Do not cache failures.
-    version.catch(() => known.delete(key));
+    version.catch(() => versions.delete(key));
     return version;
   };
 }
@@ -129,6 +135,7 @@ export async function testConfig(
   throw new AppError("bad_configuration", `The overlay engine refuses ${name}: ${reason}`);
 }
 
+/** Why the test failed: the engine's last error, or the line of a panic. */
 function testError(output: string): string {
   const lines = output.split("\n").filter((line) => line.trim() !== "");
   const last = parseLogLine(lines.at(-1) ?? "");
@@ -146,30 +153,26 @@ function refuseForeign(binary: string, system: EngineRunner): void {
   });
 }
 
-/** Waits for the ready line. If `alive` returns false, throws engine_failed with the engine's last error. */
+/**
+ * Waits until the log shows that the engine is active. If its log level hides that (`silent`), it only must not end for a while.
+ * Throws engine_failed if `isRunning` returns false, with the engine's last error, or if the time is over.
+ */
 export async function waitUntilReady(
   tail: LogTail,
-  alive: () => boolean,
+  isRunning: () => boolean,
   options: { silent: boolean; isFlooded?: () => Promise<boolean> },
   system: Pick<System, "sleep">,
 ): Promise<void> {
   let lastError = "";
-  const wait = options.silent ? silentMs : readyTimeoutMs;
-  for (let waited = 0; waited < wait; waited += lookEveryMs) {
+  const waitMs = options.silent ? silentMs : readyTimeoutMs;
+  for (let waited = 0; waited < waitMs; waited += lookEveryMs) {
     for (const line of tail.read().map(parseLogLine)) {
       if (line === undefined) continue;
       if (isReady(line)) return;
       if (line.level === "error" || line.level === "fatal")
         lastError = clean(describe(line), maxReasonLength);
     }
-    if (!alive())
-      throw new AppError("engine_failed", `The overlay engine ended: ${lastError || "no reason given"}`, {
-        // The doctor sees no more of an engine that ended without an error.
-        hint:
-          lastError === ""
-            ? `Its last lines may show why: \`${brand.executable} logs\`.`
-            : `Find out why: \`${brand.executable} doctor\`.`,
-      });
+    if (!isRunning()) throw endedError(lastError);
     if (!options.silent && (await mayLackLines(waited, options))) return;
     await system.sleep(lookEveryMs);
   }
@@ -177,15 +180,26 @@ export async function waitUntilReady(
     throw new AppError("engine_failed", "The overlay engine did not become active in time");
 }
 
+/** `lastError`: empty if the engine logged none. */
+function endedError(lastError: string): AppError {
+  return new AppError("engine_failed", `The overlay engine ended: ${lastError || "no reason given"}`, {
+    // About an engine that ended without an error, `doctor` knows nothing more.
+    hint:
+      lastError === ""
+        ? `Its last lines may show why: \`${brand.executable} logs\`.`
+        : `Find out why: \`${brand.executable} doctor\`.`,
+  });
+}
+
 /**
- * Whether the log drops lines because of a flood, so that the expected line may never come. Checked only now and
- * then: it costs a process, and the caller holds the lock.
+ * Whether the log drops lines because of a flood, so that the expected line may never come. Checked every 1.5 s only: it costs a
+ * process, and the caller holds the lock.
  */
 async function mayLackLines(
   waited: number,
   { isFlooded }: Pick<RunningEngine, "isFlooded">,
 ): Promise<boolean> {
-  return waited > 0 && waited % silentMs === 0 && (await isFlooded?.()) === true;
+  return waited > 0 && waited % floodCheckMs === 0 && (await isFlooded?.()) === true;
 }
 
 export type RunningEngine = {
@@ -194,7 +208,7 @@ export type RunningEngine = {
   log: LogSource;
   /** The address of its control socket. Engines below 1.12 have none. */
   controlSocket: string | undefined;
-  /** Resolves when the new engine is active. */
+  /** Resolves when the restarted engine is active. */
   restart(): Promise<void>;
   /** Whether the log level hides the messages about start and reload. */
   silent?: () => boolean;
@@ -214,24 +228,25 @@ export function controlEngine(
       // Loaded on demand: most commands reload no engine.
       const { reloadByApi } = await import("./local-api.ts");
       const keys = await reloadByApi(engine.controlSocket, system);
-      // Windows has no SIGHUP.
+      // Without a control socket: by SIGHUP, which Windows does not have.
       if (keys === undefined) return takesHangUp(system) ? hangUp(engine, system) : engine.restart();
       if (keys.some(needsRestart)) await engine.restart();
     },
     restart: () => engine.restart(),
     alive: async (ms) => {
       const identity = engine.process();
-      const lives = () => identity !== undefined && isAlive(identity);
-      for (let waited = 0; lives() && waited < ms; waited += 50)
-        await system.sleep(Math.min(50, ms - waited));
-      if (!lives()) throw new AppError("engine_failed", "The overlay engine ended");
+      const isRunning = () => identity !== undefined && isAlive(identity);
+      for (let waited = 0; isRunning() && waited < ms; waited += aliveEveryMs)
+        await system.sleep(Math.min(aliveEveryMs, ms - waited));
+      if (!isRunning()) throw new AppError("engine_failed", "The overlay engine ended");
     },
   };
 }
 
 /**
- * Engines below 1.12 reload sequentially and do not log the end of a reload. So a second SIGHUP follows as a fence: when the
- * log shows its begin, the first reload is complete and all its errors are logged. The second one changes nothing.
+ * Reloads by SIGHUP. Engines below 1.12 reload one after the other, and do not log the end of a reload. So a second SIGHUP follows:
+ * when the log shows the beginning of that reload, the first one is complete and all its errors are logged. The second one changes
+ * nothing. If messages are hidden or dropped, the reload counts as done unless an error was seen.
  */
 async function hangUp(engine: RunningEngine, system: Pick<System, "sleep">): Promise<void> {
   const identity = engine.process();
@@ -258,13 +273,14 @@ async function hangUp(engine: RunningEngine, system: Pick<System, "sleep">): Pro
   requireApplied({ ...reload, applied: true });
 }
 
+/** What the log shows of the reload. `begun`: how many reloads began. `failure`: the first error; empty if there is none. */
 type ReloadEvidence = { begun: number; applied: boolean; failure: string };
 
 function addEvidence(reload: ReloadEvidence, line: EngineLine | undefined): void {
   const evidence = line === undefined ? undefined : reloadEvidence(line);
   if (line === undefined || evidence === undefined) return;
   if (evidence === "begun") reload.begun += 1;
-  // Lines before our own "begun" belong to an earlier fence.
+  // Lines before our own "begun" belong to an earlier reload.
   if (reload.begun !== 1) return;
   if (evidence === "applied") reload.applied = true;
   if (evidence === "failed" && reload.failure === "") reload.failure = clean(describe(line), maxReasonLength);

@@ -16,6 +16,8 @@ import type { Organization } from "../files/organizations.ts";
 import { ageOf, isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 const stopMs = 10_000;
+const stopLookMs = 20;
+const aliveLookMs = 50;
 const restartByHand = "Restart the overlay engine to apply all of the new configuration";
 
 /** Controls such an engine. Without one, all methods do nothing. */
@@ -27,39 +29,37 @@ export function foundEngine(
   const path = join(directory, "config.yml");
   const find = () => findEngineProcess(path);
   const silent = silence(() => readTextIfThere(path) ?? "");
-  const byHand = (what: string) =>
-    log.warn(`${what}: this program did not start it`, {
-      team: slug,
-      config: join(directory, "config.yml"),
-    });
+  /** Asks the user, since this program cannot start the engine. */
+  const askUser = (what: string) =>
+    log.warn(`${what}: this program did not start it`, { team: slug, config: path });
   return {
     running: async () => find() !== undefined,
     process: async () => find(),
     async reload() {
       const identity = find();
       if (identity === undefined) return;
-      // The engine may not write its ready line to a file.
+      // Its log may be no file, and so not show when it is ready.
       await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
       const source = logOf(identity);
       const engine = {
         process: () => identity,
         log: source ?? (() => ({ read: () => [] })),
         controlSocket: controlSocket(directory),
-        restart: async () => byHand(restartByHand),
+        restart: async () => askUser(restartByHand),
         silent: () => source === undefined || silent(),
       };
       await controlEngine(engine, system).reload();
     },
-    restart: async () => byHand(restartByHand),
+    restart: async () => askUser(restartByHand),
     async alive(ms) {
       const identity = find();
       if (identity === undefined) return;
-      for (let waited = 0; waited < ms; waited += 50) {
-        await system.sleep(50);
+      for (let waited = 0; waited < ms; waited += aliveLookMs) {
+        await system.sleep(aliveLookMs);
         if (!isAlive(identity)) throw new AppError("engine_failed", "The overlay engine ended");
       }
     },
-    start: async () => byHand("Start the overlay engine"),
+    start: async () => askUser("Start the overlay engine"),
     stop: () => stop(find(), system),
     // What its user wants is unknown, and this program cannot start it.
     wanted: async () => false,
@@ -69,9 +69,9 @@ export function foundEngine(
 /** Sends SIGTERM, and SIGKILL after 10 s. */
 async function stop(identity: ProcessIdentity | undefined, system: Pick<System, "sleep">): Promise<void> {
   if (identity === undefined || !signalProcess(identity, "SIGTERM")) return;
-  for (let waited = 0; waited < stopMs; waited += 20) {
+  for (let waited = 0; waited < stopMs; waited += stopLookMs) {
     if (!isAlive(identity)) return;
-    await system.sleep(20);
+    await system.sleep(stopLookMs);
   }
   signalProcess(identity, "SIGKILL");
 }

@@ -7,7 +7,8 @@ import { clean } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { exchange, isAbsent, type Answer } from "./control-exchange.ts";
 
-/** Parses answers with tolerance: fields of newer engines are ignored, and lists may be null. */
+// Answers are parsed with tolerance: fields of newer engines are ignored, and lists may be null.
+
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const address = text(64);
 const list = <T extends v.GenericSchema>(item: T, max: number) =>
@@ -84,6 +85,7 @@ const KnownSchema = v.nullable(
 );
 export type KnownAddresses = NonNullable<v.InferOutput<typeof KnownSchema>>;
 
+/** The commands. Addresses of nodes are overlay addresses. */
 export type LocalApi = {
   /** The established tunnels. Entries that do not parse are left out: one peer must not hide the others. */
   hostmap(): Promise<Tunnel[]>;
@@ -104,47 +106,46 @@ export type LocalApi = {
 const answerMs = 2000;
 /** A reload with 20,000 blocklist entries takes 0.3 s. */
 const reloadMs = 10_000;
+/** Characters of a reason in errors. */
 const longestReason = 400;
 
 /**
  * All calls reject with engine_unreachable if nothing answers at the address in time, and with engine_failed if the engine
  * refuses the command or sends an answer that is not understood.
  */
-export function localApi(at: string | undefined, system: Pick<System, "sleep">): LocalApi {
+export function localApi(socketPath: string | undefined, system: Pick<System, "sleep">): LocalApi {
   const ask = (command: string, args: readonly string[] = [], params: Record<string, boolean> = {}) =>
-    exchange(at, { version: 1, command, args, params }, answerMs, system);
-  const outcomeOf = async (
+    exchange(socketPath, { version: 1, command, args, params }, answerMs, system);
+  /** Asks for a change of a tunnel. False if the engine's reason is one that the caller expects. */
+  const change = async (
     command: string,
-    args: string[],
-    params: Record<string, boolean>,
-    refusal: RegExp,
+    peer: string,
+    { expected, params }: { expected: RegExp; params?: Record<string, boolean> },
   ) => {
-    const { ok, reason } = readOutcome(await ask(command, args, params), command);
-    if (!ok && !refusal.test(reason)) throw refusedError(command, reason);
+    const { ok, reason } = readOutcome(await ask(command, [peer], params), command);
+    if (!ok && !expected.test(reason)) throw refusedError(command, reason);
     return ok;
   };
   return {
     async hostmap() {
       const tunnels = result(await ask("list-hostmap"), Tunnels, "list-hostmap");
-      return tunnels.flatMap((each) => {
-        const parsed = v.safeParse(Tunnel, each);
+      return tunnels.flatMap((tunnel) => {
+        const parsed = v.safeParse(Tunnel, tunnel);
         return parsed.success ? [parsed.output] : [];
       });
     },
     async reload() {
-      const response = await exchange(at, { version: 1, command: "reload" }, reloadMs, system);
+      const response = await exchange(socketPath, { version: 1, command: "reload" }, reloadMs, system);
       const { ok, reason } = readOutcome(response, "reload");
       if (!ok) throw refusedError("reload", reason);
       return readReload(reason);
     },
     closeTunnel: (peer, options) =>
-      outcomeOf(
-        "close-tunnel",
-        [peer],
-        { "local-only": options?.localOnly === true },
-        /^Could not find tunnel/,
-      ),
-    createTunnel: (peer) => outcomeOf("create-tunnel", [peer], {}, /^Tunnel already/),
+      change("close-tunnel", peer, {
+        expected: /^Could not find tunnel/,
+        params: { "local-only": options?.localOnly === true },
+      }),
+    createTunnel: (peer) => change("create-tunnel", peer, { expected: /^Tunnel already/ }),
     queryLighthouse: async (peer) =>
       result(await ask("query-lighthouse", [peer]), KnownSchema, "query-lighthouse") ?? {},
     relays: async () => result(await ask("print-relays"), Relays, "print-relays").Relays,
@@ -153,7 +154,7 @@ export function localApi(at: string | undefined, system: Pick<System, "sleep">):
   };
 }
 
-/** "Config reload was completed but requires a restart to fully apply, keys [listen.port tun.dev]" */
+/** Reads the engine's reason: "Config reload was completed but requires a restart to fully apply, keys [listen.port tun.dev]". */
 export function readReload(reason: string): { restartKeys: string[]; needsRestart: boolean } {
   const keys = /, keys \[([\w. ]*)\]$/.exec(reason)?.[1] ?? "";
   return {
@@ -167,11 +168,11 @@ export function readReload(reason: string): { restartKeys: string[]; needsRestar
  * no socket: it is older, starts just now, or may not create one.
  */
 export async function reloadByApi(
-  at: string | undefined,
+  socketPath: string | undefined,
   system: Pick<System, "sleep">,
 ): Promise<string[] | undefined> {
   try {
-    return (await localApi(at, system).reload()).restartKeys;
+    return (await localApi(socketPath, system).reload()).restartKeys;
   } catch (error) {
     if (error instanceof AppError && isAbsent(error)) return undefined;
     throw error;

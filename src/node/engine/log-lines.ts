@@ -64,6 +64,7 @@ function textFields(line: string): Record<string, unknown> | undefined {
   return fields["level"] === undefined ? undefined : fields;
 }
 
+/** "debug-4" and the like are finer levels of the newer logger. Unknown levels count as info. */
 function readLevel(text: string): EngineLine["level"] {
   const level = text.toLowerCase();
   if (level.startsWith("debug-")) return "trace";

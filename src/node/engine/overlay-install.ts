@@ -1,5 +1,5 @@
 // Installs an overlay engine from a release, a file or the system's package manager. It is tested before it replaces the
-// present one, which is kept for a roll back. Running engines keep running.
+// installed one, which is kept for a roll back. Running engines keep running.
 
 import { defer } from "../../base/defer.ts";
 import { closeSync, existsSync, lstatSync, readlinkSync, rmSync, statSync } from "node:fs";
@@ -31,7 +31,7 @@ import {
   checkVersion,
   configurations,
   tryAndSwap,
-  type Present,
+  type InstalledEngine,
   type TrialOutcome,
   type TrialPlaces,
 } from "./engine-trial.ts";
@@ -49,7 +49,7 @@ export type EngineRequest = {
   /** The expected hash of the file or archive, in hexadecimal. */
   sha256?: string | undefined;
   releaseUrl?: string | undefined;
-  /** An update: if the release channel does not answer, the package must be newer than the present engine. */
+  /** An update: if the release channel does not answer, the package must be newer than the installed engine. */
   isUpdate?: boolean;
 };
 
@@ -66,7 +66,7 @@ type EnginePlaces = TrialPlaces & { stateDb: string };
 
 type EngineDeps = { system: System; log: Log };
 
-/** Installs the requested engine. After any failure the present engine is unchanged. */
+/** Installs the requested engine. After any failure the installed engine is unchanged. */
 export async function installEngine(
   request: EngineRequest,
   places: EnginePlaces,
@@ -74,39 +74,44 @@ export async function installEngine(
 ): Promise<EngineOutcome> {
   const source = chooseSource(request);
   sweepCandidates(places.overlayBinary);
-  const present = await presentEngine(places, deps.system);
+  const installed = await installedEngine(places, deps.system);
   switch (source) {
     case "package":
-      return installPackage(request, places, present, deps);
+      return installPackage(request, places, installed, deps);
     case "file":
-      return installBytes("file", readEngineFile(request.file ?? ""), request, places, present, deps);
+      return installBytes("file", readEngineFile(request.file ?? ""), request, places, installed, deps);
     case "release":
-      return installRelease(request, places, present, deps);
+      return installRelease(request, places, installed, deps);
+    // The engine in memory, else a release, else a package.
     case "auto": {
-      const running = runningEngine(request, places);
-      if (running !== undefined) {
+      const deleted = deletedEngine(request, places);
+      if (deleted !== undefined) {
         deps.log.info(
           `${places.overlayBinary} is gone, and its engine still runs: restoring the file from memory`,
         );
-        return installBytes("file", running, request, places, present, deps);
+        return installBytes("file", deleted, request, places, installed, deps);
       }
       try {
-        return await installRelease(request, places, present, deps);
+        return await installRelease(request, places, installed, deps);
       } catch (error) {
-        const unanswered = warnOfFallback(error, request, deps.log);
-        return installPackage(request, places, present, deps, unanswered);
+        const channelError = warnOfFallback(error, request, deps.log);
+        return installPackage(request, places, installed, deps, channelError);
       }
     }
   }
 }
 
-/** The engine that an organization still runs although its file was deleted, unless another one is asked for. */
-function runningEngine(
+/**
+ * The content of the engine that an organization still runs although its file was deleted. Undefined if there is none, or if the
+ * request names a certain engine.
+ */
+function deletedEngine(
   { source, version, sha256: sum, releaseUrl }: EngineRequest,
   { overlayBinary: target, configRoot }: TrialPlaces,
 ): Uint8Array | undefined {
-  const isAny = source === "auto" && [version, sum, releaseUrl].every((each) => each === undefined);
-  if (!isAny || existsSync(target)) return undefined;
+  const isAnyWanted =
+    source === "auto" && version === undefined && sum === undefined && releaseUrl === undefined;
+  if (!isAnyWanted || existsSync(target)) return undefined;
   for (const config of configurations(configRoot)) {
     const process = findEngineProcess(config);
     const opened = process === undefined ? undefined : openProgram(process.pid);
@@ -117,17 +122,17 @@ function runningEngine(
   return undefined;
 }
 
-/** Whether the channel names a version that is newer than the present engine. */
+/** Whether the channel names a version that is newer than the installed engine. */
 export async function checkEngine(
   request: EngineRequest,
   places: EnginePlaces,
   { system }: EngineDeps,
 ): Promise<{ from: string | null; to: string; available: boolean }> {
-  const present = await presentEngine(places, system);
+  const installed = await installedEngine(places, system);
   const trusting = trustingControlPlanes(places.configRoot, system);
   const to = await newestEngine(request, places.stateDb, trusting);
-  const available = present === undefined || compareVersions(to, present.version) > 0;
-  return { from: present?.version ?? null, to, available };
+  const available = installed === undefined || compareVersions(to, installed.version) > 0;
+  return { from: installed?.version ?? null, to, available };
 }
 
 /**
@@ -146,14 +151,14 @@ function warnOfFallback(error: unknown, request: EngineRequest, log: Log): AppEr
   return error;
 }
 
-/** Before anything is replaced: whether there is a newer engine stays unknown, and the user needs another way. */
-function noNewerEngine(unanswered: AppError, present: Present, packaged: string): AppError {
-  const what = packaged === present.version ? "the same version" : `${packaged}, which is older`;
+/** The channel does not answer, and the package is not newer: whether there is a newer engine is unknown. */
+function noNewerEngine(channelError: AppError, installed: InstalledEngine, packaged: string): AppError {
+  const what = packaged === installed.version ? "the same version" : `${packaged}, which is older`;
   return new AppError(
-    unanswered.code,
-    `The engine stays ${present.version}: ${unanswered.message}, and the system's package has ${what}`,
+    channelError.code,
+    `The engine stays ${installed.version}: ${channelError.message}, and the system's package has ${what}`,
     {
-      cause: unanswered,
+      cause: channelError,
       hint:
         `Run this again when this machine reaches the Internet, or name a mirror with --release-url. ` +
         `Or bring the engine's archive here: \`${brand.executable} overlay update --file FILE --sha256 HEX\`.`,
@@ -164,18 +169,18 @@ function noNewerEngine(unanswered: AppError, present: Present, packaged: string)
 async function installRelease(
   request: EngineRequest,
   places: EnginePlaces,
-  present: Present | undefined,
+  installed: InstalledEngine | undefined,
   deps: EngineDeps,
 ): Promise<EngineOutcome> {
   const system = trustingControlPlanes(places.configRoot, deps.system);
   const release = await findEngineRelease(request, places.stateDb, system);
   const { version } = release;
-  if (version !== undefined && version === present?.version && present.path === places.overlayBinary) {
-    return { from: version, to: version, source: "release", changed: false, path: present.path };
+  if (version !== undefined && version === installed?.version && installed.path === places.overlayBinary) {
+    return { from: version, to: version, source: "release", changed: false, path: installed.path };
   }
-  if (version !== undefined) checkVersion(version, request.version, present);
+  if (version !== undefined) checkVersion(version, request.version, installed);
   const content = await fetchEngine(release, { ...deps, system });
-  return installBytes("release", content, { ...request, sha256: undefined }, places, present, deps);
+  return installBytes("release", content, { ...request, sha256: undefined }, places, installed, deps);
 }
 
 /** The plan of installEngine. Contacts no server. */
@@ -183,7 +188,7 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
   const source = chooseSource(request);
   const target = places.overlayBinary;
   const steps: Step[] = [];
-  const isRestored = runningEngine(request, places) !== undefined;
+  const isRestored = deletedEngine(request, places) !== undefined;
   if (!isRestored && (source === "release" || source === "auto")) {
     steps.push(...planEngineRelease(request, system));
   }
@@ -201,7 +206,10 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
   return steps;
 }
 
-/** Call it before an installation: the result undoes that, and returns false if it cannot (a package's own file). */
+/**
+ * Call it before an installation. Returns a function that undoes the installation; that one returns false if nothing was installed,
+ * or if it cannot be undone (a package's own file).
+ */
 export function rememberEngine(
   { overlayBinary: target }: EnginePlaces,
   system: Pick<System, "platform" | "env">,
@@ -216,10 +224,10 @@ export function rememberEngine(
   };
 }
 
-/** Swaps the kept engine and the present one. If none is kept, the package's own file comes back, as a link to it. */
+/** Swaps the kept engine and the installed one. If none is kept, the package's own file comes back, as a link to it. */
 export async function rollBackEngine(places: EnginePlaces, { system }: EngineDeps): Promise<EngineOutcome> {
   const target = places.overlayBinary;
-  const from = await presentEngine(places, system);
+  const from = await installedEngine(places, system);
   const packaged = packagedBefore(places, system);
   const kept = packaged ?? keptPath(target);
   if (existsSync(kept)) refuseEngineVersion(await engineVersion(kept, system));
@@ -229,7 +237,10 @@ export async function rollBackEngine(places: EnginePlaces, { system }: EngineDep
   return { from: from?.version ?? null, to, source: "rollback", changed: true, path: target };
 }
 
-/** The first update from a package's engine keeps nothing: that engine is still the package's file. */
+/**
+ * The package's engine, if a roll back leads there: the first update from it keeps no file, because the package's file is still in
+ * its place.
+ */
 function packagedBefore(
   { overlayBinary: target, overlayBinaryGiven }: EnginePlaces,
   system: Pick<System, "platform" | "env">,
@@ -245,7 +256,7 @@ export function planRollBack(places: EnginePlaces, system: Pick<System, "platfor
 }
 
 /** An engine that cannot report its version counts as missing: this run may be its repair. */
-async function presentEngine(places: EnginePlaces, system: System): Promise<Present | undefined> {
+async function installedEngine(places: EnginePlaces, system: System): Promise<InstalledEngine | undefined> {
   const found = findEngine(places, system);
   if (found === undefined) return undefined;
   try {
@@ -287,7 +298,7 @@ async function installBytes(
   bytes: Uint8Array,
   request: EngineRequest,
   places: EnginePlaces,
-  present: Present | undefined,
+  installed: InstalledEngine | undefined,
   deps: EngineDeps,
 ): Promise<EngineOutcome> {
   const target = places.overlayBinary;
@@ -296,31 +307,31 @@ async function installBytes(
   const name = programName("nebula", deps.system);
   const program = archiveKind(bytes) === undefined ? bytes : readMember(bytes, name);
   const candidate = writeCandidate(target, program);
-  const outcome = await tryAndSwap(candidate, request.version, places, present, deps);
+  const outcome = await tryAndSwap(candidate, request.version, places, installed, deps);
   return { ...outcome, source, sha256: sum };
 }
 
 async function installPackage(
   request: EngineRequest,
   places: EnginePlaces,
-  present: Present | undefined,
+  installed: InstalledEngine | undefined,
   deps: EngineDeps,
-  unanswered?: AppError,
+  channelError?: AppError,
 ): Promise<EngineOutcome> {
   const { system } = deps;
   const program = await installPackagedEngine(deps);
   const to = await engineVersion(program, system);
-  if (request.isUpdate === true && unanswered !== undefined && present !== undefined)
-    if (compareVersions(to, present.version) <= 0) throw noNewerEngine(unanswered, present, to);
+  if (request.isUpdate === true && channelError !== undefined && installed !== undefined)
+    if (compareVersions(to, installed.version) <= 0) throw noNewerEngine(channelError, installed, to);
   if (isPackagedPlace(places.overlayBinary, system)) {
-    return { ...outcomeOf(present, to, program), source: "package" };
+    return { ...outcomeOf(installed, to, program), source: "package" };
   }
   const candidate = isRootsAlone(program)
     ? linkCandidate(places.overlayBinary, program)
     : writeCandidate(places.overlayBinary, readEngineFile(program));
-  return { ...(await tryAndSwap(candidate, request.version, places, present, deps)), source: "package" };
+  return { ...(await tryAndSwap(candidate, request.version, places, installed, deps)), source: "package" };
 }
 
-function outcomeOf(present: Present | undefined, to: string, path: string): TrialOutcome {
-  return { from: present?.version ?? null, to, changed: present?.version !== to, path };
+function outcomeOf(installed: InstalledEngine | undefined, to: string, path: string): TrialOutcome {
+  return { from: installed?.version ?? null, to, changed: installed?.version !== to, path };
 }

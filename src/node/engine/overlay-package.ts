@@ -10,12 +10,14 @@ import { findPackageManager } from "../../platform/packages.ts";
 /** Has the package manager install or update the engine. Returns the path of its program. */
 export async function installPackagedEngine({ system, log }: { system: System; log: Log }): Promise<string> {
   const manager = requirePackageManager();
+  // Homebrew refuses to run as root; all others need root.
   if (system.isRoot === (manager.name === "brew")) {
     throw new AppError("os_permission", `${manager.name} must ${system.isRoot ? "not " : ""}be run as root`, {
       hint: system.isRoot ? "Use --source release." : "Run the command with sudo.",
     });
   }
-  for (const [at, argv] of manager.install.entries()) {
+  // The last command installs. Those before only refresh lists, and may fail.
+  for (const [index, argv] of manager.install.entries()) {
     log.debug(`running ${argv.join(" ")}`);
     const result = await system.run(argv, {
       timeoutMs: 600_000,
@@ -23,7 +25,7 @@ export async function installPackagedEngine({ system, log }: { system: System; l
     });
     if (result.status === 0) continue;
     const reason = (result.stderr.trim() || result.stdout.trim()).split("\n").at(-1) ?? "";
-    if (at < manager.install.length - 1)
+    if (index < manager.install.length - 1)
       log.warn(`${manager.name} could not refresh all its lists: ${reason}`);
     else throw new AppError("failed", `${manager.name} could not install the engine: ${reason}`);
   }
@@ -40,10 +42,10 @@ export function requirePackageManager() {
 
 function packagedProgram(manager: string, system: System): string {
   const places = defaultPlaces(system.platform, system.env).packagedEngines;
-  const all = manager === "brew" ? ["/opt/homebrew/bin/nebula", ...places] : places;
-  const found = all.find((path) => existsSync(path));
+  const paths = manager === "brew" ? ["/opt/homebrew/bin/nebula", ...places] : places;
+  const found = paths.find((path) => existsSync(path));
   if (found !== undefined) return found;
-  throw new AppError("failed", `${manager} installed the engine, but it is not in ${all.join(", ")}`);
+  throw new AppError("failed", `${manager} installed the engine, but it is not in ${paths.join(", ")}`);
 }
 
 /** Whether the configured path belongs to the package manager, so that only it may replace the file. */

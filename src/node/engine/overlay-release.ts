@@ -17,6 +17,7 @@ import { shownAddress } from "../../release/release-address.ts";
 import { checkRelease, fetchRelease, releaseKeys } from "../../release/published-release.ts";
 import { sha256Hex } from "../../base/sha256.ts";
 
+/** Which engine is asked for, and where from. */
 export type EngineSource = {
   version?: string | undefined;
   releaseUrl?: string | undefined;
@@ -26,11 +27,13 @@ export type EngineSource = {
 };
 
 type EngineRelease = {
+  /** The address of the release's files. */
   base: string;
+  /** The name of the archive. */
   file: string;
-  /** Undefined if the channel does not name it; then the archive does. */
+  /** Undefined if the channel does not name it: then the engine in the archive tells it. */
   version: string | undefined;
-  /** Undefined if only the engine's own sum file has it. */
+  /** Of the archive. Undefined if only the engine's own sum file has it. */
   sha256: string | undefined;
 };
 
@@ -39,7 +42,9 @@ type UsedSystem = DownloadSystem &
 
 const sumFile = "SHASUM256.txt";
 const maxSumBytes = 256 * 1024;
-/** After this silence a channel counts as unreachable, so that the package manager is tried soon. */
+/** Of a SHA-256 in hexadecimal. */
+const sumLength = 64;
+/** A channel that sends nothing for this time counts as unreachable, so that the package manager is tried soon. */
 const findStallMs = 5_000;
 
 /** Finds the requested or the newest release. Throws if no channel answers. */
@@ -50,12 +55,12 @@ export async function findEngineRelease(
 ): Promise<EngineRelease> {
   const file = archiveName(system);
   const listed = await listedEngines(source, stateDb, system);
-  const pinned = listed
+  const entry = listed
     .filter((engine) => engine.file === file && (source.version ?? engine.version) === engine.version)
     .sort((a, b) => compareVersions(b.version, a.version))[0];
-  const version = source.version ?? pinned?.version ?? (await newestVersion(source, system));
+  const version = source.version ?? entry?.version ?? (await newestVersion(source, system));
   const base = (source.releaseUrl ?? brand.engineReleaseUrl).replace("{version}", version ?? "");
-  return { base, file, version, sha256: source.sha256 ?? pinned?.sha256 };
+  return { base, file, version, sha256: source.sha256 ?? entry?.sha256 };
 }
 
 /** The newest engine for this machine in a signed list of releases; undefined without a list. Throws if it cannot be read. */
@@ -82,7 +87,7 @@ export async function newestEngine(
   const { version } = await findEngineRelease(source, stateDb, system);
   if (version !== undefined) return version;
   const base = releaseUrl ?? brand.engineReleaseUrl;
-  // Without release keys the list was not read yet: an unreachable mirror has its own code.
+  // Without release keys the list was not read yet. Read it now: for an unreachable mirror this throws an error of its own.
   if (releaseKeys().length === 0) await fetchList(source, system);
   throw new AppError(
     "release_unsigned",
@@ -199,15 +204,15 @@ async function newestVersion({ releaseUrl }: EngineSource, system: UsedSystem): 
   throw new AppError("control_plane_unreachable", `${brand.engineLatestUrl} does not name a release`);
 }
 
-/** Lines are `<64 hex><two spaces><name>`. Members of archives have separate lines (`archive/member`). */
+/** The archive's hash in the sum file. Lines are `<64 hex><two spaces><name>`. Members of archives have lines `archive/member`. */
 async function publishedSum({ base, file }: EngineRelease, system: UsedSystem): Promise<string> {
-  const within = { stallMs: findStallMs, totalMs: smallFileMs };
-  const bytes = await fetchFile(base, sumFile, { maxBytes: maxSumBytes, ...within }, system);
+  const limits = { maxBytes: maxSumBytes, stallMs: findStallMs, totalMs: smallFileMs };
+  const bytes = await fetchFile(base, sumFile, limits, system);
   const line = Buffer.from(bytes)
     .toString("utf8")
     .split(/\r?\n/)
-    .find((each) => each.slice(66) === file && /^[0-9a-f]{64} [ *]/.test(each));
-  if (line !== undefined) return line.slice(0, 64);
+    .find((text) => text.slice(sumLength + 2) === file && /^[0-9a-f]{64} [ *]/.test(text));
+  if (line !== undefined) return line.slice(0, sumLength);
   throw new AppError("engine_failed", `${sumFile} at ${shownAddress(base)} has no line for ${file}`, {
     hint: isAbsolute(base)
       ? "Give its hash with --sha256."

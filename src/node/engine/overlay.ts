@@ -1,5 +1,4 @@
-// The overlay engine as a file on this machine: its path, its source, and known vulnerabilities of its version. Does not
-// run engines.
+// The overlay engine as a file on this machine: its path and its source. Does not run engines.
 
 import { existsSync, realpathSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
@@ -7,6 +6,7 @@ import { AppError } from "../../base/errors.ts";
 import { startedByUnits } from "../../engine/pinned.ts";
 import type { System } from "../../base/system.ts";
 
+/** `overlayBinary`: the configured path, or the default one if it was not given. */
 export type EngineSettings = { overlayBinary: string; overlayBinaryGiven: boolean };
 
 /** `package`: a package manager installed the file and updates it. */
@@ -14,9 +14,9 @@ export type EngineFile = { path: string; source: "installed" | "package" };
 
 /**
  * The engine to use: the file at the configured path. If that path is only the default and has no file: a root-owned
- * engine of a system package. Never searches PATH or relative paths: another user could place an engine there.
- * Undefined if the services start the file at the configured path, which is gone: the package's engine may be older, and
- * refuse what this one runs.
+ * engine of a system package. Never searches PATH or relative paths: another user could place an engine there. No package's engine
+ * if the services start the file at the configured path, which is gone: the package's engine may be older, and refuse the
+ * configurations in force.
  */
 export function findEngine(
   settings: EngineSettings,

@@ -20,9 +20,10 @@ export type PortState = {
   process?: Holder;
 };
 
+/** `port`: 0: any free one. `pid`: of the organization's engine; undefined: it does not run. */
 export type EnginePort = { slug: string; port: number; pid: number | undefined };
 
-/** The ports of the registered organizations (0: any free one), and the processes of their engines. */
+/** The ports of the registered organizations, and the processes of their engines. */
 export function readEnginePorts(configRoot: string): EnginePort[] {
   return listOrganizations(configRoot).map((slug) => {
     const directory = join(configRoot, slug);
@@ -39,14 +40,15 @@ export function parsePorts(words: readonly string[]): number[] {
     .flatMap((word) => word.split(","))
     .flatMap((part) => {
       const [, first = "", last = first] = portsForm.exec(part) ?? [];
-      const [from, to] = [Number(first), Number(last)];
+      const from = Number(first);
+      const to = Number(last);
       if (first === "" || from < 1 || to > 65_535 || from > to) {
         throw new AppError(
           "usage",
           `"${part}" is neither a UDP port (1 to 65535) nor a range such as 5000-5003`,
         );
       }
-      return Array.from({ length: to - from + 1 }, (_, at) => from + at);
+      return Array.from({ length: to - from + 1 }, (_, index) => from + index);
     });
   return [...new Set(ports)].sort((a, b) => a - b);
 }

@@ -16,8 +16,8 @@ import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 /**
- * Whether systemd runs an organization: one of the config root that the units are for. In another root, one of the same name
- * is another node, and its engine is found by its arguments.
+ * Whether systemd runs the engine of an organization: in server mode, in the config root that the units are for. In another root,
+ * an organization of the same name is another node, whose engine is found by its arguments.
  */
 export function isRunByUnits(
   { directory, mode }: { directory: string; mode: string },
@@ -44,8 +44,8 @@ export type SystemdEngine = EngineControl &
   };
 
 /**
- * Controls the engine of one organization's unit. `silent`: its log level is above info. Throws conflict if the units run
- * the organizations of another config root.
+ * Controls the engine of one organization's unit. `silent`: whether its log level hides the messages about start and reload. Throws
+ * conflict if the units run the organizations of another config root.
  */
 export function systemdEngine(
   place: Place,
@@ -72,7 +72,7 @@ export function systemdEngine(
     process: () => mainProcess(place, system),
     reload: async () => {
       const { reloadByApi } = await import("./local-api.ts");
-      // Before the journal is opened, which takes longer than the reload.
+      // Tried first: reading the journal takes longer than a reload by the control socket.
       const keys = await reloadByApi(controlSocket(directory), system);
       if (keys?.some(needsRestart) === true)
         return restart(place, "try-restart", { silent: silent() }, system);
@@ -91,13 +91,13 @@ export function systemdEngine(
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
     enable: () => askSystemd("enable", unit, system),
-    // Stops it, too. The unit of version 0.1.0 ignores `stopped`, which alone would not survive a reboot.
+    // Also stops it. Marking it as stopped is not enough: the unit of version 0.1.0 ignores that, and starts at the next boot.
     disable: () => askSystemd("disable --now", unit, system),
     isUp: () => isUp(unit, system),
     wasLeftOut: async () => {
       const names = ["ActiveState", "ConditionResult", "ConditionTimestampMonotonic"] as const;
       const found = await unitProperties(unit, names, system);
-      // Without any start, the result is "no", too, at the time 0.
+      // Before the first start the result is "no", too, with the time 0.
       return (
         found?.ActiveState === "inactive" &&
         found.ConditionResult === "no" &&
@@ -111,8 +111,8 @@ export function systemdEngine(
 }
 
 /**
- * The process of the unit, and the program that its next start runs: also that of an administrator's drop-in. Undefined
- * if there is no such unit. `isKnown` is false if systemd does not answer: then the process is the one that has the
+ * The process of the unit, and the program that its next start runs, which a drop-in of an administrator may have changed. Both are
+ * undefined if there is no such unit. `isKnown`: false if systemd does not answer: then the process is the one that has the
  * arguments of the unit, if any, and what the next start runs is unknown.
  */
 export async function examineUnit(
@@ -132,6 +132,7 @@ async function isUp(unit: string, system: UsedSystem): Promise<boolean> {
   return state !== undefined && ["active", "activating", "reloading"].includes(state);
 }
 
+/** Resolves when the engine is active, or when the unit is off (try-restart). */
 async function restart(
   place: Place,
   verb: "restart" | "try-restart",
@@ -148,6 +149,7 @@ async function restart(
   });
 }
 
+/** The unit's process or, if systemd does not answer, the one that has its arguments. */
 async function mainProcess(
   { slug, directory }: Place,
   system: UsedSystem,
@@ -156,6 +158,7 @@ async function mainProcess(
   return answer === undefined ? byArguments(directory) : identifyProcess(Number(answer.MainPID));
 }
 
+/** Throws engine_failed with the reason of systemd. */
 async function askSystemd(
   verb: "start" | "stop" | "restart" | "try-restart" | "enable" | "disable --now",
   unit: string,
@@ -173,8 +176,8 @@ async function askSystemd(
 }
 
 /**
- * Reads the unit's journal during `work`, from its present end. It asks again and again instead of following: a follower
- * ends at once where the machine has no inotify instance left.
+ * Reads the unit's journal during `work`, from its present end. It reads again and again instead of following: `journalctl --follow`
+ * ends at once if the machine has no inotify instance left.
  */
 async function readJournal<T>(
   unit: string,
@@ -187,10 +190,10 @@ async function readJournal<T>(
   const reading = (async () => {
     while (!ended.signal.aborted) {
       const after = cursor === undefined ? [] : [`--after-cursor=${cursor}`];
-      // A read that fails is tried again, as when no process can be started now: `work` has its own limit of time.
-      const news = await journal(unit, after, system).catch(() => undefined);
-      cursor = news?.cursor ?? cursor;
-      for (const line of news?.lines ?? []) unread.push(line);
+      // A read that fails, for example because no process can be started now, is tried again: `work` has its own time limit.
+      const added = await journal(unit, after, system).catch(() => undefined);
+      cursor = added?.cursor ?? cursor;
+      for (const line of added?.lines ?? []) unread.push(line);
       await system.sleep(journalEveryMs, ended.signal).catch(() => undefined);
     }
   })();
@@ -207,6 +210,7 @@ async function isFlooded(unit: string, system: UsedSystem): Promise<boolean> {
   return isFlood((await journal(unit, ["--lines=300", "--since=-60s"], system)).lines);
 }
 
+/** Lines of the journal, and where the next read begins; undefined if there are none. */
 async function journal(
   unit: string,
   flags: readonly string[],
@@ -214,6 +218,6 @@ async function journal(
 ): Promise<{ lines: string[]; cursor: string | undefined }> {
   const { stdout } = await system.run(journalCommand(unit, "--show-cursor", ...flags));
   const lines = stdout.split("\n").filter((line) => line !== "");
-  const last = /^-- cursor: (\S+)$/.exec(lines.at(-1) ?? "")?.[1];
-  return { lines: last === undefined ? lines : lines.slice(0, -1), cursor: last };
+  const cursor = /^-- cursor: (\S+)$/.exec(lines.at(-1) ?? "")?.[1];
+  return { lines: cursor === undefined ? lines : lines.slice(0, -1), cursor };
 }

@@ -6,12 +6,13 @@ import { formatTime } from "../../base/quantities.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 
-/** RFC 3339. With two certificate versions, the earlier end. */
+/** When the certificates of host.crt end, in RFC 3339. With two certificate versions, the earlier end. */
 export function endOfCertificates(hostCrt: string): string {
   const ends = decodeBundle(hostCrt).map(({ notAfter }) => notAfter);
   return formatTime(Math.min(...ends) * 1000);
 }
 
+/** The same of an organization's directory. */
 export function certificateEnd(directory: string): string {
   return endOfCertificates(readTextIfThere(join(directory, "host.crt")) ?? "");
 }

@@ -13,6 +13,7 @@ import { credentialsIfOwn, openOrganization, type Organization } from "./organiz
 import { readValidJson } from "./json-file.ts";
 import { finishReplacement } from "./replacement.ts";
 
+/** What could still be read of an organization. Undefined: nowhere to be found. */
 export type Salvaged = Pick<Organization, "slug" | "directory"> & {
   nodeId: number | undefined;
   name: string | undefined;
@@ -20,6 +21,7 @@ export type Salvaged = Pick<Organization, "slug" | "directory"> & {
   apiBase: string | undefined;
 };
 
+/** A JSON object with this key. Its other parts may be damaged. */
 const Part = <T>(key: string, schema: v.GenericSchema<unknown, T>) => v.object({ [key]: schema });
 
 /** For commands that change the organization: finishes an interrupted replacement first. Throws like finishReplacement. */
@@ -62,18 +64,18 @@ export function openForRevocations(configRoot: string, slug: string): Organizati
     const directory = join(configRoot, slug);
     const copies = copiesOf(directory)
       .map((path) => readValidJson(path, NodeConfig))
-      .filter((each) => each?.org_slug === slug);
+      .filter((copy) => copy?.org_slug === slug);
     const [config] = copies;
     if (config === undefined) throw error;
-    const own = copies.filter((each) => each?.node_id === config.node_id);
-    const orderKeys = own.flatMap((each) => each?.order_key ?? []);
+    const copiesOfNode = copies.filter((copy) => copy?.node_id === config.node_id);
+    const orderKeys = copiesOfNode.flatMap((copy) => copy?.order_key ?? []);
     return { slug, directory, config, damage: { error, orderKeys } };
   }
 }
 
 /**
- * Keeps a copy outside of the generations: a new organization has a single generation, and one damaged file would be the
- * end of its order key.
+ * Keeps a copy of node-config.json outside of the generations: a new organization has a single generation, and with that one file
+ * its order key would be lost.
  */
 export function keepCopy(organization: Organization): void {
   const { path, text } = copyOf(organization);
@@ -87,9 +89,9 @@ export function keepCopy(organization: Organization): void {
 /** The plan of keepCopy. */
 export function planCopy(organization: Organization): Step[] {
   const { path, text } = copyOf(organization);
-  const present = readTextIfThere(path);
-  if (present === text) return [];
-  return [{ step: "file", path, mode: "0644", change: present === undefined ? "created" : "changed" }];
+  const stored = readTextIfThere(path);
+  if (stored === text) return [];
+  return [{ step: "file", path, mode: "0644", change: stored === undefined ? "created" : "changed" }];
 }
 
 function copyOf({ directory, config }: Organization): { path: string; text: string } {

@@ -1,5 +1,5 @@
-// The drill that the control plane told this node last: in the organization's directory, so that each program of the node
-// knows it. By this machine's clock; a clock that is set back must not make a drill longer.
+// drill.json: the last drill that the control plane ordered. In the organization's directory, so that each process of the node
+// knows it. Times are by this machine's clock, in ms since 1970; a clock that is set back must not make a drill longer.
 
 import { join } from "node:path";
 import * as v from "valibot";
@@ -14,9 +14,9 @@ const DrillState = v.object({
   isDead: v.boolean(),
   beginsAt: number,
   endsAt: number,
-  /** Drills took too much of the time already: this one takes nothing away. */
+  /** Drills took too much of the time already: in this one the node only watches its peers. */
   isRefused: v.optional(v.boolean(), false),
-  /** What counts of the time of all drills that took something away, this one included. */
+  /** The time of drills that took something away, as far as it counts (`withDrill`). It includes this one. */
   taken: v.optional(v.object({ ms: v.number(), at: v.number() }), { ms: 0, at: 0 }),
   /** Nothing is left to do. */
   isDone: v.boolean(),
@@ -32,7 +32,7 @@ export function writeDrill(directory: string, state: DrillState): void {
   writeFileAtomic(drillPath(directory), `${JSON.stringify(state)}\n`, 0o644);
 }
 
-/** How long the drill goes on, in ms; 0: it is over, or the clock is another one. */
+/** How long the drill goes on, in ms; 0: it is over, or the clock was set back. */
 export function drillLeftMs({ endsAt }: DrillState, now: number): number {
   const leftMs = endsAt - now;
   return leftMs > mostDrillTimeMs ? 0 : Math.max(0, leftMs);
@@ -42,20 +42,24 @@ export function drillLeftMs({ endsAt }: DrillState, now: number): number {
 export const isLate = ({ endsAt }: DrillState, now: number): boolean =>
   now > endsAt + 2 * afterDrillMs || endsAt - now > mostDrillTimeMs;
 
-/** How long this node must not contact the control plane, in ms. 0 for an ephemeral node, which would be deleted for its silence. */
+/**
+ * How long this node must not contact the control plane, in ms. 0: it may. An ephemeral node always may: it would be deleted for
+ * its silence.
+ */
 export function planeAwayMs(directory: string, isEphemeral: boolean, now: number): number {
   const drill = isEphemeral ? undefined : readDrill(directory);
   const isAway = drill?.kind === "control-plane-away" && !drill.isRefused;
   return isAway ? drillLeftMs(drill, now) : 0;
 }
 
-/** The number after that of a drill ends it before its time. */
+/** Whether the next order aborts this drill: it has the number after that of the drill, and no time. */
 export const isAbortOf = ({ order }: DrillState, next: Pick<DrillOrder, "order" | "ends_in_ms">): boolean =>
   next.order === order + 1 && next.ends_in_ms <= 0;
 
-/** The time that is left does not count as taken. */
+/** The state of a drill that is aborted now. Its remaining time no longer counts as taken. */
 export function abortedDrill(drill: DrillState, now: number): DrillState {
   const { taken, isRefused, order } = drill;
+  // A refused drill was never counted.
   const leftMs = isRefused ? 0 : drillLeftMs(drill, now);
   const ms = Math.max(0, taken.ms - leftMs);
   return {
@@ -69,7 +73,7 @@ export function abortedDrill(drill: DrillState, now: number): DrillState {
 
 /** When this drill ends: it may have been aborted since it began. */
 export function endOf({ order, beginsAt, endsAt }: DrillState, directory: string): number {
-  const present = readDrill(directory);
-  const isAborted = present?.order === order + 1 && present.beginsAt === beginsAt;
-  return isAborted ? present.endsAt : endsAt;
+  const stored = readDrill(directory);
+  const isAborted = stored?.order === order + 1 && stored.beginsAt === beginsAt;
+  return isAborted ? stored.endsAt : endsAt;
 }

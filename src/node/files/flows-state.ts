@@ -1,5 +1,5 @@
-// What this machine reports of its flows, between the part that collects them (edge/collect-flows.ts) and the check-ins that send them.
-// Each file has one writer.
+// Reports of flows, in files between the part that collects them (edge/collect-flows.ts) and the check-ins that send them
+// (contact/report-flows.ts). flows.json is written by the first, flows-taken.json by the second.
 
 import { rmSync } from "node:fs";
 import { join } from "node:path";
@@ -25,11 +25,15 @@ const Collected = v.object({
   at: v.number(),
 });
 export type Collected = v.InferOutput<typeof Collected>;
+/** The report that the control plane has. */
 const Taken = v.object({ id: v.pipe(v.string(), v.maxLength(32)) });
+/** Why flows cannot be counted. */
 const Fault = v.object({ reason: foreignText(400) });
 
 const pathIn = (directory: string, name: string) => join(directory, socketDirectory, name);
-const [collectedName, takenName, faultName] = ["flows.json", "flows-taken.json", "flows-fault.json"];
+const collectedName = "flows.json";
+const takenName = "flows-taken.json";
+const faultName = "flows-fault.json";
 
 export const readCollected = (directory: string) =>
   readValidJson(pathIn(directory, collectedName), Collected);
@@ -63,11 +67,11 @@ export function removeFlowsState(directory: string): void {
 
 type Place = Pick<Organization, "directory" | "config">;
 
-/** Whether the organization wants to know, and root of this machine lets it. */
+/** Whether the organization asks for reports of flows, and root of this machine permits them. */
 export const areFlowsReported = ({ directory, config }: Place): boolean =>
   config.flows === true && permissionsOrNone(directory).no_flows !== true;
 
-/** What `status` says of it; undefined: the organization does not want to know. */
+/** What `status` shows of them; undefined: the organization asks for none. */
 export function flowsShown(place: Place): FlowsShown | undefined {
   if (place.config.flows !== true) return undefined;
   if (!areFlowsReported(place)) return { state: "off" };
@@ -75,5 +79,5 @@ export function flowsShown(place: Place): FlowsShown | undefined {
   return reason === undefined ? { state: "reported" } : { state: "failed", reason };
 }
 
-/** `off`: root of this machine does not let it. */
+/** `off`: root of this machine does not permit them. */
 export type FlowsShown = { state: "reported" | "off" } | { state: "failed"; reason: string };

@@ -1,5 +1,6 @@
-// The generations of an organization's files: each configuration of the control plane is a complete directory, and one
-// rename of `current` switches to another one. Also the state beside them, sync.json. No network access here.
+// The generations of an organization's files: each configuration of the control plane is a complete directory,
+// generations/NUMBER, and one rename of the link `current` switches to another one. Each has its state, sync.json. No network
+// access here.
 
 import { given } from "../../base/given.ts";
 import { chmodSync, existsSync, mkdirSync, readdirSync } from "node:fs";
@@ -35,7 +36,7 @@ const LeftOutList = v.pipe(
   ),
   v.maxLength(10_000),
 );
-/** State of the configuration in force, kept for the next request. */
+/** sync.json: how a configuration was received, checked and applied. */
 export const SyncState = v.object({
   etag: v.pipe(v.string(), v.maxLength(maxEtagLength)),
   config_version: v.number(),
@@ -43,11 +44,14 @@ export const SyncState = v.object({
   certificate_not_after: v.optional(time),
   /** When certificates or CAs of the overlay last changed; unset if never since the registration. */
   certificates_changed_at: v.optional(time),
-  /** DNS names that config.yml holds as addresses, with these addresses (host-names.ts). */
+  /** By DNS name: the addresses that config.yml has instead (host-names.ts). */
   host_names: v.optional(
     v.pipe(v.record(hostName, v.pipe(v.array(address), v.maxLength(10_000))), v.maxEntries(200_000)),
   ),
-  /** A configuration that the running engine refused (sync.ts); unset if never since the last one that was applied. */
+  /**
+   * A later configuration that the running engine refused (applying/recent-refusal.ts); unset if none was since this one was
+   * applied.
+   */
   refused: v.optional(
     v.object({
       digest: v.pipe(v.string(), v.maxLength(64)),
@@ -55,26 +59,26 @@ export const SyncState = v.object({
       at: time,
     }),
   ),
-  /**
-   * The state of this machine that decided about routes and ports (machine-facts.ts); unset where nothing depended on it.
-   */
+  /** The state of this machine that decided about routes and ports (machine-facts.ts); unset if nothing depended on it. */
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
-  /** The settings of a rollout that came with it, by the order's number, and whether config.yml has them; unset: none came. */
+  /** The number of the order whose settings of a rollout came with it, and whether config.yml has them; unset: none came. */
   settings: v.optional(v.object({ order: v.number(), used: v.boolean() })),
   /** Names that had no address, so that settings were left out (unresolved-names.ts); unset if there are none. */
   unresolved: v.optional(v.pipe(v.array(hostName), v.maxLength(100))),
   /** Offloads and buffers, as config.yml has them (data-plane.ts); unset before they were first decided. */
   data_plane: v.optional(DataPlane),
-  /** The version of the rules that checked config.yml (sent-config.ts), and the settings they left out. */
+  /** `rulesVersion` of the program that checked config.yml. */
   rules: v.optional(v.number()),
-  /** The version of this program that wrote config.yml last, or would write the same; unset by earlier programs. */
+  /** The version of that program; unset by earlier programs. */
   checked_by: v.optional(v.pipe(v.string(), v.maxLength(64))),
+  /** The settings that the check left out. */
   left_out: v.optional(LeftOutList),
   /** The seal that was held when the configuration was examined, and what it would refuse; unset if there is none. */
   seal: v.optional(
     v.object({
       number: v.number(),
       hash: v.pipe(v.string(), v.maxLength(64)),
+      /** Seconds since 1970. */
       made_at: v.number(),
       objections: LeftOutList,
       /** What it objects to is kept out. */
@@ -88,8 +92,8 @@ export type SyncState = v.InferOutput<typeof SyncState>;
 export const rulesVersion = 10;
 
 /**
- * Whether config.yml is what this program would write. It is not if another version has run since: that may have followed
- * other rules or damaged the file, and after a return to this version nothing else would find it.
+ * Whether this version of the program has checked config.yml. If another version has run since, it may have followed other rules or
+ * damaged the file, which nothing else would notice after a return to this version.
  */
 export function isChecked({ rules, checked_by: by }: SyncState): boolean {
   return rules === rulesVersion && by === buildInfo.version;
@@ -98,7 +102,9 @@ export function isChecked({ rules, checked_by: by }: SyncState): boolean {
 /** The files of a generation, in the order of writing. All are public: 0644. */
 export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"] as const;
 
+/** The current one, and two to roll back to. */
 const keptGenerations = 3;
+/** An empty file in a generation that the engine runs with, or ran with. */
 export const appliedMark = "taken-up";
 
 /** Undefined also if it is damaged: the next synchronization writes it again. */
@@ -124,29 +130,32 @@ export function stageGeneration(
   state: SyncState,
   serverYml: string,
 ): string {
-  const root = join(directory, "generations");
+  const all = join(directory, "generations");
   const name = String(Math.max(0, ...generations(directory)) + 1);
-  const target = join(root, name);
+  const staged = join(all, name);
   try {
-    makeDirectory(root, 0o755);
-    mkdirSync(target);
-    makePublic(root, target);
+    makeDirectory(all, 0o755);
+    mkdirSync(staged);
+    makePublic(all, staged);
     for (const file of generationFiles) {
       const content = files[file];
-      if (content !== undefined) writeNewFile(join(target, file), content, 0o644);
+      if (content !== undefined) writeNewFile(join(staged, file), content, 0o644);
     }
-    writeNewFile(join(target, "server.yml"), serverYml, 0o644);
-    writeNewFile(join(target, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
-    syncDirectory(target);
-    syncDirectory(root);
+    writeNewFile(join(staged, "server.yml"), serverYml, 0o644);
+    writeNewFile(join(staged, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
+    syncDirectory(staged);
+    syncDirectory(all);
     return name;
   } catch (error) {
-    removeTree(target);
-    throw fromSystemError(`write a configuration below ${root}`, error);
+    removeTree(staged);
+    throw fromSystemError(`write a configuration below ${all}`, error);
   }
 }
 
-/** One rename makes `name` the current generation. */
+/**
+ * One rename makes `name` the current generation. Then the links in the organization's directory follow: a kill in between is
+ * repaired by `finishSwitch`.
+ */
 export function switchGeneration(directory: string, name: string): void {
   try {
     generationPointer.set(directory, name);
@@ -158,10 +167,10 @@ export function switchGeneration(directory: string, name: string): void {
 
 /** Directories of public files are 0755, regardless of the umask and of older versions of this program. */
 function makePublic(...directories: string[]): void {
-  for (const each of directories) if (existsSync(each) && !hasMode(each, 0o755)) chmodSync(each, 0o755);
+  for (const path of directories) if (existsSync(path) && !hasMode(path, 0o755)) chmodSync(path, 0o755);
 }
 
-/** Completes a switch that a kill interrupted. */
+/** Completes a switch that a kill interrupted. Also corrects the modes that an older version gave to directories. */
 export function finishSwitch(directory: string): void {
   try {
     makePublic(join(directory, "generations"), generationPointer.activeDirectory(directory));
@@ -171,6 +180,7 @@ export function finishSwitch(directory: string): void {
   }
 }
 
+/** Its name, a number. Undefined: the organization has no generations. */
 export function currentGeneration(directory: string): string | undefined {
   try {
     return generationPointer.activeName(directory);
@@ -184,7 +194,7 @@ export function generationFile(directory: string, file: string): string {
   return join(generationPointer.activeDirectory(directory), file);
 }
 
-/** The files in force. */
+/** The files in force. One that is missing is empty, except node.crt, which not every node has. */
 export function filesInForce(directory: string): ConfigFiles {
   const text = (file: string) => readTextIfThere(join(directory, file));
   const nodeCrt = text("node.crt");
@@ -229,8 +239,8 @@ export function pruneGenerations(directory: string): void {
 /** The newest generation before the current one that the engine ran with. */
 export function lastApplied(directory: string): string | undefined {
   const current = Number(currentGeneration(directory) ?? 0);
-  const isThere = (name: number) => existsSync(join(directory, "generations", String(name), appliedMark));
-  const found = generations(directory).findLast((name) => name < current && isThere(name));
+  const wasApplied = (name: number) => existsSync(join(directory, "generations", String(name), appliedMark));
+  const found = generations(directory).findLast((name) => name < current && wasApplied(name));
   return found === undefined ? undefined : String(found);
 }
 

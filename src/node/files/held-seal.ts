@@ -1,6 +1,6 @@
-// seal.json: the newest seal of the organization that this node has taken. It stays when the control plane sends none, and
-// when the node registers again: only root ends it. A second file marks a seal that is enforced, so that a seal.json that is
-// damaged or lost does not open the node.
+// seal.json: the newest seal of the organization that this node has accepted, called the held seal. It stays when the control
+// plane sends none, and when the node registers again: only root ends it. A second file, the mark, says that the held seal is
+// enforced, so that a seal.json that is damaged or lost does not open the node.
 
 import { rmSync } from "node:fs";
 import { join } from "node:path";
@@ -21,8 +21,9 @@ export const damagedSeal = "damaged";
 
 /** Undefined if there is no file. Throws if it is damaged: what the control plane sends must not take its place. */
 function readHeldSeal(directory: string): OpenedSeal | undefined {
-  const present = readJsonFile(join(directory, sealFile), SignedSeal);
-  if (present !== undefined) return openSeal(present, undefined, Infinity);
+  const signed = readJsonFile(join(directory, sealFile), SignedSeal);
+  // Accepted before: neither a former seal nor the time is compared again.
+  if (signed !== undefined) return openSeal(signed, undefined, Infinity);
   if (isSealMarked(directory))
     throw new AppError("bad_configuration", `${join(directory, sealFile)} is gone`);
   return undefined;
@@ -50,7 +51,7 @@ export function enforcedSeal(directory: string, slug: string): EnforcedState | u
   }
 }
 
-/** A file with its text, or without one: it is removed. In the order of a list, with a kill between any two. */
+/** A file to write or, without a text, to remove. Lists are in the order of writing: a kill can come between any two. */
 type SealWrite = { name: typeof sealFile | typeof enforcedMark; text?: string };
 
 export function writeSealFiles(writes: readonly SealWrite[], directory: string): void {
@@ -61,7 +62,7 @@ export function writeSealFiles(writes: readonly SealWrite[], directory: string):
   if (writes.some(({ text }) => text === undefined)) syncDirectory(directory);
 }
 
-/** What makes the mark that of this seal. A kill, or a backup that was put back, may have left another one. */
+/** What makes the mark fit this seal. After a kill, or with files from a backup, it may not. */
 function markOf({ hash, seal }: OpenedSeal, directory: string): SealWrite[] {
   const isMarked = isSealMarked(directory);
   if (seal.mode === "enforce") return isMarked ? [] : [{ name: enforcedMark, text: `${hash}\n` }];
@@ -69,21 +70,19 @@ function markOf({ hash, seal }: OpenedSeal, directory: string): SealWrite[] {
 }
 
 /**
- * A seal that is enforced is not without its mark, unless it is the first one: a mark without a seal is that of a lost seal,
- * which only root ends.
+ * The mark comes before an enforced seal, so that the seal is never without it. Not for the first seal: a kill in between would leave
+ * a mark alone, which means that a seal was lost.
  */
 function writesOf(newest: SignedSeal, opened: OpenedSeal, isFirst: boolean, directory: string): SealWrite[] {
-  const [mark, seal] = [
-    markOf(opened, directory),
-    { name: sealFile, text: `${JSON.stringify(newest)}\n` } as const,
-  ];
+  const mark = markOf(opened, directory);
+  const seal: SealWrite = { name: sealFile, text: `${JSON.stringify(newest)}\n` };
   return opened.seal.mode === "enforce" && !isFirst ? [...mark, seal] : [seal, ...mark];
 }
 
-/** Root ends the seal. A kill in between leaves a seal without its mark: it is readable, and still enforced. */
+/** What ends the seal, for root. A kill in between leaves a seal without its mark: it is readable, and still enforced. */
 export const endingWrites: readonly SealWrite[] = [{ name: enforcedMark }, { name: sealFile }];
 
-/** The next seal that the control plane sends is taken as the first one is. */
+/** The next seal that the control plane sends then counts as the first one. */
 export function removeSeal(directory: string): void {
   writeSealFiles(endingWrites, directory);
 }
@@ -99,75 +98,82 @@ export function heldSealHash(directory: string): string {
 
 const Received = v.pipe(v.array(SignedSeal), v.maxLength(maxSeals));
 
-/** `damaged`: there is a seal, but nobody can read it, and only root ends it. */
+/** Seals of a *line* follow each other, each signed by the signers of the one before. */
 export type TakenSeal = {
+  /** The seal that is held now. */
   held: OpenedSeal | undefined;
+  /** There is a seal that cannot be read. Only root ends it. */
   damaged?: true;
-  /** The held seal is not proved to be of the line of the pin. */
+  /** The held seal is not shown to be of the same line as the pinned one. */
   unpinned?: true;
+  /** Why the newest of the sent seals was not accepted. */
   refusal: LeftOut | undefined;
 };
 
 const refusalOf = (reason: string): LeftOut => ({ key: "the newest seal", reason: reason.slice(0, 400) });
 
 /**
- * Takes what follows the held seal. Never throws: a seal that is only observed keeps nothing else from the node. `pin`: the
- * hash of a seal that a signer told this machine. With nothing held, the first one must be that; a held one must be of its line.
+ * Accepts, of the sent seals, what follows the held one, and stores it. Never throws: a seal must keep nothing else from the node.
+ * `pin`: the hash of a seal that a signer gave to this machine. The first seal must be that one, and a held one must be of its
+ * line.
  */
 export function takeSeals(received: unknown, directory: string, nowMs: number, pin?: string): TakenSeal {
-  const { writes, before, ...taken } = decideSeals(received, directory, nowMs, pin);
+  const { writes, heldBefore, ...taken } = decideSeals(received, directory, nowMs, pin);
   try {
     writeSealFiles(writes, directory);
     return taken;
   } catch (error) {
-    return { held: before, refusal: refusalOf(`Cannot write ${sealFile}: ${messageOf(error)}`) };
+    return { held: heldBefore, refusal: refusalOf(`Cannot write ${sealFile}: ${messageOf(error)}`) };
   }
 }
 
-type Decided = TakenSeal & { writes: SealWrite[]; before: OpenedSeal | undefined };
+type Decided = TakenSeal & { writes: SealWrite[]; heldBefore: OpenedSeal | undefined };
 
-/** What `takeSeals` does, without doing it. `before`: what is held until all is written. */
+/** What `takeSeals` does, without doing it. `heldBefore`: what is held until all is written. */
 export function decideSeals(received: unknown, directory: string, nowMs: number, pin?: string): Decided {
-  let before: OpenedSeal | undefined;
+  let heldBefore: OpenedSeal | undefined;
   try {
-    before = readHeldSeal(directory);
+    heldBefore = readHeldSeal(directory);
   } catch (error) {
     const reason = `${messageOf(error).slice(0, 200)}. No other seal takes its place: root puts the file back, or deletes it after comparing the newest seal's hash with a signer`;
-    return { held: before, before, damaged: true, refusal: { key: sealFile, reason }, writes: [] };
+    return { held: undefined, heldBefore, damaged: true, refusal: { key: sealFile, reason }, writes: [] };
   }
-  const kept = (reason?: string): Decided => ({
-    held: before,
-    before,
+  /** Accepts no seal, and corrects the mark of the held one. */
+  const unchanged = (reason?: string): Decided => ({
+    held: heldBefore,
+    heldBefore,
     refusal: reason === undefined ? undefined : refusalOf(reason),
-    writes: before === undefined ? [] : markOf(before, directory),
+    writes: heldBefore === undefined ? [] : markOf(heldBefore, directory),
   });
-  const isPinned = pin === undefined || before?.hash === pin;
-  const unpinned = (reason?: string): Decided => ({
-    ...kept(reason),
+  const isPinned = pin === undefined || heldBefore?.hash === pin;
+  /** The same, before it is shown that the held seal is of the pinned line. */
+  const unproven = (reason?: string): Decided => ({
+    ...unchanged(reason),
     ...(isPinned ? {} : { unpinned: true }),
   });
-  if (received === undefined) return unpinned();
+  if (received === undefined) return unproven();
   const parsed = v.safeParse(Received, received);
-  if (!parsed.success) return unpinned("The seals that the control plane sent cannot be read");
-  const all = parsed.output;
-  const from = isPinned ? 0 : all.findIndex(({ text }) => sealHash(text) === pin);
-  if (from < 0) return unpinned(`None of the seals that the control plane sent is ${pin?.slice(0, 16)}`);
-  const line = all.slice(from);
-  if (!isPinned && before !== undefined && !isOfLine(line, before, directory))
-    return unpinned(
-      `This node holds the seal ${before.hash.slice(0, 16)}, which does not belong to ${pin?.slice(0, 16)}`,
+  if (!parsed.success) return unproven("The seals that the control plane sent cannot be read");
+  const sent = parsed.output;
+  const pinIndex = isPinned ? 0 : sent.findIndex(({ text }) => sealHash(text) === pin);
+  if (pinIndex < 0) return unproven(`None of the seals that the control plane sent is ${pin?.slice(0, 16)}`);
+  const sincePin = sent.slice(pinIndex);
+  if (!isPinned && heldBefore !== undefined && !isOfLine(sincePin, heldBefore, directory))
+    return unproven(
+      `This node holds the seal ${heldBefore.hash.slice(0, 16)}, which does not belong to ${pin?.slice(0, 16)}`,
     );
-  const { refusal, held } = followSeals(before === undefined ? line : all, before, nowMs);
-  const newest = all.findLast(({ text }) => sealHash(text) === held?.hash);
-  if (held === undefined || newest === undefined || held.hash === before?.hash) return kept(refusal);
-  return { ...kept(refusal), held, writes: writesOf(newest, held, before === undefined, directory) };
+  const isFirst = heldBefore === undefined;
+  const { refusal, held } = followSeals(isFirst ? sincePin : sent, heldBefore, nowMs);
+  const newest = sent.findLast(({ text }) => sealHash(text) === held?.hash);
+  if (held === undefined || newest === undefined || held.hash === heldBefore?.hash) return unchanged(refusal);
+  return { ...unchanged(refusal), held, writes: writesOf(newest, held, isFirst, directory) };
 }
 
-/** Whether the newest seal of a line follows the held one, or the held one follows that: each by its signatures. */
+/** Whether the newest of these seals follows the held one, or the held one follows that: each by its signatures. */
 function isOfLine(line: readonly SignedSeal[], held: OpenedSeal, directory: string): boolean {
   const newest = followSeals(line, undefined).held;
   if (newest === undefined) return false;
   if (followSeals(line, held).held?.hash === newest.hash) return true;
-  const own = readJsonFile(join(directory, sealFile), SignedSeal);
-  return own !== undefined && followSeals([own], newest).held?.hash === held.hash;
+  const ownFile = readJsonFile(join(directory, sealFile), SignedSeal);
+  return ownFile !== undefined && followSeals([ownFile], newest).held?.hash === held.hash;
 }

@@ -1,6 +1,6 @@
 // hosts.json: the names and addresses of the nodes that this node may reach or be reached by, for lookups without the
-// control plane. It lies beside the generations, because names change without one, and a rollback must not bring old
-// names back. The last writer wins: each file is complete, and has its version.
+// control plane. It is beside the generations, because names change without a new configuration, and a rollback must not bring
+// old names back. The last writer wins: each file is complete, and has its version.
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
@@ -20,14 +20,14 @@ export function readHosts(directory: string): HostsFile | undefined {
   return readValidJson(hostsPath(directory), HostsFile);
 }
 
-/** hosts.json, and the addresses of sealed nodes that it lacks: for lookups by what the engine tells. */
+/** hosts.json with the addresses that nodes have in the sealed network: by these the engine names its peers. */
 export function readAllHosts(directory: string): HostsFile | undefined {
   const hosts = readHosts(directory);
   const sealed = sealedNamesIn(directory);
   if (hosts === undefined || sealed.size === 0) return hosts;
   const nodes = hosts.nodes.map((node): NamedNode => {
-    const inside = sealed.get(node.name)?.find((each) => each.includes(":"));
-    return inside === undefined ? node : { ...node, ip6: inside };
+    const sealedAddress = sealed.get(node.name)?.find((address) => address.includes(":"));
+    return sealedAddress === undefined ? node : { ...node, ip6: sealedAddress };
   });
   return { ...hosts, nodes };
 }
@@ -52,7 +52,7 @@ type FoundHost = {
   alias?: NameAlias;
 };
 
-/** Lookups in one list of names. Names of nodes come before stated forms, and both before aliases. */
+/** Lookups in one list of names. A name of a node wins over the forms in which names are written as labels, and both over aliases. */
 type HostIndex = {
   /** `beta`, or `beta.acme.internal` with or without a final dot, in any case. */
   byName(name: string): FoundHost | undefined;
@@ -60,12 +60,14 @@ type HostIndex = {
   byAddress(address: string): FoundHost | undefined;
 };
 
+/** Makes the lookups. `slug`: names may be written with the domain of this organization. */
 export function indexHosts(
   { nodes, aliases }: Pick<HostsFile, "nodes" | "aliases">,
   slug: string,
 ): HostIndex {
   const byLabel = new Map<string, FoundHost>();
   const byId = new Map(nodes.map((node) => [node.id, node]));
+  /** The first one with a label keeps it. */
   const add = (label: string, found: FoundHost) => {
     if (!byLabel.has(label)) byLabel.set(label, found);
   };

@@ -1,4 +1,4 @@
-// JSON files of this machine: whatever they hold is unknown until a schema has seen it.
+// Reads JSON files of this machine by a schema: what they hold is unknown until then.
 
 import * as v from "valibot";
 import { AppError } from "../../base/errors.ts";
@@ -19,7 +19,7 @@ export function damageOf(issue: v.BaseIssue<unknown>): string {
   return `${key === null ? "" : `${key}: `}${issue.message.replace(/ but received [^]*$/, "")}`;
 }
 
-/** Like readJsonFile, but a damaged file counts as missing: for files that can be repaired. */
+/** Like readJsonFile, but a damaged file counts as missing: for files that this program writes again. */
 export function readValidJson<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
   try {
     return readJsonFile(path, schema);

@@ -1,6 +1,6 @@
-// The operating system's keyring. A child process does the call and is killed after 3 s, because a locked or hanging
-// keyring blocks its caller forever. Without a session bus there is no call. The token is passed on standard input and
-// output, never in arguments.
+// The operating system's keyring, for tokens and sessions. A child process of this program does the call and is killed after
+// 3 s, because a locked or hanging keyring blocks its caller forever. On Linux there is no call without a session bus. Secrets are
+// passed on standard input and output, never in arguments.
 
 import { given } from "../../base/given.ts";
 import { brand, keyringWord } from "../../brand.ts";

@@ -6,10 +6,11 @@ import { systemErrorCode } from "../../base/system-errors.ts";
 import { slugPattern } from "../../base/slug.ts";
 
 /**
- * The slugs in alphabetical order; none if the configuration root does not exist. An organization is a directory with an
- * entry node-config.json, even a broken link: then it is damaged, but not gone. So is anything else with the name of one: a
- * file, a link, a FIFO. One whose replacement was interrupted between two renames is included: opening it finishes that
- * (replacement.ts).
+ * The slugs in alphabetical order; none if the configuration root does not exist. These count:
+ *
+ * - A directory with an entry node-config.json, even a broken link: the organization is damaged, but not gone.
+ * - Anything that is not a directory, with a name that can be a slug: a file, a link, a FIFO.
+ * - An organization whose replacement was interrupted between two renames: opening it finishes that (replacement.ts).
  */
 export function listOrganizations(configRoot: string): string[] {
   const { lstatSync, readdirSync }: typeof import("node:fs") = require("node:fs");

@@ -20,7 +20,8 @@ export const Holder = v.object({ pid: v.number(), started: text, command: text, 
 type Holder = v.InferOutput<typeof Holder>;
 
 const waitMs = 15_000;
-const lookEveryMs = 50;
+const tryEveryMs = 50;
+/** Files of version 0.1.0 that are older than this were left by a killed run. */
 const leftOverMs = 60_000;
 
 /** A lock that is not an organization's. `doing`: what the holder does, for the error message. */
@@ -39,9 +40,9 @@ export async function withLock<T>(
 ): Promise<T> {
   const { path, doing } = other ?? { path: lockPath(directory), doing: "changing this organization" };
   let lock: FileLock | undefined;
-  for (let waited = 0; (lock = tryLock(path, directory, command)) === undefined; waited += lookEveryMs) {
+  for (let waited = 0; (lock = tryLock(path, directory, command)) === undefined; waited += tryEveryMs) {
     if (waited >= waitMs) throw busyError(path, doing);
-    await system.sleep(lookEveryMs);
+    await system.sleep(tryEveryMs);
   }
   using _ = defer(() => lock.release());
   removeLeftOver(directory);
@@ -55,6 +56,7 @@ export function lockPath(directory: string): string {
     : join(dirname(directory), `.${basename(directory)}.lock`);
 }
 
+/** Undefined if another process holds it. Throws conflict if the directory is gone, or went while the lock was taken. */
 function tryLock(path: string, directory: string, command: string): FileLock | undefined {
   const self = identifyProcess(process.pid);
   if (self === undefined) throw new AppError("internal", "Cannot identify this process");
@@ -80,8 +82,8 @@ function removeLeftOver(directory: string): void {
   for (const name of readdirSync(directory)) {
     if (!/^lock\.\w+$/.test(name)) continue;
     const path = join(directory, name);
-    const madeAt = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
-    if (Date.now() - madeAt > leftOverMs) rmSync(path, { force: true });
+    const writtenAt = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
+    if (Date.now() - writtenAt > leftOverMs) rmSync(path, { force: true });
   }
 }
 

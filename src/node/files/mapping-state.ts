@@ -1,5 +1,5 @@
-// The UDP port that the router maps to this node's engine: what `status` shows, what config.yml gets from it, and what the
-// next process needs to renew it and to end it.
+// port-mapping.json: the UDP port that the router maps to this node's engine. `status` shows it, config.yml advertises its address,
+// and the next process needs it to renew or end the mapping.
 
 import { rmSync } from "node:fs";
 import { join } from "node:path";
@@ -14,27 +14,31 @@ import { permissionsOrNone } from "./permissions.ts";
 const text = (most: number) => v.pipe(v.string(), v.maxLength(most));
 const port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
 const Mapped = v.object({
+  /** The protocol by which the router was asked. */
   by: v.picklist(["PCP", "NAT-PMP", "UPnP"]),
   /** "198.51.100.7:4242" */
   at: v.pipe(text(21), v.regex(/^[\d.]+:\d+$/)),
   /** RFC 3339. */
   since: text(64),
+  /** The router's port. */
   external: port,
-  /** Hexadecimal. */
+  /** Names the mapping for PCP: 12 bytes in hexadecimal. */
   nonce: v.pipe(v.string(), v.regex(/^[0-9a-f]{24}$/)),
+  /** Where the router takes requests, for UPnP. */
   control: v.exactOptional(v.object({ port, path: text(512), service: text(128) })),
-  /** Peers are told the address until then, if the router does not answer again. */
+  /** The address is advertised until then, even if the router no longer answers. In ms after the boot. */
   until: v.number(),
 });
 const MappingState = v.object({
-  /** The router, this machine's own address there, and the port of the engine: it is asked again when one of them changes. */
+  /** The router, this machine's own address there, and the port of the engine: when one changes, a router is asked again. */
   gateway: text(45),
   client: text(45),
   port,
   /** Times are milliseconds after the boot with this id. */
   boot: text(64),
+  /** When the router is asked next. */
   nextAt: v.number(),
-  /** Requests in a row that brought nothing. */
+  /** Requests in a row that failed. */
   failures: v.pipe(v.number(), v.integer(), v.minValue(0)),
   mapped: v.exactOptional(Mapped),
   /** Why nothing is mapped, though a router answers. */
@@ -59,7 +63,7 @@ export function writeMappingState(directory: string, state: MappingState | undef
 
 type Place = Pick<Organization, "directory" | "config">;
 
-/** Why no router is asked for a port; undefined: one is. Peers find a lighthouse by the address that an administrator gave. */
+/** Why no router is asked for a port; undefined: one is. */
 export function whyNoMapping({ directory, config }: Place): string | undefined {
   if (config.is_lighthouse) return "A lighthouse asks no router: nodes find it at its public address";
   if (permissionsOrNone(directory).no_port_mapping === true)
@@ -76,11 +80,12 @@ export function mappingShown(directory: string): MappingShown | undefined {
 }
 export type MappingShown = Pick<NonNullable<MappingState["mapped"]>, "at" | "by" | "since">;
 
-/** Lighthouses tell the mapped address to other nodes, beside those that they see. */
+/** Advertises the mapped address: lighthouses tell it to other nodes, beside the addresses that they see themselves. */
 export function withMapping(config: YamlMap, state: MappingState | undefined): YamlMap {
-  const at = state?.mapped?.at;
-  if (at === undefined) return config;
+  const mapped = state?.mapped?.at;
+  if (mapped === undefined) return config;
   const lighthouse = isMap(config["lighthouse"]) ? config["lighthouse"] : {};
-  const addresses = [...listOf(lighthouse["advertise_addrs"]).filter((each) => each !== at), at];
+  const sent = listOf(lighthouse["advertise_addrs"]);
+  const addresses = [...sent.filter((address) => address !== mapped), mapped];
   return { ...config, lighthouse: { ...lighthouse, advertise_addrs: addresses } };
 }

@@ -24,14 +24,13 @@ import {
   type RevokedNote,
 } from "./revoked-notes.ts";
 
-/** orders.json: the last order that was taken. */
+/** orders.json: the last order that was accepted. It prevents the replay of older ones. */
 export const StoredOrder = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), order: Order });
 
 /**
  * Verifies and records an order. The last recorded order is accepted again: a kill may have come before it was carried
- * out. Throws untrusted_answer if the order is not valid. orders.json prevents the replay of old orders. A revocation is
- * accepted even if that file is damaged or cannot be written: a full disk must not keep a revoked node's overlay running.
- * A restore is not.
+ * out. Throws untrusted_answer if the order is not valid. A revocation is accepted even if orders.json is damaged or cannot be
+ * written (`unsaved`): a full disk must not keep a revoked node's overlay running. A restore is not accepted then.
  */
 export async function acceptOrder(
   jws: string,
@@ -67,7 +66,7 @@ async function examine(jws: string, organization: Organization, history: History
     throw new AppError("untrusted_answer", "The order is for another node");
   }
   const note = last === undefined ? readRevokedNote(directory) : undefined;
-  if (!mayBeTaken(order, last?.order, note))
+  if (!isNewer(order, last?.order, note))
     throw new AppError("untrusted_answer", "The order is not newer than one that was already taken");
   if ("damage" in history && order.action === "restore") {
     throw new AppError(
@@ -80,16 +79,16 @@ async function examine(jws: string, organization: Organization, history: History
 }
 
 /**
- * A newer order than the last one. Where orders.json is gone, the note of a revocation has its number: the same revocation
- * may be taken again, which changes nothing, but not a restore.
+ * Whether an order is newer than the last one. If orders.json is gone, the note of a revocation has the number: then the same
+ * revocation is also accepted again, which changes nothing, but no restore with this number.
  */
-function mayBeTaken(order: Order, last: Order | undefined, note: RevokedNote | undefined): boolean {
+function isNewer(order: Order, last: Order | undefined, note: RevokedNote | undefined): boolean {
   if (last !== undefined) return order.seq > last.seq;
   if (note?.seq === undefined) return true;
   return order.seq > note.seq || (order.seq === note.seq && order.action === "revoke");
 }
 
-/** Accepts any key of the copies if node-config.json is damaged. */
+/** If node-config.json is damaged, the order key of any of its copies counts. */
 async function verified(jws: string, organization: Organization): Promise<Order> {
   const { verifyOrder } = await import("../../pki/signed-messages.ts");
   let refusal: unknown = new AppError("untrusted_answer", `No order key is known for "${organization.slug}"`);
@@ -109,7 +108,7 @@ export function orderKeysOf({ config, damage }: Pick<Organization, "config" | "d
   return config.order_key === undefined ? [] : [config.order_key];
 }
 
-/** A copy of node-config.json may have a former order key, which must not restore a node. */
+/** Throws for a restore while node-config.json is damaged: its copy may have a former order key, which must not restore a node. */
 function refuseRestoreIfDamaged(order: Order, { damage }: Organization): Order {
   if (damage !== undefined && order.action === "restore") throw damage.error;
   return order;
@@ -125,18 +124,19 @@ function readHistory(path: string): History {
   }
 }
 
-/** Copies the last order when the same node registers again, with the same order key: older orders stay invalid. */
+/** Copies the last order when the same node registers again with the same order key, so that older orders stay invalid. */
 export function keepOrders(from: string, to: string): void {
-  const [previous, next] = [from, to].map((each) =>
-    readValidJson(join(each, "node-config.json"), NodeConfig),
-  );
-  if (previous === undefined || next === undefined || previous.node_id !== next.node_id) return;
-  if (previous.order_key === undefined || previous.order_key.x !== next.order_key?.x) return;
+  const nodeIn = (directory: string) => readValidJson(join(directory, "node-config.json"), NodeConfig);
+  const former = nodeIn(from);
+  const next = nodeIn(to);
+  if (former === undefined || next === undefined || former.node_id !== next.node_id) return;
+  if (former.order_key === undefined || former.order_key.x !== next.order_key?.x) return;
   const last = readValidJson(join(from, "orders.json"), StoredOrder);
   if (last !== undefined) writeFileAtomic(join(to, "orders.json"), `${JSON.stringify(last)}\n`, 0o644);
 }
 
-export type Stopping = {
+/** An engine that orders stop and start. */
+export type StoppableEngine = {
   start(): Promise<void>;
   stop(): Promise<void>;
   /** False if a user has stopped the overlay: then a restore does not start it. Unset: always true. */
@@ -151,21 +151,22 @@ type CarriedOut = {
 };
 
 /**
- * What the user wants (`wanted`) is only read, and only at the restore: start and stop also count while the node is
- * revoked.
+ * Stops the engine of a revoked node, or starts that of a restored one. What the user wants (`wanted`) is only read, and only at
+ * the restore: a user's starts and stops also count while the node is revoked.
  */
 export async function carryOut(
   order: Pick<Order, "action" | "reason" | "node_id"> & Partial<Pick<Order, "seq">>,
   { directory, slug }: Organization,
-  engine: Stopping,
+  engine: StoppableEngine,
   deps: { now(): number; log: Log },
 ): Promise<CarriedOut> {
   const note = readRevokedNote(directory);
   if (order.action === "revoke") return revoke(order, { directory, slug, note }, engine, deps);
-  const left = note ?? readRestoredNote(directory);
-  if (left === undefined) return { action: "none" };
+  // The restored note alone: an earlier run has begun this restore.
+  const stoppedBy = note ?? readRestoredNote(directory);
+  if (stoppedBy === undefined) return { action: "none" };
   if (note !== undefined) beginRestore(directory);
-  const start = left.was_wanted !== false && ((await engine.wanted?.()) ?? true);
+  const start = stoppedBy.was_wanted !== false && ((await engine.wanted?.()) ?? true);
   deps.log.info(
     start
       ? "The control plane has restored this node; its overlay starts again"
@@ -181,7 +182,7 @@ export async function carryOut(
 async function revoke(
   order: Pick<Order, "reason" | "node_id"> & Partial<Pick<Order, "seq">>,
   { directory, slug, note }: { directory: string; slug: string; note: RevokedNote | undefined },
-  engine: Stopping,
+  engine: StoppableEngine,
   { now, log }: { now(): number; log: Log },
 ): Promise<CarriedOut> {
   const isNoted = note !== undefined && note !== damagedNote;
@@ -203,7 +204,7 @@ async function revoke(
     }
   }
   await engine.stop();
-  // An earlier run has marked the revocation, and cannot write the note either.
+  // The overlay was stopped before: it is noted, or marked by an earlier run, which could not write the note either.
   if (isNoted || (note === damagedNote && unsaved !== undefined))
     return { action: "none", ...given({ unsaved }) };
   log.warn("The control plane has revoked this node; its overlay is stopped", {

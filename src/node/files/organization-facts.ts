@@ -4,7 +4,7 @@
 import { given } from "../../base/given.ts";
 import { countOf } from "../../base/quantities.ts";
 import type { LeftOut } from "../../engine/left-out.ts";
-import type { SealSeen } from "../../engine/seal-seen.ts";
+import { noSeal, type SealSeen } from "../../engine/seal-seen.ts";
 import type { DataPlane } from "./config/data-plane.ts";
 import { flowsShown, type FlowsShown } from "./flows-state.ts";
 import type { SyncState } from "./generations.ts";
@@ -23,19 +23,22 @@ export type OrganizationFacts = {
   revoked?: string;
   /** Settings of the control plane that this machine left out. */
   left_out?: LeftOut[];
-  /** The organization wants to know which flows there are. */
+  /** Set if the organization asks for reports of flows. */
   flows?: FlowsShown;
   /** The data plane that was decided last; the engine may still run with the former one. */
   dataPlane?: DataPlane;
-  /** What the organization's seal would refuse. */
+  /** The organization's seal, and what it objects to. */
   seal?: SealSeen;
 };
 
-/** As the last synchronization saw it. Undefined after `unseal`: the configuration may stay the same for days. */
+/**
+ * The seal as the last synchronization compared it. Undefined after `unseal`, although sync.json still has it: that is written
+ * again only with a new configuration.
+ */
 export function readSealSeen(directory: string, state: SyncState | undefined): SealSeen | undefined {
-  const seen = state?.seal;
-  const isEnded = seen !== undefined && seen.number > 0 && sealFilesIn(directory).length === 0;
-  return isEnded ? undefined : seen;
+  const seal = state?.seal;
+  const isEnded = seal !== undefined && seal.number !== noSeal && sealFilesIn(directory).length === 0;
+  return isEnded ? undefined : seal;
 }
 
 export function readOrganizationFacts(
@@ -60,15 +63,18 @@ export function readOrganizationFacts(
 
 const warnDays = 14;
 
-/** A sentence if the certificate ends soon or has ended. It changes once a day. */
+/**
+ * A sentence if the certificate ends soon or has ended. It changes once a day. For an ephemeral node, whose certificate lives for
+ * an hour, only if it has ended.
+ */
 export function certificateWarning(
   {
     certificate_not_after: notAfter,
     ephemeral,
   }: Pick<OrganizationFacts, "certificate_not_after" | "ephemeral">,
-  now: number,
+  nowMs: number,
 ): string | undefined {
-  const days = Math.floor((Date.parse(notAfter) - now) / 86_400_000);
+  const days = Math.floor((Date.parse(notAfter) - nowMs) / 86_400_000);
   if (Number.isNaN(days) || days >= (ephemeral === true ? 0 : warnDays)) return undefined;
   if (days < 0) return "The certificate has expired";
   return `The certificate ends ${days === 0 ? "within a day" : `in ${countOf(days, "day")}`}`;

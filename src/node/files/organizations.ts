@@ -45,7 +45,7 @@ export function openOrganization(configRoot: string, slug: string): Organization
   });
 }
 
-/** A link would make this place depend on another one, which the services may not see. */
+/** Throws for anything but a directory. A link would lead to a place that the services may not see. */
 function requireDirectory(directory: string): void {
   const found = lstatSync(directory, { throwIfNoEntry: false });
   if (found === undefined || found.isDirectory()) return;
@@ -95,16 +95,16 @@ export function chooseOrganizations(
   say: (text: string) => void,
 ): Organization[] {
   const failed: { slug: string; error: unknown }[] = [];
-  const opened = chooseEach(configRoot, slug).flatMap(({ slug: each, open }) => {
+  const opened = chooseEach(configRoot, slug).flatMap((chosen) => {
     try {
-      return [open()];
+      return [chosen.open()];
     } catch (error) {
-      failed.push({ slug: each, error });
+      failed.push({ slug: chosen.slug, error });
       return [];
     }
   });
   const thrown = opened.length === 0 ? failed.shift() : undefined;
-  for (const { slug: each, error } of failed) say(`${each}: ${messageOf(error)}`);
+  for (const { slug: damaged, error } of failed) say(`${damaged}: ${messageOf(error)}`);
   if (thrown !== undefined) throw thrown.error;
   return opened;
 }
@@ -119,33 +119,33 @@ export function parseSlug(text: string): string {
 export type Chosen = { slug: string; open(): Organization };
 
 /**
- * Like chooseOrganizations, but the caller opens each one: a damaged one does not stop the command for the others. A single
- * one is opened here, so that its error is that of the command.
+ * Like chooseOrganizations, but the caller opens each one, and decides what a damaged one means for the others. A single one is
+ * opened here, so that its error is that of the command.
  */
 export function chooseEach(configRoot: string, slug: string | undefined, open = openOrganization): Chosen[] {
   const slugs = slug === undefined ? listOrganizations(configRoot) : [parseSlug(slug)];
-  const [first, ...more] = slugs;
+  const [first, ...others] = slugs;
   if (first === undefined) {
     throw new AppError("not_registered", `No organization is registered below ${configRoot}`, {
       hint: `Register this machine with \`${brand.executable} register\`.`,
     });
   }
-  if (more.length > 0) return slugs.map((each) => ({ slug: each, open: () => open(configRoot, each) }));
+  if (others.length > 0) return slugs.map((name) => ({ slug: name, open: () => open(configRoot, name) }));
   const only = open(configRoot, first);
   return [{ slug: first, open: () => only }];
 }
 
 /**
- * Reads credentials.json. Throws credentials_missing, and bad_configuration if it is of another organization or node than
- * the directory: a token of one node must not be used in the name of another one.
+ * Reads credentials.json. Throws credentials_missing, and bad_configuration if it is damaged, or belongs to another organization or
+ * node than the directory: the token of one node must not be used for another.
  */
 export function readCredentials(directory: string): Credentials {
   const path = join(directory, "credentials.json");
   const slug = basename(directory);
   const credentials = readJsonFile(path, Credentials);
   const node = readValidJson(join(directory, "node-config.json"), NodeConfig);
-  const other = credentials === undefined ? undefined : differenceOf(credentials, slug, node);
-  if (other !== undefined) throw damagedError(slug, `${path} belongs to ${other}`);
+  const owner = credentials === undefined ? undefined : otherOwner(credentials, slug, node);
+  if (owner !== undefined) throw damagedError(slug, `${path} belongs to ${owner}`);
   if (credentials === undefined) {
     throw new AppError("credentials_missing", `There is no ${path}`, {
       hint: `Register again with \`${brand.executable} register --force\`.`,
@@ -154,7 +154,8 @@ export function readCredentials(directory: string): Credentials {
   return credentials;
 }
 
-function differenceOf(
+/** To what the credentials belong, if not to this node of this organization. */
+function otherOwner(
   { org_slug, node_id }: Credentials,
   slug: string,
   node: NodeConfig | undefined,

@@ -1,15 +1,14 @@
-// Root's programs obey the files of an organization's directory. Another user who can change them could open this machine:
-// a shell of the engine in overrides.yml, or other keys of the control plane. Other users than root are not protected from
-// themselves: what they run has only their own rights.
+// Finds files of an organization's directory that root's programs obey although other users can change them. Such a user could
+// take over this machine: by a shell of the engine in overrides.yml, or by other keys of the control plane. Programs of other
+// users are not checked: they have only the rights of these users.
 //
-// Each file of the directory from which a program of root takes an instruction, a key or a permission must stand in `obeyed`, and
+// Each file of the directory from which a program of root takes an instruction, a key or a permission must be in `obeyed`, and
 // the program must call one of the functions below before it reads the file.
 
 import { dirname, join } from "node:path";
 import { AppError } from "../../base/errors.ts";
 import { foreignFile, foreignPlace, type Foreign } from "../../platform/program-safety.ts";
 
-/** Other files in the directory need no check: nothing obeys them. */
 const obeyed = [
   "overrides.yml",
   "permissions.json",
@@ -33,22 +32,26 @@ const obeyed = [
 /** Files that root obeys although other users can change them. For doctor. */
 export function foreignFiles(directory: string): Foreign[] {
   const files = obeyed.map((name) => foreignFile(join(directory, name)));
-  const found = [...foreignDirectories(directory), ...files].filter((each) => each !== undefined);
-  // The links lead to one generation.
-  return [...new Map(found.map((each) => [each.path, each])).values()];
+  const found = [...foreignDirectories(directory), ...files.filter((file) => file !== undefined)];
+  // Once for each path: several files may be links into the same generation, which others can change.
+  return [...new Map(found.map((foreign) => [foreign.path, foreign])).values()];
 }
 
-function foreignDirectories(directory: string): (Foreign | undefined)[] {
-  return [dirname(directory), directory, join(directory, "generations")].map(foreignPlace);
+function foreignDirectories(directory: string): Foreign[] {
+  const places = [dirname(directory), directory, join(directory, "generations")];
+  return places.flatMap((path) => foreignPlace(path) ?? []);
 }
 
-/** Throws foreign_files if others than root can change the directory: root must not even write there, because links could lead elsewhere. */
+/**
+ * Throws foreign_files if others than root can change the directory: root must not even write there, because links could lead
+ * elsewhere.
+ */
 export function refuseForeignDirectory(directory: string): void {
-  const found = foreignDirectories(directory).find((each) => each !== undefined);
+  const [found] = foreignDirectories(directory);
   if (found !== undefined) throw refusalOf("foreign_files", found);
 }
 
-/** Throws bad_configuration, so that revocations are applied all the same. */
+/** Throws bad_configuration: with this code, revocations are applied all the same (contact/sync.ts). */
 export function refuseForeignFiles(directory: string): void {
   const [found] = foreignFiles(directory);
   if (found !== undefined) throw refusalOf("bad_configuration", found);

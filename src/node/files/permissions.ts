@@ -1,27 +1,16 @@
 // permissions.json: what the administrator of this machine allows an organization's control plane beyond the usual: routes,
-// networks behind this machine, overlapping networks, listeners, interfaces, domains of names, and updates. The control plane never sends a file of this name.
+// networks behind this machine, overlapping networks, listeners, interfaces, domains of names, and updates. The control plane
+// never sends a file of this name. The flags of commands that change it: granted/permission-flags.ts.
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { AppError } from "../../base/errors.ts";
 import { removeTree, writeFileAtomic } from "../../base/files.ts";
-import {
-  formatAddress,
-  isPrivate,
-  joinHostPort,
-  parseAddress,
-  parseNetwork,
-  withoutPort,
-} from "../../base/ip.ts";
+import { isPrivate, parseNetwork } from "../../base/ip.ts";
 import { planFile } from "../../base/plan/plan-file.ts";
-import { brand } from "../../brand.ts";
 import type { Step } from "../../base/plan/plan.ts";
-import { quoteWord } from "../../base/quote.ts";
-import { maxSubnets, parseOffer } from "../../protocol/routing/advertised.ts";
-import { formatOffer } from "../../protocol/routing/format-offer.ts";
+import { maxSubnets } from "../../protocol/routing/advertised.ts";
 import { NameSuffix } from "../../protocol/names.ts";
-import { isReleaseAddress } from "../../release/release-address.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { readJsonFile } from "./json-file.ts";
 import { refuseForeignFile } from "./own-files.ts";
@@ -37,7 +26,7 @@ const Permissions = v.object({
   name_suffixes: v.optional(v.pipe(v.array(NameSuffix), v.maxLength(100)), []),
   /** Networks of the overlay that may take over networks of this machine. */
   overlaps: v.optional(texts(64), []),
-  /** "127.0.0.1:9100"; ":443" is the UDP port of the engine. */
+  /** Where the engine may listen: "127.0.0.1:9100"; ":443" is its own UDP port. */
   listeners: v.optional(texts(270), []),
   /** Names of the engine's interface. */
   interfaces: v.optional(texts(15), []),
@@ -47,7 +36,7 @@ const Permissions = v.object({
   advertise: v.optional(v.pipe(texts(200), v.maxLength(maxSubnets)), []),
   /** What the control plane may update: `agent`, `engine`, or `engine=URL` with a mirror. */
   updates: v.optional(v.pipe(texts(300), v.maxLength(4)), []),
-  /** Parts of the internet that were routed before this needed a permission, until root says what is allowed. */
+  /** Parts of the internet that were routed before this needed a permission. They end when root sets `routes`. */
   former_routes: v.optional(texts(64), []),
   /** Other nodes may reach the internet through this machine, if the control plane makes it an exit. */
   advertise_exit: v.exactOptional(v.boolean()),
@@ -98,7 +87,7 @@ export function permissionsOrNone(directory: string): Permissions {
   }
 }
 
-/** Undefined takes a permission away. */
+/** The permissions that change. `exit`: undefined ends the use of an exit. */
 type PermissionChange = Partial<Omit<Permissions, "exit">> & { exit?: Permissions["exit"] | undefined };
 type Written = PermissionChange & Pick<Permissions, "routes">;
 
@@ -107,7 +96,10 @@ export function writePermissions(directory: string, change: PermissionChange): v
   write(directory, { ...permissionsOrNone(directory), ...change });
 }
 
-/** At the upgrade of this program, whose former version asked for no permission. A damaged file stays as it is, and is named. */
+/**
+ * At the upgrade from a version that asked for no permission: notes the parts of the internet that config.yml routes. Throws
+ * bad_configuration for a damaged file, which stays as it is.
+ */
 export function keepFormerRoutes(directory: string, configYml: string): void {
   const former = unsafeRoutes(configYml).flatMap(({ network }) => {
     const parsed = parseNetwork(network);
@@ -155,187 +147,21 @@ function plan(directory: string, permissions: Written): Step[] {
 
 /** Undefined if nothing is allowed. */
 function textOf({ routes, ...others }: Written): string | undefined {
-  const given = Object.entries(others).filter(([, each]) =>
-    Array.isArray(each) ? each.length > 0 : each !== undefined && each !== false,
+  const set = Object.entries(others).filter(([, value]) =>
+    Array.isArray(value) ? value.length > 0 : value !== undefined && value !== false,
   );
-  if (routes.length === 0 && given.length === 0) return undefined;
-  return `${JSON.stringify({ routes, ...Object.fromEntries(given) })}\n`;
+  if (routes.length === 0 && set.length === 0) return undefined;
+  return `${JSON.stringify({ routes, ...Object.fromEntries(set) })}\n`;
 }
 
-/** The permission of each flag, and how its entries are read: undefined for other text. */
-const flags = [
-  {
-    flag: "allow-routes",
-    key: "routes",
-    read: readNetwork,
-    example: "a network such as 0.0.0.0/0 (host bits must be zero)",
-  },
-  {
-    flag: "allow-overlap",
-    key: "overlaps",
-    read: readNetwork,
-    example: "a network such as 10.77.0.0/16 (host bits must be zero)",
-  },
-  {
-    flag: "allow-listeners",
-    key: "listeners",
-    read: readListener,
-    example: "an address and a port such as 127.0.0.1:9100, or :443 for the UDP port of the engine",
-  },
-  {
-    flag: "allow-interfaces",
-    key: "interfaces",
-    read: readInterface,
-    example: "a name of 1 to 15 characters",
-  },
-  {
-    flag: "tcp-fallback",
-    key: "tcp_fallback",
-    read: readTcp,
-    example: "a TCP port of this machine such as :443, an address with one, or off",
-  },
-  {
-    flag: "advertise",
-    key: "advertise",
-    read: readOffer,
-    example:
-      "a network such as 192.168.7.0/24, 10.201.7.0/24=192.168.7.0/24 (translated), 192.168.7.0/24@192.168.7.1 (watched) or 192.168.7.0/24+masquerade",
-  },
-  {
-    flag: "allow-updates",
-    key: "updates",
-    read: readUpdates,
-    example: "agent, engine, or engine=URL with the https:// address of a mirror of engines",
-  },
-] as const;
-
-export type PermissionFlag = (typeof flags)[number]["flag"];
-
-function readNetwork(text: string): string | undefined {
-  return parseNetwork(text)?.text;
-}
-
-function readOffer(text: string): string | undefined {
-  const offer = parseOffer(text);
-  return offer === undefined ? undefined : formatOffer(offer);
-}
-
-function readListener(text: string): string | undefined {
-  const [, host, port] = /^(.*):(\d{1,5})$/.exec(text) ?? [];
-  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) return undefined;
-  const address = parseAddress(host.replace(/^\[(.*)\]$/, "$1"));
-  if (address !== undefined) return joinHostPort(formatAddress(address), Number(port));
-  return host === "" || /^(?![\d.]+$)[A-Za-z0-9.-]{1,253}$/.test(host)
-    ? `${host}:${Number(port)}`
-    : undefined;
-}
-
-function readTcp(text: string): string | undefined {
-  if (text === "off") return text;
-  const listener = readListener(text);
-  const host = listener === undefined ? undefined : withoutPort(listener);
-  return host === "" || (host !== undefined && parseAddress(host) !== undefined) ? listener : undefined;
-}
-
-function readUpdates(text: string): string | undefined {
-  const [what, ...address] = text.split("=");
-  if (address.length === 0) return what === "agent" || what === "engine" ? what : undefined;
-  const url = address.join("=");
-  return what === "engine" && url.length <= 290 && isReleaseAddress(url.replace("{version}", "1.2.3"))
-    ? text
-    : undefined;
-}
-
-function readInterface(text: string): string | undefined {
-  return /^(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}$/.test(text) ? text : undefined;
-}
-
-/** The flag that allows these too: it replaces the whole list, so what was allowed before is in it. */
-export function flagAllowing(directory: string, flag: PermissionFlag, entries: readonly string[]): string {
-  const present = flags.flatMap((each) => (each.flag === flag ? permissionsOrNone(directory)[each.key] : []));
-  return `--${flag} ${[...new Set([...present, ...entries])].map(quoteWord).join(",")}`;
-}
-
-type Place = { configRoot: string; slug: string };
-
-/** Another organization of this machine that root permits updates. */
-export const updatingBeside = ({ configRoot, slug }: Place): string | undefined =>
+/** Another organization of this machine whose control plane may update it. */
+export const updatingBeside = ({
+  configRoot,
+  slug,
+}: {
+  configRoot: string;
+  slug: string;
+}): string | undefined =>
   listOrganizations(configRoot).find(
     (other) => other !== slug && permissionsOrNone(join(configRoot, other)).updates.length > 0,
   );
-
-/** Throws conflict if another organization may update already: with two, neither may, and the first would lose its updates silently. */
-function refuseSecondUpdater(place: Place): void {
-  const other = updatingBeside(place);
-  if (other === undefined) return;
-  throw new AppError(
-    "conflict",
-    `--allow-updates: one organization of a machine may update it, and on this machine that is ${other}`,
-    {
-      hint: `End that permission first: \`${brand.executable} sync-config --org-slug ${quoteWord(other)} --allow-updates none\``,
-    },
-  );
-}
-
-/** What this change makes different, as sentences. `flag`: without dashes. */
-export function permissionChanges(
-  directory: string,
-  change: Partial<Permissions>,
-): { flag: string; text: string }[] {
-  const former = permissionsOrNone(directory);
-  const difference = (flag: string, now: string, before: string) =>
-    now === before ? [] : [{ flag, text: `--${flag} is now ${now}, was ${before}` }];
-  const list = (entries: readonly string[]) => (entries.length === 0 ? "none" : entries.join(","));
-  const onOff = (value = false) => (value ? "on" : "off");
-  return [
-    ...flags.flatMap(({ flag, key }) =>
-      difference(flag, list(change[key] ?? former[key]), list(former[key])),
-    ),
-    ...(["advertise_exit", "no_flows", "no_port_mapping"] as const).flatMap((key) =>
-      difference(key.replaceAll("_", "-"), onOff(change[key] ?? former[key]), onOff(former[key])),
-    ),
-  ];
-}
-
-/**
- * The permissions from flags: lists with commas, or "none". Flags that are not given change nothing. Throws usage, and
- * conflict if another organization of the machine has a permission that one alone can have.
- */
-export function parsePermissions(
-  valueOf: (
-    flag:
-      | PermissionFlag
-      | "advertise-exit"
-      | "no-advertise-exit"
-      | "flows"
-      | "no-flows"
-      | "no-tcp"
-      | "port-mapping"
-      | "no-port-mapping",
-  ) => string | undefined,
-  place: Place,
-): Partial<Permissions> {
-  const allowed: Partial<Permissions> = {};
-  for (const [key, yes, no] of [
-    ["advertise_exit", "advertise-exit", "no-advertise-exit"],
-    ["no_flows", "no-flows", "flows"],
-    ["no_port_mapping", "no-port-mapping", "port-mapping"],
-  ] as const) {
-    if (valueOf(yes) === "true") allowed[key] = true;
-    // If both flags are given, the safe one wins.
-    if (valueOf(no) === "true" && (allowed[key] !== true || key === "advertise_exit")) allowed[key] = false;
-  }
-  for (const { flag, key, read, example } of flags) {
-    const text = flag === "tcp-fallback" && valueOf("no-tcp") === "true" ? "off" : valueOf(flag);
-    if (text === undefined) continue;
-    const entries = text === "none" ? [] : text.split(",").map((each) => each.trim());
-    allowed[key] = entries.map((each) => {
-      const entry = read(each);
-      if (entry !== undefined) return entry;
-      throw new AppError("usage", `--${flag}: "${each}" is not ${example}`);
-    });
-    if (key === "routes") allowed.former_routes = [];
-    if (key === "updates" && entries.length > 0) refuseSecondUpdater(place);
-  }
-  return allowed;
-}

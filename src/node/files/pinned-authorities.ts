@@ -1,5 +1,5 @@
-// The own authorities of this machine's control planes, for requests that are no calls of their API: a control plane with a
-// certificate of its own also offers releases.
+// Lets downloads trust the CAs that registrations pinned: a control plane whose certificate is from its own CA also offers
+// releases.
 
 import { join } from "node:path";
 import type { Trusting } from "../../release/download.ts";
@@ -24,7 +24,7 @@ export function trustingControlPlanes<T extends Pick<System, "fetch">>(
   };
 }
 
-/** The authorities of all organizations with this origin, as PEM. */
+/** The pinned CAs of all organizations whose control plane has the origin of this URL, as PEM. */
 function pinnedFor(url: string, configRoot: string): string | undefined {
   const origin = URL.parse(url)?.origin;
   const found = slugsIn(configRoot).flatMap((slug) => {

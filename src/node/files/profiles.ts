@@ -40,14 +40,14 @@ const Session = v.union([
   v.object({ refresh: text(8192), access: text(8192), until: v.number() }),
 ]);
 export type Session = v.InferOutput<typeof Session>;
-/** The user of the session. Former versions did not store it. */
+/** The control plane of the session. Former versions did not store it. */
 const Issuer = v.object({ api_base: v.optional(text(2048)) });
 
 type UsedSystem = Pick<System, "run" | "env" | "platform" | "executable" | "isRoot">;
 
 /**
- * Root has its own where HOME is another user's, as after a sudo that keeps it: a profile decides which control plane gets
- * root's commands and secrets. Undefined without a home.
+ * The directory of the profiles. If HOME belongs to another user, as after a sudo that keeps it, root takes its own home: a profile
+ * decides which control plane gets root's commands and secrets. Undefined without a home.
  */
 function findPlace({
   platform,
@@ -60,13 +60,13 @@ function findPlace({
   return home === undefined ? undefined : profilesDirectory(platform, { HOME: home });
 }
 
-/** The owner of the directory, or of the one in which it would be made. Windows names 0 for all. */
+/** By the owner of the directory, or of the nearest one above that exists. On Windows every owner is 0. */
 function isRootsOwn(directory: string): boolean {
   const owner = statSync(directory, { throwIfNoEntry: false })?.uid;
   return owner === undefined ? isRootsOwn(dirname(directory)) : owner === 0;
 }
 
-/** Throws bad_configuration for a user without a home. */
+/** Like findPlace, but throws bad_configuration for a user without a home. */
 export function profilesPlace(system: Pick<UsedSystem, "platform" | "env" | "isRoot">): string {
   const directory = findPlace(system);
   if (directory !== undefined) return directory;
@@ -100,8 +100,8 @@ export function writeProfiles(profiles: Profiles, system: UsedSystem): void {
 const account = (name: string) => `profile ${name}`;
 
 /**
- * Undefined if there is none, or if the keyring that has it does not answer. Also if it belongs to another control plane
- * than the profile, which must not see it: a login with another address was interrupted.
+ * Undefined if there is none, or if the keyring that has it does not answer. Also if it belongs to another control plane than the
+ * profile has now, which must not get it: that happens if a login with another address is interrupted.
  */
 export async function readSession(
   name: string,

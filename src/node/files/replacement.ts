@@ -1,6 +1,7 @@
-// The directories beside an organization's own: a registration that is being prepared, and the directory that it replaces.
-// Where two directories cannot be exchanged, a kill can come between two renames. The next command that opens the
-// organization then finishes the replacement, without a network.
+// Puts the directory of a new registration in its place. Beside an organization's directory, `.SLUG.pending` is the registration
+// that is being prepared, and `.SLUG.replaced` the directory that it replaces. If the system cannot exchange two directories, a
+// kill can come between two renames. The next command that opens the organization then finishes the replacement, without a
+// network.
 
 import { defer } from "../../base/defer.ts";
 import { chmodSync, existsSync, readdirSync, rmSync } from "node:fs";
@@ -13,6 +14,7 @@ import { lockFile, type FileLock } from "../../platform/file-lock.ts";
 import { rename } from "../../platform/file-system.ts";
 import { lockPath } from "./lock.ts";
 
+/** `pending`, `replaced`: see above. `removed`: an organization that `unregister` removes. */
 export function temporarySibling(
   root: string,
   slug: string,
@@ -24,19 +26,19 @@ export function temporarySibling(
 /** The commit point: the complete directory `pending` gets its place. A directory that is there is replaced. */
 export function putInPlace(pending: string, directory: string, exchange = exchangeDirectories): void {
   const root = dirname(directory);
-  const aside = temporarySibling(root, basename(directory), "replaced");
+  const replaced = temporarySibling(root, basename(directory), "replaced");
   try {
     chmodSync(pending, 0o755);
-    removeTree(aside);
+    removeTree(replaced);
     if (!existsSync(directory)) rename(pending, directory);
     else if (exchange(pending, directory)) {
       // A kill here leaves the former directory as a pending one: the next registration keeps only its keys.
-      rename(pending, aside);
+      rename(pending, replaced);
     } else {
-      rename(directory, aside);
+      rename(directory, replaced);
       rename(pending, directory);
     }
-    removeFormer(root, directory, aside);
+    removeFormer(root, directory, replaced);
   } catch (error) {
     throw fromSystemError(`put ${directory} in its place`, error);
   }
@@ -44,34 +46,35 @@ export function putInPlace(pending: string, directory: string, exchange = exchan
 
 /** How long to wait for a process that is between its two renames; they take less than a millisecond. */
 const patienceMs = 1000;
+const tryEveryMs = 5;
 
 /** Does nothing unless a replacement was interrupted between its renames. */
 export function finishReplacement(root: string, slug: string): void {
   const directory = join(root, slug);
-  const aside = temporarySibling(root, slug, "replaced");
-  for (let waited = 0; !existsSync(directory) && existsSync(aside); waited += 5) {
-    // Without a complete new directory the former one comes back.
-    const from = [temporarySibling(root, slug, "pending"), aside].find(isComplete);
-    if (from === undefined) return;
+  const replaced = temporarySibling(root, slug, "replaced");
+  for (let waited = 0; !existsSync(directory) && existsSync(replaced); waited += tryEveryMs) {
+    // The new directory or, if that is not complete, the former one.
+    const complete = [temporarySibling(root, slug, "pending"), replaced].find(isComplete);
+    if (complete === undefined) return;
     try {
-      if (finishOnce(from, directory, aside)) return;
+      if (finishOnce(complete, directory, replaced)) return;
     } catch (error) {
       throw fromSystemError(`finish the interrupted registration of ${slug}`, error);
     }
     if (waited >= patienceMs)
       throw new AppError("busy", `Another command is registering ${slug}`, { hint: "Wait until it ends." });
-    Bun.sleepSync(5);
+    Bun.sleepSync(tryEveryMs);
   }
 }
 
 /** Removes what a killed run left of a replaced or removed directory: it contains keys and a token. */
 export function removeTemporarySiblings(root: string, slug: string): void {
   finishReplacement(root, slug);
-  for (const left of [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "removed")]) {
+  for (const path of [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "removed")]) {
     try {
-      removeTree(left);
+      removeTree(path);
     } catch (error) {
-      throw fromSystemError(`remove ${left}`, error);
+      throw fromSystemError(`remove ${path}`, error);
     }
   }
 }
@@ -82,13 +85,13 @@ function isComplete(directory: string): boolean {
 }
 
 /** False if the process that replaces the directory still runs. */
-function finishOnce(from: string, directory: string, aside: string): boolean {
-  const lock = tryLock(from);
+function finishOnce(complete: string, directory: string, replaced: string): boolean {
+  const lock = tryLock(complete);
   if (lock === undefined) return false;
   using _ = defer(() => lock.release());
   if (existsSync(directory)) return true;
-  rename(from, directory);
-  removeFormer(dirname(directory), directory, aside);
+  rename(complete, directory);
+  removeFormer(dirname(directory), directory, replaced);
   return true;
 }
 
@@ -104,7 +107,7 @@ function tryLock(directory: string): FileLock | undefined {
 
 function removeFormer(root: string, directory: string, former: string): void {
   // This also removes the lock of the process that prepared the directory, and files of processes that wait for it.
-  for (const name of readdirSync(directory).filter((each) => each.startsWith("lock")))
+  for (const name of readdirSync(directory).filter((file) => file.startsWith("lock")))
     rmSync(join(directory, name), { force: true });
   syncDirectory(root);
   removeTree(former);

@@ -1,5 +1,5 @@
-// The notes of a revocation and of an unfinished restore. The services of an organization do not start while its
-// auth-revoked.json exists.
+// The notes of a revocation (auth-revoked.json) and of an unfinished restore (auth-restored.json). The services of an
+// organization do not start while its auth-revoked.json exists.
 
 import { given } from "../../base/given.ts";
 import * as v from "valibot";
@@ -53,14 +53,14 @@ export function refuseRevoked({ slug, directory }: { slug: string; directory: st
   throw revokedError(slug, note.reason, hint);
 }
 
-/** A deleted organization never restores a node, so `hint` does not apply to it. */
+/** For a deleted organization the hint is another one: it never restores a node. */
 export function revokedError(slug: string, reason: string, hint?: string): AppError {
-  const known = reason === organizationDeleted ? leaveDeleted(slug) : hint;
+  const usefulHint = reason === organizationDeleted ? leaveDeleted(slug) : hint;
   const message = `The access of ${slug} was revoked: ${reason}`;
-  return new AppError("access_revoked", message, given({ hint: known }));
+  return new AppError("access_revoked", message, given({ hint: usefulHint }));
 }
 
-/** A start or restart of a revoked node is stored, and happens after the restore. */
+/** A hint: a user's start of a revoked node is stored, and takes effect after the restore. */
 export const startsWhenRestored =
   "The start is remembered: the overlay starts when the control plane restores the node.";
 
@@ -94,6 +94,7 @@ export function writeRevokedNote(directory: string, note: RevokedNote): void {
   }
 }
 
+/** Leaves an empty note: its existence alone keeps the services from starting. */
 function markRevoked(directory: string): void {
   try {
     closeSync(openPlain(revokedNotePath(directory), "append", 0o644));
@@ -115,7 +116,7 @@ export function canNote(directory: string): boolean {
   }
 }
 
-/** Notes of version 0.1.0 say whether the overlay was stopped before. A later start by a user replaces that. */
+/** A user has started the overlay since: that replaces what a note of version 0.1.0 says about the time before. */
 export function forgetWasStopped(directory: string): void {
   const note = readRevokedNote(directory);
   if (note?.was_wanted === false) writeRevokedNote(directory, { ...note, was_wanted: true });

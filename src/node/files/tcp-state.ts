@@ -1,5 +1,5 @@
-// Whether this node goes by TCP because UDP is blocked: the state that `status` shows, and what config.yml gets from it. It
-// survives a restart and a reboot, as the engine's configuration does.
+// tcp.json: this node reaches lighthouses and relays by TCP because UDP is blocked (TCP fallback). `status` shows it, and config.yml
+// gets the forwarders' addresses from it. It survives a restart and a reboot, as the engine's configuration does.
 
 import { rmSync } from "node:fs";
 import { networkInterfaces } from "node:os";
@@ -16,7 +16,7 @@ import { readValidJson } from "./json-file.ts";
 import { permissionsOrNone } from "./permissions.ts";
 import { isHub } from "../../protocol/routing/roles.ts";
 
-const overlay = v.pipe(
+const OverlayAddress = v.pipe(
   v.string(),
   v.maxLength(45),
   v.check((text) => parseAddress(text) !== undefined),
@@ -24,11 +24,14 @@ const overlay = v.pipe(
 const TcpState = v.object({
   /** RFC 3339. */
   since: v.pipe(v.string(), v.maxLength(64)),
-  /** Where it goes: "control.example.org:443". */
+  /** The other end of the TCP connection: "control.example.org:443". */
   at: v.pipe(v.string(), v.maxLength(270)),
-  /** The ports on loopback by the overlay addresses of lighthouses and relays. Empty: noticed, and not in force yet. */
+  /**
+   * The ports of this node's forwarders on loopback, by the overlay address of a lighthouse or relay. Empty: UDP was found to be
+   * blocked, and no forwarder runs yet.
+   */
   ports: v.pipe(
-    v.record(overlay, v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535))),
+    v.record(OverlayAddress, v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535))),
     v.maxEntries(mostTcpWays),
   ),
 });
@@ -51,7 +54,7 @@ export function writeTcpState(directory: string, state: TcpState | undefined): v
 
 type Place = Pick<Organization, "directory" | "config">;
 
-/** How lighthouses and relays are reached by TCP, unless root does not want it. */
+/** How lighthouses and relays are reached by TCP, by overlay address. Empty if root does not permit TCP fallback. */
 export function tcpWaysOf(place: Place): Record<string, TcpWay> {
   return isTcpOff(place) ? {} : (place.config.tcp ?? {});
 }
@@ -63,14 +66,14 @@ export function isTcpOff({ directory }: Pick<Place, "directory">): boolean {
 /** Where root lets the agent of a lighthouse or relay listen: "192.0.2.1:443", ":443". */
 export function tcpListenersOf({ directory, config }: Place): string[] {
   if (!isHub(config)) return [];
-  return permissionsOrNone(directory).tcp_fallback.filter((each) => each !== "off");
+  return permissionsOrNone(directory).tcp_fallback.filter((entry) => entry !== "off");
 }
 
 export const tcpPortOf = (listener: string): number => Number(/:(\d+)$/.exec(listener)?.[1] ?? 0);
 
 const loopback = "127.0.0.1";
 
-/** The engine tries these beside the addresses that the control plane sent. */
+/** Adds the forwarders to static_host_map: the engine tries them beside the addresses that the control plane sent. */
 export function withTcpAddresses(config: YamlMap, state: TcpState | undefined): YamlMap {
   const { static_host_map: map } = config;
   if (state === undefined || !isMap(map)) return config;
@@ -78,11 +81,11 @@ export function withTcpAddresses(config: YamlMap, state: TcpState | undefined): 
     Object.hasOwn(map, peer) ? [[peer, `${loopback}:${port}`]] : [],
   );
   if (added.length === 0) return config;
-  const next = added.map(([peer, at]) => [peer, [...listOf(map[peer]), at]]);
+  const widened = added.map(([peer, forwarder]) => [peer, [...listOf(map[peer]), forwarder]]);
   return {
     ...config,
-    static_host_map: { ...map, ...Object.fromEntries(next) },
-    [tcpAddressesKey]: added.map(([, at]) => at),
+    static_host_map: { ...map, ...Object.fromEntries(widened) },
+    [tcpAddressesKey]: added.map(([, forwarder]) => forwarder),
   };
 }
 
@@ -92,12 +95,12 @@ export function withTcpAddresses(config: YamlMap, state: TcpState | undefined): 
  */
 export function remoteLabels(directory: string): (remote: string) => string {
   const state = readTcpState(directory);
-  const all = Object.values(networkInterfaces()).flatMap((each = []) => each);
-  const own = new Set(all.flatMap(({ address, internal }) => (internal ? [] : [address])));
-  const ports = new Set(Object.values(state?.ports ?? {}).map((port) => `${loopback}:${port}`));
+  const interfaces = Object.values(networkInterfaces()).flatMap((addresses = []) => addresses);
+  const ownAddresses = new Set(interfaces.flatMap(({ address, internal }) => (internal ? [] : [address])));
+  const forwarders = new Set(Object.values(state?.ports ?? {}).map((port) => `${loopback}:${port}`));
   return (remote) => {
-    if (ports.has(remote)) return `TCP ${tcpPortOf(state?.at ?? "")}`;
-    return own.has(withoutPort(remote)) ? "TCP" : remote;
+    if (forwarders.has(remote)) return `TCP ${tcpPortOf(state?.at ?? "")}`;
+    return ownAddresses.has(withoutPort(remote)) ? "TCP" : remote;
   };
 }
 

@@ -1,5 +1,5 @@
-// State of agent updates, in files beside the state database: the highest release sequence seen, and the last update
-// with its result.
+// State of agent updates, in files beside the state database: release.json with the highest sequence number of a release that was
+// seen, against downgrades, and update.json with the last update and its result.
 
 import { dirname, join } from "node:path";
 import * as v from "valibot";
@@ -15,6 +15,7 @@ const Seen = v.object({ sequence: v.number() });
 const path = v.pipe(v.string(), v.maxLength(4096));
 const version = v.pipe(v.string(), v.maxLength(64));
 
+/** The last update. */
 export const Marker = v.object({
   executable: path,
   /** Path of the new executable before it replaces the present one. */
@@ -42,7 +43,7 @@ export function planSeenSequence(stateDb: string, sequence: number): Step[] {
   return sequence > readSeenSequence(stateDb) ? [planFile(path, render({ sequence }), 0o644)] : [];
 }
 
-/** After a mere look at a release: an ordinary user cannot write here, and must be able to look. */
+/** After a command has only looked at a release. A failure is no error: ordinary users may look, but cannot write here. */
 export function rememberSequence(
   { stateDb, dryRun }: { stateDb: string; dryRun: boolean },
   sequence: number,

@@ -1,5 +1,6 @@
-// The update that the control plane asked for last, and how far it is: in the organization's directory, so that whoever
-// checks in next knows it. The program that carries it out (node/update/carry-out.ts) goes on from here after a kill.
+// update-order.json: the last update that the control plane ordered, and how far it is. In the organization's directory, so that
+// the process that checks in next knows it. The program that carries it out (node/update/carry-out.ts) goes on from here after a
+// kill.
 
 import { existsSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
@@ -20,19 +21,19 @@ const version = v.nullable(v.pipe(v.string(), v.maxLength(64)));
 const addresses = v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(10_000));
 export const UpdateState = v.object({
   order: UpdateOrder,
-  /** taken: nothing is known to have changed. applied: the versions run, and are watched. done: nothing is left to do. */
+  /** taken: nothing has changed yet, as far as is known. applied: the new versions run, and are watched. done: finished. */
   step: v.picklist(["taken", "applied", "done"]),
-  /** What ran before. */
+  /** The versions that ran before; null: none. */
   former: v.optional(v.object({ agent: version, engine: version })),
-  /** When the node began to change, and to what: only that is taken back. */
+  /** When the node began to change (ms since 1970), and to what: only that is taken back. */
   change: v.optional(v.object({ at: v.number(), agent: v.optional(version), engine: v.optional(version) })),
   /** The settings of this order are chosen: whatever writes config.yml takes them. */
   settings: v.optional(v.boolean()),
-  /** The last report, which the control plane has not taken yet: it may be away for longer than this was tried. */
+  /** The last report, if the control plane was away for too long to get it. */
   unsaid: v.optional(v.omit(UpdateReport, ["order"])),
-  /** What answered before: `4 small 10.77.0.1`. */
+  /** Probes that were answered before the update, such as `4 small 10.77.0.1`. */
   answered: v.optional(v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(200))),
-  /** How it reached its peers before: compare-before.ts. */
+  /** How the node reached its peers before the update (compare-before.ts). */
   before: v.optional(
     v.object({
       direct: addresses,
@@ -58,37 +59,43 @@ export function writeUpdateState(directory: string, state: UpdateState): void {
   writeFileAtomic(updateOrderPath(directory), `${JSON.stringify(state)}\n`, 0o644);
 }
 
-/** The number of the order whose settings are chosen. An order to go back has the next number. */
+/**
+ * The number of the order whose settings of a rollout are chosen; undefined: none are. Orders of updates have even numbers, and an
+ * order to go back has the odd one after it.
+ */
 export function chosenSettings(directory: string): number | undefined {
-  const { settings = false, order: { order } = { order: 0 } } = readUpdateState(directory) ?? {};
-  return settings ? order - (order % 2) : undefined;
+  const state = readUpdateState(directory);
+  if (state?.settings !== true) return undefined;
+  const { order: number } = state.order;
+  return number - (number % 2);
 }
 
-/** What a check-in says; undefined if this program may change nothing here. */
+/** What a check-in says about updates: what may be updated, and the last order. Undefined if nothing may. */
 export function mayUpdateOf(directory: string): MayUpdate | undefined {
   const may = [...permittedUpdates(directory), ...(isPrivileged() ? [settingsWord] : [])];
   if (may.length === 0) return undefined;
   const order = readUpdateState(directory)?.order.order ?? 0;
+  // Minutes east of UTC.
   return { may, order, zone: -new Date().getTimezoneOffset() };
 }
 
-/** Root permits it to one organization of the machine; to none, if two have it from before this was refused. */
+/** What the control plane may update. Nothing if two organizations of the machine may: former versions did not refuse that. */
 export function permittedUpdates(directory: string): readonly string[] {
   const { updates } = permissionsOrNone(directory);
-  const others = { configRoot: dirname(directory), slug: basename(directory) };
-  if (updates.length === 0 || updatingBeside(others) !== undefined) return [];
-  return updatable.filter((each) => updates.some((entry) => entry.split("=")[0] === each));
+  const place = { configRoot: dirname(directory), slug: basename(directory) };
+  if (updates.length === 0 || updatingBeside(place) !== undefined) return [];
+  return updatable.filter((what) => updates.some((entry) => entry.split("=")[0] === what));
 }
 
-/** Where root says that engines come from: `engine=URL`. */
+/** The mirror from which root lets engines come: the URL of `engine=URL`. */
 export function engineMirror(directory: string): string | undefined {
-  const entry = permissionsOrNone(directory).updates.find((each) => each.startsWith("engine="));
+  const entry = permissionsOrNone(directory).updates.find((text) => text.startsWith("engine="));
   return entry?.slice("engine=".length);
 }
 
 /**
- * Written after each check-in during an update, by the program that checked in. A new version checks in at its start, which is
- * before the guard has confirmed it.
+ * After each check-in during an update: notes the version of the program that checked in (`agent`). By this, the watch of the
+ * update (node/update/watch-update.ts) learns that the new version has reached the control plane.
  */
 export function noteSeen(directory: string, agent: string): void {
   const { order, step = "done" }: Partial<UpdateState> = readUpdateState(directory) ?? {};
@@ -98,7 +105,7 @@ export function noteSeen(directory: string, agent: string): void {
     writeFileAtomic(seenPath(directory), agent, 0o644);
 }
 
-/** Before a change: an earlier update may have tried the same version. */
+/** Before a change: the note may be that of an earlier update to the same version. */
 export const forgetSeen = (directory: string): void => rmSync(seenPath(directory), { force: true });
 
 /** The version of the agent that checked in last during an update, and when (ms since 1970). */

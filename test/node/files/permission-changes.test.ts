@@ -1,7 +1,7 @@
 // What a command says of permissions that it changed.
 
 import { expect, test } from "bun:test";
-import { permissionChanges } from "../../../src/node/files/permissions.ts";
+import { permissionChanges } from "../../../src/node/files/granted/permission-flags.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 test.each(["advertise_exit", "no_flows", "no_port_mapping"] as const)("a change of %s is said", (key) => {

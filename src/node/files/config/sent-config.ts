@@ -31,7 +31,8 @@ import {
 import type { Granted, Situation } from "../granted/grant-asked.ts";
 import type { Overlap } from "../granted/routes.ts";
 import { readMachineAlone, surroundingsOf, type Machine } from "../granted/machine-facts.ts";
-import { flagAllowing, permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";
+import { flagAllowing } from "../granted/permission-flags.ts";
+import { permissionsOrNone, readPermissions, type Permissions } from "../permissions.ts";
 
 export type SentConfig = Pick<Granted, "kept" | "here"> & {
   /** What this machine accepts. */

@@ -4,7 +4,8 @@ import type { LeftOut } from "../../../engine/left-out.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../../base/yaml.ts";
 import type { InForce, Machine, Tenant } from "./machine-facts.ts";
 import type { SealedSelf } from "./sealed-node.ts";
-import type { PermissionFlag, Permissions } from "../permissions.ts";
+import type { PermissionFlag } from "./permission-flags.ts";
+import type { Permissions } from "../permissions.ts";
 
 /** The state of the machine and the permissions of root, by which a setting is granted. */
 export type Situation = {
