@@ -37,7 +37,10 @@ function publicHalf({ kty, crv, x, y }: AccountKey) {
   return { kty, crv, x, y };
 }
 
-/** The signed body of a request. `account`: its URL; without it the signature names the key itself. Payload "": read. */
+/**
+ * The signed body of a request. `account`: its URL; without it, the signature has the public key itself. `payload`: "" for a request
+ * that only reads (POST-as-GET).
+ */
 export async function signRequest(
   key: AccountKey,
   request: { url: string; nonce: string; account?: string; payload: object | "" },

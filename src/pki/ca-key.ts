@@ -1,5 +1,6 @@
 // The private key of an overlay CA in the engine's PEM formats: plain, or encrypted with a passphrase (Argon2id and
-// AES-256-GCM in a protobuf message). Must not log or write files.
+// AES-256-GCM). The encrypted form is a protobuf message: {1 metadata {1 algorithm, 2 parameters {1 version, 2 memory, 3 passes,
+// 4 parallelism, 5 salt}}, 2 nonce, ciphertext and tag}. Must not log or write files.
 
 import { argon2, createCipheriv, createDecipheriv, randomBytes, type KeyObject } from "node:crypto";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
@@ -31,6 +32,8 @@ export function isEncryptedCaKey(pem: string): boolean {
 
 const algorithm = "AES-256-GCM";
 const argon2Version = 0x13;
+const nonceLength = 12;
+const tagLength = 16;
 
 /** Cost of the key derivation; memory in KiB. */
 export type Argon2Cost = { memory: number; passes: number; parallelism: number };
@@ -62,14 +65,9 @@ export async function encryptCaKey(key: CaKey, passphrase: string, cost = argon2
   if (passphrase === "")
     throw new AppError("invalid_credentials", "The passphrase of a CA key cannot be empty");
   const salt = randomBytes(32);
-  const nonce = randomBytes(12);
+  const nonce = randomBytes(nonceLength);
   const cipher = createCipheriv("aes-256-gcm", await derive(passphrase, salt, cost), nonce);
-  const ciphertext = Buffer.concat([
-    nonce,
-    cipher.update(rawCaKey(key)),
-    cipher.final(),
-    cipher.getAuthTag(),
-  ]);
+  const encrypted = Buffer.concat([nonce, cipher.update(rawCaKey(key)), cipher.final(), cipher.getAuthTag()]);
   const writer = new BinaryWriter().tag(1, WireType.LengthDelimited).fork();
   writer.tag(1, WireType.LengthDelimited).string(algorithm).tag(2, WireType.LengthDelimited).fork();
   writer.tag(1, WireType.Varint).uint32(argon2Version).tag(2, WireType.Varint).uint32(cost.memory);
@@ -77,7 +75,7 @@ export async function encryptCaKey(key: CaKey, passphrase: string, cost = argon2
   writer.tag(5, WireType.LengthDelimited).bytes(salt).join().join();
   return formatPem(
     encryptedBanners[key.curve],
-    writer.tag(2, WireType.LengthDelimited).bytes(ciphertext).finish(),
+    writer.tag(2, WireType.LengthDelimited).bytes(encrypted).finish(),
   );
 }
 
@@ -105,9 +103,9 @@ async function decrypt(bytes: Uint8Array, passphrase: string): Promise<Uint8Arra
   const { cost, salt, ciphertext } = readEncrypted(bytes);
   const key = await derive(passphrase, salt, cost);
   try {
-    const decipher = createDecipheriv("aes-256-gcm", key, ciphertext.subarray(0, 12));
-    decipher.setAuthTag(ciphertext.subarray(-16));
-    return Buffer.concat([decipher.update(ciphertext.subarray(12, -16)), decipher.final()]);
+    const decipher = createDecipheriv("aes-256-gcm", key, ciphertext.subarray(0, nonceLength));
+    decipher.setAuthTag(ciphertext.subarray(-tagLength));
+    return Buffer.concat([decipher.update(ciphertext.subarray(nonceLength, -tagLength)), decipher.final()]);
   } catch (error) {
     throw new AppError(
       "invalid_credentials",
@@ -119,6 +117,7 @@ async function decrypt(bytes: Uint8Array, passphrase: string): Promise<Uint8Arra
   }
 }
 
+/** `ciphertext`: with nonce and tag. */
 type Encrypted = { cost: Argon2Cost; salt: Uint8Array; ciphertext: Uint8Array };
 
 function readEncrypted(bytes: Uint8Array): Encrypted {
@@ -138,7 +137,7 @@ function readEncrypted(bytes: Uint8Array): Encrypted {
   }
   const names = ["memory", "passes", "parallelism"] as const;
   const outside = names.find((name) => cost[name] < 1 || cost[name] > argon2Limit[name]);
-  if (outside !== undefined || salt.length < 16 || ciphertext.length < 12 + 16) {
+  if (outside !== undefined || salt.length < 16 || ciphertext.length < nonceLength + tagLength) {
     throw new AppError(
       "bad_request",
       `The encrypted CA key has parameters out of range (${outside ?? "length"})`,
@@ -152,13 +151,13 @@ type Message = { number(field: number): number; bytes(field: number): Uint8Array
 /** The fields of a protobuf message by number. As in proto3, a missing field is empty. */
 function readMessage(bytes: Uint8Array): Message {
   const numbers = new Map<number, number>();
-  const texts = new Map<number, Uint8Array>();
+  const byteFields = new Map<number, Uint8Array>();
   const reader = new BinaryReader(bytes);
   try {
     while (reader.pos < reader.len) {
       const [field, type] = reader.tag();
       if (type === WireType.Varint) numbers.set(field, reader.uint32());
-      else if (type === WireType.LengthDelimited) texts.set(field, reader.bytes());
+      else if (type === WireType.LengthDelimited) byteFields.set(field, reader.bytes());
       else throw new RangeError("a field of another type");
     }
   } catch (error) {
@@ -166,7 +165,7 @@ function readMessage(bytes: Uint8Array): Message {
   }
   return {
     number: (field) => numbers.get(field) ?? 0,
-    bytes: (field) => texts.get(field) ?? new Uint8Array(),
+    bytes: (field) => byteFields.get(field) ?? new Uint8Array(),
   };
 }
 

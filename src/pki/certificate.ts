@@ -77,21 +77,21 @@ function checkTime(seconds: number): void {
 
 function checkNetworks(version: 1 | 2, what: string, texts: readonly string[]): Network[] {
   const networks = texts.map((text) => certifiedNetwork(what, text));
-  for (const each of networks) {
-    if (version === 1 && each.family !== 4) {
-      throw badCertificate(`version 1 cannot contain the IPv6 ${what} ${each.text}`);
+  for (const { family, value, text } of networks) {
+    if (version === 1 && family !== 4) {
+      throw badCertificate(`version 1 cannot contain the IPv6 ${what} ${text}`);
     }
-    if (what === "network" && each.value === 0n) {
+    if (what === "network" && value === 0n) {
       throw badCertificate("the unspecified address is not a network");
     }
   }
   const sorted = networks.length > 1 ? networks.toSorted(compareNetworks) : networks;
-  const twice = sorted.find((each, at) => each.text === sorted[at - 1]?.text);
+  const twice = sorted.find(({ text }, index) => text === sorted[index - 1]?.text);
   if (twice !== undefined) throw badCertificate(`it contains the ${what} ${twice.text} twice`);
   return version === 1 ? networks : sorted;
 }
 
-/** Throws `bad_request` for all that the engine does not read as a network, IPv4-mapped addresses included. */
+/** Throws `bad_request` for text that the engine does not read as a network, such as an IPv4-mapped address. */
 export function certifiedNetwork(what: string, text: string): Network {
   const network = parseAddressInNetwork(text);
   if (network === undefined)
@@ -107,7 +107,7 @@ export function compareNetworks(a: Network, b: Network): number {
 function checkHostNetworks(version: 1 | 2, networks: Network[], unsafeNetworks: Network[]): void {
   if (networks.length === 0) throw badCertificate("a host needs a network");
   if (version === 1) return;
-  const stray = unsafeNetworks.find((each) => !networks.some((network) => network.family === each.family));
+  const stray = unsafeNetworks.find(({ family }) => !networks.some((network) => network.family === family));
   if (stray !== undefined) {
     throw badCertificate(`the unsafe network ${stray.text} needs a network of its own family`);
   }

@@ -11,6 +11,7 @@ const encoder = new TextEncoder();
  */
 export class DerWriter {
   #bytes = new Uint8Array(512);
+  /** Where the next byte goes. */
   #at = 0;
 
   /** Begins an element. Pass the result to `close`. */
@@ -21,6 +22,7 @@ export class DerWriter {
     return this.#at;
   }
 
+  /** Ends an element, and writes its length before its content. */
   close(start: number): void {
     const length = this.#at - start;
     if (length < 0x80) {
@@ -32,7 +34,8 @@ export class DerWriter {
     this.#reserve(extra);
     this.#bytes.copyWithin(start + extra, start, this.#at);
     this.#bytes[start - 1] = 0x80 | extra;
-    for (let each = 0; each < extra; each++) this.#bytes[start + each] = length >>> (8 * (extra - 1 - each));
+    for (let index = 0; index < extra; index++)
+      this.#bytes[start + index] = length >>> (8 * (extra - 1 - index));
     this.#at += extra;
   }
 
@@ -51,6 +54,7 @@ export class DerWriter {
 
   text(tag: number, content: string): void {
     const start = this.open(tag);
+    // A UTF-16 unit has at most three bytes in UTF-8.
     this.#reserve(3 * content.length);
     this.#at += encoder.encodeInto(content, this.#bytes.subarray(this.#at)).written;
     this.close(start);
@@ -132,13 +136,13 @@ function bytesAfterFirst(length: number): number {
   return length < 0x10000 ? 2 : 3;
 }
 
-/** DER allows only the shortest form of a length. */
+/** Where the content begins and ends. DER allows only the shortest form of a length. */
 function readLength(bytes: Uint8Array, at: number): { start: number; end: number } {
   const first = bytes[at] ?? 0xff;
   const count = first < 0x80 ? 0 : first - 0x80;
   let length = count === 0 ? first : 0;
   if (count > 3 || first === 0x80) throw badCertificate("it has a length that is not DER");
-  for (let each = 1; each <= count; each++) length = length * 256 + (bytes[at + each] ?? 0);
+  for (let index = 1; index <= count; index++) length = length * 256 + (bytes[at + index] ?? 0);
   const start = at + 1 + count;
   if (bytesAfterFirst(length) !== count) throw badCertificate("it has a length that is not DER");
   if (start + length > bytes.length) throw badCertificate("it is truncated");

@@ -1,6 +1,5 @@
 // Version 1 of the overlay certificate: encodes to and decodes from protobuf. Must not decide about trust.
-// Details {1 name, 2 ips, 3 subnets, 4 groups, 5 notBefore, 6 notAfter, 7 publicKey, 8 isCa, 9 issuer, 100 curve},
-// certificate {1 details, 2 signature}; ips and subnets are packed pairs of address and mask.
+// Networks are packed pairs of address and mask.
 
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { AppError } from "../base/errors.ts";
@@ -16,29 +15,44 @@ import type { Curve } from "./curve.ts";
 import { makeNetwork, type Network } from "../base/ip.ts";
 
 /** Field number and wire type, the prefix of each value. */
-const tag = { bytes: (field: number) => (field << 3) | 2, varint: (field: number) => field << 3 };
+const bytesTag = (field: number) => (field << 3) | 2;
+const varintTag = (field: number) => field << 3;
+
+const certificateTag = { details: bytesTag(1), signature: bytesTag(2) } as const;
+const detailsTag = {
+  name: bytesTag(1),
+  networks: bytesTag(2),
+  unsafeNetworks: bytesTag(3),
+  groups: bytesTag(4),
+  notBefore: varintTag(5),
+  notAfter: varintTag(6),
+  publicKey: bytesTag(7),
+  isCa: varintTag(8),
+  issuer: bytesTag(9),
+  curve: varintTag(100),
+} as const;
 
 /** The signed part: fields in ascending order, without empty ones. */
 export function encodeDetailsV1(fields: CertificateFields, parsed: ParsedNetworks): Uint8Array {
   const writer = new BinaryWriter();
-  writer.uint32(tag.bytes(1)).string(fields.name);
-  writePairs(writer, 2, parsed.networks);
-  writePairs(writer, 3, parsed.unsafeNetworks);
-  for (const group of fields.groups) writer.uint32(tag.bytes(4)).string(group);
-  writeTime(writer, 5, fields.notBefore);
-  writeTime(writer, 6, fields.notAfter);
-  writer.uint32(tag.bytes(7)).bytes(fields.publicKey);
-  if (fields.isCa) writer.uint32(tag.varint(8)).bool(true);
-  if (fields.issuer !== "") writer.uint32(tag.bytes(9)).bytes(Uint8Array.fromHex(fields.issuer));
-  if (fields.curve === "P256") writer.uint32(tag.varint(100)).uint32(1);
+  writer.uint32(detailsTag.name).string(fields.name);
+  writePairs(writer, detailsTag.networks, parsed.networks);
+  writePairs(writer, detailsTag.unsafeNetworks, parsed.unsafeNetworks);
+  for (const group of fields.groups) writer.uint32(detailsTag.groups).string(group);
+  writeTime(writer, detailsTag.notBefore, fields.notBefore);
+  writeTime(writer, detailsTag.notAfter, fields.notAfter);
+  writer.uint32(detailsTag.publicKey).bytes(fields.publicKey);
+  if (fields.isCa) writer.uint32(detailsTag.isCa).bool(true);
+  if (fields.issuer !== "") writer.uint32(detailsTag.issuer).bytes(Uint8Array.fromHex(fields.issuer));
+  if (fields.curve === "P256") writer.uint32(detailsTag.curve).uint32(1);
   return writer.finish();
 }
 
 export function encodeV1(details: Uint8Array, signature: Uint8Array): Uint8Array {
   return new BinaryWriter()
-    .uint32(tag.bytes(1))
+    .uint32(certificateTag.details)
     .bytes(details)
-    .uint32(tag.bytes(2))
+    .uint32(certificateTag.signature)
     .bytes(signature)
     .finish();
 }
@@ -62,16 +76,16 @@ export function decodeV1(bytes: Uint8Array): NebulaCertificate {
   }
 }
 
-function writePairs(writer: BinaryWriter, field: number, networks: Network[]): void {
+function writePairs(writer: BinaryWriter, tag: number, networks: Network[]): void {
   if (networks.length === 0) return;
-  writer.uint32(tag.bytes(field)).fork();
+  writer.uint32(tag).fork();
   for (const { value, prefix } of networks) writer.uint32(Number(value)).uint32(maskOf(prefix));
   writer.join();
 }
 
-function writeTime(writer: BinaryWriter, field: number, seconds: number): void {
+function writeTime(writer: BinaryWriter, tag: number, seconds: number): void {
   if (seconds === 0) return;
-  writer.uint32(tag.varint(field));
+  writer.uint32(tag);
   if (seconds <= 0xffff_ffff) writer.uint32(seconds);
   else writer.int64(seconds);
 }
@@ -80,9 +94,9 @@ function readOuter(reader: BinaryReader): { details: Uint8Array; signature: Uint
   let details: Uint8Array | undefined;
   let signature: Uint8Array | undefined;
   while (reader.pos < reader.len) {
-    const tagRead = reader.uint32();
-    if (tagRead === tag.bytes(1) && details === undefined) details = reader.bytes();
-    else if (tagRead === tag.bytes(2) && signature === undefined) signature = reader.bytes().slice();
+    const tag = reader.uint32();
+    if (tag === certificateTag.details && details === undefined) details = reader.bytes();
+    else if (tag === certificateTag.signature && signature === undefined) signature = reader.bytes().slice();
     else throw badCertificate("it has unknown fields beside details and signature");
   }
   if (details === undefined || signature === undefined || signature.length === 0) {
@@ -108,34 +122,34 @@ function readDetails(reader: BinaryReader): CertificateFields {
   let curve = 0;
   while (reader.pos < reader.len) {
     switch (reader.uint32()) {
-      case tag.bytes(1):
+      case detailsTag.name:
         fields.name = reader.string(true);
         break;
-      case tag.bytes(2):
+      case detailsTag.networks:
         lists.networks.push(...readPairs(reader.bytes()));
         break;
-      case tag.bytes(3):
+      case detailsTag.unsafeNetworks:
         lists.unsafeNetworks.push(...readPairs(reader.bytes()));
         break;
-      case tag.bytes(4):
+      case detailsTag.groups:
         lists.groups.push(reader.string(true));
         break;
-      case tag.varint(5):
+      case detailsTag.notBefore:
         fields.notBefore = Number(reader.int64());
         break;
-      case tag.varint(6):
+      case detailsTag.notAfter:
         fields.notAfter = Number(reader.int64());
         break;
-      case tag.bytes(7):
+      case detailsTag.publicKey:
         fields.publicKey = reader.bytes().slice();
         break;
-      case tag.varint(8):
+      case detailsTag.isCa:
         fields.isCa = reader.bool();
         break;
-      case tag.bytes(9):
+      case detailsTag.issuer:
         fields.issuer = reader.bytes().toHex();
         break;
-      case tag.varint(100):
+      case detailsTag.curve:
         curve = reader.uint32();
         break;
       default:
@@ -154,12 +168,12 @@ function readPairs(packed: Uint8Array): string[] {
   const reader = new BinaryReader(packed);
   const networks: string[] = [];
   while (reader.pos < reader.len) {
-    const number = reader.uint32();
+    const address = reader.uint32();
     // The reader throws here if the number of values is odd.
     const mask = reader.uint32();
     const prefix = Math.clz32(~mask);
     if (maskOf(prefix) !== mask) throw badCertificate(`the mask 0x${mask.toString(16)} has holes`);
-    networks.push(makeNetwork({ family: 4, value: BigInt(number) }, prefix).text);
+    networks.push(makeNetwork({ family: 4, value: BigInt(address) }, prefix).text);
   }
   return networks;
 }

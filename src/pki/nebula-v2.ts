@@ -1,6 +1,5 @@
 // Version 2 of the overlay certificate: encodes to and decodes from ASN.1 DER with implicit context tags. Must not
-// decide about trust. Certificate {a0 details, 81 curve (P-256 only), 82 public key, 83 signature}, details {80 name,
-// a1 networks, a2 unsafe networks, a3 groups, 84 isCa, 85 notBefore, 86 notAfter, 87 issuer}.
+// decide about trust.
 
 import {
   badCertificate,
@@ -17,26 +16,37 @@ import { addressBytes, addressFromBytes, makeNetwork, type Network } from "../ba
 const sequence = 0x30;
 const octetString = 0x04;
 const utf8String = 0x0c;
-const detailsTag = 0xa0;
+/** `curve`: only for P-256. */
+const certificateTag = { details: 0xa0, curve: 0x81, publicKey: 0x82, signature: 0x83 } as const;
+const detailsTag = {
+  name: 0x80,
+  networks: 0xa1,
+  unsafeNetworks: 0xa2,
+  groups: 0xa3,
+  isCa: 0x84,
+  notBefore: 0x85,
+  notAfter: 0x86,
+  issuer: 0x87,
+} as const;
 const isTrue = Uint8Array.of(0xff);
 const p256 = Uint8Array.of(1);
 
 /** The details with tag and length. The signature covers them, then curve and public key. */
 export function encodeDetailsV2(fields: CertificateFields, parsed: ParsedNetworks): Uint8Array {
   const writer = new DerWriter();
-  const details = writer.open(detailsTag);
-  writer.text(0x80, fields.name);
-  writeNetworks(writer, 0xa1, parsed.networks);
-  writeNetworks(writer, 0xa2, parsed.unsafeNetworks);
+  const details = writer.open(certificateTag.details);
+  writer.text(detailsTag.name, fields.name);
+  writeNetworks(writer, detailsTag.networks, parsed.networks);
+  writeNetworks(writer, detailsTag.unsafeNetworks, parsed.unsafeNetworks);
   if (fields.groups.length > 0) {
-    const groups = writer.open(0xa3);
+    const groups = writer.open(detailsTag.groups);
     for (const group of fields.groups) writer.text(utf8String, group);
     writer.close(groups);
   }
-  if (fields.isCa) writer.bytes(0x84, isTrue);
-  writer.integer(0x85, fields.notBefore);
-  writer.integer(0x86, fields.notAfter);
-  if (fields.issuer !== "") writer.bytes(0x87, Uint8Array.fromHex(fields.issuer));
+  if (fields.isCa) writer.bytes(detailsTag.isCa, isTrue);
+  writer.integer(detailsTag.notBefore, fields.notBefore);
+  writer.integer(detailsTag.notAfter, fields.notAfter);
+  if (fields.issuer !== "") writer.bytes(detailsTag.issuer, Uint8Array.fromHex(fields.issuer));
   writer.close(details);
   return writer.finish();
 }
@@ -50,9 +60,9 @@ export function encodeV2(certificate: NebulaCertificate): Uint8Array {
   const writer = new DerWriter();
   const whole = writer.open(sequence);
   writer.raw(certificate.details);
-  if (certificate.curve === "P256") writer.bytes(0x81, p256);
-  writer.bytes(0x82, certificate.publicKey);
-  writer.bytes(0x83, certificate.signature);
+  if (certificate.curve === "P256") writer.bytes(certificateTag.curve, p256);
+  writer.bytes(certificateTag.publicKey, certificate.publicKey);
+  writer.bytes(certificateTag.signature, certificate.signature);
   writer.close(whole);
   return writer.finish();
 }
@@ -66,10 +76,10 @@ export function decodeV2(bytes: Uint8Array): NebulaCertificate {
     throw badCertificate(`it has more than ${maxCertificateLength} bytes`);
   const outer = makeDerReader(bytes);
   const reader = makeDerReader(outer.read(sequence));
-  const content = reader.read(detailsTag);
-  const curve = reader.readOptional(0x81);
-  const publicKey = reader.read(0x82).slice();
-  const signature = reader.read(0x83).slice();
+  const content = reader.read(certificateTag.details);
+  const curve = reader.readOptional(certificateTag.curve);
+  const publicKey = reader.read(certificateTag.publicKey).slice();
+  const signature = reader.read(certificateTag.signature).slice();
   const isP256 = curve !== undefined;
   if (!reader.isEmpty || !outer.isEmpty) throw badCertificate("it has bytes after its end");
   if (signature.length === 0) throw badCertificate("it is not signed");
@@ -85,16 +95,16 @@ export function decodeV2(bytes: Uint8Array): NebulaCertificate {
 
 function readDetails(content: Uint8Array): Omit<CertificateFields, "publicKey" | "curve"> {
   const reader = makeDerReader(content);
-  const name = decodeUtf8(reader.read(0x80));
-  const networks = readNetworks(reader.readOptional(0xa1));
-  const unsafeNetworks = readNetworks(reader.readOptional(0xa2));
-  const groups = readElements(reader.readOptional(0xa3), utf8String).map(decodeUtf8);
-  const ca = reader.readOptional(0x84);
+  const name = decodeUtf8(reader.read(detailsTag.name));
+  const networks = readNetworks(reader.readOptional(detailsTag.networks));
+  const unsafeNetworks = readNetworks(reader.readOptional(detailsTag.unsafeNetworks));
+  const groups = readElements(reader.readOptional(detailsTag.groups), utf8String).map(decodeUtf8);
+  const ca = reader.readOptional(detailsTag.isCa);
   if (ca !== undefined && Buffer.compare(ca, isTrue) !== 0)
     throw badCertificate("it has a boolean that is not DER");
-  const notBefore = integerOf(reader.read(0x85));
-  const notAfter = integerOf(reader.read(0x86));
-  const issuer = Buffer.from(reader.readOptional(0x87) ?? []).toString("hex");
+  const notBefore = integerOf(reader.read(detailsTag.notBefore));
+  const notAfter = integerOf(reader.read(detailsTag.notAfter));
+  const issuer = Buffer.from(reader.readOptional(detailsTag.issuer) ?? []).toString("hex");
   return {
     version: 2,
     name,
@@ -108,16 +118,18 @@ function readDetails(content: Uint8Array): Omit<CertificateFields, "publicKey" |
   };
 }
 
+/** The details with tag and length. */
 function withTag(content: Uint8Array): Uint8Array {
   const writer = new DerWriter();
-  writer.bytes(detailsTag, content);
+  writer.bytes(certificateTag.details, content);
   return writer.finish();
 }
 
 function writeNetworks(writer: DerWriter, tag: number, networks: readonly Network[]): void {
   if (networks.length === 0) return;
   const list = writer.open(tag);
-  for (const each of networks) writer.bytes(octetString, Uint8Array.of(...addressBytes(each), each.prefix));
+  for (const network of networks)
+    writer.bytes(octetString, Uint8Array.of(...addressBytes(network), network.prefix));
   writer.close(list);
 }
 
@@ -128,7 +140,7 @@ function readNetworks(content: Uint8Array | undefined): string[] {
     if (!fits) throw badCertificate("it has a network of wrong length");
     return makeNetwork(addressFromBytes(bytes.subarray(0, -1)), prefix);
   });
-  return networks.sort(compareNetworks).map((each) => each.text);
+  return networks.sort(compareNetworks).map(({ text }) => text);
 }
 
 function readElements(content: Uint8Array | undefined, tag: number): Uint8Array[] {

@@ -44,7 +44,7 @@ export function fingerprint(certificate: NebulaCertificate): string {
   return fingerprintWith(certificate, certificate.signature);
 }
 
-/** The fingerprints for a blocklist. For P-256 also that of the second valid signature. */
+/** The fingerprints for a blocklist. For P-256 also the one with the second valid form of the signature (signature.ts). */
 export function fingerprints(certificate: NebulaCertificate): string[] {
   const own = fingerprint(certificate);
   if (certificate.curve === "25519") return [own];
@@ -92,11 +92,11 @@ export function verifyCertificate(
   nowS: number,
   blocklist?: ReadonlySet<string>,
 ): void {
-  if (blocklist !== undefined && fingerprints(certificate).some((each) => blocklist.has(each))) {
+  if (blocklist !== undefined && fingerprints(certificate).some((print) => blocklist.has(print))) {
     throw refusalOf("it is on the blocklist", certificate);
   }
   if (certificate.isCa) throw refusalOf("it is a CA, not a host certificate", certificate);
-  const ca = cas.find((each) => fingerprint(each) === certificate.issuer);
+  const ca = cas.find((known) => fingerprint(known) === certificate.issuer);
   if (ca === undefined || !ca.isCa) throw refusalOf("its CA is not trusted", certificate);
   if (certificate.curve !== ca.curve) throw refusalOf("it has another curve than its CA", certificate);
   checkTime(ca, nowS);
@@ -113,8 +113,8 @@ function signFields(
   const details = fields.version === 1 ? encodeDetailsV1(fields, parsed) : encodeDetailsV2(fields, parsed);
   const unsigned = {
     ...fields,
-    networks: parsed.networks.map((each) => each.text),
-    unsafeNetworks: parsed.unsafeNetworks.map((each) => each.text),
+    networks: parsed.networks.map(({ text }) => text),
+    unsafeNetworks: parsed.unsafeNetworks.map(({ text }) => text),
     details,
     signature: new Uint8Array(),
   };
@@ -146,13 +146,13 @@ function checkTime(certificate: NebulaCertificate, nowS: number): void {
 function checkLimits(child: CertificateFields, parsed: ParsedNetworks, ca: NebulaCertificate): void {
   if (child.notAfter > ca.notAfter) throw refusalOf("it would be valid after its CA expires", child);
   if (child.notBefore < ca.notBefore) throw refusalOf("it would be valid before its CA", child);
-  const stranger =
+  const refusedGroup =
     ca.groups.length === 0 ? undefined : child.groups.find((group) => !ca.groups.includes(group));
-  if (stranger !== undefined) throw refusalOf(`its CA does not allow the group "${stranger}"`, child);
+  if (refusedGroup !== undefined) throw refusalOf(`its CA does not allow the group "${refusedGroup}"`, child);
   for (const list of ["networks", "unsafeNetworks"] as const) {
     if (ca[list].length === 0) continue;
     const allowed = ca[list].map((text) => certifiedNetwork("network", text));
-    const outside = parsed[list].find((each) => !allowed.some((limit) => holdsNetwork(limit, each)));
+    const outside = parsed[list].find((network) => !allowed.some((limit) => holdsNetwork(limit, network)));
     if (outside !== undefined) {
       throw refusalOf(`its CA does not allow the network ${outside.text}`, child);
     }

@@ -2,9 +2,10 @@
 
 import { AppError } from "../base/errors.ts";
 
+/** `banner`: the label of a block. */
 export type PemBlock = { banner: string; bytes: Uint8Array };
 
-/** A bundle of ten thousand certificates has 4 MiB. */
+/** 16 MiB. A bundle of ten thousand certificates has 4 MiB. */
 const maxTextLength = 16_777_216;
 const begin = /^-----BEGIN ([A-Z0-9][A-Z0-9 ]{0,63})-----$/;
 const base64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
@@ -18,17 +19,18 @@ export function parsePem(text: string): PemBlock[] {
     throw new AppError("bad_request", "Cannot read PEM: the text is over 16 MiB");
   const blocks: PemBlock[] = [];
   let open: { banner: string; lines: string[] } | undefined;
-  let rest = "";
+  /** The first text after the last block so far. */
+  let textAfter = "";
   for (const raw of text.split("\n")) {
     const line = raw.trimEnd();
     if (open === undefined) {
       const banner = begin.exec(line)?.[1];
-      if (banner === undefined) rest ||= line.trim();
+      if (banner === undefined) textAfter ||= line.trim();
       else open = { banner, lines: [] };
     } else if (line === `-----END ${open.banner}-----`) {
       blocks.push({ banner: open.banner, bytes: decodeBase64(open.banner, open.lines.join("")) });
       open = undefined;
-      rest = "";
+      textAfter = "";
     } else {
       open.lines.push(line);
     }
@@ -36,22 +38,18 @@ export function parsePem(text: string): PemBlock[] {
   if (open !== undefined) {
     throw new AppError("bad_request", `Cannot read PEM: the block "${open.banner}" has no end`);
   }
-  if (rest !== "") throw new AppError("bad_request", "Cannot read PEM: there is text after the last block");
+  if (textAfter !== "")
+    throw new AppError("bad_request", "Cannot read PEM: there is text after the last block");
   return blocks;
 }
 
 /** The bytes of the only block, which must have one of these labels. Throws `bad_request`. */
 export function parseOnePem(text: string, banners: readonly string[]): PemBlock {
-  const [block, ...more] = parsePem(text);
-  if (block === undefined || more.length > 0 || !banners.includes(block.banner)) {
-    const foundBanners =
-      block === undefined ? "none" : [block, ...more].map((each) => `"${each.banner}"`).join(", ");
-    throw new AppError(
-      "bad_request",
-      `Expected one PEM block "${banners.join('" or "')}", found ${foundBanners}`,
-    );
-  }
-  return block;
+  const blocks = parsePem(text);
+  const [block] = blocks;
+  if (block !== undefined && blocks.length === 1 && banners.includes(block.banner)) return block;
+  const found = block === undefined ? "none" : blocks.map(({ banner }) => `"${banner}"`).join(", ");
+  throw new AppError("bad_request", `Expected one PEM block "${banners.join('" or "')}", found ${found}`);
 }
 
 /** One block: 64 columns, standard base64, a newline at the end. */

@@ -1,4 +1,5 @@
-// Decides which seal follows which: the one place, for nodes, for the control plane and for signers.
+// The one place that decides which seal follows which, for nodes, the control plane and signers. A seal is a signed text; its
+// *signers* are the keys that it names.
 
 import * as v from "valibot";
 import { AppError, messageOf } from "../base/errors.ts";
@@ -13,38 +14,50 @@ import {
 import { sha256Hex } from "../base/sha256.ts";
 import { parseSshKey, sshFingerprint, verifySshSignature, type SshKey } from "./ssh-signature.ts";
 
+/** A seal with its signatures verified. */
 export type OpenedSeal = { seal: Seal; hash: string };
+
+const daySeconds = 86_400;
 
 export const sealHash = (text: string): string => sha256Hex(text);
 
 /**
- * A seal after `held`, or with nothing held one to begin with. A signer of the held seal must have signed it, one of its
- * own, by which it can be verified without the former one, and each new signer: whoever cannot sign is not added. Throws untrusted_answer. Nothing is parsed before its signature is
- * verified, but for a seal to begin with, which names its own signers. `nowMs`: Infinity for a seal that was taken before.
+ * A seal that follows `held`, or the same one again; with nothing held, one to begin with. Throws untrusted_answer. `nowMs`:
+ * Infinity for a seal that was accepted before.
  */
 export function openSeal(signed: SignedSeal, held: OpenedSeal | undefined, nowMs: number): OpenedSeal {
+  if (held === undefined) return openFirstSeal(signed, nowMs);
+  return sealHash(signed.text) === held.hash ? held : openFollowing(signed, held, nowMs);
+}
+
+/** One of its own signers must have signed it. All of them, if it is the first seal of its organization. */
+function openFirstSeal(signed: SignedSeal, nowMs: number): OpenedSeal {
+  const seal = parseSeal(signed.text);
+  const signedBy = requireOwnSigner(signed, seal);
+  if (seal.first === null) requireAll(signedBy, seal.signers);
+  refuseFuture(seal, 0, nowMs);
+  return { seal, hash: sealHash(signed.text) };
+}
+
+/**
+ * These must have signed it: a signer of the held seal; each new signer, so that no key is added that cannot sign; and one of its
+ * own signers, so that it can be verified without the held one. Nothing is parsed before the first of these is verified.
+ */
+function openFollowing(signed: SignedSeal, held: OpenedSeal, nowMs: number): OpenedSeal {
   const hash = sealHash(signed.text);
-  if (held === undefined) {
-    const seal = parseSeal(signed.text);
-    const proved = requireOwn(signed, seal);
-    if (seal.first === null) requireAll(proved, seal.signers);
-    refuseFuture(seal, 0, nowMs);
-    return { seal, hash };
-  }
-  if (hash === held.hash) return held;
   if (signaturesOf(signed, held.seal.signers).size === 0)
     throw refused("no signer of the seal before has signed it");
   const seal = parseSeal(signed.text);
   refuseStrange({ seal, hash }, held);
   refuseFuture(seal, held.seal.made_at, nowMs);
-  const known = new Set(held.seal.signers.map(({ key }) => blobOf(key)));
-  const added = seal.signers.filter(({ key }) => !known.has(blobOf(key)));
-  requireAll(signaturesOf(signed, added), added);
-  requireOwn(signed, seal);
+  const formerSigners = new Set(held.seal.signers.map(({ key }) => blobOf(key)));
+  const newSigners = seal.signers.filter(({ key }) => !formerSigners.has(blobOf(key)));
+  requireAll(signaturesOf(signed, newSigners), newSigners);
+  requireOwnSigner(signed, seal);
   return { seal, hash };
 }
 
-/** The very next seal: whoever publishes one leaves no number out, so that none can use the numbers up. */
+/** The seal with the very next number: a published seal leaves none out, so that nobody can use the numbers up. */
 export function openNextSeal(signed: SignedSeal, newest: OpenedSeal | undefined, nowMs: number): OpenedSeal {
   const opened = openSeal(signed, newest, nowMs);
   const next = (newest?.seal.number ?? 0) + 1;
@@ -52,12 +65,12 @@ export function openNextSeal(signed: SignedSeal, newest: OpenedSeal | undefined,
   throw refused(`its number is ${opened.seal.number}, and the next one is ${next}`);
 }
 
-/** A seal that its reader trusts, from a file of their own. */
+/** A seal from a file that the reader trusts: no signature is verified. */
 export const openTrusted = (text: string): OpenedSeal => ({ seal: parseSeal(text), hash: sealHash(text) });
 
 /**
- * The newest of these that follows `held`, step by step: a node that was away may know the first ones, and need none of
- * them. `refusal`: why the last one does not follow.
+ * The newest of these seals that follows `held`, step by step. Some of the first ones may be older than `held`: a refusal counts only
+ * if no later seal is accepted. `refusal`: why the last one was refused.
  */
 export function followSeals(
   seals: readonly SignedSeal[],
@@ -77,21 +90,22 @@ export function followSeals(
   return { held: newest, refusal };
 }
 
-function requireOwn(signed: SignedSeal, { signers }: Seal): Set<string> {
-  const proved = signaturesOf(signed, signers);
-  if (proved.size === 0) throw refused("none of its signers has signed it");
-  return proved;
+/** The signers of the seal itself that signed it: at least one. */
+function requireOwnSigner(signed: SignedSeal, { signers }: Seal): Set<string> {
+  const signedBy = signaturesOf(signed, signers);
+  if (signedBy.size === 0) throw refused("none of its signers has signed it");
+  return signedBy;
 }
 
-function requireAll(proved: ReadonlySet<string>, signers: readonly Signer[]): void {
-  const silent = signers.find(({ key }) => !proved.has(blobOf(key)));
-  if (silent === undefined) return;
-  // Several signers may have the same comment. A whole fingerprint looks like a token in an error, which is left out.
-  const print = sshFingerprint(parseSshKey(silent.key)).slice(0, 23);
-  throw refused(`its new signer "${silent.name}" (${print}) has not signed it`);
+function requireAll(signedBy: ReadonlySet<string>, signers: readonly Signer[]): void {
+  const missing = signers.find(({ key }) => !signedBy.has(blobOf(key)));
+  if (missing === undefined) return;
+  // With a fingerprint, as several signers may have the same name. It is cut: errors leave out what looks like a token.
+  const print = sshFingerprint(parseSshKey(missing.key)).slice(0, 23);
+  throw refused(`its new signer "${missing.name}" (${print}) has not signed it`);
 }
 
-/** The keys among these that signed. */
+/** Those of the signers who signed, by the bytes of their keys. */
 function signaturesOf({ text, signatures }: SignedSeal, signers: readonly Signer[]): Set<string> {
   const keys: SshKey[] = signers.map(({ key }) => parseSshKey(key));
   const message = Buffer.from(text);
@@ -100,7 +114,7 @@ function signaturesOf({ text, signatures }: SignedSeal, signers: readonly Signer
     try {
       found.add(verifySshSignature(signature, message, sealNamespace, keys).blob.toString("base64"));
     } catch {
-      // Another signer made it; whether there are enough is decided above.
+      // The signature of another key. Whether there are enough is decided above.
     }
   }
   return found;
@@ -115,7 +129,8 @@ function parseSeal(text: string): Seal {
     if (canonicalJson(seal) !== text) throw new RangeError("it is not in its canonical form");
     const keys = seal.signers.map(({ key }) => blobOf(key));
     if (new Set(keys).size < keys.length) throw new RangeError("a signer is named twice");
-    if ((seal.number === 1) !== (seal.first === null) || (seal.first === null) !== (seal.previous === null))
+    const isFirst = seal.number === 1;
+    if (isFirst !== (seal.first === null) || isFirst !== (seal.previous === null))
       throw new RangeError("it does not say which seal it follows");
     const fault = faultOf(seal);
     if (fault !== undefined) throw new RangeError(fault);
@@ -125,16 +140,15 @@ function parseSeal(text: string): Seal {
   }
 }
 
-/** Why no node could enforce it. A fault must stop the signer: nodes would refuse the seal. */
+/** Why no node could enforce the seal. Signers learn of it before they sign: nodes refuse such a seal. */
 function faultOf({ mode, state }: Seal): string | undefined {
   const { nodes, authorities, sealing } = state;
   const identities = nodes.flatMap(({ identity }) => identity ?? []);
   if (sealing === undefined)
     return mode === "enforce" || identities.length > 0 ? "it names no offline CA" : undefined;
-  const isTwice = (all: readonly string[]) => new Set(all).size < all.length;
-  if (!sealing.offline.every((each) => authorities.includes(each)))
-    return "an offline CA is not among its CAs";
-  if (isTwice(nodes.map(({ name }) => name)) || isTwice(identities.map(({ key }) => key)))
+  const hasDuplicate = (texts: readonly string[]) => new Set(texts).size < texts.length;
+  if (!sealing.offline.every((ca) => authorities.includes(ca))) return "an offline CA is not among its CAs";
+  if (hasDuplicate(nodes.map(({ name }) => name)) || hasDuplicate(identities.map(({ key }) => key)))
     return "a node is named twice";
   if (sealing.network6 === undefined && identities.some(({ address6 }) => address6 !== undefined))
     return "a node has an address in a sealed network, and there is no such network";
@@ -146,6 +160,7 @@ function faultOf({ mode, state }: Seal): string | undefined {
   return undefined;
 }
 
+/** Throws for a seal of another organization or line, and for one that does not come after the held one. */
 function refuseStrange({ seal, hash }: OpenedSeal, held: OpenedSeal): void {
   const first = held.seal.first ?? held.hash;
   if ((seal.first ?? hash) !== first || seal.state.organization !== held.seal.state.organization)
@@ -160,9 +175,12 @@ function refuseStrange({ seal, hash }: OpenedSeal, held: OpenedSeal): void {
   if (seal.made_at < held.seal.made_at) throw refused("it is older than the known one");
 }
 
-/** Later ones must not be older than this one. What was taken before stays, so that its organization can be sealed again. */
-function refuseFuture({ made_at: madeAt }: Seal, before: number, nowMs: number): void {
-  if (madeAt <= before || madeAt <= nowMs / 1000 + 86_400) return;
+/**
+ * Throws if the seal says that it was made more than a day from now: later seals must not be older, so it would keep them out. Not
+ * if the held seal says so too (`heldMadeAt`, in s), so that its organization can still make seals.
+ */
+function refuseFuture({ made_at: madeAt }: Seal, heldMadeAt: number, nowMs: number): void {
+  if (madeAt <= heldMadeAt || madeAt <= nowMs / 1000 + daySeconds) return;
   throw refused(`it says that it was made on ${new Date(madeAt * 1000).toISOString()}: compare the clocks`);
 }
 

@@ -27,7 +27,7 @@ export function secretKeyId(key: Uint8Array): string {
   return hash("sha256", Buffer.concat([Buffer.from("overlay secret key id\0"), key]), "hex").slice(0, 16);
 }
 
-/** The ids of the present keys; the first one encrypts. */
+/** The ids of the keys; the first one encrypts. */
 export function secretKeyIds(keys: SecretKeys): string[] {
   return listOf(keys).map(secretKeyId);
 }
@@ -55,7 +55,7 @@ export function sealedWith(envelope: string): string {
 /** Decrypts an envelope. Throws `bad_configuration`: not an envelope, unknown key, changed, or another context. */
 export function openSecret(keys: SecretKeys, envelope: string, context: string): string {
   const { keyId, body } = splitEnvelope(envelope);
-  const key = listOf(keys).find((each) => secretKeyId(each) === keyId);
+  const key = listOf(keys).find((candidate) => secretKeyId(candidate) === keyId);
   if (key === undefined) {
     throw new AppError(
       "bad_configuration",
@@ -87,7 +87,7 @@ export function startMac(
   purpose: string,
   id?: string,
 ): { keyId: string; mac: Hmac } | undefined {
-  const key = listOf(keys).find((each) => id === undefined || secretKeyId(each) === id);
+  const key = listOf(keys).find((candidate) => id === undefined || secretKeyId(candidate) === id);
   if (key === undefined) return undefined;
   const derived = hkdfSync("sha256", key, "", `overlay mac: ${purpose}`, 32);
   return { keyId: secretKeyId(key), mac: createHmac("sha256", Buffer.from(derived)) };

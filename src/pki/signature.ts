@@ -48,6 +48,7 @@ function encodeInteger(value: bigint): Uint8Array {
   return Buffer.concat([Uint8Array.of(2, padded.length), padded]);
 }
 
+/** From SEQUENCE (2 bytes), then INTEGER with tag, length and value, for r and for s. */
 function decodePair(signature: Uint8Array): { r: bigint; s: bigint } {
   const rLength = signature[3] ?? 0;
   const r = toNumber(signature.subarray(4, 4 + rLength));

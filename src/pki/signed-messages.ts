@@ -24,11 +24,12 @@ export async function verifyOrder(jws: string, key: OrderKey): Promise<Order> {
   return parseAs(Order, "order", await verifyText(jws, orderType, key));
 }
 
-/** The new order key, signed by the present one. Without this signature a node keeps the present key. */
+/** The new order key, signed by the former one. Without this signature a node keeps the former key. */
 export function signOrderKey(successor: OrderKey, former: SigningKey): Promise<string> {
   return signText(JSON.stringify(successor), handOverType, former);
 }
 
+/** Throws untrusted_answer for anything that this key did not sign as a new order key. */
 export async function verifyOrderKey(jws: string, former: OrderKey): Promise<OrderKey> {
   return parseAs(OrderKey, "new order key", await verifyText(jws, handOverType, former));
 }
@@ -76,9 +77,9 @@ async function verifyText(jws: string, typ: string, key: OrderKey): Promise<stri
     const { payload, protectedHeader } = await compactVerify(jws, await importJWK(key, "EdDSA"), {
       algorithms: ["EdDSA"],
     });
-    const { alg, kid, typ: signedType, ...more } = protectedHeader;
+    const { alg, kid, typ: signedType, ...others } = protectedHeader;
     const isExpected =
-      alg === "EdDSA" && kid === key.kid && signedType === typ && Object.keys(more).length === 0;
+      alg === "EdDSA" && kid === key.kid && signedType === typ && Object.keys(others).length === 0;
     if (isExpected) return new TextDecoder("utf-8", { fatal: true }).decode(payload);
   } catch (error) {
     throw new AppError(

@@ -5,12 +5,14 @@ import { createHash } from "node:crypto";
 import { AppError } from "../base/errors.ts";
 import { verifyBytes } from "./signature.ts";
 
+/** The types of keys: plain, and on a security key. */
 const plain = "ssh-ed25519";
 const hardware = "sk-ssh-ed25519@openssh.com";
 
 export type SshKey = {
   /** Public key in OpenSSH's binary form: two keys are the same if these bytes are. */
   blob: Buffer;
+  /** The 32 bytes of the Ed25519 key. */
   raw: Buffer;
   /** What a security key signs for, usually `ssh:`. */
   application: Buffer | undefined;
@@ -47,36 +49,42 @@ export function verifySshSignature<K extends SshKey>(
   namespace: string,
   keys: readonly K[],
 ): K {
-  const read = parseSignature(armored);
-  if (read === undefined) throw refused("it is no signature of ssh-keygen");
-  if (read.namespace !== namespace) throw refused(`it is for another purpose than ${namespace}`);
-  const key = keys.find(({ blob }) => blob.equals(read.publicKey));
+  const parsed = parseSignature(armored);
+  if (parsed === undefined) throw refused("it is no signature of ssh-keygen");
+  if (parsed.namespace !== namespace) throw refused(`it is for another purpose than ${namespace}`);
+  const key = keys.find(({ blob }) => blob.equals(parsed.publicKey));
   if (key === undefined) throw refused("it is by a key that is not a signer");
-  const hashed = createHash(read.hash).update(message).digest();
+  const digest = createHash(parsed.hash).update(message).digest();
+  const reserved = Buffer.alloc(0);
   const signed = Buffer.concat([
     Buffer.from(magic),
-    ...[Buffer.from(namespace), Buffer.alloc(0), Buffer.from(read.hash), hashed].map(asString),
+    ...[Buffer.from(namespace), reserved, Buffer.from(parsed.hash), digest].map(asString),
   ]);
-  if (isSignedBy(key, signed, read.signature)) return key;
+  if (isSignedBy(key, signed, parsed.signature)) return key;
   throw refused("it does not match");
 }
 
+/** A security key signs hashes, with flags and a counter of its own. */
 function isSignedBy({ raw, application }: SshKey, signed: Buffer, signature: Buffer): boolean {
   const parts = new Parts(signature);
-  const [type, bytes] = [parts.text(), parts.string()];
+  const type = parts.text();
+  const bytes = parts.string();
   if (type === undefined || bytes === undefined) return false;
   if (application === undefined)
     return type === plain && parts.isAtEnd && verifyBytes("25519", raw, signed, bytes);
-  const [flags, counter] = [parts.bytes(1), parts.bytes(4)];
+  const flags = parts.bytes(1);
+  const counter = parts.bytes(4);
   if (type !== hardware || flags === undefined || counter === undefined || !parts.isAtEnd) return false;
   const wasTouched = ((flags[0] ?? 0) & 1) === 1;
   const digest = (of: Buffer) => createHash("sha256").update(of).digest();
-  const whole = Buffer.concat([digest(application), flags, counter, digest(signed)]);
-  return wasTouched && verifyBytes("25519", raw, whole, bytes);
+  const signedByDevice = Buffer.concat([digest(application), flags, counter, digest(signed)]);
+  return wasTouched && verifyBytes("25519", raw, signedByDevice, bytes);
 }
 
 const magic = "SSHSIG";
-const [begin, end] = ["-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"];
+const version = 1;
+const begin = "-----BEGIN SSH SIGNATURE-----";
+const end = "-----END SSH SIGNATURE-----";
 
 type Signature = { publicKey: Buffer; namespace: string; hash: "sha256" | "sha512"; signature: Buffer };
 
@@ -86,9 +94,14 @@ function parseSignature(armored: string): Signature | undefined {
   const bytes = decodeBase64(lines.slice(1, -1).join(""));
   if (bytes === undefined) return undefined;
   const parts = new Parts(bytes);
-  const isKnown = parts.bytes(6)?.toString() === magic && parts.bytes(4)?.readUInt32BE() === 1;
-  const [publicKey, namespace, reserved] = [parts.string(), parts.text(), parts.string()];
-  const [hash, signature] = [parts.text(), parts.string()];
+  // The fields in their order in the file.
+  const isKnown =
+    parts.bytes(magic.length)?.toString() === magic && parts.bytes(4)?.readUInt32BE() === version;
+  const publicKey = parts.string();
+  const namespace = parts.text();
+  const reserved = parts.string();
+  const hash = parts.text();
+  const signature = parts.string();
   if (!isKnown || publicKey === undefined || namespace === undefined || signature === undefined)
     return undefined;
   if (reserved?.length !== 0 || (hash !== "sha256" && hash !== "sha512") || !parts.isAtEnd) return undefined;
@@ -97,7 +110,8 @@ function parseSignature(armored: string): Signature | undefined {
 
 function readKey(blob: Buffer): SshKey | undefined {
   const parts = new Parts(blob);
-  const [type, raw] = [parts.text(), parts.string()];
+  const type = parts.text();
+  const raw = parts.string();
   if (raw?.length !== 32) return undefined;
   if (type === plain && parts.isAtEnd) return { blob, raw, application: undefined };
   const application = parts.string();
@@ -105,12 +119,13 @@ function readKey(blob: Buffer): SshKey | undefined {
   return { blob, raw, application };
 }
 
-/** Strict: one text for the same bytes. */
+/** Undefined unless it is the one text for its bytes. */
 function decodeBase64(text: string): Buffer | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.length > 0 && bytes.toString("base64") === text ? bytes : undefined;
 }
 
+/** Bytes as OpenSSH's "string": after their length. */
 function asString(bytes: Buffer): Buffer {
   const length = Buffer.alloc(4);
   length.writeUInt32BE(bytes.length);

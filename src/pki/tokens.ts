@@ -19,6 +19,7 @@ export const Claims = v.object({
   /** Seconds with a fraction (RFC 7519 allows it), to compare with the time when sessions were ended. */
   iat: v.number(),
   exp: v.pipe(v.number(), v.integer()),
+  /** The id of the session: all tokens of a session have the same. */
   family: v.optional(foreignText(255)),
 });
 export type Claims = v.InferOutput<typeof Claims>;

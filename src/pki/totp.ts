@@ -11,7 +11,7 @@ const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 export function base32(bytes: Uint8Array): string {
   const bits = [...bytes].map((byte) => byte.toString(2).padStart(8, "0")).join("");
   return (bits.match(/.{1,5}/g) ?? [])
-    .map((each) => alphabet[Number.parseInt(each.padEnd(5, "0"), 2)])
+    .map((group) => alphabet[Number.parseInt(group.padEnd(5, "0"), 2)])
     .join("");
 }
 
@@ -19,15 +19,17 @@ export function totpCode(secret: Uint8Array, step: number): string {
   const counter = Buffer.alloc(8);
   counter.writeBigUInt64BE(BigInt(step));
   const mac = createHmac("sha1", secret).update(counter).digest();
+  // The last four bits say which four bytes are the code (RFC 4226, section 5.3).
   const number = mac.readUInt32BE((mac.at(-1) ?? 0) & 0xf) & 0x7f_ff_ff_ff;
   return String(number % 10 ** digits).padStart(digits, "0");
 }
 
+/** The number of the 30 s since 1970. */
 export const totpStep = (nowMs: number) => Math.floor(nowMs / stepMs);
 
 /**
- * The step of a valid code: the present one, or one beside it because clocks differ. Each step counts once, so it must be
- * later than `last`.
+ * The step of a valid code: the one of now, or one beside it because clocks differ. Undefined: the code is not valid. `last`: the
+ * step of the last code that was accepted; each step counts once.
  */
 export function matchingStep(
   secret: Uint8Array,
@@ -35,8 +37,8 @@ export function matchingStep(
   { nowMs, last }: { nowMs: number; last: number },
 ): number | undefined {
   if (!/^\d{6}$/.test(code)) return undefined;
-  const present = totpStep(nowMs);
-  return [present - 1, present, present + 1].find(
+  const now = totpStep(nowMs);
+  return [now - 1, now, now + 1].find(
     (step) => step > last && timingSafeEqual(Buffer.from(totpCode(secret, step)), Buffer.from(code)),
   );
 }

@@ -13,7 +13,7 @@ x509.cryptoProvider.set(crypto);
 
 const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 const maxRequestBytes = 4096;
-/** Older tools write the second (RFC 7468, section 7). */
+/** The labels of requests in PEM. Older tools write the second one (RFC 7468, section 7). */
 const requestBanners = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
 
 export type X509Authority = { certificatePem: string; privateKeyPem: string };
@@ -56,6 +56,7 @@ export async function makeCsr(options: { privateKeyPem: string; name: string }):
   return `${request.toString("pem")}\n`;
 }
 
+/** `keySha256`: of the public key, in hexadecimal. */
 export type NodeRequest = { publicKey: CryptoKey; keySha256: string };
 
 /** Verifies the signature of a request, and that its key is P-256. Ignores its names. Throws bad_request. */
@@ -70,6 +71,7 @@ export async function readCsr(pem: string): Promise<NodeRequest> {
     if (!(await request.verify())) throw badRequest("its signature does not match its key");
     return { publicKey: await request.publicKey.export(), keySha256: sha256Hex(request.publicKey.rawData) };
   } catch (error) {
+    // Thrown above by badRequest, with the reason.
     if (error instanceof AppError && error.details.errors !== undefined) throw error;
     throw badRequest("it cannot be read", error);
   }
@@ -166,6 +168,7 @@ function namesOf({ names, addresses }: Pick<ServerTemplate, "names" | "addresses
   ];
 }
 
+/** Times in ms since 1970. */
 export type ServerCertificate = {
   notBefore: number;
   notAfter: number;
@@ -189,7 +192,8 @@ export function readServerChain(
     own.names.find((name) => leaf.checkHost(name) === undefined) ??
     own.addresses.find((address) => leaf.checkIP(address) === undefined);
   if (missing !== undefined) throw refuse(`it is not for ${missing}`);
-  const [notBefore, notAfter] = [Date.parse(leaf.validFrom), Date.parse(leaf.validTo)];
+  const notBefore = Date.parse(leaf.validFrom);
+  const notAfter = Date.parse(leaf.validTo);
   if (own.now >= notAfter) throw refuse("it has expired; check this machine's clock");
   return { notBefore, notAfter, serial: leaf.serialNumber, renewalId: renewalIdOf(leaf) };
 }
@@ -242,6 +246,7 @@ export type NodeX509Check = {
   name: string;
   organization: string;
   address: string;
+  /** ms since 1970. */
   now: number;
 };
 
@@ -264,9 +269,10 @@ export function verifyNodeX509(check: NodeX509Check): void {
   }
 }
 
+/** The leaf and its CA. Other CAs may follow. */
 function readChain(pem: string, refuse: (reason: string) => AppError): [X509Certificate, X509Certificate] {
   const [leaf, ca, ...more] = readCertificates(pem, refuse);
-  if (ca !== undefined && more.every((each) => each.ca)) return [leaf, ca];
+  if (ca !== undefined && more.every((other) => other.ca)) return [leaf, ca];
   throw refuse("it is not a certificate followed by CAs");
 }
 
