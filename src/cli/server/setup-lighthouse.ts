@@ -55,11 +55,11 @@ async function finishHere(
   const { openOrganization } = await import("../../node/files/organizations.ts");
   const { startEnrolled } = await import("../join/registration.ts");
   const organization = openOrganization(settings.configRoot, slug);
-  const isRunning = findEngineProcess(joinPath(organization.directory, "config.yml")) !== undefined;
+  const wasRunning = findEngineProcess(joinPath(organization.directory, "config.yml")) !== undefined;
   await provideEngine(settings, { system, log }, { slug });
   const { started, left } = await startEnrolled({ slug, mode: organization.config.mode }, context);
   for (const sentence of left) output.say(sentence);
-  if (isRunning || !started) return undefined;
+  if (wasRunning || !started) return undefined;
   const { examineJoined } = await import("../join/examine-joined.ts");
   return examineJoined(organization, lighthouseContext(request, context));
 }
@@ -76,6 +76,7 @@ async function joinHere(joinKey: string, request: SetupRequest, context: Context
   return examineJoined(openOrganization(context.settings.configRoot, key.slug), joinContext);
 }
 
+/** The plan of makeLighthouse. */
 export async function planLighthouse(
   step: "join" | "finish",
   request: SetupRequest,
@@ -89,6 +90,7 @@ export async function planLighthouse(
     return planStart({ slug, mode }, context.settings, context.system);
   }
   const { planJoin } = await import("../join/join.ts");
+  // A plan makes no key: token and fingerprint stand for those of the real one.
   const key: JoinKey = {
     apiBase: request.publicUrl,
     slug,
@@ -100,6 +102,7 @@ export async function planLighthouse(
   return planJoin(key, lighthouseContext(request, context));
 }
 
+/** The name or address of the public URL; IPv6 without brackets. */
 export const publicHost = ({ publicUrl }: SetupRequest) =>
   new URL(publicUrl).hostname.replace(/^\[|\]$/g, "");
 
