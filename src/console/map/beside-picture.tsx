@@ -85,7 +85,7 @@ const PairRows = ({ pairs, linkTo, valueOf }: PairRowsProps) =>
         <a href={linkTo(pair)}>
           <bdi>{pairName(pair)}</bdi>
         </a>{" "}
-        {pair.relayed > 0 ? <span class="faint">{pair.relayed} relayed</span> : null}
+        {pair.relayed > 0 ? <span class="faint">{plural(pair.relayed, "path")} relayed</span> : null}
       </span>
       <time>{valueOf(pair)}</time>
     </li>
