@@ -220,19 +220,23 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
           <Line text="agent doctor" />
         </>
       ) : null}
-      {[from, to].map((node) =>
-        node.online && configurationOf(node).isBehind ? (
-          <>
-            <p key={node.id}>
-              On <bdi>{node.name}</bdi>, this applies the newest configuration, or says why not:
-            </p>
-            <Line text="sudo agent sync-config" />
-          </>
-        ) : null,
-      )}
+      {[from, to].map((node) => (
+        <ApplyLine key={node.id} node={node} />
+      ))}
     </>
   );
 }
+
+/** What applies the newest configuration, for a node that is online without it. */
+const ApplyLine = ({ node }: { node: Node }) =>
+  node.online && configurationOf(node).isBehind ? (
+    <>
+      <p>
+        On <bdi>{node.name}</bdi>, this applies the newest configuration, or says why not:
+      </p>
+      <Line text="sudo agent sync-config" />
+    </>
+  ) : null;
 
 function FactLine({ fact: { state, about, words, at } }: { fact: Fact }) {
   return (
@@ -249,6 +253,7 @@ function FactLine({ fact: { state, about, words, at } }: { fact: Fact }) {
   );
 }
 
+/** A rule that decides, with its number. */
 const Deciding = ({ rule }: { rule: Rule }) => (
   <p>
     <ShowRule id={rule.id} />: <Sentence rule={rule} />

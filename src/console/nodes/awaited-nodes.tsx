@@ -1,5 +1,4 @@
-// Nodes that something waits for, each with its state: the reason is one that is away, or that does not apply its
-// configuration.
+// Nodes for which a change waits, each with its state, which says why: it is away, or it does not apply its configuration.
 
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
@@ -8,14 +7,14 @@ import { useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Line, State } from "../ui/parts.tsx";
 
-/** More are counted; the API takes at most 200 ids. */
+/** The others are counted. The API takes at most 200 ids. */
 const maxShown = 100;
-/** More nodes than these are folded away. */
+/** A longer list is folded. */
 const maxUnfolded = 10;
 
 type Props = { slug: string; ids: readonly number[]; count?: number; title: string };
 
-/** `ids`: of the first ones, `count`: of all of them. */
+/** `ids`: of all these nodes, or of the first ones of `count`. */
 export function AwaitedNodes({ slug, ids, count = ids.length, title }: Props) {
   const asked = ids.slice(0, maxShown).join(",");
   const { data = [] } = useList(

@@ -23,10 +23,10 @@ export function useDueNode(slug: string, { id, owner_id }: Pick<Node, "id" | "ow
 
 /** The panel with the user's own nodes that are due. Staff who are no members have no nodes here, and may not ask. */
 export function OwnNodes({ slug }: { slug: string }) {
-  return organization.value?.role == null ? null : <Due key={slug} slug={slug} />;
+  return organization.value?.role == null ? null : <DueNodes key={slug} slug={slug} />;
 }
 
-function Due({ slug }: { slug: string }) {
+function DueNodes({ slug }: { slug: string }) {
   const { data = [] } = useResource(listPath(slug));
   const mine = data.filter(({ owner_id }) => owner_id === me.value?.id);
   const { error, isRunning, run } = useAction(async () => {
