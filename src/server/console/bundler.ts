@@ -21,8 +21,9 @@ const inBrowsers: Record<string, string> = {
 const elements = `/** @jsxRuntime classic @jsx createElement @jsxFrag Fragment */
 import { createElement, Fragment } from ${JSON.stringify("preact")};`;
 
-const smaller: Bun.BunPlugin = {
-  name: "smaller",
+/** Gives the bundler modules that are smaller than the sources. */
+const smallerModules: Bun.BunPlugin = {
+  name: "smaller-modules",
   setup(builder) {
     builder.onLoad({ filter: /[\\/]src[\\/](?:console|protocol)[\\/].*\.tsx?$/ }, ({ path }) => ({
       contents: (shared.get(path) ?? "") + contentsOf(path),
@@ -47,6 +48,7 @@ function withoutSchemas(module: Record<string, unknown>): string {
     .join("");
 }
 
+/** An export of the contract as text; undefined: browsers do not get it. Its name tells what it is. */
 function shown(name: string, value: unknown): string | undefined {
   if (name.endsWith("Api")) return JSON.stringify(value, methodAndPath);
   if (name.endsWith("Settings")) return JSON.stringify(value, shownToUsers);
@@ -62,6 +64,7 @@ const methodAndPath = (_: string, value: object) => {
 const wordsAlone = (key: string, value: unknown) =>
   key === "subjects" || key === "since" ? undefined : value;
 
+/** Members of a setting that only commands need. */
 const ofCommands = ["takes", "sends", "help", "removal", "hint", "range", "describes", "whole", "file"];
 /** Settings as forms need them; only the names of those that no form has. */
 const shownToUsers = (key: string, value: unknown) => {
@@ -109,7 +112,7 @@ const bundled = async (entries: readonly string[]) =>
     modulePreload: false,
     naming: { entry: "[name]-[hash].[ext]", chunk: "chunk-[name]-[hash].[ext]" },
     define: { "process.env.NODE_ENV": '"production"' },
-    plugins: [smaller],
+    plugins: [smallerModules],
   });
 const outputs = (await Promise.all(bundles.map(bundled))).flatMap((each) => each.outputs);
 
@@ -128,7 +131,7 @@ const smallerStyle = (file: string): string =>
     .trim();
 
 /** Names that files give each other are short already. Renamed, each import would have two: 1.1 % of all scripts. */
-const exchanged = (script: string) =>
+const exchangedNames = (script: string) =>
   [...script.matchAll(/\b(?:import|export)\{([^}]*)\}/g)].flatMap(([, names = ""]) => names.split(","));
 
 // Compressed, the scripts are smaller by 2.9 % after this.
@@ -136,7 +139,7 @@ for (const { path } of outputs) {
   if (path.endsWith(".css")) writeFileSync(path, smallerStyle(join(source, "style.css")));
   if (!path.endsWith(".js")) continue;
   const script = readFileSync(path, "utf8");
-  const mangle = { toplevel: true, reserved: exchanged(script) };
+  const mangle = { toplevel: true, reserved: exchangedNames(script) };
   const { code, errors } = minifySync(path, script, { module: true, mangle });
   if (errors.length > 0)
     throw new Error(`Cannot make ${path} smaller: ${errors.map(({ message }) => message).join(", ")}`);

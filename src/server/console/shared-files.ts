@@ -66,7 +66,8 @@ const groups: readonly (readonly string[])[] = [
 ];
 
 /**
- * The lines that the pages get, by their files. `root`: of the sources. `contentsOf`: the text of a module as it is bundled.
+ * The import lines that each page gets, by the path of its file. `root`: the directory of the sources. `main`: the module that every
+ * page begins with. `contentsOf`: the text of a module as it is bundled.
  */
 export function sharedFiles(
   root: string,
@@ -79,30 +80,33 @@ export function sharedFiles(
   const imports = new Map<string, Bun.Import[]>();
   const importsOf = (path: string) => {
     const transpiler = path.endsWith("x") ? tsx : ts;
-    const known = imports.get(path) ?? transpiler?.scanImports(contentsOf(path)) ?? [];
-    imports.set(path, known);
-    return known
+    const found = imports.get(path) ?? transpiler?.scanImports(contentsOf(path)) ?? [];
+    imports.set(path, found);
+    return found
       .filter((each) => each.path.startsWith("."))
       .map((each) => ({ kind: each.kind, path: join(dirname(path), each.path) }));
   };
-  /** The module, and those that it needs at once. */
-  const reach = (path: string, all = new Set<string>()): Set<string> => {
-    if (all.has(path)) return all;
-    all.add(path);
-    for (const each of importsOf(path)) if (each.kind === "import-statement") reach(each.path, all);
-    return all;
+  /** The module, and all that it needs before it runs. Collected in `reached`. */
+  const reachedFrom = (path: string, reached = new Set<string>()): Set<string> => {
+    if (reached.has(path)) return reached;
+    reached.add(path);
+    for (const each of importsOf(path)) if (each.kind === "import-statement") reachedFrom(each.path, reached);
+    return reached;
   };
-  const frame = reach(main);
+  const frame = reachedFrom(main);
+  // The frame loads each page on demand.
   const pages = new Set(
     [...frame].flatMap(importsOf).flatMap(({ kind, path }) => (kind === "dynamic-import" ? [path] : [])),
   );
-  const needs = new Map([main, ...pages].map((page) => [page, reach(page)]));
+  const needs = new Map([main, ...pages].map((page) => [page, reachedFrom(page)]));
   const grouped = groups.map((group) => group.map((file) => join(root, file)));
   const inGroups = new Set(grouped.flat());
+  /** Each module, as often as pages need it. */
   const uses = Map.groupBy(
-    [...needs.values()].flatMap((all) => [...all]),
+    [...needs.values()].flatMap((files) => [...files]),
     (file) => file,
   );
+  /** What every page imports: the frame, and what several pages need outside the groups. */
   const common = new Set(
     [
       ...frame,
@@ -110,8 +114,8 @@ export function sharedFiles(
     ].filter((file) => file !== main && !pages.has(file)),
   );
   return new Map(
-    [...needs].map(([page, all]) => {
-      const shared = grouped.filter((group) => group.some((file) => all.has(file))).flat();
+    [...needs].map(([page, needed]) => {
+      const shared = grouped.filter((group) => group.some((file) => needed.has(file))).flat();
       const lines = [...common, ...shared].map(
         (file) => `import ${JSON.stringify(relativeTo(page, file))};\n`,
       );

@@ -45,14 +45,15 @@ const firstAnswers = [
 ];
 const firstPage = { page_size: "1000", page: "1" };
 const nodes = (slug: string) => apiPath(nodesApi.list, { slug }, firstPage);
-type First = { file: string; asks?: readonly ((slug: string) => string)[] };
-const administration: First = { file: "administration" };
-const operation: First = { file: "operation" };
+/** `file`: the stem of the page's script. `asks`: addresses of the API. */
+type FirstNeeds = { file: string; asks?: readonly ((slug: string) => string)[] };
+const administration: FirstNeeds = { file: "administration" };
+const operation: FirstNeeds = { file: "operation" };
 /**
- * What pages need, by the segment behind the slug: their file, and what those that begin with nodes ask of the
- * organization, to the letter. Every member may read it.
+ * What pages need at once, by the segment behind the slug. The addresses must equal those of the page's script to the letter, or the
+ * browser asks twice. Every member may read them.
  */
-const firstOfPages: Readonly<Record<string, First>> = {
+const firstOfPages: Readonly<Record<string, FirstNeeds>> = {
   "": {
     file: "overview",
     asks: [

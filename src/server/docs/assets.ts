@@ -14,25 +14,26 @@ export const assets: Readonly<Record<string, { path: string; type: string }>> = 
 const vendorLogo = "https://cdn.redoc.ly/redoc/logo-mini.svg";
 const emptyPicture = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'/%3E";
 
-type File = { bytes: Uint8Array<ArrayBuffer>; type: string };
+type Asset = { bytes: Uint8Array<ArrayBuffer>; type: string };
 
-/** Made once: the files are large, and anyone may ask for them. */
-const made = new Map<string, Promise<File>>();
+/** By name. Read once: the files are large, and anyone may ask for them. */
+const cached = new Map<string, Promise<Asset>>();
 
-export function readAsset(name: string): Promise<File> | undefined {
-  const asset = Object.hasOwn(assets, name) ? assets[name] : undefined;
-  if (asset === undefined) return undefined;
-  let file = made.get(name);
-  if (file === undefined) {
-    file = make(asset);
-    made.set(name, file);
+/** Undefined if there is no file of this name. */
+export function readAsset(name: string): Promise<Asset> | undefined {
+  const source = Object.hasOwn(assets, name) ? assets[name] : undefined;
+  if (source === undefined) return undefined;
+  let asset = cached.get(name);
+  if (asset === undefined) {
+    asset = readSource(source);
+    cached.set(name, asset);
     // Do not cache failures.
-    file.catch(() => made.delete(name));
+    asset.catch(() => cached.delete(name));
   }
-  return file;
+  return asset;
 }
 
-async function make({ path, type }: { path: string; type: string }): Promise<File> {
+async function readSource({ path, type }: { path: string; type: string }): Promise<Asset> {
   const text = (await Bun.file(path).text()).replaceAll(vendorLogo, emptyPicture);
   return { bytes: new TextEncoder().encode(text), type };
 }

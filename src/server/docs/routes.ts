@@ -16,6 +16,7 @@ import { redocPage, swaggerPage } from "./pages.ts";
 
 /** `all`: returns all routes, including these. */
 export function docsRoutes(services: Services, all: () => readonly Route[]): Route[] {
+  /** The document, made at the first request. */
   let text: string | undefined;
   const document = async () => {
     // Loaded on demand, here and below: the docs are seldom read, and every server must start fast.
@@ -57,6 +58,7 @@ async function signInPage(): Promise<Reply> {
   return { ...page, status: 401, headers: { ...headers, "WWW-Authenticate": 'Bearer realm="api"' } };
 }
 
+/** The viewer's route, with the sign-in page as the answer to a browser without a sign-in. */
 const withSignIn = (viewer: Route): Route => ({
   ...viewer,
   refused: (error, request) => (error.httpStatus === 401 && acceptsHtml(request) ? signInPage() : undefined),

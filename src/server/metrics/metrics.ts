@@ -30,6 +30,7 @@ type Deps = Pick<ServerOptions, "db" | "system" | "clock" | "dataDirectory"> & {
   pathReports: PathReports;
 };
 
+/** All figures as text. */
 export async function writeMetrics(deps: Deps): Promise<string> {
   const samples = [
     ...(await nodeSamples(deps)),
@@ -83,6 +84,7 @@ async function nodeSamples({ db, changes }: Deps): Promise<Sample[]> {
 const online = computed({ slug: text(), online: integer() });
 const groupsOf = nodes.pick("groups");
 const hub = computed({ slug: text(), name: text(), role: text(), online: integer() });
+/** $1: check-ins after this time count, ms. */
 const isSeen = "CASE WHEN s.last_checkin_at > $1 THEN 1 ELSE 0 END";
 /** Phones never check in. */
 const seenNodes = `FROM nodes n JOIN organizations o ON o.id = n.org_id LEFT JOIN sightings s ON s.node_id = n.id
@@ -290,7 +292,7 @@ async function operationSamples({ db, system, clock, dataDirectory }: Deps): Pro
 async function serverSamples({ db }: Deps): Promise<Sample[]> {
   const servers = await listReplicas(db);
   if (servers.length === 0) return [];
-  const each = (name: string, help: string, value: (server: ReplicaReport) => number) =>
+  const ofEach = (name: string, help: string, value: (server: ReplicaReport) => number) =>
     gauge(
       name,
       help,
@@ -300,16 +302,20 @@ async function serverSamples({ db }: Deps): Promise<Sample[]> {
     leases.map((lease) => ({ labels: { server: id, host, lease }, value: 1 })),
   );
   return [
-    each("server_last_seen_seconds", "Time since a server renewed its row", (s) => s.seenAgoMs / 1000),
-    each(
+    ofEach(
+      "server_last_seen_seconds",
+      "Time since a server renewed its row",
+      ({ seenAgoMs }) => seenAgoMs / 1000,
+    ),
+    ofEach(
       "server_clock_ahead_seconds",
       "How far a server's clock is ahead of the database's",
-      (s) => s.clockAheadMs / 1000,
+      ({ clockAheadMs }) => clockAheadMs / 1000,
     ),
-    each(
+    ofEach(
       "server_notices_behind_seconds",
       "How old the changes are that a server may lack",
-      (s) => s.noticesBehindMs / 1000,
+      ({ noticesBehindMs }) => noticesBehindMs / 1000,
     ),
     gauge("server_leases", "Which server runs each background loop", leases),
   ];

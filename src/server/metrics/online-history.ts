@@ -15,16 +15,16 @@ const keptDays = 30;
 const dayMs = 86_400_000;
 type Deps = Pick<ServerOptions, "system"> & { db: Database; groupPaths: GroupPathSums };
 
-const counting = organizations.pick("id", "pathReports");
-/** Counts once in each interval. An interval in which no server runs stays empty. */
+const countedPick = organizations.pick("id", "pathReports");
+/** Counts once in each interval, for all organizations. An interval in which no server runs stays empty. */
 export async function countOnline({ db, system, groupPaths }: Deps): Promise<void> {
   const now = system.now();
   const at = now - (now % intervalMs);
-  const newest = "SELECT coalesce(max(at), 0) AS n FROM online_counts";
-  // A time in the future comes from a clock that was ahead.
-  if ((await queryNumber(db, `${newest} WHERE at <= $1`, [now])) === at) return;
-  const sql = `SELECT ${counting.select()} FROM organizations WHERE deleted_at IS NULL`;
-  const count = async (org: ReturnType<typeof counting.parse>) => {
+  // Ignores times in the future: they come from a clock that was ahead.
+  const newest = "SELECT coalesce(max(at), 0) AS n FROM online_counts WHERE at <= $1";
+  if ((await queryNumber(db, newest, [now])) === at) return;
+  const sql = `SELECT ${countedPick.select()} FROM organizations WHERE deleted_at IS NULL`;
+  const count = async (org: ReturnType<typeof countedPick.parse>) => {
     const { totals } = (await groupPaths.of(org.id, undefined)).answer;
     const { nodes: active, online, current: applied, direct, relayed, broken } = totals;
     if (active === 0) return;
@@ -34,7 +34,7 @@ export async function countOnline({ db, system, groupPaths }: Deps): Promise<voi
     await db.writeFor("rows", (tx) => onlineCounts.upsert(tx, row, "ON CONFLICT (org_id, at) DO NOTHING"));
   };
   await inTurn(
-    async () => forAll(await queryAll(db, counting, sql), ({ id }) => id, count),
+    async () => forAll(await queryAll(db, countedPick, sql), ({ id }) => id, count),
     () =>
       db.writeFor("rows", (tx) => tx.run("DELETE FROM online_counts WHERE at < $1", [at - keptDays * dayMs])),
   );

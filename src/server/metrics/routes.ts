@@ -14,11 +14,13 @@ import { serverHistory } from "./server-history.ts";
 
 /** Each check writes to the disk and the route is public: all requests within this time share one check. */
 const checkEveryMs = 1000;
+/** How far the clock of the confirming user may differ. */
 const maxAheadMs = 60_000;
 
 export function healthHandlers(services: Services): Handlers<typeof healthApi> {
   const { db, system } = services;
   let checkedAt = Number.NEGATIVE_INFINITY;
+  /** The write of the last check. */
   let check: Promise<unknown> = Promise.resolve();
   const writable = () => {
     const now = performance.now();
@@ -54,7 +56,8 @@ export function serverHandlers(services: Services): Handlers<typeof serversApi> 
   return {
     history: async () => ({ body: await serverHistory(db, system.now()) }),
     async confirmClock(call, { time }) {
-      const [own, theirs] = [clock.wall(), Date.parse(time)];
+      const own = clock.wall();
+      const theirs = Date.parse(time);
       if (Math.abs(own - theirs) > maxAheadMs) throw otherClock(own, theirs);
       const doubt = clock.doubt();
       await db.write(async (tx) => {

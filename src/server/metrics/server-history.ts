@@ -21,13 +21,15 @@ export function makeSampler(
   { db, system, meters, changes }: Deps,
   self: { id: string; host: string },
 ): () => Promise<void> {
-  let before: Totals | undefined;
+  /** The totals when the last row was written. */
+  let last: Totals | undefined;
   return async () => {
-    const [now, totals] = [system.now(), meters.totals()];
-    const since = (key: "requests" | "errors" | "checkins") => totals[key] - (before?.[key] ?? 0);
+    const now = system.now();
+    const totals = meters.totals();
+    const since = (key: "requests" | "errors" | "checkins") => totals[key] - (last?.[key] ?? 0);
     const counts = totals.counts.map(({ upToMs, count }, at) => ({
       upToMs,
-      count: count - (before?.counts[at]?.count ?? 0),
+      count: count - (last?.counts[at]?.count ?? 0),
     }));
     const row = [self.id, now, self.host, since("requests"), since("errors"), since("checkins")];
     await db.writeFor("rows", async (tx) => {
@@ -39,7 +41,7 @@ export function makeSampler(
       await tx.run("DELETE FROM server_samples WHERE at < $1", [now - keptMs]);
     });
     // After a failed write, the next row covers this time, too.
-    before = totals;
+    last = totals;
   };
 }
 

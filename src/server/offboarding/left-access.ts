@@ -22,7 +22,9 @@ const kinds = [
   "webhook",
 ] as const;
 
+/** Whose access: that of a user, or of what was made with a token. */
 export type AccessOf = { kind: "person" | "service" | "registration_token"; id: number };
+/** `left`: what keeps working. `revoked`: what ended. */
 export type Access = { left: AccessItem[]; revoked: AccessItem[] };
 
 /**
@@ -42,7 +44,10 @@ const foundRow = computed({
 type Found = ReturnType<typeof foundRow.parse>;
 
 const maxListed = 1000;
-/** $1 and $2: kind and id of the source. $3: now, in ms. $4: the organization, or null for all. */
+/**
+ * The source and, of a user, the tokens that the user created. $1 and $2: kind and id of the source. $3: now, in ms. $4: the
+ * organization, or null for all.
+ */
 const principals = `principals AS (
   SELECT CAST($1 AS TEXT) AS kind, CAST($2 AS BIGINT) AS id
   UNION ALL SELECT 'service', id FROM service_tokens WHERE $1 = 'person' AND created_by = $2
@@ -65,8 +70,10 @@ const isByRegistrant = "($1 <> 'person' OR n.owner_known = 0 OR n.state = 'pendi
  * can still use.
  */
 const isByToken = `($1 = 'person' AND n.owner_known = 1 AND n.owner_id IS NULL AND n.state <> 'pending')`;
+/** SQL condition: the node came by a token of the principals. */
 const ofTokens = `n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token') OR n.id IN
   (SELECT r.node_id FROM registrants r WHERE r.principal IN (SELECT kind || '/' || id FROM principals WHERE kind <> 'person'))`;
+/** The parts: tokens, invitations (sent by the principals, or to the user), webhooks, nodes and registrations. */
 const everything = `WITH ${principals}
   SELECT a.kind, a.id, a.name, a.org_id, a.own, a.by_token, o.slug AS org_slug, o.revoke_leaver_nodes AS if_left FROM (
     ${liveTokens("registration_token", "t.used < t.uses AND t.expires_at > $3")}
@@ -122,8 +129,8 @@ export type Ending = {
 };
 
 /**
- * Invitations always end, because the inviter may hold their links. So do incomplete registrations whose credential ends.
- * The caller runs `runDueUpkeep` after the commit if nodes were revoked.
+ * Ends access in the caller's transaction. Invitations always end, because the inviter may hold their links. So do incomplete
+ * registrations whose credential ends. The caller runs `runDueUpkeep` after the commit if nodes were revoked.
  */
 export async function endAccess(
   tx: Transaction,

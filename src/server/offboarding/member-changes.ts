@@ -40,7 +40,7 @@ type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number; slug: string };
 type Changed = { member: Member; access: Access };
 
-const none: Access = { left: [], revoked: [] };
+const noAccess: Access = { left: [], revoked: [] };
 
 /** The change is one transaction. After it, names and addresses of the nodes that ended with it are released. */
 async function changeMember(
@@ -91,6 +91,7 @@ export async function changeRole(
   });
 }
 
+/** What ends with a change of the role from `before` to `role`. */
 const whatEnds = (before: Role, role: Role) => ({
   access: role === "member" && before !== "member",
   ownerInvitations: role === "admin" && before === "owner",
@@ -105,12 +106,12 @@ async function endWithRole(
   role: Role,
   by: { actor: Actor; now: number },
 ): Promise<Access> {
-  if (userId === null) return none;
+  if (userId === null) return noAccess;
   const ends = whatEnds(before, role);
   const reason = `${email} is no longer an administrator`;
   const access = ends.access
     ? await endAccess(tx, { kind: "person", id: userId }, { ...by, reason }, org)
-    : none;
+    : noAccess;
   if (ends.browserSessions) await endBrowserSessions(tx, userId);
   if (ends.ownerInvitations) await withdrawOwnerInvitations(tx, org.id, userId, by);
   return access;
@@ -132,7 +133,7 @@ async function requireUnbound(tx: Transaction, { userId, email }: MembershipRow)
   });
 }
 
-/** The last owner stays. `ends`: what of the access that the user gave to others, or to machines, ends too. */
+/** Removes a member; the last owner stays. `ends`: what of the access that the user gave to others, or to machines, ends too. */
 export async function removeMember(
   store: Store,
   org: Org,
@@ -155,7 +156,8 @@ export async function removeMember(
     const reason = `${before.email} was removed`;
     const ending = { ...ends, isLeaving: true, revokeWebhooks, actor: by.actor, now: event.at, reason };
     const { userId } = before;
-    const access = userId === null ? none : await endAccess(tx, { kind: "person", id: userId }, ending, org);
+    const access =
+      userId === null ? noAccess : await endAccess(tx, { kind: "person", id: userId }, ending, org);
     if (userId !== null) {
       // The user's nodes leave the groups that a provider gave, and those in which the policy names the user or its groups.
       await groupUsers.delete(tx, { orgId: org.id, people: ownerGroup(userId) });

@@ -45,13 +45,14 @@ export function admit(rules: Rules, claims: Claims): Admitted {
   return { subject: subject.output, email, isVerified, called: called ?? "", groups };
 }
 
+/** `tenant`: `CLAIM=VALUE`, which the claims must have. */
 function isOfTenant(tenant: string, claims: Claims): boolean {
-  const at = tenant.indexOf("=");
-  const value = valueAt(claims, tenant.slice(0, at));
-  return typeof value === "string" && oneSpelling(value) === oneSpelling(tenant.slice(at + 1));
+  const equals = tenant.indexOf("=");
+  const value = valueAt(claims, tenant.slice(0, equals));
+  return typeof value === "string" && oneSpelling(value) === oneSpelling(tenant.slice(equals + 1));
 }
 
-/** A text, or a list; anything else is no group. */
+/** The groups in the claim, a text or a list of texts. Anything else is no group. */
 function groupsIn(claims: Claims, path: string): string[] {
   const found = valueAt(claims, path);
   const parsed = v.safeParse(Groups, typeof found === "string" ? [found] : found, { abortEarly: true });

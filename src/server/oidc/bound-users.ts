@@ -23,7 +23,10 @@ import type { NodeGroupServices } from "./node-groups.ts";
 
 type Provider = IdentityProviderRow & { orgId: number };
 
-/** The active user of the identity, with the role of its groups. Throws sign_in_refused. */
+/**
+ * The active user of the identity, after its groups are applied; a new user at the first sign-in of someone whose groups give a role,
+ * or who is invited. Throws sign_in_refused, organization_full.
+ */
 export async function boundUserOf(
   services: NodeGroupServices & { budget: Pick<Budget, "refusal"> },
   provider: Provider,
@@ -32,8 +35,8 @@ export async function boundUserOf(
   const { db, system } = services;
   const { subject, groups } = admitted;
   const hasRole = rolesFor(provider, groups).has(provider.orgId);
-  const full = await storageFull(services, provider.orgId, admitted);
-  const { user, mayBe } = await db.write(async (tx) => {
+  const fullError = await storageFull(services, provider.orgId, admitted);
+  const { user, mayStay } = await db.write(async (tx) => {
     const now = system.now();
     const org = await organizations.find(tx, { id: provider.orgId, deletedAt: null });
     if (org === undefined) throw refused("The organization of this provider was deleted.");
@@ -44,17 +47,17 @@ export async function boundUserOf(
       address === undefined ? [] : await invitationsOf(tx, address, { now, orgId: org.id });
     if (known === undefined && !hasRole && invitation === undefined) throw withoutRole(provider);
     // Existing users may still sign in.
-    if (known === undefined && full !== undefined) throw full;
+    if (known === undefined && fullError !== undefined) throw fullError;
     const userId = known?.userId ?? (await insertUser(tx, provider, system));
     if (known === undefined) await organizationIdentities.insert(tx, { ...identity, userId, createdAt: now });
     await organizationIdentities.update(tx, identity, {
-      groups: keptGroups(full, known?.groups ?? [], groups),
+      groups: keptGroups(fullError, known?.groups ?? [], groups),
       lastUsedAt: now,
     });
-    const found = await users.find(tx, { id: userId, isActive: true, boundOrgId: provider.orgId });
-    if (found === undefined) throw refused("This user is disabled.");
+    const stored = await users.find(tx, { id: userId, isActive: true, boundOrgId: provider.orgId });
+    if (stored === undefined) throw refused("This user is disabled.");
     const email = nameFor({ address, slug: org.slug, userId }, admitted);
-    if (email !== found.email) await rename(tx, { userId, orgId: org.id, email });
+    if (email !== stored.email) await rename(tx, { userId, orgId: org.id, email });
     if (known === undefined) {
       const event = { orgId: org.id, at: now, actor: ourselves, subject: `user/${email}` };
       await record(tx, {
@@ -63,26 +66,30 @@ export async function boundUserOf(
         after: { email, provider: nameOfProvider(provider) },
       });
     }
-    const at = { orgId: org.id, userId };
-    if (invitation !== undefined && (await memberships.find(tx, at)) === undefined)
+    const membership = { orgId: org.id, userId };
+    if (invitation !== undefined && (await memberships.find(tx, membership)) === undefined)
       await acceptInvited(tx, invitation, { userId, email }, now);
-    return { user: { ...found, email }, mayBe: hasRole || (await isInvited(tx, at)) };
+    return { user: { ...stored, email }, mayStay: hasRole || (await isInvited(tx, membership)) };
   });
   await applyGroups(services, provider, user, groups);
-  if (!mayBe) throw withoutRole(provider);
+  // Only after the groups are applied: a user who has lost the last role loses the membership, too.
+  if (!mayStay) throw withoutRole(provider);
   return user;
 }
 
-/** If the organization is full, groups may be removed but not added. */
+/** The groups to store: if the organization is full, groups may be removed but not added. */
 export function keptGroups(
-  full: AppError | undefined,
+  fullError: AppError | undefined,
   known: readonly string[],
   groups: readonly string[],
 ): string[] {
-  return full === undefined ? [...groups] : groups.filter((group) => known.includes(group));
+  return fullError === undefined ? [...groups] : groups.filter((group) => known.includes(group));
 }
 
-/** The provider's operator controls how many identities there are, and how long their groups. */
+/**
+ * The error to throw if the organization has no room for the identity. The provider's operator chooses how many identities there are,
+ * and how long their groups.
+ */
 export async function storageFull(
   { db, budget }: Pick<ServerOptions, "db"> & { budget: Pick<Budget, "refusal"> },
   orgId: number,
@@ -129,6 +136,7 @@ async function vouchedAddress(
   return own?.verifiedAt == null ? undefined : email;
 }
 
+/** The maximum length of an e-mail address. */
 const maxName = 254;
 
 /**

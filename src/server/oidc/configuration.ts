@@ -22,11 +22,13 @@ type RequestOptions = Awaited<ReturnType<typeof requestOptions>>;
 /** Loaded with the first sign-in. */
 export const loadOauth = () => import("oauth4webapi");
 
+/** For how long a configuration is kept; after a failure, or for `findAgain`, only for the shorter time. */
 const keptMs = 10 * 60_000;
 const againMs = 5000;
 /** Configurations, of 1 MiB at most each, and mostly of a few KiB. */
 const maxKnown = 200;
 
+/** `at`: when the request was sent, ms. */
 type Known = { found: Promise<{ server: AuthorizationServer }>; at: number; hasFailed: boolean };
 
 export function makeConfigurations(deps: Outgoing): Configurations {

@@ -18,6 +18,7 @@ type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
 
 const maxOfOrganization = 50;
+/** Time limit of the look-up of a TXT record. */
 const lookupMs = 5000;
 
 function show({ id, domain, proof, verifiedAt, verifiedBy }: VerifiedDomainRow): ClaimedDomain {
@@ -54,12 +55,12 @@ export async function addDomain(
   domain: string,
   actor: Actor,
 ): Promise<ClaimedDomain> {
-  const made = db.writeFor({ org: org.id }, async (tx) => {
+  const added = db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     return show(await insertDomain(tx, system, org, { domain, actor }));
   });
   const sentence = `The organization has claimed ${domain} already.`;
-  return made.catch(ifNotUnique((cause) => new AppError("conflict", sentence, { cause })));
+  return added.catch(ifNotUnique((cause) => new AppError("conflict", sentence, { cause })));
 }
 
 async function insertDomain(

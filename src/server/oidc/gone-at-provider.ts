@@ -69,12 +69,10 @@ export async function keepGrant(
   });
 }
 
-const owned = joined("g", providerGrants, "g", computed({ owner: integer() }));
-/**
- * Due grants, the first of each owner before any second one. The owner is the organization, or one provider of the
- * installation.
- */
-const dueSql = `SELECT ${owned.select()} FROM (
+/** `owner`: the id of the organization, or the negative id of a provider of the installation. */
+const grantWithOwner = joined("g", providerGrants, "g", computed({ owner: integer() }));
+/** The grants that are due at $1 (ms), the first of each owner before any second one. */
+const dueSql = `SELECT ${grantWithOwner.select()} FROM (
     SELECT d.*, coalesce(p.org_id, -p.id) AS owner,
       row_number() OVER (PARTITION BY coalesce(p.org_id, -p.id) ORDER BY d.next_at, d.id) AS place
     FROM provider_grants d JOIN identity_providers p ON p.id = d.provider_id WHERE d.next_at <= $1
@@ -83,7 +81,7 @@ const dueSql = `SELECT ${owned.select()} FROM (
 /** Asks the providers about users who are due. One that hangs does not delay the others. */
 export async function checkLeavers(services: Services, closing?: AbortSignal): Promise<void> {
   const { db, system } = services;
-  const due = await queryAll(db, owned, dueSql, [system.now()]);
+  const due = await queryAll(db, grantWithOwner, dueSql, [system.now()]);
   const ends = system.monotonic() + turnMs;
   const hasEnded = () => closing?.aborted === true || system.monotonic() > ends;
   const ask = async (grants: readonly ProviderGrantRow[]) => {
@@ -91,10 +89,11 @@ export async function checkLeavers(services: Services, closing?: AbortSignal): P
       await Promise.all(grants.slice(at, at + maxConcurrent).map((grant) => checkUser(services, grant)));
   };
   const asked = await Promise.allSettled([...Map.groupBy(due, ({ owner }) => owner).values()].map(ask));
-  const failed = asked.find((each) => each.status === "rejected");
+  const failed = asked.find((result) => result.status === "rejected");
   if (failed !== undefined) throw failed.reason;
 }
 
+/** Asks the provider about one user, and applies its answer. A failure of the provider is logged; the next turn asks again. */
 async function checkUser(services: Services, grant: ProviderGrantRow): Promise<void> {
   const { db, system, secretKey, exchange, log } = services;
   const { id, providerId, userId, subject, nextAt } = grant;
@@ -146,7 +145,7 @@ async function noteRefusal({ db, system, log }: Services, grant: ProviderGrantRo
   });
 }
 
-/** The user's present groups. A user who may not sign in any more counts as having left. */
+/** Stores the user's present groups, and applies them. A user who may not sign in any more counts as having left. */
 async function applyClaims(
   services: Services,
   provider: IdentityProviderRow,
@@ -165,13 +164,13 @@ async function applyClaims(
     return endAtProvider(services, provider, user, grant);
   }
   const { subject } = grant;
-  const at = { providerId: provider.id, subject };
-  const full =
+  const identity = { providerId: provider.id, subject };
+  const fullError =
     provider.orgId === null ? undefined : await storageFull(services, provider.orgId, { subject, groups });
   await services.db.writeFor({ user: user.id }, async (tx) => {
-    await identities.update(tx, at, { groups: [...groups] });
-    const known = (await organizationIdentities.find(tx, at))?.groups ?? [];
-    await organizationIdentities.update(tx, at, { groups: keptGroups(full, known, groups) });
+    await identities.update(tx, identity, { groups: [...groups] });
+    const known = (await organizationIdentities.find(tx, identity))?.groups ?? [];
+    await organizationIdentities.update(tx, identity, { groups: keptGroups(fullError, known, groups) });
   });
   await applyGroups(services, provider, user, groups);
 }

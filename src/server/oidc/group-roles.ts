@@ -17,14 +17,14 @@ const by = { role: "admin", actor: ourselves } as const;
 
 type Provider = Pick<IdentityProviderRow, "id" | "roles" | "orgId" | "createsUsers">;
 
-/** The role in each organization. A provider of an organization gives roles there only. */
+/** By organization, the role that the groups give; none: no entry. A provider of an organization gives roles there only. */
 export function rolesFor({ roles, orgId, createsUsers }: Provider, groups: readonly string[]) {
   const given = new Map<number, Role>();
   if (orgId !== null && createsUsers) given.set(orgId, "member");
-  for (const each of roles) {
-    if (orgId !== null && each.orgId !== orgId) continue;
-    if (groups.includes(each.group) && given.get(each.orgId) !== "admin")
-      given.set(each.orgId, each.role === "admin" ? "admin" : "member");
+  for (const mapping of roles) {
+    if (orgId !== null && mapping.orgId !== orgId) continue;
+    if (groups.includes(mapping.group) && given.get(mapping.orgId) !== "admin")
+      given.set(mapping.orgId, mapping.role === "admin" ? "admin" : "member");
   }
   return given;
 }
@@ -43,7 +43,7 @@ export async function applyRoles(
     const role = given.get(org.id);
     const membership = present.find(({ orgId }) => orgId === org.id);
     if (membership === undefined) {
-      if (role !== undefined) await join(store, org.id, provider.id, user, role);
+      if (role !== undefined) await addMember(store, org.id, provider.id, user, role);
     } else if (membership.providerId === provider.id && membership.role !== "owner") {
       if (role === undefined) await removeMember(store, org, membership.id, by);
       else if (role !== membership.role) await changeRole(store, org, membership.id, role, by);
@@ -51,8 +51,8 @@ export async function applyRoles(
   }
 }
 
-/** An open invitation of the address ends: the user is a member without it. */
-async function join(
+/** Makes the user a member. An open invitation of the address ends: the user is a member without it. */
+async function addMember(
   { db, system }: Store,
   orgId: number,
   providerId: number,

@@ -6,7 +6,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { insertUser, userEvent } from "../users/users.ts";
-import { ifNotUnique, type Reader, type Transaction } from "../store/database.ts";
+import { ifNotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryAll, text } from "../store/table.ts";
 import {
   identities,
@@ -28,13 +28,13 @@ type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;
 type User = { userId: number; email: string };
 
-const named = computed({ name: text() });
+const providerName = computed({ name: text() });
 
 export async function listIdentities(reader: Pick<Reader, "all">, userId: number) {
   const sql = `SELECT ${identities.select("i")}, p.name FROM identities i
     JOIN identity_providers p ON p.id = i.provider_id WHERE i.user_id = $1 ORDER BY i.id`;
   const parser = {
-    parse: (row: Parameters<typeof named.parse>[0]) => ({ ...identities.parse(row), ...named.parse(row) }),
+    parse: (row: Row) => ({ ...identities.parse(row), ...providerName.parse(row) }),
   };
   return (await queryAll(reader, parser, sql, [userId])).map(
     ({ id, name, email, groups, createdAt, lastUsedAt }) => ({
@@ -59,7 +59,7 @@ export async function userOf(
 ): Promise<UserRow> {
   const { subject, email, groups } = admitted;
   const now = system.now();
-  const found = db.write(async (tx) => {
+  const user = db.write(async (tx) => {
     const known = await identities.find(tx, { issuer: provider.issuer, subject });
     const userId = known?.userId ?? (await createUser(tx, provider, admitted, now));
     if (known === undefined) await insertIdentity(tx, provider, admitted, userId, now);
@@ -70,13 +70,14 @@ export async function userOf(
       providerId: provider.id,
     };
     await identities.update(tx, { issuer: provider.issuer, subject }, attributes);
-    const user = await users.find(tx, { id: userId, isActive: true });
-    if (user === undefined) throw new AppError("sign_in_refused", "This user is disabled.");
-    return user;
+    const active = await users.find(tx, { id: userId, isActive: true });
+    if (active === undefined) throw new AppError("sign_in_refused", "This user is disabled.");
+    return active;
   });
   // A concurrent sign-in created the user, or the address was taken since the lookup. The next attempt finds it.
-  const again = (cause: unknown) => new AppError("sign_in_expired", "Begin the sign-in again.", { cause });
-  return found.catch(ifNotUnique(again));
+  const beginAgain = (cause: unknown) =>
+    new AppError("sign_in_expired", "Begin the sign-in again.", { cause });
+  return user.catch(ifNotUnique(beginAgain));
 }
 
 async function createUser(
@@ -119,7 +120,9 @@ function insertIdentity(
   });
 }
 
-/** Throws conflict if another user has the identity, sign_in_expired if the user's session has ended. */
+/**
+ * Adds an identity to the signed-in user. Throws conflict if another user has it, sign_in_expired if the user's session has ended.
+ */
 export async function linkIdentity(
   { db, system }: Store,
   provider: Provider,
@@ -136,7 +139,7 @@ export async function linkIdentity(
       throw new AppError("conflict", "You sign in by the provider of an organization only.");
     const known = await identities.find(tx, { issuer, subject: admitted.subject });
     if (known?.userId === userId) return;
-    if (known !== undefined) throw taken(name);
+    if (known !== undefined) throw identityTaken(name);
     await insertIdentity(tx, provider, admitted, userId, system.now());
     const attributes = { email: admitted.email ?? null, groups: [...admitted.groups] };
     await identities.update(tx, { issuer, subject: admitted.subject }, attributes);
@@ -146,19 +149,19 @@ export async function linkIdentity(
       after: { provider: name },
     });
   });
-  await linked.catch(ifNotUnique(() => taken(name)));
+  await linked.catch(ifNotUnique(() => identityTaken(name)));
 }
 
 export function sessionEnded(): AppError {
   return new AppError("sign_in_expired", "The session that began this has ended. Sign in and begin again.");
 }
 
-function taken(name: string): AppError {
+function identityTaken(name: string): AppError {
   return new AppError("conflict", `Another user has this identity at ${name}.`);
 }
 
 /**
- * Sessions that began with it end, and so does what its groups gave: the provider does not take it any more. Throws not_found, or
+ * Takes an identity from its user. Sessions that began with it end, and so does what its groups gave: the provider does not take it any more. Throws not_found, or
  * conflict for the last way to sign in.
  */
 export async function unlinkIdentity(

@@ -138,49 +138,56 @@ function withQuery(endpoint: string, query: Readonly<Record<string, string>>): s
   return url.href;
 }
 
-type Asking = Deps & { configurations: Configurations };
+type ExchangeDeps = Deps & { configurations: Configurations };
 
 async function claimsFor(
-  deps: Asking,
+  deps: ExchangeDeps,
   provider: Provider,
   redirectUri: string,
   { state, nonce, verifier }: Secrets,
   answer: URLSearchParams,
 ): Promise<Exchanged> {
-  const { oauth, server, client, by } = await partiesOf(deps, provider);
+  const { oauth, server, client, options } = await partiesOf(deps, provider);
   const parameters = oauth.validateAuthResponse(server, client, answer, state);
   const auth = await authentication(deps, provider, server);
-  const grant = [server, client, auth, parameters, redirectUri, verifier, by] as const;
-  const response = await oauth.authorizationCodeGrantRequest(...grant);
+  const response = await oauth.authorizationCodeGrantRequest(
+    server,
+    client,
+    auth,
+    parameters,
+    redirectUri,
+    verifier,
+    options,
+  );
   const checks = { expectedNonce: nonce, requireIdToken: true };
   const tokens = await oauth.processAuthorizationCodeResponse(server, client, response, checks);
   await verifySignature(deps, provider, server, response);
   const own = oauth.getValidatedIdTokenClaims(tokens);
   if (own === undefined) throw notVerified("The provider gave no identity.");
-  const claims = await withUserInfo([server, client, tokens.access_token, by], own);
+  const claims = await withUserInfo([server, client, tokens.access_token, options], own);
   return { claims, refreshToken: tokens.refresh_token };
 }
 
-/** The claims, with those that the provider gives on request. */
-async function withUserInfo(asking: Parameters<typeof UserInfoRequest>, own: Claims): Promise<Claims> {
-  const [server, client] = asking;
+/** The claims `own`, with those that the provider gives on request. `request`: the arguments of oauth4webapi. */
+async function withUserInfo(request: Parameters<typeof UserInfoRequest>, own: Claims): Promise<Claims> {
+  const [server, client] = request;
   if (server.userinfo_endpoint === undefined) return { ...own };
   const { userInfoRequest, processUserInfoResponse } = await loadOauth();
-  const answer = await userInfoRequest(...asking);
-  return joined(await processUserInfoResponse(server, client, own.sub, answer), own);
+  const answer = await userInfoRequest(...request);
+  return joinedClaims(await processUserInfoResponse(server, client, own.sub, answer), own);
 }
 
 async function refreshed(
-  deps: Asking,
+  deps: ExchangeDeps,
   provider: Provider,
   subject: string,
   refreshToken: string,
 ): Promise<Refreshed> {
-  const { oauth, server, client, by } = await partiesOf(deps, provider);
+  const { oauth, server, client, options } = await partiesOf(deps, provider);
   const auth = await authentication(deps, provider, server);
-  const response = await oauth.refreshTokenGrantRequest(server, client, auth, refreshToken, by);
-  const given = oauth.processRefreshTokenResponse(server, client, response);
-  const tokens = await given.catch((error: unknown) => {
+  const response = await oauth.refreshTokenGrantRequest(server, client, auth, refreshToken, options);
+  const processed = oauth.processRefreshTokenResponse(server, client, response);
+  const tokens = await processed.catch((error: unknown) => {
     // No other error shows that the user has left: `invalid_client` is about us.
     if (error instanceof oauth.ResponseBodyError && error.error === "invalid_grant") return "gone";
     if (!(error instanceof oauth.ResponseBodyError) && response.status === 400) return "unsaid";
@@ -190,18 +197,19 @@ async function refreshed(
   const own = oauth.getValidatedIdTokenClaims(tokens);
   if (own !== undefined) await verifySignature(deps, provider, server, response);
   if (own !== undefined && own.sub !== subject) throw notVerified("The provider named another identity.");
-  const claims = await withUserInfo([server, client, tokens.access_token, by], own ?? { sub: subject });
+  const claims = await withUserInfo([server, client, tokens.access_token, options], own ?? { sub: subject });
   return { account: "there", claims, isWhole: own !== undefined, refreshToken: tokens.refresh_token };
 }
 
-async function partiesOf({ configurations, system }: Asking, provider: Provider) {
+/** What each request of oauth4webapi needs. `options`: for its last argument. */
+async function partiesOf({ configurations, system }: ExchangeDeps, provider: Provider) {
   const oauth = await loadOauth();
   const server = await configurations.find(provider);
   // oauth4webapi reads the clock of the process: tests replace that of the system.
   const aheadS = Math.round((system.now() - Date.now()) / 1000);
   const clocks = { [oauth.clockSkew]: aheadS, [oauth.clockTolerance]: toleranceS };
   const client: Client = { client_id: provider.clientId, ...clocks };
-  return { oauth, server, client, by: await configurations.options(provider) };
+  return { oauth, server, client, options: await configurations.options(provider) };
 }
 
 async function authentication({ secretKey }: Deps, provider: Provider, server: AuthorizationServer) {
@@ -221,7 +229,7 @@ function basic(secret: string): ClientAuth {
 
 /** oauth4webapi keeps keys by the configuration's object: a new one reads them again, after a rotation. */
 async function verifySignature(
-  { configurations }: Asking,
+  { configurations }: ExchangeDeps,
   provider: Provider,
   server: AuthorizationServer,
   response: Response,
@@ -236,8 +244,11 @@ async function verifySignature(
   }
 }
 
-/** An address and whether it is verified come from one place: they must not be those of two addresses. */
-function joined(information: Claims, own: Claims): Claims {
+/**
+ * The claims of both answers; those of the ID token, `own`, count. An address and whether it is verified come from one of them: they
+ * must not be those of two addresses.
+ */
+function joinedClaims(information: Claims, own: Claims): Claims {
   const { email, email_verified } = "email" in own ? own : information;
   return { ...information, ...own, email, email_verified };
 }

@@ -44,7 +44,7 @@ type StoredMappings = Partial<Pick<IdentityProviderRow, "roles" | "nodeGroups">>
 
 const maxOfOrganization = 10;
 
-/** Each provider has its own: an answer of one is never taken for that of another. */
+/** The address to which the provider sends browsers back. Each provider has its own: an answer of one is never taken for that of another. */
 export const redirectUri = (publicUrl: string, id: number) =>
   publicUrl + apiPath(providerSignInApi.callback, { id });
 
@@ -81,26 +81,35 @@ export async function signOutPage(
 export async function createProvider(
   services: Services,
   { orgId }: Scope,
-  { client_secret = "", ...given }: NewProvider,
+  { client_secret = "", ...settings }: NewProvider,
   actor: Actor,
 ): Promise<Provider> {
   const { db, system, secretKey, exchange } = services;
-  requireOneTenant(given);
-  await exchange.discover(given).catch(sayWhy);
-  const { client_id: clientId, groups_claim: groupsClaim, required_groups: requiredGroups, ...rest } = given;
-  const { creates_users: createsUsers, name, issuer, scopes, domains, tenant, trust } = rest;
-  const made = db.write(async (tx) => {
+  const { name, issuer, scopes, domains, tenant, trust } = settings;
+  requireOneTenant(settings);
+  await exchange.discover(settings).catch(sayWhy);
+  const createdId = db.write(async (tx) => {
     await requireRight(tx, { orgId }, actor);
     await requireOwnDomains(tx, { orgId }, domains);
     if (orgId !== null && (await identityProviders.all(tx, { orgId })).length >= maxOfOrganization)
       throw new AppError("conflict", `An organization has at most ${maxOfOrganization} providers.`);
-    const values = { issuer, scopes, domains, tenant, trust, clientId, groupsClaim, requiredGroups };
-    const row = { ...values, createsUsers, createdAt: system.now(), secretSealed: "", orgId };
     const created = await identityProviders.insertReturning(tx, {
+      orgId,
+      issuer,
+      scopes,
+      domains,
+      tenant,
+      trust,
+      clientId: settings.client_id,
+      groupsClaim: settings.groups_claim,
+      requiredGroups: settings.required_groups,
+      createsUsers: settings.creates_users,
+      createdAt: system.now(),
+      // Sealed for the id of the row, so it is stored below.
+      secretSealed: "",
       roles: [],
-      ...row,
       ...storedName({ orgId }, name),
-      ...(await storedMappings(tx, { orgId }, given)),
+      ...(await storedMappings(tx, { orgId }, settings)),
     });
     if (client_secret !== "") await storeSecret(tx, secretKey, created.id, client_secret);
     await record(tx, {
@@ -110,27 +119,28 @@ export async function createProvider(
     });
     return created.id;
   });
-  return showProvider(services, { orgId }, await made.catch(ifNotUnique(nameTaken(name))));
+  return showProvider(services, { orgId }, await createdId.catch(ifNotUnique(nameTaken(name))));
 }
 
 export async function changeProvider(
   services: Services,
   { orgId }: Scope,
   id: number,
-  given: ProviderPatch,
+  patch: ProviderPatch,
   actor: Actor,
 ): Promise<Provider> {
   const { db, system, secretKey } = services;
-  const { client_secret, name, roles: _, node_groups: __, ...plain } = given;
+  // These are stored in another form, or elsewhere; all others have a column of their own.
+  const { client_secret, name, roles: _roles, node_groups: _nodeGroups, ...plain } = patch;
   const changes: Partial<IdentityProviderRow> = {
     ...Object.fromEntries(Object.entries(plain).map(([field, value]) => [columnOf(field), value])),
     ...(name === undefined ? {} : storedName({ orgId }, name)),
   };
   const changed = db.write(async (tx) => {
     await requireRight(tx, { orgId }, actor);
-    await requireOwnDomains(tx, { orgId }, given.domains ?? []);
+    await requireOwnDomains(tx, { orgId }, patch.domains ?? []);
     const before = await findProvider(tx, { id, orgId });
-    const change = { ...changes, ...(await storedMappings(tx, { orgId }, given)) };
+    const change = { ...changes, ...(await storedMappings(tx, { orgId }, patch)) };
     const after = { ...before, ...change };
     requireOneTenant({ ...after, required_groups: after.requiredGroups });
     if (Object.keys(change).length > 0) await identityProviders.update(tx, { id, orgId }, change);
@@ -147,7 +157,7 @@ export async function changeProvider(
 }
 
 /**
- * Its identities and the sessions that began with it end. Roles that its groups gave stay; users of an organization's provider
+ * Deletes a provider. Its identities and the sessions that began with it end. Roles that its groups gave stay; users of an organization's provider
  * cannot sign in any more.
  */
 export async function deleteProvider(
@@ -206,7 +216,7 @@ async function storeSecret(tx: Transaction, secretKey: Services["secretKey"], id
   await identityProviders.update(tx, { id }, { secretSealed });
 }
 
-/** With the organization's number in place of its slug. */
+/** The mappings that are given, with the organization's id in place of its slug. Throws validation_failed. */
 async function storedMappings(
   tx: Transaction,
   scope: Scope,
@@ -245,6 +255,7 @@ async function slugsById(reader: Pick<Reader, "all">): Promise<Map<number, strin
   return new Map((await allOrganizations(reader)).map(({ id, slug }) => [id, slug]));
 }
 
+/** `slugs`: of all organizations that are not deleted, by id. */
 function providerOf(
   row: IdentityProviderRow,
   slugs: ReadonlyMap<number, string>,
@@ -265,12 +276,12 @@ function providerOf(
     groups_claim: row.groupsClaim,
     required_groups: row.requiredGroups,
     creates_users: row.createsUsers,
-    roles: row.roles.flatMap(({ group, orgId: at, role }) => {
-      const organization = slugs.get(at);
+    roles: row.roles.flatMap(({ group, orgId: roleOrg, role }) => {
+      const organization = slugs.get(roleOrg);
       return organization === undefined ? [] : [{ group, organization, role }];
     }),
-    node_groups: row.nodeGroups.flatMap(({ group, orgId: at, nodeGroup }) => {
-      const organization = slugs.get(at);
+    node_groups: row.nodeGroups.flatMap(({ group, orgId: groupOrg, nodeGroup }) => {
+      const organization = slugs.get(groupOrg);
       return organization === undefined ? [] : [{ group, organization, node_group: nodeGroup }];
     }),
     redirect_uri: redirectUri(publicUrl, id),
@@ -286,7 +297,7 @@ function leavingOf(proof: IdentityProviderRow["proof"]): Provider["leaving"] {
   return proof === "refresh" ? "hourly" : "daily";
 }
 
-/** Without the secret. */
+/** The columns for events, without the secret. */
 function auditOf(row: IdentityProviderRow) {
   return Object.fromEntries(Object.entries(row).filter(([name]) => name !== "secretSealed"));
 }
@@ -298,21 +309,21 @@ function providerEvent({ now }: Services["system"], { orgId }: Scope, actor: Act
 const nameTaken = (name: string) => (cause: unknown) =>
   new AppError("conflict", `There is already a provider of identities named ${name}.`, { cause });
 
-/** Issuers that serve many tenants: without a tenant, a user of any of them could sign in. */
-function requireOneTenant(given: {
+/** Refuses settings of an issuer that serves many tenants by which a user of any of them could sign in. Throws validation_failed. */
+function requireOneTenant(settings: {
   issuer: string;
   tenant: string | null;
   required_groups: readonly string[];
 }) {
-  const { hostname, pathname } = new URL(given.issuer);
+  const { hostname, pathname } = new URL(settings.issuer);
   if (/^\/(common|organizations|consumers)(\/|$)/.test(pathname))
     throw invalidField("issuer", "This issuer stands for all tenants. Enter that of your own tenant.");
-  if (hostname === "accounts.google.com" && given.tenant?.startsWith("hd=") !== true)
+  if (hostname === "accounts.google.com" && settings.tenant?.startsWith("hd=") !== true)
     throw invalidField(
       "tenant",
       "Everybody can have an identity there. Enter hd=DOMAIN of your organization.",
     );
-  const isOpen = given.tenant === null && given.required_groups.length === 0;
+  const isOpen = settings.tenant === null && settings.required_groups.length === 0;
   if (hostname === "gitlab.com" && isOpen)
     throw invalidField("required_groups", "Everybody can have an identity there. Enter a group of yours.");
 }

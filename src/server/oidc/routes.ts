@@ -44,9 +44,10 @@ export const providerSignInHandlers = (services: Services): Handlers<typeof prov
     requireOwnPage(request, services.publicUrl);
     return begin(services, request, { provider: { id: provider }, returnTo: return_to, link: null });
   },
-  callback: (call) => comeBack(services, call),
+  callback: (call) => finishAtCallback(services, call),
 });
 
+/** Begins a sign-in, or the linking of an identity: returns the address of the provider's page. */
 async function begin(
   services: Services,
   request: AskedRequest,
@@ -77,8 +78,8 @@ function consolePath(text: string, origin: string): string {
     : consoleRoot;
 }
 
-/** What the sign-in page explains. Anything else is answered as everywhere. */
-const shown: ReadonlySet<string> = new Set([
+/** Codes of errors that the sign-in page explains. Any other error is answered as everywhere. */
+const explainedCodes: ReadonlySet<string> = new Set([
   "address_in_use",
   "conflict",
   "invalid_credentials",
@@ -90,7 +91,8 @@ const shown: ReadonlySet<string> = new Set([
   "untrusted_answer",
 ]);
 
-async function comeBack(
+/** The browser comes back from the provider: signs it in, or links the identity, and sends it to a page of the console. */
+async function finishAtCallback(
   services: Services,
   call: CallOf<typeof providerSignInApi.callback>,
 ): Promise<ReplyOf<typeof providerSignInApi.callback>> {
@@ -106,22 +108,22 @@ async function comeBack(
       session === undefined ? undefined : await findSession(db, session, { now: system.now(), address }),
     address,
   };
-  const clear = hostCookie(flowCookie, "", 0);
-  const to = (path: string, more: readonly string[] = []) => ({
+  const clearFlow = hostCookie(flowCookie, "", 0);
+  const redirect = (path: string, more: readonly string[] = []) => ({
     status: 303 as const,
     headers: { Location: path },
-    cookies: [clear, ...more],
+    cookies: [clearFlow, ...more],
   });
   try {
     const { returnTo, user } = await finishSignIn(services, answer);
-    if (user === undefined) return to(returnTo);
+    if (user === undefined) return redirect(returnTo);
     const { id: userId, email } = user;
     const proven = { factorAt: null, providerId: answer.provider };
     const signedIn = { userId, email, isStaff: isStaff(user), ...proven };
-    return to(returnTo, (await startedReply(services, call, signedIn)).cookies);
+    return redirect(returnTo, (await startedReply(services, call, signedIn)).cookies);
   } catch (error) {
-    if (!(error instanceof AppError) || !shown.has(error.code)) throw error;
-    return to(`${consoleRoot}?refused=${error.code}`);
+    if (!(error instanceof AppError) || !explainedCodes.has(error.code)) throw error;
+    return redirect(`${consoleRoot}?refused=${error.code}`);
   }
 }
 
@@ -156,7 +158,7 @@ export const providerHandlers = (services: Services): Handlers<typeof providersA
 });
 
 const scopeOf = ({ org }: OrganizationCall) => ({ orgId: org.id });
-/** Mappings in the form of the installation's: each with the organization. */
+/** The mappings of an organization in the form of the installation's: each names the organization. */
 const allIn = <T extends object>(organization: string, mappings: readonly T[]) =>
   mappings.map((each) => ({ ...each, organization }));
 const patchIn = (
@@ -190,7 +192,7 @@ export const organizationProviderHandlers = (
   },
 });
 
-/** What both kinds share. */
+/** The handlers that providers of the installation and of organizations share. */
 function handlersIn<C extends Call>(services: Services, scopeIn: (call: C) => Scope) {
   return {
     list: async (call: C) => ({ body: await listProviders(services, scopeIn(call)) }),

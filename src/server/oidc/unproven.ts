@@ -19,8 +19,9 @@ import { ownWayIn } from "./sign-in-methods.ts";
 type Store = Pick<ServerOptions, "db" | "system">;
 type Services = Store & Pick<ServerOptions, "log"> & { exchange: Pick<Exchange, "discover"> };
 
-/** When a server last ran this loop, ms. */
+/** In `meta`: when a server last ran this loop, ms. */
 const watchKey = "unproven_watch";
+/** How often that is noted. */
 const noteMs = 5 * 60_000;
 /** After a longer pause between two runs, users could not sign in meanwhile. */
 const gapMs = 15 * 60_000;
@@ -30,7 +31,10 @@ const together = 20;
 const due = computed({ id: integer(), orgId: integer(), userId: integer(), email: text() });
 type Due = ReturnType<typeof due.parse>;
 
-/** Proofs of reauthentication.ts do not count: a session of the day before can give them. */
+/**
+ * SQL: when the day of a node begins, ms: with the setting, or when an administrator gave the node to the user. Proofs of
+ * reauthentication.ts do not count: a session of the day before can give them.
+ */
 const from = later("o.revoke_unproven_from", "coalesce(p.given_at, 0)");
 /** A user has identities of one kind. A user whose provider was deleted has none. */
 const lastSignIn = `coalesce((SELECT max(i.last_used_at) FROM identities i WHERE i.user_id = u.id),
@@ -45,6 +49,7 @@ const providersOf = (users: string) => `SELECT provider_id FROM identities WHERE
   UNION SELECT provider_id FROM organization_identities WHERE user_id IN (${users})`;
 const providersOfDue = `SELECT ${identityProviders.select("q")} FROM identity_providers q
   WHERE q.id IN (${providersOf(`SELECT d.user_id ${dueNodes}`)})`;
+/** Of the due nodes ($1: now), those for whose user no provider is away. */
 const unheld = `SELECT d.id, d.org_id, d.user_id, d.email ${dueNodes}
   AND NOT EXISTS (SELECT 1 FROM identity_providers h WHERE h.held_until > $1 AND h.id IN (${providersOf("d.user_id")}))`;
 const anyOrganization = "SELECT id FROM organizations WHERE revoke_unproven_nodes = 1 LIMIT 1";
@@ -73,7 +78,7 @@ async function extendAfterPause({ db, system }: Store): Promise<void> {
   await db.write((tx) => tx.run(restart, [now]));
 }
 
-/** Users of a provider that does not answer get a day from its last failure on. */
+/** Users of a provider that does not answer get another day, from its last failure on. */
 async function holdForProviders({ db, system, log, exchange }: Services): Promise<void> {
   const now = system.now();
   const asked = await queryAll(db, identityProviders, providersOfDue, [now]);

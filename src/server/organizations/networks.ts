@@ -13,6 +13,7 @@ export function checkRoom(network: string, network6: string | undefined): void {
   });
 }
 
+/** Whether the IPv6 network `text6` has room for fewer nodes than the IPv4 network. */
 export function isNarrower(text6: string, text: string): boolean {
   const [network6, network] = [parseNetwork(text6), parseNetwork(text)];
   return network6 !== undefined && network !== undefined && lastHost(network6) < lastHost(network);

@@ -48,7 +48,7 @@ export function orderKeyContext(kid: string): string {
   return `order key ${kid}`;
 }
 
-/** The setting's column: two have another name than the field. */
+/** The columns of two settings have another name than the field. */
 const otherNames: Readonly<Record<string, keyof OrganizationRow>> = {
   ca_rotation_auto: "rotationAuto",
   second_factor_required: "secondFactor",
@@ -60,7 +60,8 @@ const settingColumns = Object.keys(organizationSettings).map(
 export const settingsRow = (settings: Readonly<Record<string, unknown>>): Partial<OrganizationRow> =>
   Object.fromEntries(settingColumns.map(([field, column]) => [column, settings[field]]));
 
-const shown = organizations.pick(
+/** What the API shows of the row. */
+const shownPick = organizations.pick(
   "id",
   "slug",
   "network",
@@ -69,11 +70,11 @@ const shown = organizations.pick(
   ...settingColumns.map(([, column]) => column),
 );
 const counted = computed({ nodeCount: integer() });
-export const organizationColumns = `${shown.select("o")},
+export const organizationColumns = `${shownPick.select("o")},
   (SELECT count(*) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked') AS node_count`;
 
 export function organizationOf(row: Row, role: Organization["role"]): Organization {
-  const org = shown.parse(row);
+  const org = shownPick.parse(row);
   // In the order of the schema.
   return v.parse(Organization, {
     ...org,
@@ -98,8 +99,10 @@ export async function createOrganization(
   const { db, system } = store;
   const now = system.now();
   checkRoom(request.network, request.network6);
-  const made = await makeAuthorities(store, request.slug, now);
-  const authorities = made.map((each) => (each.kind === "overlay" ? (inherited?.overlay ?? each) : each));
+  const newAuthorities = await makeAuthorities(store, request.slug, now);
+  const authorities = newAuthorities.map((authority) =>
+    authority.kind === "overlay" ? (inherited?.overlay ?? authority) : authority,
+  );
   const { makeSigningKey, publicHalf } = await import("../../pki/tokens.ts");
   const orderKey = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
   const orderKeySealed = sealSecret(store.secretKey, JSON.stringify(orderKey), orderKeyContext(orderKey.kid));
@@ -115,7 +118,7 @@ export async function createOrganization(
       lighthousesRelay: true,
       createdAt: now,
     });
-    for (const each of authorities) await insertAuthority(tx, id, each, now);
+    for (const authority of authorities) await insertAuthority(tx, id, authority, now);
     for (const rule of firstRules) await firewallRules.insert(tx, { orgId: id, ...rule, createdAt: now });
     await inherited?.fill(tx, id);
     if (by.ownerId !== null && by.ownerEmail !== null) {
@@ -186,7 +189,7 @@ export async function deleteOrganization(
   await db.write(async (tx) => {
     const deleted = await organizations.update(tx, { id: org.id, deletedAt: null }, { deletedAt: now });
     if (deleted === 0) throw new AppError("not_found", notFound.organization);
-    // The revocations took a while. Not the session: it may have ended with the node that it was of.
+    // The revocations before took a while. The role is asked again, not the session: it may have been on a machine that is revoked now.
     await requireRole(tx, org.id, actor, "owner");
     await tx.run(
       `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3

@@ -51,17 +51,17 @@ export async function patchOrganization(
     const before = v.parse(Changeable, shown);
     const after = v.parse(Changeable, { ...before, ...patch });
     const isChanged: IsChanged = (field) => JSON.stringify(after[field]) !== JSON.stringify(before[field]);
-    const present = { id: org.id, network: shown.network, ...versionsOf(before) };
-    await migrate(tx, present, versionsOf(after), system.now());
+    const versionsBefore = { id: org.id, network: shown.network, ...versionsOf(before) };
+    await migrate(tx, versionsBefore, versionsOf(after), system.now());
     // Other overrides may restart engines that a rollout watches, and would reach all nodes without a ring.
     if (isChanged("config_overrides")) await refuseBesideRollout(tx, org);
     if (isChanged("second_factor_required") && after.second_factor_required)
       await requireOwnFactor(tx, actor);
     if (isChanged("name_suffix") && after.name_suffix !== null)
       await checkNameSuffix(tx, org.id, after.name_suffix, { publicUrl });
-    const known = new Set(groupsOfRules(before.alarm_rules));
+    const groupsBefore = new Set(groupsOfRules(before.alarm_rules));
     for (const group of groupsOfRules(after.alarm_rules))
-      if (!known.has(group)) await requireGroup(tx, org.id, group);
+      if (!groupsBefore.has(group)) await requireGroup(tx, org.id, group);
     await organizations.update(
       tx,
       { id: org.id },

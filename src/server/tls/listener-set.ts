@@ -46,14 +46,15 @@ export type ListenerOptions = {
 
 type Deps = { db: Database; secretKey: SecretKeys; system: Pick<System, "now" | "random">; log: Log };
 
-/** `caFingerprint`: of the CA that new nodes must pin. */
 export type OpenListeners = Listeners & Pin;
+/** The CA that new nodes must pin; empty where machines know the certificate's CA. */
 type Pin = Pick<Known, "caFingerprint" | "isForeignCa"> & { caPem?: string };
 
 export function acmeOf({ tls }: Pick<ListenerOptions, "tls">): AcmeTls | undefined {
   return typeof tls === "object" && "acme" in tls ? tls : undefined;
 }
 
+/** Prepares the listeners; `bind` opens them. */
 export async function openListeners(options: ListenerOptions, deps: Deps): Promise<OpenListeners> {
   const { tls } = options;
   const acme = acmeOf(options);
@@ -77,13 +78,14 @@ function pinOf({ foreignCa }: ListenerOptions): Pin {
     : { caFingerprint: foreignCa.fingerprint, isForeignCa: true, caPem: foreignCa.pem };
 }
 
+/** The certificate of the own CA, for all names under which clients may reach this server, also former ones. */
 async function ownTls(
   { listen, publicUrl }: ListenerOptions,
-  former: readonly string[],
+  formerUrls: readonly string[],
   deps: Deps,
 ): Promise<OwnTls> {
   const { openOwnTls, ownNames } = await import("./own-tls.ts");
-  const urls = [...(publicUrl === undefined ? [] : [publicUrl]), ...former];
+  const urls = [...(publicUrl === undefined ? [] : [publicUrl]), ...formerUrls];
   const names = urls.map((url) => new URL(url).hostname.replace(/^\[(.*)\]$/, "$1"));
   return openOwnTls(deps, ownNames([...names, listen.hostname, hostname()]));
 }
@@ -110,8 +112,9 @@ async function openAcmeListeners(
     ...pinOf(options),
     bind() {
       const port = listeners.bind();
-      const at = pinned?.bind();
-      if (at !== undefined) log.info("nodes that pinned the own CA find it here", { port: at });
+      const pinnedPort = pinned?.bind();
+      if (pinnedPort !== undefined)
+        log.info("nodes that pinned the own CA find it here", { port: pinnedPort });
       const { challengeListen: listen } = acme;
       const { publicUrl } = options;
       if (listen !== undefined && publicUrl !== undefined) {
@@ -147,6 +150,7 @@ function byOwnCa(app: Application): Application {
   };
 }
 
+/** In `meta`. */
 const formerKey = "own_ca_url";
 
 /** Where this control plane last served the certificate of its own CA, the address of the nodes that pinned it. */

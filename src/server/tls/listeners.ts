@@ -58,7 +58,9 @@ export type Listeners = {
 
 /** Longer than the longest poll (55 s), so that only dead connections are closed. */
 const idleTimeoutS = 75;
+/** How often the certificate's stamp is read. */
 const checkTlsMs = 2000;
+/** After this time, a stop ends the requests that are still being answered. */
 const stopWithinMs = 10_000;
 
 /** A changed certificate needs a new listener: Bun cannot change the certificate of a running one. */
@@ -69,8 +71,9 @@ export function makeListeners(
   let app: Application | undefined;
   let current: Listener | undefined;
   let timer: ReturnType<typeof setInterval> | undefined;
-  let usedStamp = tls?.stamp();
-  let used: TlsPair | undefined;
+  /** The stamp of the certificate that was opened, or tried, last. */
+  let triedStamp = tls?.stamp();
+  let pairInUse: TlsPair | undefined;
   const sharesPort = tls !== undefined || isService;
   const refusalOf = makeHostGuard(listen);
 
@@ -95,15 +98,15 @@ export function makeListeners(
         return new Response(null, { status: 500 });
       },
     });
-    used = pair;
+    pairInUse = pair;
     return listener;
   };
   const renew = () => {
     try {
       const stamp = tls?.stamp();
-      if (stamp === usedStamp || current === undefined) return;
-      // First, so that a certificate that cannot be used is tried only once.
-      usedStamp = stamp;
+      if (stamp === triedStamp || current === undefined) return;
+      // Set first, so that a certificate that cannot be used is tried only once.
+      triedStamp = stamp;
       const former = current;
       current = open(former.port ?? listen.port);
       // Its requests, also polls, are still answered.
@@ -125,7 +128,7 @@ export function makeListeners(
       if (tls !== undefined) timer = setInterval(renew, checkTlsMs);
       return current.port ?? listen.port;
     },
-    certificate: () => used?.cert,
+    certificate: () => pairInUse?.cert,
     answerWith(application) {
       app = application;
       current?.reload(handlers());
@@ -166,6 +169,7 @@ function handlersOf(
         trustedProxies,
       ),
   });
+  // One for all requests: it depends on the server alone.
   let edge: Edge | undefined;
   const strict = strictTransport(isStrict ? app.services.publicUrl : undefined);
   const answer = (request: Request, server: Server) => {
@@ -207,6 +211,7 @@ function isHealthCheck({ url, headers }: Request): boolean {
   return (url === "/healthz" || url === "/readyz") && headers.get("host") === null;
 }
 
+/** Options of a listener that only shows whether the port is free. */
 function probe({ hostname, port }: ListenAddress) {
   return { hostname, port, socket: { data: () => undefined } };
 }

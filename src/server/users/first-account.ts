@@ -17,6 +17,7 @@ import { insertUser } from "./users.ts";
 import type { User } from "../../api/users.ts";
 
 const firstAccountMs = 30 * 60_000;
+/** Of keys in `meta`, before the hash of the link's secret. The value is when the link ends, ms. */
 const prefix = "first_account ";
 
 /** The link to print; undefined if there are users. Each replica may have a link of its own. */
@@ -37,6 +38,7 @@ export async function offerFirstAccount({
   return `${publicUrl}/setup/#${secret}`;
 }
 
+/** Creates the user by a link. Throws not_found for a link that is no longer valid. */
 export async function makeFirstAccount(
   services: Pick<ServerOptions, "db" | "system"> & { passwords: Passwords; throttle: Throttle },
   { secret, email, password }: { secret: string; email: string; password: string },

@@ -51,7 +51,7 @@ const openInvitation = computed({
   userId: integerOrNull(),
 });
 
-/** Throws not_found. */
+/** The open invitation of a link. `userId`: of the user with this address, if there is one. Throws not_found. */
 async function findInvitation(
   { db, system, throttle }: Pick<SignInServices, "db" | "system" | "throttle">,
   secretHash: string,
@@ -134,14 +134,14 @@ export async function acceptInvitation(
   const invitation = await findInvitation(services, secretHash, address);
   const { email, orgId, slug } = invitation;
   const isNew = invitation.userId === null;
-  const known = isNew ? undefined : await signIn(services, { email, password }, origin);
-  if (known !== undefined) await provenAtSignIn(services, known, otp, address);
+  const proven = isNew ? undefined : await signIn(services, { email, password }, origin);
+  if (proven !== undefined) await provenAtSignIn(services, proven, otp, address);
   const network = networkOf(address);
   const turn = { user: email, source: network, isKnown: false };
   const hashed = isNew ? await passwords.hash(password, turn) : "";
   await db.write(async (tx) => {
-    if (known !== undefined) await requireUnchanged(tx, known);
-    const userId = known?.userId ?? (await createInvited(tx, email, hashed, orgId, system.now()));
+    if (proven !== undefined) await requireUnchanged(tx, proven);
+    const userId = proven?.userId ?? (await createInvited(tx, email, hashed, orgId, system.now()));
     await join(tx, { secretHash, orgId, email }, { userId, address }, system.now());
     await rememberNetwork(tx, { userId, network, now: system.now() });
   });

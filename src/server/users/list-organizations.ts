@@ -15,8 +15,8 @@ import { computed, queryOne, truth, wordOrNull } from "../store/table.ts";
 const membership = computed({ role: wordOrNull(roles), isClosed: truth(0) });
 
 /**
- * The organizations that are closed to the caller until a second factor is proven, as `checkFactor` in
- * users/access.ts decides.
+ * Which organizations are closed to the caller until a second factor is proven, as `checkFactor` in users/access.ts decides. 1 for
+ * SQL if so: `members`, those that require a factor of their members; `visitors`, those that the caller sees only as staff.
  */
 async function closedTo(
   db: ServerOptions["db"],
@@ -26,6 +26,7 @@ async function closedTo(
   return { members: 1, visitors: (await doStaffNeedFactor(db)) ? 1 : 0 };
 }
 
+/** One page, sorted by id. Staff and the operator see all organizations. */
 export async function listOrganizations(
   { db, publicUrl }: Pick<ServerOptions, "db" | "publicUrl">,
   call: Call,
@@ -51,9 +52,9 @@ export async function listOrganizations(
     [...params, limit, offset],
   );
   const items = rows.map((row) => {
-    const { role, isClosed: isShut } = membership.parse(row);
+    const { role, isClosed: isClosedToCaller } = membership.parse(row);
     const shown = organizationOf(row, caller.kind === "service" ? caller.role : role);
-    return isShut ? { id: shown.id, slug: shown.slug } : shown;
+    return isClosedToCaller ? { id: shown.id, slug: shown.slug } : shown;
   });
   return listReply(call, publicUrl, { items, total, query });
 }

@@ -23,8 +23,10 @@ type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 /** The role that the caller must still have at the time of the change. */
 export const roleNow = (role: Role) => (role === "owner" ? "owner" : "admin");
+/** For how long an invitation may be accepted. */
 const invitationMs = 72 * 3_600_000;
 export const memberColumns = memberships.select();
+/** What the list shows of the member's user. */
 const ofUser = computed({
   nodeCount: integer(),
   isDisabled: truth(0),
@@ -48,18 +50,18 @@ function memberOf(row: Row): Member {
   return showMember(memberships.parse(row));
 }
 
-/** `isForMember`: members learn neither who has no second factor nor when others were here. */
+/** A row of the list. `isForMember`: members learn neither who has no second factor nor when others were here. */
 export function listedMemberOf(row: Row, isForMember: boolean): ListedMember {
   const { nodeCount, isDisabled, apps, keys, lastSeenAt } = ofUser.parse(row);
   const member = memberOf(row);
   const factors = (["totp", "passkey"] as const).filter((each) => (each === "totp" ? apps : keys) > 0);
-  const mayKnow = !isForMember && member.user_id !== null;
+  const showsUser = !isForMember && member.user_id !== null;
   return {
     ...member,
     node_count: nodeCount,
     is_disabled: isDisabled,
-    second_factors: mayKnow ? factors : null,
-    last_seen_at: mayKnow && lastSeenAt !== null ? formatTime(lastSeenAt) : null,
+    second_factors: showsUser ? factors : null,
+    last_seen_at: showsUser && lastSeenAt !== null ? formatTime(lastSeenAt) : null,
   };
 }
 
@@ -168,7 +170,7 @@ export async function requireProvenAddress(
   if (!isProven) await confirmOwner(tx, userId, confirmation);
 }
 
-/** Throws permission_denied. */
+/** Only owners change the role of an owner, or make one. `by`: the role of the caller. Throws permission_denied. */
 export function requireMayChange(by: Role, before: Role, after: Role): void {
   if (by === "owner" || (before !== "owner" && after !== "owner")) return;
   throw new AppError("permission_denied", "Only an owner can appoint, change or remove an owner.");

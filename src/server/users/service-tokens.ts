@@ -38,13 +38,13 @@ export function serviceTokenOf(row: Row): ServiceToken {
 }
 
 function showServiceToken(token: ReturnType<typeof shown.parse>) {
-  const { id, name, role, expiresAt, scopes: given, networks, createdAt, createdBy, lastUsedAt } = token;
+  const { id, name, role, expiresAt, scopes, networks, createdAt, createdBy, lastUsedAt } = token;
   return {
     id,
     name,
     role,
     expires_at: expiresAt === null ? null : formatTime(expiresAt),
-    scopes: given?.split(" ") ?? null,
+    scopes: scopes?.split(" ") ?? null,
     networks: networks?.split(" ") ?? null,
     created_at: formatTime(createdAt),
     created_by: createdBy,
@@ -52,6 +52,7 @@ function showServiceToken(token: ReturnType<typeof shown.parse>) {
   };
 }
 
+/** Creates a token for a program. The answer alone has the token. Throws validation_failed for scopes that the role cannot use. */
 export async function createServiceToken(
   { db, system }: Store,
   org: Org,
@@ -60,9 +61,9 @@ export async function createServiceToken(
 ): Promise<NewServiceToken> {
   const token = makeOpaqueToken(system.random);
   const at = system.now();
-  const { name, role, expires_in = defaultLifetimeS, scopes: asked, networks } = request;
-  const given = asked ?? (role === "admin" ? tokenScopes : ["read"]);
-  if (role === "member" && given.every((each) => each === "webhooks"))
+  const { name, role, expires_in = defaultLifetimeS, networks } = request;
+  const scopes = request.scopes ?? (role === "admin" ? tokenScopes : ["read"]);
+  if (role === "member" && scopes.every((scope) => scope === "webhooks"))
     throw new AppError(
       "validation_failed",
       "A token of the role member can use nothing of the scope webhooks.",
@@ -79,7 +80,7 @@ export async function createServiceToken(
       role,
       tokenHash: hashToken(token),
       expiresAt: at + expires_in * 1000,
-      scopes: [...new Set(given)].join(" "),
+      scopes: [...new Set(scopes)].join(" "),
       networks: networks?.join(" ") ?? null,
       createdBy: by.userId,
       createdAt: at,
@@ -90,7 +91,7 @@ export async function createServiceToken(
       at,
       actor: by.actor,
       subject,
-      after: { name, role, scopes: [...given], networks: networks ?? null },
+      after: { name, role, scopes: [...scopes], networks: networks ?? null },
     };
     await record(tx, { ...event, type: "token.created" });
     return row;

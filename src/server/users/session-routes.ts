@@ -61,7 +61,10 @@ export const browserSessionHandlers = (services: Services): Handlers<typeof brow
 
 type SignedIn = { userId: number; email: string; isStaff: boolean; factorAt: number | null };
 
-/** Begins the session of a user who has proven everything. */
+/**
+ * Begins the session of a user who has proven everything, and replies with its cookie. `passwordHash`: what the password matched;
+ * `device`: the id of a known device; `providerId`: the provider by which the user signed in.
+ */
 export async function startedReply(
   services: Services,
   { request, address }: Pick<Call, "request" | "address">,

@@ -13,7 +13,7 @@ type ServiceCaller = Extract<Caller, { kind: "service" }>;
  * closed to every token with scopes. Reading needs `read`, or the scope of the route.
  */
 export function requireScope(
-  { scopes: given, networks }: ServiceCaller,
+  { scopes, networks }: ServiceCaller,
   { method, scope, reads }: Pick<Route, "method" | "scope" | "reads">,
   address: string,
 ): void {
@@ -22,12 +22,13 @@ export function requireScope(
       hint: `It is valid from ${networks.replaceAll(" ", ", ")}.`,
     });
   }
-  if (given === null) return;
-  const has = given.split(" ");
-  const isRead = (method === "GET" || reads === true) && has.includes("read");
-  if (isRead || (scope !== undefined && has.includes(scope))) return;
+  // A token of an earlier release, which has no scopes.
+  if (scopes === null) return;
+  const held = scopes.split(" ");
+  const mayRead = (method === "GET" || reads === true) && held.includes("read");
+  if (mayRead || (scope !== undefined && held.includes(scope))) return;
   const needed = scope ?? (method === "GET" ? "read" : undefined);
-  throw new AppError("token_scope", `This service token has the scopes ${has.join(", ")}.`, {
+  throw new AppError("token_scope", `This service token has the scopes ${held.join(", ")}.`, {
     hint:
       needed === undefined ? "No scope permits this: sign in as a user." : `This needs the scope ${needed}.`,
   });
@@ -47,8 +48,8 @@ export function makeServiceAdmission({ db, now }: Deps): typeof requireScope {
     requireScope(caller, route, address);
     const { tokenId } = caller;
     const at = now();
-    const before = noted.get(tokenId);
-    if (before !== undefined && at - before < everyMs) return;
+    const notedAt = noted.get(tokenId);
+    if (notedAt !== undefined && at - notedAt < everyMs) return;
     if (noted.size >= maxNoted) noted.clear();
     noted.set(tokenId, at);
     const used = "UPDATE service_tokens SET last_used_at = $2 WHERE id = $1";

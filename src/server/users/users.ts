@@ -21,6 +21,7 @@ import { emailKey, formerEmailKey } from "../../base/text.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 export type UserServices = Store & { passwords: Passwords };
+
 function showUser({ id, email, isStaff, isActive, createdAt, lastLoginAt }: UserRow): User {
   return {
     id,
@@ -32,6 +33,7 @@ function showUser({ id, email, isStaff, isActive, createdAt, lastLoginAt }: User
   };
 }
 
+/** For staff. Throws conflict if there is a user of this address. */
 export async function createUser(
   { db, passwords, system }: UserServices,
   user: { email: string; password: string; isStaff: boolean },
@@ -88,13 +90,15 @@ export async function userById(db: Pick<Database, "get">, id: number): Promise<U
   return showUser(user);
 }
 
-/** Undefined if there is none. */
-export async function userOfAddress(db: Pick<Database, "get">, given: string): Promise<UserRow | undefined> {
-  const [email, former] = [emailKey(given), formerEmailKey(given)];
+/** The user of an address as it is typed; undefined if there is none. Earlier releases stored some addresses in another form. */
+export async function userOfAddress(db: Pick<Database, "get">, typed: string): Promise<UserRow | undefined> {
+  const email = emailKey(typed);
+  const formerKey = formerEmailKey(typed);
   const user = await users.find(db, { email });
-  return user === undefined && former !== email ? users.find(db, { email: former }) : user;
+  return user === undefined && formerKey !== email ? users.find(db, { email: formerKey }) : user;
 }
 
+/** Throws not_found. */
 export async function findUser(db: Pick<Database, "get">, email: string): Promise<User> {
   const user = await userOfAddress(db, email);
   if (user === undefined) {
@@ -105,7 +109,7 @@ export async function findUser(db: Pick<Database, "get">, email: string): Promis
   return showUser(user);
 }
 
-/** Throws not_found or owner_unconfirmed. */
+/** The user who is to own a new organization. Throws not_found or owner_unconfirmed. */
 export async function findOwner(
   db: Pick<Database, "get">,
   { email, ...confirmation }: OwnerChoice,

@@ -8,6 +8,7 @@ import type { ListenAddress } from "../../http/edge.ts";
 export type ChallengeListener = {
   listen: ListenAddress;
   publicUrl: string;
+  /** The answer to the challenge with this token, if there is one. */
   find(token: string): Promise<string | undefined>;
 };
 

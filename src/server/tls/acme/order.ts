@@ -14,6 +14,7 @@ import { makeSolver, type OrderDeps, type Solver } from "./solver.ts";
 
 /** Slow validation takes minutes, an order that never ends is given up. */
 const attemptWithinMs = 15 * 60_000;
+/** How often the authority is asked, unless it says. */
 const usualPollMs = 1500;
 const maxPollMs = 60_000;
 
@@ -59,7 +60,7 @@ export async function obtainCertificate(
 /** The order has failed at the authority. A new attempt needs a new one. */
 class OrderEnded extends AcmeProblem {}
 
-/** The authority's identifier of the certificate that these settings ask for. */
+/** The certificate that these settings ask for: name, authority and profile. */
 function wishOf(options: AcmeOptions, { meta: { profiles } }: Directory): Wish {
   const { directoryUrl, profile } = options;
   const { type, value } = identifierOf(options);
@@ -154,12 +155,12 @@ async function beginOrder(
   };
   const { newOrder, renewalInfo } = client.directory;
   const create = (more: object) => client.post(newOrder, Order, { ...order, ...more });
-  const first = renewalInfo === undefined || replaces === undefined ? {} : { replaces };
-  const { location } = await create(first).catch((error: unknown) => {
+  const replacing = renewalInfo === undefined || replaces === undefined ? {} : { replaces };
+  const { location } = await create(replacing).catch((error: unknown) => {
     // The authority does not know the former certificate, or has replaced it already. Neither prevents a new order.
     const isAboutReplaced =
       error instanceof AcmeProblem && !["rateLimited", "rejectedIdentifier"].includes(error.type);
-    if ("replaces" in first && isAboutReplaced) return create({});
+    if ("replaces" in replacing && isAboutReplaced) return create({});
     throw error;
   });
   if (location === undefined) throw unexpected("it gave no URL of the order");
@@ -176,7 +177,7 @@ async function followOrder(
   solve: Solver,
   deps: OrderDeps,
 ): Promise<Order> {
-  let asked = false;
+  let isFinalized = false;
   for (;;) {
     const answer = await client.post(url, Order);
     const { status, authorizations, finalize, error } = answer.body;
@@ -185,11 +186,11 @@ async function followOrder(
     if (status === "pending") {
       for (const each of authorizations) await authorize(client, each, solve, deps);
     }
-    if (status === "ready" && !asked) {
+    if (status === "ready" && !isFinalized) {
       const { makeServerCsr } = await import("../../../pki/x509.ts");
       const csr = await makeServerCsr({ privateKeyPem: privateKey, ...namesOf(options) });
       await client.post(finalize, Order, { csr: Buffer.from(csr).toString("base64url") });
-      asked = true;
+      isFinalized = true;
       continue;
     }
     await pause(answer, deps);
@@ -198,6 +199,7 @@ async function followOrder(
 
 const noReason = { type: "about:blank", detail: "the authority gives no reason", subproblems: [] };
 
+/** Proves one name of the order: answers a challenge, and waits until the authority has checked it. */
 async function authorize(client: AcmeClient, url: string, solve: Solver, deps: OrderDeps): Promise<void> {
   let answered = false;
   for (;;) {

@@ -37,7 +37,7 @@ export type RenewalDeps = {
 const minute = 60_000;
 const hour = 60 * minute;
 const day = 24 * hour;
-/** Let's Encrypt permits five failed validations of a name in an hour. */
+/** The pauses after the first failures; the last one also after all later ones. Let's Encrypt permits five failures an hour. */
 const retriesMs = [
   minute,
   2 * minute,
@@ -48,6 +48,9 @@ const retriesMs = [
   3 * hour,
   6 * hour,
 ] as const;
+const pauseAfter = (failures: number): number =>
+  retriesMs[Math.min(failures, retriesMs.length) - 1] ?? minute;
+/** How often the authority is asked when to renew, unless it says. */
 const askAgainMs = 6 * hour;
 
 /** Returns one turn of the loop: it orders a certificate if one is due. */
@@ -63,9 +66,9 @@ export function makeAcmeRenewal(
     const isRestarted = isFirst;
     isFirst = false;
     if (mustWait(status, system.now(), isRestarted)) return;
-    const asked =
+    const statusNow =
       certificate === undefined ? status : await askWhen(options, certificate, status, deps, signal);
-    if (certificate !== undefined && system.now() < renewAt(options, certificate, asked)) return;
+    if (certificate !== undefined && system.now() < renewAt(options, certificate, statusNow)) return;
     await attempt(options, certificate, deps, signal);
   };
 }
@@ -74,8 +77,8 @@ export function makeAcmeRenewal(
 function mustWait({ failures, failedAt, waitUntil = 0 }: Status, now: number, isRestarted: boolean): boolean {
   // A clock that was set back must not stop retries for as long.
   if (failedAt === undefined || failedAt > now) return false;
-  const pause = retriesMs[Math.min(isRestarted ? 1 : failures, retriesMs.length) - 1] ?? minute;
-  return now < Math.min(Math.max(failedAt + pause, waitUntil), failedAt + day);
+  const pauseMs = pauseAfter(isRestarted ? 1 : failures);
+  return now < Math.min(Math.max(failedAt + pauseMs, waitUntil), failedAt + day);
 }
 
 /** When to order, ms. Zero if the present certificate does not have the wanted settings. */
@@ -84,11 +87,11 @@ export function renewAt(
   { wish, notBefore, notAfter }: Certificate,
   { suggestedAt = Number.POSITIVE_INFINITY }: Status,
 ): number {
-  const isOther =
+  const hasOtherSettings =
     wish.directoryUrl !== options.directoryUrl ||
     wish.name !== identifierOf(options).value ||
     (options.profile !== undefined && wish.profile !== options.profile);
-  if (isOther) return 0;
+  if (hasOtherSettings) return 0;
   const lifetime = notAfter - notBefore;
   // A suggestion may be before or after the last third, but never so late that no failure is allowed.
   const usual = notAfter - lifetime / 3;
@@ -133,6 +136,7 @@ function randomShare({ random }: Pick<System, "random">): number {
   return Buffer.from(random(4)).readUInt32BE() / 2 ** 32;
 }
 
+/** Orders a certificate and stores it, or notes the failure. */
 async function attempt(
   options: AcmeOptions,
   present: Certificate | undefined,
@@ -180,14 +184,14 @@ async function noteFailure(
     await setStatus(tx, status);
     await recordEvent(tx, "tls.certificate_failed", name, { authority, failures, reason }, now);
   });
-  const pause = retriesMs[Math.min(failures, retriesMs.length) - 1] ?? minute;
+  const pauseMs = pauseAfter(failures);
   log.error("cannot get a TLS certificate; the present one stays in use", {
     name,
     authority,
     reason,
     hint: hintFor(error, name),
     present: present === undefined ? "own CA" : `until ${new Date(present.notAfter).toISOString()}`,
-    retry: new Date(now + Math.max(pause, retryAfterMs ?? 0)).toISOString(),
+    retry: new Date(now + Math.max(pauseMs, retryAfterMs ?? 0)).toISOString(),
   });
 }
 

@@ -8,6 +8,7 @@ import type { AcmeOptions } from "../../options.ts";
 import { Authorization, Challenge } from "./messages.ts";
 import type { AcmeStore } from "../../store/acme-state.ts";
 
+/** `signal`: aborted when the server stops, or the attempt takes too long. */
 export type OrderDeps = {
   system: Pick<System, "fetch" | "now" | "sleep" | "run">;
   store: AcmeStore;
@@ -16,9 +17,10 @@ export type OrderDeps = {
 
 const hookWithinMs = 300_000;
 
+/** Makes the answer to a challenge available. Returns the challenge, for the caller to tell the authority. */
 export type Solver = (authorization: Authorization) => Promise<Challenge>;
 
-/** Prepares the answer to a challenge: a text for HTTP-01 that all replicas serve, or a TXT record for DNS-01. */
+/** `cleaners`: gets what the caller has to run after the order, to remove what was published. */
 export function makeSolver(
   { dnsHook }: AcmeOptions,
   key: AccountKey,

@@ -34,6 +34,7 @@ export async function factorsOf(reader: Pick<Reader, "get" | "all">, userId: num
   };
 }
 
+/** Whether an organization of the user, or the rule for staff, requires a second factor. */
 async function isRequired(reader: Pick<Reader, "get">, userId: number): Promise<boolean> {
   const sql = `SELECT count(*) AS n FROM memberships m JOIN organizations o ON o.id = m.org_id
     WHERE m.user_id = $1 AND o.second_factor = 1 AND o.deleted_at IS NULL`;
@@ -128,7 +129,8 @@ export async function removeTotp(
 }
 
 /**
- * Called after a removal. Throws conflict if a needed second factor is gone; without a factor, recovery codes end.
+ * Called in the transaction of a removal. Throws conflict if the user needed that factor: it was the last one where one is required,
+ * or a passkey that was the only way to sign in. Without any factor, recovery codes end.
  */
 export async function requireRemainingFactor(tx: Transaction, userId: number): Promise<void> {
   if ((await methodsOf(tx, userId)).length > 0) return;

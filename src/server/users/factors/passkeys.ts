@@ -40,9 +40,11 @@ function rpIdOf(publicUrl: string): string {
   );
 }
 
+/** What the passkey stores of the user. The browser sends it back as `userHandle`. */
 const handleOf = (userId: number) => new TextEncoder().encode(`user ${userId}`);
 const purposeOfAdding = ({ userId, signIn }: UserCaller) => `add ${userId} ${keyOfSignIn(signIn)}`;
 
+/** What the browser needs to make a passkey for the user. */
 export async function registrationOptions(services: PasskeyServices, user: UserCaller) {
   const { generateRegistrationOptions } = await import("@simplewebauthn/server");
   const present = await passkeys.all(services.db, { userId: user.userId });
@@ -81,7 +83,7 @@ export async function addPasskey(
   const rpId = rpIdOf(publicUrl);
   const { challenge, credential } = await verifiedRegistration(services, user, response, rpId);
   const { id, publicKey, counter } = credential;
-  const made = db.write(async (tx) => {
+  const added = db.write(async (tx) => {
     const now = system.now();
     await useChallenge(tx, challenge, now);
     const isFirst = (await methodsOf(tx, user.userId)).length === 0;
@@ -104,9 +106,9 @@ export async function addPasskey(
     const recovery_codes = isFirst ? await replaceRecoveryCodes(tx, system, user.userId) : [];
     return { passkey: showPasskey(row, rpId), recovery_codes };
   });
-  const known = (cause: unknown) =>
+  const alreadyKnown = (cause: unknown) =>
     new AppError("conflict", "This passkey is registered already.", { cause });
-  return made.catch(ifNotUnique(known));
+  return added.catch(ifNotUnique(alreadyKnown));
 }
 
 /** The new credential, and the challenge that its use must count for. Throws if the browser's answer does not verify. */
@@ -121,8 +123,10 @@ async function verifiedRegistration(
   let challenge = "";
   const { registrationInfo } = await verifyRegistrationResponse({
     response: { ...response, clientExtensionResults: {} },
-    expectedChallenge: async (given) =>
-      isChallenge(services, (challenge = textOf(given)), purposeOfAdding(user)),
+    expectedChallenge: async (encoded) => {
+      challenge = textOf(encoded);
+      return isChallenge(services, challenge, purposeOfAdding(user));
+    },
     expectedOrigin: new URL(services.publicUrl).origin,
     expectedRPID,
     requireUserVerification: true,
@@ -222,10 +226,14 @@ export async function proveAssertion(
     throw notAccepted();
   refuseFramed(response);
   const { verifyAuthenticationResponse } = await import("@simplewebauthn/server");
-  let used = "";
+  // The challenge is known only inside the library's call, and counts as used only after it.
+  let answeredChallenge = "";
   const { verified, authenticationInfo } = await verifyAuthenticationResponse({
     response: { ...response, clientExtensionResults: {} } as AuthenticationResponseJSON,
-    expectedChallenge: async (given) => isChallenge(services, (used = textOf(given)), purpose),
+    expectedChallenge: async (encoded) => {
+      answeredChallenge = textOf(encoded);
+      return isChallenge(services, answeredChallenge, purpose);
+    },
     expectedOrigin: new URL(publicUrl).origin,
     expectedRPID: rpIdOf(publicUrl),
     credential: {
@@ -238,7 +246,7 @@ export async function proveAssertion(
   }).catch(refused);
   if (!verified) throw notAccepted();
   await db.writeFor({ user: passkey.userId }, async (tx) => {
-    await useChallenge(tx, used, system.now());
+    await useChallenge(tx, answeredChallenge, system.now());
     await countUse(tx, passkey.id, authenticationInfo.newCounter, system.now());
   });
   return passkey.userId;

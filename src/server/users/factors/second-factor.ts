@@ -15,9 +15,9 @@ import type { Turn } from "../sign-in/password-queue.ts";
 
 export type FactorServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "clock">;
 
-/** Codes of one user that may be wrong: from one place, then from everywhere. */
-const attempt = { times: 5, withinMs: 10 * 60_000 };
-const account = { times: 20, withinMs: wrongCodesKeptMs };
+/** Wrong codes of one user that are allowed: from one place (a network or a sign-in), and from everywhere. */
+const fromPlace = { times: 5, withinMs: 10 * 60_000 };
+const fromEverywhere = { times: 20, withinMs: wrongCodesKeptMs };
 /** Clocks of replicas differ by less. Later stored times come from a wall clock that was set back since. */
 export const aheadMs = 60_000;
 
@@ -66,7 +66,10 @@ export async function provenAtSignIn(
   return proveCode(services, userId, code, { place: turn.source, address });
 }
 
-/** Returns the time of the proof. Throws invalid_code or throttled. */
+/**
+ * Checks a code of the app or a recovery code, and counts a wrong one. `place`: a network, or a sign-in. Returns the time of the
+ * proof, ms. Throws invalid_code or throttled.
+ */
 export async function proveCode(
   { db, system, clock, secretKey }: FactorServices,
   userId: number,
@@ -115,7 +118,8 @@ async function useAppCode(
   return false;
 }
 
-const limits = computed({ here: integer(), everywhere: integer(), oldest: integerOrNull() });
+/** Wrong codes: from this place, with the time of the oldest of these (ms), and from everywhere. */
+const wrongCounts = computed({ here: integer(), everywhere: integer(), oldest: integerOrNull() });
 
 /** Throws throttled after too many wrong codes of the user. */
 export async function requireFewWrong(
@@ -126,16 +130,16 @@ export async function requireFewWrong(
 ): Promise<void> {
   const found = await queryOne(
     tx,
-    limits,
+    wrongCounts,
     `SELECT count(CASE WHEN place = $2 AND at > $3 THEN 1 END) AS here, count(*) AS everywhere,
        min(CASE WHEN place = $2 AND at > $3 THEN at END) AS oldest
      FROM wrong_codes WHERE user_id = $1 AND at > $4 AND at <= $5`,
-    [userId, place, now - attempt.withinMs, now - account.withinMs, now + aheadMs],
+    [userId, place, now - fromPlace.withinMs, now - fromEverywhere.withinMs, now + aheadMs],
   );
   if (found === undefined) return;
   const { here, everywhere, oldest } = found;
-  if (everywhere >= account.times) throw tooMany(account.withinMs / 1000);
-  if (here >= attempt.times) throw tooMany(Math.ceil(((oldest ?? now) + attempt.withinMs - now) / 1000));
+  if (everywhere >= fromEverywhere.times) throw tooMany(fromEverywhere.withinMs / 1000);
+  if (here >= fromPlace.times) throw tooMany(Math.ceil(((oldest ?? now) + fromPlace.withinMs - now) / 1000));
 }
 
 function tooMany(retryAfter: number): AppError {

@@ -15,8 +15,9 @@ import { aheadMs, methodsOf, proveCode, type FactorServices } from "./second-fac
 export type UserCaller = Extract<Caller, { kind: "person" }>;
 
 const freshMs = freshMinutes * 60_000;
+
 /**
- * `isRequired`: the organization, or staff, require a second factor. `isFresh`: it must be fresh. Throws
+ * Checks the second factor of the sign-in. `isRequired`: the organization, or staff, require a second factor. `isFresh`: it must be fresh. Throws
  * second_factor_missing or step_up_required.
  */
 export async function requireFactor(
@@ -54,13 +55,17 @@ export async function hasProven(db: Database, { userId, signIn }: UserCaller): P
 
 const provenPick = computed({ at: integerOrNull() });
 
-/** Read after the user's methods: a user who has just added the first one has also proven it. */
+/** When the sign-in last proved a second factor, ms; null: never. Read after the user's methods: a user who has just added the first one has also proven it. */
 async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
-  const [sql, id] =
+  const found =
     "session" in signIn
-      ? ["SELECT factor_at AS at FROM browser_sessions WHERE id = $1", signIn.session]
-      : ["SELECT max(factor_at) AS at FROM refresh_tokens WHERE family = $1", signIn.family];
-  return (await queryOne(db, provenPick, sql, [id]))?.at ?? null;
+      ? await queryOne(db, provenPick, "SELECT factor_at AS at FROM browser_sessions WHERE id = $1", [
+          signIn.session,
+        ])
+      : await queryOne(db, provenPick, "SELECT max(factor_at) AS at FROM refresh_tokens WHERE family = $1", [
+          signIn.family,
+        ]);
+  return found?.at ?? null;
 }
 
 /** Names a sign-in: its wrong codes count together, and a challenge for it is worth nothing for another. */

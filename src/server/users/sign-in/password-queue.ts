@@ -14,9 +14,10 @@ export type Turn = { user: string; source: string; domain?: string; isKnown: boo
 /** Runs the work when it is the turn of its user and source. Throws throttled if the queue is full. */
 export type InTurn = <T>(turn: Turn, work: () => Promise<T>) => Promise<T>;
 
+/** `since`: the number of turns before it came. */
 type Waiting = Turn & { since: number; start(): void; refuse(error: AppError): void };
 
-/** Maximum waiting sign-ins, and assumed further retries. */
+/** `turnedAway`: how many refused sign-ins are likely to come back, which later ones have to wait for. */
 type Lane = { waiting: Set<Waiting>; turnedAway: number };
 
 /** Forgotten users, sources and domains wait like new ones. */
@@ -30,7 +31,7 @@ const againPerS = 16;
 const firstAgainS = 2;
 const lastAgainS = 60;
 
-/** `maxWaiting`: in each of the two lanes. */
+/** `atOnce`: hashes that run at a time. `maxWaiting`: sign-ins that wait, in each of the two lanes. */
 export function makeTurns(atOnce: number, maxWaiting: number): InTurn {
   const order = makeOrder();
   const makeLane = (): Lane => ({ waiting: new Set(), turnedAway: 0 });
@@ -38,8 +39,8 @@ export function makeTurns(atOnce: number, maxWaiting: number): InTurn {
   let running = 0;
   let wasKnown = false;
   const startNext = () => {
-    const [first, second] = wasKnown ? [lanes.others, lanes.known] : [lanes.known, lanes.others];
-    const lane = first.waiting.size > 0 ? first : second;
+    const [preferred, other] = wasKnown ? [lanes.others, lanes.known] : [lanes.known, lanes.others];
+    const lane = preferred.waiting.size > 0 ? preferred : other;
     const next = order.first(lane.waiting);
     if (next === undefined) return void running--;
     lane.waiting.delete(next);
@@ -110,6 +111,7 @@ function keysOf({ user, source, domain }: Turn): string[] {
   return [`user ${user}`, `source ${source}`, ...(domain === undefined ? [] : [`domain ${domain}`])];
 }
 
+/** Compared in this order: the latest turn decides first. */
 function laterFirst(times: readonly number[]): number[] {
   return times.toSorted((a, b) => b - a);
 }

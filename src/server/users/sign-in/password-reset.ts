@@ -14,6 +14,8 @@ import { setPassword, type UserServices } from "../users.ts";
 type Services = UserServices & Pick<ServerOptions, "log" | "mail" | "publicUrl"> & { throttle: Throttle };
 
 const lifetimeMs = 3_600_000;
+/** Links for one user, within the time of the throttle `resets`. */
+const maxOfUser = 3;
 
 /** Throws conflict without an SMTP server, throttled for a network that asks too often. */
 export function requestReset(services: Services, email: string, address: string): void {
@@ -54,9 +56,7 @@ async function sendLink(
   await sendMail(mail, { to: email, subject: `${brand.title}: a new password`, text });
 }
 
-const maxOfUser = 3;
-
-/** Throws not_found. */
+/** Sets the password by the link. Throws not_found for one that is no longer valid. */
 export async function resetPassword(
   services: Services,
   { secret, password }: { secret: string; password: string },

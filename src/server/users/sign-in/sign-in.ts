@@ -35,7 +35,7 @@ export const originOf = (call: Pick<Call, "address" | "request">): Origin => ({
 /** The password was right. `passwordHash`: what it matched. */
 export type Proven = { userId: number; isStaff: boolean; passwordHash: string; device?: string; turn: Turn };
 
-/** An attempt to sign in, as the throttle counts it. */
+/** An attempt to sign in, as the throttle counts it. `stranger`: an address without a user. `device`: the id of a known one. */
 type Attempt = { kind: "user" | "stranger"; turn: Turn; network: string; device: string | undefined };
 
 /**
@@ -105,6 +105,7 @@ async function attemptOf(
   return { kind: "user", turn, network, device };
 }
 
+/** User and source together. */
 const placeOf = ({ turn }: Attempt) => `${turn.user} ${turn.source}`;
 
 function checkGuess(throttle: Throttle, attempt: Attempt): void {
@@ -124,6 +125,7 @@ function countGuess(throttle: Throttle, attempt: Attempt): void {
   throttle.count(kind, turn.user);
 }
 
+/** The sign-in of a program: tokens in the answer, and a cookie that makes the program a known device. */
 export async function signInForTokens(
   services: SignInServices & FactorServices & { publicUrl: string; sessions: Sessions },
   { otp, ...credentials }: { email: string; password: string; otp?: string | undefined },
