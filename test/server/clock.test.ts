@@ -119,6 +119,24 @@ describe.each([
     expect(await events()).toEqual(["server.clock_jumped", "server.clock_returned"]);
   });
 
+  test("is recorded once the database takes the event, if it could not at first", async () => {
+    const { services } = server.app;
+    let isAway = true;
+    const write: typeof services.db.write = (work) =>
+      isAway ? Promise.reject(new Error("the database is away")) : services.db.write(work);
+    const look = makeClockWatch({ ...services, db: { ...services.db, write } });
+    await look();
+    server.clock.steppedMs = steppedMs;
+    server.log.length = 0;
+    await look().catch(() => undefined);
+    expect(await events()).toEqual([]);
+    isAway = false;
+    await look();
+    await look();
+    expect(await events()).toEqual(["server.clock_jumped"]);
+    expect(server.log.filter((line) => /clock/i.test(line))).toHaveLength(1);
+  });
+
   test("is in doubt for a process that starts in between, and for commands beside it", async () => {
     await watch()();
     server.clock.steppedMs = steppedMs;

@@ -5,7 +5,7 @@ import { hostname } from "node:os";
 import { formatTime } from "../../base/quantities.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { describeDoubt, howToConfirm, type Doubt } from "../store/clock.ts";
+import { describeDoubt, howToConfirm } from "../store/clock.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "clock" | "log"> & {
   /** One sentence, if nodes agree that this clock is wrong. */
@@ -16,7 +16,9 @@ const remindEveryMs = 3_600_000;
 
 /** Call the result every second. */
 export function makeClockWatch({ db, system, clock, log, nodeClocks }: Deps): () => Promise<void> {
-  let doubtBefore: Doubt | undefined;
+  let isDoubtLogged = false;
+  /** As the events say. Another variable, so that an event that cannot be written now is written later. */
+  let isDoubtRecorded = false;
   // Monotonic times of the last lines in the log.
   let loggedAt = 0;
   let nodesLoggedAt = Number.NEGATIVE_INFINITY;
@@ -28,14 +30,15 @@ export function makeClockWatch({ db, system, clock, log, nodeClocks }: Deps): ()
     }
     await clock.look();
     const doubt = clock.doubt();
-    const isNew = (doubt === undefined) !== (doubtBefore === undefined);
-    if (doubt !== undefined && (isNew || system.monotonic() - loggedAt >= remindEveryMs)) {
+    const isDoubted = doubt !== undefined;
+    if (doubt !== undefined && (!isDoubtLogged || system.monotonic() - loggedAt >= remindEveryMs)) {
       loggedAt = system.monotonic();
       log.error(describeDoubt(doubt), { hint: howToConfirm });
     }
-    if (!isNew) return;
-    if (doubt === undefined) log.warn("The clock of this server is believed again; certificates are signed");
-    doubtBefore = doubt;
+    if (isDoubtLogged && !isDoubted)
+      log.warn("The clock of this server is believed again; certificates are signed");
+    isDoubtLogged = isDoubted;
+    if (isDoubted === isDoubtRecorded) return;
     const after =
       doubt === undefined
         ? { clock: formatTime(clock.wall()) }
@@ -50,5 +53,6 @@ export function makeClockWatch({ db, system, clock, log, nodeClocks }: Deps): ()
         after,
       }),
     );
+    isDoubtRecorded = isDoubted;
   };
 }
