@@ -2,6 +2,7 @@
 
 import { paramPattern, type Endpoint } from "./endpoint.ts";
 import { drillsApi } from "./drills/drills.ts";
+import { commandLineApi } from "./command-line.ts";
 import { authoritiesApi } from "./certificates/authorities.ts";
 import { sealsApi } from "./certificates/seals.ts";
 import { rolloutsApi } from "./rollouts.ts";
@@ -29,13 +30,7 @@ import { organizationProvidersApi, providersApi } from "./providers/providers.ts
 import { identitiesApi, providerSignInApi } from "./providers/sign-in.ts";
 import { rulesApi } from "./rules.ts";
 import { healthApi, serversApi } from "./servers.ts";
-import {
-  browserSessionApi,
-  commandLineApi,
-  memberSessionsApi,
-  ownSessionsApi,
-  tokenPairsApi,
-} from "./sessions.ts";
+import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "./sessions.ts";
 import { registrationTokensApi } from "./tokens/registration-tokens.ts";
 import { serviceTokensApi } from "./tokens/service-tokens.ts";
 import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "./users.ts";

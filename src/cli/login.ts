@@ -57,7 +57,8 @@ token instead. Run again for the same profile, it signs in again.`,
       const { join } = await import("node:path");
       const { planDirectories, planReplaced } = await import("../base/plan/plan-file.ts");
       const directory = files.profilesPlace(system);
-      const { commandLineApi, tokenPairsApi } = await import("../api/sessions.ts");
+      const { commandLineApi } = await import("../api/command-line.ts");
+      const { tokenPairsApi } = await import("../api/sessions.ts");
       const { path } = profile.by_browser ? commandLineApi.poll : tokenPairsApi.create;
       const url = profile.api_base + path;
       return output.plan([

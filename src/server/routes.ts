@@ -5,13 +5,8 @@
 // are loaded with the first request of their subject, so that the server starts faster.
 
 import type { Route } from "./http/route.ts";
-import {
-  commandLineApi,
-  browserSessionApi,
-  memberSessionsApi,
-  ownSessionsApi,
-  tokenPairsApi,
-} from "../api/sessions.ts";
+import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "../api/sessions.ts";
+import { commandLineApi } from "../api/command-line.ts";
 import { domainsApi } from "../api/providers/domains.ts";
 import { organizationProvidersApi, providersApi } from "../api/providers/providers.ts";
 import { identitiesApi, providerSignInApi } from "../api/providers/sign-in.ts";

@@ -6,7 +6,7 @@ import { wordsOfKey } from "../../src/protocol/key-words.ts";
 import { encodePem } from "../../src/pki/bundle.ts";
 import { fingerprintOfHostKey, makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";
 import { makeCa, signCertificate } from "../../src/pki/nebula.ts";
-import { DeviceSignIn } from "../../src/api/sessions.ts";
+import { DeviceSignIn } from "../../src/api/command-line.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { addDomain } from "../../src/server/oidc/domains.ts";

@@ -1,7 +1,7 @@
 // Signs the command line in: that of this machine, which opened this page, or that of a machine which shows a code.
 
 import { useState } from "preact/hooks";
-import { commandLineApi } from "../../api/sessions.ts";
+import { commandLineApi } from "../../api/command-line.ts";
 import { call } from "../contact/api.ts";
 import { me } from "../contact/me.ts";
 import { query } from "../frame/router.ts";

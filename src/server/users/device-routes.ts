@@ -1,6 +1,6 @@
-// Handlers of commandLineApi (src/api/sessions.ts).
+// Handlers of src/api/command-line.ts.
 
-import type { commandLineApi } from "../../api/sessions.ts";
+import type { commandLineApi } from "../../api/command-line.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
 import { noContent } from "../http/reply.ts";

@@ -5,7 +5,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
-import { DeviceSignIn } from "../../../src/api/sessions.ts";
+import { DeviceSignIn } from "../../../src/api/command-line.ts";
 import type { Browser } from "../../support/browser-session.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import { addProvider, callback, makeSignInServer, sessionIn, signInBy } from "../../support/oidc-sign-in.ts";

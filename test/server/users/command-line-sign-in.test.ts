@@ -8,7 +8,7 @@ import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { setPassword } from "../../../src/server/users/users.ts";
 import type { Organization } from "../../../src/api/organizations.ts";
 import { makeUserCode } from "../../../src/server/users/sessions/device-sign-in.ts";
-import { DeviceSignIn } from "../../../src/api/sessions.ts";
+import { DeviceSignIn } from "../../../src/api/command-line.ts";
 import { deleteEnded } from "../../../src/server/retention/ended-records.ts";
 import { signInBrowser, type Browser } from "../../support/browser-session.ts";
 import { addApp } from "../../support/factors.ts";

@@ -4,7 +4,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
-import { DeviceSignIn } from "../../../src/api/sessions.ts";
+import { DeviceSignIn } from "../../../src/api/command-line.ts";
 import { deleteProvider, installation } from "../../../src/server/oidc/providers.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { browserWith, cookieIn, signInBrowser } from "../../support/browser-session.ts";

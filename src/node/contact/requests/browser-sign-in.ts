@@ -3,7 +3,7 @@
 
 import { createHash, timingSafeEqual } from "node:crypto";
 import { hostname } from "node:os";
-import { commandLineApi } from "../../../api/sessions.ts";
+import { commandLineApi } from "../../../api/command-line.ts";
 import { request, type Request } from "../../../api/request.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";

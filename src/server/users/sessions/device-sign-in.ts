@@ -2,7 +2,7 @@
 // in a browser on any machine, sees which machine asks, and approves with a fresh factor. The code is typed, never part of a
 // link: a link in a message approves nothing.
 
-import type { DeviceRequest, DeviceSignIn } from "../../../api/sessions.ts";
+import type { DeviceRequest, DeviceSignIn } from "../../../api/command-line.ts";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";

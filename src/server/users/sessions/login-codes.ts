@@ -4,7 +4,7 @@
 import { given } from "../../../base/given.ts";
 import { createHash, timingSafeEqual } from "node:crypto";
 import * as v from "valibot";
-import { Challenge } from "../../../api/sessions.ts";
+import { Challenge } from "../../../api/command-line.ts";
 import { AppError } from "../../../base/errors.ts";
 import { makeOpaqueToken } from "../../../pki/opaque.ts";
 import { openSecret, sealSecret } from "../../../pki/secrets.ts";
