@@ -33,6 +33,7 @@ const steadyMs = 15 * 60_000;
 /** When all heads are well, the rest has so long to come back as well, before the alarm ends and the rest is a cause of its own. */
 const togetherMs = 120_000;
 
+/** Raises an alarm with its event, unless one about a head of this cause is open. */
 export async function raise(db: Database, orgId: number, cause: Cause, now: number): Promise<void> {
   await db.writeFor({ org: orgId }, async (tx) => {
     const recent = await queryAll(

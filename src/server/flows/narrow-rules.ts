@@ -89,12 +89,13 @@ function doubtOf(
   });
   if (first !== undefined)
     return more.length === 0 ? first : `${first}, and ${countOf(more.length, "more node")}`;
-  const seenAll = Math.min(...targets.map(({ id }) => seenSince(id)));
-  return seenAll > begin
-    ? `its nodes report flows only since ${formatTime(seenAll)}, a shorter time than was asked about`
+  const completeSince = Math.min(...targets.map(({ id }) => seenSince(id)));
+  return completeSince > begin
+    ? `its nodes report flows only since ${formatTime(completeSince)}, a shorter time than was asked about`
     : undefined;
 }
 
+/** The order matters: the first reason to keep the rule is the one that is told. */
 function narrowRule(rule: Rule, evidence: Evidence, doubtAbout: Doubts): RuleChange {
   const kept = (reason: string): RuleChange => ({ rule, what: "kept", reason, into: [rule] });
   const [, mark] = keepMark.exec(rule.description) ?? [];

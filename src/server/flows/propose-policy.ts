@@ -55,32 +55,14 @@ export async function proposePolicy(
   requirePast(since, now);
   const from = Math.max(since, now - flowsKeptMs);
   const snapshot = await readSnapshot(reader, orgId);
-  const reporters = await readReporters(reader, orgId);
-  const ids = [...reporters.keys()];
-  const { observed, coverage, leftOut } = await readFlows(reader, orgId, ids, from);
-  const all = [...reporters.values()];
-  const uses = await inSlices(usesOf(snapshot.rules, all, observed));
-  const ages = await readAges(reader, orgId, from);
-  // How late reports may be: they come every five minutes, and later after an outage. At most a tenth of a short time.
-  const lateMs = Math.min(hourMs, (now - from) / 10);
-  const evidence: Evidence = {
-    begin: from + lateMs,
-    madeAt: (id) => ages.get(id) ?? now,
-    seenSince: (id) => coverage.get(id)?.firstAt ?? now,
-    members: all.filter(({ state }) => state === "active"),
-    uses,
-    whyIncomplete: (id) =>
-      leftOut > 0
-        ? "and others have too many kinds of flows"
-        : whyIncomplete(reporters.get(id), coverage.get(id), { since: from, now, lateMs }),
-  };
+  const { evidence, coverage } = await readEvidence(reader, orgId, snapshot.rules, { from, now });
   const changes = await inSlices(narrowRules(snapshot.rules, evidence));
   await keepTests(changes, snapshot);
   const rules = changes.flatMap(({ into }) => into);
   await requireNarrower(snapshot, rules);
   const sides = snapshot.rules.flatMap(({ peer, target }) => [peer, target]);
   const side = await sideWriter(reader, orgId, snapshot, sides);
-  const shown = changes.map((each) => shownChange(each, uses.get(each.rule.id), side));
+  const shown = changes.map((each) => shownChange(each, evidence.uses.get(each.rule.id), side));
   const firstReportAt = Math.min(...[...coverage.values()].map(({ firstAt }) => firstAt));
   const count = (kind: RuleChange["what"]) => changes.filter(({ what }) => what === kind).length;
   const proposal = {
@@ -93,6 +75,34 @@ export async function proposePolicy(
     kept: count("kept"),
   };
   return { ...proposal, policy: headOf(proposal, formatTime(now)) + proposal.policy };
+}
+
+/** `from`: flows since then count. */
+async function readEvidence(
+  reader: Reader,
+  orgId: number,
+  rules: readonly Rule[],
+  { from, now }: { from: number; now: number },
+): Promise<{ evidence: Evidence; coverage: ReadonlyMap<number, Coverage> }> {
+  const reporters = await readReporters(reader, orgId);
+  const ids = [...reporters.keys()];
+  const { observed, coverage, leftOut } = await readFlows(reader, orgId, ids, from);
+  const nodes = [...reporters.values()];
+  const ages = await readAges(reader, orgId, from);
+  // How late reports may be: they come every five minutes, and later after an outage. At most a tenth of a short time.
+  const lateMs = Math.min(hourMs, (now - from) / 10);
+  const evidence: Evidence = {
+    begin: from + lateMs,
+    madeAt: (id) => ages.get(id) ?? now,
+    seenSince: (id) => coverage.get(id)?.firstAt ?? now,
+    members: nodes.filter(({ state }) => state === "active"),
+    uses: await inSlices(usesOf(rules, nodes, observed)),
+    whyIncomplete: (id) =>
+      leftOut > 0
+        ? "and others have too many kinds of flows"
+        : whyIncomplete(reporters.get(id), coverage.get(id), { since: from, now, lateMs }),
+  };
+  return { evidence, coverage };
 }
 
 /** Why a node's reports do not prove that something was not used. Undefined: they do. */

@@ -71,12 +71,12 @@ function shownNodes({ nodes, owned }: Pick<Changes, "nodes" | "owned">, side: Si
   for (const { id, name, groups, subnets, relay } of nodes)
     shown.set(id, { id, name, groups: { ...groups }, routes: subnets, relay });
   for (const { id, name, groups } of owned) {
-    const known = shown.get(id);
+    const nothing = { add: [], remove: [] };
+    const ownChange = shown.get(id) ?? { id, name, groups: nothing, routes: nothing, relay: null };
     const both = (key: "add" | "remove") => [
-      ...new Set([...(known?.groups[key] ?? []), ...groups[key].map((group) => groupWord(group, side))]),
+      ...new Set([...ownChange.groups[key], ...groups[key].map((group) => groupWord(group, side))]),
     ];
-    const rest = known ?? { id, name, routes: { add: [], remove: [] }, relay: null };
-    shown.set(id, { ...rest, groups: { add: both("add"), remove: both("remove") } });
+    shown.set(id, { ...ownChange, groups: { add: both("add"), remove: both("remove") } });
   }
   return [...shown.values()];
 }

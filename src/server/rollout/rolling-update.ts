@@ -31,7 +31,10 @@ type Update = ReturnType<typeof updatePick.parse>;
 const openUpdates = `SELECT ${updatePick.select()} FROM organizations
   WHERE move_open = 1 AND deleted_at IS NULL AND ($1 = 0 OR id = $1)`;
 
-/** Updates the next node of each organization whose current node has confirmed, is offline or was revoked. `orgId`: only of this one; 0: of all. */
+/**
+ * Updates the next node of each organization whose current node has confirmed, is offline or was revoked. `orgId`: only of this
+ * organization; 0: of all.
+ */
 export async function advanceRollingUpdates(services: Store, orgId = 0): Promise<void> {
   if (services.clock.doubt() !== undefined) return;
   const open = await queryAll(services.db, updatePick, openUpdates, [orgId]);
@@ -50,7 +53,9 @@ async function advance(services: Store, update: Update): Promise<void> {
   const next = await nextNode(db, orgId, now - onlineMs);
   // While only offline nodes are left, the update stays open.
   const isOpen = next !== undefined || (await nextNode(db, orgId, 0)) !== undefined;
-  if (current !== null && next?.isLighthouse === true && !(await hasSettled(db, update, now))) return;
+  const mustSettle = current !== null && next?.isLighthouse === true;
+  if (mustSettle && !(await hasSettled(db, update, now))) return;
+  // Only offline nodes are left, and that is noted already.
   if (next === undefined && current === null && isOpen) return;
   await db.writeFor({ org: orgId }, async (tx) => {
     // Of two servers at the same time, only one may update the next node.

@@ -21,6 +21,7 @@ export type RunningPhase = Exclude<Phase, "none">;
  */
 const isOnline =
   "n.phone IS NULL AND (s.last_checkin_at > $2 OR o.rotation_heard_from > $2 OR n.registered_at IS NULL)";
+/** The node has a current certificate of a CA that signs no more. */
 export const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
   WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active' AND a.offline = 0)`;
 /** The node gets its next certificate, of the new CA as well, by the rolling update: do not issue it here. */
@@ -35,8 +36,9 @@ export const fromOldCertificates = `FROM authorities a JOIN certificates c ON c.
   LEFT JOIN sightings s ON s.node_id = n.id
   WHERE a.org_id = $1 AND a.state <> 'active' AND a.offline = 0 AND ${isOnline}`;
 
-/** The node has not confirmed the configuration that was meant for it alone, or that of the phase. */
+/** The node has not confirmed the last change that was for it alone, such as a new certificate. */
 const isUnconfirmed = "n.confirmed_config_version < n.own_version";
+/** The node has not confirmed the configuration of this phase. */
 const isBehind = "n.confirmed_config_version < o.rotation_version";
 /** Uses the index of hubs: a scan of all nodes every second costs too much. */
 const isLighthouse = `n.is_lighthouse = 1 AND n.id IN (SELECT id FROM nodes

@@ -65,6 +65,7 @@ export async function queueEvents(db: Database, now: number): Promise<void> {
   for (const { id, orgId } of due) await db.writeFor({ org: orgId }, (tx) => queueFor(tx, id, now));
 }
 
+/** Makes deliveries of the next events for one webhook, and moves its cursor. */
 async function queueFor(tx: Transaction, webhookId: number, now: number): Promise<void> {
   const webhook = await webhooks.find(tx, { id: webhookId });
   if (webhook === undefined) return;
@@ -111,7 +112,7 @@ export function isSubscribed(subscriptions: readonly string[], type: string): bo
   return subscriptions.some((each) => each === "*" || each === type || each === type.replace(/\..*/, ".*"));
 }
 
-const dueOfOrganization = computed({ webhookId: integer(), id: integer(), orgId: integer() });
+const duePick = computed({ webhookId: integer(), id: integer(), orgId: integer() });
 
 /**
  * Claims the oldest due delivery of each webhook that is not in `busy`: one webhook gets one delivery at a time. `served`: the ids
@@ -125,21 +126,21 @@ export async function claimDue(
 ): Promise<Claimed[]> {
   const due = await queryAll(
     db,
-    dueOfOrganization,
+    duePick,
     // `+ 0` keeps SQLite from reading the whole log in the order of webhooks: few deliveries are due.
     `SELECT d.webhook_id, d.id, w.org_id FROM (SELECT webhook_id + 0 AS webhook_id, min(id) AS id FROM deliveries
        WHERE next_at IS NOT NULL AND next_at <= $1 GROUP BY webhook_id + 0) d
      JOIN webhooks w ON w.id = d.webhook_id ORDER BY d.id`,
     [now],
   );
-  const free = inTurns(
+  const chosen = inTurns(
     due.filter(({ webhookId }) => !busy.has(webhookId)),
     served,
   );
-  if (free.length === 0) return [];
+  if (chosen.length === 0) return [];
   return db.writeFor("rows", async (tx) => {
     const claimed: Claimed[] = [];
-    for (const { id } of free) claimed.push(...(await claim(tx, id, now)));
+    for (const { id } of chosen) claimed.push(...(await claim(tx, id, now)));
     return claimed;
   });
 }
