@@ -80,7 +80,7 @@ async function examine(slugs: readonly string[], context: Context) {
     examineMachine(settings, await controlPlaneData(), system),
     examineDaemon(slugs, report, system),
     ...slugs.map((slug) =>
-      examineOrganization(slug, { settings, system, log, engineLog, seen: statusOf(slug) }),
+      examineOrganization(slug, { settings, system, log, engineLog, status: statusOf(slug) }),
     ),
     examineCollisions(slugs, context),
   ]);

@@ -16,7 +16,7 @@ export const command: Implementation = {
     const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");
     const { openOrganization } = await import("../../node/files/organizations.ts");
     const { openEchoSocket: open } = await import("../../platform/network/echo-socket.ts");
-    const { controlPlane } = await import("../../node/doctor/control-plane.ts");
+    const { examineControlPlane } = await import("../../node/doctor/control-plane.ts");
     const { netcheck } = await import("../../node/doctor/netcheck.ts");
     const { organizationDeps } = await import("../../node/contact/organization-deps.ts");
     const { renderChecks } = await import("../../node/doctor/check.ts");
@@ -29,9 +29,9 @@ export const command: Implementation = {
       slugs.map((slug) => {
         const organization = openOrganization(settings.configRoot, slug);
         const { engine } = organizationDeps(organization, settings, { system, log, command: "" });
-        const contact = () => controlPlane(organization, { system, log });
-        const seen = async () => (await observed)?.teams.find(({ team }) => team === slug);
-        return netcheck(organization, { system, open, engine, seen, controlPlane: contact });
+        const controlPlane = () => examineControlPlane(organization, { system, log });
+        const probedStatus = async () => (await observed)?.teams.find(({ team }) => team === slug);
+        return netcheck(organization, { system, open, engine, probedStatus, controlPlane });
       }),
     );
     const checks = checksByOrganization.flat();

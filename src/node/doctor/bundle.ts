@@ -25,6 +25,9 @@ const filesOfOrganization = [
   "current/sync.json",
 ];
 
+/** Of each log. */
+const mostLines = 500;
+
 type BundlePlaces = { configRoot: string; logOf: (slug: string) => string };
 
 /** Writes the .tar.gz with mode 0600. Returns the names of its files. */
@@ -42,12 +45,14 @@ export async function writeBundle(
       const text = readOrReason(join(configRoot, slug, name));
       if (text !== undefined) content.set(`${slug}/${name.replace("current/", "")}`, text);
     }
-    for (const [name, file] of [
-      ["engine.log", logOf(slug)],
-      ["engine.log.hang", hangLog(logOf(slug))],
-      ["local-changes.json", localChangesPath(join(configRoot, slug))],
-    ] as const) {
-      const lines = lastLines(file, 500);
+    const log = logOf(slug);
+    const files = {
+      "engine.log": log,
+      "engine.log.hang": hangLog(log),
+      "local-changes.json": localChangesPath(join(configRoot, slug)),
+    };
+    for (const [name, file] of Object.entries(files)) {
+      const lines = lastLines(file, mostLines);
       if (lines.length > 0) content.set(`${slug}/${name}`, `${lines.join("\n")}\n`);
     }
   }

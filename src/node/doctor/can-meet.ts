@@ -1,4 +1,4 @@
-// Whether this node and the peers that it tries can meet: without a direct path, they need a relay.
+// Whether this node has tunnels with the peers that it tries to reach: without a direct path, they need a relay.
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
@@ -13,10 +13,10 @@ import { readText } from "../../base/open-file.ts";
 const mostNames = 10;
 
 /** `log`: the last lines of the engine's log; undefined if this user may not see them. */
-export function meeting(
+export function canMeet(
   { slug, directory, config }: Pick<Organization, "slug" | "directory" | "config">,
   log: readonly string[] | undefined,
-  now: number,
+  nowMs: number,
 ): Finding {
   if (log === undefined) return skipped("cannot see the engine's log");
   const configYml = readText(join(directory, "config.yml"));
@@ -25,7 +25,7 @@ export function meeting(
   // `netcheck` asks lighthouses for this node's own address. They then tell the engine that another node looks for it,
   // and the engine tries a handshake with itself.
   const notPeers = new Set([...hubs, config.ip_address, config.ip_address6]);
-  const failed = failedHandshakes(log, now).filter((address) => !notPeers.has(address));
+  const failed = failedHandshakes(log, nowMs).filter((address) => !notPeers.has(address));
   if (failed.length === 0) return ok("no handshake with a peer timed out in the last minute");
   const nameOf = peerNames(slug, directory);
   const names = failed

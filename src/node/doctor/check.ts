@@ -1,4 +1,5 @@
-// The form of the doctor's checks. A check changes nothing. If it throws, that is its finding. The user applies the remedy.
+// The form of the doctor's checks. A check changes nothing; the user applies the remedy. An error that a check throws becomes its
+// finding.
 
 import { given } from "../../base/given.ts";
 import { brand } from "../../brand.ts";
@@ -29,8 +30,8 @@ export const warn = (evidence: string, remedy: string): Finding => ({ verdict: "
 export const fail = (evidence: string, remedy: string): Finding => ({ verdict: "fail", evidence, remedy });
 
 /**
- * Runs a check of the machine, or of an organization (`slug`). What it throws becomes a failure with that message; `cure` is its
- * remedy if the error has no hint. What an ordinary user may not see is skipped, not failed.
+ * Runs a check of the machine, or of an organization (`slug`). An error becomes a failure with its message and its hint, or with
+ * `cure` if it has no hint. What an ordinary user may not see is skipped, not failed.
  */
 export async function runCheck(
   { id, slug }: { id: string; slug?: string },

@@ -13,9 +13,10 @@ import { setClock } from "../health/findings.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
 
 const clockWarnS = 5;
+/** How old a Date header can be: it is cut to seconds, and servers make it once a second. */
 const dateHeaderMs = 2000;
 
-export async function controlPlane(
+export async function examineControlPlane(
   organization: Pick<Organization, "directory">,
   { system, log }: { system: System; log: Log },
 ): Promise<Finding> {
@@ -27,30 +28,32 @@ export async function controlPlane(
   const time = await client.serverTime();
   if (time === undefined)
     return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
-  const off = Math.round(differenceMs(time, askedAt, system.now()) / 1000);
-  const evidence = `${base} answers; this clock is ${off} s off`;
-  if (Math.abs(off) * 1000 >= clocksMayDifferMs) return fail(evidence, setClock);
-  if (Math.abs(off) >= clockWarnS) return warn(evidence, setClock);
+  const offS = Math.round(differenceMs(time, askedAt, system.now()) / 1000);
+  const evidence = `${base} answers; this clock is ${offS} s off`;
+  if (Math.abs(offS) * 1000 >= clocksMayDifferMs) return fail(evidence, setClock);
+  if (Math.abs(offS) >= clockWarnS) return warn(evidence, setClock);
   return (await unready(client)) ?? ok(evidence);
 }
 
-/** Whether the control plane is unreachable. Then other checks that get no answer have the same cause. */
-export const isSilent = (look: Promise<unknown>): Promise<boolean> =>
-  look.then(
+/**
+ * Whether the control plane is unreachable, from the check above. Then other checks that get no answer have the same cause.
+ */
+export const isSilent = (check: Promise<unknown>): Promise<boolean> =>
+  check.then(
     () => false,
     (error: unknown) => error instanceof AppError && error.code === "control_plane_unreachable",
   );
 
 /**
- * The smallest difference of the clocks. The other clock showed `time` at an unknown moment between `from` and `to`. A Date header
- * is cut to seconds, and servers make it once a second: it can be almost two seconds old.
+ * By how much this clock is at least ahead of the other one, which showed `time` at a moment between `askedAt` and `answeredAt`;
+ * negative: behind.
  */
-function differenceMs(time: number, from: number, to: number): number {
-  if (time > to) return to - time;
-  return from - time > dateHeaderMs ? from - time : 0;
+function differenceMs(time: number, askedAt: number, answeredAt: number): number {
+  if (time > answeredAt) return answeredAt - time;
+  return askedAt - time > dateHeaderMs ? askedAt - time : 0;
 }
 
-/** Whether the control plane is ready, which changes need. Tunnels do not need it. */
+/** A warning if the control plane is not ready for changes. Tunnels do not need it. */
 async function unready(client: Client): Promise<Finding | undefined> {
   const { base } = client;
   try {

@@ -21,15 +21,15 @@ const run = brand.executable;
 
 type EngineDeps = { settings: OrganizationSettings; system: System };
 
-/** After an update, a rollback or a package's upgrade an organization runs the former engine until it is restarted. */
-export async function engineInUse(
+/** Whether the organization runs the installed engine: after an update it runs the former one until it is restarted. */
+export async function examineEngineInUse(
   organization: Organization,
   { settings, system }: EngineDeps,
 ): Promise<Finding> {
   const versionOf = rememberVersions(system);
   const found = findEngine(settings, system);
-  const lost = await lostEngine(organization, found, { settings, system }, versionOf);
-  if (lost !== undefined) return lost;
+  const deleted = await deletedEngine(organization, found, { settings, system }, versionOf);
+  if (deleted !== undefined) return deleted;
   if (found === undefined) return skipped("no engine is installed");
   const engine = { path: found.path, version: await versionOf(found.path) };
   const examine = () => examineEngine(organization, settings, system);
@@ -44,8 +44,8 @@ export async function engineInUse(
   return state.running ? fail(what, next) : warn(what, next);
 }
 
-/** The file of the running engine was deleted, and what its next start would run is older, or nothing. */
-async function lostEngine(
+/** Finds a running engine whose file was deleted, if its next start would run an older one, or none. */
+async function deletedEngine(
   organization: Organization,
   found: EngineFile | undefined,
   { settings, system }: EngineDeps,
@@ -64,7 +64,7 @@ async function lostEngine(
 }
 
 /** How the engine exchanges packets with the kernel: most of its throughput. */
-export async function offloads(
+export async function examineOffloads(
   organization: Organization,
   { settings, system }: EngineDeps,
 ): Promise<Finding> {
@@ -72,15 +72,25 @@ export async function offloads(
   if (dataPlane === undefined) return skipped("not decided yet: the next check-in decides");
   const { process } = await examineEngine(organization, settings, system);
   const startedAt = process === undefined ? undefined : system.now() - ageOf(process);
-  const { data_plane: seen } = shownDataPlane(dataPlane, startedAt);
-  const { why, reason = "" } = seen ?? {};
-  if (why === undefined) return ok("kernel and engine exchange large packets");
-  const restart = `${run} restart ${quoteWord(organization.slug)}`;
-  if (why === "engine") return warn(reason, `${run} overlay update`);
-  if (why === "restart") return warn(reason, restart);
-  if (why === "limit" || why === "refused" || why === "segments")
-    return warn(reason, "Ask the administrator of this machine's host");
-  return why === "traffic"
-    ? warn(reason, `Update the kernel or the engine: both are then tried again`)
-    : ok(reason);
+  const { why, reason = "" } = shownDataPlane(dataPlane, startedAt).data_plane ?? {};
+  switch (why) {
+    case undefined:
+      return ok("kernel and engine exchange large packets");
+    case "engine":
+      return warn(reason, `${run} overlay update`);
+    case "restart":
+      return warn(reason, `${run} restart ${quoteWord(organization.slug)}`);
+    case "limit":
+    case "refused":
+    case "segments":
+      return warn(reason, "Ask the administrator of this machine's host");
+    case "traffic":
+      return warn(reason, "Update the kernel or the engine: both are then tried again");
+    // Meant so, or nothing can be done about it.
+    case "platform":
+    case "kernel":
+    case "organization":
+    case "root":
+      return ok(reason);
+  }
 }

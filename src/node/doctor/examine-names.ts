@@ -22,10 +22,14 @@ const run = brand.executable;
 
 type Places = {
   configRoot: string;
+  /** The hosts file. */
   path: string;
   isOn: boolean;
+  /** The user id that must own it. */
   owner?: number;
+  /** What the service of names has written about itself. */
   service?: ServiceState | undefined;
+  /** How programs of this system get names. */
   way?: NamesPlaces["way"];
 };
 type UsedSystem = Pick<System, "lookup" | "sleep" | "now">;
@@ -38,6 +42,7 @@ export async function examineNames(
   const state = await readNamesState(configRoot, path, service);
   const places = { state, path, way, owner };
   if (!isOn) return examineOff(places);
+  // The first fault that is found, from the file up to a lookup: each would explain the later ones.
   return (
     damagedFile(places) ??
     faultOfService(places) ??
@@ -65,7 +70,7 @@ function examineOff(places: Examined): Finding {
   );
 }
 
-/** Throws if another user may change a hosts file that programs here get names from. */
+/** Finds a damaged block of names in the hosts file. Throws if another user may change a hosts file that programs here use. */
 function damagedFile({ state, path, way, owner }: Examined): Finding | undefined {
   if (way === "resolved" && state.service?.serving.way !== "resolved") refuseForeignHosts(path, owner);
   return state.fault === undefined
@@ -98,7 +103,7 @@ function refusedSuffix({ zones }: NamesState): Finding | undefined {
 
 /** Finds an organization for whose peers this name server does not answer. */
 function silentPeers({ service }: NamesState): Finding | undefined {
-  const silent = service?.peers.find((each) => each.state === "off" || each.state === "failed");
+  const silent = service?.peers.find(({ state }) => state === "off" || state === "failed");
   return (
     silent &&
     warn(
@@ -114,17 +119,16 @@ function silentPeers({ service }: NamesState): Finding | undefined {
 function disturbedLink({ state: { service }, path }: Examined): Finding | undefined {
   if (service === undefined || !("links" in service.serving)) return undefined;
   const { way, links }: { way: Way["way"]; links: readonly LinkState[] } = service.serving;
-  const found = links.find(({ state }) => state === "disputed" || state === "refused");
-  if (found === undefined) return undefined;
-  if (way === "nrpt" || way === "resolver_files")
-    return warn(`${found.slug}: ${found.reason ?? ""}`, routesCommand(way, found.slug));
-  const device = found.device ?? found.slug;
-  return found.state === "refused"
+  const link = links.find(({ state }) => state === "disputed" || state === "refused");
+  if (link === undefined) return undefined;
+  const { slug, device = slug, reason = "" } = link;
+  if (way === "nrpt" || way === "resolver_files") return warn(`${slug}: ${reason}`, routesCommand(way, slug));
+  return link.state === "refused"
     ? warn(
-        `systemd-resolved refuses names for ${device}: ${found.reason ?? ""}; they are in ${path} instead`,
+        `systemd-resolved refuses names for ${device}: ${reason}; they are in ${path} instead`,
         `networkctl status ${device}: if it names a .network file, set Unmanaged=yes for ${device} in it`,
       )
-    : warn(`${device}: ${found.reason ?? ""}`, `resolvectl status ${device}; networkctl status ${device}`);
+    : warn(`${device}: ${reason}`, `resolvectl status ${device}; networkctl status ${device}`);
 }
 
 /** Looks one of the names up by our resolver, then as programs do, by the C library. */
@@ -135,24 +139,25 @@ async function examineName(
 ): Promise<Finding> {
   const isWaiting = (slug: string) => linkOf(slug, state.service?.serving)?.state === "waiting";
   const isFree = (name: string) => !state.taken.has(name);
-  const shown = state.names.find(({ names, slug }) => !isWaiting(slug) && names.some(isFree));
-  const name = shown?.names.find(isFree);
-  if (shown === undefined || name === undefined)
+  // A node with a name that no other line of the hosts file has.
+  const node = state.names.find(({ names, slug }) => !isWaiting(slug) && names.some(isFree));
+  const name = node?.names.find(isFree);
+  if (node === undefined || name === undefined)
     return ok(
       state.names.length === 0 ? "on; there are no names yet" : "on; names come when an overlay runs",
     );
-  const isResolved = linkOf(shown.slug, state.service?.serving) !== undefined;
-  const own = isResolved ? await ask(name) : undefined;
-  if (isResolved && own === undefined)
+  // Else programs get the names from the hosts file.
+  const isByResolver = linkOf(node.slug, state.service?.serving) !== undefined;
+  if (isByResolver && (await ask(name)) === undefined)
     return fail(
       `the resolver at ${resolverAddress.host}:${resolverAddress.port} does not answer`,
       restartNames({ way }),
     );
   // Only now: behind a resolver that hangs, the C library waits for minutes.
-  const answer = await askSystem({ name, slug: shown.slug }, state, system);
+  const answer = await askSystem({ name, slug: node.slug }, state, system);
   const routes = routesCommand(way, name);
   if (answer.source === "none") {
-    return isResolved
+    return isByResolver
       ? fail(
           `the resolver finds ${name}, but the C library does not`,
           `See what is between them: ${routes}${way === "resolved" ? '; the line "hosts:" of /etc/nsswitch.conf' : ""}`,
@@ -162,10 +167,10 @@ async function examineName(
           'The line "hosts:" of /etc/nsswitch.conf needs "files"',
         );
   }
-  if (!agrees(shown, answer)) {
+  if (!agrees(node, answer)) {
     return fail(
-      `${name} is ${shown.addresses.join(", ")}, but programs get ${answer.answers.join(", ")}`,
-      isResolved
+      `${name} is ${node.addresses.join(", ")}, but programs get ${answer.answers.join(", ")}`,
+      isByResolver
         ? `Another program answers first. See which: ${routes}`
         : 'Another program answers first: "files" must be the first source in the line "hosts:" of /etc/nsswitch.conf',
     );
@@ -178,6 +183,6 @@ async function examineName(
   }
   const { service } = state;
   return ok(
-    `${name} is found through ${isResolved && service !== undefined ? wayText(service.serving) : path}`,
+    `${name} is found through ${isByResolver && service !== undefined ? wayText(service.serving) : path}`,
   );
 }

@@ -7,8 +7,10 @@ import type { Organization } from "../files/organizations.ts";
 import { overlayRoles, staticHosts } from "../files/config/read-config.ts";
 
 export type Hub = {
+  /** Its overlay address. */
   overlay: string;
   name: string;
+  /** Its underlay address, or a DNS name. */
   host: string;
   port: number;
   isLighthouse: boolean;
@@ -18,7 +20,8 @@ export type Hub = {
 /** Maximum number of lighthouses and relays that are asked. */
 export const mostHubs = 8;
 
-export function roles({ slug, directory }: Pick<Organization, "slug" | "directory">): {
+/** `isLighthouse`: this node itself. */
+export function readHubs({ slug, directory }: Pick<Organization, "slug" | "directory">): {
   hubs: Hub[];
   isLighthouse: boolean;
 } {

@@ -31,7 +31,7 @@ export async function placeOf(
   return { directory, slug, hostCrt, machine: await readMachine(directory, system), seal };
 }
 
-/** The present decision about the configuration that was sent last; undefined where that is not stored. */
+/** Decides now about the configuration that was sent last; undefined if that is not stored. */
 async function decideNow(
   organization: Examined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
@@ -42,7 +42,7 @@ async function decideNow(
   return { ...readSent(source, place), place };
 }
 
-/** Names the settings that were left out, with the line that allows those routes that root can allow. */
+/** Warns of the settings that were left out, with the line that allows those routes that root can allow. */
 export function leftOutFinding(
   { directory, slug }: Examined,
   leftOut: readonly LeftOut[],
@@ -50,11 +50,12 @@ export function leftOutFinding(
 ): Finding {
   const ask = "Ask the organization's administrator to change it";
   const refused = routesOf(leftOut);
-  const permissions = permissionsOrNone(directory);
+  const granted = permissionsOrNone(directory);
   const source = readTextIfThere(generationFile(directory, "server.yml")) ?? "";
-  const allowing = { ...permissions, routes: [...permissions.routes, ...refused] };
-  const final = new Set(routesOf(readSent(source, { ...place, permissions: allowing }).leftOut));
-  const allowable = refused.filter((each) => !final.has(each));
+  // Decides again as if root allowed all of them: what is refused then cannot be allowed.
+  const withAll = { ...granted, routes: [...granted.routes, ...refused] };
+  const stillRefused = new Set(routesOf(readSent(source, { ...place, permissions: withAll }).leftOut));
+  const allowable = refused.filter((network) => !stillRefused.has(network));
   if (allowable.length === 0) return warn(describeLeftOut(leftOut), ask);
   const line = lineOf(slug, [flagAllowing(directory, "allow-routes", allowable)]);
   return warn(describeLeftOut(leftOut), `${ask}, or allow the routes that you want: ${line}`);
@@ -63,13 +64,12 @@ export function leftOutFinding(
 const routesOf = (leftOut: readonly LeftOut[]) =>
   leftOut.flatMap(({ key }) => /^tun\.unsafe_routes (\S+)$/.exec(key)?.[1] ?? []);
 
-const isFixed = ({ addresses }: Machine, device: string, network: string) =>
-  addresses.some(
-    (each) => each.device === device && each.isFixed === true && maskNetwork(each.address) === network,
-  );
+/** The machine's addresses in a network of an interface. */
+const addressesIn = ({ addresses }: Machine, device: string, network: string) =>
+  addresses.filter((own) => own.device === device && maskNetwork(own.address) === network);
 
-/** Names what would not be granted today, but stays because it was in force before. */
-export async function permissions(
+/** Warns of settings that would need a permission today, and stay only because they were in force before. */
+export async function examinePermissions(
   organization: Examined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
 ): Promise<Finding> {
@@ -79,7 +79,7 @@ export async function permissions(
     flagAllowing(
       organization.directory,
       flag,
-      kept.flatMap((each) => (each.flag === flag ? [each.entry] : [])),
+      kept.flatMap((setting) => (setting.flag === flag ? [setting.entry] : [])),
     ),
   );
   const names = kept.map(({ key }) => key).join(", ");
@@ -89,8 +89,8 @@ export async function permissions(
   );
 }
 
-/** A network of the machine inside the overlay takes its packets, and an equal one is lost to it. */
-export async function interfaces(
+/** Finds networks of this machine that overlap the overlay: one of the two then gets packets that are for the other. */
+export async function examineInterfaces(
   organization: Examined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
 ): Promise<Finding> {
@@ -99,6 +99,7 @@ export async function interfaces(
   const lost = lostNetwork(place.machine);
   if (lost !== undefined) return lost;
   const overlaps = overlapsOfPlace(place);
+  // Those that the overlay takes over come first.
   const [worst] = overlaps.toSorted((a, b) => Number(a.isWider) - Number(b.isWider));
   if (worst === undefined) return ok("the overlay and the networks of this machine do not overlap");
   const { overlay, with: network, name, isWider } = worst;
@@ -109,21 +110,23 @@ export async function interfaces(
     : fail(`the overlay ${overlay} takes over ${network}, ${name}`, remedy);
 }
 
-/** An engine of an earlier version could replace the route to a network of an interface, which does not come back by itself. */
+/**
+ * Finds a network of an interface without its route: under an earlier version of this program, an engine could replace that route,
+ * which does not come back by itself.
+ */
 function lostNetwork(machine: Machine): Finding | undefined {
   const { attached } = ownNetworks(machine);
   const lost = attached.find(({ network, device }) => {
     const { family = 4, prefix = 32 } = parseNetwork(network) ?? {};
-    const isThere = machine.routes.some((each) => each.network === network && each.device === device);
-    // Some networks need no route: /31, /32, /127, /128, and IPv6 addresses that a router assigned.
-    const hasRoute = family === 4 ? prefix < 31 : prefix < 127 && isFixed(machine, device, network);
-    return machine.interfaces.includes(device) && hasRoute && !isThere;
+    const hasRoute = machine.routes.some((route) => route.network === network && route.device === device);
+    // Some networks have no route: /31, /32, /127, /128, and IPv6 addresses that a router assigned.
+    const isFixed = addressesIn(machine, device, network).some((own) => own.isFixed === true);
+    const needsRoute = family === 4 ? prefix < 31 : prefix < 127 && isFixed;
+    return machine.interfaces.includes(device) && needsRoute && !hasRoute;
   });
   if (lost === undefined) return undefined;
   const { network, device } = lost;
-  const own = machine.addresses.find(
-    (each) => each.device === device && maskNetwork(each.address) === network,
-  );
+  const [own] = addressesIn(machine, device, network);
   const source = own?.address.replace(/\/\d+$/, "") ?? "";
   return fail(
     `${device} is in ${network}, but this machine has no route there`,
@@ -131,8 +134,8 @@ function lostNetwork(machine: Machine): Finding | undefined {
   );
 }
 
-/** Routes that are not installed because this machine is where they lead, as a part of a sentence. */
-export async function routesHere(
+/** The routes that are not installed because this machine is in their network, as the end of a sentence. */
+export async function describeRoutesHere(
   organization: Examined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
 ): Promise<string> {

@@ -49,27 +49,27 @@ export function examineMachine(
   system: System,
 ): Promise<Check[]> {
   return Promise.all([
-    runCheck({ id: "rights" }, () => rights(system)),
-    runCheck({ id: "tun" }, () => tun(settings, system)),
-    runCheck({ id: "capability" }, () => capability(system)),
-    runCheck({ id: "engine" }, () => engine(settings, system)),
-    runCheck({ id: "disk" }, () => disk(settings)),
+    runCheck({ id: "rights" }, () => examineRights(system)),
+    runCheck({ id: "tun" }, () => examineTun(settings, system)),
+    runCheck({ id: "capability" }, () => examineCapability(system)),
+    runCheck({ id: "engine" }, () => examineEngine(settings, system)),
+    runCheck({ id: "disk" }, () => examineConfigDisk(settings)),
     ...(existsSync(planeData)
-      ? [runCheck({ id: "control-plane-disk" }, () => diskFinding(planeData, planeRemedy))]
+      ? [runCheck({ id: "control-plane-disk" }, () => examineDisk(planeData, planeRemedy))]
       : []),
-    runCheck({ id: "keyring" }, () => keyring(system)),
-    runCheck({ id: "units" }, () => units(settings, system)),
-    runCheck({ id: "names" }, () => names(settings, system)),
+    runCheck({ id: "keyring" }, () => examineKeyring(system)),
+    runCheck({ id: "units" }, () => examineUnits(settings, system)),
+    runCheck({ id: "names" }, () => examineNamesOf(settings, system)),
   ]);
 }
 
-function rights({ isRoot }: System): Finding {
+function examineRights({ isRoot }: System): Finding {
   return isRoot
     ? ok("running as root")
     : warn("not running as root: cannot examine keys and services", asRoot);
 }
 
-function tun({ overlayBinary }: ServiceSettings, { platform, arch, isRoot }: System): Finding {
+function examineTun({ overlayBinary }: ServiceSettings, { platform, arch, isRoot }: System): Finding {
   if (needsWintun({ platform })) {
     const wintun = wintunFor(arch, overlayBinary);
     return isInstalled(wintun)
@@ -90,16 +90,18 @@ function tun({ overlayBinary }: ServiceSettings, { platform, arch, isRoot }: Sys
   }
 }
 
-/** CAP_NET_ADMIN is bit 12 (linux/capability.h). */
-function capability({ platform }: System): Finding {
+/** The bit of CAP_NET_ADMIN (linux/capability.h). */
+const netAdminBit = 12n;
+
+function examineCapability({ platform }: System): Finding {
   if (!isLinux({ platform })) return skipped(`${platform} has no capabilities`);
   const mask = /^CapBnd:\s*([0-9a-f]+)$/m.exec(readText("/proc/self/status"))?.[1] ?? "0";
-  return (BigInt(`0x${mask}`) >> 12n) % 2n === 1n
+  return (BigInt(`0x${mask}`) >> netAdminBit) % 2n === 1n
     ? ok("CAP_NET_ADMIN is available")
     : fail("CAP_NET_ADMIN is not available", "In a container: pass --cap-add NET_ADMIN");
 }
 
-async function engine(settings: ServiceSettings, system: System): Promise<Finding> {
+async function examineEngine(settings: ServiceSettings, system: System): Promise<Finding> {
   const found = findEngine(settings, system);
   if (found === undefined)
     return fail(`no overlay engine at ${settings.overlayBinary}`, `${run} overlay install`);
@@ -114,21 +116,21 @@ async function engine(settings: ServiceSettings, system: System): Promise<Findin
   return ok(`${found.path} ${version}`);
 }
 
-function disk({ configRoot }: ServiceSettings): Finding {
+function examineConfigDisk({ configRoot }: ServiceSettings): Finding {
   const path = existsSync(configRoot) ? configRoot : "/";
-  return diskFinding(path, "Free some disk space: new configurations cannot be saved without it");
+  return examineDisk(path, "Free some disk space: new configurations cannot be saved without it");
 }
 
 const planeRemedy = "Free some disk space, or give it a larger disk: on a full disk nothing can be changed";
 
-function diskFinding(path: string, remedy: string): Finding {
+function examineDisk(path: string, remedy: string): Finding {
   const found = diskSpaceAt(path);
   if (found === undefined) return skipped(`the system does not tell how full the disk of ${path} is`);
   if (found.state === "ok") return ok(found.text);
   return found.state === "full" ? fail(found.text, remedy) : warn(found.text, remedy);
 }
 
-async function keyring(system: System): Promise<Finding> {
+async function examineKeyring(system: System): Promise<Finding> {
   switch (await keyringState(system)) {
     case "absent":
       return skipped("no session bus: the token is only in credentials.json, which is sufficient");
@@ -142,14 +144,15 @@ async function keyring(system: System): Promise<Finding> {
   }
 }
 
-function names(settings: ServiceSettings, system: System): Promise<Finding> {
+function examineNamesOf(settings: ServiceSettings, system: System): Promise<Finding> {
   const { configRoot, stateDb } = settings;
   const { way, statePath } = namesPlaces(system, stateDb);
-  const [service, isOn] = [readServiceState(statePath), areNamesOn(settings, system)];
+  const service = readServiceState(statePath);
+  const isOn = areNamesOn(settings, system);
   return examineNames({ configRoot, path: hostsFile, service, isOn, way }, system);
 }
 
-function units(settings: ServiceSettings, system: System): Finding {
+function examineUnits(settings: ServiceSettings, system: System): Finding {
   if (serviceManager(system) === undefined) return skipped("systemd does not run on this machine");
   if (listOrganizations(settings.configRoot).length === 0)
     return skipped("no organization is registered: none is needed");
@@ -163,10 +166,10 @@ function units(settings: ServiceSettings, system: System): Finding {
     const cures = unsafe.flatMap(({ path }) => (isLinux(system) ? safeCommand(path) : undefined) ?? []);
     return fail(`services of root must not run ${what}`, cures.join(" && ") || serviceCommand(system));
   }
-  const gone = unitsWithoutProgram();
-  if (gone.length > 0)
+  const broken = unitsWithoutProgram();
+  if (broken.length > 0)
     return fail(
-      gone.map(({ unit, program }) => `${unit} starts ${program}, which is gone`).join("; "),
+      broken.map(({ unit, program }) => `${unit} starts ${program}, which is gone`).join("; "),
       serviceCommand(system),
     );
   const steps = planChanges(planServices(readModes(settings.configRoot), settings, system));

@@ -13,7 +13,7 @@ import type { System } from "../../base/system.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { localApi, type KnownAddresses, type LocalApi } from "../engine/local-api.ts";
 import { isAbsent } from "../engine/control-exchange.ts";
-import { mostHubs, roles, type Hub } from "./hubs.ts";
+import { mostHubs, readHubs, type Hub } from "./hubs.ts";
 import type { Organization } from "../files/organizations.ts";
 import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { smallerPackets } from "../health/assessment.ts";
@@ -23,7 +23,7 @@ import { overlaySettings } from "../files/config/read-config.ts";
 import { readText } from "../../base/open-file.ts";
 import { examineFindings, type ShownStatus } from "./traffic.ts";
 import { isSilent } from "./control-plane.ts";
-import { portMapping } from "./port-mapping.ts";
+import { examinePortMapping } from "./port-mapping.ts";
 import { askHubs, udpFinding, whyUnreached, type AskedHub } from "./underlay.ts";
 import { firstByTcp, tcpHubs } from "../edge/notice-blocked-udp.ts";
 import { isTcpOff, tcpShown } from "../files/tcp-state.ts";
@@ -34,8 +34,8 @@ const run = brand.executable;
 type Deps = {
   system: Pick<System, "lookup" | "sleep" | "machineState" | "env">;
   open: OpenEcho;
-  /** The organization's status after a probe; undefined if this user may not see it. */
-  seen(): Promise<ShownStatus | undefined>;
+  /** Probes, and returns the organization's status; undefined if this user may not see it. */
+  probedStatus(): Promise<ShownStatus | undefined>;
   /** The check of control plane and clock (control-plane.ts). */
   controlPlane(): Promise<Finding>;
   engine(): Promise<Pick<EngineInUse, "isRunning" | "running">>;
@@ -45,47 +45,47 @@ const milliseconds = (ms: number) => (ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.
 
 export async function netcheck(organization: Organization, deps: Deps): Promise<Check[]> {
   const { slug, directory } = organization;
-  const { hubs, isLighthouse } = roles(organization);
+  const { hubs, isLighthouse } = readHubs(organization);
   const hubAnswers = await askHubs(hubs, deps.system);
-  const observed = await deps.seen();
+  const status = await deps.probedStatus();
   const api = localApi(controlSocket(directory), deps.system);
   const own = organization.config.ip_address;
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
-  // A lighthouse's configuration names the others without their roles.
-  const asking = hubs.filter((hub) => isLighthouse || isHub(hub));
+  // Those that are named as lighthouse or relay. A lighthouse's configuration names the others without their roles.
+  const asked = hubs.filter((hub) => isLighthouse || isHub(hub));
   const plane = deps.controlPlane();
   const isPlaneSilent = isSilent(plane);
-  const judged = await examineFindings(organization, observed, deps.system, { isPlaneSilent });
+  const findings = await examineFindings(organization, status, deps.system, { isPlaneSilent });
   const checks = await Promise.all([
     runCheck({ id: "udp", slug }, async () =>
-      udp(hubAnswers, {
+      examineUdp(hubAnswers, {
         isLighthouse,
         slug,
-        seen: observed,
+        status,
         isPlaneSilent: await isPlaneSilent,
         byTcp: tcpShown(directory),
       }),
     ),
-    runCheck({ id: "tcp", slug }, () => tcp(organization, deps.system)),
+    runCheck({ id: "tcp", slug }, () => examineTcp(organization, deps.system)),
     runCheck({ id: "mapping", slug }, () =>
       isLighthouse
         ? skipped("A lighthouse reports to no other, so none says where it sees this node")
-        : mapping(own, lighthouses, api, deps).catch((error: unknown) =>
-            withoutReport(slug, error, observed, deps),
+        : examineMapping(own, lighthouses, api, deps).catch((error: unknown) =>
+            withoutReport(slug, error, status, deps),
           ),
     ),
-    runCheck({ id: "port_mapping", slug }, () => portMapping(organization)),
-    runCheck({ id: "round_trips", slug }, () => roundTrips(hubAnswers)),
+    runCheck({ id: "port_mapping", slug }, () => examinePortMapping(organization)),
+    runCheck({ id: "round_trips", slug }, () => examineRoundTrips(hubAnswers)),
     runCheck({ id: "mtu", slug }, async () =>
-      mtu(organization, await pathsOf(asking, organization, api), observed, deps),
+      examineMtu(organization, await pathsOf(asked, organization, api), status, deps),
     ),
     runCheck({ id: "control_plane", slug }, () => plane),
   ]);
-  return [...judged, ...checks];
+  return [...findings, ...checks];
 }
 
-const stopped = (slug: string, seen: ShownStatus | undefined): Finding =>
-  seen?.state === "revoked"
+const notRunning = (slug: string, status: ShownStatus | undefined): Finding =>
+  status?.state === "revoked"
     ? skipped("The overlay does not run: access was revoked")
     : { ...skipped("The overlay is stopped"), remedy: `${run} up ${quoteWord(slug)}` };
 
@@ -93,12 +93,12 @@ const stopped = (slug: string, seen: ShownStatus | undefined): Finding =>
 async function withoutReport(
   slug: string,
   error: unknown,
-  seen: ShownStatus | undefined,
+  status: ShownStatus | undefined,
   { engine }: Deps,
 ): Promise<Finding> {
   if (!(error instanceof AppError) || !isAbsent(error)) throw error;
   const { isRunning, running } = await engine();
-  if (!isRunning) return stopped(slug, seen);
+  if (!isRunning) return notRunning(slug, status);
   if (running === undefined) throw error;
   if (can(running, "local_api"))
     return warn(
@@ -112,14 +112,15 @@ async function withoutReport(
 type UdpFacts = {
   isLighthouse: boolean;
   slug: string;
-  seen: ShownStatus | undefined;
+  status: ShownStatus | undefined;
   isPlaneSilent: boolean;
+  /** Set if this node goes by TCP now. */
   byTcp: ReturnType<typeof tcpShown>;
 };
 
-function udp(
+function examineUdp(
   asked: readonly AskedHub[],
-  { isLighthouse, slug, seen, isPlaneSilent, byTcp }: UdpFacts,
+  { isLighthouse, slug, status, isPlaneSilent, byTcp }: UdpFacts,
 ): Finding {
   if (asked.length === 0)
     return isLighthouse
@@ -130,13 +131,13 @@ function udp(
     return warn(`UDP does not pass: ${why}. This node goes by TCP, ${byTcp.at}, since ${byTcp.since}`, cure);
   }
   return udpFinding(asked, slug, {
-    carries: (seen?.health?.lighthouses.answering ?? 0) > 0,
+    carries: (status?.health?.lighthouses.answering ?? 0) > 0,
     isPlaneSilent,
   });
 }
 
 /** Whether lighthouses and relays would answer by TCP, if UDP were blocked. */
-async function tcp(organization: Organization, system: Deps["system"]): Promise<Finding> {
+async function examineTcp(organization: Organization, system: Deps["system"]): Promise<Finding> {
   if (organization.config.is_lighthouse) return skipped("This node is a lighthouse: others come to it");
   const ways = tcpHubs(organization);
   if (ways.length === 0)
@@ -145,15 +146,19 @@ async function tcp(organization: Organization, system: Deps["system"]): Promise<
       : skipped("No lighthouse or relay can be reached by TCP, for networks that block UDP");
   const found = await firstByTcp(ways, system);
   if (found !== undefined) return ok(`If UDP is blocked, ${found} is used: an engine answers there by TCP`);
-  const places = ways.map(({ url }) => new URL(url).host).join(", ");
+  const places = new Set(ways.map(({ url }) => new URL(url).host));
   return warn(
-    `No engine answers by TCP (${[...new Set(places.split(", "))].join(", ")}), so nothing helps where UDP is blocked`,
+    `No engine answers by TCP (${[...places].join(", ")}), so nothing helps where UDP is blocked`,
     "Let TCP and WebSocket pass to these addresses; a proxy before the control plane must pass /tcp/ on",
   );
 }
 
-/** A lighthouse tells the address and port that it sees this node's packets come from. */
-async function mapping(
+/** Each query shows the answers to the one before. */
+const mostQueries = 5;
+const queryEveryMs = 200;
+
+/** Which NAT there is, by the addresses and ports from which lighthouses see this node's packets come. */
+async function examineMapping(
   own: string,
   lighthouses: readonly string[],
   api: Pick<LocalApi, "queryLighthouse">,
@@ -161,20 +166,19 @@ async function mapping(
 ): Promise<Finding> {
   if (lighthouses.length === 0) return skipped("There is no lighthouse that could see this node");
   let known: KnownAddresses = {};
-  for (let tries = 0; tries < 5; tries++) {
+  for (let query = 0; query < mostQueries; query++) {
     known = await api.queryLighthouse(own);
-    if (lighthouses.every((each) => known[each] !== undefined)) break;
-    await system.sleep(200);
+    if (lighthouses.every((lighthouse) => known[lighthouse] !== undefined)) break;
+    await system.sleep(queryEveryMs);
   }
   const local = new Set((await system.machineState()).addresses.map(({ address }) => address.split("/")[0]));
-  const reports = lighthouses.map((each) => known[each]?.reported ?? []);
+  const reports = lighthouses.map((lighthouse) => known[lighthouse]?.reported ?? []);
   if (reports.every((addresses) => addresses.length === 0))
     return warn("No lighthouse says where it sees this node", `${run} status --check`);
-  const outside = reports.map((addresses) => addresses.filter((at) => !local.has(withoutPort(at))));
-  const mapped = [...new Set(outside.flat())];
+  const mapped = [...new Set(reports.flat().filter((address) => !local.has(withoutPort(address))))];
   if (mapped.length === 0)
     return ok("There is no NAT before the lighthouses: they see this machine's own address");
-  const ports = new Set(mapped.map((at) => at.slice(at.lastIndexOf(":"))));
+  const ports = new Set(mapped.map((address) => address.slice(address.lastIndexOf(":"))));
   const names = mapped.slice(0, 4).join(", ");
   if (reports.filter((addresses) => addresses.length > 0).length < 2)
     return ok(`A NAT maps this node to ${names}; with one lighthouse its kind cannot be told`);
@@ -186,10 +190,8 @@ async function mapping(
       );
 }
 
-function roundTrips(asked: readonly AskedHub[]): Finding {
-  const measured = asked.flatMap((each) =>
-    each.rttMs === undefined ? [] : [{ ...each, rttMs: each.rttMs }],
-  );
+function examineRoundTrips(asked: readonly AskedHub[]): Finding {
+  const measured = asked.flatMap((hub) => (hub.rttMs === undefined ? [] : [{ ...hub, rttMs: hub.rttMs }]));
   if (measured.length === 0) return skipped("No lighthouse or relay answers outside of the overlay");
   const texts = measured
     .toSorted((a, b) => a.rttMs - b.rttMs)
@@ -212,21 +214,21 @@ async function pathsOf(hubs: readonly Hub[], organization: Organization, api: Pi
     .filter(({ currentRemote }) => currentRemote !== "")
     .map(({ vpnAddrs }) => vpnAddrs[0] ?? "");
   const paths = new Map(hubs.map(({ overlay, name }) => [overlay, name]));
-  for (const each of direct) paths.set(each, paths.get(each) ?? nameOf(each));
+  for (const overlay of direct) paths.set(overlay, paths.get(overlay) ?? nameOf(overlay));
   paths.delete(organization.config.ip_address);
   return [...paths].slice(0, mostPaths).map(([overlay, name]) => ({ overlay, name }));
 }
 
-/** `seen` knows, with the cure, that a packet of the full size was lost on the way to a lighthouse. */
-async function mtu(
+/** `status` may have, with the cure, that a packet of the full size was lost on the way to a lighthouse. */
+async function examineMtu(
   { slug, directory, config }: Organization,
   paths: readonly { overlay: string; name: string }[],
-  seen: ShownStatus | undefined,
+  status: ShownStatus | undefined,
   { open, system }: Deps,
 ): Promise<Finding> {
   const [first] = paths;
   if (first === undefined) return skipped("There is no lighthouse, relay or peer to send to");
-  const known = seen?.findings?.find(({ kind }) => kind === "large_packets_lost");
+  const lostLarge = status?.findings?.find(({ kind }) => kind === "large_packets_lost");
   const size = overlaySettings(readText(join(directory, "config.yml"))).mtu ?? fullBytes;
   const found = await Promise.all(
     paths.map(async (path) => ({
@@ -242,15 +244,15 @@ async function mtu(
   );
   const [narrowest] = measured.toSorted((a, b) => a.bytes - b.bytes);
   if (narrowest === undefined) {
-    if (known !== undefined) return fail(known.what, known.cure);
+    if (lostLarge !== undefined) return fail(lostLarge.what, lostLarge.cure);
     const [why] = found.map(({ through }) => through);
-    if (why === "absent") return stopped(slug, seen);
+    if (why === "absent") return notRunning(slug, status);
     if (why === "denied") return skipped("This process may not send ICMP: run it as root");
     return skipped(`${first.name} answers no ICMP, so the size of packets is unknown`);
   }
   const { bytes, name, isFull } = narrowest;
   const all = measured.length === 1 ? "" : ` on all ${measured.length} measured paths`;
-  if (isFull && known !== undefined) return fail(known.what, known.cure);
+  if (isFull && lostLarge !== undefined) return fail(lostLarge.what, lostLarge.cure);
   if (isFull) return ok(`Packets of the overlay's full size (${bytes} bytes) pass${all}`);
   const fit = all === "" ? "" : `; ${bytes} bytes pass${all}`;
   const own = [config.ip_address, config.ip_address6].filter((each) => typeof each === "string");

@@ -4,7 +4,7 @@ import { readMappingState, whyNoMapping } from "../files/mapping-state.ts";
 import type { Organization } from "../files/organizations.ts";
 import { ok, skipped, type Finding } from "./check.ts";
 
-export function portMapping(organization: Pick<Organization, "directory" | "config">): Finding {
+export function examinePortMapping(organization: Pick<Organization, "directory" | "config">): Finding {
   const why = whyNoMapping(organization);
   if (why !== undefined) return skipped(why);
   const state = readMappingState(organization.directory);

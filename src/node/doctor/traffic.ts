@@ -13,12 +13,12 @@ import type { System } from "../../base/system.ts";
 import { unsafeRoutes } from "../files/config/read-config.ts";
 import { subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
-import { graveness, type Finding as Found } from "../health/findings.ts";
+import { graveness, type Finding as HealthFinding } from "../health/findings.ts";
 import type { Health } from "../health/verdict.ts";
 import { readRouterFile } from "../routing/router-file.ts";
-import { interfaces, routesHere } from "./machine-use.ts";
+import { describeRoutesHere, examineInterfaces } from "./machine-use.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
-import { roles } from "./hubs.ts";
+import { readHubs } from "./hubs.ts";
 import { installNft, noNft } from "../../platform/nftables.ts";
 import { askHubs, whyUnreached } from "./underlay.ts";
 import { readText } from "../../base/open-file.ts";
@@ -30,7 +30,7 @@ export type ShownStatus = {
   state: string;
   wanted: "up" | "down";
   health?: Health;
-  findings?: readonly Found[];
+  findings?: readonly HealthFinding[];
   restart_pending?: readonly string[];
   left_out?: readonly LeftOut[];
   confirm?: Confirmation;
@@ -39,50 +39,52 @@ export type ShownStatus = {
 /** `hasEngine`: without one, a start cures nothing. */
 type ExamineOptions = { hasEngine?: boolean; isPlaneSilent?: Promise<boolean> };
 
-/** `seen`: undefined if this user may not see it. */
+/** `status`: undefined if this user may not see it. */
 export async function examineTraffic(
   organization: Organization,
-  seen: ShownStatus | undefined,
+  status: ShownStatus | undefined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
-  known: ExamineOptions = {},
+  options: ExamineOptions = {},
 ): Promise<Check[]> {
   const { slug } = organization;
-  const found = await examineFindings(organization, seen, system, known);
+  const found = await examineFindings(organization, status, system, options);
   const checks = await Promise.all([
-    runCheck({ id: "routes", slug }, () => routes(organization, seen, system)),
+    runCheck({ id: "routes", slug }, () => routes(organization, status, system)),
     runCheck({ id: "forwarding", slug }, () => forwarding(organization)),
-    runCheck({ id: "interfaces", slug }, () => interfaces(organization, system)),
-    ...confirmation(slug, seen),
+    runCheck({ id: "interfaces", slug }, () => examineInterfaces(organization, system)),
+    ...confirmation(slug, status),
   ]);
   return [...found, ...checks];
 }
 
-/** Warns of a confirmation that is due. The control plane asks for one 7 days before. */
-function confirmation(slug: string, seen: ShownStatus | undefined): Promise<Check>[] {
-  if (seen?.confirm === undefined || seen.state === "revoked") return [];
-  const { what, next } = describeConfirmation(seen.confirm);
+/** Warns of a confirmation that a user must give soon. The control plane asks for it from 7 days before on. */
+function confirmation(slug: string, status: ShownStatus | undefined): Promise<Check>[] {
+  if (status?.confirm === undefined || status.state === "revoked") return [];
+  const { what, next } = describeConfirmation(status.confirm);
   return [runCheck({ id: "confirmation", slug }, () => warn(what, next))];
 }
 
-/** One check for each finding of `status`, and one of the engine's state where the findings do not tell it. */
+/** One check for each finding of `status`, and one of the engine's state if the findings do not say it. */
 export async function examineFindings(
   organization: Organization,
-  seen: ShownStatus | undefined,
+  status: ShownStatus | undefined,
   system: Pick<System, "lookup">,
-  known: ExamineOptions = {},
+  options: ExamineOptions = {},
 ): Promise<Check[]> {
   const { slug } = organization;
-  const { findings = [] } = seen ?? {};
-  const found = await Promise.all(findings.map((each) => examineFinding(each, organization, system, known)));
-  const tellState =
-    seen?.state === "running" ? findings.length > 0 : findings.some(({ kind }) => kind === "not_running");
-  const all = tellState ? found : [engineState(slug, seen), ...found];
-  return Promise.all(all.map((each) => runCheck({ id: "traffic", slug }, () => each)));
+  const { findings = [] } = status ?? {};
+  const found = await Promise.all(
+    findings.map((finding) => examineFinding(finding, organization, system, options)),
+  );
+  const saysState =
+    status?.state === "running" ? findings.length > 0 : findings.some(({ kind }) => kind === "not_running");
+  const results = saysState ? found : [engineState(slug, status), ...found];
+  return Promise.all(results.map((result) => runCheck({ id: "traffic", slug }, () => result)));
 }
 
-/** The doctor examines silent lighthouses itself, to say why they do not answer. */
+/** A finding of `status` as the doctor's. It asks silent lighthouses itself, to say why they do not answer. */
 async function examineFinding(
-  { kind, what, cure }: Found,
+  { kind, what, cure }: HealthFinding,
   organization: Organization,
   system: Pick<System, "lookup">,
   { hasEngine = true, isPlaneSilent }: ExamineOptions,
@@ -90,7 +92,7 @@ async function examineFinding(
   const isGrave = graveness(kind) === "fail";
   if (kind === "not_running" && !hasEngine) return fail(what, `${run} overlay install && ${cure}`);
   if (kind !== "lighthouses_silent") return isGrave ? fail(what, cure) : warn(what, cure);
-  const { hubs } = roles(organization);
+  const { hubs } = readHubs(organization);
   const hubAnswers = await askHubs(
     hubs.filter(({ isLighthouse }) => isLighthouse),
     system,
@@ -99,48 +101,48 @@ async function examineFinding(
   return fail(`${what}: ${unreached.why}`, unreached.cure);
 }
 
-function engineState(slug: string, seen: ShownStatus | undefined): Finding {
-  if (seen === undefined) return skipped(`cannot see it without root: ${asRoot}`);
-  if (seen.state !== "running") return notRunning(slug, seen);
-  const { answering = 0, of = 0 } = seen.health?.lighthouses ?? {};
+function engineState(slug: string, status: ShownStatus | undefined): Finding {
+  if (status === undefined) return skipped(`cannot see it without root: ${asRoot}`);
+  if (status.state !== "running") return notRunning(slug, status);
+  const { answering = 0, of = 0 } = status.health?.lighthouses ?? {};
   return ok(of === 0 ? "no lighthouse is needed" : `${answering} of ${of} lighthouses answer`);
 }
 
-function notRunning(slug: string, { state: is, wanted, findings = [] }: ShownStatus): Finding {
-  if (is === "revoked") return skipped("it does not run: access was revoked");
+function notRunning(slug: string, { state, wanted, findings = [] }: ShownStatus): Finding {
+  if (state === "revoked") return skipped("it does not run: access was revoked");
   if (wanted === "down")
     return findings.length > 0 ? skipped("it is stopped") : ok("it is stopped, as wanted");
-  return fail(`it should run, but is ${is}`, `${run} start ${quoteWord(slug)}`);
+  return fail(`it should run, but is ${state}`, `${run} start ${quoteWord(slug)}`);
 }
 
 /** Routes that the control plane switched on, and relays: each must be in effect. */
 async function routes(
   organization: Organization,
-  seen: ShownStatus | undefined,
+  status: ShownStatus | undefined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
 ): Promise<Finding> {
   const { slug, directory } = organization;
   const restart = `${run} restart ${quoteWord(slug)}`;
-  const pending = (seen?.restart_pending ?? []).filter((key) => /^(relay|tun)\b/.test(key));
+  const pending = (status?.restart_pending ?? []).filter((key) => /^(relay|tun)\b/.test(key));
   if (pending.length > 0)
     return fail(`${pending.join(", ")}: switched on, but the engine takes it only at its start`, restart);
   const networks = unsafeRoutes(readText(join(directory, "config.yml"))).map(({ network }) => network);
-  const here = await routesHere(organization, system);
+  const here = await describeRoutesHere(organization, system);
   if (networks.length === 0) return ok(`no routes through other nodes${here}`);
-  const { routes: present, interfaces: all } = await system.machineState();
-  if (all.length === 0) return skipped("checked only on Linux");
-  if (seen?.state !== "running") return skipped("the engine does not run");
-  const there = new Set(present.map(({ network }) => network));
+  const machine = await system.machineState();
+  if (machine.interfaces.length === 0) return skipped("checked only on Linux");
+  if (status?.state !== "running") return skipped("the engine does not run");
+  const routed = new Set(machine.routes.map(({ network }) => network));
   // The machine's state lists neither default routes nor the two halves that replace one.
-  const missing = networks.filter((each) => {
-    const { prefix = 0, text = each } = parseNetwork(each) ?? {};
-    return prefix > 1 && !there.has(text);
+  const missing = networks.filter((network) => {
+    const { prefix = 0, text = network } = parseNetwork(network) ?? {};
+    return prefix > 1 && !routed.has(text);
   });
   if (missing.length > 0)
     return fail(`the engine runs, but there is no route to ${missing.join(", ")}`, restart);
-  const silent = seen.findings?.find(({ kind }) => kind === "routers_silent");
+  const silent = status.findings?.find(({ kind }) => kind === "routers_silent");
   if (silent !== undefined) return fail(silent.what, silent.cure);
-  const { answering = 0, of = networks.length } = seen.health?.routes ?? {};
+  const { answering = 0, of = networks.length } = status.health?.routes ?? {};
   const what = of === 1 ? "1 route through other nodes is" : `${of} routes through other nodes are`;
   return answering === of
     ? ok(`${what} in effect${here}`)
@@ -151,8 +153,9 @@ async function routes(
 function forwarding({ directory }: Organization): Finding {
   const subnets = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
   if (subnets.length === 0) return ok("this node routes no subnets");
-  const made = Object.entries(readRouterFile(directory)?.networks ?? {});
-  const failed = made.find(([, { state }]) => state !== "ready");
+  // What this program has set up, by network.
+  const setUp = Object.entries(readRouterFile(directory)?.networks ?? {});
+  const failed = setUp.find(([, { state }]) => state !== "ready");
   if (failed !== undefined) {
     const [network, { state, why = "" }] = failed;
     const what = state === "down" ? "what is behind it does not answer" : why;
@@ -160,14 +163,14 @@ function forwarding({ directory }: Organization): Finding {
     if (why === noNft) return fail(evidence, installNft);
     return fail(evidence, `ip route get ${network.replace(/\/\d+$/, "")}`);
   }
-  const others = subnets.filter((each) => !made.some(([network]) => network === each));
+  const others = subnets.filter((subnet) => !setUp.some(([network]) => network === subnet));
   if (others.length === 0) return ok(`this node is made ready to route ${subnets.join(", ")}`);
   const off = [
     { key: "net.ipv4.ip_forward", path: "/proc/sys/net/ipv4/ip_forward", is6: false },
     { key: "net.ipv6.conf.all.forwarding", path: "/proc/sys/net/ipv6/conf/all/forwarding", is6: true },
   ].filter(
     ({ path, is6 }) =>
-      others.some((each) => each.includes(":") === is6) && readTextIfThere(path)?.trim() === "0",
+      others.some((subnet) => subnet.includes(":") === is6) && readTextIfThere(path)?.trim() === "0",
   );
   if (off.length === 0) return ok(`this node may forward packets to ${subnets.join(", ")}`);
   const keys = off.map(({ key }) => key);

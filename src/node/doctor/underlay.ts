@@ -14,14 +14,15 @@ import type { Hub } from "./hubs.ts";
 const run = brand.executable;
 
 export type AskedHub = Hub & {
+  /** The result of asking it (`askEngine`). */
   is: "answers" | "closed" | "no route" | "silent" | "unknown name";
   rttMs?: number;
   /** The underlay address with this result; undefined for an unknown name. */
   address?: string;
 };
 
-/** The best result first: an engine uses the address that answers. */
-const telling = ["answers", "closed", "silent", "no route"];
+/** For one hub with several addresses: the best result counts, because the engine uses the address that answers. */
+const bestFirst = ["answers", "closed", "silent", "no route"];
 
 export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): Promise<AskedHub[]> {
   return Promise.all(
@@ -33,36 +34,40 @@ export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): P
           .slice(0, mostAddresses)
           .map(async (address) => ({ address, ...(await askEngine(address, port)) })),
       );
-      const [best] = answers.toSorted((a, b) => telling.indexOf(a.is) - telling.indexOf(b.is));
+      const [best] = answers.toSorted((a, b) => bestFirst.indexOf(a.is) - bestFirst.indexOf(b.is));
       return best === undefined ? { ...hub, is: "unknown name" } : { ...hub, ...best };
     }),
   );
 }
 
-/** Adds the address that a name leads to: only the address shows that the name is another machine's. */
-function placeOf({ host, port, name, overlay, address = host }: AskedHub): string {
+/** A hub in a sentence, with the address that a DNS name leads to: it may be that of another machine. */
+function describeHub({ host, port, name, overlay, address = host }: AskedHub): string {
   const whose = name === overlay ? "" : ` of ${name}`;
   return `UDP ${joinHostPort(host, port)}${whose}${address === host ? "" : ` (${address})`}`;
 }
 
-/** Why none of them can be used. One that answers comes first, because that leaves the fewest causes. */
+/** For several hubs: the result that leaves the fewest causes. */
+const clearestFirst = ["answers", "unknown name", "no route", "closed", "silent"];
+
+/** Why none of these hubs can be used. `isPlaneSilent`: the control plane cannot be reached either. */
 export function whyUnreached(
   asked: readonly AskedHub[],
   slug: string,
   isPlaneSilent = false,
 ): { why: string; cure: string } {
-  const order = ["answers", "unknown name", "no route", "closed", "silent"];
-  const [first] = asked.toSorted((a, b) => order.indexOf(a.is) - order.indexOf(b.is));
+  const [clearest] = asked.toSorted((a, b) => clearestFirst.indexOf(a.is) - clearestFirst.indexOf(b.is));
   const org = quoteWord(slug);
-  if (first === undefined)
+  if (clearest === undefined)
     return { why: "no address of it is known", cure: `${run} sync-config --org-slug ${org}` };
-  const all = asked.filter(({ is }) => is === first.is);
-  const at = all.map(placeOf).join(", ");
-  const { host, port, address = host } = first;
-  switch (first.is) {
+  const hubs = asked
+    .filter(({ is }) => is === clearest.is)
+    .map(describeHub)
+    .join(", ");
+  const { host, port, address = host } = clearest;
+  switch (clearest.is) {
     case "answers":
       return {
-        why: `an engine listens at ${at}, but makes no tunnel with this node: a certificate or CA differs, or this node is blocked`,
+        why: `an engine listens at ${hubs}, but makes no tunnel with this node: a certificate or CA differs, or this node is blocked`,
         cure: `${run} sync-config --org-slug ${org}; then the reason is in the lighthouse's log: ${run} logs ${org}`,
       };
     case "unknown name":
@@ -72,29 +77,29 @@ export function whyUnreached(
       };
     case "no route":
       return {
-        why: `no route to ${at}: this machine is not connected, or no machine has that address`,
+        why: `no route to ${hubs}: this machine is not connected, or no machine has that address`,
         cure: `Connect this machine to the network, then: ip route get ${address}. If it is connected, the lighthouse may have another address now: there, ${run} doctor`,
       };
     case "closed":
       return {
-        why: `${at} is closed, no engine listens there`,
-        cure: `On the lighthouse: ${run} start ${org}${nameToo(first)}`,
+        why: `${hubs} is closed, no engine listens there`,
+        cure: `On the lighthouse: ${run} start ${org}${orWrongName(clearest)}`,
       };
     case "silent":
       if (isPlaneSilent)
         return {
-          why: `nothing comes back from ${at}, and the control plane does not answer either: this machine has no way out, or both are off`,
+          why: `nothing comes back from ${hubs}, and the control plane does not answer either: this machine has no way out, or both are off`,
           cure: `${checkWayOut}: ip route get ${address}`,
         };
       return {
-        why: `nothing comes back from ${at}: a firewall drops it, or the machine is off`,
-        cure: `Permit UDP ${port} out of this machine and its network, and in every firewall before the lighthouse; then on the lighthouse: ${run} check-port ${port}${nameToo(first)}`,
+        why: `nothing comes back from ${hubs}: a firewall drops it, or the machine is off`,
+        cure: `Permit UDP ${port} out of this machine and its network, and in every firewall before the lighthouse; then on the lighthouse: ${run} check-port ${port}${orWrongName(clearest)}`,
       };
   }
 }
 
-/** What may be wrong, beside the usual causes, where nothing answers at the address of a name. */
-function nameToo({ host, address = host }: AskedHub): string {
+/** A further cause if the address came from a DNS name; empty otherwise. */
+function orWrongName({ host, address = host }: AskedHub): string {
   return address === host
     ? ""
     : `. If ${address} is not its address, correct what the name server says of ${host}`;
@@ -112,7 +117,7 @@ export function udpFinding(
   const others = asked.filter(({ is }) => is !== "answers");
   const { why, cure } = whyUnreached(others, slug, isPlaneSilent === true && answering.length === 0);
   if (answering.length > 0)
-    return warn(`UDP passes to ${answering.map(placeOf).join(", ")}, but ${why}`, cure);
+    return warn(`UDP passes to ${answering.map(describeHub).join(", ")}, but ${why}`, cure);
   return carries
     ? warn(`UDP passes in the tunnels that are there. For new ones, ${why}`, cure)
     : fail(`UDP does not pass: ${why}`, cure);

@@ -7,7 +7,8 @@ import { quoteWord } from "../../base/quote.ts";
 import type { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
 import type { System } from "../../base/system.ts";
 
-type Approved = (send: () => Promise<RegisterAnswer | RegisterWaiting>) => Promise<RegisterAnswer>;
+/** Sends a registration again and again until it is approved. */
+type UntilApproved = (send: () => Promise<RegisterAnswer | RegisterWaiting>) => Promise<RegisterAnswer>;
 
 type Waiting = { slug: string } & WaitingOptions;
 export type WaitingOptions = {
@@ -17,23 +18,24 @@ export type WaitingOptions = {
   tell?: ((sentence: string) => void) | undefined;
 };
 
-/** During a wait of hours, networks and servers fail for a moment. */
+/** The pause after a failure of network or server, which must not end a wait of hours. */
 const retryAfterS = 30;
 
-export function makeApproved(
+/** Throws approval_pending at the end of the time. */
+export function makeUntilApproved(
   { slug, approvalMs, tell }: Waiting,
   { name, host_public_key }: Pick<RegisterRequest, "name" | "host_public_key">,
   system: Pick<System, "now" | "sleep">,
-): Approved {
+): UntilApproved {
   const list = `\`${brand.executable} admin registration list ${quoteWord(slug)}\``;
   const key = fingerprintOfHostKey(host_public_key).slice(0, 16);
-  const begun = system.now();
-  const rest = () =>
-    approvalMs === undefined ? Number.POSITIVE_INFINITY : begun + approvalMs - system.now();
+  const end = approvalMs === undefined ? Number.POSITIVE_INFINITY : system.now() + approvalMs;
+  const leftMs = () => end - system.now();
   return async (send) => {
     let isWaiting = false;
     for (;;) {
       const answer = await send().catch((error: unknown) => {
+        // The first request must succeed, so that mistakes are reported at once.
         if (!isWaiting || !isPassing(error)) throw error;
         return { state: "waiting", retry_after: error.details.retryAfter ?? retryAfterS } as const;
       });
@@ -45,13 +47,13 @@ export function makeApproved(
         );
       }
       isWaiting = true;
-      if (rest() <= 0) throw stillWaiting(slug, name, list);
-      await system.sleep(Math.min(answer.retry_after * 1000, Math.max(0, rest())));
+      if (leftMs() <= 0) throw stillWaiting(slug, name, list);
+      await system.sleep(Math.min(answer.retry_after * 1000, Math.max(0, leftMs())));
     }
   };
 }
 
-/** The control plane restarts, or the network is away for a moment. */
+/** Whether the failure may pass by itself: the control plane restarts, or the network is away for a moment. */
 export function isPassing(error: unknown): error is AppError {
   const codes = ["control_plane_unreachable", "throttled", "storage_unavailable"];
   return error instanceof AppError && codes.includes(error.code);

@@ -11,13 +11,14 @@ import type { AnswerOf, GivenOf } from "../../api/endpoint.ts";
 import { enrollmentsApi } from "../../api/enrollments.ts";
 import { request } from "../../api/request.ts";
 import { AppError } from "../../base/errors.ts";
-import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";
+import { writeFileAtomic } from "../../base/files.ts";
 import { wordsOfKey } from "../../protocol/key-words.ts";
 import { fingerprintOfHostKey, makeHostKey, makeNodeKey, publicPemOfHostKey } from "../../pki/keys.ts";
 import { NodeName, Slug } from "../../protocol/values.ts";
 import type { System } from "../../base/system.ts";
 import type { Client } from "../contact/requests/client.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
+import { readValidJson } from "../files/json-file.ts";
 import { withLock } from "../files/lock.ts";
 import { salvageOrganization } from "../files/damaged-organization.ts";
 import { temporarySibling } from "../files/replacement.ts";
@@ -26,19 +27,24 @@ import { enrollmentFile, makeKeys, openPending, type Keys } from "./pending.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
 /** enrollment.json in the pending directory: what a user confirmed. */
-const Saved = v.object({
+const SavedEnrollment = v.object({
   api_base: text(2048),
   slug: Slug,
   name: NodeName,
   registration_token: text(128),
 });
+/** A machine that a user has confirmed. */
 export type Enrolled = { slug: string; name: string; registrationToken: string };
 
+/** What the user sees while this machine waits. */
 export type Shown = { address: string; words: readonly string[]; endsInS: number };
 type Asked = { name: string; slug: string | undefined };
 type Deps = { system: Pick<System, "sleep" | "now" | "platform" | "arch"> };
 
-/** Waits for the user. Throws enrollment_ended, or not_found for a control plane that is too old. */
+/**
+ * Makes keys and waits for the user's confirmation. Throws enrollment_ended if none comes in time, not_found for a control plane
+ * that is too old, and untrusted_answer if another organization than `slug` was confirmed.
+ */
 export async function awaitConfirmation(
   client: Client,
   { name, slug }: Asked,
@@ -87,6 +93,7 @@ async function begin(
   throw new AppError("untrusted_answer", "The control plane gave no address to open");
 }
 
+/** The organization that a user chose. */
 async function poll(
   client: Client,
   { enrollment_token, interval, expires_in }: AnswerOf<typeof enrollmentsApi.create>,
@@ -107,7 +114,7 @@ async function poll(
   });
 }
 
-/** Keeps what was confirmed, for the registration that follows and for a run after a kill. */
+/** Stores what was confirmed, for the registration that follows and for a run after a kill. */
 export async function saveEnrollment(
   configRoot: string,
   apiBase: string,
@@ -131,14 +138,10 @@ export function findEnrollment(
 ): Enrolled | undefined {
   if (!existsSync(configRoot)) return undefined;
   const files = [...new Bun.Glob(`.*.pending/${enrollmentFile}`).scanSync({ cwd: configRoot, dot: true })];
-  const all = files.toSorted().map((file) => {
-    const read = v.safeParse(
-      v.pipe(v.string(), v.parseJson(), Saved),
-      readTextIfThere(join(configRoot, file)),
-    );
-    return read.success ? read.output : undefined;
-  });
-  const found = all.find((each) => each?.api_base === apiBase && (slug === undefined || each.slug === slug));
+  const saved = files
+    .toSorted()
+    .flatMap((file) => readValidJson(join(configRoot, file), SavedEnrollment) ?? []);
+  const found = saved.find((one) => one.api_base === apiBase && (slug === undefined || one.slug === slug));
   if (found === undefined) return undefined;
   return { slug: found.slug, name: found.name, registrationToken: found.registration_token };
 }

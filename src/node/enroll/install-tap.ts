@@ -34,7 +34,7 @@ export async function installWintun(
   const { path } = wintun;
   if (isInstalled(wintun)) return { path, changed: false };
   const bytes =
-    request.file === undefined ? await download(request, places, system) : readGiven(request.file);
+    request.file === undefined ? await download(request, places, system) : readLocal(request.file);
   const library = archiveKind(bytes) === undefined ? bytes : readMember(bytes, wintun.member);
   const sum = sha256Hex(library);
   if (sum !== wintun.sha256) {
@@ -88,7 +88,7 @@ async function download(
   return await fetchFile(base, file, options, system).finally(progress.end);
 }
 
-function readGiven(path: string): Uint8Array {
+function readLocal(path: string): Uint8Array {
   try {
     return readBytes(path, maxArtifactBytes);
   } catch (error) {

@@ -61,61 +61,69 @@ export function isPending(configRoot: string, slug: string): boolean {
   return existsSync(join(temporarySibling(configRoot, slug, "pending"), "host.key"));
 }
 
+/** Private keys in PEM. */
 export type Keys = { host: string; node: string };
 
 /** File of the pending directory: what a user confirmed in the browser for these keys. */
 export const enrollmentFile = "enrollment.json";
 
+/** The two keys: their files, and how one is recognized and made. */
+const hostKeyFile = { name: "host.key", isKey: isHostKey, make: () => makeHostKey().privatePem };
+const nodeKeyFile = { name: "node.key", isKey: isNodeKey, make: () => makeNodeKey().privatePem };
+type KeyFile = typeof hostKeyFile;
+
 /**
- * The keys of the pending registration, else of the registration that --force replaces, else new ones. `given`: these take
- * the place of pending ones. "new": for another node, which must not have the keys of the present one.
+ * Writes the keys of a registration into its pending directory, if they are not there. They are those of the pending registration,
+ * else of the registration in `directory` that --force replaces, else new ones. With `wanted` they are these keys instead; with
+ * "new" they are those of another node, which must not be the ones in `directory`.
  */
-export function makeKeys(pending: string, directory: string, given?: Keys | "new"): Keys {
-  const keyIn = (name: string, isKey: (pem: string) => boolean, make: () => string): string => {
-    const found = (path: string) => {
-      const pem = readOrNothing(join(path, name));
-      return pem !== undefined && isKey(pem) ? pem : undefined;
-    };
-    const [begun, present] = [found(pending), found(directory)];
-    const isUsable = given === undefined || (given === "new" && begun !== present);
-    if (begun !== undefined && isUsable) return begun;
-    const content = given === undefined ? (present ?? make()) : make();
-    try {
-      removeTree(join(pending, name));
-      writeNewFile(join(pending, name), content, 0o600);
-    } catch (error) {
-      removeTree(pending);
-      throw fromSystemError(`write ${join(pending, name)}`, error);
-    }
-    return content;
+export function makeKeys(pending: string, directory: string, wanted?: Keys | "new"): Keys {
+  const wantedKeys = wanted === "new" ? undefined : wanted;
+  const keyOf = (file: KeyFile, wantedPem: string | undefined): string => {
+    const pendingPem = readKey(pending, file);
+    const formerPem = readKey(directory, file);
+    if (wanted === undefined) return pendingPem ?? writeKey(pending, file, formerPem ?? file.make());
+    const isPendingNew = wanted === "new" && pendingPem !== undefined && pendingPem !== formerPem;
+    return isPendingNew ? pendingPem : writeKey(pending, file, wantedPem ?? file.make());
   };
-  const chosen = given === "new" ? undefined : given;
   const keys = {
-    host: keyIn("host.key", isHostKey, () => chosen?.host ?? makeHostKey().privatePem),
-    node: keyIn("node.key", isNodeKey, () => chosen?.node ?? makeNodeKey().privatePem),
+    host: keyOf(hostKeyFile, wantedKeys?.host),
+    node: keyOf(nodeKeyFile, wantedKeys?.node),
   };
   syncDirectory(pending);
   return keys;
 }
 
-/** Whether a registration again is one of the same node: both keys are used again. */
+/** Undefined if there is no valid key. */
+function readKey(directory: string, { name, isKey }: KeyFile): string | undefined {
+  const pem = readOrNothing(join(directory, name));
+  return pem !== undefined && isKey(pem) ? pem : undefined;
+}
+
+function writeKey(pending: string, { name }: KeyFile, pem: string): string {
+  const path = join(pending, name);
+  try {
+    removeTree(path);
+    writeNewFile(path, pem, 0o600);
+    return pem;
+  } catch (error) {
+    removeTree(pending);
+    throw fromSystemError(`write ${path}`, error);
+  }
+}
+
+/** Whether registering again is for the same node, because both of its keys can be used again. */
 export function keepsKeys(directory: string): boolean {
-  const read = (name: string) => readOrNothing(join(directory, name)) ?? "";
-  return isHostKey(read("host.key")) && isNodeKey(read("node.key"));
+  return [hostKeyFile, nodeKeyFile].every((file) => readKey(directory, file) !== undefined);
 }
 
 /** The plan of makeKeys without a pending registration. */
 export function planKeys(directory: string, areNew: boolean): Step[] {
-  const keys = [
-    ["host.key", isHostKey],
-    ["node.key", isNodeKey],
-  ] as const;
-  return keys.map(([name, isKey]) => {
-    const path = join(directory, name);
+  return [hostKeyFile, nodeKeyFile].map((file) => {
+    const path = join(directory, file.name);
     const step = planReplaced(path, 0o600);
-    return !areNew && isKey(readOrNothing(path) ?? "") && hasMode(path, 0o600)
-      ? { ...step, change: "same" }
-      : step;
+    const isKept = !areNew && readKey(directory, file) !== undefined && hasMode(path, 0o600);
+    return isKept ? { ...step, change: "same" } : step;
   });
 }
 
@@ -131,13 +139,15 @@ function readOrNothing(path: string): string | undefined {
 type FillOptions = {
   slug: string;
   mode: Mode;
+  /** PEM of the control plane's own CA. */
   apiCa: string | undefined;
+  /** The engine of this machine. */
   overlayVersion: string | undefined;
   /** Replaces these permissions of an earlier registration. */
   allow: Partial<Permissions>;
-  /** The hash of a seal that a signer told: in the join key, or from the user. */
+  /** The hash of a seal, which a signer gave to the user, or which the join key has. */
   seal?: string | undefined;
-  /** Asked before a node without that begins with an enforced seal. */
+  /** Called before a node without such a hash begins with an enforced seal. Throws to refuse it. */
   confirmSeal?: ((hash: string) => Promise<void>) | undefined;
 };
 
@@ -192,8 +202,8 @@ async function renderFirst(
   { system, log }: FillDeps,
 ): Promise<{ files: ConfigFiles; state: SyncState }> {
   const seal = await sealInForce(pending, slug);
-  const taken = await underSeal(seal, config.files, () => ignoringDamage(() => filesInForce(final)));
-  const hostCrt = taken["host.crt"];
+  const accepted = await underSeal(seal, config.files, () => ignoringDamage(() => filesInForce(final)));
+  const hostCrt = accepted["host.crt"];
   const machine = await readMachine(final, system, apiBase);
   const place = { directory: final, slug, hostCrt, machine, allowedIn: pending, seal, engine };
   refuseNetworks(place, log);
@@ -204,7 +214,7 @@ async function renderFirst(
   const dataPlane = decideDataPlane(basis, undefined, system.now());
   const localApi = can(engine, "local_api");
   return {
-    files: { ...taken, "config.yml": finishConfig(sent.config, final, { names, localApi, dataPlane }) },
+    files: { ...accepted, "config.yml": finishConfig(sent.config, final, { names, localApi, dataPlane }) },
     state: {
       etag: config.etag ?? "",
       config_version: config.config_version,
@@ -228,8 +238,8 @@ function reportingWrites(directory: string, write: () => void): void {
 }
 
 /**
- * Takes the seals that the control plane sent. Throws untrusted_answer if the pinned one is not among them, or what the user
- * says against a first seal that is enforced.
+ * Accepts the seals that the control plane sent. Throws untrusted_answer if the pinned one is not among them, and the error of
+ * `confirmSeal` if the user refuses a first seal that is enforced.
  */
 async function beginSeal(
   { pending, final }: { pending: string; final: string },
@@ -249,13 +259,17 @@ function notSealed(pin: string, reason = "the control plane sent no seals"): App
   });
 }
 
-/** A killed run leaves its files, or even the directory that it replaced, which may have the note of a revocation. */
+/**
+ * Removes all but the keys: after a killed run the pending directory may have its files, or even be the directory that it replaced,
+ * with the note of a revocation.
+ */
 function keepOnlyKeys(pending: string): void {
   for (const name of readdirSync(pending)) {
     if (name !== "host.key" && name !== "node.key" && name !== "lock") removeTree(join(pending, name));
   }
 }
 
+/** Files of this machine's administrator, and the seal, which a registration keeps. */
 const ownFiles = ["overrides.yml", "permissions.json", enforcedMark, sealFile];
 
 /** The files that --force removes with the directory, because nothing takes their place. */
@@ -275,10 +289,11 @@ export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[
 /** Copies the files of this machine's administrator. `allow` replaces what was allowed before. */
 function copyOwnFiles(from: string, to: string, allow: Partial<Permissions>): void {
   for (const name of ownFiles) {
-    // The copy belongs to root, whoever wrote the file.
+    // The copy would belong to root, whoever can change the original.
     refuseForeignFile(join(from, name));
-    const own = readTextIfThere(join(from, name));
-    if (own !== undefined) writeFileAtomic(join(to, name), own, statSync(join(from, name)).mode & 0o777);
+    const content = readTextIfThere(join(from, name));
+    if (content !== undefined)
+      writeFileAtomic(join(to, name), content, statSync(join(from, name)).mode & 0o777);
   }
   if (Object.keys(allow).length > 0) writePermissions(to, allow);
 }

@@ -26,14 +26,15 @@ export type ProvidingSettings = EngineSettings & { configRoot: string; stateDb: 
 export type Newcomer = {
   slug: string;
   apiBase?: string | undefined;
-  /** Empty: it is not known yet, and read by its fingerprint where it is needed. */
+  /** PEM. Empty: not known yet; it is then read by its fingerprint when it is needed. */
   apiCa?: string | undefined;
   caFingerprint?: string | undefined;
 };
 
 type Deps = { system: System; log: Log };
 
-const request = {
+/** The usual installation. */
+const usualRequest = {
   source: "auto",
   version: undefined,
   file: undefined,
@@ -41,13 +42,13 @@ const request = {
   releaseUrl: undefined,
 } as const satisfies EngineRequest;
 
-/** What a machine lacks. `old`: an engine of the system's package, which a newer one may replace; its version. */
+/** What a machine lacks. `old`: the version of the installed engine, of the system's package, which a newer one may replace. */
 type Need = { kind: "none" } | { kind: "engine" } | { kind: "newer"; old: string };
 
 /** An engine that would meet the need. `listed`: the version and hash in a signed list; undefined: the usual installation. */
 type Candidate = { request: EngineRequest; listed?: { version: string; sha256: string } };
 
-/** Logs that have the disadvantages of an old engine: `agent up` asks for an engine before and after the registration. */
+/** Logs that were warned of an old engine: `agent up` calls provideEngine before and after the registration. */
 const warned = new WeakSet<Log>();
 
 /**
@@ -62,14 +63,15 @@ export async function provideEngine(
 ): Promise<void> {
   const { log } = deps;
   const system = trustingNewcomer(deps.system, newcomer);
-  const first = await needOf(settings, system, newcomer);
-  if (first.kind === "engine") {
+  const needBefore = await needOf(settings, system, newcomer);
+  if (needBefore.kind === "engine") {
     log.info("No overlay engine is installed yet; installing one");
-    await installFirst(first, settings, { system, log }, newcomer);
+    await installFirst(needBefore, settings, { system, log }, newcomer);
   }
-  // The system's package, just installed, may be an old engine, too.
+  // Asked again: the engine that was just installed may be an old one of the system's package.
   const need = await needOf(settings, system, newcomer);
-  if (need.kind !== "newer" || (await installFirst(need, settings, { system, log }, newcomer))) return;
+  if (need.kind !== "newer") return;
+  if (await installFirst(need, settings, { system, log }, newcomer)) return;
   if (!warned.has(log)) log.warn(costOf(need.old));
   warned.add(log);
 }
@@ -89,16 +91,13 @@ export async function planProvision(
   ];
 }
 
-/**
- * The disadvantages of the present engine, as a sentence with the line to type, if it is an old one that could be
- * replaced.
- */
+/** The disadvantages of the installed engine, as a sentence with the line to type, if it is an old one that could be replaced. */
 export async function costOfEngine(settings: ProvidingSettings, system: System): Promise<string | undefined> {
   const need = await needOf(settings, system, undefined);
   return need.kind === "newer" ? costOf(need.old) : undefined;
 }
 
-/** An old engine is left alone once an organization runs with it, and where the user chose the file. */
+/** An old engine is no need once an organization runs with it, or if the user chose the file. */
 async function needOf(
   settings: ProvidingSettings,
   system: System,
@@ -127,18 +126,22 @@ async function* candidatesFor(
 ): AsyncGenerator<Candidate, undefined> {
   if (need.kind === "none") return;
   const served = releasesOf(configRoot, newcomer);
+  // Undefined stands for the list of this program's own releases.
   const lists = [...(need.kind === "newer" ? [undefined] : []), ...(served === undefined ? [] : [served])];
   for (const releaseUrl of lists) {
     const trusting = trustingControlPlanes(configRoot, system);
     const listed = await newestListed({ releaseUrl }, stateDb, trusting).catch((error: unknown) =>
-      passOver(releaseUrl, error, log),
+      logUnusable(releaseUrl, error, log),
     );
     if (listed === undefined) continue;
     const { version, sha256 } = listed;
     if (need.kind === "newer" && compareVersions(version, need.old) <= 0) continue;
-    yield { request: { ...request, source: "release", version, releaseUrl }, listed: { version, sha256 } };
+    yield {
+      request: { ...usualRequest, source: "release", version, releaseUrl },
+      listed: { version, sha256 },
+    };
   }
-  if (need.kind === "engine") yield { request };
+  if (need.kind === "engine") yield { request: usualRequest };
 }
 
 /** Installs the first candidate that can be installed. False if none can; throws if the usual installation fails. */
@@ -159,13 +162,16 @@ async function installFirst(
       await installListed(wanted, listed.sha256, settings, deps);
       return true;
     } catch (error) {
-      passOver(wanted.releaseUrl, error, deps.log);
+      logUnusable(wanted.releaseUrl, error, deps.log);
     }
   }
   return false;
 }
 
-/** A control plane may serve the list alone: then the archive comes from the engine's publisher, with the hash of the list. */
+/**
+ * Installs an engine of a list. A control plane may serve the list without the archives: then the archive comes from the engine's
+ * publisher, verified by the hash of the list.
+ */
 async function installListed(
   wanted: EngineRequest,
   sha256: string,
@@ -180,8 +186,8 @@ async function installListed(
   }
 }
 
-/** Logs why a list or its engine cannot be used: another candidate may do. Throws what is a defect. */
-function passOver(from: string | undefined, error: unknown, log: Log | undefined): undefined {
+/** Logs why a list or its engine cannot be used: another candidate may do. Throws an error that is a defect of this program. */
+function logUnusable(from: string | undefined, error: unknown, log: Log | undefined): undefined {
   if (!(error instanceof AppError)) throw error;
   log?.debug("No newer engine can be installed", { from, reason: error.message });
 }
@@ -198,13 +204,13 @@ function releasesOf(configRoot: string, newcomer: Newcomer | undefined): string 
 function trustingNewcomer(system: System, newcomer: Newcomer | undefined): System {
   const { apiBase = "", apiCa, caFingerprint } = newcomer ?? {};
   const origin = URL.parse(apiBase)?.origin;
-  let known = apiCa || undefined;
-  if ((known ?? caFingerprint) === undefined || origin === undefined) return system;
+  let ca = apiCa || undefined;
+  if ((ca === undefined && caFingerprint === undefined) || origin === undefined) return system;
   return {
     ...system,
     async fetch(url, init = {}) {
       if (URL.parse(url)?.origin !== origin) return system.fetch(url, init);
-      const ca = (known ??= await readApiCaByFingerprint(apiBase, caFingerprint ?? ""));
+      ca ??= await readApiCaByFingerprint(apiBase, caFingerprint ?? "");
       return system.fetch(url, { ...init, tls: { ...init.tls, ca } });
     },
   };

@@ -52,6 +52,7 @@ function runsServices(system: System): boolean {
   return serviceManager(system) !== undefined && system.isRoot;
 }
 
+/** Installs engine and services, and starts them. */
 export async function startOverlay(
   mode: Mode,
   slug: string,
@@ -72,7 +73,7 @@ export async function startOverlay(
         `  ${byHand(mode, slug, settings, system)}`,
         // The daemon checks in by itself. An engine alone would get no news, and its certificate would expire.
         ...(mode === "server"
-          ? ["and run this every minute, for news and renewals:", `  ${askByHand(settings, system)}`]
+          ? ["and run this every minute, for news and renewals:", `  ${checkInByHand(settings, system)}`]
           : []),
       ],
     };
@@ -82,8 +83,8 @@ export async function startOverlay(
 }
 
 /**
- * Brings back the services of these organizations, where this machine runs services: a package that was removed and
- * installed again leaves units that do not run, or none. Without changes it costs one call of systemctl.
+ * Installs and starts the services of these organizations again, if this machine runs services: a package that was removed and
+ * installed again leaves units that do not run, or none. If nothing is to do, it costs one call of systemctl.
  */
 export async function bringServices(
   organizations: readonly OrganizationMode[],
@@ -96,7 +97,7 @@ export async function bringServices(
   await applyChanges(planServices(organizations, settings, system, { onlyMissing: true }), system);
 }
 
-/** The engines, too: systemd refuses to enable a unit while another one of the call is masked. */
+/** Also the units of engines: systemd refuses to enable a unit while another one of the same call is masked. */
 async function unmaskAll(organizations: readonly OrganizationMode[], system: System): Promise<void> {
   const units = organizations.flatMap(({ slug, mode }) =>
     mode === "server" ? [authTimer, engineUnit(slug)] : [daemonUnit],
@@ -115,7 +116,7 @@ export function planBringing(
     : [];
 }
 
-/** The registration did not know an engine that was installed after it. */
+/** Decides about offloads again: the registration did not know an engine that was installed after it. */
 async function decideForFirstStart(slug: string, settings: ServiceSettings, system: System): Promise<void> {
   const engine = findEngine(settings, system);
   if (engine === undefined) return;
@@ -124,10 +125,10 @@ async function decideForFirstStart(slug: string, settings: ServiceSettings, syst
   await decideForStart(place, version, { command: `${brand.executable} register`, system });
 }
 
-/** The command that systemd's timer runs in mode server. */
-function askByHand({ configRoot }: ServiceSettings, system: Pick<System, "platform" | "env">): string {
-  const usual = defaultPlaces(system.platform, system.env).configRoot;
-  const where = configRoot === usual ? "" : ` --config-root ${quoteWord(configRoot)}`;
+/** The check-in that systemd's timer runs in server mode, as a command to type. */
+function checkInByHand({ configRoot }: ServiceSettings, system: Pick<System, "platform" | "env">): string {
+  const usualRoot = defaultPlaces(system.platform, system.env).configRoot;
+  const where = configRoot === usualRoot ? "" : ` --config-root ${quoteWord(configRoot)}`;
   return `${brand.executable} check-auth --all --wait 58${where}`;
 }
 

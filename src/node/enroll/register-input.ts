@@ -9,6 +9,7 @@ import { NodeName } from "../../protocol/values.ts";
 import { unreachable } from "../contact/requests/client.ts";
 import { sha256Hex } from "../../base/sha256.ts";
 
+/** Throws usage. */
 export function parseNodeName(text: string): string {
   const parsed = v.safeParse(NodeName, text);
   if (parsed.success) return parsed.output;
@@ -70,12 +71,16 @@ function fetchChain(apiBase: string): Promise<Buffer[]> {
   return promise;
 }
 
+const longestChain = 10;
+
+/** The certificates in DER, from the server's own up to one that is its own issuer. */
 function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
   const chain: Buffer[] = [];
-  for (let each: DetailedPeerCertificate | undefined = leaf; each?.raw !== undefined && chain.length < 10;) {
-    chain.push(each.raw);
-    if (each.issuerCertificate === each) break;
-    each = each.issuerCertificate;
+  let certificate: DetailedPeerCertificate | undefined = leaf;
+  while (certificate?.raw !== undefined && chain.length < longestChain) {
+    chain.push(certificate.raw);
+    const { issuerCertificate: issuer }: DetailedPeerCertificate = certificate;
+    certificate = issuer === certificate ? undefined : issuer;
   }
   return chain;
 }

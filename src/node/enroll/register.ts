@@ -1,6 +1,6 @@
-// Registers this machine with an organization. Creates keys and writes them first, into a private pending directory. One
-// rename makes the complete directory appear. A run after a kill continues with the same keys, which the control plane
-// treats as the same registration.
+// Registers this machine with an organization. First creates keys, in a private pending directory beside the organization's own
+// (files/replacement.ts). One rename puts the complete directory in its place. A run after a kill continues with the same keys,
+// which the control plane treats as the same registration.
 
 import { given } from "../../base/given.ts";
 import { apiPath, filledPath } from "../../api/endpoint.ts";
@@ -43,7 +43,7 @@ import { keepOrders } from "../files/orders.ts";
 import { salvageOrganization } from "../files/damaged-organization.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { forgetNode } from "./unregister.ts";
-import { makeApproved, type WaitingOptions } from "./approval.ts";
+import { makeUntilApproved, type WaitingOptions } from "./approval.ts";
 import { explainRefusal, mustDropKeys } from "./registration-refusals.ts";
 import { permissionsOrNone, planPermissions, type Permissions } from "../files/permissions.ts";
 import { planReplaced } from "../../base/plan/plan-file.ts";
@@ -71,15 +71,15 @@ export type Registration = WaitingOptions & {
   force: boolean;
   /** A user confirmed these keys and this name in the browser. */
   isEnrolled?: boolean;
-  /** Take the place of a former node of this name. Needs the rights of an administrator. */
+  /** `--replace`: take the place of a former node of this name. Needs the rights of an administrator. */
   replaces?: boolean;
-  /** Make this machine another node, with new keys: another machine goes on as the present one. */
+  /** `--new-keys`: make this machine another node. It is a copy of another machine, which goes on as the node of today. */
   newKeys?: boolean;
-  /** Permissions of this machine's administrator for the control plane. The rest stays as it was. */
+  /** Permissions of this machine's administrator for the control plane. Others stay as they are. */
   allow?: Partial<Permissions>;
-  /** The hash of a seal that a signer told: in the join key, or from the user. */
+  /** The hash of a seal, which a signer gave to the user, or which the join key has. */
   seal?: string | undefined;
-  /** Asked before a node without a hash begins with an enforced seal. Throws to refuse it. */
+  /** Called before a node without such a hash begins with an enforced seal. Throws to refuse it. */
   confirmSeal?: ((hash: string) => Promise<void>) | undefined;
   /** Optional properties of the node. */
   wishes: Pick<
@@ -116,7 +116,7 @@ export async function register(
   const { slug, mode, apiCa, newKeys = false } = registration;
   finishReplacement(configRoot, slug);
   const { directory, formerName } = requireRegistrable(registration, settings);
-  const former = newKeys ? salvageOrganization(configRoot, slug) : undefined;
+  const leftNode = newKeys ? salvageOrganization(configRoot, slug) : undefined;
   // Before any file is written: an invalid URL must leave nothing behind.
   const client = clientFor(registration, system, log);
   const pending = temporarySibling(configRoot, slug, "pending");
@@ -139,14 +139,14 @@ export async function register(
     const options = { slug, mode, apiCa, allow, seal, confirmSeal, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
     await takePlace(pending, directory, registration, system);
-    if (former !== undefined) await forgetNode(former, system);
+    if (leftNode !== undefined) await forgetNode(leftNode, system);
     const { config } = openOrganization(configRoot, slug);
     await storeInKeyring(accountOf(slug, config.node_id), answer.api_token, system);
     return { directory, answer };
   });
 }
 
-/** The prepared directory becomes the organization's, with what stays of the one that it replaces. */
+/** The prepared directory becomes the organization's. Orders and the user's stop stay from the directory that it replaces. */
 async function takePlace(
   pending: string,
   directory: string,
@@ -157,8 +157,9 @@ async function takePlace(
     // New keys make another node: orders for the former one do not apply.
     if (!newKeys) keepOrders(directory, pending);
     if (mode === "server" && isStopped(directory)) markStopped(pending);
-    // Directories of two nodes are not exchanged: after a kill the former keys would be taken for pending ones.
-    putInPlace(pending, directory, newKeys ? () => false : undefined);
+    // With new keys the directories are not exchanged: after a kill in between, the former keys would be taken for pending ones.
+    const cannotExchange = () => false;
+    putInPlace(pending, directory, newKeys ? cannotExchange : undefined);
   };
   await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());
 }
@@ -180,8 +181,8 @@ async function sendRequest(
   { system, log }: { system: UsedSystem; log: Log },
 ): Promise<RegisterAnswer> {
   const { slug, replaces } = registration;
-  const approved = makeApproved(registration, request, system);
-  const send = () => approved(() => client.register(slug, request));
+  const untilApproved = makeUntilApproved(registration, request, system);
+  const send = () => untilApproved(() => client.register(slug, request));
   if (replaces === true) {
     const { continueReplacement } = await import("./replace-node.ts");
     await continueReplacement(client, slug, request.name, { log, now: system.now() });
@@ -225,9 +226,9 @@ export function planRegistration(registration: Registration, settings: { configR
   return [...steps, ...planLeftOut(directory, registration.mode, steps)];
 }
 
-/** Planned in any case: whether the name is taken is unknown before the request. */
+/** The requests of --replace if the name is taken, which a plan cannot know. */
 function planReplacement(base: string, slug: string): Step[] {
-  // Its number is known once the name is taken.
+  // The node's number is not known before.
   const revoked = filledPath(nodesApi.revoke.path, { slug, id: "ID" });
   return [
     { step: "request", method: "DELETE", url: base + revoked },
@@ -269,23 +270,24 @@ function requireRegistrable(registration: Registration, { configRoot }: { config
   return { directory, formerName };
 }
 
-/** Two nodes cannot have one name, and the other machine keeps that of the present node. */
+/** For --new-keys: two nodes cannot have one name, and the other machine keeps that of the node of today. */
 function refuseSameName({ slug, name = defaultNodeName() }: Registration, configRoot: string): void {
-  const { name: present } = salvageOrganization(configRoot, slug);
-  if (present === undefined)
+  const { name: currentName } = salvageOrganization(configRoot, slug);
+  if (currentName === undefined)
     throw new AppError("not_registered", `This machine is no node of "${slug}", so it needs no other keys`, {
       hint: `Leave out --new-keys.`,
     });
-  if (name !== present) return;
+  if (name !== currentName) return;
   throw new AppError(
     "conflict",
-    `This machine is "${present}" in "${slug}", and another machine keeps that name`,
+    `This machine is "${currentName}" in "${slug}", and another machine keeps that name`,
     {
       hint: "Choose another name with --node-name.",
     },
   );
 }
 
+/** Throws conflict if the organization is registered here, unless --force is given. */
 function refuseExisting(directory: string, { force, slug }: Pick<Registration, "force" | "slug">): void {
   // Anything at this path counts: a damaged registration is replaced only with --force.
   const path = join(directory, "node-config.json");
@@ -331,13 +333,14 @@ function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): vo
   }
 }
 
+/** The fixed UDP port that the node asks for; 0: any free one. */
 function wishedPort(wishes: Registration["wishes"]): number {
   const { is_lighthouse, is_relay, public_ip, external_port, listen_port } = wishes;
   const isFixed = is_lighthouse === true || is_relay === true || public_ip !== undefined;
   return listen_port ?? (isFixed ? (external_port ?? defaultOverlayPort) : 0);
 }
 
-/** A port below 1024 on the command line is a permission for it. */
+/** The permissions of the flags. A port below 1024 that the user asks for is permitted with it. */
 function allowedBy({ allow = {}, wishes }: Registration, directory: string): Partial<Permissions> {
   const port = wishedPort(wishes);
   if (port === 0 || port >= 1024) return allow;

@@ -5,9 +5,10 @@ import { isUnsent } from "../../base/system-errors.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { brand } from "../../brand.ts";
 
+/** The registration that was refused. */
 type Refused = { slug: string; credential: { registrationToken: string } | { accessToken: string } };
 
-/** The server only says what is wrong. Add what this machine asked for, and the line that helps. */
+/** The error with what this machine asked for, and the line that helps: the server only says what is wrong. */
 export function explainRefusal(error: unknown, registration: Refused, name: string): unknown {
   if (!(error instanceof AppError)) return error;
   const { slug } = registration;
@@ -78,7 +79,7 @@ export function mustDropKeys(
 /** Refusals after which the confirmation cannot be used again. */
 const spent: ReadonlySet<string> = new Set(["token_not_valid", "conflict", "name_taken", "name_held"]);
 
-/** The answer is not clear, or this machine failed, as on a full disk. */
+/** Errors after which the control plane may have registered these keys: its answer was not clear, or this machine failed then. */
 const uncertain: ReadonlySet<string> = new Set([
   "untrusted_answer",
   "approval_pending",

@@ -13,7 +13,7 @@ import type { Client } from "../contact/requests/client.ts";
 
 const reason = "its machine registers again";
 
-/** Makes room for the name. Throws conflict if another machine runs the node now. */
+/** Revokes the former node, and creates the new one. Throws conflict if another machine runs the former node now. */
 export async function replaceNode(client: Client, slug: string, name: string, log: Log): Promise<void> {
   const [former] = await nodesNamed(client, slug, name);
   if (former === undefined)
@@ -24,7 +24,7 @@ export async function replaceNode(client: Client, slug: string, name: string, lo
   await prepare(client, slug, former);
 }
 
-/** After a run that was killed between the revocation and the new node: its groups would be lost. */
+/** Continues a run that was killed after the revocation: without the new node, the groups of the former one would be lost. */
 export async function continueReplacement(
   client: Client,
   slug: string,
@@ -34,7 +34,7 @@ export async function continueReplacement(
   if ((await nodesNamed(client, slug, name)).length > 0) return;
   const revokedAt = ({ revoked_at: at }: Node) => Date.parse(at ?? "");
   const former = (await nodesNamed(client, slug, name, { revoked: "true" }))
-    .filter((each) => revokedAt(each) > now - interruptedMs)
+    .filter((node) => revokedAt(node) > now - interruptedMs)
     .toSorted((a, b) => revokedAt(a) - revokedAt(b))
     .at(-1);
   if (former === undefined) return;
@@ -42,34 +42,34 @@ export async function continueReplacement(
   log.info(`Going on with the replacement of ${name}, which was revoked at ${former.revoked_at ?? ""}`);
 }
 
-/** An administrator notices within this time that the command did not end. */
+/** A revocation of this age may be that of a killed run. */
 const interruptedMs = 3_600_000;
 
-/** The registration claims this node, with its groups. */
+/** Creates a node with the name and groups of the former one, which the registration that follows becomes. */
 async function prepare(client: Client, slug: string, { name, groups }: Node): Promise<void> {
   await client.request(request(nodesApi.create, { slug }, { name, groups }));
 }
 
-/** A search finds parts of names, too: many pages for a short one. */
+/** The nodes with exactly this name. A search also finds parts of names, so a short name may have many pages. */
 async function nodesNamed(
   client: Client,
   slug: string,
   name: string,
-  more: { revoked?: "true" } = {},
+  filter: { revoked?: "true" } = {},
 ): Promise<Node[]> {
   const found: Node[] = [];
   for (let page = 1; ; page++) {
-    const query = { search: name, page_size: String(maxPageSize), ...more, page: String(page) };
+    const query = { search: name, page_size: String(maxPageSize), ...filter, page: String(page) };
     const { body = [] } = await client.request({
       ...request(nodesApi.list, { slug }, query),
       repeatable: true,
     });
-    found.push(...body.filter((each) => each.name === name));
+    found.push(...body.filter((node) => node.name === name));
     if (body.length === 0) return found;
   }
 }
 
-/** A machine that lost its files cannot report under its former name. */
+/** Throws if the node is online: a machine that lost its files cannot check in as its former node, so it is another one. */
 function refuseOnline({ name, online, last_checkin_at: last }: Node, slug: string): void {
   if (!online) return;
   throw new AppError("conflict", `The node ${name} is online: it reported at ${last ?? "an unknown time"}`, {

@@ -83,7 +83,7 @@ export function planSystemdServices(
   if (hasSystemd(system)) requireRootForUnits(settings.configRoot);
   const state = systemdState();
   const places = unitPlaces(settings, system);
-  // Names are switched on by their own command. Here their unit is only kept up to date.
+  // `agent names --on` installs the unit of names. Here it is only kept up to date.
   const isNamed = state.files.has(namesUnit) && how.onlyMissing !== true;
   const names = isNamed ? namesInstallation(places, state) : [];
   return [...systemdInstallation(organizations, places, state, how), ...names];
@@ -140,7 +140,10 @@ export function planNamesRemoval(
   return existsSync(switchPath) ? [{ change: "remove", path: switchPath }] : [];
 }
 
-/** The unit that closes the network at a boot. `directory`: of the organization whose exit is strict. */
+/**
+ * The changes for the unit that blocks other ways than the exit from the boot on. `directory`: of the organization whose exit is
+ * strict; undefined: there is none, and the unit is removed.
+ */
 export function exitBlockChanges(
   directory: string | undefined,
   { configRoot }: Pick<ServiceSettings, "configRoot">,
@@ -154,6 +157,7 @@ export function exitBlockChanges(
   );
 }
 
+/** Whether names for the programs of this machine are switched on. */
 export function areNamesOn(
   { stateDb }: Pick<ServiceSettings, "stateDb">,
   system: Pick<System, "platform">,
@@ -193,6 +197,7 @@ export function requireSafePrograms(
   refuseUnsafe(findEngine(settings, system)?.path ?? settings.overlayBinary, "overlayBinary", system);
 }
 
+/** Throws if a service of root must not run this program. */
 export function refuseUnsafe(
   path: string,
   kind: "executable" | "overlayBinary",
@@ -201,12 +206,12 @@ export function refuseUnsafe(
   const why = whyUnsafe(path, system);
   if (why === undefined) return;
   const usual = defaultPlaces(system.platform, system.env)[kind];
-  const then = kind === "executable" ? "run this command with it" : "leave --overlay-binary out";
+  const nextStep = kind === "executable" ? "run this command with it" : "leave --overlay-binary out";
   throw new AppError("failed", `A service of root must not run ${path}: ${why}`, {
     hint:
       path === usual
         ? "Allow only root to write there (chown root, chmod go-w), then run this command again."
-        : `Put a copy in a safe place (${copyCommand(path, usual, system)}), then ${then}.`,
+        : `Put a copy in a safe place (${copyCommand(path, usual, system)}), then ${nextStep}.`,
   });
 }
 
@@ -250,15 +255,15 @@ export function planLaunchd(
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
 ): Change[] {
-  const present = readTextIfThere(plistPath);
-  requireRootForServices(settings.configRoot, rootOfPlist(present));
-  return launchdInstallation(settings, system, present);
+  const installed = readTextIfThere(plistPath);
+  requireRootForServices(settings.configRoot, rootOfPlist(installed));
+  return launchdInstallation(settings, system, installed);
 }
 
 export function planLaunchdRemoval({ configRoot }: Pick<ServiceSettings, "configRoot">): Change[] {
-  const present = readTextIfThere(plistPath);
-  requireRootForServices(configRoot, rootOfPlist(present));
-  return launchdRemoval(present);
+  const installed = readTextIfThere(plistPath);
+  requireRootForServices(configRoot, rootOfPlist(installed));
+  return launchdRemoval(installed);
 }
 
 /** The changes that install the daemon's task of Windows. Works on any machine. */
@@ -283,8 +288,9 @@ function unitPlaces(
   system: Pick<System, "platform" | "env" | "executable">,
 ): UnitPlaces {
   const places = placesForSystemd(settings, system);
-  const isHere = places.overlayBinary === settings.overlayBinary;
-  const engine = isHere ? findEngine(settings, system)?.path : undefined;
+  // placesForSystemd may name another path, whose file findEngine does not know.
+  const isSamePath = places.overlayBinary === settings.overlayBinary;
+  const engine = isSamePath ? findEngine(settings, system)?.path : undefined;
   return { ...places, engine: engine ?? places.overlayBinary };
 }
 
@@ -296,6 +302,7 @@ export function unitsWithoutProgram(): { unit: string; program: string }[] {
   );
 }
 
+/** What is installed of our units. */
 function systemdState(): SystemdState {
   const unitsIn = (directory: string) =>
     new Map(

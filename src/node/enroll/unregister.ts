@@ -34,12 +34,12 @@ export function deletionOf({ slug, apiBase, nodeId }: Salvaged): (Step & { step:
   return { step: "request", method: "DELETE", url: apiBase + apiPath(nodesApi.revoke, { slug, id: nodeId }) };
 }
 
-/** All files in the directory, including those of the administrator, and what checks wrote down about the node's peers. */
+/** The plan of removeLocally: the directory with the administrator's files, and what check-auth stored about the node's peers. */
 export function planRemoval(salvaged: Salvaged, system: Pick<ConnectionSystem, "platform">): Step[] {
   return [...healthFiles(salvaged, system), salvaged.directory].flatMap(planRemoved);
 }
 
-/** A later registration under the same name must not go on from what this node saw. */
+/** What check-auth stored of the organization: a later registration must not go on from what this node saw. */
 function healthFiles(
   { directory, slug }: Salvaged,
   { platform }: Pick<ConnectionSystem, "platform">,
@@ -67,7 +67,7 @@ export async function deleteOnServer(
   }
 }
 
-/** The request that tells the control plane that this node leaves; undefined if its files are too damaged for it. */
+/** The request of `sayFarewell`; undefined if the node's id or URL cannot be read. */
 export function farewellOf({ slug, apiBase, nodeId }: Salvaged): (Step & { step: "request" }) | undefined {
   if (apiBase === undefined || nodeId === undefined) return undefined;
   return {
@@ -105,33 +105,31 @@ export async function removeLocally(
   system: ConnectionSystem,
 ): Promise<NotRemoved[]> {
   const { directory, slug, nodeId } = salvaged;
-  const keyring = nodeId === undefined ? [] : await forgetToken(accountOf(slug, nodeId), system);
+  const ofKeyring = nodeId === undefined ? [] : await forgetToken(accountOf(slug, nodeId), system);
   return withLock(directory, command, system, async () => {
     const root = join(directory, "..");
-    const gone = temporarySibling(root, slug, "removed");
+    const removed = temporarySibling(root, slug, "removed");
     const place = { slug, directory };
+    // Here, so that a kill after it leaves nothing of the parts beside the engine.
     await undoEdge(place, system);
-    const others = [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "pending")];
-    // First what a killed registration left: without the directory, the next command would finish that registration.
-    const kept = others.flatMap(removeAllPossible);
+    const siblings = [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "pending")];
+    // Before the directory: without it, the next command would finish the registration that a killed run left there.
+    const ofSiblings = siblings.flatMap(removeAllPossible);
     try {
-      removeTree(gone);
-      rename(directory, gone);
+      removeTree(removed);
+      rename(directory, removed);
       syncDirectory(root);
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }
-    // Again, if a part beside the engine has not seen the end yet. The first time, so that a kill in between leaves nothing.
-    const undone = await undoEdge(place, system);
-    const seen = healthFiles(salvaged, system).flatMap(removeAllPossible);
-    return [...keyring, ...undone, ...kept, ...seen, ...removeAllPossible(gone)];
+    // Again, for a part that was still running the first time.
+    const ofEdge = await undoEdge(place, system);
+    const ofHealth = healthFiles(salvaged, system).flatMap(removeAllPossible);
+    return [...ofKeyring, ...ofEdge, ...ofSiblings, ...ofHealth, ...removeAllPossible(removed)];
   });
 }
 
-/**
- * Removes what belongs to a node that another machine continues: the token in the keyring, and the peers that it
- * reached.
- */
+/** Removes what is stored outside of the directory about a node that another machine continues. */
 export async function forgetNode(salvaged: Salvaged, system: ConnectionSystem): Promise<void> {
   const { slug, nodeId } = salvaged;
   if (nodeId !== undefined) await forgetToken(accountOf(slug, nodeId), system);

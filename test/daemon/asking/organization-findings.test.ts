@@ -59,7 +59,7 @@ test("each kind of finding is shown by status, doctor and netcheck, and none mak
     const net = await netcheck(organization, {
       system,
       open: async () => "absent" as const,
-      seen: async () => seen,
+      probedStatus: async () => seen,
       controlPlane: async () => ok("fine"),
       engine: async () => ({ isRunning: true, running: "1.12.0" }),
     });

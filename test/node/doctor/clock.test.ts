@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { controlPlane } from "../../../src/node/doctor/control-plane.ts";
+import { examineControlPlane } from "../../../src/node/doctor/control-plane.ts";
 import { unreachable } from "../../../src/node/contact/requests/client.ts";
 import { setClock } from "../../../src/node/health/findings.ts";
 import { makeNodeWorld } from "../../support/node.ts";
@@ -41,7 +41,7 @@ test("an answer that takes long is no wrong clock, and a wrong clock is told all
       clock.ms += tookMs / 2;
       return new Response("{}", { headers });
     };
-    return controlPlane(organization, { system: { ...world.system, fetch }, log: world.log });
+    return examineControlPlane(organization, { system: { ...world.system, fetch }, log: world.log });
   };
   for (const [aheadMs, tookMs, verdict] of [
     [0, 0, "ok"],

@@ -1,7 +1,7 @@
 // The doctor asks a control plane that answers whether it is ready, and what it warns of.
 
 import { expect, test } from "bun:test";
-import { controlPlane } from "../../../src/node/doctor/control-plane.ts";
+import { examineControlPlane } from "../../../src/node/doctor/control-plane.ts";
 import { makeNodeWorld } from "../../support/node.ts";
 
 async function startWorld() {
@@ -13,7 +13,7 @@ async function startWorld() {
     answer.headers.set("Date", new Date(world.server.clock.ms).toUTCString());
     return answer;
   };
-  const examine = () => controlPlane(organization, { ...world, system: { ...world.system, fetch } });
+  const examine = () => examineControlPlane(organization, { ...world, system: { ...world.system, fetch } });
   return { ...world, examine };
 }
 

@@ -33,49 +33,57 @@ const proofs: Record<string, Record<string, Proof>> = {
     "runCheck: deniedToRoot": "advice: what denies it belongs to the system, not to the agent",
   },
   "node/doctor/control-plane.ts": {
-    'controlPlane: "Check the proxy in front of it"': "advice: what removes a header is not on this machine",
-    "controlPlane: setClock":
+    'examineControlPlane: "Check the proxy in front of it"':
+      "advice: what removes a header is not on this machine",
+    "examineControlPlane: setClock":
       "advice: a container of the tests has the clock of its host; clocks that differ and agree again: e2e/clock-jump.test.ts",
     "unready: tellOperator": "advice: nothing on this machine ends it",
   },
   "node/doctor/engine.ts": {
-    "engineInUse: next": ["e2e/engine-in-use.test.ts", "after a restart it runs, and only then is reported"],
-    "lostEngine: cure": booted(
+    "examineEngineInUse: next": [
+      "e2e/engine-in-use.test.ts",
+      "after a restart it runs, and only then is reported",
+    ],
+    "deletedEngine: cure": booted(
       "is to install the engine that runs, where its file is gone and an older one is there",
     ),
-    'offloads: "Ask the administrator of this machine\'s host"': "advice: the host of a container sets it",
-    "offloads: `${run} overlay update`": [
+    'examineOffloads: "Ask the administrator of this machine\'s host"':
+      "advice: the host of a container sets it",
+    "examineOffloads: `${run} overlay update`": [
       "e2e/engine-in-use.test.ts",
       "an update restarts once with the new engine",
     ],
-    "offloads: `Update the kernel or the engine: both are then tried again`":
+    'examineOffloads: "Update the kernel or the engine: both are then tried again"':
       "advice: there may be no newer one",
-    "offloads: restart": booted(
+    "examineOffloads: `${run} restart ${quoteWord(organization.slug)}`": booted(
       "is to install the engine that runs, where its file is gone and an older one is there",
     ),
   },
   "node/doctor/machine.ts": {
-    'capability: "In a container: pass --cap-add NET_ADMIN"': "advice: a container gets it when it is made",
-    "diskFinding: remedy": ["e2e/daemon-disk.test.ts", "nearly full: status and doctor say so"],
-    "engine: `${run} overlay install`": booted(
+    'examineCapability: "In a container: pass --cap-add NET_ADMIN"':
+      "advice: a container gets it when it is made",
+    "examineDisk: remedy": ["e2e/daemon-disk.test.ts", "nearly full: status and doctor say so"],
+    "examineEngine: `${run} overlay install`": booted(
       "is to install the engine that runs, where its file is gone and an older one is there",
     ),
-    "engine: `${run} overlay update`": [
+    "examineEngine: `${run} overlay update`": [
       "e2e/engine-in-use.test.ts",
       "an update restarts once with the new engine",
     ],
-    'keyring: "Unlock the keyring"': "advice: a person types the password",
-    "rights: asRoot": ["e2e/doctor.test.ts", "as another user nothing that this user cannot see"],
-    'tun: "modprobe tun # in a container: pass --device /dev/net/tun"':
+    'examineKeyring: "Unlock the keyring"': "advice: a person types the password",
+    "examineRights: asRoot": ["e2e/doctor.test.ts", "as another user nothing that this user cannot see"],
+    'examineTun: "modprobe tun # in a container: pass --device /dev/net/tun"':
       "no trial: machines of the tests share the kernel of their host, which has the module in it, and no kernel of their own",
-    "tun: `${run} install-tap`":
+    "examineTun: `${run} install-tap`":
       "no trial: it downloads the driver of Windows from its maker, and Wine loads no driver; its refusals: e2e/windows.test.ts",
-    "tun: deniedToRoot": "advice: as in check.ts",
-    'units: cures.join(" && ") || serviceCommand(system)': machine("a program that others can replace"),
-    "units: serviceCommand(system)": machine("a unit that was edited"),
+    "examineTun: deniedToRoot": "advice: as in check.ts",
+    'examineUnits: cures.join(" && ") || serviceCommand(system)': machine(
+      "a program that others can replace",
+    ),
+    "examineUnits: serviceCommand(system)": machine("a unit that was edited"),
   },
   "node/doctor/can-meet.ts": {
-    "meeting: `Ask the organization's administrator to make a node with a public address a relay: ${brand.executable} admin node update ${quoteWord(slug)} NODE --relay`":
+    "canMeet: `Ask the organization's administrator to make a node with a public address a relay: ${brand.executable} admin node update ${quoteWord(slug)} NODE --relay`":
       "advice: an administrator decides which node is a relay",
   },
   "node/doctor/examine-names.ts": {
@@ -83,14 +91,14 @@ const proofs: Record<string, Record<string, Proof>> = {
       "advice: it shows what disturbs",
     "disturbedLink: `resolvectl status ${device}; networkctl status ${device}`":
       "advice: it shows what disturbs",
-    "disturbedLink: routesCommand(way, found.slug)": "advice: it shows what disturbs",
+    "disturbedLink: routesCommand(way, slug)": "advice: it shows what disturbs",
     'examineName: \'The line "hosts:" of /etc/nsswitch.conf needs "files"\'':
       "advice: an administrator edits the file",
     "examineName: `${run} names lists all; \\`${run} admin org update ORG --names rules\\` shows a node fewer`":
       "advice: an administrator decides what nodes see",
     'examineName: `See what is between them: ${routes}${way === "resolved" ? \'; the line "hosts:" of /etc/nsswitch.conf\' : ""}`':
       "advice: it shows what is between",
-    'examineName: isResolved ? `Another program answers first. See which: ${routes}` : \'Another program answers first: "files" must be the first source in the line "hosts:" of /etc/nsswitch.conf\'':
+    'examineName: isByResolver ? `Another program answers first. See which: ${routes}` : \'Another program answers first: "files" must be the first source in the line "hosts:" of /etc/nsswitch.conf\'':
       "advice: it shows which program answers",
     "examineName: restartNames({ way })": [
       "e2e/resolved-names.test.ts",
@@ -114,15 +122,20 @@ const proofs: Record<string, Record<string, Proof>> = {
   },
   "node/doctor/netcheck.ts": {
     ": `${run} up ${quoteWord(slug)}`": machine("an engine that is stopped, and should run"),
-    'tcp: "Let TCP and WebSocket pass to these addresses; a proxy before the control plane must pass /tcp/ on"':
+    'examineTcp: "Let TCP and WebSocket pass to these addresses; a proxy before the control plane must pass /tcp/ on"':
       "advice: what drops it is not on this machine",
-    "udp: cure": ["e2e/tcp-fallback.test.ts", "goes by TCP, tells it, and comes back without a lost ping"],
-    'mapping: "Forward a UDP port to this machine and set --external-port, or rely on relays"':
+    "examineUdp: cure": [
+      "e2e/tcp-fallback.test.ts",
+      "goes by TCP, tells it, and comes back without a lost ping",
+    ],
+    'examineMapping: "Forward a UDP port to this machine and set --external-port, or rely on relays"':
       "advice: a router of somebody else forwards it",
-    "mapping: `${run} status --check`": "advice: it asks again",
-    "mtu: known.cure": machine("large packets that are lost"),
-    "mtu: smallerPackets({ bytes }, { own }, { slug, directory })": machine("large packets that are lost"),
-    "udp: `${run} doctor`": "advice: doctor says why there is none",
+    "examineMapping: `${run} status --check`": "advice: it asks again",
+    "examineMtu: lostLarge.cure": machine("large packets that are lost"),
+    "examineMtu: smallerPackets({ bytes }, { own }, { slug, directory })": machine(
+      "large packets that are lost",
+    ),
+    "examineUdp: `${run} doctor`": "advice: doctor says why there is none",
     "withoutReport: `${run} restart ${quoteWord(slug)} # if it stays so`":
       "advice: the socket comes by itself",
     "withoutReport: `${run} overlay update`": [
@@ -134,22 +147,13 @@ const proofs: Record<string, Record<string, Proof>> = {
     'access: note.reason === organizationDeleted ? leaveDeleted(slug) : "Ask the organization\'s administrator to restore this node"':
       "advice: an administrator restores the node, or it leaves",
     "blocklist: remedy": "advice: an administrator rotates a CA; e2e/ca-rotation.test.ts does",
-    "certificate: setClock": "advice: as the clock above",
-    "certificate: sync": endingCertificate,
-    "configuration: askSigner": "advice: a signer decides; test/node/contact/observe-seal.test.ts",
-    "configuration: isOwn ? `Correct ${own}, then run: ${sync}` : sync": machine(
-      "settings of this machine that are damaged",
-    ),
-    "configuration: remedy": ["e2e/host-names.test.ts", "the name is used when it resolves again"],
-    "configuration: sync": machine("settings of this machine that are not applied"),
-    "examineOrganization: `${sync}, else ${howToRegister}`": machine("an X.509 certificate that is damaged"),
-    "examineOrganization: howToRegister": machine("keys that do not belong to the certificate"),
+    "examineOrganization: `${sync}, else ${registerAgain}`": machine("an X.509 certificate that is damaged"),
+    "examineOrganization: registerAgain": machine("keys that do not belong to the certificate"),
     "examineOrganization: remedyOfRefusal(organization)": machine(
       "settings of this machine that are damaged",
     ),
     "examineOrganization: sync": endingCertificate,
     'files: [...new Set(remedies)].join(" && ")': machine("a key that others can read"),
-    "keys: registerAgain(organization)": machine("keys that do not belong to the certificate"),
     "port: remedy": machine("a port that another program has"),
     "relayTraffic: installNft": "advice: it installs a package of the system",
     "route: `${run} restart ${organization.slug}`": machine("no route to the overlay"),
@@ -157,8 +161,21 @@ const proofs: Record<string, Record<string, Proof>> = {
       "another interface with the overlay's route",
     ),
   },
+  "node/doctor/configuration.ts": {
+    "examineSent: askSigner": "advice: a signer decides; test/node/contact/observe-seal.test.ts",
+    "examineSent: isOfOverrides ? `Correct ${overrides}, then run: ${sync}` : sync": machine(
+      "settings of this machine that are damaged",
+    ),
+    "examineConfiguration: remedy": ["e2e/host-names.test.ts", "the name is used when it resolves again"],
+    "examineSent: sync": machine("settings of this machine that are not applied"),
+  },
+  "node/doctor/keys.ts": {
+    "examineCertificate: setClock": "advice: as the clock above",
+    "examineCertificate: sync": endingCertificate,
+    "examineKeys: howToRegisterAgain(organization)": machine("keys that do not belong to the certificate"),
+  },
   "node/doctor/machine-use.ts": {
-    "interfaces: remedy": machine("a network inside of the overlay, which is meant"),
+    "examineInterfaces: remedy": machine("a network inside of the overlay, which is meant"),
     "leftOutFinding: `${ask}, or allow the routes that you want: ${line}`": machine(
       "a route into the internet that the organization sends",
     ),
@@ -166,7 +183,7 @@ const proofs: Record<string, Record<string, Proof>> = {
     "lostNetwork: `ip route replace ${network} dev ${quoteWord(device)} src ${source}`": machine(
       "no route to an attached network",
     ),
-    "permissions: `Allow it for good: ${lineOf(organization.slug, flags)}`": machine(
+    "examinePermissions: `Allow it for good: ${lineOf(organization.slug, flags)}`": machine(
       "a route into the internet from before it needed a permission",
     ),
   },

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { meeting } from "../../../src/node/doctor/can-meet.ts";
+import { canMeet } from "../../../src/node/doctor/can-meet.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
 import type { OpenEcho } from "../../../src/platform/network/echo-socket.ts";
@@ -21,7 +21,7 @@ async function check({
 }: {
   isLighthouse?: boolean;
   relays?: readonly string[];
-  seen?: Awaited<ReturnType<Parameters<typeof netcheck>[1]["seen"]>>;
+  seen?: Awaited<ReturnType<Parameters<typeof netcheck>[1]["probedStatus"]>>;
   running?: string;
   open?: OpenEcho;
 }) {
@@ -38,7 +38,7 @@ async function check({
   const checks = await netcheck(organization, {
     system: { env: {}, lookup, sleep, machineState: async () => emptyMachine },
     open,
-    seen: async () => seen,
+    probedStatus: async () => seen,
     controlPlane: async () => ok("fine"),
     engine: async () => ({ isRunning: running !== undefined, running }),
   });
@@ -67,7 +67,7 @@ test("a relay that a peer does not reach is not told to look for a relay", async
     writeFileSync(join(organization.directory, "config.yml"), JSON.stringify({ relay }));
     const now = Date.now();
     const line = `time="${new Date(now).toISOString()}" level=info msg="Handshake timed out" vpnAddrs="[10.77.0.8]"`;
-    return meeting(organization, [line], now).verdict;
+    return canMeet(organization, [line], now).verdict;
   };
   expect([met({}), met({ am_relay: true }), met({ relays: [lighthouse] })]).toEqual(["warn", "ok", "ok"]);
 });

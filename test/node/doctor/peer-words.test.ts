@@ -7,7 +7,7 @@ import { stateText } from "../../../src/daemon/asking/health-text.ts";
 import { renderStatus } from "../../../src/daemon/asking/status-report.ts";
 import type { OrganizationState } from "../../../src/daemon/ipc/messages.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
-import { meeting } from "../../../src/node/doctor/can-meet.ts";
+import { canMeet } from "../../../src/node/doctor/can-meet.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { examineTraffic } from "../../../src/node/doctor/traffic.ts";
 import { allKinds, type Kind } from "../../../src/node/health/findings.ts";
@@ -101,7 +101,7 @@ test("no sentence of status, doctor and netcheck writes the overlay address of a
       netcheck(organization, {
         system,
         open: losingLarge,
-        seen: async () => told,
+        probedStatus: async () => told,
         controlPlane: async () => ok("fine"),
         engine: async () => ({ isRunning: true, running: "1.6.1" }),
       });
@@ -110,7 +110,7 @@ test("no sentence of status, doctor and netcheck writes the overlay address of a
       ...(await check(seen)),
       ...(await check(undefined)),
     ];
-    const found = meeting(organization, [timedOut(b ?? "", network.now)], network.now);
+    const found = canMeet(organization, [timedOut(b ?? "", network.now)], network.now);
     const report = { daemon: { running: true }, teams: [seen] };
     return [
       renderStatus(report, network.now),
