@@ -261,17 +261,17 @@ async function obeyRevocationsAlone(
 
 /** Whether a name has an address now that had none, or has other addresses than config.yml. */
 async function namesChanged(
-  { host_names: known, unresolved }: Partial<SyncState> = {},
+  { host_names: hostNames, unresolved }: Partial<SyncState> = {},
   directory: string,
   { system }: FollowDeps,
 ): Promise<boolean> {
-  if (unresolved === undefined && known === undefined) return false;
+  if (unresolved === undefined && hostNames === undefined) return false;
   const { haveChanged, unresolvedOf } = await import("../files/granted/host-names.ts");
   if (unresolved !== undefined && (await unresolvedOf(unresolved, system)).length < unresolved.length)
     return true;
-  if (known === undefined) return false;
+  if (hostNames === undefined) return false;
   const { overlayNetworks } = await import("../files/granted/networks.ts");
-  return haveChanged(known, system, overlayNetworks(directory));
+  return haveChanged(hostNames, system, overlayNetworks(directory));
 }
 
 type Synced = Pick<Turn, "sync" | "syncError">;

@@ -85,7 +85,7 @@ export type Next = {
   /** The same, filtered: what this machine accepts of it. */
   sent: YamlMap;
   leftOut: LeftOut[];
-  told: YamlMap;
+  comparedWithSeal: YamlMap;
   surroundings: string[] | undefined;
   settings: SyncState["settings"];
   /** Names without an address, of settings that were left out for that. */
@@ -170,7 +170,7 @@ export async function completeNext(
     seal,
   };
   if (isNew) refuseNetworks(place, deps.log);
-  const { surroundings, settings, told, ...accepted } = readSent(serverYml, place);
+  const { surroundings, settings, comparedWithSeal, ...accepted } = readSent(serverYml, place);
   const { config: sent, leftOut, unresolved } = await withoutUnresolved(accepted.config, deps.system);
   const state = readSyncState(directory);
   const overlay = maskedNetworks(files["host.crt"]);
@@ -189,7 +189,7 @@ export async function completeNext(
     serverYml,
     sent,
     leftOut: [...accepted.leftOut, ...leftOut],
-    told,
+    comparedWithSeal,
     surroundings,
     settings,
     unresolved,

@@ -16,16 +16,16 @@ import type { Organization } from "../files/organizations.ts";
 import type { Next, SyncDeps } from "./next-config.ts";
 
 type Sealed = Pick<Organization, "directory" | "slug">;
-type Seen = NonNullable<SyncState["seal"]>;
+type SealRecord = NonNullable<SyncState["seal"]>;
 
 /**
  * The seal and what it objects to, for sync.json; its number is `noSeal` if no seal can be used. Undefined: the organization is
- * not sealed. `files`, `told`: as they were sent. `isNew`: false if they are those in force, which lack what was kept out.
+ * not sealed. `files`, `comparedWithSeal`: as they were sent. `isNew`: false if they are those in force, which lack what was kept out.
  */
 export function compareWithSeal(
   { directory, slug }: Sealed,
   taken: TakenSeal,
-  { files, told, isNew }: { files: ConfigFiles; told: Next["told"]; isNew: boolean },
+  { files, comparedWithSeal, isNew }: { files: ConfigFiles; isNew: boolean } & Pick<Next, "comparedWithSeal">,
   { log }: Pick<SyncDeps, "log">,
 ): SyncState["seal"] {
   const { held, refusal } = taken;
@@ -35,7 +35,7 @@ export function compareWithSeal(
   if (!isNew && refusal === undefined && before?.enforced === true && before.hash === held?.hash)
     return before;
   const sent = {
-    config: told,
+    config: comparedWithSeal,
     caCrt: files["ca.crt"],
     hostCrt: files["host.crt"],
     node: v.parse(v.pipe(v.string(), v.parseJson(), NodeConfig), files["node-config.json"]),
@@ -44,10 +44,10 @@ export function compareWithSeal(
     ...(refusal === undefined ? [] : [refusal]),
     ...(held === undefined ? [] : objectionsOf(held.seal.state, sent)),
   ];
-  const seen = seenOf(taken, directory, objections);
-  if (objections.length > 0 && !Bun.deepEquals(before, seen))
-    log.warn(objectionText(held !== undefined, seen), { team: slug, what: describeSeal(seen) });
-  return seen;
+  const record = recordOf(taken, directory, objections);
+  if (objections.length > 0 && !Bun.deepEquals(before, record))
+    log.warn(objectionText(held !== undefined, record), { team: slug, what: describeSeal(record) });
+  return record;
 }
 
 function objectionText(isHeld: boolean, { enforced }: Pick<SealSeen, "enforced">): string {
@@ -72,12 +72,12 @@ export function noteUnrendered(
   if (!isOfSeal && taken.held !== undefined) return;
   const reason = { key: "the new configuration", reason: messageOf(error).slice(0, 400) };
   const others = taken.refusal === undefined ? [] : [taken.refusal];
-  const seal = seenOf(taken, directory, [reason, ...others]);
+  const seal = recordOf(taken, directory, [reason, ...others]);
   // Without an ETag the next answer has the files again, so that this note is renewed or removed.
   if (!Bun.deepEquals(seal, state.seal)) writeSyncState(directory, { ...state, etag: "", seal });
 }
 
-function seenOf({ held, damaged }: TakenSeal, directory: string, objections: LeftOut[]): Seen {
+function recordOf({ held, damaged }: TakenSeal, directory: string, objections: LeftOut[]): SealRecord {
   // `made_at`: seconds since 1970.
   const { number, made_at } = held?.seal ?? { number: noSeal, made_at: 0 };
   const hash = held?.hash ?? (damaged ? damagedSeal : "");

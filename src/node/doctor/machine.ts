@@ -107,8 +107,9 @@ async function examineEngine(settings: ServiceSettings, system: System): Promise
     return fail(`no overlay engine at ${settings.overlayBinary}`, `${run} overlay install`);
   const version = await engineVersion(found.path, system);
   refuseEngineVersion(version);
-  const known = advisoriesFor(version).map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`);
-  if (known.length > 0) return warn(`${found.path} ${version}: ${known.join(", ")}`, `${run} overlay update`);
+  const advisories = advisoriesFor(version).map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`);
+  if (advisories.length > 0)
+    return warn(`${found.path} ${version}: ${advisories.join(", ")}`, `${run} overlay update`);
   if (isOlderThan(parseEngineVersion(version), recommendedEngine)) {
     const recommended = recommendedEngine.join(".");
     return warn(`${found.path} ${version}; ${recommended} or later is recommended`, `${run} overlay update`);

@@ -1,4 +1,4 @@
-// Finds the process of an engine by its arguments. In a file of its own: `status` needs nothing else of an engine.
+// Finds the process of an engine by its arguments. Not in engine.ts, which `status` need not load.
 
 import { identifyProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 import { findProcess } from "../../platform/processes.ts";

@@ -18,7 +18,7 @@ const version = v.pipe(v.string(), v.maxLength(64));
 /** The last update. */
 export const Marker = v.object({
   executable: path,
-  /** Path of the new executable before it replaces the present one. */
+  /** Path of the new executable before it replaces the installed one. */
   candidate: path,
   from: version,
   to: version,

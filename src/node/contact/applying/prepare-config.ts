@@ -30,7 +30,8 @@ export async function prepareOrRevoke(
     // the next run downloads everything again.
     taken = takeSeals(sent, organization.directory, deps.system.now());
     const next = await completeNext(organization, received, deps);
-    const seal = compareWithSeal(organization, taken, { ...received, told: next.told }, deps);
+    const { comparedWithSeal } = next;
+    const seal = compareWithSeal(organization, taken, { ...received, comparedWithSeal }, deps);
     return { ...next, ...given({ seal }) };
   } catch (error) {
     // Without sent seals this only reads the held one.

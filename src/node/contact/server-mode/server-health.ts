@@ -98,14 +98,14 @@ export async function readServerPeers(
   { withinMs, peer }: { withinMs: number; peer: string | undefined },
 ): Promise<PeersSeen> {
   const health = makeServerHealth(organization, { settings, system });
-  const seen = await withHealth(health, () => health.readPeers(withinMs, peer));
+  const peers = await withHealth(health, () => health.readPeers(withinMs, peer));
   try {
     const saved = savedHealthDirectory(settings.configRoot, system.platform);
     exchangeProbes(saved, organization.slug, health, { now: system.now, monotonic });
   } catch {
     // A full /run must not fail the command. check-auth then does not probe the peer.
   }
-  return seen;
+  return peers;
 }
 
 /** The state that check-auth's healer has stored. */

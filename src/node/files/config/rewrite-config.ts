@@ -159,7 +159,7 @@ export async function withSeal(place: Place): Promise<SealedPlace | undefined> {
   }
 }
 
-/** The routers are chosen anew, unless an administrator has set the routes. */
+/** Without the routes in force if this program chose their routers, so that they are chosen again. */
 function withoutChosenRoutes(inForce: YamlMap, chosen: YamlMap): YamlMap {
   const path = "tun.unsafe_routes";
   return Bun.deepEquals(valueAt(inForce, path), valueAt(chosen, path))

@@ -40,7 +40,7 @@ export type SentConfig = Pick<Granted, "kept" | "here"> & {
   /** What it does not accept, and why. */
   leftOut: LeftOut[];
   /** What a seal is compared with: under an enforced one what was sent, since `config` is then rendered from the seal. */
-  told: YamlMap;
+  comparedWithSeal: YamlMap;
   /** The state of this machine that decided about routes and ports (machine-facts.ts); undefined if nothing depends on it. */
   surroundings: string[] | undefined;
   /** The settings of a rollout that were sent, and whether they are in `config`. */
@@ -124,7 +124,15 @@ export function readSent(serverYml: string, place: Place): SentConfig {
   const hasRoutes = Array.isArray(sentRoutes) && sentRoutes.length > 0;
   const dependsOnMachine = seal !== undefined || hasRoutes || waiting.length > 0;
   const surroundings = dependsOnMachine ? surroundingsOf(place.slug, place.machine, waiting) : undefined;
-  return { config, leftOut, told: seal === undefined ? config : allowed, kept, here, surroundings, settings };
+  return {
+    config,
+    leftOut,
+    comparedWithSeal: seal === undefined ? config : allowed,
+    kept,
+    here,
+    surroundings,
+    settings,
+  };
 }
 
 /** With the settings of a rollout, if this node uses them. */

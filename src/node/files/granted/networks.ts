@@ -11,7 +11,7 @@ export const prefixedAddressesIn = (hostCrt: string): string[] => valuesIn(hostC
 
 /** The node's addresses without prefix lengths. */
 export const addressesIn = (hostCrt: string): string[] =>
-  prefixedAddressesIn(hostCrt).map((each) => each.replace(/\/\d+$/, ""));
+  prefixedAddressesIn(hostCrt).map((address) => address.replace(/\/\d+$/, ""));
 
 /** The subnets behind the node that its certificates permit. */
 export const subnetsIn = (hostCrt: string): string[] => valuesIn(hostCrt, "unsafeNetworks");
@@ -24,7 +24,7 @@ function valuesIn(hostCrt: string, key: "networks" | "unsafeNetworks"): string[]
 
 /** The networks that an engine with these certificates routes, "10.77.0.0/16". */
 export function maskedNetworks(hostCrt: string): string[] {
-  return [...new Set(prefixedAddressesIn(hostCrt).flatMap((each) => maskNetwork(each) ?? []))];
+  return [...new Set(prefixedAddressesIn(hostCrt).flatMap((address) => maskNetwork(address) ?? []))];
 }
 
 /** The networks of a registered organization. */

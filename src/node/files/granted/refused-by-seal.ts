@@ -14,8 +14,8 @@ import { flowTimeWithin } from "./sealed-config.ts";
 import { certificateRefusal, isSealedExit, missingAddress } from "./sealed-files.ts";
 import { addressesOf, mayRoute } from "./sealed-node.ts";
 
-/** What the control plane told this node. `config`: without what the machine does not accept. */
-export type Told = {
+/** What the control plane sent to this node. `config`: without what the machine does not accept. */
+export type SentParts = {
   config: YamlMap;
   caCrt: string;
   hostCrt: string;
@@ -23,30 +23,29 @@ export type Told = {
 };
 
 /** `own`: this node in the seal. `groups`: those of its certificates. */
-type Asked = Told & { sealed: SealedState; own: SealedNode | undefined; groups: readonly string[] };
-/** Adds an objection. */
-type Tell = (key: string, reason: string) => void;
+type Asked = SentParts & { sealed: SealedState; own: SealedNode | undefined; groups: readonly string[] };
+type AddObjection = (key: string, reason: string) => void;
 
 /** Objections that are listed: as many as `status` can show. */
 const mostObjections = 20;
 
-export function objectionsOf(sealed: SealedState, told: Told): LeftOut[] {
-  const own = sealed.nodes.find(({ name }) => name === told.node.name);
-  const groups = [...new Set(decodeBundle(told.hostCrt).flatMap((certificate) => certificate.groups))];
-  const asked: Asked = { ...told, sealed, own, groups };
+export function objectionsOf(sealed: SealedState, sent: SentParts): LeftOut[] {
+  const own = sealed.nodes.find(({ name }) => name === sent.node.name);
+  const groups = [...new Set(decodeBundle(sent.hostCrt).flatMap((certificate) => certificate.groups))];
+  const asked: Asked = { ...sent, sealed, own, groups };
   const listed: LeftOut[] = [];
   let more = 0;
-  const tell: Tell = (key, reason) => {
+  const addObjection: AddObjection = (key, reason) => {
     if (listed.length < mostObjections) listed.push({ key: printable(key), reason });
     else more++;
   };
-  checkTrust(asked, tell);
-  checkCertificate(asked, tell);
-  checkHubs(asked, tell);
-  checkRoutes(asked, tell);
-  checkFirewall(asked, tell);
-  checkFlowTimes(asked, tell);
-  checkExits(asked, tell);
+  checkTrust(asked, addObjection);
+  checkCertificate(asked, addObjection);
+  checkHubs(asked, addObjection);
+  checkRoutes(asked, addObjection);
+  checkFirewall(asked, addObjection);
+  checkFlowTimes(asked, addObjection);
+  checkExits(asked, addObjection);
   return more === 0 ? listed : [...listed, { key: "…", reason: `${more} more` }];
 }
 
@@ -55,41 +54,43 @@ const textOf = (value: YamlValue | undefined): string =>
   typeof value === "string" ? value : (JSON.stringify(value) ?? "");
 const printable = (key: string) => key.slice(0, 120).replace(/[^\x20-\x7e]/g, "?");
 
-function checkTrust({ sealed, caCrt, node }: Asked, tell: Tell): void {
+function checkTrust({ sealed, caCrt, node }: Asked, addObjection: AddObjection): void {
   for (const ca of decodeBundle(caCrt)) {
     const print = fingerprint(ca);
-    if (!sealed.authorities.includes(print)) tell(`the CA ${print.slice(0, 16)}`, "the seal has no such CA");
+    if (!sealed.authorities.includes(print))
+      addObjection(`the CA ${print.slice(0, 16)}`, "the seal has no such CA");
   }
   if (node.order_key !== undefined && node.order_key.x !== sealed.order_key.x)
-    tell("the order key", "the seal has another one");
+    addObjection("the order key", "the seal has another one");
 }
 
 /**
  * A wider prefix would be a route of the kernel, and a network behind this node opens it to packets for that network. A seal
  * that can be enforced (`sealing`) knows exact addresses and keys; an older one only names networks and routers.
  */
-function checkCertificate({ sealed, hostCrt, own }: Asked, tell: Tell): void {
+function checkCertificate({ sealed, hostCrt, own }: Asked, addObjection: AddObjection): void {
   const { sealing } = sealed;
   if (sealing !== undefined) {
     const certificates = decodeBundle(hostCrt);
     for (const certificate of certificates) {
       const reason = certificateRefusal({ ...sealed, sealing }, certificate);
-      if (reason !== undefined) tell(`the certificate of ${certificate.name}`, reason);
+      if (reason !== undefined) addObjection(`the certificate of ${certificate.name}`, reason);
     }
     const missing = missingAddress({ ...sealed, sealing }, certificates);
-    if (missing !== undefined) tell(`the certificate of ${certificates[0]?.name}`, missing);
+    if (missing !== undefined) addObjection(`the certificate of ${certificates[0]?.name}`, missing);
     return;
   }
   for (const { networks, unsafeNetworks } of decodeBundle(hostCrt)) {
     for (const network of networks)
       if (!sealed.networks.includes(maskNetwork(network) ?? ""))
-        tell(`the certificate's network ${network}`, "the seal has another network");
+        addObjection(`the certificate's network ${network}`, "the seal has another network");
     for (const behind of unsafeNetworks)
-      if (!mayRoute(own, behind)) tell(`the certificate's network ${behind}`, "the seal has no such router");
+      if (!mayRoute(own, behind))
+        addObjection(`the certificate's network ${behind}`, "the seal has no such router");
   }
 }
 
-function checkHubs({ sealed, config, own }: Asked, tell: Tell): void {
+function checkHubs({ sealed, config, own }: Asked, addObjection: AddObjection): void {
   const addressesWith = (role: "lighthouse" | "relay") =>
     new Set(sealed.nodes.filter((node) => node[role]).flatMap(addressesOf));
   const lighthouses = addressesWith("lighthouse");
@@ -102,7 +103,7 @@ function checkHubs({ sealed, config, own }: Asked, tell: Tell): void {
   ) => {
     for (const address of values)
       if (typeof address !== "string" || !known.has(address))
-        tell(`${section} ${textOf(address)}`, `the seal has no such ${role}`);
+        addObjection(`${section} ${textOf(address)}`, `the seal has no such ${role}`);
   };
   const map = config["static_host_map"];
   refuse("lighthouse.hosts", listOf(valueAt(config, "lighthouse.hosts")), lighthouses, "lighthouse");
@@ -114,12 +115,12 @@ function checkHubs({ sealed, config, own }: Asked, tell: Tell): void {
     "lighthouse or relay",
   );
   if (valueAt(config, "lighthouse.am_lighthouse") === true && own?.lighthouse !== true)
-    tell("lighthouse.am_lighthouse", "by the seal this node is no lighthouse");
+    addObjection("lighthouse.am_lighthouse", "by the seal this node is no lighthouse");
   if (valueAt(config, "relay.am_relay") === true && own?.relay !== true)
-    tell("relay.am_relay", "by the seal this node is no relay");
+    addObjection("relay.am_relay", "by the seal this node is no relay");
 }
 
-function checkRoutes({ sealed, config }: Asked, tell: Tell): void {
+function checkRoutes({ sealed, config }: Asked, addObjection: AddObjection): void {
   for (const entry of listOf(valueAt(config, "tun.unsafe_routes"))) {
     const { route, via } = isMap(entry) ? entry : {};
     const network = typeof route === "string" ? route : "";
@@ -128,29 +129,32 @@ function checkRoutes({ sealed, config }: Asked, tell: Tell): void {
     const routers = sealed.nodes.filter((node) => mayRoute(node, network)).flatMap(addressesOf);
     for (const gateway of gateways)
       if (typeof gateway !== "string" || !routers.includes(gateway))
-        tell(`tun.unsafe_routes ${network} via ${textOf(gateway)}`, "the seal has no such router");
+        addObjection(`tun.unsafe_routes ${network} via ${textOf(gateway)}`, "the seal has no such router");
   }
 }
 
-function checkExits({ sealed, node }: Asked, tell: Tell): void {
+function checkExits({ sealed, node }: Asked, addObjection: AddObjection): void {
   for (const exit of node.exits ?? []) {
-    if (!isSealedExit(sealed, exit)) tell(`the exit ${exit.name}`, "the seal has no such exit");
+    if (!isSealedExit(sealed, exit)) addObjection(`the exit ${exit.name}`, "the seal has no such exit");
   }
 }
 
 // Firewall
 
 /** Long times keep flows open that no rule permits any more. */
-function checkFlowTimes({ sealed, config }: Asked, tell: Tell): void {
+function checkFlowTimes({ sealed, config }: Asked, addObjection: AddObjection): void {
   if (sealed.sealing === undefined) return;
   for (const name of ["tcp_timeout", "udp_timeout", "default_timeout"] as const) {
     const time = valueAt(config, `firewall.conntrack.${name}`);
     if (time !== undefined && flowTimeWithin(name, time) === undefined)
-      tell(`firewall.conntrack.${name} ${textOf(time)}`, "a seal permits no longer time than the usual one");
+      addObjection(
+        `firewall.conntrack.${name} ${textOf(time)}`,
+        "a seal permits no longer time than the usual one",
+      );
   }
 }
 
-function checkFirewall(asked: Asked, tell: Tell): void {
+function checkFirewall(asked: Asked, addObjection: AddObjection): void {
   for (const direction of ["inbound", "outbound"] as const) {
     const sealedRules = asked.sealed.rules.filter(
       (rule) => rule.direction === direction && isAbout(rule, asked),
@@ -160,7 +164,8 @@ function checkFirewall(asked: Asked, tell: Tell): void {
       const isPermitted =
         sealedRules.some((sealedRule) => permits(sealedRule, rule, asked)) ||
         (direction === "inbound" && permitsExit(rule, asked));
-      if (!isPermitted) tell(`firewall.${direction} ${wordsOf(rule)}`, "no rule of the seal permits it");
+      if (!isPermitted)
+        addObjection(`firewall.${direction} ${wordsOf(rule)}`, "no rule of the seal permits it");
     }
   }
 }
