@@ -78,7 +78,7 @@ function isComplete(directory: string): boolean {
 
 /** The next configuration, rendered for this machine. Fields without a comment: as in `SentConfig` of sent-config.ts. */
 export type Next = {
-  /** The other files than config.yml of the generation. */
+  /** The files of the generation. `configYml` takes the place of its config.yml. */
   files: DownloadAnswer["files"];
   /** config.yml as the control plane sent it. */
   serverYml: string;

@@ -40,7 +40,7 @@ export async function syncOrganization(organization: Organization, deps: SyncDep
   // Without the lock: a slow network must not keep other commands waiting.
   const firstDownload = await fetchConfig(organization, deps);
   return withLock(directory, deps.command, deps.system, async () => {
-    // Complete what a killed run left, and check the configuration in force by the rules of this program.
+    // Complete what a killed run left. Then check the configuration in force by the rules of this program (recheckInForce).
     finishSwitch(directory);
     // Written whatever engine runs: the unit of the next one gets this directory at its start.
     makeSocketDirectory(directory);

@@ -289,7 +289,7 @@ export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[
 /** Copies the files of this machine's administrator. `allow` replaces what was allowed before. */
 function copyOwnFiles(from: string, to: string, allow: Partial<Permissions>): void {
   for (const name of ownFiles) {
-    // The copy would belong to root, whoever can change the original.
+    // Checked here: the copy will belong to root, and no longer show who could change the original.
     refuseForeignFile(join(from, name));
     const content = readTextIfThere(join(from, name));
     if (content !== undefined)

@@ -1,5 +1,5 @@
 // Proves to a control plane that a session of `agent login` is on this machine, by the tokens of the machine's nodes: when
-// one of them is revoked there, the session ends. A session that is not proven works, too.
+// one of them is revoked there, the session ends. A session works without proofs as well.
 
 import { join } from "node:path";
 import * as v from "valibot";

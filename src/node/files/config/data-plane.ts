@@ -35,9 +35,9 @@ export const DataPlane = v.object({
   buffer: v.optional(count),
   /** `listen.port`: the one that the engine got at an earlier start, so that peers find it after the next one. */
   port: v.optional(count),
-  /** Why the buffers are not as large as they should be: `rmem_max` permits no more. */
+  /** The buffers are smaller than they should be, because `rmem_max` permits no more. */
   is_limited: v.optional(v.boolean()),
-  /** The result of a measurement that turned them off. */
+  /** The result of the measurement that turned offloads off. */
   reason: v.optional(text(400)),
   /** When (ms since 1970) the engine was last seen to send single packets because the kernel refused large ones. */
   unsegmented_at: v.optional(v.number()),

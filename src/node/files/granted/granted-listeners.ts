@@ -194,8 +194,8 @@ function inNetworkOf(others: Asked["others"], address: Address): string | undefi
 }
 
 /**
- * Where the engine sends its handshakes: lighthouses and relays outside of any overlay. The engine does not start with one
- * that is reachable through its own tunnels only, and through another organization's it would write to that one's hosts.
+ * Where the engine sends its handshakes: lighthouses and relays, whose addresses must be outside of any overlay. The engine refuses
+ * an address of its own overlay. At one of another organization's overlay, it would send packets to that organization's hosts.
  */
 export function decideHubs(asked: Asked): void {
   const { inForce, networks, others, permissions, result } = asked;
