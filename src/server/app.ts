@@ -1,5 +1,5 @@
-// The HTTP application: Hono finds the endpoint of a request, and `answer` does the rest. Check-ins, most requests of a large
-// fleet, use the listener's own route table instead, with the same pipeline.
+// The HTTP application. A request comes by one of two lanes: Hono finds its endpoint, or, for check-ins, which are most requests of
+// a large fleet, the listener's own table of routes. `answer` does the rest for both.
 
 import { notFound } from "../api/values.ts";
 import { Hono } from "hono";
@@ -55,37 +55,37 @@ export function makeAnswers(services: Services): Pick<App, "fetch" | "direct" | 
   listenForChanges(services.db, services.changes);
   const routes = allRoutes(services);
   const endpoints = endpointsOf(routes);
-  const lane: Lane = {
+  const shared: Shared = {
     pipeline: makePipeline(services),
     logRequest: makeRequestLogger(services),
     nextId: requestIds(services.system.random),
     logReads: services.logReads === true,
   };
-  const hono = makeHono(endpoints, lane);
+  const hono = makeHono(endpoints, shared);
   return {
     fetch: (request, edge) => hono.fetch(request, edge),
-    direct: endpoints.flatMap((endpoint) => directRoutes(endpoint, lane)),
+    direct: endpoints.flatMap((endpoint) => directRoutes(endpoint, shared)),
     routes,
   };
 }
 
-/** Used by both lanes. */
-type Lane = {
+/** What both lanes use. */
+type Shared = {
   pipeline: Pipeline;
   logRequest: ReturnType<typeof makeRequestLogger>;
   nextId(): string;
   logReads: boolean;
 };
 
-function makeHono(endpoints: readonly Endpoint[], lane: Lane): Hono<Environment> {
+function makeHono(endpoints: readonly Endpoint[], shared: Shared): Hono<Environment> {
   const hono = new Hono<Environment>({ router: new TrieRouter() });
   for (const endpoint of endpoints) {
     hono.all(endpoint.path, (c) => {
       if (!isCanonical(c.req.raw.url)) return toResponse(errorReply(nothingHere()));
-      const exchange = new Exchange(c.req.raw, c.env, c.req.param(), lane.nextId);
+      const exchange = new Exchange(c.req.raw, c.env, c.req.param(), shared.nextId);
       // Read the peer address now: it is gone after a disconnect.
       void exchange.address;
-      return answer(exchange, endpoint, lane);
+      return answer(exchange, endpoint, shared);
     });
   }
   hono.notFound((c) => {
@@ -97,7 +97,7 @@ function makeHono(endpoints: readonly Endpoint[], lane: Lane): Hono<Environment>
 const nothingHere = () => new AppError("not_found", notFound.path);
 
 /** The methods of an endpoint that belong in the listener's table. */
-function directRoutes(endpoint: Endpoint, lane: Lane): DirectRoute[] {
+function directRoutes(endpoint: Endpoint, shared: Shared): DirectRoute[] {
   const isPlain = plainPath(endpoint.path);
   return [...endpoint.routes.values()]
     .filter(({ direct }) => direct === true)
@@ -106,9 +106,9 @@ function directRoutes(endpoint: Endpoint, lane: Lane): DirectRoute[] {
       method,
       answer: (request, edge, params) => {
         if (!isPlain(request.url, params)) return undefined;
-        const exchange = new Exchange(request, edge, params, lane.nextId);
-        if (lane.logReads) void exchange.address;
-        return answer(exchange, endpoint, lane);
+        const exchange = new Exchange(request, edge, params, shared.nextId);
+        if (shared.logReads) void exchange.address;
+        return answer(exchange, endpoint, shared);
       },
     }));
 }
@@ -118,10 +118,10 @@ function directRoutes(endpoint: Endpoint, lane: Lane): DirectRoute[] {
  * took twice the time (5 µs more). Awaits only real promises: awaiting a value costs as much as the rest of a
  * check-in.
  */
-async function answer(exchange: Exchange, endpoint: Endpoint, lane: Lane): Promise<Response> {
-  const { pipeline } = lane;
+async function answer(exchange: Exchange, endpoint: Endpoint, shared: Shared): Promise<Response> {
+  const { pipeline } = shared;
   const preflight = preflightReply(exchange.request, endpoint);
-  if (preflight !== undefined) return respond(preflight, exchange, endpoint, lane);
+  if (preflight !== undefined) return respond(preflight, exchange, endpoint, shared);
   try {
     const identified = pipeline.identify(exchange, endpoint);
     if (identified !== undefined) await identified;
@@ -132,14 +132,14 @@ async function answer(exchange: Exchange, endpoint: Endpoint, lane: Lane): Promi
     if (turn !== undefined) await turn;
     await pipeline.readBody(exchange, endpoint);
     const reply = pipeline.handle(exchange, endpoint);
-    return respond(reply instanceof Promise ? await reply : reply, exchange, endpoint, lane);
+    return respond(reply instanceof Promise ? await reply : reply, exchange, endpoint, shared);
   } catch (error) {
-    return respond(await pipeline.fail(error, exchange, endpoint), exchange, endpoint, lane);
+    return respond(await pipeline.fail(error, exchange, endpoint), exchange, endpoint, shared);
   }
 }
 
 /** Logs first: the answer has the request's id only if the log has it. */
-function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequest }: Lane): Response {
+function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequest }: Shared): Response {
   logRequest(exchange, endpoint, reply.status ?? 200);
   return toResponse(readableReply(reply, exchange.request, endpoint), exchange.idInLog);
 }
@@ -152,7 +152,7 @@ function listenForChanges(db: Database, changes: Changes): void {
   db.listen("organization", (payload) => changes.wakeOrganization(Number(payload)));
   db.listen("node", (payload) => {
     const [organization, node, confirmedBy] = payload.split("/");
-    // What a node has confirmed is no news for it.
+    // The node itself confirmed something, which is no news for it.
     if (confirmedBy === undefined) changes.wakeNode(Number(organization), Number(node));
   });
   const wakeForNames = makeWaking({

@@ -8,7 +8,7 @@ export type Loop = { start(): void; stop(): Promise<void> };
 /** The work of one turn. `closing`: the server stops. */
 export type Turn = (closing: AbortSignal) => Promise<void>;
 
-/** How often the same reason of a loop that fails continuously is logged. */
+/** A loop that fails in every turn logs the same reason again after this time. */
 const warnEveryMs = 600_000;
 
 /**
@@ -35,7 +35,7 @@ export function makeLoop(
   };
   const run = async () => {
     for (let isFirst = true; ; isFirst = false) {
-      // The stop rejects the sleep.
+      // `stop` aborts the sleep, which then rejects.
       if (!isFirst || !isAtOnce) await system.sleep(everyMs, closing.signal).catch(() => undefined);
       if (closing.signal.aborted) return;
       if (!lease.take()) continue;

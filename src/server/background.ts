@@ -36,6 +36,7 @@ import { makeDeliveries } from "./webhooks/deliveries.ts";
 
 type Part = Loop & { name: string; runs: "each replica" | "one replica" };
 
+/** Maximum delay of what is due for nodes: renewals, late names, expiring certificates. */
 const upkeepMs = 5000;
 /** Maximum delay until a jump of the clock is reported. Nothing is signed in the meantime. */
 const clockMs = 1000;
@@ -55,11 +56,11 @@ const rotationMs = 1000;
 const rolloutMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
 const pathsMs = 60_000;
-/** Maximum delay until a provider is asked whether a user is still there; that is due once an hour. */
+/** How often a server looks which users it has to ask their provider about: for each user, that is due once an hour. */
 const leaversMs = 60_000;
 /** Maximum delay of counting the nodes that are online. */
 const onlineCountsMs = 20_000;
-/** How often a server asks whether retention is due: once an hour, one server does it. */
+/** How often a server asks whether retention is due. One server does it once an hour. */
 const retentionMs = 300_000;
 /** Delay after the start until the database is examined, and the interval at which PostgreSQL is asked. */
 const pagesMs = 60_000;
@@ -114,12 +115,12 @@ function joinReplicas(services: Services, { id, host }: Self, lastError: () => L
 }
 
 function partsOf(services: Services, leases: Leases): Part[] {
-  /** `make` gets services whose writes carry the fence. */
+  /** A part that runs on one replica. `make` gets services whose writes throw once another replica has the lease. */
   const leased = (name: string, make: (services: Services, lease: Lease) => Loop): Part => {
     const lease = leases.of(name);
     return { name, runs: "one replica", ...make({ ...services, db: lease.db }, lease) };
   };
-  /** `make` gets such services, and returns the work of a turn. */
+  /** The same for a loop. `make` gets such services, and returns the work of a turn. */
   const leasedLoop = (name: string, everyMs: number, make: (own: Services) => Turn): Part =>
     leased(name, (own, lease) => makeLoop(name, everyMs, make(own), { ...own, lease }));
   /** Writes what waits in memory when the server stops. */
@@ -211,7 +212,7 @@ function planeFallbackOf(services: Services): Part {
   return loopOfEach(services, name, planeFallbackMs, services.planeFallback.look, { isAtOnce: true });
 }
 
-/** Finds damage that no statement meets. */
+/** Finds damage of the database that no statement meets. */
 function pageWatch(services: Services): Part {
   const { db, system } = services;
   let lastAt = Number.NEGATIVE_INFINITY;

@@ -28,6 +28,7 @@ export async function forAll<T>(
   }
   const [first, ...more] = failures;
   if (first === undefined) return;
+  // A single failure is thrown as it is where no organization has to be named.
   if (more.length === 0 && (isOfStorage(first.error) || orgOf === noOrganization)) throw first.error;
   throw new Error(failures.map(({ sentence }) => sentence).join("; "), { cause: first.error });
 }

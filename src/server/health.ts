@@ -6,7 +6,7 @@ import type { ListenAddress } from "./http/edge.ts";
 
 const withinMs = 8000;
 
-/** Where a server is called that listens on all addresses. */
+/** The address at which a server that listens on all of them is called. */
 const callable: Readonly<Record<string, string>> = { "0.0.0.0": "127.0.0.1", "::": "::1" };
 
 /** Throws control_plane_unreachable. `listen`: as the server has it. */

@@ -13,10 +13,10 @@ import type { Edge } from "./http/exchange.ts";
 import { makeServices } from "./services.ts";
 import type { DataOptions } from "./store/data-directory.ts";
 
-/** Which networks webhooks may reach, only `serve` knows. It checks the address again before each delivery. */
+/** Only `serve` knows which networks webhooks may reach. It checks the address again before each delivery. */
 const anyNetwork = parseNetworks(["0.0.0.0/0", "::/0"]);
 
-/** Never used: no session begins here. */
+/** Required, and never used: no session begins here. */
 const lifetimes = { accessLifetimeS: 900, refreshLifetimeS: 900 };
 
 /** Opens the data, and runs the work with a `fetch` that the application answers. */

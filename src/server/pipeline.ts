@@ -1,4 +1,5 @@
-// The checks of a request. app.ts calls them in this order for each request: 401, 403, 429, its turn, then the body, 405.
+// The steps of a request, which app.ts calls in the order of `Pipeline`. They refuse with 401, 403, 429, wait for the request's turn,
+// read the body, refuse with 405, or call the handler.
 
 import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
 import { readText } from "./http/body.ts";
@@ -44,19 +45,20 @@ export type Pipeline = {
 
 export function makePipeline(services: Pick<Services, "access" | "throttle" | "log" | "budget">): Pipeline {
   const { access, throttle, log, budget } = services;
-  const rulesOf = ({ request }: Exchange, { routes, weakest }: Endpoint) =>
+  /** The route whose rules hold: for a method that the path has not, the weakest one, before the answer 405. */
+  const routeOf = ({ request }: Exchange, { routes, weakest }: Endpoint) =>
     routes.get(request.method) ?? weakest;
   const requests = makeRounds(1, mostPaced);
   const checkins = makeRounds(checkinsInRound, mostCheckins);
   const identify: Pipeline["identify"] = (exchange, endpoint) => {
-    const caller = access.identify(exchange, rulesOf(exchange, endpoint));
+    const caller = access.identify(exchange, routeOf(exchange, endpoint));
     if (caller instanceof Promise) return caller.then((found) => void (exchange.caller = found));
     exchange.caller = caller;
     return undefined;
   };
   const authorize: Pipeline["authorize"] = (exchange, endpoint) => {
     const route = endpoint.routes.get(exchange.request.method);
-    const org = access.authorize(exchange, rulesOf(exchange, endpoint), route);
+    const org = access.authorize(exchange, routeOf(exchange, endpoint), route);
     if (org instanceof Promise) return org.then((found) => void (exchange.org = found));
     exchange.org = org;
     return undefined;
@@ -69,14 +71,14 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
     identify,
     authorize,
     throttle(exchange, endpoint) {
-      if (rulesOf(exchange, endpoint).guesses !== true) return;
+      if (routeOf(exchange, endpoint).guesses !== true) return;
       // A known device is not limited with its network. The sign-in checks again, with the device verified.
       if (!mayBeDevice(cookiesOf(exchange.request))) throttle.check("network", networkOf(exchange.address));
     },
     takeTurn(exchange, endpoint) {
       // The operator's own process has no other callers.
       if (exchange.caller.kind === "operator") return undefined;
-      const isQuick = rulesOf(exchange, endpoint).direct === true && isShort(exchange.request);
+      const isQuick = routeOf(exchange, endpoint).direct === true && isShort(exchange.request);
       const rounds = isQuick ? checkins : requests;
       return rounds(() => turnOf(exchange))?.then(async () => {
         if (exchange.request.signal.aborted) throw clientLeft();
@@ -110,8 +112,10 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       });
     },
     fail(error, exchange, endpoint) {
-      const own = error instanceof AppError ? endpoint.weakest.refused?.(error, exchange.request) : undefined;
-      return own ?? failureReply(error, exchange, endpoint, log);
+      // Pages answer some errors with a page of their own.
+      const ownReply =
+        error instanceof AppError ? endpoint.weakest.refused?.(error, exchange.request) : undefined;
+      return ownReply ?? failureReply(error, exchange, endpoint, log);
     },
   };
 }

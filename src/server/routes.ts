@@ -1,8 +1,7 @@
 // The table of all endpoints. An endpoint is declared once, in src/api/, and its handler stands in the routes.ts beside its
 // subject; routing, checks, 405 with Allow, validation and the OpenAPI document come from the declaration. A handler returns
-// one of the declared answers or throws an AppError. `call.caller` is the caller. A handler that checks a secret counts wrong
-// guesses with `services.throttle`. Handlers
-// are loaded with the first request of their subject, so that the server starts faster.
+// one of the declared answers or throws an AppError. One that checks a secret counts wrong guesses with `services.throttle`.
+// Handlers are loaded with the first request of their subject, so that the server starts faster.
 
 import type { Route } from "./http/route.ts";
 import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "../api/sessions.ts";

@@ -81,15 +81,16 @@ export async function startServer(options: ServeOptions, { system, log }: Edges)
   warnOfOpenDatabase(options, log);
   // Replicas on one PostgreSQL need no lock; two servers on one SQLite file do.
   const takeLock = options.isSuccessor === true ? inheritLock : lockDirectory;
-  const lock = options.databaseUrl === undefined ? takeLock(options.dataDirectory, log) : () => undefined;
+  const unlock = options.databaseUrl === undefined ? takeLock(options.dataDirectory, log) : () => undefined;
   try {
-    return await start(options, lock, { system, log });
+    return await start(options, unlock, { system, log });
   } catch (error) {
-    lock();
+    unlock();
     throw error;
   }
 }
 
+/** Returns the function that releases the lock. Throws busy. */
 function lockDirectory(directory: string, log: Log): () => void {
   prepareDirectory(directory);
   if (!canLockFiles()) {
@@ -105,7 +106,7 @@ function lockDirectory(directory: string, log: Log): () => void {
   });
 }
 
-/** The former process holds the lock until it has written what it still has in memory. */
+/** Takes the lock as soon as it is free: the former process holds it until it has written what it still has in memory. */
 function inheritLock(directory: string): () => void {
   let lock: FileLock | undefined;
   const attempt = setInterval(() => {
@@ -118,10 +119,11 @@ function inheritLock(directory: string): () => void {
   };
 }
 
-async function start(options: ServeOptions, lock: () => void, edges: Edges): Promise<Serving> {
+async function start(options: ServeOptions, unlock: () => void, edges: Edges): Promise<Serving> {
   const { log } = edges;
   const { db, secretKey, clock } = await openData(options, "server", edges.system);
   const system = { ...edges.system, now: clock.now };
+  /** What a stop does, the last one first. */
   const ends: (() => Promise<void>)[] = [async () => db.close()];
   const stop = async () => {
     for (const end of ends.reverse()) await end();
@@ -170,7 +172,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       outdated: whenOutdated(db),
       async stop() {
         await stop();
-        lock();
+        unlock();
       },
     };
   } catch (error) {

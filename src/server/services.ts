@@ -65,9 +65,9 @@ export type Services = ServerOptions & {
   checkins: Checkins;
   clones: Clones;
   nodeClocks: NodeClocks;
-  /** Of this server about itself. */
+  /** What is wrong with this server itself. */
   warnings(): Warning[];
-  /** For rules that name a group of a provider of identities. */
+  /** For rules that name a group of a provider of identities: see `Store` in policy/rules.ts. */
   nameProviderGroup(tx: Transaction, orgId: number, name: string): Promise<string>;
   forgetProviderGroups(tx: Transaction, orgId: number): Promise<void>;
   renewals: Renewals;

@@ -23,7 +23,7 @@ export type SetupData = {
   hasOrgs: boolean;
   /** The organization to work on; undefined if there is none yet, or several and none was named. */
   org: Org | undefined;
-  /** Lighthouses of that organization that are not revoked. */
+  /** Nodes of that organization that are not revoked, and how many of them are lighthouses. */
   nodes: number;
   lighthouses: number;
   hasLighthouse: boolean;
@@ -38,22 +38,22 @@ export async function readSetup({ db }: Pick<Admin, "db">, slug: string | undefi
   const all = await organizations.all(db, { deletedAt: null });
   const only = all.length === 1 ? all[0] : undefined;
   const org = slug === undefined ? only : all.find((each) => each.slug === slug);
-  const kinds =
+  const counting =
     "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND is_lighthouse = $2";
   const countOf = async (isLighthouse: boolean) =>
-    org === undefined ? 0 : queryNumber(db, kinds, [org.id, isLighthouse ? 1 : 0]);
+    org === undefined ? 0 : queryNumber(db, counting, [org.id, isLighthouse ? 1 : 0]);
   const [lighthouses, others] = [await countOf(true), await countOf(false)];
-  const count = await queryNumber(db, "SELECT count(*) AS n FROM users");
-  const [first] = count === 1 ? await users.all(db, { lastLoginAt: null }) : [];
+  const userCount = await queryNumber(db, "SELECT count(*) AS n FROM users");
+  const [newcomer] = userCount === 1 ? await users.all(db, { lastLoginAt: null }) : [];
   return {
-    hasUsers: count > 0,
+    hasUsers: userCount > 0,
     hasOrgs: all.length > 0,
     org,
     nodes: lighthouses + others,
     lighthouses,
     hasLighthouse: lighthouses > 0,
     hasOtherNodes: others > 0,
-    newcomer: first?.email,
+    newcomer: newcomer?.email,
   };
 }
 
@@ -62,6 +62,7 @@ export function makeAdministrator(admin: Admin, login: { email: string; password
   return createUser(admin, { ...login, isStaff: true }, operator);
 }
 
+/** `email`: of the owner; undefined: a staff user. */
 export async function makeOrganization(
   admin: Admin,
   { slug, network, email }: { slug: string; network: string; email: string | undefined },

@@ -1,15 +1,12 @@
 // What a signer adds to the next seal, on the signer's machine: which nodes are sealed, and their certificates.
 
 import { given } from "../../base/given.ts";
-import { countOf } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Sealable } from "../../api/certificates/seals.ts";
 import { can } from "../../engine/features.ts";
 import { encodePem } from "../../pki/bundle.ts";
 import { fingerprintOfHostKey, readHostPublicKey } from "../../pki/keys.ts";
 import { fingerprints, signCertificate, type CertificateAuthority } from "../../pki/nebula.ts";
-import { compareVersions } from "../../protocol/updates/version.ts";
-import { areWordsOfKey, sealedKeyWords } from "../../protocol/key-words.ts";
 import {
   overlapWith,
   sealedAddressOf,
@@ -151,29 +148,16 @@ function identityOf(
   };
 }
 
-/** Nodes with certificates of these CAs, which are to end. */
+/** The names of nodes with certificates of these CAs, which are to end. `prints`: fingerprints. */
 export const issuedBy = (sealable: readonly Sealable[], prints: readonly string[]): string[] =>
   sealable.flatMap(({ name, issuer }) => (issuer !== null && prints.includes(issuer) ? [name] : []));
 
-/** Nodes whose certificate lacks the address that the next seal gives them. */
+/** The names of nodes whose certificate lacks the address that the next seal gives them. */
 export function readdressed(before: SealedState | undefined, after: SealedState): ReadonlySet<string> {
   const known = new Map(before?.nodes.map(({ name, identity }) => [name, identity?.address6]));
   const isNew = ({ name, identity }: SealedNode) =>
     identity?.address6 !== undefined && identity.address6 !== known.get(name);
   return new Set(after.nodes.filter(isNew).map(({ name }) => name));
-}
-
-/** What a signer should know of sealed nodes whose engine reads no address of the sealed network. */
-export function withoutAddress({ nodes }: SealedState): string[] {
-  const isUsed = nodes.some(({ identity }) => identity?.address6 !== undefined);
-  return nodes.flatMap(({ name, identity }) => {
-    if (identity === undefined || identity.address6 !== undefined) return [];
-    if (identity.kind === "open")
-      return `${name} is open without a sealed address: whoever has the control plane can take over its flows. All nodes need engines from 1.10 on`;
-    return isUsed
-      ? `${name} has no sealed address: privileged ports of open nodes let it in no more. All nodes need engines from 1.10 on`
-      : [];
-  });
 }
 
 /** Whether nodes with certificates of the control plane use it: then it trusts that CA too. */
@@ -210,20 +194,6 @@ function revokedIn(
   return [...new Set(all)].sort();
 }
 
-/**
- * Nodes that lose their key or a group, and of whose certificates these records have none: another signer made them, and the
- * next seal does not revoke them.
- */
-export function unrecorded(before: SealedState | undefined, after: SealedState, issued: Issued): string[] {
-  const present = new Map(after.nodes.map(({ name, identity }) => [name, identity]));
-  return (before?.nodes ?? []).flatMap(({ name, identity: held }) => {
-    if (held === undefined) return [];
-    const now = present.get(name);
-    const isLess = now?.key !== held.key || held.groups.some((group) => !now.groups.includes(group));
-    return isLess && !issued.some((each) => each.name === name && each.key === held.key) ? [name] : [];
-  });
-}
-
 /** The nodes that get a certificate now. `changed`: names of nodes that get one in any case. */
 export function dueIn(
   sealable: readonly Sealable[],
@@ -235,19 +205,6 @@ export function dueIn(
       changed.has(name) || !isWhole || until === null || Date.parse(until) <= nowMs + renewBeforeMs,
   );
 }
-
-/** The nodes whose host keys no seal that the signer knows has: their words come from their machines. */
-export function unknownIn(sealable: readonly Sealable[], known: SealedState | undefined): Sealable[] {
-  const keys = new Set(
-    known?.nodes.flatMap(({ name, identity }) => (identity === undefined ? [] : [`${name} ${identity.key}`])),
-  );
-  return sealable.filter(
-    ({ name, host_public_key: key }) => !keys.has(`${name} ${fingerprintOfHostKey(key)}`),
-  );
-}
-
-export const hasWords = ({ host_public_key: key }: Sealable, typed: string): boolean =>
-  areWordsOfKey(typed, fingerprintOfHostKey(key), sealedKeyWords);
 
 /** Signs what the seal says, and nothing else. */
 export function signFor(
@@ -303,37 +260,3 @@ const hasPrefixOf = ({ networks }: SealedState, network: string): boolean =>
   networks.some(
     (each) => each.split("/")[1] === network.split("/")[1] && each.includes(":") === network.includes(":"),
   );
-
-/** The first agent that refuses what a seal does not say. */
-const enforcesSince = "0.2.0";
-
-/** Why nodes could not follow a seal that they enforce. */
-export function obstacles(
-  { nodes, agents }: { nodes: readonly Sealable[]; agents: readonly { agent: string; n: number }[] },
-  state: SealedState,
-  own: string,
-): string[] {
-  const bare = nodes.filter(({ is_whole: isWhole, certified_until: until }) => !isWhole || until === null);
-  const old = agents.filter(
-    ({ agent }) => agent !== own && (agent === "" || compareVersions(agent, enforcesSince) < 0),
-  );
-  const isInside = ({ identity }: SealedNode) => identity?.address6 !== undefined;
-  const behind = state.nodes.some(isInside)
-    ? state.nodes.filter((each) => each.lighthouse && !isInside(each))
-    : [];
-  const engines = new Map(nodes.map(({ name, engine_version: engine }) => [name, engine]));
-  const outdated = [
-    ...state.nodes.filter((each) => isInside(each) && !can(engines.get(each.name) ?? null, "certificate_v2")),
-    ...behind,
-  ].filter(({ name }) => engines.has(name));
-  return [
-    ...bare.map(({ name }) => `${name} has no certificate of the offline CA yet`),
-    ...old.map(
-      ({ agent, n }) =>
-        `${countOf(n, "node")} with the agent ${agent === "" ? "of an unknown version" : agent} must have ${enforcesSince}`,
-    ),
-    ...outdated.map(
-      ({ name }) => `${name} needs an engine from 1.10 on, and has ${engines.get(name) ?? "none"}`,
-    ),
-  ];
-}

@@ -11,7 +11,7 @@ import type { Context } from "../../command.ts";
  */
 export async function requireWords(context: Context, nodes: readonly Sealable[]): Promise<void> {
   const { values, system } = context;
-  const { hasWords } = await import("../../../server/config/sign-seal.ts");
+  const { hasWords } = await import("../../../server/config/seal-warnings.ts");
   const given = new Map(
     values.list("words").map((each) => [each.split("=")[0], each.slice(each.indexOf("=") + 1)]),
   );
@@ -38,7 +38,7 @@ const maxTries = 3;
 /** Whether the user types the right words: a slip in one must not cost the words of the nodes before. */
 async function askWords({ system, output }: Context, node: Sealable): Promise<boolean> {
   const { ask } = await import("../../ask.ts");
-  const { hasWords } = await import("../../../server/config/sign-seal.ts");
+  const { hasWords } = await import("../../../server/config/seal-warnings.ts");
   for (let tries = 1; ; tries++) {
     output.say(howToWords);
     const question = { text: `Words of the host key of ${node.name}: `, isSecret: false };

@@ -187,6 +187,7 @@ async function makeDraft(
   const { system, values } = context;
   const next = await import("../../../server/config/next-seal.ts");
   const signing = await import("../../../server/config/sign-seal.ts");
+  const { obstacles } = await import("../../../server/config/seal-warnings.ts");
   const known = kept === undefined ? await knownOf(context, answer) : next.knownFile(kept.text);
   const newest = known === undefined ? undefined : next.newestAfter(answer.seals, known);
   if (newest !== undefined) await requireSigner(context, newest.seal);
@@ -197,7 +198,7 @@ async function makeDraft(
   const replaced = signing.issuedBy(sealable.nodes, values.list("end-ca"));
   const changed = new Set([...signing.readdressed(newest?.seal.state, state), ...replaced]);
   if (mode === "enforce" && newest?.seal.mode !== "enforce")
-    refuseEarly(signing.obstacles(sealable, state, buildInfo.version));
+    refuseEarly(obstacles(sealable, state, buildInfo.version));
   const number = nextSeal?.number ?? newest?.seal.number ?? 1;
   const due = signing.dueIn(sealable.nodes, system.now(), changed);
   return { plan, known, newest, signers, nextSeal, number, due, replaced };
@@ -209,7 +210,7 @@ async function draftLines(
   { slug, answer }: { slug: string; answer: Answer },
 ): Promise<string[]> {
   const { shownText } = await import("../../../server/config/next-seal.ts");
-  const { unrecorded, withoutAddress } = await import("../../../server/config/sign-seal.ts");
+  const { unrecorded, withoutAddress } = await import("../../../server/config/seal-warnings.ts");
   const { state, mode, issued } = plan;
   const after = { state, signers, mode };
   const compared = { slug, known, newest, after, number, authorities: answer.authorities };
@@ -234,7 +235,7 @@ async function signDraft(
   const [slug = ""] = words;
   const { plan, known, newest, nextSeal, due } = draft;
   const { openForAll } = await import("../../../server/config/next-seal.ts");
-  const { unknownIn } = await import("../../../server/config/sign-seal.ts");
+  const { unknownIn } = await import("../../../server/config/seal-warnings.ts");
   // Ask for all nodes, not only for those that get a certificate now: the seal names each key, and which certificates are
   // due is what the control plane says.
   await requireWords(context, unknownIn(plan.sealable.nodes, known?.seal.state));
