@@ -11,7 +11,7 @@ import type { Changes } from "./config/held-polls.ts";
 import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { preflightReply, readableReply } from "./http/opaque-origin.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
-import { makeRequestLogger } from "./http/requests.ts";
+import { makeRequestLogger } from "./http/request-log.ts";
 import type { Reply, Route } from "./http/route.ts";
 import { makeWaking } from "./names/wake-together.ts";
 import type { ServerOptions } from "./options.ts";

@@ -13,7 +13,7 @@ const root = join(import.meta.dir, "../../src/server");
  */
 type Bound = "row" | "waiting" | "program" | "max" | "part";
 const bounds: Record<string, Record<string, Bound>> = {
-  "alarms/evaluate.ts": { before: "max" },
+  "alarms/evaluate.ts": { brokenBefore: "max" },
   "background-loop.ts": { warnedAt: "max" },
   "certificates/authorities.ts": { cache: "row" },
   "certificates/demanded-ca.ts": { known: "max" },
@@ -31,7 +31,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "http/meters.ts": { byRoute: "program" },
   "http/throttle.ts": { kinds: "program" },
   "names/organization-names.ts": { aliases: "part", classes: "part" },
-  "names/names-cache.ts": { kept: "row", loading: "waiting", askedAgainAt: "row" },
+  "names/names-cache.ts": { cached: "row", loading: "waiting", askedAgainAt: "row" },
   "names/wake-together.ts": { resting: "row" },
   "names/visibility.ts": { classes: "part", pairs: "part" },
   "nodes/contact/plane-fallback.ts": { engines: "row" },

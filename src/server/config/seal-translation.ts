@@ -25,11 +25,16 @@ const unbound = "unbound";
 /** The id of `anyone` among the members: they are numbered as the parties. */
 export const anyoneId = 1;
 
+/**
+ * `state`: undefined before the first seal, where no party reaches any. `owners`: the groups of all owners. Works in slices, as the
+ * comparison does.
+ */
 export function* translate(
   state: SealedState | undefined,
   parties: readonly Party[],
   owners: readonly string[],
 ): Generator<unknown, Translated> {
+  /** By the text that stands for a side in the names of groups. */
   const sides = new Map<string, RuleSide>();
   const keyOf = (side: RuleSide) => {
     const key = JSON.stringify(side);
@@ -67,6 +72,7 @@ export function* translate(
   return { rules, members };
 }
 
+/** What a rule of the comparison takes from a sealed one. Its id and description do not count there. */
 const permittedBy = ({
   direction,
   protocol,

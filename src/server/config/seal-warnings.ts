@@ -10,7 +10,7 @@ import { areWordsOfKey, sealedKeyWords } from "../../protocol/key-words.ts";
 import type { SealedNode, SealedState } from "../../protocol/seals/seal.ts";
 import type { Issued } from "./sign-seal.ts";
 
-/** The nodes whose host keys no seal that the signer knows has: their words come from their machines. */
+/** The nodes whose host keys the seal that the signer knows has not: their words must be compared with those on their machines. */
 export function unknownIn(sealable: readonly Sealable[], known: SealedState | undefined): Sealable[] {
   const keys = new Set(
     known?.nodes.flatMap(({ name, identity }) => (identity === undefined ? [] : [`${name} ${identity.key}`])),
@@ -24,7 +24,7 @@ export function unknownIn(sealable: readonly Sealable[], known: SealedState | un
 export const hasWords = ({ host_public_key: key }: Sealable, typed: string): boolean =>
   areWordsOfKey(typed, fingerprintOfHostKey(key), sealedKeyWords);
 
-/** What a signer should know of sealed nodes whose engine reads no address of the sealed network. */
+/** A sentence for each sealed node without an address of the sealed network, where that matters. */
 export function withoutAddress({ nodes }: SealedState): string[] {
   const isUsed = nodes.some(({ identity }) => identity?.address6 !== undefined);
   return nodes.flatMap(({ name, identity }) => {
@@ -38,15 +38,15 @@ export function withoutAddress({ nodes }: SealedState): string[] {
 }
 
 /**
- * Nodes that lose their key or a group, and of whose certificates these records have none: another signer made them, and the
- * next seal does not revoke them.
+ * The names of nodes that lose their key or a group, and of whose certificates this signer's records have none: another signer made
+ * them, and the next seal does not revoke them.
  */
 export function unrecorded(before: SealedState | undefined, after: SealedState, issued: Issued): string[] {
-  const present = new Map(after.nodes.map(({ name, identity }) => [name, identity]));
+  const identities = new Map(after.nodes.map(({ name, identity }) => [name, identity]));
   return (before?.nodes ?? []).flatMap(({ name, identity: held }) => {
     if (held === undefined) return [];
-    const now = present.get(name);
-    const isLess = now?.key !== held.key || held.groups.some((group) => !now.groups.includes(group));
+    const next = identities.get(name);
+    const isLess = next?.key !== held.key || held.groups.some((group) => !next.groups.includes(group));
     return isLess && !issued.some((each) => each.name === name && each.key === held.key) ? [name] : [];
   });
 }
@@ -60,28 +60,36 @@ export function obstacles(
   state: SealedState,
   own: string,
 ): string[] {
-  const bare = nodes.filter(({ is_whole: isWhole, certified_until: until }) => !isWhole || until === null);
-  const old = agents.filter(
+  const uncertified = nodes.filter(
+    ({ is_whole: isWhole, certified_until: until }) => !isWhole || until === null,
+  );
+  const oldAgents = agents.filter(
     ({ agent }) => agent !== own && (agent === "" || compareVersions(agent, enforcesSince) < 0),
   );
-  /** Whether the node has an address of the sealed network. */
-  const isInside = ({ identity }: SealedNode) => identity?.address6 !== undefined;
-  const behind = state.nodes.some(isInside)
-    ? state.nodes.filter((each) => each.lighthouse && !isInside(each))
-    : [];
   const engines = new Map(nodes.map(({ name, engine_version: engine }) => [name, engine]));
-  const outdated = [
-    ...state.nodes.filter((each) => isInside(each) && !can(engines.get(each.name) ?? null, "certificate_v2")),
-    ...behind,
-  ].filter(({ name }) => engines.has(name));
+  const outdated = outdatedIn(state, engines).filter(({ name }) => engines.has(name));
   return [
-    ...bare.map(({ name }) => `${name} has no certificate of the offline CA yet`),
-    ...old.map(
+    ...uncertified.map(({ name }) => `${name} has no certificate of the offline CA yet`),
+    ...oldAgents.map(
       ({ agent, n }) =>
         `${countOf(n, "node")} with the agent ${agent === "" ? "of an unknown version" : agent} must have ${enforcesSince}`,
     ),
     ...outdated.map(
       ({ name }) => `${name} needs an engine from 1.10 on, and has ${engines.get(name) ?? "none"}`,
     ),
+  ];
+}
+
+/**
+ * The nodes with an address of the sealed network whose engine cannot have one, and, once any node has one, the lighthouses without:
+ * they could not tell its address.
+ */
+function outdatedIn({ nodes }: SealedState, engines: ReadonlyMap<string, string | null>): SealedNode[] {
+  const hasAddress = ({ identity }: SealedNode) => identity?.address6 !== undefined;
+  const isOld = ({ name }: SealedNode) => !can(engines.get(name) ?? null, "certificate_v2");
+  const isUsed = nodes.some(hasAddress);
+  return [
+    ...nodes.filter((each) => hasAddress(each) && isOld(each)),
+    ...nodes.filter((each) => isUsed && each.lighthouse && !hasAddress(each)),
   ];
 }

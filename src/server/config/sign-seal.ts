@@ -1,4 +1,5 @@
-// What a signer adds to the next seal, on the signer's machine: which nodes are sealed, and their certificates.
+// What a signer adds to the next seal, on the signer's machine: which nodes are sealed, and their certificates. Nodes are asked
+// for by the control plane (`Sealable`), which may have been taken over: the signer checks what it says against the held seal.
 
 import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
@@ -18,26 +19,34 @@ import * as v from "valibot";
 import { byName } from "./next-seal.ts";
 
 const dayS = 86_400;
+/** How long before its end a certificate is replaced. */
 export const renewBeforeMs = 60 * dayS * 1000;
 const lifetimeS = 365 * dayS;
+/** Clocks of nodes may be behind. */
+const backdatedS = 300;
 
 /** The certificates that this signer made, noted so that they can be revoked, whatever the control plane says. */
 export const Issued = v.array(
   v.object({
+    /** Of the node, with the fingerprint of its host key. */
     name: v.string(),
     key: v.string(),
     groups: v.array(v.string()),
+    /** Fingerprints of the certificate, one or two for each version. */
     prints: v.array(v.string()),
-    /** Seconds since 1970. */
+    /** Its end, in seconds since 1970. */
     until: v.number(),
   }),
 );
 export type Issued = v.InferOutput<typeof Issued>;
 
+/** What the signer decides. CAs are named by their fingerprints. */
 export type Choices = {
-  /** Of all offline CAs, the present one last. */
+  /** All offline CAs, the present one last. */
   offline: readonly string[];
+  /** The groups that only an offline CA gives. */
   privileged: readonly string[];
+  /** Names of nodes that are to be open, or closed. Others stay what they are. */
   open: readonly string[];
   closed: readonly string[];
   /** Offline CAs that end: nodes no longer trust them. */
@@ -46,11 +55,17 @@ export type Choices = {
   hasNetwork: boolean;
 };
 
-/** Engines of all nodes of the organization. Undefined: the control plane is of an earlier version. */
+/**
+ * Whether all nodes read certificates of the sealed network. `engines`: those of all nodes of the organization; undefined: the control
+ * plane is of an earlier version, and does not say.
+ */
 export const readsNetwork = (engines: readonly { engine: string }[] | undefined): boolean =>
   engines?.every(({ engine }) => can(engine, "certificate_v2")) === true;
 
-/** `state`: with what the held seal says (carriedOn). Nodes that need no certificate any more lose their identities. */
+/**
+ * The state of the next seal. `state`: what the control plane proposes, with what the held seal says (carriedOn). `sealable`: the nodes
+ * that need a certificate of an offline CA; all others lose their identities. Throws conflict.
+ */
 export function sealedBy(
   state: SealedState,
   sealable: readonly Sealable[],
@@ -64,16 +79,12 @@ export function sealedBy(
   const nodes = [...new Set([...roles.keys(), ...needed.keys()])].flatMap((name): SealedNode[] => {
     const asked = needed.get(name);
     const { identity: held, ...node } = roles.get(name) ?? withoutRole(name, asked?.addresses ?? []);
-    if (asked !== undefined)
-      return [
-        {
-          ...node,
-          addresses: asked.addresses,
-          identity: identityOf(asked, held, node, { rules: state.rules, choices, network6 }),
-        },
-      ];
-    const hasRole = node.lighthouse || node.relay || node.routes.length + node.exit.length > 0;
-    return hasRole ? [node] : [];
+    if (asked === undefined) {
+      const hasRole = node.lighthouse || node.relay || node.routes.length + node.exit.length > 0;
+      return hasRole ? [node] : [];
+    }
+    const identity = identityOf(asked, held, node, { rules: state.rules, choices, network6 });
+    return [{ ...node, addresses: asked.addresses, identity }];
   });
   const privileged = [...new Set(choices.privileged)].sort();
   const missing = choices.offline.find((print) => !state.authorities.includes(print));
@@ -91,8 +102,8 @@ export function sealedBy(
 }
 
 /**
- * Of the first seal that has one; undefined while there is none. Throws conflict if addresses in it would be others', too: a route
- * would lead them elsewhere.
+ * The sealed network, which never changes; undefined while not all nodes read it. Throws conflict if it overlaps a network or a route
+ * of the organization, which would lead its packets elsewhere.
  */
 function networkOf(
   { sealing, networks, nodes }: SealedState,
@@ -160,7 +171,7 @@ export function readdressed(before: SealedState | undefined, after: SealedState)
   return new Set(after.nodes.filter(isNew).map(({ name }) => name));
 }
 
-/** Whether nodes with certificates of the control plane use it: then it trusts that CA too. */
+/** Whether nodes with certificates of the control plane use the node: then it must trust their CA, too. */
 function servesOthers(
   { name, groups }: Sealable,
   node: SealedNode,
@@ -176,21 +187,24 @@ function servesOthers(
   });
 }
 
-/** A certificate that gives more than its node has, or to another key, is blocked until it ends. */
+/**
+ * The fingerprints to revoke: a certificate that gives more than its node has, or to another key, is blocked until it ends. `revoked`:
+ * those of the held seal.
+ */
 function revokedIn(
   nodes: readonly SealedNode[],
-  held: readonly string[],
+  revoked: readonly string[],
   issued: Issued,
   nowMs: number,
 ): string[] {
-  const present = new Map(nodes.map(({ name, identity }) => [name, identity]));
+  const identities = new Map(nodes.map(({ name, identity }) => [name, identity]));
   const isOver = ({ until }: Issued[number]) => until * 1000 <= nowMs;
-  const gone = issued.filter((each) => {
-    const identity = present.get(each.name);
+  const excessive = issued.filter((each) => {
+    const identity = identities.get(each.name);
     return identity?.key !== each.key || each.groups.some((group) => !identity.groups.includes(group));
   });
-  const ended = new Set(issued.filter(isOver).flatMap(({ prints }) => prints));
-  const all = [...held, ...gone.flatMap(({ prints }) => prints)].filter((print) => !ended.has(print));
+  const over = new Set(issued.filter(isOver).flatMap(({ prints }) => prints));
+  const all = [...revoked, ...excessive.flatMap(({ prints }) => prints)].filter((print) => !over.has(print));
   return [...new Set(all)].sort();
 }
 
@@ -206,7 +220,7 @@ export function dueIn(
   );
 }
 
-/** Signs what the seal says, and nothing else. */
+/** Signs what the seal says, and nothing else: throws untrusted_answer if the control plane asks for more. */
 export function signFor(
   node: Sealable,
   state: SealedState,
@@ -216,28 +230,16 @@ export function signFor(
   const sealed = state.nodes.find(({ name }) => name === node.name);
   const key = fingerprintOfHostKey(node.host_public_key);
   if (sealed?.identity?.key !== key) throw new AppError("internal", `${node.name} is not in the seal`);
-  const notBefore = Math.floor(nowMs / 1000) - 300;
+  const notBefore = Math.floor(nowMs / 1000) - backdatedS;
   const notAfter = Math.min(notBefore + lifetimeS, ca.certificate.notAfter);
-  const internet = sealed.exit.length > 0 ? ["0.0.0.0/0", "::/0"] : [];
-  const permitted = { networks: sealed.addresses, unsafe: [...sealed.routes, ...internet] };
-  const { address6 } = sealed.identity;
+  const { address6, groups } = sealed.identity;
+  const sealedNetworks = address6 === undefined ? [] : [`${address6}/${sealedPrefix}`];
   const signed = versionsFor(node, address6).map(({ version, networks, unsafe_networks: unsafeNetworks }) => {
-    const isStrange =
-      networks.some(
-        (each) => !permitted.networks.includes(each.split("/")[0] ?? "") || !hasPrefixOf(state, each),
-      ) || unsafeNetworks.some((each) => !permitted.unsafe.includes(each));
-    if (isStrange)
-      throw new AppError(
-        "untrusted_answer",
-        `The control plane asks for networks of ${node.name} that are not in the seal`,
-      );
-    const { groups } = sealed.identity ?? { groups: [] };
-    const inside = address6 === undefined ? [] : [`${address6}/${sealedPrefix}`];
-    const all = [...networks, ...inside];
+    requireSealed(sealed, state, { networks, unsafeNetworks });
     const template = {
       version,
       name: node.name,
-      networks: all,
+      networks: [...networks, ...sealedNetworks],
       unsafeNetworks,
       groups,
       notBefore,
@@ -245,17 +247,32 @@ export function signFor(
     };
     return signCertificate({ ...template, publicKey: readHostPublicKey(node.host_public_key) }, ca);
   });
-  const { groups } = sealed.identity;
   return {
     pem: signed.map(encodePem).join(""),
     issued: { name: node.name, key, groups, prints: signed.flatMap(fingerprints), until: notAfter },
   };
 }
 
+/** Throws untrusted_answer for networks that are not those of the node in the seal. */
+function requireSealed(
+  { name, addresses, routes, exit }: SealedNode,
+  state: SealedState,
+  { networks, unsafeNetworks }: { networks: readonly string[]; unsafeNetworks: readonly string[] },
+): void {
+  const permitted = [...routes, ...(exit.length > 0 ? ["0.0.0.0/0", "::/0"] : [])];
+  const isSealed =
+    networks.every((each) => addresses.includes(each.split("/")[0] ?? "") && hasPrefixOf(state, each)) &&
+    unsafeNetworks.every((each) => permitted.includes(each));
+  if (isSealed) return;
+  const why = `The control plane asks for networks of ${name} that are not in the seal`;
+  throw new AppError("untrusted_answer", why);
+}
+
 /** In the sealed network version 2 alone: a lighthouse that first hears a node by version 1 never learns its other address. */
 const versionsFor = ({ versions }: Sealable, address6: string | undefined): Sealable["versions"] =>
   address6 === undefined ? versions : versions.slice(-1).map((each) => ({ ...each, version: 2 }));
 
+/** Whether the network is as wide as the organization's of the same family. */
 const hasPrefixOf = ({ networks }: SealedState, network: string): boolean =>
   networks.some(
     (each) => each.split("/")[1] === network.split("/")[1] && each.includes(":") === network.includes(":"),

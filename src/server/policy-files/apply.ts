@@ -14,7 +14,7 @@ import {
   testsFailed,
 } from "../policy/edit-policy.ts";
 import { requireRole } from "../require-role.ts";
-import { stateStamp } from "../policy/unchanged-since.ts";
+import { stateStamp } from "../policy/state-stamp.ts";
 import { adds } from "../retention/budget.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";

@@ -4,7 +4,7 @@
 import { AppError } from "../../base/errors.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import { storedTests } from "../policy/edit-policy.ts";
-import { stateStamp } from "../policy/unchanged-since.ts";
+import { stateStamp } from "../policy/state-stamp.ts";
 import { providerWords } from "../policy/provider-words.ts";
 import {
   readCarriers,

@@ -5,7 +5,7 @@ import type { Attention } from "../../api/paths/attention.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
-import { stateStamp } from "../policy/unchanged-since.ts";
+import { stateStamp } from "../policy/state-stamp.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
 import { policies } from "../store/tables/policies.ts";

@@ -15,7 +15,7 @@ import { queryOne } from "../store/table.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import { serviceTokens } from "../store/tables/sessions.ts";
 import { users } from "../store/tables/users.ts";
-import { stateStamp } from "./unchanged-since.ts";
+import { stateStamp } from "./state-stamp.ts";
 import { readPolicyNodes } from "./policy-nodes.ts";
 import { PolicyTest, runTests, type Tested, type TestFailure } from "./policy-tests.ts";
 import { readRules } from "./stored-rules.ts";

@@ -65,6 +65,7 @@ function leasesOfOne(db: Database): Leases {
 }
 
 function competingLeases({ db, system, log, holder, alongside, times = usualTimes }: LeaseOptions): Leases {
+  /** Of the leases that this replica competes for. */
   const names: string[] = [];
   /** The leases of this replica and their fences, by the last renewal. */
   let held = new Map<string, number>();

@@ -58,7 +58,7 @@ export const serial = column("SERIAL_ID", "", false, readNumber, asIs);
 /** A primary key that another table gives. */
 export const key = column("KEY_ID", "", true, readNumber, asIs);
 
-// `more` is what follows the type: constraints and a default.
+// Kinds of columns. `more` is what follows the type in SQL: constraints and a default. Those with a default need no value in an insert.
 export const text = (more = "") => column("TEXT NOT NULL", more, true, readText, asIs);
 export const textWithDefault = (more: string) => column("TEXT NOT NULL", more, false, readText, asIs);
 export const textOrNull = (more = "") =>
@@ -182,7 +182,7 @@ export function table<const C extends Columns>(
   };
 }
 
-/** A column with its name; values are checked by the types of `Table`. */
+/** A column with its key and its name in SQL. Values have lost their types: those of `Table` check them. */
 type Bound = {
   key: string;
   sql: string;

@@ -1,7 +1,7 @@
 // Planning on an organization of thousands of nodes reads them in pages, and other requests are answered between these.
 
 import { expect, test } from "bun:test";
-import { stateStamp } from "../../../src/server/policy/unchanged-since.ts";
+import { stateStamp } from "../../../src/server/policy/state-stamp.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { applyPolicy } from "../../../src/server/policy-files/apply.ts";
 import { planChanges } from "../../../src/server/policy-files/plan.ts";
