@@ -101,7 +101,10 @@ async function updateWays(
   await closeTunnels(context);
 }
 
-/** Closes tunnels, so that the engine shakes hands again with its next packet. Engines before 1.12 have no such call: they do it when they miss answers. */
+/**
+ * Closes tunnels, so that the engine shakes hands again with its next packet. Engines before 1.12 have no such call: they shake
+ * hands again when answers are missing.
+ */
 async function closeTunnels({ directory, system }: EdgeContext, only?: readonly string[]): Promise<void> {
   const api = localApi(controlSocket(directory), system);
   const all = await api.hostmap().catch(() => []);

@@ -78,7 +78,10 @@ export class Inventory {
     return this.#reportsTunnels;
   }
 
-  /** Whether there may be traffic with a node that is no lighthouse. True if the engine does not report its tunnels, and before the first refresh. */
+  /**
+   * Whether there may be traffic with a node that is no lighthouse. True if the engine does not report its tunnels, and before the
+   * first refresh.
+   */
   mayHaveTraffic(now: number): boolean {
     return !this.#reportsTunnels || hasTraffic(this.tunnels.all, now, this.#facts?.lighthouses);
   }

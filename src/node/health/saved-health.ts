@@ -74,7 +74,10 @@ export function savedHealthDirectory(configRoot: string, platform: NodeJS.Platfo
   return join(directory, `at-${Bun.hash(root).toString(36)}`);
 }
 
-/** The files of one organization, whether they exist or not. Written here and by saved-probes.ts, saved-healing.ts, contact/server-mode/watch-health.ts. */
+/**
+ * The files of one organization, whether they exist or not. Written here and by saved-probes.ts, saved-healing.ts and
+ * contact/server-mode/watch-health.ts.
+ */
 export function savedHealthFiles(directory: string, slug: string): string[] {
   return ["", ".probes", ".healing", ".reported"].map((what) => join(directory, `${slug}${what}.json`));
 }

@@ -53,22 +53,23 @@ export function makeRollouts(services: Services): () => Promise<void> {
   return async () => {
     const beganAt = system.monotonic();
     if (beganAt < restUntil || clock.doubt() !== undefined) return;
-    const { isRingOver } = await advanceRollouts(services);
+    const { isIdle, isRingOver } = await advanceRollouts(services);
     const endedAt = system.monotonic();
-    // After a ring that is over, the next one begins at once.
-    restUntil = isRingOver ? 0 : endedAt + Math.min(longestRestMs, (endedAt - beganAt) * restFactor);
+    // A new rollout begins at once, however long an idle turn took on a busy server, and so does the next ring of one.
+    restUntil =
+      isIdle || isRingOver ? 0 : endedAt + Math.min(longestRestMs, (endedAt - beganAt) * restFactor);
   };
 }
 
 const openRollouts = `SELECT ${rollouts.select("r")} FROM rollouts r JOIN organizations o ON o.id = r.org_id
   WHERE r.ended_at IS NULL AND o.deleted_at IS NULL`;
 
-/** Takes one step of each open rollout. `isRingOver`: one of them began its next ring. */
-export async function advanceRollouts(services: Services): Promise<{ isRingOver: boolean }> {
+/** Takes one step of each open rollout. `isIdle`: none is open. `isRingOver`: one of them began its next ring. */
+export async function advanceRollouts(services: Services): Promise<{ isIdle: boolean; isRingOver: boolean }> {
   const { db, system } = services;
   const open = await queryAll(db, rollouts, openRollouts);
   let isRingOver = false;
-  if (open.length === 0) return { isRingOver };
+  if (open.length === 0) return { isIdle: true, isRingOver };
   const now = system.now();
   const gaps = await readGaps(db, now);
   const timeSince: TimeSince = (at) => Math.max(0, countedSilence(at, now, gaps));
@@ -90,7 +91,7 @@ export async function advanceRollouts(services: Services): Promise<{ isRingOver:
     await takeStep(services, row, { ...step, compared }, now);
     if (step.event === "ring_passed") isRingOver = true;
   });
-  return { isRingOver };
+  return { isIdle: false, isRingOver };
 }
 
 const tenMinutesMs = 600_000;

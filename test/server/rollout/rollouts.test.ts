@@ -8,7 +8,7 @@ import type { Organization } from "../../../src/api/organizations.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { watchSilence } from "../../../src/server/nodes/contact/silence.ts";
-import { advanceRollouts } from "../../../src/server/rollout/rollout-turn.ts";
+import { advanceRollouts, makeRollouts } from "../../../src/server/rollout/rollout-turn.ts";
 import { createRollout } from "../../../src/server/rollout/rollouts.ts";
 import { codeOf, registerNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
@@ -323,6 +323,18 @@ test("its turn notes no look of the server: another server's clock may differ fr
   server.clock.ms += 20_000;
   await advanceRollouts(server.app.services);
   expect(await noted()).toEqual(before);
+});
+
+test("a rollout begins at once, although a turn before it was slow", async () => {
+  await makeFleet(server, acme, 2);
+  let ms = 0;
+  const system = { ...server.app.services.system, monotonic: () => (ms += 1000) };
+  const turn = makeRollouts({ ...server.app.services, system });
+  await turn();
+  const { id } = await start();
+  await turn();
+  const shown = await server.send("GET", `${path}${id}/nodes/`, { token: owner });
+  expect(shown.json).toMatchObject([{ state: "told" }, { state: "waiting" }]);
 });
 
 test("a rollout of an organization that was deleted is left alone", async () => {
