@@ -63,6 +63,8 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   claimState(settings.stateDb, settings.configRoot, log);
   const store = openState(settings.stateDb, log, system.now);
   opened.defer(() => store.close());
+
+  // The engines, which are not started yet.
   const subscribers = new Set<(notice: Notice) => void>();
   const notifier = makeNotifier(libc, system, log);
   const engines = makeEngines(settings, deps, store, ({ slug, status }) => {
@@ -77,6 +79,8 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
       log.error("Cannot rotate the daemon's own log", { reason: messageOf(error) });
     }
   };
+
+  // What ends the daemon, and its loops.
   const signals = listenForSignals(() => {
     provision(engines, log);
     tidy();
@@ -87,6 +91,8 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   const { signal } = background;
   const rounds: Promise<void>[] = [];
   opened.defer(async () => void (await Promise.all(rounds)));
+
+  // The socket answers before engines start, which may take long.
   const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
   const about = { engines, configRoot: settings.configRoot, subscribers, system, log };
   const handle = makeHandler({ ...about, shutDown: () => shutdownRequest.resolve("stop") });

@@ -1,14 +1,12 @@
 // The allow-list of engine settings that a control plane may write, with their types, for both sides: the server checks
-// config_overrides by it, the node filters config.yml by it, setting by setting. No setting here gives access to files, a
+// config_overrides by it, the node filters config.yml by it (filter-config.ts). No setting here gives access to files, a
 // node's trust or the engine's shell (sshd). Rules about one machine are in node/.
 
 import * as v from "valibot";
-import type { LeaveOut } from "./left-out.ts";
 import { parseAddress, parseNetwork, withoutPort } from "../base/ip.ts";
 import { PublicAddress } from "../protocol/values.ts";
 import { isObject } from "../base/is-object.ts";
 import { strictRecord } from "../base/strict-record.ts";
-import { isMap, type YamlMap, type YamlValue } from "../base/yaml.ts";
 import { foreignText } from "../base/text.ts";
 
 export const Cidr = v.pipe(
@@ -199,7 +197,7 @@ type Leaf = v.GenericSchema<unknown, unknown>;
  * A value that a schema checks as a whole; a map that is checked setting by setting (`map`); or items of one kind (`each`): a map
  * with `key` as the schema of its keys, else a list.
  */
-type Allowed = Leaf | { map: Readonly<Record<string, Allowed>> } | { each: Allowed; key?: Leaf };
+export type Allowed = Leaf | { map: Readonly<Record<string, Allowed>> } | { each: Allowed; key?: Leaf };
 
 const Address = v.pipe(
   foreignText(45),
@@ -237,7 +235,8 @@ const UnsafeRoute = v.strictObject({
   install: yesOrNo,
 });
 
-const engineConfig: Readonly<Record<string, Allowed>> = {
+/** The settings of config.yml that a control plane may write. */
+export const engineConfig: Readonly<Record<string, Allowed>> = {
   pki: {
     map: {
       // Settings of our control plane. The node writes its own paths in any case.
@@ -287,63 +286,4 @@ export function settingsIn(schema: object, path = ""): string[] {
   return Object.entries(schema.entries).flatMap(([name, each]) =>
     isObject(each) ? settingsIn(each, path === "" ? name : `${path}.${name}`) : [],
   );
-}
-
-/** Returns the settings on the allow-list. All others are left out, so that the rest can be applied. */
-export function allowedConfig(config: YamlMap, leaveOut: LeaveOut): YamlMap {
-  const kept = keepAllowed(config, { map: engineConfig }, "", leaveOut);
-  return isMap(kept) ? kept : {};
-}
-
-/** `key`: the path of the value, "tun.dev". Undefined: it is left out as a whole. */
-function keepAllowed(
-  value: YamlValue,
-  allowed: Allowed,
-  key: string,
-  leaveOut: LeaveOut,
-): YamlValue | undefined {
-  if ("map" in allowed) {
-    if (isMap(value))
-      return keepEntries(value, key, leaveOut, (name) =>
-        Object.hasOwn(allowed.map, name) ? allowed.map[name] : undefined,
-      );
-    leaveOut(key, "it is not a map");
-    return undefined;
-  }
-  if ("each" in allowed) {
-    const { each, key: keySchema } = allowed;
-    if (keySchema !== undefined && isMap(value))
-      return keepEntries(value, key, leaveOut, (name) => (v.is(keySchema, name) ? each : undefined));
-    if (keySchema === undefined && Array.isArray(value)) {
-      return value
-        .map((item, at) => keepAllowed(item, each, `${key}[${at}]`, leaveOut))
-        .filter((item) => item !== undefined);
-    }
-    leaveOut(key, keySchema === undefined ? "it is not a list" : "it is not a map");
-    return undefined;
-  }
-  const parsed = v.safeParse(allowed, value);
-  if (parsed.success) return value;
-  leaveOut(key, parsed.issues[0].message);
-  return undefined;
-}
-
-function keepEntries(
-  map: YamlMap,
-  key: string,
-  leaveOut: LeaveOut,
-  allowedFor: (name: string) => Allowed | undefined,
-): YamlMap {
-  const kept: [string, YamlValue][] = [];
-  for (const [name, value] of Object.entries(map)) {
-    const path = key === "" ? name : `${key}.${name}`;
-    const allowed = allowedFor(name);
-    if (allowed === undefined) {
-      leaveOut(path, "a control plane may not set it, or this version does not know it");
-      continue;
-    }
-    const keptValue = keepAllowed(value, allowed, path, leaveOut);
-    if (keptValue !== undefined) kept.push([name, keptValue]);
-  }
-  return Object.fromEntries(kept);
 }

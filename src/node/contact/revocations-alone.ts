@@ -2,7 +2,7 @@
 // the blocklist of the new one, and nothing else of it. One setting that an engine refuses, of the control plane or of
 // overrides.yml, must not keep a revoked node connected.
 
-import { allowedConfig } from "../../engine/allowed-settings.ts";
+import { allowedConfig } from "../../engine/filter-config.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";

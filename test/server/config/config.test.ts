@@ -9,7 +9,8 @@ import { portWithOverrides } from "../../../src/server/config/config.ts";
 import { readYaml } from "../../../src/node/files/config/read-yaml.ts";
 import { deviceName } from "../../../src/engine/interface-names.ts";
 import { listenPlaceIn } from "../../../src/engine/listen-place.ts";
-import { allowedConfig, ConfigOverrides } from "../../../src/engine/allowed-settings.ts";
+import { ConfigOverrides } from "../../../src/engine/allowed-settings.ts";
+import { allowedConfig } from "../../../src/engine/filter-config.ts";
 import { mergeYaml, type YamlMap } from "../../../src/base/yaml.ts";
 import { lighthouse, plain, source, renderConfig } from "../../support/config-source.ts";
 

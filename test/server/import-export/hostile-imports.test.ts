@@ -3,7 +3,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { allowedConfig } from "../../../src/engine/allowed-settings.ts";
+import { allowedConfig } from "../../../src/engine/filter-config.ts";
 import { encodePem } from "../../../src/pki/bundle.ts";
 import { fingerprint, type NebulaCertificate } from "../../../src/pki/nebula.ts";
 import { Node } from "../../../src/protocol/node.ts";

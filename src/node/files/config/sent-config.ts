@@ -7,7 +7,7 @@ import { dirname, join } from "node:path";
 import { brand } from "../../../brand.ts";
 import { buildInfo } from "../../../build-info.ts";
 import { AppError } from "../../../base/errors.ts";
-import { allowedConfig } from "../../../engine/allowed-settings.ts";
+import { allowedConfig } from "../../../engine/filter-config.ts";
 import { readTextIfThere } from "../../../base/files.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../../engine/left-out.ts";
 import type { Log } from "../../../base/log.ts";

@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { allowedConfig } from "../../src/engine/allowed-settings.ts";
+import { allowedConfig } from "../../src/engine/filter-config.ts";
 import { joinHostPort } from "../../src/base/ip.ts";
 import { PublicAddress } from "../../src/protocol/values.ts";
 import type { YamlMap } from "../../src/base/yaml.ts";
