@@ -2,7 +2,7 @@
 
 import { defaultPlaces } from "../brand.ts";
 import type { LogOptions } from "../base/log.ts";
-import { pinnedEngine } from "../engine/pinned.ts";
+import { pinnedEngine } from "../engine/pinned-engine.ts";
 import { takesEscapes, type System } from "../base/system.ts";
 import type { Flags, Values } from "./values.ts";
 

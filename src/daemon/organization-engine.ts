@@ -8,7 +8,7 @@ import { readTextIfThere } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
 import { isSilent } from "../node/files/config/read-config.ts";
 import type { OverlayControl } from "../node/engine/engine.ts";
-import { runEdge } from "../node/edge/edge.ts";
+import { runEdge } from "../node/edge/run-edge.ts";
 import { edgeParts } from "../node/edge/parts.ts";
 import { findEngineProcess } from "../node/engine/engine-process.ts";
 import { ageOf } from "../platform/process-identity.ts";

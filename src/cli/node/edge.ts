@@ -35,7 +35,7 @@ async function run(context: Context): Promise<void> {
   const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
   const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
   const { edgeParts, needsEdge } = await import("../../node/edge/parts.ts");
-  const { runEdge } = await import("../../node/edge/edge.ts");
+  const { runEdge } = await import("../../node/edge/run-edge.ts");
   const { isStopped } = await import("../../node/files/stopped-by-user.ts");
   const { readRevokedNote } = await import("../../node/files/revoked-notes.ts");
   const { organizationDeps } = await import("../../node/contact/organization-deps.ts");

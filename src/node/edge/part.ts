@@ -1,5 +1,5 @@
-// What an organization needs beside its engine, all the time: a part. In server mode the unit `…-edge@SLUG.service` runs the
-// parts that are needed, in desktop mode the daemon does.
+// A part is what an organization needs all the time in addition to its engine, such as an exit or TCP fallback. In server mode the unit
+// `…-edge@SLUG.service` runs the parts that are needed, in desktop mode the daemon does.
 
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";

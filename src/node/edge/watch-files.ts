@@ -1,5 +1,5 @@
-// Notices that a file of an organization changed, for what looks every few seconds: reading and parsing all of them each time
-// would cost more than the rest.
+// Notices that a file of an organization changed, for parts that look every few seconds: to read and parse all files each time would
+// cost more than the rest of their work.
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";

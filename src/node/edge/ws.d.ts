@@ -1,4 +1,4 @@
-// `ws` is a module of Bun. Its client takes a maximum of what it receives; the global one takes messages of 120 MB.
+// `ws` is a module of Bun. Its client can limit the size of messages that it receives; the global WebSocket accepts 120 MB.
 
 declare module "ws" {
   type Options = { maxPayload: number; perMessageDeflate: boolean; tls: object; proxy?: string };

@@ -3,7 +3,7 @@
 import { existsSync, realpathSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
-import { startedByUnits } from "../../engine/pinned.ts";
+import { startedByUnits } from "../../engine/pinned-engine.ts";
 import type { System } from "../../base/system.ts";
 
 /** `overlayBinary`: the configured path, or the default one if it was not given. */

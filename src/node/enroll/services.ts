@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";
-import { pinnedEngine } from "../../engine/pinned.ts";
+import { pinnedEngine } from "../../engine/pinned-engine.ts";
 import type { Change } from "../../platform/apply.ts";
 import {
   requireOwnUnits,

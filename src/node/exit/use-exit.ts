@@ -1,6 +1,6 @@
 // Uses an exit for the packets of this machine, as long as root or the daemon's group wants it: asks the exits for echoes,
-// chooses one, and keeps engine and kernel to that. Without `strict`, packets take the machine's own
-// default route within seconds after the exit has died, and the exit again when it answers.
+// chooses one, and keeps engine and kernel to that. Without `strict`, packets take the machine's own default route within seconds
+// after the exit has died, and the exit again when it answers.
 
 import { join } from "node:path";
 import { given } from "../../base/given.ts";

@@ -69,14 +69,14 @@ const tunnelBytes = 80;
 const listedMs = 600_000;
 /** A node comes back to a lighthouse that restarted within 20 s. */
 const earlyMs = 30_000;
+/** The most routes in force that `status` names. */
+const mostShownRoutes = 64;
 
+/** The fact, unless it is too old to be true still. */
 const recent = <T extends { at: number }>(
   fact: T | undefined,
   { now }: Pick<AssessmentInput, "now">,
 ): T | undefined => (fact !== undefined && now - fact.at < planeFactsForMs ? fact : undefined);
-
-/** The most routes in force that `status` names. */
-const mostShownRoutes = 64;
 
 /** Undefined if no engine runs, or before the first refresh. */
 export function assessHealth(input: AssessmentInput): Health | undefined {
@@ -207,7 +207,7 @@ function contactOf(input: AssessmentInput, facts: Facts, { ageMs }: EngineSeen):
   };
 }
 
-/** One size must fit all paths, so the narrowest counts. Skip former lighthouses without a tunnel. */
+/** What is lost, and its cure: one size must fit all paths, so the narrowest counts. Skips former lighthouses without a tunnel. */
 function lostLargePackets({ large, inventory, place }: AssessmentInput, facts: Facts): Observation["large"] {
   const present = [...large].filter(
     ([to]) => facts.lighthouses.includes(to) || inventory.tunnels.get(to) !== undefined,
@@ -231,7 +231,7 @@ export function smallerPackets(
   return `In ${file} set tun: { mtu: ${bytes} }, then: ${brand.executable} sync-config --org-slug ${quoteWord(slug)}`;
 }
 
-/** The state of one lighthouse or router, from its probes, the engine's tunnels and its log. */
+/** The state of one lighthouse or router. Its probes decide before the engine's tunnels, and these before the engine's log. */
 function stateOfHub(
   address: string,
   { inventory, prober, log, now, time }: AssessmentInput,
@@ -246,6 +246,7 @@ function stateOfHub(
   return inventory.reportsTunnels || lastHandshake(log, address, time) === "failed" ? "lost" : "unknown";
 }
 
+/** Peers with which handshakes fail now, and which are neither gone nor lighthouses or relays. */
 function unmetPeers(
   { inventory, log, time }: AssessmentInput,
   { lighthouses, relays, own, isInside }: Facts,

@@ -1,5 +1,5 @@
 // How often peers are probed: those with traffic at this moment, and the relays that carry it, more often than idle
-// ones. Users notice their loss, and beside the traffic a few probes cost nothing. The same applies to packets of the
+// ones. Users notice their loss, and compared with the traffic a few probes cost nothing. The same applies to packets of the
 // full size. Pure.
 
 import type { SeenTunnel } from "./tunnels.ts";
@@ -10,7 +10,7 @@ const relayMs = 2000;
 /** Two nodes that probe each other more often would take the probes for traffic (tunnels.ts). */
 const busyMs = 4000;
 const mostBusy = 8;
-/** Whether UDP is blocked must be noticed within ten seconds, and this costs less than a question beside the probes. */
+/** Whether UDP is blocked must be noticed within ten seconds, and this costs less than a question in addition to the probes. */
 const watchedMs = 8000;
 
 const isBusy = ({ trafficAt }: SeenTunnel, now: number) =>

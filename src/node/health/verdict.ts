@@ -100,6 +100,7 @@ export type Observation = {
 
 type Conclusion = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
 
+/** The findings, and the verdict that follows from them. */
 export function conclude(seen: Observation): Conclusion {
   const { slug, stuck, silent } = seen;
   const one = (isSeen: boolean, kind: Kind, what: string) => (isSeen ? [makeFinding(kind, slug, what)] : []);
@@ -155,6 +156,7 @@ export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" 
 /** The first names, for a sentence. */
 const few = (names: readonly string[], most = 5) => names.slice(0, most).join(", ");
 
+/** The first reason why a lighthouse is not in contact; none if it is, or needs no contact. */
 function lighthouseFindings(
   { slug, hasOthers, reportsTunnels, isCutOff }: Observation,
   { isMade, silent, isEarly, othersOnline }: Contact,
@@ -172,6 +174,7 @@ function lighthouseFindings(
   return one("contact_unknown", "No node has reached this lighthouse yet, as far as this machine can tell");
 }
 
+/** The first reason why a node is not in contact with a lighthouse; none if it is, or needs none. */
 function nodeFindings(seen: Observation): Finding[] {
   const { slug, lighthouses, hasOthers } = seen;
   const one = (kind: Kind, what: string) => [makeFinding(kind, slug, what)];

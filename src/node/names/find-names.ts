@@ -1,4 +1,4 @@
-// Finds what a name is, and where programs of this machine get its address from. Asks the C library, as most programs do.
+// Finds the node of a name, and where programs of this machine get its address from. Asks the C library, as most programs do.
 
 import { messageOf } from "../../base/errors.ts";
 import { readTextIfThere } from "../../base/files.ts";

@@ -1,5 +1,5 @@
-// Links whose settings outlive this process, as those of Windows and macOS do: compared at news and every two seconds, removed
-// at each end.
+// Settings of Windows and macOS that outlive this process: they are compared when the zones change and every two seconds, and
+// removed when the service ends.
 
 import { messageOf } from "../../base/errors.ts";
 import type { Links } from "./resolved-links.ts";

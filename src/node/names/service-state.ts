@@ -1,4 +1,4 @@
-// How the service of names serves them at the moment, for `agent names` and the doctor: a file that goes with the service.
+// How the service of names serves them at the moment, for `agent names` and the doctor: a file that is removed when the service ends.
 
 import * as v from "valibot";
 import { readTextIfThere, writeFileAtomic } from "../../base/files.ts";

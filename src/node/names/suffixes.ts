@@ -1,4 +1,4 @@
-// Which domain, beside `.internal`, an organization's names end in on this machine: only one that root has allowed for this
+// Which domain, in addition to `.internal`, an organization's names end in on this machine: only one that root has allowed for this
 // organization, and that hides no host which the machine needs to be managed.
 
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-// What root of this machine offers to route, what of it an administrator has approved, and how it is going.
+// What root of this machine offers to route, what of it an administrator has approved, and in which state each network is.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";

@@ -21,7 +21,7 @@ import {
   unitPath,
 } from "../../platform/systemd/systemd.ts";
 import { controlUnit } from "../../platform/systemd/control-unit.ts";
-import { flagIn } from "../../engine/pinned.ts";
+import { flagIn } from "../../engine/pinned-engine.ts";
 import { keepFormer, keptPath, planKeep, swapIn } from "../../release/replace.ts";
 import type { System } from "../../base/system.ts";
 import { planRestart } from "../enroll/services.ts";

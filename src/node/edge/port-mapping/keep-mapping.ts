@@ -1,5 +1,6 @@
 // Keeps a UDP port of the router mapped to the engine. A renewal is the same request as the first one: so a router that has
-// forgotten everything makes the mapping again. Between renewals nothing is sent. Times are since the boot, with those asleep.
+// forgotten everything makes the mapping again. Between renewals nothing is sent. Times are
+// ms since the boot; the time in which the machine slept counts.
 
 import { given } from "../../../base/given.ts";
 import type { Step } from "../../../base/plan/plan.ts";
