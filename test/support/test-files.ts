@@ -243,7 +243,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
     "src/server/backup/**",
   ],
   "e2e/systemd-flows.test.ts": [
-    "src/node/edge/{keep-edge,edge,collect-flows,parts}.ts",
+    "src/node/edge/{keep-edge,run-edge,collect-flows,parts}.ts",
     "src/node/files/flows-state.ts",
     "src/platform/{nftables,systemd/systemd,network/flow-counter}.ts",
   ],
