@@ -40,6 +40,7 @@ export function readClaim(slug: string, configYml: string, networks: readonly st
   if (!parsed.success) throw new AppError("bad_configuration", `Cannot read the configuration of ${slug}`);
   const { tun, listen, logging } = parsed.output;
   const port = Number(listen?.port ?? 0);
+  // What the engine reads as true.
   const disabled = /^(true|1|t|y|yes)$/i.test(String(tun?.disabled ?? false));
   return {
     slug,

@@ -71,6 +71,7 @@ export function makeLinks(
     await bus.watchOwner(resolvedName);
     return bus;
   };
+  /** Removes our settings from interfaces that are not kept. */
   const release = async (connected: Bus, kept: readonly (number | undefined)[]) => {
     for (const link of losses.keys()) {
       if (kept.includes(link)) continue;
@@ -85,6 +86,7 @@ export function makeLinks(
       return { way: "hosts", reason: "programs of this machine do not ask systemd-resolved" };
     }
     const connected = await connect();
+    // Compare if zones, interfaces or systemd-resolved changed, and else every two seconds.
     linkOf ??= find();
     const links = zones.map(linkOf);
     const domains = zones.map((each) => each.domains);

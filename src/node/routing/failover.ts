@@ -62,6 +62,9 @@ export async function runFailover(deps: FailoverDeps, signal: AbortSignal): Prom
 /** A host whose open flows stay with a former router. `until`: monotonic ms. `network`: that it is in; empty: not known yet. */
 type Kept = { via: string; until: number; network: string };
 
+/** The key of the echoes to one router of a network: `192.168.1.0/24 10.77.0.5`. */
+const echoKey = (network: string, via: string): string => `${network} ${via}`;
+
 class Failover {
   readonly #deps: FailoverDeps;
   readonly #echoes: Echoes;
@@ -96,10 +99,10 @@ class Failover {
     const { via, kept } = readRouteChoice(deps.directory);
     this.#applied = JSON.stringify({ via, kept });
     const now = deps.monotonic();
-    for (const [network, each] of Object.entries(via))
-      this.#choices.set(network, { via: each, reviewAt: now + usedEveryMs, failed: {} });
-    for (const [host, each] of Object.entries(kept))
-      this.#kept.set(host, { via: each, until: now + keptMs, network: "" });
+    for (const [network, router] of Object.entries(via))
+      this.#choices.set(network, { via: router, reviewAt: now + usedEveryMs, failed: {} });
+    for (const [host, router] of Object.entries(kept))
+      this.#kept.set(host, { via: router, until: now + keptMs, network: "" });
   }
 
   close(): void {
@@ -116,7 +119,7 @@ class Failover {
     await this.#apply(now);
   }
 
-  /** Reads the files again if they changed. */
+  /** Reads the files again if they changed, and sets which routers are asked. */
   #read(): void {
     const { directory } = this.#deps;
     const paths = ["config.yml", "host.crt"].map((name) => join(directory, name));
@@ -130,23 +133,25 @@ class Failover {
       kept.network ||= [...this.#gateways.keys()].find((each) => isInNetwork(host, each)) ?? "";
     for (const network of this.#choices.keys())
       if (!this.#gateways.has(network)) this.#choices.delete(network);
-    const wanted = new Map<string, { from: string; to: string; mark: string }>();
+    const echoes = new Map<string, { from: string; to: string; mark: string }>();
     for (const [network, routers] of this.#gateways) {
       for (const { via } of routers) {
-        const from = this.#own.find((each) => each.includes(":") === via.includes(":"));
-        if (from !== undefined) wanted.set(`${network} ${via}`, { from, to: via, mark: probeMark(network) });
+        const from = this.#own.find((address) => address.includes(":") === via.includes(":"));
+        if (from !== undefined)
+          echoes.set(echoKey(network, via), { from, to: via, mark: probeMark(network) });
       }
     }
-    this.#echoes.set(wanted);
+    this.#echoes.set(echoes);
   }
 
   async #ask(): Promise<void> {
     await this.#echoes.send((key) => {
       const [network = "", via = ""] = key.split(" ");
       const used = this.#choices.get(network)?.via;
-      const asked = this.#echoes.get(`${network} ${used}`);
-      const missed = this.#deps.monotonic() - (asked?.silentSince ?? Number.POSITIVE_INFINITY);
-      if (missed > missedMs) return urgentEveryMs;
+      const echo = used === undefined ? undefined : this.#echoes.get(echoKey(network, used));
+      const isMissed =
+        echo?.silentSince !== undefined && this.#deps.monotonic() - echo.silentSince > missedMs;
+      if (isMissed) return urgentEveryMs;
       return via === used || used === undefined ? usedEveryMs : otherEveryMs;
     });
   }
@@ -154,9 +159,9 @@ class Failover {
   #choose(network: string, routers: readonly Gateway[], now: number): void {
     const before = this.#choices.get(network);
     const seen = routers.map(({ via, metric }): RouterSeen => {
-      const asked = this.#echoes.get(`${network} ${via}`);
-      const isAlive = asked !== undefined && !this.#echoes.isSilent(asked, silentMs);
-      const { aliveSince, rttMs, answeredAt } = asked ?? {};
+      const echo = this.#echoes.get(echoKey(network, via));
+      const isAlive = echo !== undefined && !this.#echoes.isSilent(echo, silentMs);
+      const { aliveSince, rttMs, answeredAt } = echo ?? {};
       return { via, metric, isAlive, aliveSince, rttMs, hasAnswered: answeredAt !== undefined };
     });
     // Until the first answers: what the configuration has.
