@@ -129,6 +129,7 @@ export class OrganizationEngines {
     await this.#requireEngine(slug).useExit(choice);
   }
 
+  /** Regular work of the daemon. */
   tidy(): void {
     this.rotateLogs();
     for (const [slug, engine] of this.#engines) {

@@ -14,17 +14,17 @@ const rank = { lighthouse: 0, alias: 1, node: 2 };
 /**
  * Leaves out names that the file's other lines have (`taken`): those of the administrator stand above. Above the maximum,
  * lighthouses and aliases stay and nodes are left out. A reverse lookup takes the first line: nodes before aliases.
- * `search`: adds short names.
+ * `search`: adds short names. `machine`: the name of the machine itself, which no node gets.
  */
 export function hostsLines(
-  names: readonly NameRecord[],
+  records: readonly NameRecord[],
   taken: ReadonlySet<string>,
   search = false,
   machine = hostname(),
 ): { lines: string[]; leftOut: number } {
-  const free = names.flatMap((each) => {
-    const own = each.names.filter((name) => !taken.has(name));
-    return own.length === 0 ? [] : [{ ...each, names: own }];
+  const free = records.flatMap((record) => {
+    const freeNames = record.names.filter((name) => !taken.has(name));
+    return freeNames.length === 0 ? [] : [{ ...record, names: freeNames }];
   });
   const kept = free.toSorted((a, b) => rank[a.kind] - rank[b.kind]).slice(0, maxHostsNames);
   const written = [
@@ -32,14 +32,14 @@ export function hostsLines(
     ...kept.filter(({ kind }) => kind === "alias"),
   ];
   const short = search ? shortNames(written, taken, machine) : new Map<string, string>();
-  const withShort = (own: readonly string[]) => {
-    const [name = ""] = own;
+  const withShort = (names: readonly string[]) => {
+    const [name = ""] = names;
     const label = labelOf(name);
-    return short.get(label) === name ? [...own, label] : own;
+    return short.get(label) === name ? [...names, label] : names;
   };
   return {
-    lines: written.flatMap(({ addresses, names: own }) =>
-      addresses.map((each) => `${each} ${withShort(own).join(" ")}`),
+    lines: written.flatMap(({ addresses, names }) =>
+      addresses.map((address) => `${address} ${withShort(names).join(" ")}`),
     ),
     leftOut: free.length - kept.length,
   };

@@ -99,6 +99,10 @@ export class OffloadTrial {
     return seen?.tun_offloads === true || seen?.udp_offloads === true;
   }
 
+  /**
+   * With offloads: packets that pass are noted, lost ones lead to a restart without offloads, for a trial. In that trial: if they
+   * pass, offloads stay off; if they are lost, too, offloads are not the cause and are turned on again.
+   */
   async #act(probed: Probed, known: TrialFacts, result: BurstLoss): Promise<void> {
     if (result !== "pass" && result !== "lost") return;
     const { inForce, trial } = known;
