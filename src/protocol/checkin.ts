@@ -1,7 +1,7 @@
 // Check-ins, and the renewal of certificates. The other side may be older or newer: each side ignores fields that it does not
-// know, and all that were added later are optional. A value that does not match its schema fails the check-in, except in fields that must not
-// hold anything else up: with `v.fallback`, such a value counts as absent; a field that is `v.unknown()` here is parsed where it
-// is used.
+// know, and all that were added later are optional. A value that does not match its schema fails the check-in, except in fields
+// that must not hold anything else up: with `v.fallback`, such a value counts as absent; a field that is `v.unknown()` here is
+// parsed where it is used.
 
 import * as v from "valibot";
 import { DrillOrder } from "./updates/drill.ts";

@@ -90,7 +90,7 @@ async function check(
       command: `${brand.executable} check-auth`,
     });
     const { savingHealth } = await import("../../node/contact/server-mode/saving-health.ts");
-    // A long wait has time to look after the organization's health meanwhile.
+    // A long wait has time to probe peers and to heal tunnels meanwhile.
     const healthDeps = { settings, system, log, versionOf, isLong: waitS >= 5 };
     return await savingHealth(organization, healthDeps, (watch) =>
       checkAuth(

@@ -152,25 +152,14 @@ export const command: Implementation = {
     const former = formerProcess(system.env);
     const isSuccessor = former !== undefined;
     const serving = await startServer({ ...options, isService, isSuccessor }, { system, log });
-    const { url, caFingerprint, metricsUrl } = serving;
-    const printed = {
-      url,
-      ...(caFingerprint === undefined ? {} : { ca_fingerprint: caFingerprint }),
-      ...(metricsUrl === undefined ? {} : { metrics_url: metricsUrl }),
-    };
-    if (output.json) output.result(printed, "");
-    output.say(`The control plane listens at ${url}. Its data is in ${options.dataDirectory}`);
-    if (metricsUrl !== undefined) output.say(`Metrics: ${metricsUrl}`);
-    if (caFingerprint !== undefined) output.say(`Register machines with --ca-fingerprint ${caFingerprint}`);
-    await warnWithoutRelease(options, log);
-    await sayFirstSteps(serving, values, output);
+    await announce(serving, options, { ...context, log });
     // Before the server reports that it is ready: a supervisor may then send SIGHUP at once, which would end a
     // process without a handler.
     const handedOver = isService ? handOver(system, log) : ended;
     const notices = await notifySystemd(system, log);
     // Tells the former process that this one answers (handover.ts).
     if (former !== undefined) process.kill(former, "SIGUSR2");
-    // A signal (undefined), the pid of a successor, or an error: a newer version has migrated the database.
+    // A signal (undefined), the pid of a successor, or an error: the database went back, and this process has to start again.
     const end = await Promise.race([ended, handedOver, serving.outdated]);
     const successor = end instanceof AppError ? undefined : end;
     log.info(successor === undefined ? "stopping" : `process ${successor} has taken over`);
@@ -179,6 +168,26 @@ export const command: Implementation = {
     if (end instanceof AppError) throw end;
   },
 };
+
+/** Prints where the control plane is, and what is missing or comes next. */
+async function announce(
+  serving: Serving,
+  options: ServeOptions,
+  { values, output, log }: Pick<Context, "values" | "output" | "log">,
+): Promise<void> {
+  const { url, caFingerprint, metricsUrl } = serving;
+  const printed = {
+    url,
+    ...(caFingerprint === undefined ? {} : { ca_fingerprint: caFingerprint }),
+    ...(metricsUrl === undefined ? {} : { metrics_url: metricsUrl }),
+  };
+  if (output.json) output.result(printed, "");
+  output.say(`The control plane listens at ${url}. Its data is in ${options.dataDirectory}`);
+  if (metricsUrl !== undefined) output.say(`Metrics: ${metricsUrl}`);
+  if (caFingerprint !== undefined) output.say(`Register machines with --ca-fingerprint ${caFingerprint}`);
+  await warnWithoutRelease(options, log);
+  await sayFirstSteps(serving, values, output);
+}
 
 async function readOptions({ system, settings, values }: Context): Promise<ServeOptions> {
   const data = await readDataOptions(values, system);

@@ -112,7 +112,10 @@ export const Seal = v.strictObject({
     v.minValue(0),
     v.maxValue(253_402_300_799, "Before the year 10000."),
   ),
-  /** Hashes of the first seal and of the one before; null in the first seal. `first` tells organizations apart that have the same name and signers. */
+  /**
+   * Hashes of the first seal and of the one before; null in the first seal. `first` tells organizations apart that have the same
+   * name and signers.
+   */
   first: v.nullable(Hash),
   previous: v.nullable(Hash),
   /** observe: nodes tell what they would refuse, and refuse nothing. enforce: they refuse it; `state.sealing` is there. */
