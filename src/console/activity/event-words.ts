@@ -2,7 +2,8 @@
 
 import type { Rule as StoredRule } from "../../api/rules.ts";
 import { sentenceOf, toRule } from "../access/rules.ts";
-import { changesOf, type Change, type Things } from "./activity.ts";
+import { changesOf, type Change } from "./event-changes.ts";
+import type { Things } from "./event-filter.ts";
 import { isObject } from "../../base/is-object.ts";
 import type { Names } from "./actor.ts";
 import { eventKinds, eventNouns, type Event as AuditEvent } from "../../api/events.ts";

@@ -3,7 +3,8 @@
 import { useMemo, useState } from "preact/hooks";
 import { isProviderSide } from "../access/rules.ts";
 import { actorOf } from "./actor.ts";
-import { isFailure, type Change } from "./activity.ts";
+import type { Change } from "./event-changes.ts";
+import { isFailure } from "./event-filter.ts";
 import { clockOf, dayOf } from "../words/ago.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventSentence, readableChanges, type Known } from "./event-words.ts";

@@ -4,7 +4,7 @@ import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import type { Node } from "../../protocol/node.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Things } from "./activity.ts";
+import type { Things } from "./event-filter.ts";
 import { getAll } from "../contact/api.ts";
 
 /** The API takes at most 200 ids. */

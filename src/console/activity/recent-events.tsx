@@ -1,7 +1,7 @@
 // The newest events, as short lists have them, and what these share with the log: names, and who did it.
 
 import type { Names } from "./actor.ts";
-import { thingsOf, type Things } from "./activity.ts";
+import { thingsOf, type Things } from "./event-filter.ts";
 import type { Event as AuditEvent } from "../../api/events.ts";
 import { eventSentence, unnamed, type Known } from "./event-words.ts";
 import { me, currentSlug } from "../contact/me.ts";

@@ -49,19 +49,19 @@ export const lastSteering = (events: readonly AuditEvent[]): AuditEvent | undefi
 
 /** Whether nodes trust the CA. `trusted` is what they are told; some may not have the news yet. */
 export function trustOf({ state, trusted }: Authority, { phase, waiting_for }: Rotation): string {
-  const have = `${waiting_for.length} ${waiting_for.length === 1 ? "has" : "have"} yet to confirm`;
-  if (!trusted) return phase === "retire" && waiting_for.length > 0 ? `ending: ${have} it` : "no";
-  if (state !== "next" || phase !== "trust" || waiting_for.length === 0) return "yes";
-  return `not all: ${have} it`;
+  const open = `${waiting_for.length} ${waiting_for.length === 1 ? "has" : "have"} yet to confirm it`;
+  if (!trusted) return phase === "retire" && waiting_for.length > 0 ? `ending: ${open}` : "no";
+  const isNews = state === "next" && phase === "trust";
+  return isNews && waiting_for.length > 0 ? `not all: ${open}` : "yes";
 }
 
 const dayMs = 86_400_000;
 const weekMs = 7 * dayMs;
-/** So many weeks a certificate can live. */
+/** The weeks that a certificate can live. */
 export const weeks = Math.ceil(nodeLifetimeMs / weekMs);
-/** Where the last third of a lifetime begins, of these weeks. */
+/** When certificates are renewed: a third of their life is left. As a share of these weeks, from now on. */
 export const renewalShare = nodeLifetimeMs / 3 / (weeks * weekMs);
-/** How many certificates end in each week from now. What ends later counts in the last one. `ended`: already. */
+/** How many certificates end in each week from now. `ends`, `now`: ms. What ends later counts in the last one. `ended`: already. */
 export function endsByWeek(ends: readonly number[], now: number): { counts: number[]; ended: number } {
   const counts = Array.from({ length: weeks }, () => 0);
   const later = ends.filter((end) => end > now);
@@ -81,7 +81,7 @@ export type CaSpan = {
   words: string;
 };
 
-/** A CA of before is drawn until its successor began, and one that a rollback withdrew until now. */
+/** A former CA is drawn until its successor began, and one that a rollback withdrew until now. `now`: ms. */
 export function spansOf(
   kind: Authority["kind"],
   { cas, rotation }: Pick<Authorities, "cas" | "rotation">,
@@ -102,6 +102,7 @@ export function spansOf(
   });
   const active = spans.find((each) => each.kind === "active");
   if (!rotation.auto || rotation.phase !== "none" || active === undefined) return spans;
+  // The control plane rotates the CAs this long before the active ones end.
   const from = active.to - 2 * nodeLifetimeMs;
   return [
     ...spans,
@@ -112,9 +113,9 @@ export function spansOf(
 const phaseOrder: readonly Rotation["phase"][] = ["trust", "issue", "retire"];
 /** The three steps of a rotation, which are also its progress. */
 export function progressOf({ phase }: Pick<Rotation, "phase">): readonly ("done" | "here" | "later")[] {
-  const at = phaseOrder.indexOf(phase);
+  const reached = phaseOrder.indexOf(phase);
   return phaseOrder.map((_, step) => {
-    if (step === at) return "here";
-    return step < at ? "done" : "later";
+    if (step === reached) return "here";
+    return step < reached ? "done" : "later";
   });
 }

@@ -66,15 +66,18 @@ type Row = Omit<Need, "sign"> & Partial<Pick<Need, "sign">>;
 type Listed<T> = { count: number; first: readonly T[] };
 type Named = { id: number; name: string };
 
-/** A row for each that is listed, and one for the rest, which leads to all of them. */
+/**
+ * A row for each node that is listed, and one for the rest, whose link leads to the list of nodes with this query. `prefix`: of the
+ * rows' keys.
+ */
 function rowsOf<T extends Named>(
-  kind: string,
+  prefix: string,
   query: string,
   { count, first }: Listed<T>,
   rowOf: (each: T) => Pick<Need, "what"> & Partial<Need>,
 ): Row[] {
   const rows = first.map((each): Row => ({
-    key: `${kind} ${each.id}`,
+    key: `${prefix} ${each.id}`,
     name: each.name,
     to: ["nodes", each.id],
     act: { words: "Open", to: ["nodes", each.id] },
@@ -83,7 +86,7 @@ function rowsOf<T extends Named>(
   const rest = count - first.length;
   if (rest <= 0) return rows;
   const act = { words: "Show all", to: ["nodes"], query };
-  return [...rows, { key: kind, name: `${rest} more`, to: ["nodes"], what: "have the same fault", act }];
+  return [...rows, { key: prefix, name: `${rest} more`, to: ["nodes"], what: "have the same fault", act }];
 }
 
 const toCopy = (words: string, copy: string): Act => ({ words, copy });
@@ -96,7 +99,7 @@ function leftWords(attention: Attention): string {
   return left <= 0 ? ": no new tunnel is found" : `: new tunnels need the other ${left === 1 ? "one" : left}`;
 }
 
-/** What a relay that is away means for paths, as the end of a sentence. */
+/** What a relay that is away means for paths, as the end of a sentence; "" until they are read. */
 function cutWords(totals: Totals | undefined): string {
   if (totals === undefined) return "";
   if (totals.cut === 0) return ", no path is cut";
@@ -272,18 +275,18 @@ export function verdictOf(attention: Attention, totals: Broken | undefined, coun
   const { active, online, hubs_away, cloned, not_applied } = attention;
   if (active === 0) return { sign: "off", words: "No node is registered" };
   if (online === 0) return { sign: "need", words: `None of ${plural(active, "node")} is online` };
-  const dark = hubs_away.first.find(({ is_lighthouse }) => is_lighthouse);
+  const lighthouse = hubs_away.first.find(({ is_lighthouse }) => is_lighthouse);
   const relay = hubs_away.first.find(({ is_lighthouse }) => !is_lighthouse);
   const isRelayRed = isRed("relay", totals?.cut);
   const relayAway = relay && `relay ${relay.name} is away`;
   const broken = totals?.broken ?? 0;
-  const ill = attention.broken_paths.count;
+  const lackingPeers = attention.broken_paths.count;
   const redFacts = textsIn([
-    dark && `Lighthouse ${dark.name} is away`,
+    lighthouse && `Lighthouse ${lighthouse.name} is away`,
     online * 2 < active && `only ${online} of ${active} nodes are online`,
     broken > 0
       ? `${plural(broken, "path")} ${broken === 1 ? "is" : "are"} broken`
-      : ill > 0 && `${plural(ill, "node")} lack peers`,
+      : lackingPeers > 0 && `${plural(lackingPeers, "node")} lack peers`,
     isRelayRed && relayAway,
     cloned.count > 0 && `${plural(cloned.count, "node")} with copied keys`,
   ]);
@@ -295,19 +298,20 @@ export function verdictOf(attention: Attention, totals: Broken | undefined, coun
   const [first, second] = [...redFacts, ...amberFacts];
   if (first === undefined) return { sign: "on", words: count === 0 ? "All is well" : "The network is well" };
   const words = `${first.charAt(0).toUpperCase()}${first.slice(1)}${second === undefined ? "" : `, ${second}`}`;
-  if (dark === undefined) return { sign: redFacts.length > 0 ? "need" : "warn", words };
+  if (lighthouse === undefined) return { sign: redFacts.length > 0 ? "need" : "warn", words };
   const left = lighthousesLeft(attention);
   const found =
     left <= 0
       ? "Nodes that have not talked before do not find each other until it is back."
       : `New tunnels are found by ${left === 1 ? "the other lighthouse" : `the other ${left} lighthouses`} alone.`;
-  const lost = ill === 0 ? "No node has lost a peer." : `${plural(ill, "node")} lost peers.`;
+  const lost =
+    lackingPeers === 0 ? "No node has lost a peer." : `${plural(lackingPeers, "node")} lost peers.`;
   return {
     sign: "need",
     words,
     alarm: {
-      id: dark.id,
-      name: dark.name,
+      id: lighthouse.id,
+      name: lighthouse.name,
       facts: `Tunnels that are up stay up. ${found} ${lost}`,
     },
   };

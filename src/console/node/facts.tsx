@@ -9,7 +9,7 @@ import { groupsByOwner } from "../../protocol/shown-groups.ts";
 import { hostLabels } from "../../protocol/host-labels.ts";
 import type { Node } from "../../protocol/node.ts";
 import { isAbout } from "../activity/actor.ts";
-import { thingsOf } from "../activity/activity.ts";
+import { thingsOf } from "../activity/event-filter.ts";
 import { useLog } from "../activity/log.ts";
 import { me, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";

@@ -2,8 +2,8 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { actorOf, type Names } from "../activity/actor.ts";
+import { changesOf } from "../activity/event-changes.ts";
 import {
-  changesOf,
   foundWords,
   exportName,
   failures,
@@ -15,10 +15,10 @@ import {
   spanOf,
   subjectOf,
   thingsOf,
-  weekOf,
   type Filter,
   type Things,
-} from "../activity/activity.ts";
+} from "../activity/event-filter.ts";
+import { weekOf } from "../activity/week.ts";
 import { dayOf } from "../words/ago.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { eventsApi, type Event as AuditEvent } from "../../api/events.ts";
@@ -51,11 +51,12 @@ import { plural } from "../words/numbers.ts";
 export { eventNames } from "../activity/event-words.ts";
 
 const pageSize = 1000;
-/** Found events that are looked for before the page asks whether to go on. */
-const enough = 100;
-/** Events that are read for that. */
+/** A search reads back until it has found so many events, or has read so many; then a button goes on. */
+const foundAtOnce = 100;
 const readAtOnce = 5000;
+/** Rows that are drawn at first, and that a press adds. */
 const shownAtOnce = 100;
+/** The declarations whose fields the events of a type have. */
 const settings: Readonly<Record<string, Settings>> = {
   "organization.updated": organizationSettings,
   "provider.updated": organizationProviderSettings,
@@ -65,7 +66,7 @@ const settings: Readonly<Record<string, Settings>> = {
 
 const textOf = (details: AuditEvent["after"]) => (details === null ? "" : JSON.stringify(details));
 
-/** Of the exported file. */
+/** The columns of an exported file. */
 const columnsFor = (names: Names, things: Things) => [
   { title: "at", text: ({ at }: AuditEvent) => at },
   { title: "type", text: ({ type }: AuditEvent) => type },
@@ -85,10 +86,11 @@ const columnsFor = (names: Names, things: Things) => [
   { title: "after", text: ({ after }: AuditEvent) => textOf(after) },
   { title: "id", text: ({ id }: AuditEvent) => `${id}` },
   { title: "hash", text: ({ hash }: AuditEvent) => hash },
-  { title: "sentence", text: sayer(names, things) },
+  { title: "sentence", text: sentenceMaker(names, things) },
 ];
 
-const sayer = (names: Names, things: Things) => (event: AuditEvent) =>
+/** Makes the function that says an event as a sentence. */
+const sentenceMaker = (names: Names, things: Things) => (event: AuditEvent) =>
   eventText(event, { names, things, words: new Map() });
 
 export function Activity() {
@@ -111,7 +113,7 @@ export function AuditLog() {
 const LogOfNone = () => <LogPage slug="" names={useUserNames()} />;
 
 /** What the log contains, and what it does not. */
-const about = (slug: string) => (
+const AboutLog = ({ slug }: { slug: string }) => (
   <p class="quiet">
     {slug === "" ? "What belongs to no organization, such as users. " : ""}Sign-ins that succeed are no
     events: see Account, and <code>agent admin session list</code>.
@@ -136,7 +138,7 @@ function LogPage({ slug, names }: { slug: string; names: Names }) {
   const [cut, setCut] = useState("");
   const things = useMemo(() => thingsOf(log.events), [log.events]);
   const found = useMemo(
-    () => log.events.filter(makeMatch(filter, names, things, sayer(names, things))),
+    () => log.events.filter(makeMatch(filter, names, things, sentenceMaker(names, things))),
     [log.events, names, things, key],
   );
   const { shown, newer, release } = useHeld(found, key);
@@ -185,7 +187,7 @@ function LogPage({ slug, names }: { slug: string; names: Names }) {
             {foundWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll: log.isAll })}
           </span>
         </span>
-        {about(slug)}
+        <AboutLog slug={slug} />
       </div>
     </Page>
   );
@@ -201,7 +203,7 @@ const Cut = ({ slug, sentence }: { slug: string; sentence: string }) => (
   </>
 );
 
-const firstGoal = { events: readAtOnce, found: enough, rows: shownAtOnce };
+const firstGoal = { events: readAtOnce, found: foundAtOnce, rows: shownAtOnce };
 
 /**
  * Reads further back by itself until so many events are found, or read, as the goal says. `key`: of the filters; another
@@ -217,15 +219,15 @@ function useSearchBack(log: Log, key: string, isFiltered: boolean, found: number
   }, [isSearching, log.isReading, log.events.at(-1)?.id]);
   const more = () => {
     const events = log.events.length + readAtOnce;
-    setWanted({ key, events, found: found + enough, rows: goal.rows + shownAtOnce });
+    setWanted({ key, events, found: found + foundAtOnce, rows: goal.rows + shownAtOnce });
     if (!isOver) log.older();
   };
   return { rows: goal.rows, isSearching, isOver, more };
 }
 
 const hoursPath = (slug: string) => apiPath(eventsApi.hours, { slug });
-/** What happened meanwhile is read together. */
-const hoursMs = 10_000;
+/** After an event, the hours are read again this much later: once for all events until then. */
+const hoursAfterMs = 10_000;
 
 /** The last days by hours: a press leaves the events of these. */
 function Week({ slug, filter }: { slug: string; filter: Filter }) {
@@ -261,7 +263,7 @@ function useHours(slug: string) {
       timer ??= setTimeout(() => {
         timer = undefined;
         void refresh(hoursPath(slug));
-      }, hoursMs);
+      }, hoursAfterMs);
     });
     return () => {
       end();
@@ -283,7 +285,7 @@ async function exportMatching(
 ) {
   const { events, isAll } = await readEvents(slug, spanOf(filter), read);
   const things = thingsOf(events);
-  const items = events.filter(makeMatch(filter, names, things, sayer(names, things)));
+  const items = events.filter(makeMatch(filter, names, things, sentenceMaker(names, things)));
   const file = exportName(slug || "control-plane", filter, items, isAll);
   if (isAll)
     tell(`${file} has all ${items.length} events that match. Its times are UTC, its days this browser's.`);

@@ -119,17 +119,15 @@ function viewOf(views: readonly View[]): View {
 }
 
 type Kinds = Pick<GroupPaths["totals"], "direct" | "relayed" | "broken">;
-const ofWhom = () => (mayAdminister.value ? "" : " of yours, as only administrators see all");
+const whosePaths = () => (mayAdminister.value ? "" : " of yours, as only administrators see all");
 const factOf = (nodes: number, { direct, relayed, broken }: Kinds, more = "") =>
-  `${plural(nodes, "node")} with an agent; paths${ofWhom()}: ${direct} direct, ${relayed} relayed, ${broken} broken${more}`;
+  `${plural(nodes, "node")} with an agent; paths${whosePaths()}: ${direct} direct, ${relayed} relayed, ${broken} broken${more}`;
 
-/** Each node is a box. Phones, which are not counted, may be too many. */
+/** Each node is a box; groups are, if there are too many nodes with phones, which the sums do not count. */
 function FewNodes({ slug, sums }: { slug: string; sums: GroupPaths }) {
   const { data, error } = useNodes();
-  const asked = { slug };
-  const { data: paths, error: failure } = useList(apiPath(pathsApi.list, asked, { page_size: "1000" }), {
-    isCalm: true,
-  });
+  const pathsPath = apiPath(pathsApi.list, { slug }, { page_size: "1000" });
+  const { data: paths, error: failure } = useList(pathsPath, { isCalm: true });
   const nodes = useMemo(() => data?.filter(({ state }) => state === "active"), [data]);
   const edges = useMemo(() => edgesOf(paths ?? [], nodes ?? []), [paths, nodes]);
   if (nodes === undefined || paths === undefined) {
@@ -218,7 +216,7 @@ function GroupMap({ slug, sums, nodes }: GroupMapProps) {
   const all = peopled(groups);
   const isMany = nodes === undefined || all.length > maxDrawn;
   const inOrder: readonly View[] = ["picture", "matrix", "table"];
-  // The first one is shown unless the address names another.
+  // The first one is shown unless the address names another. The buttons keep the order above.
   let views = isMany ? (["matrix", "picture", "table"] as const) : inOrder;
   if (isNarrow.value) views = ["matrix", "table"];
   const view = viewOf(views);
@@ -226,6 +224,8 @@ function GroupMap({ slug, sums, nodes }: GroupMapProps) {
   const linkTo = (pair: Pair) => hrefWith({ pair: pairKey(pair.from, pair.to) });
   const shown = { slug, sums, nodes, counts, selected: selected?.key, linkTo };
   const isPhone = isNarrow.value;
+  const table = <PairsTable slug={slug} pairs={pairs} linkTo={linkTo} />;
+  const main = view === "table" ? table : <Canvas {...shown} isMatrix={view === "matrix"} />;
   return (
     <Frame
       slug={slug}
@@ -235,16 +235,12 @@ function GroupMap({ slug, sums, nodes }: GroupMapProps) {
     >
       {view === "table" && selected === undefined ? (
         <>
-          <PairsTable slug={slug} pairs={pairs} linkTo={linkTo} />
+          {table}
           {nodes === undefined ? null : <AllPaths slug={slug} nodes={nodes} />}
         </>
       ) : (
         <div class="map-page">
-          {isPhone ? null : view === "table" ? (
-            <PairsTable slug={slug} pairs={pairs} linkTo={linkTo} />
-          ) : (
-            <Canvas {...shown} isMatrix={view === "matrix"} />
-          )}
+          {isPhone ? null : main}
           <div class="stackd">
             {selected === undefined ? (
               <Side {...shown} isMany={isMany} hasMatrix={view === "matrix" && !isPhone} />
@@ -270,7 +266,7 @@ type Shown = GroupMapProps & {
   linkTo(pair: Pair): string;
 };
 
-/** The pair that the address names, if it has these groups. */
+/** The pair of groups that the address names by their keys, if both are there. */
 function pairOf(words: string | null, groups: readonly Group[]) {
   const [first, second] = words?.split(" ") ?? [];
   const found = (key: string | undefined) => groups.find(({ name }) => groupKey(name) === key)?.name;
@@ -279,7 +275,7 @@ function pairOf(words: string | null, groups: readonly Group[]) {
   return { key: pairKey(from, to), from, to };
 }
 
-/** In a matrix: the group in the middle of the picture first. */
+/** The lines of a matrix: the group in the middle of the picture first. `most`: how many groups, by default as many as are drawn. */
 function linesOf(groups: readonly Group[], most?: number): Group[] {
   const { hub, ring } = drawnOf(groups, most);
   return hub === undefined ? ring : [hub, ...ring];

@@ -26,7 +26,7 @@ import { SessionList, type SessionsPath } from "../account/session-list.tsx";
 import { OwnerNumber, useEnding } from "./user-fields.tsx";
 import { plural } from "../words/numbers.ts";
 
-/** The open dialog. `member`: the one it is about; of an invitation, the one who gets a new link. */
+/** The open dialog. `member`: the one it is about; of an invitation, the one who gets a new link, undefined for a new member. */
 type Asked =
   { dialog: "invite"; member?: Member } | { dialog: "change" | "remove" | "sessions"; member: Member };
 
@@ -91,9 +91,9 @@ export function People() {
 }
 
 function OpenDialog({ dialog, member, close }: Asked & { close(): void }) {
-  if (dialog === "invite") return <Invite again={member} close={close} />;
-  const Dialog = memberDialogs[dialog];
-  return <Dialog member={member} close={close} />;
+  if (dialog === "invite") return <Invite invited={member} close={close} />;
+  const OfMember = memberDialogs[dialog];
+  return <OfMember member={member} close={close} />;
 }
 
 /** How many could be signed in by a password alone, unless the organization forbids that already. */
@@ -254,11 +254,11 @@ const offeredRoles = () =>
     .map(([role, title, words]) => [role, `${title}: ${words}`] as const);
 const refreshMembers = () => refresh(membersPath(currentSlug.value ?? ""));
 
-/** `again`: the member whose link was lost, or did not arrive. */
-function Invite({ again, close }: { again: Member | undefined; close(): void }) {
+/** `invited`: the one whose link was lost, or did not arrive; undefined for a new member. */
+function Invite({ invited, close }: { invited: Member | undefined; close(): void }) {
   const slug = currentSlug.value ?? "";
-  const [email, setEmail] = useState(again?.email ?? "");
-  const [role, setRole] = useState<Role>(again?.role ?? "member");
+  const [email, setEmail] = useState(invited?.email ?? "");
+  const [role, setRole] = useState<Role>(invited?.role ?? "member");
   const [made, setMade] = useState<NewMember>();
   const form = useAction(async () => {
     setMade(await call(membersApi.create, { slug }, { email, role }));
@@ -267,10 +267,10 @@ function Invite({ again, close }: { again: Member | undefined; close(): void }) 
   if (made !== undefined) return <Invited made={made} close={close} />;
   return (
     <FormDialog
-      title={again === undefined ? "Invite a member" : `New link for ${again.email}`}
+      title={invited === undefined ? "Invite a member" : `New link for ${invited.email}`}
       close={close}
-      hasUnsaved={email !== (again?.email ?? "")}
-      action={again === undefined ? "Invite" : "Make the link"}
+      hasUnsaved={email !== (invited?.email ?? "")}
+      action={invited === undefined ? "Invite" : "Make the link"}
       form={form}
       shown={["email", "role"]}
       terminal={{
@@ -278,13 +278,13 @@ function Invite({ again, close }: { again: Member | undefined; close(): void }) 
         call: ["POST", membersPath(slug), { email, role }],
       }}
     >
-      {again === undefined ? null : <p>The link that was made before stops working.</p>}
+      {invited === undefined ? null : <p>The link that was made before stops working.</p>}
       <Text
         label="E-mail"
         errors={form.error?.fields["email"]}
         value={email}
         set={setEmail}
-        control={{ type: "email", required: true, autocomplete: "off", readonly: again !== undefined }}
+        control={{ type: "email", required: true, autocomplete: "off", readonly: invited !== undefined }}
       />
       <RoleChoice error={form.error} value={role} set={setRole} />
     </FormDialog>
@@ -385,7 +385,7 @@ function Remove({ member, close }: { member: Member; close(): void }) {
     revoke_tokens: `${body.revoke_tokens}`,
     report: "true",
   } as const;
-  const self = member.user_id === me.value?.id;
+  const isSelf = member.user_id === me.value?.id;
   return (
     <Confirm
       title={isInvited ? `Withdraw the invitation of ${member.email}?` : `Remove ${member.email}?`}
@@ -395,7 +395,7 @@ function Remove({ member, close }: { member: Member; close(): void }) {
           <p>
             {isInvited
               ? "The link stops working. You can invite the address again."
-              : `${self ? "This is you: you lose" : "The user loses"} all access to ${slug} within seconds, and open invitations that ${self ? "you" : "they"} sent end. An invitation brings ${self ? "you" : "them"} back.`}
+              : `${isSelf ? "This is you: you lose" : "The user loses"} all access to ${slug} within seconds, and open invitations that ${isSelf ? "you" : "they"} sent end. An invitation brings ${isSelf ? "you" : "them"} back.`}
           </p>
           {isInvited ? null : (
             <>
@@ -416,7 +416,7 @@ function Remove({ member, close }: { member: Member; close(): void }) {
       }
       changes={membersPath(slug)}
       run={(report) => {
-        // Of what stays, nothing on the page tells.
+        // Nothing else on the page tells what the user can still use.
         if (!isInvited && report !== undefined)
           tell(removedWords(member.email, report, me.value?.is_staff === true));
       }}

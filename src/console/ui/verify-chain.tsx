@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { emptyChain, verifyEnd, verifyNext, type Chain } from "../activity/activity.ts";
+import { emptyChain, verifyEnd, verifyNext, type Chain } from "../activity/chain.ts";
 import { ago } from "../words/ago.ts";
 import { ApiError, get } from "../contact/api.ts";
 import { eventsPath } from "../activity/log.ts";

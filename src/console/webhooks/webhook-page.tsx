@@ -7,7 +7,7 @@ import {
   type ListedWebhook as Webhook,
 } from "../../api/webhooks/webhooks.ts";
 import { useState } from "preact/hooks";
-import type { Things } from "../activity/activity.ts";
+import type { Things } from "../activity/event-filter.ts";
 import { nodesIn, standingOf } from "./deliveries.ts";
 import { currentSlug } from "../contact/me.ts";
 import { useNamed } from "../activity/named-nodes.ts";

@@ -13,7 +13,8 @@ const groups: readonly (readonly string[])[] = [
   // Events in words.
   [
     "api/events.ts",
-    "console/activity/activity.ts",
+    "console/activity/event-changes.ts",
+    "console/activity/event-filter.ts",
     "console/activity/event-words.ts",
     "console/activity/recent-events.tsx",
   ],

@@ -2,21 +2,19 @@
 
 import { describe, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
+import { emptyChain, verifyEnd, verifyNext } from "../../../src/console/activity/chain.ts";
+import { changesOf } from "../../../src/console/activity/event-changes.ts";
+import { weekOf } from "../../../src/console/activity/week.ts";
 import {
-  changesOf,
   foundWords,
-  emptyChain,
   exportName,
   filterOf,
   makeMatch,
   parts,
   subjectOf,
   thingsOf,
-  verifyEnd,
-  verifyNext,
-  weekOf,
   type Filter,
-} from "../../../src/console/activity/activity.ts";
+} from "../../../src/console/activity/event-filter.ts";
 import { readBack, type Span } from "../../../src/console/activity/read-back.ts";
 import { eventTypes, type Event as AuditEvent } from "../../../src/api/events.ts";
 import { eventHash, eventText } from "../../../src/server/audit/record.ts";

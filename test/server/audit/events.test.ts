@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
-import { emptyChain, verifyEnd, verifyNext } from "../../../src/console/activity/activity.ts";
+import { emptyChain, verifyEnd, verifyNext } from "../../../src/console/activity/chain.ts";
 import { Event, eventsApi } from "../../../src/api/events.ts";
 import { faultsIn, verifyChains } from "../../../src/server/audit/verify.ts";
 import { eventHash, eventText, operator, record } from "../../../src/server/audit/record.ts";
