@@ -26,7 +26,7 @@ type Props = {
   command: readonly string[];
 };
 
-/** With the nodes on whose machine it proved to be. */
+/** The session in words, with the nodes of the machine that it proved to be on. */
 const wordsOf = ({ kind, device, nodes }: Session) =>
   [
     kind === "browser" ? browserWords(device) : device || "command line",
@@ -40,9 +40,13 @@ export function SessionList({ title, list, endOne, endAll, command }: Props) {
   const others = data.filter(({ is_current }) => !is_current);
   const [first] = ending;
   const [isAll, setAll] = useState(false);
-  const ask = (sessions: readonly Session[], whole: boolean) => {
-    setEnding(sessions);
-    setAll(whole);
+  const askOne = (session: Session) => {
+    setEnding([session]);
+    setAll(false);
+  };
+  const askAll = () => {
+    setEnding(others);
+    setAll(true);
   };
   const all = endAll === undefined ? "Sign all others out" : "Sign out everywhere";
   return (
@@ -51,13 +55,13 @@ export function SessionList({ title, list, endOne, endAll, command }: Props) {
         label="Sessions"
         {...(title === undefined ? {} : { title })}
         path={path}
-        columns={columnsFor((session) => ask([session], false))}
+        columns={columnsFor(askOne)}
         keyOf={({ id }: Session) => id}
         empty="None."
         command={command}
       >
         {others.length === 0 ? null : (
-          <Button isSmall={true} onClick={() => ask(others, true)}>
+          <Button isSmall={true} onClick={askAll}>
             {all}
           </Button>
         )}

@@ -39,7 +39,10 @@ function whoOf({ actor: { kind, id } }: AuditEvent, { names, things }: Known): s
 const wordsOf = (type: string) =>
   (eventKinds as Readonly<Record<string, { words: string }>>)[type]?.words ?? `${type}: &`;
 
-/** Every second part is a text from outside. `by`: the actor, if the sentence does not name it. */
+/**
+ * The event as a sentence, in parts: every second one is a text from outside. `by`: the actor; "" if the sentence names it. In the
+ * words of `eventKinds`, @ is the actor, # what the event is about, % its former name, and & what it is about, with "the" and noun.
+ */
 export function eventSentence(event: AuditEvent, known: Known): { parts: readonly string[]; by: string } {
   const { type, subject, before, after } = event;
   const [kind = "", rest = ""] = subject.split(/\/(.*)/s);
@@ -56,7 +59,7 @@ export function eventSentence(event: AuditEvent, known: Known): { parts: readonl
   const phrase = isRenamed ? "@ renamed the node % to #" : wordsOf(type);
   const whole = isNumber ? "#" : `the ${noun}${rest === "" ? "" : " #"}`;
   const who = whoOf(event, known);
-  const says: Record<string, string> = {
+  const texts: Record<string, string> = {
     "@": who,
     "#": name ?? (isNumber ? `${noun} ${rest}` : rest),
     "%": nameOf(before) ?? "",
@@ -65,7 +68,7 @@ export function eventSentence(event: AuditEvent, known: Known): { parts: readonl
     parts: phrase
       .replace("&", whole)
       .split(/([@#%])/)
-      .map((part) => says[part] ?? part),
+      .map((part) => texts[part] ?? part),
     by: phrase.includes("@") ? "" : who,
   };
 }
@@ -77,8 +80,8 @@ export function eventText(event: AuditEvent, known: Known): string {
 }
 
 /** Fields that the sentence contains, or that mean nothing to users. */
-const ofRules = ["counts", "rule_ids", "rules_created", "rules_deleted", "rules_described"];
-const ofNoReader = new Set(["fingerprint", "key_sha256", "noted_rows", ...ofRules]);
+const ruleFields = ["counts", "rule_ids", "rules_created", "rules_deleted", "rules_described"];
+const ofNoReader = new Set(["fingerprint", "key_sha256", "noted_rows", ...ruleFields]);
 
 /** The changes, with names instead of numbers, and rules as the page Access shows them. */
 export function readableChanges(event: AuditEvent, known: Known): readonly Change[] {
@@ -89,13 +92,13 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
     (rule.id > 0 ? `${rule.id}: ` : "") +
     sentenceOf(toRule(rule, nodeNames(known.things), known.names, known.words)) +
     (rule.description === "" ? "" : ` (${rule.description})`);
-  const told = {
+  const ofRules = {
     field: "rules",
     removed: (rules?.removed ?? []).map(say),
     added: (rules?.added ?? []).map(say),
   };
-  if (rules !== undefined && type.startsWith("rule.")) return [told];
-  // Its name is not taken away: it is what the event is about.
+  if (rules !== undefined && type.startsWith("rule.")) return [ofRules];
+  // Without what a revoked node had: its name would look like one that was removed.
   const was = readable(type, type === "node.revoked" ? null : before, known);
   const is = readable(type, after, known);
   if (was?.["name"] === undefined || is?.["name"] === undefined) {
@@ -106,14 +109,12 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
     ({ removed, added }) => removed.length > 0 || added.join() !== "none",
   );
   // Only the policy's version: configurations of nodes have versions, too.
-  const named = changes.map((change) =>
-    change.field === "version" && type.startsWith("policy.")
-      ? { ...change, field: "policy version" }
-      : change.field === "tests"
-        ? { ...change, field: "tests in all" }
-        : change,
-  );
-  return [...(rules === undefined ? [] : [told]), ...named];
+  const fields: Readonly<Record<string, string>> = {
+    tests: "tests in all",
+    ...(type.startsWith("policy.") && { version: "policy version" }),
+  };
+  const renamed = changes.map((change) => ({ ...change, field: fields[change.field] ?? change.field }));
+  return [...(rules === undefined ? [] : [ofRules]), ...renamed];
 }
 
 function readable(

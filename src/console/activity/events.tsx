@@ -18,7 +18,8 @@ import { Icon } from "../ui/icon.tsx";
 import { Copy, Facts, type Fact } from "../ui/parts.tsx";
 import { Actor, Said, useNames, type EventsProps } from "./recent-events.tsx";
 
-/** What a line shows; the rest stands below it. */
+const dayMs = 86_400_000;
+/** How many changes a line shows, and texts of each; the rest stands below it. */
 const maxInLine = 3;
 
 function useKnown(props: EventsProps): Known {
@@ -37,13 +38,13 @@ const namesProvider = (event: AuditEvent): boolean => {
 export function Events(props: EventsProps) {
   const known = useKnown(props);
   const days = Map.groupBy(props.events, ({ at }) => dayOf(Date.parse(at)));
-  const [today, yesterday] = [0, 1].map((back) => dayOf(now.value - back * 86_400_000));
+  const namedDays = { [dayOf(now.value - dayMs)]: "Yesterday, ", [dayOf(now.value)]: "Today, " };
   return (
     <div>
       {[...days].map(([day, events]) => (
         <section key={day}>
           <h2 class="day">
-            {day === today ? "Today, " : day === yesterday ? "Yesterday, " : ""}
+            {namedDays[day] ?? ""}
             {dayWords(Date.parse(events[0]?.at ?? ""))}
           </h2>
           <ol class="lines log">
@@ -57,7 +58,7 @@ export function Events(props: EventsProps) {
   );
 }
 
-/** Drawn once, not for each event that comes. */
+/** A line, which is drawn again only if something of it changed, not for each event that comes. */
 function One({ event, known }: { event: AuditEvent; known: Known }) {
   const [isOpen, setOpen] = useState(false);
   const isOfRules = event.type === "rule.updated" || ruleChangeOf(event) !== undefined;
@@ -72,9 +73,10 @@ function drawn(event: AuditEvent, known: Known, mayUndo: boolean, isOpen: boolea
   const { parts } = eventSentence(event, known);
   const changes = readableChanges(event, known);
   const at = Date.parse(event.at);
+  // A press on the line opens it, unless it was for a link in it, or selected text.
   const press = ({ target }: Event) => {
-    const isElse = target instanceof Element && target.closest("a, button, .detail") !== null;
-    if (!isElse && getSelection()?.isCollapsed !== false) toggle();
+    const isForOther = target instanceof Element && target.closest("a, button, .detail") !== null;
+    if (!isForOther && getSelection()?.isCollapsed !== false) toggle();
   };
   return (
     <li class={isOpen ? "open" : ""} onClick={press}>

@@ -12,7 +12,7 @@ import { utc } from "../words/times.ts";
 /** Events of an organization; "": events that belong to none. */
 export const eventsPath = (slug: string, query?: GivenOf<typeof eventsApi.list>) =>
   slug === "" ? apiPath(eventsApi.listOfControlPlane, {}, query) : apiPath(eventsApi.list, { slug }, query);
-/** No stream has events that belong to no organization. */
+/** Events that belong to no organization are in no stream: they are read again this often. */
 const lookEveryMs = 10_000;
 
 /** Maximum events of the page, and of an export. */
@@ -21,7 +21,7 @@ export const maxKept = 20_000;
 const firstLimit = 200;
 /** Events of one request. */
 const maxLimit = 1000;
-/** After a request that failed. */
+/** A request that failed is sent again after this. */
 const restMs = 5000;
 
 const always: Span = { start: undefined, end: undefined };
@@ -64,7 +64,7 @@ export function useLog(slug: string, limit: number, { start, end }: Span = alway
       const fresh = more.filter(({ id }) => !ids.has(id));
       return fresh.length === 0 ? known : [...known, ...fresh].sort((a, b) => b.id - a.id).slice(0, maxKept);
     });
-  /** `until`: reads on back to this event, at most so far as events are kept. */
+  /** Reads `asked` events before an id. `until`: reads on, back to this id, or to the oldest event that is kept. */
   const read = (before: number, asked = limit, until?: number) => {
     const { signal } = over.current;
     setReading(true);
@@ -102,14 +102,14 @@ export function useLog(slug: string, limit: number, { start, end }: Span = alway
     const timer = slug === "" ? setInterval(look, lookEveryMs) : undefined;
     const leave = onEvent((event) => add([event]));
     // The stream has no events from before it was open.
-    const end = isLive.subscribe((isOpen) => {
+    const unsubscribe = isLive.subscribe((isOpen) => {
       if (isOpen) readNewest();
     });
     return () => {
       over.current.abort();
       clearInterval(timer);
       leave();
-      end();
+      unsubscribe();
     };
   }, [slug, limit, start, end]);
   const oldest = events.at(-1)?.id;

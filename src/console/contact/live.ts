@@ -7,11 +7,11 @@ import type { Event as AuditEvent } from "../../api/events.ts";
 import type { Contact } from "../nodes/listed-nodes.ts";
 import { isFactorMissing, isOver, me, organization, readMe } from "./me.ts";
 
-/** From the worker. `event` has the text of one event. */
+/** From the worker. `text`: JSON of `event` and `seen`, "" of the others. */
 export type FromWorker = {
   /**
-   * `refused`: the session ended, there is no such organization any more, or the user may not read it. `asked`: whether the
-   * tab is still there.
+   * `event`: of the audit log. `seen`: nodes that were in contact, as a list. `open`, `away`: the stream. `refused`: the session ended,
+   * there is no such organization any more, or the user may not read it. `asked`: whether the tab is still there.
    */
   kind: "event" | "seen" | "open" | "away" | "refused" | "asked";
   slug: string;
@@ -43,7 +43,7 @@ export function onSeen(listener: (contacts: readonly Contact[]) => void): () => 
 }
 
 /** Reads the signed-in user and the rights again: both may have changed. */
-const look = () => readMe().catch(() => undefined);
+const readRights = () => readMe().catch(() => undefined);
 
 /** The first answers are tried again by `start`. */
 const isAway = computed(() => awaySince.value !== undefined && me.value !== undefined);
@@ -54,13 +54,13 @@ const [shortestMs, longestMs] = [1000, 30_000];
  * Asks until there is an answer. A stream alone does not tell that the control plane is back: some pages have none, and it
  * may stay open while a request is lost, as when a network of this machine appears.
  */
-function lookUntilBack(): () => void {
+function readUntilBack(): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let isEnded = false;
   const again = (pauseMs: number) => {
     if (isEnded) return;
     timer = setTimeout(
-      () => void look().then(() => again(Math.min(longestMs, 2 * pauseMs))),
+      () => void readRights().then(() => again(Math.min(longestMs, 2 * pauseMs))),
       // A random pause, so that browsers do not all come at the same time.
       pauseMs * (0.75 + Math.random() / 4),
     );
@@ -91,13 +91,13 @@ export function startLive(): void {
       isLive.value = true;
       awaySince.value = undefined;
       // Rights that changed before it was open came by no event.
-      void look();
+      void readRights();
     } else if (data.kind === "away") {
       isLive.value = false;
       awaySince.value ??= Date.now();
     } else if (data.kind === "refused") {
       isLive.value = false;
-      void look();
+      void readRights();
     } else if (data.kind === "seen") {
       const contacts = JSON.parse(data.text) as Contact[];
       for (const listener of seenListeners) listener(contacts);
@@ -105,7 +105,7 @@ export function startLive(): void {
       const event = JSON.parse(data.text) as AuditEvent;
       for (const listener of listeners) listener(event);
       // The change may concern the role or settings of this user.
-      if (aboutRights.test(event.type)) void look();
+      if (aboutRights.test(event.type)) void readRights();
     }
   });
   const follow = () => {
@@ -114,14 +114,14 @@ export function startLive(): void {
     isLive.value = false;
   };
   effect(follow);
-  effect(() => (isAway.value ? lookUntilBack() : undefined));
+  effect(() => (isAway.value ? readUntilBack() : undefined));
   addEventListener("pagehide", () => tell({ kind: "leave" }));
   // After going back, the browser may show the page as it was left.
   addEventListener("pageshow", ({ persisted }) => {
     if (!persisted) return;
     if (isOver.peek() || me.peek() === undefined) return location.reload();
     follow();
-    void look();
+    void readRights();
   });
 }
 

@@ -93,31 +93,31 @@ tabs.addEventListener("message", ({ data }: MessageEvent<number>) => {
 
 /** Reads who is signed in. Without a session, `isSignedOut` is true afterwards. */
 export async function readMe(): Promise<void> {
-  const [found, all, own] = await Promise.all([
+  const [user, all, ownFactors] = await Promise.all([
     get(apiPath(ownUserApi.retrieve, {})),
     getAll(apiPath(organizationsApi.list, {}, { page_size: "1000" })),
     get(apiPath(factorsApi.retrieve, {})),
   ]);
-  tabs.postMessage(found.id);
-  if ((me.peek()?.id ?? found.id) !== found.id) return forget();
-  actFor(found.id);
+  tabs.postMessage(user.id);
+  if ((me.peek()?.id ?? user.id) !== user.id) return forget();
+  actFor(user.id);
   organizations.value = all.map((each) => ("name" in each ? each : { ...each, ...closed, name: each.slug }));
-  factors.value = own;
-  me.value = found;
+  factors.value = ownFactors;
+  me.value = user;
 }
 
 /** The error of the first requests. */
 export const startError = signal<ApiError>();
 const startAgainMs = 5000;
-let again: ReturnType<typeof setTimeout> | undefined;
+let retry: ReturnType<typeof setTimeout> | undefined;
 
 /** Reads the signed-in user, and tries again until there is an answer. */
 export function start(): void {
-  clearTimeout(again);
+  clearTimeout(retry);
   readMe().catch((error: unknown) => {
     if (!(error instanceof ApiError)) throw error;
     startError.value = error;
-    if (!isSignedOut.peek()) again = setTimeout(start, startAgainMs);
+    if (!isSignedOut.peek()) retry = setTimeout(start, startAgainMs);
   });
 }
 

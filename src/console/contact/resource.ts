@@ -15,8 +15,9 @@ export type Resource<T> = {
 
 type Entry = {
   state: Signal<Resource<unknown>>;
+  /** How many components show it. */
   users: number;
-  /** Number of components that want each change at once. */
+  /** How many of them want each change at once. */
   eager: number;
   read(): Promise<void>;
 };
@@ -26,7 +27,7 @@ const none: Resource<unknown> = { data: undefined, error: undefined, readAt: und
 export const isGone = ({ status }: ApiError): boolean => status === 403 || status === 404;
 
 export const entries = new Map<string, Entry>();
-/** Maximum cached answers that no page shows; the oldest are dropped first. */
+/** Beyond so many answers, those that no page shows are dropped, the oldest first. */
 const maxKept = 50;
 
 function entryOf(path: string, read: () => Promise<unknown>): Entry {
@@ -120,8 +121,10 @@ export async function refresh(prefix = ""): Promise<void> {
 }
 
 let timer: ReturnType<typeof setTimeout> | undefined;
+/** Changes are read after a pause of so long, and at the latest this long after the first one. */
 const settleMs = 200;
 const longestMs = 1000;
+/** When the first change came that is not read yet, ms. */
 let since: number | undefined;
 
 /** Many changes at once are one reading: at most once a second while they go on. */

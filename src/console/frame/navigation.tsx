@@ -16,9 +16,9 @@ import { valueOf } from "../ui/field.tsx";
 import { Failure } from "../ui/parts.tsx";
 import { Count as Counter } from "../ui/tag.tsx";
 
-/** Of the network, before those of the organization. */
+/** The segments of the pages about the network, which stand before those of the organization. */
 const networkPages = ["", "nodes", "map", "access", "activity"];
-/** On a phone, those at the bottom; the others are behind More. */
+/** On a phone, these are at the bottom; the others are behind More. */
 const tabPages = networkPages.slice(0, 4);
 
 export function Navigation() {
@@ -71,7 +71,7 @@ export function Navigation() {
   );
 }
 
-/** The pages of the navigation that others belong to. */
+/** Pages that are not in the navigation, and the page in it that they belong to. */
 const insideOf: Readonly<Record<string, string>> = {
   phones: "nodes",
   flows: "access",
@@ -83,7 +83,7 @@ type Entry = Pick<Page, "title" | "icon"> & {
   segment: string;
   href: string;
   isHere: boolean;
-  /** Of the organization whose needs are counted. */
+  /** The slug of the organization whose needs are counted beside it. */
   counted?: string | undefined;
   isDraft?: boolean;
 };
@@ -249,9 +249,10 @@ function useKeys(): void {
   }, []);
 }
 
+/** Selectors: searches, what in a row takes the focus, and rows that have such a thing. */
 const search = "input[type=search]";
-const to = "a, button, summary";
-const row = `:is(.body [role=row], tbody tr):has(${to})`;
+const pressable = "a, button, summary";
+const row = `:is(.body [role=row], tbody tr):has(${pressable})`;
 
 /** Keys in a search: to the first row of its list, or out of it. A search in a form has the keys of the form. */
 function leaveSearch(event: KeyboardEvent): void {
@@ -265,7 +266,7 @@ function leaveSearch(event: KeyboardEvent): void {
   event.preventDefault();
   // After the search of a list without rows comes the next search.
   const all = [...document.querySelectorAll(`${search}, ${row}`)];
-  all[all.indexOf(field) + 1]?.querySelector<HTMLElement>(to)?.focus();
+  all[all.indexOf(field) + 1]?.querySelector<HTMLElement>(pressable)?.focus();
 }
 
 /** Moves the focus to the next or the previous row that has a link or a button. */
@@ -275,7 +276,7 @@ function stepRow(step: 1 | -1): void {
   // Without one, from the row that is open beside the list.
   const at = focused === -1 ? rows.findIndex((each) => each.querySelector("[aria-current]")) : focused;
   rows[at === -1 ? 0 : Math.max(0, Math.min(rows.length - 1, at + step))]
-    ?.querySelector<HTMLElement>(to)
+    ?.querySelector<HTMLElement>(pressable)
     ?.focus();
 }
 

@@ -22,7 +22,7 @@ export function SignIn() {
     return (
       <Dialog title="Your session has ended. Sign in to go on." close={() => undefined}>
         <div class="ways">
-          <Form />
+          <SignInForm />
         </div>
       </Dialog>
     );
@@ -37,14 +37,14 @@ export function SignIn() {
           {refusal}
         </p>
       )}
-      <Form />
+      <SignInForm />
     </Gate>
   );
 }
 
 type Credentials = { email: string; password: string };
 
-function Form() {
+function SignInForm() {
   const [credentials, setCredentials] = useState<Credentials>({ email: me.value?.email ?? "", password: "" });
   /** How the second factor can be proven, after the password was right. */
   const [methods, setMethods] = useState<readonly string[]>();
@@ -120,10 +120,7 @@ function PasswordForm({ credentials, setCredentials, setMethods }: PasswordProps
 
 const typedMs = 400;
 
-/**
- * Those of everybody, and those that the domain of the address adds: below the form, which does not move while somebody
- * types in it.
- */
+/** `first`: the providers of everybody. `further`: those that the domain of the address adds, below the form, so that it does not move. */
 function useProviders(email: string): Record<"first" | "further", readonly Provider[]> {
   const [first, setFirst] = useState<readonly Provider[]>([]);
   const [all, setAll] = useState<readonly Provider[]>([]);

@@ -79,7 +79,7 @@ export function AddNode() {
   });
   const [token, setToken] = useState<Token>();
   const [joined, setJoined] = useState<Joined>();
-  const again = () => {
+  const startAgain = () => {
     setToken(undefined);
     setJoined(undefined);
   };
@@ -114,12 +114,14 @@ export function AddNode() {
             </Step>
           ) : (
             <Step at={1} title="What" state="done">
-              <Made token={token} again={again} />
+              <Made token={token} again={startAgain} />
             </Step>
           )}
           {isOwn ? <OwnStep kind={kind} /> : null}
           {!isOwn && token === undefined ? <LaterSteps /> : null}
-          {isOwn || token === undefined ? null : <Arrival {...{ token, joined, setJoined, again }} />}
+          {isOwn || token === undefined ? null : (
+            <Arrival {...{ token, joined, setJoined }} again={startAgain} />
+          )}
         </ol>
         <aside class="stackd">
           <Gets
@@ -194,6 +196,13 @@ const PhoneLink = () => (
   </p>
 );
 
+/** A typed duration in words, or as it was typed. */
+function lifeWords(typed: string): string {
+  const seconds = parseDuration(typed);
+  if (seconds === undefined) return typed;
+  return seconds === 3600 ? "1 hour" : inWords(seconds * 1000);
+}
+
 type ChoicesProps = {
   draft: Draft;
   setDraft(draft: Draft): void;
@@ -201,7 +210,7 @@ type ChoicesProps = {
   made(token: Token): void;
 };
 
-/** What most people leave as it is, is a sentence whose words open their fields. */
+/** Choices that most users leave as they are: a sentence, whose words open their fields. */
 const rare = ["uses", "expires", "name"] as const;
 
 function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
@@ -212,8 +221,7 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
   const { error, isRunning, submit } = useAction(async () => {
     made(await call(registrationTokensApi.create, { slug }, body));
   });
-  const seconds = parseDuration(draft.expires);
-  const hours = seconds === undefined ? draft.expires : seconds === 3600 ? "1 hour" : inWords(seconds * 1000);
+  /** A word of the sentence, which opens or closes a field. */
   const word = (field: keyof typeof isOpen, words: string) => (
     <button
       type="button"
@@ -224,6 +232,7 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
       {words}
     </button>
   );
+  /** An open field. `key`: what the API calls it. */
   const field = (
     name: (typeof rare)[number],
     key: string,
@@ -253,7 +262,8 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
         <p class="quiet">The others find each other through it. Its UDP port must be open to all of them.</p>
       ) : null}
       <p class="mt8">
-        For {word("uses", plural(Number(draft.uses), "node"))}, the key ends in {word("expires", hours)}
+        For {word("uses", plural(Number(draft.uses), "node"))}, the key ends in{" "}
+        {word("expires", lifeWords(draft.expires))}
         {approval === "unapproved" ? (
           <>
             , and {word("isApproved", draft.isApproved ? "nobody approves" : "an administrator approves")}{" "}
@@ -295,7 +305,7 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
   );
 }
 
-/** The first step, when it is done: roles and groups that the key gives, and when it ends. */
+/** The first step, once it is done: roles and groups that the key gives, and when it ends. */
 function Made({ token, again }: { token: Token; again(): void }) {
   const { uses, groups, is_lighthouse, expires_at } = token;
   const end = Date.parse(expires_at);
@@ -324,7 +334,7 @@ function Made({ token, again }: { token: Token; again(): void }) {
 
 type GetsProps = { groups: readonly string[]; ownerId: number | null; address: string | undefined };
 
-/** What a node of these groups will have, by the rules of now. */
+/** What a node of these groups will have by the present rules; what it has, once `address` is known. */
 function Gets({ groups, ownerId, address }: GetsProps) {
   const slug = currentSlug.value ?? "";
   const { data: rules } = useList(apiPath(rulesApi.list, { slug }, { page_size: "1000" }));
@@ -339,11 +349,17 @@ function Gets({ groups, ownerId, address }: GetsProps) {
       subnets,
       owner_id,
     });
-    const it: Standee = { id: 0, groups: [...groups], owner_groups: [], subnets: [], owner_id: ownerId };
+    const newcomer: Standee = {
+      id: 0,
+      groups: [...groups],
+      owner_groups: [],
+      subnets: [],
+      owner_id: ownerId,
+    };
     const others = nodes.filter(({ ip_address, state }) => ip_address !== address && state === "active");
-    const { letsIn, letIn, letsOut } = standingOf(rules, it);
+    const { letsIn, letIn, letsOut } = standingOf(rules, newcomer);
     return {
-      ...reachOf(rules, it, others.map(asStandee)),
+      ...reachOf(rules, newcomer, others.map(asStandee)),
       rules: new Set([...letsIn, ...letIn, ...letsOut]).size,
     };
   }, [rules, nodes, isWhole, key, ownerId, address]);

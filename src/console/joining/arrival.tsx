@@ -1,4 +1,4 @@
-// The second and third step of adding a node: the line to paste (paste.tsx), and who comes with its key, as it happens.
+// The second and third step of adding a node: the line to paste (paste.tsx), and which nodes come with its key, as it happens.
 
 import { organizationsApi } from "../../api/organizations.ts";
 import { registrationsApi } from "../../api/node-calls.ts";
@@ -46,7 +46,10 @@ type Use = { id: number; at: number };
 /** How many events one request asks for. */
 const atOnce = 200;
 
-/** What the log tells of a key: its uses, the newest last, and names of the nodes that came with it. */
+/**
+ * What the log tells of a key: its uses, the newest last, names of the nodes that came with it, and when the request `asked` was
+ * approved.
+ */
 function useUses(slug: string, token: Token, asked: Registration | undefined) {
   // Reads the log too, because the stream of events may be closed at this moment.
   const { events } = useLog(slug, atOnce);
@@ -72,20 +75,19 @@ type ArrivalProps = {
   again(): void;
 };
 
-/** The second and the third step: the line, and who comes with its key. */
 export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
   const slug = currentSlug.value ?? "";
-  const waits = mustWait(useApproval(slug), token.approved);
+  const isWaiting = mustWait(useApproval(slug), token.approved);
   const { data: open = [] } = useList(registrationsPath(slug));
   const asking = open.filter(({ registration_token_id: id }) => id === token.id);
-  // The last one that asked: an approved request leaves the list, and is told of further on.
+  // The last request: an approved one leaves the list, and is still shown.
   const asked = useRef<Registration | undefined>(undefined);
   asked.current = asking[0] ?? asked.current;
   const { used, nameOf, approvedAt } = useUses(slug, token, asked.current);
   const isForOne = token.uses === 1;
   const isUsed = used.length >= token.uses;
-  const only = isForOne ? used[0] : undefined;
-  const name = only && <bdi>{nameOf(only.id)}</bdi>;
+  const onlyUse = isForOne ? used[0] : undefined;
+  const name = onlyUse && <bdi>{nameOf(onlyUse.id)}</bdi>;
   return (
     <>
       {isUsed ? (
@@ -109,7 +111,7 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
       <Step at={3} title={name ? <>{name} is in</> : "See it arrive"} state={isUsed ? "done" : "here"}>
         {isForOne ? (
           <OneMachine
-            {...{ token, waits, only, approvedAt, asked: asked.current, setJoined }}
+            {...{ token, isWaiting, onlyUse, approvedAt, asked: asked.current, setJoined }}
             isAsking={asking.length > 0}
           />
         ) : (
@@ -130,8 +132,8 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
         )}
         {isUsed ? (
           <p class="group mt12">
-            {only === undefined ? null : (
-              <Button kind="primary" href={pathOf(slug, "nodes", only.id)}>
+            {onlyUse === undefined ? null : (
+              <Button kind="primary" href={pathOf(slug, "nodes", onlyUse.id)}>
                 Open {name}
               </Button>
             )}
@@ -145,10 +147,10 @@ export function Arrival({ token, joined, setJoined, again }: ArrivalProps) {
 
 type MomentProps = { sign?: SignName; isNow?: boolean; at?: number | undefined; children: ComponentChildren };
 
-/** A line of what happens: done, under way now, or to come. */
+/** A line of what happens. With a sign it is done, and `at` is when, ms; without one it is under way (`isNow`), or to come. */
 const Moment = ({ sign, isNow, at, children }: MomentProps) => (
   <li>
-    {sign !== undefined ? <Sign name={sign} /> : isNow === true ? <span class="spin" /> : <span />}
+    {sign === undefined ? <span class={isNow === true ? "spin" : ""} /> : <Sign name={sign} />}
     <span class={sign === undefined ? "faint" : ""}>{children}</span>
     {at === undefined ? <span /> : atTime(at)}
   </li>
@@ -156,8 +158,10 @@ const Moment = ({ sign, isNow, at, children }: MomentProps) => (
 
 type OneProps = {
   token: Token;
-  waits: boolean;
-  only: Use | undefined;
+  /** It needs an administrator's approval. */
+  isWaiting: boolean;
+  /** The use of a key that is for one machine; undefined until then. */
+  onlyUse: Use | undefined;
   asked: Registration | undefined;
   isAsking: boolean;
   approvedAt: number | undefined;
@@ -165,16 +169,16 @@ type OneProps = {
 };
 
 /** The node of a machine that came, and its paths, which say whether a lighthouse answers it. */
-function useArrived(slug: string, only: Use | undefined, setJoined: (joined: Joined) => void) {
-  const path = only === undefined ? "" : apiPath(nodesApi.retrieve, { slug, id: only.id });
+function useArrived(slug: string, onlyUse: Use | undefined, setJoined: (joined: Joined) => void) {
+  const path = onlyUse === undefined ? "" : apiPath(nodesApi.retrieve, { slug, id: onlyUse.id });
   const { data: node } = useResource(path);
-  const peersPath = only === undefined ? "" : apiPath(pathsApi.ofNode, { slug, id: only.id });
+  const peersPath = onlyUse === undefined ? "" : apiPath(pathsApi.ofNode, { slug, id: onlyUse.id });
   const { data: peers = [] } = useResource(peersPath);
   // Check-ins are not events of the audit log.
   useEffect(
     () =>
       onSeen((contacts) => {
-        if (only === undefined || !contacts.some(([id]) => id === only.id)) return;
+        if (onlyUse === undefined || !contacts.some(([id]) => id === onlyUse.id)) return;
         void Promise.all([refresh(path), refresh(peersPath)]);
       }),
     [path],
@@ -186,11 +190,11 @@ function useArrived(slug: string, only: Use | undefined, setJoined: (joined: Joi
 }
 
 /** What happens to a machine from its key to its first packet. */
-function OneMachine({ token, waits, only, asked, isAsking, approvedAt, setJoined }: OneProps) {
+function OneMachine({ token, isWaiting, onlyUse, asked, isAsking, approvedAt, setJoined }: OneProps) {
   const slug = currentSlug.value ?? "";
-  const { node, peers } = useArrived(slug, only, setJoined);
+  const { node, peers } = useArrived(slug, onlyUse, setJoined);
   const { data: nodes = [] } = useNodes();
-  const lighthouses = nodes.filter(({ is_lighthouse, id }) => is_lighthouse && id !== only?.id);
+  const lighthouses = nodes.filter(({ is_lighthouse, id }) => is_lighthouse && id !== onlyUse?.id);
   const hasLighthouse = !token.is_lighthouse && lighthouses.length > 0;
   const answer = peers.find(
     ({ peer, probe }) => probe === "answers" && lighthouses.some(({ id }) => id === peer),
@@ -205,7 +209,7 @@ function OneMachine({ token, waits, only, asked, isAsking, approvedAt, setJoined
             Approved
           </Moment>
         ) : null}
-        {waits && asked === undefined && only === undefined ? (
+        {isWaiting && asked === undefined && onlyUse === undefined ? (
           <Moment>Each node waits until an administrator approves it, here.</Moment>
         ) : null}
         {certificateStep()}
@@ -225,9 +229,9 @@ function OneMachine({ token, waits, only, asked, isAsking, approvedAt, setJoined
           from <bdi>{asked.seen_from}</bdi>
         </Moment>
       );
-    if (only === undefined) return <Moment isNow={true}>Waiting for the machine.</Moment>;
+    if (onlyUse === undefined) return <Moment isNow={true}>Waiting for the machine.</Moment>;
     return (
-      <Moment sign="on" at={only.at}>
+      <Moment sign="on" at={onlyUse.at}>
         The key was used
       </Moment>
     );
@@ -235,14 +239,14 @@ function OneMachine({ token, waits, only, asked, isAsking, approvedAt, setJoined
 
   function certificateStep() {
     const end = node?.certificate?.not_after;
-    if (only === undefined || node === undefined || end === undefined)
+    if (onlyUse === undefined || node === undefined || end === undefined)
       return (
-        <Moment isNow={only !== undefined || (asked !== undefined && !isAsking)}>
+        <Moment isNow={onlyUse !== undefined || (asked !== undefined && !isAsking)}>
           It gets its certificate and address
         </Moment>
       );
     return (
-      <Moment sign="on" at={only.at}>
+      <Moment sign="on" at={onlyUse.at}>
         Certificate until {onDay(Date.parse(end))}, address <code>{node.ip_address}</code>
       </Moment>
     );

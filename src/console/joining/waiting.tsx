@@ -141,7 +141,7 @@ export function Waiting() {
   );
 }
 
-/** The setting that decides it. */
+/** The setting that decides which nodes wait. */
 function WhichWait({ slug }: { slug: string }) {
   const { data } = useResource(apiPath(organizationsApi.retrieve, { slug }));
   const { label, words, choices } = organizationSettings.node_approval as {
@@ -221,7 +221,7 @@ function AnswerTogether({
   );
 }
 
-/** Without any, the empty path. */
+/** `id` 0: the empty path, which sends no request. */
 const tokenPathOf = (slug: string, id: number) =>
   id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug, id });
 
@@ -241,12 +241,13 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
   // An approval that is withdrawn.
   const body = machine.approved_at === null ? undefined : { state: "approved" as const };
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
-  const id = isApproval ? null : machine.registration_token_id;
-  const { data: token, error } = useResource(tokenPathOf(slug, id ?? 0));
+  // The join key, if refusing may revoke it.
+  const tokenId = isApproval ? null : machine.registration_token_id;
+  const { data: token, error } = useResource(tokenPathOf(slug, tokenId ?? 0));
   const { twins, open = [] } = useTwinsAndTokens();
   const [endsToken, setEndsToken] = useState<boolean>();
   // Its default depends on the token.
-  if (id !== null && token === undefined && error === undefined) return null;
+  if (tokenId !== null && token === undefined && error === undefined) return null;
   const isTokenOver = token !== undefined && (endsToken ?? (!keepsKey && isOnlyFor(machine, token, open)));
   const command = ["registration", verb, slug, machine.id, ...(body === undefined ? [] : ["--approved"])];
   return (
@@ -267,7 +268,7 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
             ) : (
               <>
                 The machine with key <code>{keyOf(machine)}</code> is told that it was refused.
-                {id === null ? "" : " With its join key it, or another machine, can ask again."}
+                {tokenId === null ? "" : " With its join key it, or another machine, can ask again."}
               </>
             )}
           </p>
@@ -291,8 +292,8 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
         </>
       }
       run={async () => {
-        if (isTokenOver) await call(registrationTokensApi.revoke, { slug, id: id ?? 0 });
-        else if (id !== null) warn?.(true);
+        if (isTokenOver) await call(registrationTokensApi.revoke, { slug, id: tokenId ?? 0 });
+        else if (tokenId !== null) warn?.(true);
         await refresh(apiPath(organizationsApi.retrieve, { slug }));
         tell(
           `${machine.name} is ${isApproval ? "approved. It is in Nodes when it has fetched its configuration." : "refused."}${isTokenOver ? " Its join key is revoked." : ""}`,

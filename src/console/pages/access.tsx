@@ -31,13 +31,14 @@ export function Access() {
   const saved = draft.saved.value;
   const error = draft.error.value;
   const mayEdit = mayAdminister.value && saved?.policy.by_file === false && saved.policy.unconfirmed === null;
-  const undone = Number(query.value.get("undo") ?? 0);
+  /** The id of the event whose change of the rules becomes a draft; 0: none. */
+  const eventToUndo = Number(query.value.get("undo") ?? 0);
   useEffect(() => {
-    if (undone === 0 || !mayEdit) return;
-    // Only once: otherwise the draft would be applied to itself.
+    if (eventToUndo === 0 || !mayEdit) return;
+    // Leave the address first: reading it again would undo on top of the draft.
     setQuery({ undo: undefined });
-    void undoEvent(draft, undone);
-  }, [draft, undone, mayEdit]);
+    void undoEvent(draft, eventToUndo);
+  }, [draft, eventToUndo, mayEdit]);
   const edited = draft.rules.value;
   const tests = draft.tests.value;
   const terminal = useMemo(() => saved && rulesTerminal(draft, saved), [draft, saved, edited, tests]);
@@ -57,14 +58,14 @@ export function Access() {
           <span class="no-phone">
             <Button href={pathOf(draft.slug, "flows")}>Flows</Button>
             {mayAdminister.value ? <Button href={pathOf(draft.slug, "past")}>Past</Button> : null}
-            <Button onClick={() => lead("tests")}>Tests</Button>
+            <Button onClick={() => goTo("tests")}>Tests</Button>
           </span>
           <span class="only-phone">
             <Menu label="More on this page">
-              <button type="button" onClick={() => lead("explainer")}>
+              <button type="button" onClick={() => goTo("explainer")}>
                 May one node reach another?
               </button>
-              <button type="button" onClick={() => lead("tests")}>
+              <button type="button" onClick={() => goTo("tests")}>
                 Tests
               </button>
             </Menu>
@@ -125,8 +126,8 @@ function factOf({ rules, policy: { tests } }: Saved): string {
   return `${plural(rules.length, "rule")} · ${said}`;
 }
 
-/** Leads to a part of the page, and to its first field. */
-function lead(id: string): void {
+/** Scrolls to a part of the page, and focuses its first field. */
+function goTo(id: string): void {
   const part = document.getElementById(id);
   part?.scrollIntoView();
   part?.querySelector<HTMLElement>("input, button")?.focus({ preventScroll: true });

@@ -31,11 +31,11 @@ import { plural } from "../words/numbers.ts";
 
 type Action = (typeof rolloutActions)[number];
 type Member = SentOf<typeof rolloutsApi.nodes>[number];
-/** The newest. Each costs the control plane a question of its own. */
+/** How many rollouts are listed, the newest: each costs the control plane a query of its own. */
 const listed = "20";
-/** Those that failed come first. */
+/** How many nodes are listed, those that failed first. */
 const maxMembers = "200";
-/** Nodes say how far they are without an event. */
+/** The progress of nodes is no event: read it again this often while a rollout runs. */
 const readEveryMs = 5000;
 
 export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
@@ -189,9 +189,17 @@ const passedWords = ({ settings }: Shown) =>
     ? "Versions of rings that had passed stay."
     : "Rings that had passed go back to the former settings, too.";
 
+function nextWords(shown: Shown): string {
+  if (shown.state === "paused")
+    return "Resume says that this ring is well, and the next one begins. Abort takes it back.";
+  return shown.state === "returning"
+    ? "The nodes of this ring go back to their former versions."
+    : `The nodes of this ring went back. ${passedWords(shown)}`;
+}
+
 /** Why it stopped or pauses: the node, the probe, and the line of its log. */
 function Reason({ slug, shown, nodes }: { slug: string; shown: Shown; nodes: readonly Member[] }) {
-  const { state, reason, failed_node: name, probe, log } = shown;
+  const { reason, failed_node: name, probe, log } = shown;
   if (reason === "") return null;
   const node = nodes.find((each) => each.node_name === name)?.node;
   return (
@@ -210,13 +218,7 @@ function Reason({ slug, shown, nodes }: { slug: string; shown: Shown; nodes: rea
             ]}
           />
         )}
-        <p>
-          {state === "paused"
-            ? "Resume says that this ring is well, and the next one begins. Abort takes it back."
-            : state === "returning"
-              ? "The nodes of this ring go back to their former versions."
-              : `The nodes of this ring went back. ${passedWords(shown)}`}
-        </p>
+        <p>{nextWords(shown)}</p>
       </Why>
     </div>
   );

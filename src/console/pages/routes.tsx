@@ -22,8 +22,10 @@ import { actionsColumn, linkColumn, List, stateColumn, textColumn } from "../ui/
 import { Page } from "../ui/page.tsx";
 
 type Route = SentOf<typeof routesApi.create>;
-type Row = Route["routers"][number] & { network: string; at: number };
+/** `place`: in the list, from 0. */
+type Row = Route["routers"][number] & { network: string; place: number };
 
+/** The state of a router. In this order: each reason makes those below it meaningless. */
 function stateOf({ approved, maintenance, online, offered, state, why }: Row) {
   if (!approved) return ["waiting", "waits for approval"] as const;
   if (maintenance) return ["waiting", "maintenance"] as const;
@@ -34,11 +36,14 @@ function stateOf({ approved, maintenance, online, offered, state, why }: Row) {
   return state === "ready" ? (["online", "ready"] as const) : (["waiting", "not ready yet"] as const);
 }
 
+/** What the machine said of its network. */
 const thereOf = ({ behind, masquerade, watch }: Row) =>
   [behind, masquerade === true && "masquerades", watch && `asks ${watch}`].filter(Boolean).join(", ");
 
-const actionOf = ({ approved, maintenance }: Row) =>
-  approved ? (maintenance ? "Use again" : "Maintain") : "Approve";
+function actionOf({ approved, maintenance }: Row) {
+  if (!approved) return "Approve";
+  return maintenance ? "Use again" : "Maintain";
+}
 
 export function Routes() {
   const slug = currentSlug.value ?? "";
@@ -48,6 +53,7 @@ export function Routes() {
   const [asked, setAsked] = useState<Row>();
   const [adding, setAdding] = useState<"route" | "exit">();
   const [next, setNext] = useState<Way>();
+  /** Opens the commands for the machine. `of`: what they are for. */
   const steps = (way: Way, of: string) => (
     <Button isSmall={true} kind="ghost" label={`Commands for ${of}`} onClick={() => setNext(way)}>
       Commands
@@ -55,7 +61,7 @@ export function Routes() {
   );
   const rows = data
     ?.flatMap(({ network, routers }) => routers.map((each) => ({ ...each, network })))
-    .map((each, at) => ({ ...each, at }));
+    .map((each, place) => ({ ...each, place }));
   return (
     <Page
       title="Routes"
@@ -101,7 +107,7 @@ export function Routes() {
             </Button>
           )),
         ]}
-        keyOf={({ at }: Row) => at}
+        keyOf={({ place }: Row) => place}
         empty="None. Add one: a node in the network becomes its router."
       />
       <Exits path={path} read={exits} steps={steps} add={() => setAdding("exit")} />
@@ -178,6 +184,7 @@ function Add({ isExit, path, exits, close }: AddProps) {
   const { data: nodes = [] } = useNodes();
   const [typed, setTyped] = useState("");
   const [name, setName] = useState("");
+  // The id of the chosen node, as a list: a route may have several routers.
   const via = nodes.flatMap((each) => (each.name === name ? each.id : []));
   const groups = partsOf(typed);
   const present = exits?.find(({ id }) => id === via[0])?.exit_groups ?? [];

@@ -39,7 +39,7 @@ const fields = Object.entries<Setting>(organizationSettings).filter(([, { sectio
 export function Settings() {
   const slug = currentSlug.value ?? "";
   const { data, error } = useResource(ownPath(slug));
-  if (data !== undefined) return <Form key={slug} present={data} />;
+  if (data !== undefined) return <SettingsForm key={slug} present={data} />;
   return (
     <Page title="Settings">
       <Loading rows={14} error={error} />
@@ -49,7 +49,7 @@ export function Settings() {
 
 type Edits = OrganizationPatch;
 
-/** What is not saved yet, by organization: it outlives the page, not the tab. */
+/** Edits that are not saved yet, by slug: they outlive the page, not the tab. */
 const drafts = signal<ReadonlyMap<string, Edits>>(new Map());
 
 function keep(slug: string, edits: Edits): void {
@@ -57,9 +57,11 @@ function keep(slug: string, edits: Edits): void {
   setUnsaved(`${slug}/settings`, Object.keys(edits).length > 0);
 }
 
+/** How long the title says that it was saved. */
 const savedMs = 2000;
 
-function Form({ present }: { present: Organization }) {
+/** `present`: as it is saved. */
+function SettingsForm({ present }: { present: Organization }) {
   const slug = currentSlug.value ?? "";
   const changes = drafts.value.get(slug) ?? {};
   const now = { ...present, ...changes };

@@ -220,6 +220,7 @@ function Activation({ user, close }: { user: User; close(): void }) {
   const path = apiPath(usersApi.retrieve, { id: user.id });
   const isEnding = user.is_active;
   const { data } = useResource(isEnding ? path : "");
+  /** What the user could still use. */
   const left = data?.access_left ?? [];
   const body = { is_active: !isEnding, ...(isEnding ? ending : {}) };
   const verb = isEnding ? "Disable" : "Enable";
@@ -237,11 +238,8 @@ function Activation({ user, close }: { user: User; close(): void }) {
                 : "All sessions end within seconds, and the user cannot sign in. It can be enabled again."}
             </p>
             <p role="status">
-              {data === undefined
-                ? null
-                : left.length === 0
-                  ? "They have no node and no token."
-                  : `Still working: ${counted(left)}.`}
+              {data &&
+                (left.length === 0 ? "They have no node and no token." : `Still working: ${counted(left)}.`)}
             </p>
             {data !== undefined && left.length === 0 ? null : fields}
           </>

@@ -30,7 +30,7 @@ type Kind = "registration_tokens" | "service_tokens";
 type Token = RegistrationToken | ServiceToken;
 type Revoked = { kind: Kind; token: Token; name: string };
 
-/** Time and user. A user who is no member has no name here; the events of the token have the number. */
+/** When and by whom a token was made. A user who is no member has no name here; the events of the token have the number. */
 function madeColumns<T extends Token>(slug: string, kind: Kind, names: Names): Column<T>[] {
   const by = ({ created_by }: T) => names.get(created_by ?? 0) ?? "see Activity";
   return [
@@ -143,10 +143,10 @@ const groupsColumn: Column<RegistrationToken> = {
 
 function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
   const slug = currentSlug.value ?? "";
-  const [nodes, setNodes] = useState(false);
+  const [endsNodes, setEndsNodes] = useState(false);
   const { id, created_at, expires_at } = token;
-  const of = kind === "service_tokens" ? serviceTokensApi : registrationTokensApi;
-  const query = { revoke_nodes: `${nodes}` } as const;
+  const api = kind === "service_tokens" ? serviceTokensApi : registrationTokensApi;
+  const query = { revoke_nodes: `${endsNodes}` } as const;
   return (
     <Confirm
       title={`Revoke ${name}?`}
@@ -170,7 +170,7 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
             It cannot be restored; a new one can be made.
           </p>
           {"role" in token && token.role === "member" ? null : (
-            <Check label="Also revoke the nodes that came with it" checked={nodes} set={setNodes} />
+            <Check label="Also revoke the nodes that came with it" checked={endsNodes} set={setEndsNodes} />
           )}
         </>
       }
@@ -180,10 +180,10 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
         "revoke",
         slug,
         id,
-        ...(nodes ? ["--revoke-nodes"] : []),
+        ...(endsNodes ? ["--revoke-nodes"] : []),
       ]}
-      sends={request(of.revoke, { slug, id }, query)}
-      changes={apiPath(of.list, { slug })}
+      sends={request(api.revoke, { slug, id }, query)}
+      changes={apiPath(api.list, { slug })}
     />
   );
 }

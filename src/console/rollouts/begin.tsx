@@ -24,7 +24,7 @@ import { olderThan, planOf, runningWords } from "./plan.ts";
 
 const sample = '{"tun":{"mtu":1280}}';
 const usualMinutes = `${usualWatchS / 60}`;
-/** Settings that are not typed are the present ones. */
+/** What a form begins with. `settings` undefined: not typed, so the field shows the organization's. */
 const empty = { agent: "", engine: "", settings: undefined as string | undefined, groups: "", hours: "" };
 const kinds = [
   ["versions", "Versions"],
@@ -42,7 +42,7 @@ function objectIn(text: string): Record<string, unknown> | undefined {
 }
 
 type Typed = typeof empty;
-type Form = {
+type Inputs = {
   typed: Typed;
   put(field: keyof Typed): (text: string) => void;
   fields: ApiError["fields"] | undefined;
@@ -57,7 +57,7 @@ export function Begin({ path, close }: { path: string; close(): void }) {
   const [watch, setWatch] = useState(usualMinutes);
   const isSettings = kind === "settings";
   const hours = partsOf(typed.hours, " ");
-  const wrong = hours.find((each) => hoursFrom(each) === undefined);
+  const wrongHours = hours.find((each) => hoursFrom(each) === undefined);
   const text = typed.settings ?? JSON.stringify(present ?? {}, null, 2);
   const settings = objectIn(text);
   const groups = isSettings ? [] : partsOf(typed.groups);
@@ -83,21 +83,21 @@ export function Begin({ path, close }: { path: string; close(): void }) {
   });
   // A refusal is about what was sent, and not about what is typed or chosen since.
   const error = sent.current === JSON.stringify(body) ? form.error : undefined;
-  const asked = nodes.filter(
+  const chosenNodes = nodes.filter(
     ({ state, phone, groups: own }) =>
       state === "active" &&
       phone === null &&
       (groups.length === 0 || groups.some((each) => own.includes(each))),
   );
-  const isSame = settings === undefined || JSON.stringify(settings) === JSON.stringify(present);
-  const isNothing = isSettings ? isSame : versions.length === 0;
+  const isUnchanged = settings === undefined || JSON.stringify(settings) === JSON.stringify(present);
+  const isNothing = isSettings ? isUnchanged : versions.length === 0;
   const chosen = isSettings
     ? `Settings: ${Object.keys(settings ?? {}).join(", ") || "as usual"}`
     : versions.map((each) => each.join(" ")).join(", ");
   const count = isSettings
-    ? asked.length
-    : olderThan(asked, { agent: "", engine: "", ...Object.fromEntries(versions) }).length;
-  const inputs: Form = {
+    ? chosenNodes.length
+    : olderThan(chosenNodes, { agent: "", engine: "", ...Object.fromEntries(versions) }).length;
+  const inputs: Inputs = {
     typed,
     put: (field) => (next) => setTyped({ ...typed, [field]: next }),
     fields: error?.fields,
@@ -110,7 +110,7 @@ export function Begin({ path, close }: { path: string; close(): void }) {
       form={{ ...form, error }}
       close={close}
       shown={Object.keys(empty)}
-      disabled={isNothing || wrong !== undefined}
+      disabled={isNothing || wrongHours !== undefined}
       terminal={{
         command: [
           "rollout",
@@ -131,9 +131,9 @@ export function Begin({ path, close }: { path: string; close(): void }) {
       {isSettings ? (
         <SettingsField {...inputs} text={text} isWrong={settings === undefined} />
       ) : (
-        <Versions {...inputs} nodes={asked} />
+        <Versions {...inputs} nodes={chosenNodes} />
       )}
-      <Times {...inputs} wrong={wrong} watch={watch} setWatch={setWatch} />
+      <Times {...inputs} wrong={wrongHours} watch={watch} setWatch={setWatch} />
       {error === undefined ? (
         <Outcome
           title={
@@ -172,7 +172,7 @@ const Outcome = ({ title, plan, isSettings }: OutcomeProps) => (
   </div>
 );
 
-const SettingsField = ({ put, fields, text, isWrong }: Form & { text: string; isWrong: boolean }) => (
+const SettingsField = ({ put, fields, text, isWrong }: Inputs & { text: string; isWrong: boolean }) => (
   <Field
     label="Settings of all engines"
     help={`One JSON object for all nodes, not for groups, such as ${sample}. What is not in it is as usual.`}
@@ -189,7 +189,7 @@ const SettingsField = ({ put, fields, text, isWrong }: Form & { text: string; is
   </Field>
 );
 
-function Versions({ typed, put, fields, nodes }: Form & { nodes: readonly ListedNode[] }) {
+function Versions({ typed, put, fields, nodes }: Inputs & { nodes: readonly ListedNode[] }) {
   const { data: known = [] } = useList(
     apiPath(groupsApi.list, { slug: currentSlug.value ?? "" }, { page_size: "1000" }),
   );
@@ -222,7 +222,8 @@ function Versions({ typed, put, fields, nodes }: Form & { nodes: readonly Listed
   );
 }
 
-type TimesProps = Form & { wrong: string | undefined; watch: string; setWatch(minutes: string): void };
+/** `wrong`: a part of the typed hours that is none; undefined if all are. */
+type TimesProps = Inputs & { wrong: string | undefined; watch: string; setWatch(minutes: string): void };
 
 const Times = ({ typed, put, fields, wrong, watch, setWatch }: TimesProps) => (
   <>

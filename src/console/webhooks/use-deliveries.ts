@@ -42,7 +42,7 @@ export function useSending(log: Log, wanted: readonly Delivery[]) {
 
 const readAtOnce = 200;
 const lookEveryMs = 3000;
-/** Deliveries are not events of the audit log. They are made within a second after their event. */
+/** Readings after an event of the audit log: its deliveries, which are no events, are made within a second. */
 const looksAfterEvent = 2;
 
 /** The newest deliveries, and older ones on demand (`older`). Read again soon while one is under way. */
@@ -62,13 +62,13 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
   useEffect(() => {
     const timer = setInterval(() => {
       if (document.visibilityState === "hidden") return;
-      const last = items.findLastIndex((each) => isUnderWay(each, Date.now()));
-      if (last < 0 && looks.current === 0) return;
-      if (last < 0) looks.current--;
+      const oldest = items.findLastIndex((each) => isUnderWay(each, Date.now()));
+      if (oldest < 0 && looks.current === 0) return;
+      if (oldest < 0) looks.current--;
       void refresh(path);
       // The oldest deliveries of a webhook are sent first, and may lie beyond those that `refresh` reads. A failure needs
       // no sentence: the bar says that the control plane is away.
-      if (last >= readAtOnce) older(items[last - readAtOnce]?.id).catch(() => undefined);
+      if (oldest >= readAtOnce) older(items[oldest - readAtOnce]?.id).catch(() => undefined);
     }, lookEveryMs);
     return () => clearInterval(timer);
   }, [items]);

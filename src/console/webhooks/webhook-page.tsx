@@ -24,11 +24,11 @@ import type { Column } from "../ui/lists/rows.tsx";
 import { Pill } from "../ui/tag.tsx";
 import { timeColumn } from "../ui/lists/time-column.ts";
 import { useDeliveries, useSending, type Log } from "./use-deliveries.ts";
-
 import { EditWebhook, Deletion } from "./webhook-forms.tsx";
 
 export const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : events.join(", "));
 
+/** The drawn state and its word. */
 const states = {
   waiting: ["waiting", "waiting"],
   delivered: ["online", "delivered"],
