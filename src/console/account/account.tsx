@@ -129,10 +129,10 @@ function Sessions() {
       <SessionList title="Sessions" list={ownSessions} endOne={endOwn} command={["session", "list"]} />
       <p class="help">
         A new second factor ends no session.
-        {shown !== undefined && isAdmin(shown) ? (
+        {isAdmin(shown) ? (
           <>
             {" "}
-            Those of others: <a href={pathOf(shown.slug, "people")}>Members</a>.
+            Those of others: <a href={pathOf(shown?.slug ?? "", "people")}>Members</a>.
           </>
         ) : null}
       </p>

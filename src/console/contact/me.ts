@@ -14,16 +14,11 @@ export type Me = SentOf<typeof ownUserApi.retrieve>;
 /** `name`: the slug, while the organization is closed. `role`: null for staff who are not members, and may only read. */
 export type Organization = Pick<
   Full,
-  "id" | "slug" | "name" | "network" | "role" | "self_enrollment" | "second_factor_required" | "created_at"
->;
+  "id" | "slug" | "name" | "network" | "role" | "self_enrollment" | "second_factor_required"
+> &
+  Partial<Pick<Full, "created_at">>;
 /** The organization requires a second factor, which this session has not proven: nothing else is known of it. */
-const closed = {
-  network: "",
-  role: null,
-  self_enrollment: "off",
-  second_factor_required: true,
-  created_at: "",
-} as const;
+const closed = { network: "", role: null, self_enrollment: "off", second_factor_required: true } as const;
 
 export const me = signal<Me>();
 /** The user's second factors. */

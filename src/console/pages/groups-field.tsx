@@ -15,6 +15,12 @@ type Props = {
   set(text: string): void;
 };
 
+/** The names of all groups; undefined until they are read. */
+export const useGroupNames = (): readonly string[] | undefined =>
+  useList(apiPath(groupsApi.list, { slug: currentSlug.value ?? "" }, { page_size: "1000" })).data?.map(
+    ({ name }) => name,
+  );
+
 export function GroupsField({
   label,
   help = "Separated by commas. Rules name groups.",
@@ -22,16 +28,13 @@ export function GroupsField({
   value,
   set,
 }: Props) {
-  const { data } = useList(apiPath(groupsApi.list, { slug: currentSlug.value ?? "" }, { page_size: "1000" }));
-  const unknown =
-    data === undefined
-      ? []
-      : // `any` is no group: an exit for it is for all nodes.
-        partsOf(value).filter((each) => each !== "any" && !data.some(({ name }) => name === each));
+  const known = useGroupNames();
+  // `any` is no group: an exit for it is for all nodes.
+  const unknown = known && partsOf(value).filter((each) => each !== "any" && !known.includes(each));
   return (
     <>
-      <Listed {...{ label, help, errors, value, set }} offered={(data ?? []).map(({ name }) => name)} />
-      {unknown.length === 0 ? null : (
+      <Listed {...{ label, help, errors, value, set }} offered={known ?? []} />
+      {!unknown?.length ? null : (
         <small class="limited" role="status">
           There is no group <bdi>{unknown.join(", ")}</bdi> yet: this makes it.
         </small>

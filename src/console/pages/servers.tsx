@@ -139,9 +139,7 @@ function OneServer({ host, server, points, everyS }: ServerProps) {
       }
     >
       {points.length === 0 ? (
-        <p class="in quiet">
-          The last day: no figures yet. Each server writes them every minute; a point here is five minutes.
-        </p>
+        <p class="in quiet">No figures of the last day yet: a server writes them every minute.</p>
       ) : (
         <LastDay points={points} everyS={everyS} />
       )}

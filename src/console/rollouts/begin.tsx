@@ -3,17 +3,17 @@
 
 import { useRef, useState } from "preact/hooks";
 import { apiPath, type GivenOf } from "../../api/endpoint.ts";
-import { groupsApi } from "../../api/groups.ts";
 import { organizationsApi } from "../../api/organizations.ts";
 import { rolloutsApi, usualWatchS } from "../../api/rollouts.ts";
 import { isObject } from "../../base/is-object.ts";
 import { hoursFrom } from "../../protocol/updates/hours.ts";
 import { call, type ApiError } from "../contact/api.ts";
 import { me, currentSlug } from "../contact/me.ts";
-import { refresh, useList, useResource } from "../contact/resource.ts";
+import { refresh, useResource } from "../contact/resource.ts";
 import { go, pathOf } from "../frame/router.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { useNodes } from "../nodes/node-list.ts";
+import { useGroupNames } from "../pages/groups-field.tsx";
 import { Segments } from "../ui/button.tsx";
 import { FormDialog } from "../ui/dialog.tsx";
 import { Field, valueOf } from "../ui/field.tsx";
@@ -190,9 +190,7 @@ const SettingsField = ({ put, fields, text, isWrong }: Inputs & { text: string; 
 );
 
 function Versions({ typed, put, fields, nodes }: Inputs & { nodes: readonly ListedNode[] }) {
-  const { data: known = [] } = useList(
-    apiPath(groupsApi.list, { slug: currentSlug.value ?? "" }, { page_size: "1000" }),
-  );
+  const known = useGroupNames() ?? [];
   const version = (what: "agent" | "engine", key: "agent_version" | "overlay_version", help: string) => {
     const running = runningWords(nodes, key);
     return (
@@ -216,7 +214,7 @@ function Versions({ typed, put, fields, nodes }: Inputs & { nodes: readonly List
         errors={sentencesOf(fields, "groups", partsOf(typed.groups))}
         value={typed.groups}
         set={put("groups")}
-        offered={known.map(({ name }) => name)}
+        offered={known}
       />
     </>
   );
