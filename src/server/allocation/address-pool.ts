@@ -126,7 +126,7 @@ async function nextFree(tx: Transaction, orgId: number, network: Network, next: 
 
 /** The columns of a hold without one: as fields, and the same in SQL. */
 const noHold = { heldVersion: null, heldUntil: null, freeAt: null, recheckVersion: null, isQuiet: false };
-const noHoldSql =
+export const noHoldSql =
   "held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL, is_quiet = 0";
 
 /** Throws address_taken if another node took it in the meantime. `atMs` stands in the SQL: an upsert takes no parameters. */

@@ -24,6 +24,7 @@
 // Names (table `held_names`) have fewer states: held, bounded (`held_version`), settled (`free_at`), then the row is deleted.
 
 import { lastHost, parseNetwork } from "../../base/ip.ts";
+import { noHoldSql } from "./address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
 import { heldNames, nodes } from "../store/tables/nodes.ts";
@@ -154,20 +155,13 @@ export async function releaseHolds(
   );
   await tx.run("DELETE FROM held_names WHERE org_id = $1 AND free_at <= $2", [orgId, now]);
   const released = `org_id = $1 AND ${unsettledAddress} AND (held_version <= $2 OR held_until < $3)`;
-  if (
-    (await tx.get(`SELECT host FROM addresses WHERE ${released} LIMIT 1`, [orgId, confirmed, now])) !==
-    undefined
-  ) {
-    await tx.run(`UPDATE addresses SET free_at = $4 WHERE ${released}`, [
-      orgId,
-      confirmed,
-      now,
-      now + (await flowMs()),
-    ]);
+  const anyReleased = `SELECT host FROM addresses WHERE ${released} LIMIT 1`;
+  if ((await tx.get(anyReleased, [orgId, confirmed, now])) !== undefined) {
+    const flowsEndAt = now + (await flowMs());
+    await tx.run(`UPDATE addresses SET free_at = $4 WHERE ${released}`, [orgId, confirmed, now, flowsEndAt]);
   }
   await tx.run(
-    `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL,
-       is_quiet = 0
+    `UPDATE addresses SET node_id = NULL, ${noHoldSql}
      WHERE org_id = $1 AND free_at <= $2 AND recheck_version IS NOT NULL
        AND (recheck_version <= $3 OR (${isExpired}))`,
     [orgId, now, confirmed],

@@ -188,9 +188,13 @@ async function vulnerableEngines(db: Reader, orgId: number): Promise<NodeTrouble
 
 const unapplied = computed({ id: integer(), name: text(), applied: integer(), since: integerOrNull() });
 
+/** SQL: the configuration version that the node has applied. */
 const applied = "coalesce(s.applied_config_version, 0)";
 
-/** Nodes that are online and have lacked their configuration for long. The index `nodes_confirmed` leaves few, unless the organization was changed just now. */
+/**
+ * Nodes that are online and have lacked their configuration for `appliedMs`. The index `nodes_confirmed` leaves few nodes, unless the
+ * organization was changed just now.
+ */
 async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
   const longKnown = ages?.longKnown(orgId);
   const { count, first } = await countAndFirst(db, unapplied, {

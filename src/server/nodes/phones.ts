@@ -62,7 +62,7 @@ export async function makePhone(
   throttle.check("phones", requester);
   const asked = { wish, keys, userId, actor, now: system.now(), seenFrom: call.address };
   const made = await db
-    .writeFor({ org: call.org.id }, (tx) => admit(tx, services, call.org.id, asked))
+    .writeFor({ org: call.org.id }, (tx) => makeInside(tx, services, call.org.id, asked))
     .catch((error: unknown) => {
       throw wish.kind === "new" ? explainTaken(error, { name: wish.name }) : error;
     });
@@ -75,8 +75,8 @@ export async function makePhone(
   return readPhoneSite(services, call.org.id, made.id);
 }
 
-/** The order matters: a repetition (2) makes nothing, so it passes the limits (3) and the approval (4). */
-async function admit(
+/** Makes the phone in the transaction, or holds it for approval. The order matters: a repetition (2) makes nothing, so it passes the limits (3) and the approval (4). */
+async function makeInside(
   tx: Transaction,
   services: Services,
   orgId: number,

@@ -8,7 +8,8 @@ import { identityProviders, nameOfProvider } from "../store/tables/providers.ts"
 const shown = identityProviders.pick("id", "name", "label");
 const maxShown = 50;
 
-export async function choices(
+/** `organization`: a slug. `domain`: of an e-mail address. */
+export async function listChoices(
   reader: Pick<Reader, "all">,
   { organization, domain }: { organization?: string | undefined; domain?: string | undefined },
 ): Promise<{ id: number; name: string }[]> {

@@ -22,11 +22,11 @@ function reasonOf(cause: unknown): string {
 }
 
 /**
- * Explains a failure to the administrator who sets the provider up; users who sign in get no reason. The request
+ * Throws the failure with its reason, for the administrator who sets the provider up; users who sign in get no reason. The request
  * passed the guard, and no reason contains an address: an internal name gets the same reason as one that does not
  * exist.
  */
-export function sayWhy(error: unknown): never {
+export function throwWithReason(error: unknown): never {
   if (!(error instanceof AppError) || error.code !== "provider_unavailable") throw error;
   const { cause } = error;
   const hint = `${reasonOf(cause)} Check the issuer, and that the control plane may connect to it.`;

@@ -1,9 +1,9 @@
-// Sessions that began at a provider.
+// The end of sessions that began at a provider.
 
 import type { Transaction } from "../store/database.ts";
 import { browserSessions, deviceRequests, refreshTokens } from "../store/tables/sessions.ts";
 
-/** Ends them: of one user, or of all. */
+/** Ends the sessions that began at the provider: of one user, or of all. */
 export async function endSessionsBy(
   tx: Transaction,
   by: { providerId: number; userId?: number },

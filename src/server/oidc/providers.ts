@@ -29,7 +29,7 @@ import {
 import { memberships, verifiedDomains } from "../store/tables/organizations.ts";
 import { providerContext, type Exchange } from "./provider-requests.ts";
 import { endSessionsBy } from "./provider-sessions.ts";
-import { sayWhy } from "./failure-reasons.ts";
+import { throwWithReason } from "./failure-reasons.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
   exchange: Pick<Exchange, "discover">;
@@ -87,7 +87,7 @@ export async function createProvider(
   const { db, system, secretKey, exchange } = services;
   const { name, issuer, scopes, domains, tenant, trust } = settings;
   requireOneTenant(settings);
-  await exchange.discover(settings).catch(sayWhy);
+  await exchange.discover(settings).catch(throwWithReason);
   const createdId = db.write(async (tx) => {
     await requireRight(tx, { orgId }, actor);
     await requireOwnDomains(tx, { orgId }, domains);

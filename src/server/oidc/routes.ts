@@ -21,7 +21,7 @@ import { startedReply } from "../users/session-routes.ts";
 import { requireProofForFirstFactor } from "../users/factors/first-factor.ts";
 import type { Services } from "../services.ts";
 import { isStaff } from "../store/tables/users.ts";
-import { choices } from "./choices.ts";
+import { listChoices } from "./choices.ts";
 import { addDomain, checkDomain, listDomains, removeDomain, vouchForDomain } from "./domains.ts";
 import { beginFlow, flowMs, type Flow } from "./flow.ts";
 import { listIdentities, unlinkIdentity } from "./identities.ts";
@@ -39,7 +39,7 @@ import {
 import { finishSignIn } from "./sign-in.ts";
 
 export const providerSignInHandlers = (services: Services): Handlers<typeof providerSignInApi> => ({
-  list: async (_call, asked) => ({ body: await choices(services.db, asked) }),
+  list: async (_call, asked) => ({ body: await listChoices(services.db, asked) }),
   begin({ request }, { provider, return_to }) {
     requireOwnPage(request, services.publicUrl);
     return begin(services, request, { provider: { id: provider }, returnTo: return_to, link: null });

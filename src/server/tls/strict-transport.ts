@@ -15,6 +15,7 @@ export function strictTransport(
   publicUrl: string | undefined,
 ): (request: Request, answered: Answered) => Answered {
   const { host, hostname } = publicUrl === undefined ? { host: "", hostname: "" } : new URL(publicUrl);
+  // A name that is neither empty, nor an IPv6 address in brackets, nor localhost.
   const isName = parseAddress(hostname) === undefined && !/^$|^\[|(?:^|\.)localhost$/.test(hostname);
   if (!isName) return (_, answered) => answered;
   const mark = (response: Response) => {

@@ -86,7 +86,7 @@ export async function showInvitation(
 }
 
 /** Makes the user a member. Throws not_found if the invitation was used or withdrawn meanwhile. */
-export async function join(
+export async function joinOrganization(
   tx: Transaction,
   { secretHash, orgId, email }: { secretHash: string; orgId: number; email: string },
   { userId, address }: { userId: number; address: string },
@@ -117,7 +117,7 @@ export async function acceptAsUser(
   }
   await db.write(async (tx) => {
     if ((await users.find(tx, { id: userId, isActive: true, email })) === undefined) throw wrongCredentials();
-    await join(tx, { secretHash, orgId, email }, { userId, address }, system.now());
+    await joinOrganization(tx, { secretHash, orgId, email }, { userId, address }, system.now());
   });
   return { email, org_slug: slug };
 }
@@ -142,7 +142,7 @@ export async function acceptInvitation(
   await db.write(async (tx) => {
     if (proven !== undefined) await requireUnchanged(tx, proven);
     const userId = proven?.userId ?? (await createInvited(tx, email, hashed, orgId, system.now()));
-    await join(tx, { secretHash, orgId, email }, { userId, address }, system.now());
+    await joinOrganization(tx, { secretHash, orgId, email }, { userId, address }, system.now());
     await rememberNetwork(tx, { userId, network, now: system.now() });
   });
   return { email, org_slug: slug };

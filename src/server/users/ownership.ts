@@ -44,8 +44,8 @@ export async function confirmOwner(
   );
 }
 
-/** For a message: which invitation created the user of this address; "" if none did. */
-export async function originOf(reader: Lookup, email: string): Promise<string> {
+/** The end of a message: which invitation created the user of this address; "" if none did. */
+export async function describeOrigin(reader: Lookup, email: string): Promise<string> {
   const found = await findWithHome(reader, "email", email);
   if (found === undefined || found.slug === null) return "";
   const at = formatTime(found.createdAt);

@@ -7,7 +7,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireStaff } from "../require-role.ts";
-import { confirmOwner, originOf, type OwnerChoice } from "./ownership.ts";
+import { confirmOwner, describeOrigin, type OwnerChoice } from "./ownership.ts";
 import type { Passwords } from "./sign-in/passwords.ts";
 import { endSessions, wrongCredentials } from "./sessions/sessions.ts";
 import type { Turn } from "./sign-in/password-queue.ts";
@@ -46,7 +46,7 @@ export async function createUser(
   });
   return created.catch(async (error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
-    const origin = await originOf(db, user.email);
+    const origin = await describeOrigin(db, user.email);
     throw new AppError("conflict", `There is already a user ${user.email}${origin}`, {
       cause: error,
     });

@@ -381,7 +381,7 @@ describe("the provider", () => {
   test.each([
     ["that refuses connections", () => "http://127.0.0.1:1", /^It refuses connections/],
     ["that speaks no TLS", () => provider.issuer.replace("http:", "https:"), /^It does not speak TLS/],
-    ["whose name has no address", () => "https://login.invalid", /^login.invalid must be a name/],
+    ["whose name has no address", () => "https://login.invalid", /^The server cannot resolve login.invalid/],
   ])("is refused with the reason: %s", async (_, issuer, hint) => {
     const body = { name: "x", issuer: issuer(), client_id: "a" };
     const answer = await server.send("POST", "/api/org/acme/identity_providers/", { token: owner, body });

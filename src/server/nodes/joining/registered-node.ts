@@ -34,11 +34,11 @@ export async function findClaimed(
 ): Promise<NodeRow | undefined> {
   const bound =
     grant.boundTo === null ? undefined : await nodes.find(tx, { orgId: org.id, id: grant.boundTo });
-  const named = bound ?? (await nodeOfName(tx, org.id, request.name));
-  if (named !== undefined) {
-    const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(named));
-    if (!mayClaim) throw nameTaken(request.name, named.registeredAt === null);
-    return named;
+  const node = bound ?? (await nodeOfName(tx, org.id, request.name));
+  if (node !== undefined) {
+    const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(node));
+    if (!mayClaim) throw nameTaken(request.name, node.registeredAt === null);
+    return node;
   }
   if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   return undefined;
@@ -71,6 +71,7 @@ export async function insertNode(
   return node;
 }
 
+/** Whether a machine may still take the node: it was created in advance, or imported and run by hand until now. */
 function isClaimable(node: NodeRow): boolean {
   return isHandRun(node) || (node.state === "pending" && node.hostPublicKey === null);
 }

@@ -6,16 +6,17 @@ import { AppError } from "../../../base/errors.ts";
 import type { Reader } from "../../store/database.ts";
 import { computed, queryAll, text } from "../../store/table.ts";
 
-/** Memberships of the user $1. */
+/** Memberships that let the user $1 add machines. */
 const permitted = `FROM memberships m JOIN organizations o ON o.id = m.org_id AND o.deleted_at IS NULL
   JOIN users u ON u.id = m.user_id AND u.is_active = 1
   WHERE m.user_id = $1
   AND (o.self_enrollment = 'members' OR (o.self_enrollment = 'admins' AND m.role IN ('owner', 'admin')))`;
-const organization = computed({ slug: text(), name: text() });
+const organizationPick = computed({ slug: text(), name: text() });
 
+/** The organizations to which the user may add machines. */
 export function organizationsFor(reader: Pick<Reader, "all">, userId: number) {
   const sql = `SELECT o.slug, o.name ${permitted} ORDER BY o.slug`;
-  return queryAll(reader, organization, sql, [userId]);
+  return queryAll(reader, organizationPick, sql, [userId]);
 }
 
 async function mayEnroll(reader: Pick<Reader, "get">, orgId: number, userId: number): Promise<boolean> {

@@ -23,29 +23,32 @@ export async function refuseHeldName(
   await releaseDue(tx, org.id, now);
   const holds = await holdsOf(tx, org.id, name);
   if (holds.length === 0) return;
-  const reasons = [...(await unconfirmed(tx, org.id, holds, now)), ...certificates(holds, now)];
+  const reasons = [...(await untilConfirmed(tx, org.id, holds, now)), ...untilExpired(holds, now)];
   throw new AppError("name_held", `The name ${name} belonged to another node. ${reasons.join(" ")}`, {
     errors: { name: ["This name is held."] },
   });
 }
 
-async function unconfirmed(
+/** Which nodes have to confirm the change before the name is free; empty if all have. */
+async function untilConfirmed(
   tx: Transaction,
   orgId: number,
   holds: readonly NameHold[],
   now: number,
 ): Promise<string[]> {
-  const open = holds.filter(({ freeAt }) => freeAt === null);
-  if (open.length === 0) return [];
-  if (open.some(({ heldVersion }) => heldVersion === null))
+  const unconfirmed = holds.filter(({ freeAt }) => freeAt === null);
+  if (unconfirmed.length === 0) return [];
+  // The version that blocks the certificate is not known yet.
+  if (unconfirmed.some(({ heldVersion }) => heldVersion === null))
     return ["The certificate that the node had under this name is blocked within 10 minutes."];
-  const version = Math.max(...open.map(({ heldVersion }) => heldVersion ?? 0));
+  const version = Math.max(...unconfirmed.map(({ heldVersion }) => heldVersion ?? 0));
   const names = await nodesBehind(tx, orgId, version, now, maxNamed + 1);
   const listed = names.length > maxNamed ? [...names.slice(0, maxNamed), "others"] : names;
   return [`It is held until these nodes have confirmed the change: ${listed.join(", ")}.`];
 }
 
-function certificates(holds: readonly NameHold[], now: number): string[] {
+/** Until when the last node.crt with the name is valid; empty if all have expired. */
+function untilExpired(holds: readonly NameHold[], now: number): string[] {
   const until = Math.max(...holds.map(({ heldUntil }) => heldUntil));
   return until > now ? [`It is held until the node's last certificate ends at ${formatTime(until)}.`] : [];
 }

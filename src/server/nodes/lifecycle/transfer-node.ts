@@ -38,24 +38,25 @@ export async function transferNode(
     if (node.state === "revoked") throw revokedNode(node);
     const ownerId = owner === null ? null : await memberOf(tx, org, owner);
     if (ownerId === node.ownerId && node.ownerKnown) return node;
-    const owned = {
+    const ownership = {
       ownerId,
       ownerKnown: true,
       ownerGroups: await ownerGroupsOf(tx, org.id, ownerId),
       groups: await withoutGiven(tx, node),
     };
-    const after = { ...node, ...owned };
-    await nodes.update(tx, { id }, owned);
+    const after = { ...node, ...ownership };
+    await nodes.update(tx, { id }, ownership);
     await beginPeriod(tx, id, system.now(), "given");
-    const fingerprint = node.state === "active" ? await publish(tx, services, node, after) : undefined;
-    const isLess = owned.groups.length < node.groups.length;
+    const fingerprint =
+      node.state === "active" ? await publishTransfer(tx, services, node, after) : undefined;
+    const losesGroups = ownership.groups.length < node.groups.length;
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     await record(tx, [
       {
         ...event,
         type: "node.transferred",
-        before: { owner_id: node.ownerId, ...(isLess ? { groups: node.groups } : {}) },
-        after: { owner_id: ownerId, ...(isLess ? { groups: owned.groups } : {}) },
+        before: { owner_id: node.ownerId, ...(losesGroups ? { groups: node.groups } : {}) },
+        after: { owner_id: ownerId, ...(losesGroups ? { groups: ownership.groups } : {}) },
       },
       ...issuedEvents(event, fingerprint),
     ]);
@@ -76,8 +77,11 @@ async function withoutGiven(
   return groups.filter((group) => !decided.has(group));
 }
 
-/** Issues the certificates with the groups of the new owner. Other nodes may see the node now, or no longer. */
-async function publish(
+/**
+ * Issues the certificates with the groups of the new owner. Other nodes may see the node now, or no longer. Returns the fingerprint
+ * of the new certificate, if there is one.
+ */
+async function publishTransfer(
   tx: Transaction,
   services: NodeStore,
   before: NodeRecord,

@@ -10,7 +10,8 @@ import { computed, integer, queryAll, text } from "../../store/table.ts";
 const maxWaiting = 1000;
 /** Maximum from one site. One attacker has a whole IPv6 /48. */
 const maxOfSite = 50;
-const row = computed({ id: integer(), address: text() });
+const waitingPick = computed({ id: integer(), address: text() });
+/** By table, the requests that wait, oldest first. */
 const waitingIn = {
   device_requests: "SELECT id, address FROM device_requests ORDER BY id",
   // Confirmed requests do not count: a user vouches for them.
@@ -26,23 +27,24 @@ export async function makeRoom(
   table: keyof typeof waitingIn,
   address: string,
 ): Promise<void> {
-  const waiting = await queryAll(tx, row, waitingIn[table]);
+  const waiting = await queryAll(tx, waitingPick, waitingIn[table]);
   const ownSite = siteOf(address);
-  const own = waiting.filter((each) => siteOf(each.address) === ownSite);
-  if (own.length >= maxOfSite) throw tooMany();
+  const ofSite = waiting.filter((request) => siteOf(request.address) === ownSite);
+  if (ofSite.length >= maxOfSite) throw tooMany();
   if (waiting.length < maxWaiting) return;
   const newcomer = { id: 0, address };
-  const wide = mostCrowded([newcomer, ...waiting], (each) => wideOf(each.address));
-  const site = mostCrowded(wide, (each) => siteOf(each.address));
-  const last = site.at(-1);
-  if (last === undefined || site.includes(newcomer)) throw tooMany();
-  await tx.run(`DELETE FROM ${table} WHERE id = $1`, [last.id]);
+  // The newcomer comes first, so that of networks with the same number, its own gives way.
+  const network = mostCrowded([newcomer, ...waiting], (request) => wideOf(request.address));
+  const site = mostCrowded(network, (request) => siteOf(request.address));
+  const newest = site.at(-1);
+  if (newest === undefined || site.includes(newcomer)) throw tooMany();
+  await tx.run(`DELETE FROM ${table} WHERE id = $1`, [newest.id]);
 }
 
 /** The largest group of the list, in its order; of several, the one of the first item. */
 function mostCrowded<T>(list: readonly T[], keyOf: (item: T) => string): readonly T[] {
   const groups = [...Map.groupBy(list, keyOf).values()];
-  return groups.reduce((most, each) => (each.length > most.length ? each : most), []);
+  return groups.reduce((largest, group) => (group.length > largest.length ? group : largest), []);
 }
 
 /** One IPv4 address, or an IPv6 /48: what a provider gives to one customer at most. */
