@@ -26,9 +26,9 @@ export function importsOf(name: string): readonly string[] {
   const known = imports.get(name);
   if (known !== undefined) return known;
   const found = new Set<string>();
-  for (let asked = [name]; asked.length > 0;) {
-    asked = asked.flatMap(directImportsOf).filter((each) => !found.has(each));
-    for (const each of asked) found.add(each);
+  for (let newest = [name]; newest.length > 0;) {
+    newest = newest.flatMap(directImportsOf).filter((file) => !found.has(file));
+    for (const file of newest) found.add(file);
   }
   imports.set(name, [...found]);
   return [...found];

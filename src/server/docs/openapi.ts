@@ -93,7 +93,7 @@ export function makeOpenApi(routes: readonly Route[], publicUrl?: string): Json 
     paths,
     components: {
       schemas: Object.fromEntries(
-        Object.entries(named).map(([name, schema]) => [name, jsonSchema(schema, name)]),
+        Object.entries(named).map(([name, schema]) => [name, jsonSchema(schema, { self: name })]),
       ),
       responses: { MethodNotAllowed: failure(405, ["method_not_allowed"]) },
       securitySchemes: {
@@ -148,7 +148,7 @@ function operation(route: Route): Json {
       : {
           requestBody: {
             required: true,
-            content: { "application/json": { schema: jsonSchema(takes.body, undefined, "input") } },
+            content: { "application/json": { schema: jsonSchema(takes.body, { typeMode: "input" }) } },
           },
         }),
     responses,
@@ -219,11 +219,14 @@ function queryParameters(schema: Route["takes"]["query"]): Json[] {
     name,
     in: "query",
     required: entry.type !== "optional",
-    schema: jsonSchema(entry, undefined, "input"),
+    schema: jsonSchema(entry, { typeMode: "input" }),
   }));
 }
 
-/** Control planes of this version send what those of earlier versions do not (`since` in src/api/values.ts). */
+/**
+ * Which members an answer always has. Those that earlier versions do not send (`since` in src/api/values.ts) are optional for readers,
+ * but this version sends them.
+ */
 function requiredOf(entries: unknown): { required: string[] } {
   const isRequired = (entry: { type: string }) => "since" in entry || !/optional|nullish/.test(entry.type);
   const all = Object.entries<{ type: string }>(Object(entries));
@@ -234,7 +237,11 @@ function requiredOf(entries: unknown): { required: string[] } {
 // dialect of OpenAPI 3.1.
 const conversion = { errorMode: "ignore", target: "draft-2020-12" } as const;
 
-function jsonSchema(schema: v.GenericSchema, self?: string, typeMode: "input" | "output" = "output") {
+/** `self`: the name of the schema below components, which must not become a reference to itself. */
+function jsonSchema(
+  schema: v.GenericSchema,
+  { self, typeMode = "output" }: { self?: string; typeMode?: "input" | "output" } = {},
+) {
   const definitions = Object.fromEntries(Object.entries(named).filter(([name]) => name !== self));
   return plain(
     toJsonSchema(schema, {

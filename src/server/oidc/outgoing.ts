@@ -16,6 +16,7 @@ type Init = {
 
 const requestMs = 10_000;
 const maxBytes = 1024 * 1024;
+/** A Response with one of these statuses may have no body. */
 const noBody: readonly number[] = [204, 205, 304];
 
 type Received = { status: number; headers: Headers; content: Uint8Array<ArrayBuffer> };
@@ -47,13 +48,14 @@ export function makeFetches(deps: Outgoing): FetchFrom {
   };
 }
 
+/** Sends one request. Throws provider_unavailable, also for an answer with a status of 500 or more. */
 async function receive(
   { system, webhookNetworks }: Outgoing,
-  text: string,
+  address: string,
   { method, headers, body }: Init,
   trust: string | null,
 ): Promise<Received> {
-  const url = new URL(text);
+  const url = new URL(address);
   try {
     const { href, serverName } = await resolvedTo(url, {
       system,

@@ -49,6 +49,7 @@ export function finishSignIn(services: Services, answer: BroughtAnswer): Promise
   return services.exchange.inLine({ owner: answer.provider, caller }, () => finish(services, answer));
 }
 
+/** Takes the flow of the answer, and counts and logs how it ends. */
 async function finish(services: Services, answer: BroughtAnswer): Promise<Finished> {
   const { log, meters } = services;
   const state = answer.parameters.get("state");
@@ -71,6 +72,7 @@ async function finish(services: Services, answer: BroughtAnswer): Promise<Finish
   }
 }
 
+/** The user who signs in; undefined if the identity was linked to a signed-in user. */
 async function complete(services: Services, flow: Flow, answer: BroughtAnswer): Promise<UserRow | undefined> {
   const { db, publicUrl } = services;
   const asked = await findProvider(db, { id: flow.provider });

@@ -4,7 +4,7 @@ import { AppError, fromSystemError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import type { ListenAddress } from "../http/edge.ts";
 
-/** `flag`: sets the address. */
+/** What `open` returns. Throws `failed` if the address cannot be had. `flag`: the one that sets the address. */
 export function explainBindError<T>(open: () => T, flag: string, { hostname, port }: ListenAddress): T {
   try {
     return open();

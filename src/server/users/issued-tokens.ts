@@ -9,7 +9,7 @@ import { serviceTokens } from "../store/tables/sessions.ts";
 /** The names in the audit log. The tables have the same names in the plural. */
 export type TokenKind = "registration_token" | "service_token";
 
-/** False if there is no such token, or it is revoked already. */
+/** Revokes a token in the caller's transaction. False if there is no such token, or it is revoked already. */
 export async function revokeTokenInside(
   tx: Transaction,
   { orgId, kind, id }: { orgId: number; kind: TokenKind; id: number },

@@ -8,6 +8,7 @@ const perMinute = 6;
 const rules = { limits: [{ times: perMinute, withinMs: 60_000 }], reason: "Too many probes." } as const;
 
 export type Probes = {
+  /** Sends the nonce to the port at the address. Never throws. */
   send(nodeId: number, address: string, probe: { port: number; nonce: string }): Promise<void>;
 };
 

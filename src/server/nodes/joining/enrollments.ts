@@ -39,13 +39,14 @@ type Services = Pick<ServerOptions, "db" | "system" | "publicUrl"> & { throttle:
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 const lifetimeMs = 10 * 60_000;
+/** How often the machine asks. */
 const intervalS = 2;
 /** Wrong words that are typed for one request, before it ends. Four words hold 44 bits. */
 const maxTries = 5;
 /** `tries` of a request that wrong words have ended. With `maxTries`, the last try is still compared. */
 const refusedTries = maxTries + 1;
 
-/** Throws throttled, validation_failed. */
+/** Called by the machine, without credentials. Throws throttled, validation_failed. */
 export async function beginEnrollment(
   { db, system, publicUrl, throttle }: Services,
   request: EnrollmentRequest,
@@ -75,7 +76,7 @@ export async function beginEnrollment(
   };
 }
 
-const polled = computed({ slug: text() });
+const slugPick = computed({ slug: text() });
 
 /** Whether a user has confirmed the machine. Throws enrollment_ended. */
 export async function pollEnrollment(
@@ -95,7 +96,7 @@ export async function pollEnrollment(
     });
   }
   const sql = "SELECT slug FROM organizations WHERE id = $1";
-  const org = await queryOne(db, polled, sql, [found.orgId]);
+  const org = await queryOne(db, slugPick, sql, [found.orgId]);
   return { state: "confirmed", organization: org?.slug ?? null };
 }
 
@@ -124,6 +125,7 @@ export async function findEnrollment(
   };
 }
 
+/** The unconfirmed request of the code. Wrong codes of a user are counted. */
 async function waitingEnrollment(
   { db, system, throttle }: Pick<Services, "db" | "system" | "throttle">,
   userId: number,
@@ -149,33 +151,33 @@ export async function confirmEnrollment(
   actor: Actor,
 ): Promise<void> {
   const { db, system } = services;
-  const found = await waitingEnrollment(services, caller.userId, code);
-  if (found.slug !== null && found.slug !== org.slug) throw noSuchRequest();
+  const enrollment = await waitingEnrollment(services, caller.userId, code);
+  if (enrollment.slug !== null && enrollment.slug !== org.slug) throw noSuchRequest();
   await requireMayEnroll(db, org, caller.userId);
-  await requireWords(services, org, caller, { found, words, actor });
+  await requireWords(services, org, caller, { enrollment, words, actor });
   await db.writeFor({ org: org.id }, async (tx) => {
     const now = system.now();
     // The user may have been removed or demoted since the request was admitted.
     await requireMayEnroll(tx, org, caller.userId);
-    await requireFreeNodeName(tx, org, found.name, now);
+    await requireFreeNodeName(tx, org, enrollment.name, now);
     const expiresAt = now + lifetimeMs;
     // If a confirmation and a refusal come at the same time, the first one counts: the machine may have got its answer.
     const confirmation = `UPDATE enrollments SET org_id = $2, expires_at = $3
       WHERE id = $1 AND org_id IS NULL AND tries < ${refusedTries}`;
-    if ((await tx.run(confirmation, [found.id, org.id, expiresAt])) === 0) throw noSuchRequest();
+    if ((await tx.run(confirmation, [enrollment.id, org.id, expiresAt])) === 0) throw noSuchRequest();
     const token = await registrationTokens.insertReturning(tx, {
       orgId: org.id,
-      name: found.name,
-      tokenHash: found.tokenHash,
+      name: enrollment.name,
+      tokenHash: enrollment.tokenHash,
       uses: 1,
       expiresAt,
       createdBy: caller.userId,
       createdAt: now,
-      // The row has the name and the keys that the machine asked with.
-      boundDigest: digestOf({ name: found.name }, keysOf(found), grantOf(caller.userId)),
+      // The token registers this machine alone, with this name.
+      boundDigest: digestOf({ name: enrollment.name }, keysOf(enrollment), grantOf(caller.userId)),
     });
     const subject = `registration_token/${token.id}`;
-    const after = eventDetails(found);
+    const after = eventDetails(enrollment);
     await record(tx, { orgId: org.id, at: now, type: "enrollment.confirmed", actor, subject, after });
   });
 }
@@ -192,23 +194,25 @@ function eventDetails({ name, hostPublicKey, machine, address }: EnrollmentRow) 
   return { name, key_sha256: fingerprintOfHostKey(hostPublicKey), machine, seen_from: address };
 }
 
+const triesPick = computed({ tries: integer() });
+
 /**
- * Each try is counted before the comparison, so that parallel ones get no more than the maximum together. Right words give
- * theirs back: the confirmation may fail for another reason, and the user tries again.
+ * Compares the words. Each try is counted before the comparison, so that parallel ones get no more than the maximum together. Right words give
+ * theirs back, because the confirmation may fail for another reason, and the user tries again.
  */
 async function requireWords(
   { db, system, throttle }: Services,
   org: Org,
   { userId }: UserCaller,
-  { found, words, actor }: { found: EnrollmentRow; words: string; actor: Actor },
+  { enrollment, words, actor }: { enrollment: EnrollmentRow; words: string; actor: Actor },
 ): Promise<void> {
   const count = `UPDATE enrollments SET tries = tries + 1 WHERE id = $1 AND tries < ${maxTries} AND org_id IS NULL
     RETURNING tries`;
-  const counted = await db.writeFor("rows", (tx) => queryOne(tx, tried, count, [found.id]));
+  const counted = await db.writeFor("rows", (tx) => queryOne(tx, triesPick, count, [enrollment.id]));
   if (counted === undefined) throw noSuchRequest();
-  if (areWordsOfKey(words, fingerprintOfHostKey(found.hostPublicKey))) {
+  if (areWordsOfKey(words, fingerprintOfHostKey(enrollment.hostPublicKey))) {
     const giveBack = `UPDATE enrollments SET tries = tries - 1 WHERE id = $1 AND tries < ${refusedTries}`;
-    await db.writeFor("rows", (tx) => tx.run(giveBack, [found.id]));
+    await db.writeFor("rows", (tx) => tx.run(giveBack, [enrollment.id]));
     return;
   }
   throttle.count("codes", String(userId));
@@ -220,14 +224,15 @@ async function requireWords(
   }
   await db.writeFor({ org: org.id }, async (tx) => {
     const refusal = { tries: refusedTries };
-    if ((await enrollments.update(tx, { id: found.id, orgId: null }, refusal)) === 0) throw noSuchRequest();
+    if ((await enrollments.update(tx, { id: enrollment.id, orgId: null }, refusal)) === 0)
+      throw noSuchRequest();
     await record(tx, {
       orgId: org.id,
       at: system.now(),
       type: "enrollment.refused",
       actor,
-      subject: `enrollment/${found.id}`,
-      after: { ...eventDetails(found), reason: "wrong words" },
+      subject: `enrollment/${enrollment.id}`,
+      after: { ...eventDetails(enrollment), reason: "wrong words" },
     });
   });
   throw new AppError("invalid_code", "Wrong words were typed too often: this request has ended.", {
@@ -235,9 +240,10 @@ async function requireWords(
   });
 }
 
-const tried = computed({ tries: integer() });
-
-/** The registration checks it again. Here the user still sees it, and learns what to do. */
+/**
+ * Refuses a name that a node has, or that is held. The registration checks it again, but only here does the user see it. Throws
+ * name_taken, name_held.
+ */
 export async function requireFreeNodeName(
   tx: Transaction,
   org: Org,
@@ -245,8 +251,8 @@ export async function requireFreeNodeName(
   now: number,
 ): Promise<void> {
   const sql = `SELECT ${nodes.pick("registeredAt").select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
-  const same = await queryOne(tx, nodes.pick("registeredAt"), sql, [org.id, name]);
-  if (same !== undefined) throw nameTaken(name, same.registeredAt === null);
+  const holder = await queryOne(tx, nodes.pick("registeredAt"), sql, [org.id, name]);
+  if (holder !== undefined) throw nameTaken(name, holder.registeredAt === null);
   await refuseHeldName(tx, org, name, now);
 }
 

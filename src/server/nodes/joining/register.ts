@@ -18,11 +18,11 @@ import {
   consume,
   heldGrant,
   recordRegistrant,
-  tokenRefused,
+  refusalError,
   whyRefused,
   type Credential,
   type Grant,
-  type UnknownToken,
+  type TokenRefusal,
 } from "./registration-credential.ts";
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
 import { findRequest, holdForApproval, type Held } from "./registration-requests.ts";
@@ -75,13 +75,13 @@ export async function register(
       const outcome = await reserveNode(tx, org, request, keys, { hash, actor, now: system.now() });
       if (fullError !== undefined && "node" in outcome && !outcome.resumed) throw fullError;
       // Checked last: without a valid credential the answer reveals nothing of the organization.
-      if (!("unknownToken" in outcome)) refuseEngine(request, org, certificate.version);
+      if (!("tokenRefusal" in outcome)) refuseEngine(request, org, certificate.version);
       return outcome;
     })
     .catch((error: unknown) => {
       throw explainTaken(error, request);
     });
-  if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
+  if ("tokenRefusal" in reserved) throw refusedToken(services, call, reserved.tokenRefusal);
   if ("waiting" in reserved) {
     if (reserved.isNew) services.throttle.count("asking", machine);
     return reserved.waiting;
@@ -96,13 +96,13 @@ export async function register(
 }
 
 /** The same error for another organization and for one that does not exist. */
-function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
+function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: TokenRefusal): AppError {
   if (why === "never issued") countTokenGuess(throttle, address);
-  return tokenRefused(why);
+  return refusalError(why);
 }
 
 /** A node to complete, a request that waits for approval, or the reason why the token is refused. */
-type Reserved = Registering | Held | { unknownToken: UnknownToken };
+type Reserved = Registering | Held | { tokenRefusal: TokenRefusal };
 
 const newestWithKey = `SELECT ${nodes.select()} FROM nodes
   WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1`;
@@ -129,7 +129,7 @@ async function reserveNode(
   }
   const kept = await findRequest(tx, org.id, keys, now);
   const grant = hash === null ? adminGrant(actor) : await grantOfToken(tx, org, hash, kept, now);
-  if ("unknownToken" in grant) return grant;
+  if ("tokenRefusal" in grant) return grant;
   if (nodeOfKey !== undefined)
     throw new AppError("conflict", "This host key is registered already with another certificate request.");
   if (grant.boundDigest !== null) await requireConfirmedMachine(tx, org, request, { keys, grant });
@@ -156,7 +156,7 @@ async function grantOfToken(
   hash: string,
   kept: RegistrationRequestRow | undefined,
   now: number,
-): Promise<Grant | { unknownToken: UnknownToken }> {
+): Promise<Grant | { tokenRefusal: TokenRefusal }> {
   const held = kept === undefined ? undefined : await heldGrant(tx, kept, hash);
   return held ?? consume(tx, org.id, hash, now);
 }
@@ -187,7 +187,7 @@ async function resumeRegistration(
     if (known === undefined) return undefined;
     const isUsable = known.used < known.uses && known.expiresAt > now;
     if (known.id !== nodeOfKey.registeredWith && !isUsable) return undefined;
-    if (known.expiresAt + resumeGraceMs <= now) return { unknownToken: "expired" };
+    if (known.expiresAt + resumeGraceMs <= now) return { tokenRefusal: "expired" };
     tokenId = known.id;
   }
   const node = nodeOfKey.endedAt === null ? nodeOfKey : await bringBack(tx, org, nodeOfKey, actor, now);

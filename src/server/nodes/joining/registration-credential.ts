@@ -39,10 +39,11 @@ export type Grant = {
 /** `hash`: of the registration token; null if none was sent. */
 export type Credential = { hash: string | null; actor: Actor };
 
-export type UnknownToken = "never issued" | "not of this organization" | "revoked" | "used up" | "expired";
+/** Why a token is refused. `refusalError` decides who learns it. */
+export type TokenRefusal = "never issued" | "not of this organization" | "revoked" | "used up" | "expired";
 
 /** Only the holder of a token of this organization learns why; all others learn only that it is not valid. */
-export function tokenRefused(why: UnknownToken): AppError {
+export function refusalError(why: TokenRefusal): AppError {
   const isUnknown = why === "never issued" || why === "not of this organization";
   if (isUnknown) return new AppError("token_not_valid", "The registration token is not valid.");
   // Nodes tell the two apart by the hint.
@@ -51,6 +52,7 @@ export function tokenRefused(why: UnknownToken): AppError {
   });
 }
 
+/** The rights of an administrator who registers a machine. */
 export function adminGrant({ kind, id }: Actor): Grant {
   const ownerId = kind === "person" ? id : null;
   return {
@@ -87,7 +89,7 @@ export async function requireCredential(
 ): Promise<void> {
   if (hash === null) return requireRole(tx, orgId, actor);
   const token = await registrationTokens.find(tx, { orgId, tokenHash: hash, revokedAt: null });
-  if (token === undefined) throw tokenRefused("revoked");
+  if (token === undefined) throw refusalError("revoked");
   if (token.boundDigest !== null) await requireEnrolling(tx, orgId, token.createdBy);
 }
 
@@ -109,7 +111,7 @@ export async function consume(
   orgId: number,
   hash: string,
   now: number,
-): Promise<Grant | { unknownToken: UnknownToken }> {
+): Promise<Grant | { tokenRefusal: TokenRefusal }> {
   const used = await queryOne(
     tx,
     grantPick,
@@ -118,7 +120,7 @@ export async function consume(
      RETURNING ${grantPick.select()}`,
     [orgId, hash, now],
   );
-  if (used === undefined) return { unknownToken: await whyRefused(tx, orgId, hash) };
+  if (used === undefined) return { tokenRefusal: await whyRefused(tx, orgId, hash) };
   return grantOf(used);
 }
 
@@ -148,11 +150,12 @@ export async function releaseUse(tx: Transaction, tokenId: number | null): Promi
   await tx.run("UPDATE registration_tokens SET used = used - 1 WHERE id = $1 AND used > 0", [tokenId]);
 }
 
+/** Why the token, which could not be consumed, is refused. */
 export async function whyRefused(
   reader: Pick<Reader, "get">,
   orgId: number,
   hash: string,
-): Promise<UnknownToken> {
+): Promise<TokenRefusal> {
   const known = await registrationTokens.find(reader, { tokenHash: hash });
   if (known === undefined) return "never issued";
   if (known.orgId !== orgId) return "not of this organization";
@@ -160,6 +163,7 @@ export async function whyRefused(
   return known.used >= known.uses ? "used up" : "expired";
 }
 
+/** Throws token_scope if the request asks for more than the credential permits. */
 export function checkRights(request: RegisterRequest, grant: Grant): void {
   const isHub = request.is_lighthouse === true || request.is_relay === true;
   if (isHub && !grant.mayBeHub) {
