@@ -26,8 +26,10 @@ const brokenPaths = `SELECT ${reported.select("x")} FROM paths x JOIN sightings 
   WHERE x.org_id = $1 AND x.probe = 'broken' AND s.last_checkin_at > $2 AND s.last_checkin_at < $3
     AND x.peer IN (SELECT n.ip ${onlineNodes} UNION ALL SELECT n.ip6 ${onlineNodes} AND n.ip6 IS NOT NULL)
   ORDER BY x.node_id, x.peer LIMIT ${maxPairs}`;
-const end = nodes.pick("id", "name", "ip", "ip6");
-type End = ReturnType<typeof end.parse>;
+const endPick = nodes.pick("id", "name", "ip", "ip6");
+type End = ReturnType<typeof endPick.parse>;
+/** A reported path: from the node that reports it. */
+type Ends = { from: End; to: End };
 /** `a`: the id of the node that reports the path; `b`: of its peer. `since`: ms. */
 export type BrokenPair = { a: number; aName: string; b: number; bName: string; since: number };
 
@@ -56,23 +58,45 @@ export async function readBroken(
   const rows = found.filter(
     ({ relays }) => relays.length === 0 || !relays.every((relay) => silent.has(relay)),
   );
+  const pairs = await readEnds(db, orgId, rows, onlineTimes);
+  const answering = await readAnswering(db, pairs);
+  const broken = pairs.flatMap(({ from, to }) => {
+    if ([from.ip, from.ip6].some((address) => answering.has(`${to.id} ${address}`))) return [];
+    const key = `${from.id}/${to.id}`;
+    const since = Math.min(brokenBefore.get(key) ?? now, now);
+    brokenAfter.set(key, since);
+    return [{ a: from.id, aName: from.name, b: to.id, bName: to.name, since }];
+  });
+  return { pairs: broken, isWhole: found.length < maxPairs };
+}
+
+/** The nodes at both ends of these paths, without paths whose peer is not online. */
+async function readEnds(
+  db: Reader,
+  orgId: number,
+  rows: readonly { nodeId: number; peer: string }[],
+  onlineTimes: readonly number[],
+): Promise<Ends[]> {
   const reporters = new Map<number, End>();
   const peersByAddress = new Map<string, End>();
   await inParts([...new Set(rows.map(({ nodeId }) => nodeId))], async (ids) => {
-    const sql = `SELECT ${end.select()} FROM nodes WHERE id IN (${places(ids, 1)}) AND state = 'active'`;
-    for (const node of await queryAll(db, end, sql, ids)) reporters.set(node.id, node);
+    const sql = `SELECT ${endPick.select()} FROM nodes WHERE id IN (${places(ids, 1)}) AND state = 'active'`;
+    for (const node of await queryAll(db, endPick, sql, ids)) reporters.set(node.id, node);
   });
-  await inParts([...new Set(rows.map(({ peer }) => peer))], async (of) => {
-    const list = places(of, 4);
-    const sql = `SELECT ${end.select("n")} ${onlineNodes} AND (n.ip IN (${list}) OR n.ip6 IN (${list}))`;
-    for (const node of await queryAll(db, end, sql, [orgId, ...onlineTimes, ...of]))
+  await inParts([...new Set(rows.map(({ peer }) => peer))], async (addresses) => {
+    const list = places(addresses, 4);
+    const sql = `SELECT ${endPick.select("n")} ${onlineNodes} AND (n.ip IN (${list}) OR n.ip6 IN (${list}))`;
+    for (const node of await queryAll(db, endPick, sql, [orgId, ...onlineTimes, ...addresses]))
       for (const address of [node.ip, node.ip6 ?? node.ip]) peersByAddress.set(address, node);
   });
-  const pairs = rows.flatMap(({ nodeId, peer }) => {
+  return rows.flatMap(({ nodeId, peer }) => {
     const [from, to] = [reporters.get(nodeId), peersByAddress.get(peer)];
     return from === undefined || to === undefined ? [] : [{ from, to }];
   });
-  /** `ID ADDRESS`: the node reports that this address answers. */
+}
+
+/** Which ways back answer: `ID ADDRESS`, as the node with the id reports of an address at the other end. */
+async function readAnswering(db: Reader, pairs: readonly Ends[]): Promise<Set<string>> {
   const answering = new Set<string>();
   await inParts(pairs, async (some) => {
     const back = some.flatMap(({ from, to }) => [
@@ -86,14 +110,7 @@ export async function readBroken(
     for (const { nodeId, peer } of await queryAll(db, reported, sql, back.flat()))
       answering.add(`${nodeId} ${peer}`);
   });
-  const broken = pairs.flatMap(({ from, to }) => {
-    if ([from.ip, from.ip6].some((address) => answering.has(`${to.id} ${address}`))) return [];
-    const key = `${from.id}/${to.id}`;
-    const since = Math.min(brokenBefore.get(key) ?? now, now);
-    brokenAfter.set(key, since);
-    return [{ a: from.id, aName: from.name, b: to.id, bName: to.name, since }];
-  });
-  return { pairs: broken, isWhole: found.length < maxPairs };
+  return answering;
 }
 
 /**

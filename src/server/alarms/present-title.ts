@@ -33,7 +33,7 @@ export const titleOf = (kind: string, names: readonly string[], others: number):
   isAwayKind(kind) ? awayTitle(kind, names, others) : certificateTitle(names);
 
 /** The keys of nodes that the title names. None if the stored title is shown: of ended alarms, and of paths, whose title names peers. */
-const namedBy = ({ kind, heads, endedAt }: AlarmRow): string[] =>
+const keysInTitle = ({ kind, heads, endedAt }: AlarmRow): string[] =>
   endedAt !== null || (!isAwayKind(kind) && kind !== "certificate") ? [] : heads.slice(0, maxNamed);
 
 /** Returns the current title of each of these alarms. Reads the names of all at once. */
@@ -41,11 +41,13 @@ export async function readTitles(
   db: Pick<Reader, "all">,
   rows: readonly AlarmRow[],
 ): Promise<(row: AlarmRow) => string> {
-  const all = await readNames(db, rows.flatMap(namedBy));
+  const all = await readNames(db, rows.flatMap(keysInTitle));
   return (row) => {
-    const named = namedBy(row);
-    const names = namesIn(all, named);
-    if (named.length === 0 || names.length < named.length) return row.title;
+    const keys = keysInTitle(row);
+    const names = namesIn(all, keys);
+    // A node that was deleted has no name.
+    if (keys.length === 0 || names.length < keys.length) return row.title;
+    // Of the other keys only the number counts.
     return titleOf(row.kind, [...names, ...row.heads.slice(maxNamed)], row.rest.length);
   };
 }

@@ -58,17 +58,20 @@ export function requirePast(at: number, now: number): void {
 }
 
 type Counts = { flows: number; answered: number };
-/** Flows from one node or address to another. */
+/** Flows from one node or address to another, of one protocol and port. */
 export type Observed = {
-  /** 0: no node had the address for the whole interval. */
+  /** Ids of nodes. 0: no node had the address for the whole interval. */
   from: number;
   to: number;
   /** The address of the peer, as the node saw it. */
   address: string;
   protocol: string;
+  /** 0: the protocol has none. */
   port: number;
+  /** As the sender and the receiver reported it; undefined: it reported nothing of it. */
   sent: Counts | undefined;
   received: Counts | undefined;
+  /** ms */
   firstAt: number;
   lastAt: number;
 };
@@ -111,16 +114,16 @@ type Row = ReturnType<typeof flowPick.parse>;
 const wantedPick = organizations.pick("flows");
 const readWanted = `SELECT ${wantedPick.select()} FROM organizations WHERE id = $1`;
 
-const kindOf = "node_id, side, peer, address, protocol, port";
+const kindColumns = "node_id, side, peer, address, protocol, port";
 const sumOf = (column: string) => `CAST(sum(${column}) AS BIGINT) AS ${column}`;
 const sumsIn = (from: string, by: string) =>
-  `SELECT ${kindOf}, ${sumOf("flows")}, ${sumOf("answered")}, ${sumOf("unseen_s")}, min(first_at) AS first_at, max(last_at) AS last_at
+  `SELECT ${kindColumns}, ${sumOf("flows")}, ${sumOf("answered")}, ${sumOf("unseen_s")}, min(first_at) AS first_at, max(last_at) AS last_at
    FROM ${from} GROUP BY ${by}`;
 
 /** Sums by block and kind first, in the order of the table, then by kind: so the database sorts few rows. */
 function sumsOf(ids: readonly number[]): string {
   const wanted = `node_id IN (${places(ids, 5)}) AND block >= $1 AND side >= $2 AND day >= $3 AND last_at >= $4`;
-  return sumsIn(`(${sumsIn(`flows WHERE ${wanted}`, `block, ${kindOf}`)}) AS sums`, kindOf);
+  return sumsIn(`(${sumsIn(`flows WHERE ${wanted}`, `block, ${kindColumns}`)}) AS sums`, kindColumns);
 }
 
 /** What these nodes reported since then, ms. `sides.from`: only rows whose `side` is at least this (`flowSides`). */

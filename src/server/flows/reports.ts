@@ -85,8 +85,9 @@ async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise
   // In one transaction: if it fails, all nodes send their reports again.
   const byOrg = Map.groupBy(batch, ({ orgId }) => orgId);
   for (const [orgId, ofOrg] of byOrg) {
-    const ownerOf = await ownersIn(tx, orgId, ofOrg);
+    const nodeAt = await nodesByAddress(tx, orgId, ofOrg);
     for (const { nodeId, from, to, report } of ofOrg) {
+      // The node sends a report again if it got no answer.
       if ((await lastReport(tx, nodeId)) === report.id) continue;
       const day = Math.floor(to / dayMs);
       // The lists below are in the order of the table's columns.
@@ -95,7 +96,7 @@ async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise
       const summary = [...key, flowSides.summary, 0, "", "", 0, orgId, possible(report.rest), 0, from, to];
       const rows = kindsOf(report).map(({ peer, incoming, protocol, port, flows: count, answered }) => {
         const side = incoming ? flowSides.in : flowSides.out;
-        const place = [...key, side, ownerOf(peer, from), peer, protocol, port, orgId];
+        const place = [...key, side, nodeAt(peer, from), peer, protocol, port, orgId];
         return [...place, possible(count), possible(answered), from, to, 0, "", block];
       });
       await writeRows(tx, [[...summary, Math.round(report.unseen_s), report.id, block], ...rows]);
@@ -136,8 +137,8 @@ const ownerPick = addresses.pick("host", "nodeId", "takenAt");
 const networkPick = organizations.pick("network", "network6");
 const networkSql = `SELECT ${networkPick.select()} FROM organizations WHERE id = $1`;
 
-/** Returns which node has had an overlay address since a time, ms; 0: none, or not for so long. */
-async function ownersIn(
+/** Returns a function that tells which node has had an overlay address since a time, ms. 0: none, or not for so long. */
+async function nodesByAddress(
   reader: Pick<Reader, "all" | "get">,
   orgId: number,
   reports: readonly Pick<Waiting, "report">[],

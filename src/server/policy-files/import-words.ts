@@ -34,6 +34,7 @@ const reasons: readonly [RegExp, string][] = [
   [/@/, "users are not imported: put their nodes into a group, or write user:EMAIL once they are members"],
 ];
 
+/** Why a word that names no group here is refused. */
 function refused(word: string): string {
   const known = reasons.find(([pattern]) => pattern.test(word))?.[1];
   if (known !== undefined) return known;
@@ -69,6 +70,7 @@ function networkSource(network: Network, overlay: Names["overlay"]): Side {
   return { reason: `it overlaps the overlay ${own.text}, whose nodes are not meant there` };
 }
 
+/** The peer of a rule. */
 export function sourceOf(word: string, { groupOf, hosts, routers, overlay }: Names): Side {
   if (word === "*") return { side: "any" };
   const group = groupOf(word);
@@ -90,6 +92,7 @@ export function selfTargetOf(word: string, { groupOf, routers }: Names): Side {
   return { side: isAny ? "any" : `group:${group}` };
 }
 
+/** The target of a rule. */
 export function targetOf(word: string, { groupOf, hosts, routers }: Names): Side {
   if (word === "*") return { side: "any" };
   const group = groupOf(word);
@@ -115,17 +118,17 @@ export function splitPorts(text: string): { word: string; ports: string } {
   return { word, ports: text.slice(at + 1) };
 }
 
-const strangePorts = "its ports are not *, numbers or ranges";
+const unreadablePorts = "its ports are not *, numbers or ranges";
 
 /** Ports in the form of this policy, or why there are none. */
 export function portsOf(text: string): { ports: string[] } | { reason: string } {
   if (text === "*") return { ports: ["any"] };
   const ports: string[] = [];
-  for (const each of text.split(",").map((part) => part.trim())) {
-    const [, from = "", to = from] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(each) ?? [];
+  for (const part of text.split(",").map((word) => word.trim())) {
+    const [, from = "", to = from] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(part) ?? [];
     const [first, last] = [Number(from), Number(to)];
-    if (from === "" || first > 65_535 || last > 65_535) return { reason: strangePorts };
-    if (first > last) return { reason: `the range ${each} ends before it begins` };
+    if (from === "" || first > 65_535 || last > 65_535) return { reason: unreadablePorts };
+    if (first > last) return { reason: `the range ${part} ends before it begins` };
     // No packet of TCP or UDP has port 0, and the engine reads it as every port.
     if (last === 0) return { reason: "port 0 means every port to the engine" };
     if (first === 0 && last === 65_535) ports.push("any");
@@ -168,8 +171,10 @@ export function packetsOf(protocol: Protocol, portText: string): { packets: Pack
   const ping: Packets = { protocol: "icmp", ports: "any" };
   if (protocol === "icmp")
     return portText === "*" ? { packets: [ping] } : { reason: "ICMP has no ports: write *" };
-  const each = (one: "tcp" | "udp") => found.ports.map((ports): Packets => ({ protocol: one, ports }));
-  return { packets: protocol === undefined ? [...each("tcp"), ...each("udp"), ping] : each(protocol) };
+  const allPorts = (one: "tcp" | "udp") => found.ports.map((ports): Packets => ({ protocol: one, ports }));
+  return {
+    packets: protocol === undefined ? [...allPorts("tcp"), ...allPorts("udp"), ping] : allPorts(protocol),
+  };
 }
 
 /** `tcp:443`, `443`, `*`, `icmp:*` of a grant. */
