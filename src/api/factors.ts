@@ -21,7 +21,7 @@ const Factors = v.object({
   totp: v.boolean(),
   passkeys: v.number(),
   recovery_codes_left: v.number(),
-  /** An organization of the user, or staff, require a second factor. */
+  /** An organization of the user requires a second factor, or the rule for staff does. */
   is_required: v.boolean(),
 });
 export type Factors = v.InferOutput<typeof Factors>;

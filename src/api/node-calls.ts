@@ -1,4 +1,4 @@
-// Calls by nodes: registration, check-ins, downloads. Also the machines that wait for approval.
+// Calls by nodes: downloads, check-ins, reports, registration. Also how administrators approve or refuse machines that register.
 
 import * as v from "valibot";
 import { CheckinAnswer, CheckinRequest } from "../protocol/checkin.ts";

@@ -96,7 +96,11 @@ export async function addOfflineAuthority(
  * well. Throws conflict if the organization cannot have a limited CA, or not before routers and exits have certificates of an
  * offline CA, since a limited CA would not certify their networks.
  */
-export async function limitOf(reader: Reader, orgId: number, isWanted: boolean): Promise<string | undefined> {
+export async function limitOf(
+  reader: Reader,
+  orgId: number,
+  { isWanted }: { isWanted: boolean },
+): Promise<string | undefined> {
   const active = await authorities.find(reader, { orgId, kind: "overlay", state: "active" });
   const [ca] = active === undefined ? [] : decodeCaBundle(active.certificate);
   const isKept = ca !== undefined && isLimited(ca);

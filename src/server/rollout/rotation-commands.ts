@@ -121,7 +121,7 @@ export async function startRotation(
 ): Promise<void> {
   const { db, system } = store;
   const now = system.now();
-  const limit = await limitOf(db, org.id, options.limited === true);
+  const limit = await limitOf(db, org.id, { isWanted: options.limited === true });
   const newCas = await makeAuthorities(store, org.slug, now, limit);
   await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);

@@ -29,6 +29,7 @@ export async function takeUpdateReport(
   nodeId: number,
   report: UpdateReport,
 ): Promise<void> {
+  // An order to go back has an odd number, one above the order to change (orderOf).
   const number = report.order - (report.order % 2);
   const row = await rollouts.find(db, { orgId, createdAt: number / 2 });
   const member = row && (await rolloutNodes.find(db, { rolloutId: row.id, nodeId }));
