@@ -112,8 +112,11 @@ export class KeptPeers {
   readonly #deps: KeptDeps;
   readonly #path: string;
   #state: State;
+  /** By overlay address. `#state.peers` is what the file had at the start. */
   #peers: Map<string, Kept>;
+  /** The state in the file, as JSON. */
   #saved: string;
+  /** The map that the engine has. */
   #applied: PeerMap;
   /** Monotonic ms, as `#notBefore`: the map is not applied before. */
   #savedAt = Number.NEGATIVE_INFINITY;
@@ -133,7 +136,7 @@ export class KeptPeers {
     this.#applied = readPeerMap(deps.directory);
   }
 
-  /** What the next check-in asks. Undefined: nothing now. */
+  /** What the next check-in asks: changes since a position, all addresses with 0. Undefined: nothing now. */
   request(areLost: boolean): { since: number } | undefined {
     const now = this.#deps.system.now();
     const { asked_at: askedAt, every, since, whole_at: wholeAt } = this.#state;
@@ -257,6 +260,7 @@ export class KeptPeers {
     const writtenAt = statSync(peerMapPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
     const isRecent = Math.abs(system.now() - writtenAt) < applyEveryMs;
     if (isRecent && !areLost && !hasGone) return;
+    // Until this has succeeded, the next try waits.
     this.#notBefore = monotonic() + retryMs;
     await apply(map);
     this.#applied = readPeerMap(directory);
