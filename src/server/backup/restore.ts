@@ -59,17 +59,10 @@ export async function restoreBackup(
 ): Promise<Restored> {
   requireReadable(file);
   prepareDirectory(options.dataDirectory);
-  const path = join(options.dataDirectory, "serve.lock");
-  const lock = options.databaseUrl === undefined ? lockFile(path) : { release: () => undefined };
-  if (lock === undefined) throw serverIsRunning();
-  // If this process is killed, the file stays, and the server can still open it.
-  if (existsSync(path) && process.getuid?.() === 0) {
-    const { uid, gid } = statSync(options.dataDirectory);
-    lchownSync(path, uid, gid);
-  }
+  const unlock = lockData(options);
   const copy = `${databasePath(options)}.restoring`;
   try {
-    const secretKey = openSecretKeys(options, true, system);
+    const secretKey = openSecretKeys({ ...options, isUsed: true }, system);
     removeDatabase(copy);
     const origin = copyBackup(file, copy, secretKey, placeOf(options));
     const damage = origin.isAuthentic ? undefined : damageOf(copy);
@@ -90,8 +83,22 @@ export async function restoreBackup(
     throw fromSystemError(`restore ${file}`, error);
   } finally {
     removeDatabase(copy);
-    lock.release();
+    unlock();
   }
+}
+
+/** Keeps a server from starting on the file meanwhile. Returns the function that releases the lock. Throws busy. */
+function lockData({ dataDirectory, databaseUrl }: DataOptions): () => void {
+  if (databaseUrl !== undefined) return () => undefined;
+  const path = join(dataDirectory, "serve.lock");
+  const lock = lockFile(path);
+  if (lock === undefined) throw serverIsRunning();
+  // If this process is killed, the file stays, and the server can still open it.
+  if (existsSync(path) && process.getuid?.() === 0) {
+    const { uid, gid } = statSync(dataDirectory);
+    lchownSync(path, uid, gid);
+  }
+  return lock.release;
 }
 
 /** Keeps owner and mode of the present database, without access for others. A new one belongs to the directory's owner. */
@@ -149,7 +156,7 @@ async function staffOf(reader: Database): Promise<string[]> {
 /** The plan of restoreBackup. Reads neither the backup nor PostgreSQL. */
 export function planRestore(options: DataOptions, file: string, replace: boolean, system: Edge): Step[] {
   requireReadable(file);
-  findSecretKeys(options, true, system);
+  findSecretKeys({ ...options, isUsed: true }, system);
   const directory = planPrivate(options.dataDirectory);
   if (options.databaseUrl !== undefined) return directory;
   const path = databasePath(options);

@@ -66,6 +66,7 @@ function standIn(group: string, at: number): Member {
   return { id: -1 - at, name: `a node of group ${group}`, ip: "", ip6: null, groups: [group] };
 }
 
+/** Why the test fails, as a sentence about the first pair of nodes; undefined: it passes. */
 function* failureOf(
   test: PolicyTest,
   reach: Reach,
@@ -74,23 +75,15 @@ function* failureOf(
 ): Generator<unknown, string | undefined> {
   const wanted = accessOf(test.protocol, test.ports);
   const what = showAccess(wanted).join(", ");
-  for (const side of [test.from, test.to]) {
-    if (!("node" in side) || members.some(({ id }) => id === side.node)) continue;
-    return test.expect === "deny"
-      ? undefined
-      : `node ${side.node} is gone, so nothing reaches it or comes from it.`;
+  const gone = [test.from, test.to].find(
+    (side) => "node" in side && !members.some(({ id }) => id === side.node),
+  );
+  if (gone !== undefined && "node" in gone) {
+    const sentence = `node ${gone.node} is gone, so nothing reaches it or comes from it.`;
+    return test.expect === "deny" ? undefined : sentence;
   }
   const isAccept = test.expect === "accept";
-  /** What is wrong with what a pair of nodes may send, by that: equal results of `reach` are one object. */
-  const verdicts = new Map<Access, Access>();
-  const wrongOf = (access: Access): Access => {
-    const known = verdicts.get(access);
-    if (known !== undefined) return known;
-    work.spend(costOf(access));
-    const wrong = isAccept ? subtract(wanted, access) : intersect(wanted, access);
-    verdicts.set(access, wrong);
-    return wrong;
-  };
+  const wrongOf = makeFault(wanted, isAccept, work);
   const [froms, tos] = [matching(reach.classes, test.from), matching(reach.classes, test.to)];
   work.spend(members.length);
   for (const from of froms) {
@@ -112,6 +105,19 @@ function* failureOf(
     }
   }
   return undefined;
+}
+
+/** Tells what is wrong with the packets that pass: those that are missing, or that must not pass. Equal results of `reach` are one object. */
+function makeFault(wanted: Access, isAccept: boolean, work: Work): (passing: Access) => Access {
+  const known = new Map<Access, Access>();
+  return (passing) => {
+    const before = known.get(passing);
+    if (before !== undefined) return before;
+    work.spend(costOf(passing));
+    const wrong = isAccept ? subtract(wanted, passing) : intersect(wanted, passing);
+    known.set(passing, wrong);
+    return wrong;
+  };
 }
 
 /** The rules by which the receiver lets some of this in. */

@@ -44,25 +44,27 @@ export function* readDocument(text: string): Generator<unknown, PlainDocument> {
 
 function* readValue(text: string, reading: Reading): Generator<unknown, unknown> {
   const tokens = yield* parse(text, reading);
-  const [only] = tokens.filter((token) => token.type === "document");
-  // Composing takes most of the time, so it is done in parts.
+  // A second document is a fault already.
+  const [document] = tokens.filter((token) => token.type === "document");
   if (reading.faults.length > 0) return null;
   const others = tokens.filter(({ type }) => type === "error" || type === "directive" || type === "doc-end");
   for (const token of others.slice(0, enoughFaults)) {
     contents([token], reading);
     yield;
   }
-  if (only === undefined) return null;
+  if (document === undefined) return null;
   const fault = (offset: number, message: string) => reading.fault(offset, message);
-  const weights = yield* weigh(only, { all: maxEntries, list: maxListEntries }, fault);
+  const weights = yield* weigh(document, { all: maxEntries, list: maxListEntries }, fault);
   if (weights === undefined) return null;
-  const { value, ...around } = only;
-  if (value === undefined) return reading.plain(contents([only], reading), "");
+  // Composing takes most of the time, so it is done in parts: first what is around the value, for its faults.
+  const { value, ...around } = document;
+  if (value === undefined) return reading.plain(contents([document], reading), "");
   contents([around], reading);
   const wrap = (inner: CST.Token): CST.Document => ({ ...around, start: [], end: [], value: inner });
   return yield* compose(value, { path: "", depth: 0, wrap }, { reading, weights });
 }
 
+/** The tokens without blanks. Ends at the first fault, or once the text is too large. */
 function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]> {
   const tokens: CST.Token[] = [];
   reading.lines.addNewLine(0);
@@ -75,6 +77,7 @@ function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]>
     if (!blanks.has(token.type)) tokens.push(token);
   };
   let count = 0;
+  /** How often each of `entryMarks` came. */
   const marks = new Map(entryMarks.map((mark) => [mark, 0]));
   let blanksInARow = 0;
   for (const lexeme of new Lexer().lex(text)) {
@@ -95,7 +98,7 @@ function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]>
   return tokens;
 }
 
-/** Each entry has at most one of each, so a text is refused before all of it is parsed. */
+/** Each entry has at most one of each of these: more of one than entries are allowed, and the rest need not be parsed. */
 const entryMarks = ["-", ",", ":"];
 
 function positionOf(lines: LineCounter, offset: number): { line: number; column: number } {

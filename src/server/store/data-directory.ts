@@ -67,7 +67,7 @@ export async function openData(
   prepareDirectory(dataDirectory);
   const path = databasePath(options);
   if (databaseUrl === undefined) refuseLost(path);
-  const secretKey = openSecretKeys(options, existsSync(path), system);
+  const secretKey = openSecretKeys({ ...options, isUsed: existsSync(path) }, system);
   if (databaseUrl !== undefined) {
     const { openPostgres } = await import("./postgres/postgres.ts");
     const db = await openPostgres({ url: databaseUrl, now: system.now, role });
@@ -103,7 +103,7 @@ export function planData(options: DataOptions, system: Pick<System, "env">): Ste
   const { dataDirectory, databaseUrl } = options;
   const path = databasePath(options);
   if (databaseUrl === undefined) refuseLost(path);
-  const { path: keys, isThere: hasKeys } = findSecretKeys(options, existsSync(path), system);
+  const { path: keys, isThere: hasKeys } = findSecretKeys({ ...options, isUsed: existsSync(path) }, system);
   return [
     ...planPrivate(dataDirectory),
     ...(hasKeys ? [] : [planReplaced(keys, 0o600)]),

@@ -22,30 +22,25 @@ export function secretKeyPath(
   return credential !== undefined && existsSync(credential) ? credential : join(dataDirectory, "secret.key");
 }
 
-/**
- * Creates the data directory's own file at the first start. `isUsed`: there is a database, which needs its keys: throws
- * bad_configuration if the file is missing then.
- */
-export function openSecretKeys(
-  place: SecretKeyPlace,
-  isUsed: boolean,
-  system: Pick<System, "env" | "random">,
-): SecretKeys {
-  const { path, isThere } = findSecretKeys(place, isUsed, system);
+/** `isUsed`: there is a database, which needs its keys. */
+type KeyUse = SecretKeyPlace & { isUsed: boolean };
+
+/** Creates the data directory's own file at the first start. Throws bad_configuration if the file is missing and used. */
+export function openSecretKeys(place: KeyUse, system: Pick<System, "env" | "random">): SecretKeys {
+  const { path, isThere } = findSecretKeys(place, system);
   if (!isThere) writeSecretKeys(path, [system.random(32)]);
   return keysAt(path);
 }
 
 /** Where the file is, or would be created. Throws like openSecretKeys. */
 export function findSecretKeys(
-  place: SecretKeyPlace,
-  isUsed: boolean,
+  place: KeyUse,
   system: Pick<System, "env">,
 ): { path: string; isThere: boolean } {
   const path = secretKeyPath(place, system);
   if (existsSync(path)) return { path, isThere: true };
   if (path !== join(place.dataDirectory, "secret.key")) throw missing(path);
-  if (isUsed) {
+  if (place.isUsed) {
     throw new AppError("bad_configuration", `${path} is missing, but the database needs it`, {
       hint: "Restore this database's key file, or give its path with --secret-key-file.",
     });

@@ -33,7 +33,7 @@ function addPasskey(user: number, name: string): void {
 }
 
 function setApp(user: number, secret: string): void {
-  const keys = openSecretKeys({ dataDirectory: place.data }, true, realSystem());
+  const keys = openSecretKeys({ dataDirectory: place.data, isUsed: true }, realSystem());
   sql("DELETE FROM totp_secrets WHERE user_id = ?", user);
   sql(
     "INSERT INTO totp_secrets (user_id, secret_sealed, confirmed_at, created_at) VALUES (?, ?, 1, 1)",
@@ -103,7 +103,11 @@ test("what an organization demanded last stays, and a webhook keeps its newest f
   await stop();
   sql(
     `INSERT INTO webhooks (org_id, url, events, secret_sealed, created_at) VALUES (1, 'https://9.9.9.9/', '["*"]', ?, 1)`,
-    sealSecret(openSecretKeys({ dataDirectory: place.data }, true, realSystem()), "whsec_", "webhook 1"),
+    sealSecret(
+      openSecretKeys({ dataDirectory: place.data, isUsed: true }, realSystem()),
+      "whsec_",
+      "webhook 1",
+    ),
   );
   await must(`backup ${place.backup}`);
   sql(`UPDATE organizations SET second_factor = 1, device_codes = 0, self_enrollment = 'off', node_approval = 'all',

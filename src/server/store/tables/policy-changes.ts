@@ -103,33 +103,33 @@ const into = "INSERT INTO policy_changes (org_id, at, part, row_id, content)";
 
 /** The triggers of a part: one for each way to write a row. Released migrations contain this text: never change it. */
 function triggersOf(dialect: Dialect, { name, table: of, org, key, columns, only }: Part): string[] {
-  const now = listOf(dialect, "NEW", columns);
+  const newValues = listOf(dialect, "NEW", columns);
   const [before, after] = [columnsOf("OLD", columns), columnsOf("NEW", columns)];
-  const changed =
+  const differs =
     dialect === "sqlite"
       ? `(${before}) IS NOT (${after})`
       : `(ROW(${before}) IS DISTINCT FROM ROW(${after}))`;
   const ways = [
-    { way: "INSERT", row: "NEW", content: now, when: [] },
+    { way: "INSERT", row: "NEW", content: newValues, when: [] },
     { way: "DELETE", row: "OLD", content: "NULL", when: [] },
-    { way: `UPDATE OF ${columns.join(", ")}`, row: "NEW", content: now, when: [changed] },
+    { way: `UPDATE OF ${columns.join(", ")}`, row: "NEW", content: newValues, when: [differs] },
   ];
   return ways.flatMap(({ way, row, content, when }) => {
     const [verb = ""] = way.toLowerCase().split(" ");
-    const own = `noted_${name.replace("/", "_")}_${verb}`;
+    const trigger = `noted_${name.replace("/", "_")}_${verb}`;
     const conditions = [...(only === undefined ? [] : [`${row}.${only}`]), ...when];
     const condition = conditions.length === 0 ? "" : ` WHEN (${conditions.join(" AND ")})`;
     const values = `${row}.${org}, ${clock[dialect]}, '${name}', ${row}.${key}, ${content}`;
     const note = `${into} VALUES (${values});`;
     if (dialect === "sqlite")
       return [
-        `DROP TRIGGER IF EXISTS ${own}`,
-        `CREATE TRIGGER ${own} AFTER ${way} ON ${of}${condition} BEGIN ${note} END`,
+        `DROP TRIGGER IF EXISTS ${trigger}`,
+        `CREATE TRIGGER ${trigger} AFTER ${way} ON ${of}${condition} BEGIN ${note} END`,
       ];
     return [
-      `DROP TRIGGER IF EXISTS ${own} ON ${of}`,
-      `CREATE OR REPLACE FUNCTION ${own}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${note} RETURN NULL; END $$`,
-      `CREATE TRIGGER ${own} AFTER ${way} ON ${of} FOR EACH ROW${condition} EXECUTE FUNCTION ${own}()`,
+      `DROP TRIGGER IF EXISTS ${trigger} ON ${of}`,
+      `CREATE OR REPLACE FUNCTION ${trigger}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${note} RETURN NULL; END $$`,
+      `CREATE TRIGGER ${trigger} AFTER ${way} ON ${of} FOR EACH ROW${condition} EXECUTE FUNCTION ${trigger}()`,
     ];
   });
 }
