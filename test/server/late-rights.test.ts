@@ -10,6 +10,7 @@ import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { changeRole, removeMember } from "../../src/server/offboarding/member-changes.ts";
 import { createServiceToken } from "../../src/server/users/service-tokens.ts";
 import { memberships } from "../../src/server/store/tables/organizations.ts";
+import { users } from "../../src/server/store/tables/users.ts";
 import { countOf, registerNode } from "../support/nodes.ts";
 import { makeNumbered, membershipOf } from "../support/people.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
@@ -101,6 +102,7 @@ const edits: Record<string, (node: number) => { method?: string; path: string; b
   "a route": (node) => ({ method: "PATCH", path: `nodes/${node}/`, body: { subnets: ["192.168.7.0/24"] } }),
   "the end of an alias": () => ({ method: "DELETE", path: "names/1/", body: {} }),
   "a router of a network": (node) => ({ path: "routes/", body: { network: "192.168.8.0/24", via: [node] } }),
+  "the end of a token": () => ({ method: "DELETE", path: "registration_tokens/1/", body: {} }),
   "a setting": () => ({ method: "PATCH", path: "", body: { flows: true } }),
   "a node": () => ({ path: "nodes/", body: { name: "other" } }),
   "a rotation": () => ({ path: "ca/rotate/", body: { action: "start" } }),
@@ -139,5 +141,32 @@ test.each(Object.entries(edits))("rights that end while an edit waits for the lo
   } finally {
     db.writeFor = writeFor;
     await removal;
+  }
+});
+
+test.each([
+  ["an organization", "/api/org/", { slug: "acme", network: "10.77.0.0/16" }],
+  ["a confirmed clock", "/api/servers/clock/", { time: "now" }],
+])("rights of staff that end while a request waits: %s", async (_, path, body) => {
+  await using busy = await makeTestServer();
+  const token = await busy.person("root@example.org", { isStaff: true });
+  const written = () => countOf(busy, "SELECT count(*) AS n FROM events WHERE at > $1", 0);
+  const before = await written();
+  const { db } = busy.app.services;
+  const { write } = db;
+  let demotion: Promise<unknown> = Promise.resolve();
+  db.write = (work) => {
+    db.write = write;
+    demotion = write((tx) => users.update(tx, { email: "root@example.org" }, { isStaff: false }));
+    return write(work);
+  };
+  try {
+    const time = new Date(busy.clock.ms).toISOString();
+    const answer = await busy.send("POST", path, { token, body: "time" in body ? { time } : body });
+    expect(answer.json).toMatchObject({ code: "permission_denied" });
+    expect(await written()).toBe(before);
+  } finally {
+    db.write = write;
+    await demotion;
   }
 });

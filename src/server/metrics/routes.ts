@@ -7,6 +7,7 @@ import { formatTime } from "../../base/quantities.ts";
 import { AppError } from "../../base/errors.ts";
 import { actorOf, record } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";
+import { requireStaff } from "../require-role.ts";
 import type { Services } from "../services.ts";
 import { lastBackupAt, setMeta } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
@@ -61,6 +62,7 @@ export function serverHandlers(services: Services): Handlers<typeof serversApi> 
       if (Math.abs(own - theirs) > maxAheadMs) throw otherClock(own, theirs);
       const doubt = clock.doubt();
       await db.write(async (tx) => {
+        await requireStaff(tx, actorOf(call));
         await clock.confirm(tx);
         await record(tx, {
           orgId: null,

@@ -6,6 +6,7 @@ import { AppError } from "../../base/errors.ts";
 import { runDueUpkeep } from "../nodes/lifecycle/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { record, type Actor } from "../audit/record.ts";
+import { requireRole } from "../require-role.ts";
 import { deleteWebhookInside } from "../webhooks/webhooks.ts";
 import { revokeInside } from "../nodes/lifecycle/revoke.ts";
 import type { Reader, Transaction } from "../store/database.ts";
@@ -240,7 +241,7 @@ export function accessForEvent(access: Access): { after?: Record<string, unknown
   return Object.keys(after).length === 0 ? {} : { after };
 }
 
-/** Revokes a token, and in the same transaction what was created with it. Throws not_found. */
+/** Revokes a token, and in the same transaction what was created with it. Throws not_found, permission_denied. */
 export async function revokeToken(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   org: { id: number },
@@ -251,6 +252,7 @@ export async function revokeToken(
 ): Promise<Access> {
   const now = system.now();
   const access = await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const revoked = await revokeTokenInside(tx, { orgId: org.id, kind, id }, actor, now);
     if (!revoked) throw new AppError("not_found", "There is no such token.");
     const source: AccessOf = { kind: kind === "service_token" ? "service" : kind, id };

@@ -22,7 +22,7 @@ import { firstRules } from "../policy/firewall.ts";
 import { checkRoom } from "./networks.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireRole } from "../require-role.ts";
+import { requireRole, requireStaff } from "../require-role.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { memberships, organizations, type OrganizationRow } from "../store/tables/organizations.ts";
@@ -107,6 +107,7 @@ export async function createOrganization(
   const orderKey = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
   const orderKeySealed = sealSecret(store.secretKey, JSON.stringify(orderKey), orderKeyContext(orderKey.kid));
   const created = db.write(async (tx) => {
+    await requireStaff(tx, by.actor);
     const { id } = await organizations.insertReturning(tx, {
       slug: request.slug,
       name: request.name ?? request.slug,
