@@ -77,29 +77,6 @@ export function makeCheckins(made: Omit<Deps, "admitsChange" | "sealNotes">): Ch
   const deps: Deps = { ...made, afterConfirmation: workAfter(made), admitsChange, sealNotes };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
-  const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);
-
-  /** Takes the report. Returns the node's state after it, the version that it has, and the write of what it confirms. */
-  const takeReport = async (org: Org, nodeId: number, sent: CheckinRequest) => {
-    let current = await read(org, nodeId);
-    if (current.node.isEnded) {
-      if (!isRunning(sent)) {
-        const nodeVersion = nodeVersionOf(current.node, sent, current.version);
-        return { current, nodeVersion, confirming: Promise.resolve() };
-      }
-      await deps.bringBack(org.id, nodeId);
-      current = await read(org, nodeId);
-    }
-    const nodeVersion = nodeVersionOf(current.node, sent, current.version);
-    const request = isAhead(sent, current.version) ? await withoutUnreached(deps, org, sent) : sent;
-    noteReport(deps, current.node, request);
-    const consequences = consequencesOf(current.node, request, system.now());
-    const isChanged = await applyConsequences(deps, org, current.node, consequences);
-    const confirming = takeConfirmation(deps, org, current.node, consequences?.confirmed);
-    // A poll with news is answered without waiting for it: nobody would take its failure.
-    confirming.catch(() => undefined);
-    return { current: isChanged ? await read(org, nodeId) : current, nodeVersion, confirming };
-  };
 
   const answer = ({ slug }: Org, current: Current, asked: Asked) =>
     withConfirmation(answerOf(time(), current, asked, deps), current.node, { publicUrl, slug });
@@ -122,7 +99,7 @@ export function makeCheckins(made: Omit<Deps, "admitsChange" | "sealNotes">): Ch
       return answer(org, { node, version }, { request, nodeVersion });
     },
     async checkin(org, nodeId, request) {
-      const { current, nodeVersion, confirming } = await takeReport(org, nodeId, request);
+      const { current, nodeVersion, confirming } = await takeReport(deps, org, nodeId, request);
       await confirming;
       const names = await newsOfNames(deps, org, nodeId, request);
       return answerWithOthers(org, nodeId, current, { request, nodeVersion, names });
@@ -138,8 +115,8 @@ export function makeCheckins(made: Omit<Deps, "admitsChange" | "sealNotes">): Ch
       });
       // A signal that is aborted already fires no event.
       if (aborted.aborted) onAbort();
-      const end = system.monotonic() + Math.min(waitS, maxPollWaitS) * 1000;
-      const { nodeVersion, confirming } = await takeReport(org, nodeId, request);
+      const endsAt = system.monotonic() + Math.min(waitS, maxPollWaitS) * 1000;
+      const { nodeVersion, confirming } = await takeReport(deps, org, nodeId, request);
       for (let isWoken = true; ;) {
         const { current, names, isOutdated } = await readNews(deps, org, nodeId, { request, nodeVersion });
         const hasNews = (isOutdated && !current.node.isEnded) || names !== undefined || isNews();
@@ -151,7 +128,7 @@ export function makeCheckins(made: Omit<Deps, "admitsChange" | "sealNotes">): Ch
           return answerWithOthers(org, nodeId, current, { request, nodeVersion, names });
         }
         readAgainIfOld(deps, org, nodeId);
-        isWoken = await poll.wait(end - system.monotonic());
+        isWoken = await poll.wait(endsAt - system.monotonic());
       }
     },
     async takeApplied(org, nodeId, version) {
@@ -159,6 +136,28 @@ export function makeCheckins(made: Omit<Deps, "admitsChange" | "sealNotes">): Ch
       if (!node.isEnded) reports.add(node, system.now(), { config_version: version });
     },
   };
+}
+
+/** Takes the report. Returns the node's state after it, the version that it has, and the write of what it confirms. */
+async function takeReport(deps: Deps, org: Org, nodeId: number, sent: CheckinRequest) {
+  let current = await readCurrent(deps, org, nodeId);
+  if (current.node.isEnded) {
+    if (!isRunning(sent)) {
+      const nodeVersion = nodeVersionOf(current.node, sent, current.version);
+      return { current, nodeVersion, confirming: Promise.resolve() };
+    }
+    await deps.bringBack(org.id, nodeId);
+    current = await readCurrent(deps, org, nodeId);
+  }
+  const nodeVersion = nodeVersionOf(current.node, sent, current.version);
+  const request = isAhead(sent, current.version) ? await withoutUnreached(deps, org, sent) : sent;
+  noteReport(deps, current.node, request);
+  const consequences = consequencesOf(current.node, request, deps.system.now());
+  const isChanged = await applyConsequences(deps, org, current.node, consequences);
+  const confirming = takeConfirmation(deps, org, current.node, consequences?.confirmed);
+  // A poll with news is answered without waiting for it: nobody would take its failure.
+  confirming.catch(() => undefined);
+  return { current: isChanged ? await readCurrent(deps, org, nodeId) : current, nodeVersion, confirming };
 }
 
 const workAfter = (made: Pick<Deps, "db" | "system" | "afterConfirmation">) =>

@@ -94,27 +94,22 @@ const maxNodes = 200_000;
 
 export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   const nodes = new Map<number, LiveNode>();
-  const versions = new Map<number, { version: number; isOutdated: boolean }>();
+  /** Rises with each notification: a read that began before it is not cached. */
+  let generation = 0;
+  const versions = makeVersions(db, ages, () => generation);
   const orKnown = makeOrKnown();
   const engines = makeInterner();
   /** Names this process in its own notifications, see confirmations.ts. */
   const replica = crypto.randomUUID();
-  /** Rises with each notification: a read that began before it is not cached. */
-  let generation = 0;
-
-  const outdate = (orgId: number) => {
-    const known = versions.get(orgId);
-    if (known !== undefined) known.isOutdated = true;
-  };
   db.listen("organization", (payload) => {
     generation++;
-    outdate(Number(payload));
+    versions.outdate(Number(payload));
   });
   db.listen("node", (payload) => {
     generation++;
     const [orgId, nodeId, confirmedBy] = payload.split("/");
     if (confirmedBy === replica) return;
-    outdate(Number(orgId));
+    versions.outdate(Number(orgId));
     const known = nodes.get(Number(nodeId));
     if (known !== undefined) known.isOutdated = true;
   });
@@ -137,29 +132,6 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
     nodes.set(nodeId, fresh);
     return fresh;
   };
-  /** Reads under way: a change of names wakes a thousand polls at once, which share one. */
-  const reading = new Map<number, { generation: number; version: Promise<number> }>();
-  const readVersion = (orgId: number): Promise<number> => {
-    const startGeneration = generation;
-    const running = reading.get(orgId);
-    // A read that began before a notification may have missed its change.
-    if (running?.generation === startGeneration) return running.version;
-    const version = readVersions(db, orgId)
-      .then((read) => {
-        ages.note(orgId, read);
-        versions.set(orgId, { version: read.configVersion, isOutdated: startGeneration !== generation });
-        return read.configVersion;
-      })
-      .finally(() => {
-        if (reading.get(orgId)?.generation === startGeneration) reading.delete(orgId);
-      });
-    reading.set(orgId, { generation: startGeneration, version });
-    return version;
-  };
-  const knownVersion = (orgId: number) => {
-    const known = versions.get(orgId);
-    return known?.isOutdated === false ? known.version : undefined;
-  };
 
   const knownNode = (orgId: number, nodeId: number) => {
     const known = nodes.get(nodeId);
@@ -175,10 +147,48 @@ export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
       return orKnown(() => readNode(orgId, nodeId), outdated?.orgId === orgId ? outdated : undefined);
     },
     report: (nodeId) => nodes.get(nodeId)?.report,
-    knownVersion,
+    knownVersion: versions.known,
     version: async (orgId) =>
-      knownVersion(orgId) ?? orKnown(() => readVersion(orgId), versions.get(orgId)?.version),
+      versions.known(orgId) ?? orKnown(() => versions.read(orgId), versions.lastKnown(orgId)),
     confirm: makeConfirmations(db, replica, nodes),
+  };
+}
+
+/** The configuration versions of organizations. `generation`: rises with each notification. */
+function makeVersions(db: Database, ages: Pick<VersionAges, "note">, generation: () => number) {
+  const versions = new Map<number, { version: number; isOutdated: boolean }>();
+  /** Reads under way: a change of names wakes a thousand polls at once, which share one. */
+  const reading = new Map<number, { generation: number; version: Promise<number> }>();
+  return {
+    outdate(orgId: number): void {
+      const last = versions.get(orgId);
+      if (last !== undefined) last.isOutdated = true;
+    },
+    /** Undefined if it is outdated. */
+    known(orgId: number): number | undefined {
+      const last = versions.get(orgId);
+      return last?.isOutdated === false ? last.version : undefined;
+    },
+    /** Also if it is outdated. */
+    lastKnown: (orgId: number) => versions.get(orgId)?.version,
+    read(orgId: number): Promise<number> {
+      const startGeneration = generation();
+      const running = reading.get(orgId);
+      // A read that began before a notification may have missed its change.
+      if (running?.generation === startGeneration) return running.version;
+      const version = readVersions(db, orgId)
+        .then((read) => {
+          ages.note(orgId, read);
+          const isOutdated = startGeneration !== generation();
+          versions.set(orgId, { version: read.configVersion, isOutdated });
+          return read.configVersion;
+        })
+        .finally(() => {
+          if (reading.get(orgId)?.generation === startGeneration) reading.delete(orgId);
+        });
+      reading.set(orgId, { generation: startGeneration, version });
+      return version;
+    },
   };
 }
 
