@@ -148,9 +148,10 @@ function hostsByConfig({ directory, hosts: files }: HandMade, byPrint: ReadonlyM
   };
 }
 
-/** The same that the API accepts: with an invalid address, engines refuse the configuration of every node. */
+/** A public address with its port, as the API accepts it: with an invalid one, engines refuse the configuration of every node. */
 const Place = v.object({ address: PublicAddress, port: Port });
 
+/** Gives each host the best of the public addresses that configurations say. */
 function placeHosts(
   hosts: readonly PlannedHost[],
   byAddress: ReadonlyMap<string, PlannedHost>,
@@ -161,6 +162,7 @@ function placeHosts(
   }: { found: HandMade; scope: Scope; advertised: ReadonlyMap<PlannedHost, Said[]> },
   notes: string[],
 ): void {
+  /** By host, what static_host_map says. */
   const said = new Map<PlannedHost, Said[]>();
   for (const each of firstOfEach(found.configs.staticHosts)) {
     const host = byAddress.get(canonicalAddress(each.overlay.trim()));

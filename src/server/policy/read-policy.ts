@@ -76,7 +76,7 @@ export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
 /** Entries of a list that are validated at once. */
 const partSize = 50;
 
-/** Validates in parts: the schema creates an issue for each wrong item before it counts the items. */
+/** Validates lists and maps in parts: the schema creates an issue for each wrong item before it counts the items. */
 function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<unknown, PolicyFile> {
   const found: Fault[] = [];
   const file = new Map<string, unknown>();
@@ -92,6 +92,7 @@ function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<u
       continue;
     }
     const outputs: unknown[] = [];
+    // Once for an empty list, too.
     for (let first = 0; first === 0 || first < size; first += partSize) {
       const part = limit === undefined ? null : partOf(content, first);
       // Creating many issues takes long, so only the first one of a long part is reported.
@@ -112,11 +113,13 @@ function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<u
 /** Characters of a long part. */
 const maxPartText = 20_000;
 
+/** The entries of a list or map; 1 for anything else. */
 function sizeOf(content: unknown): number {
   if (typeof content !== "object" || content === null) return 1;
   return Array.isArray(content) ? content.length : Object.keys(content).length;
 }
 
+/** The part of a list or map that begins with the entry `first`; anything else is one part. */
 function partOf(content: unknown, first: number): unknown {
   if (Array.isArray(content)) return content.slice(first, first + partSize);
   if (typeof content !== "object" || content === null) return content;
@@ -147,6 +150,7 @@ function alternatives(expected: string): string {
   return found.length < 2 ? found.join() : `${found.slice(0, -1).join(", ")} or ${found.at(-1)}`;
 }
 
+/** What the schema expected, by its type. */
 const words = new Map([
   ["string", "text"],
   ["array", "a list"],

@@ -13,16 +13,19 @@ import { foreignText } from "../../base/text.ts";
 const Text = foreignText(2048);
 const Pem = foreignText(512 * 1024);
 
+/** `url`: the account's own, once the authority has given it. */
 const Account = v.object({ key: AccountKey, url: v.optional(Text) });
 export type Account = v.InferOutput<typeof Account>;
 
-/** The settings of the order. Other settings need a new certificate. */
+/** What a certificate is ordered for. With other settings, the server needs a new certificate. */
 const Wish = v.object({ directoryUrl: Text, name: Text, profile: v.optional(Text) });
 export type Wish = v.InferOutput<typeof Wish>;
 
+/** The order that is under way. `url`: of the order at the authority. */
 const OpenOrder = v.object({ wish: Wish, url: Text, privateKey: Pem });
 export type OpenOrder = v.InferOutput<typeof OpenOrder>;
 
+/** Times in ms. `renewalId`: of RFC 9773, if the authority knows it. */
 const Certificate = v.object({
   wish: Wish,
   chain: Pem,
@@ -34,7 +37,7 @@ const Certificate = v.object({
 });
 export type Certificate = v.InferOutput<typeof Certificate>;
 
-/** Times in ms. */
+/** The result of the last attempt, for metrics, alarms and the next one. Times in ms. */
 const Status = v.object({
   /** The end of the present certificate. */
   notAfter: v.optional(v.number()),
