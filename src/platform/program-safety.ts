@@ -32,7 +32,7 @@ export function safeCommand(path: string): string | undefined {
   return place === undefined ? undefined : ownCommand(place);
 }
 
-/** The first of these paths, or directory above, that others than root can change. */
+/** The first of these paths, or of the directories above them, that users other than root can change. */
 function replaceablePlace(paths: readonly string[]): string | undefined {
   for (const each of paths) {
     for (let place = each; ; place = dirname(place)) {

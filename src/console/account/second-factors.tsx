@@ -19,6 +19,7 @@ import { Qr } from "../ui/qr.tsx";
 import { download } from "../ui/lists/tools.tsx";
 
 type Codes = readonly string[];
+/** The open dialog; a passkey: the one that is to be removed. */
 type Asked = "app" | "passkey" | "codes" | "remove app" | Passkey | undefined;
 
 const passkeysPath = apiPath(passkeysApi.list, {});
@@ -30,7 +31,8 @@ export function SecondFactors() {
   if (present === undefined) return null;
   const close = () => setAsked(undefined);
   /**
-   * Read the factors after the user has kept the codes: before, the page of a required factor would close with them.
+   * After a factor was added or removed. With new recovery codes, the factors are read only once the user has kept them: the page of
+   * a required factor would close, and the codes with it.
    */
   const changed = async (fresh: Codes = []) => {
     if (fresh.length > 0) setCodes(fresh);

@@ -28,7 +28,7 @@ export async function readNamed(
   return found.flat();
 }
 
-/** Known names, and those of nodes that events name only by number. */
+/** `things`, and the names of these nodes, which come later. */
 export function useNamed(slug: string, ids: readonly number[], things: Things): Things {
   const [found, setFound] = useState(new Map<string, string>());
   const asked = useRef(new Set<number>());

@@ -57,7 +57,7 @@ let touchedAt = Date.now();
 for (const type of ["pointermove", "pointerdown", "keydown"])
   addEventListener(type, () => (touchedAt = Date.now()), { capture: true, passive: true });
 const presentMs = 60_000;
-/** Pages read again by themselves: that must not extend the session of a user who is away. */
+/** Headers of a reading. Pages read again by themselves, which must not extend the session of a user who is away. */
 const readingBy = () => (Date.now() - touchedAt < presentMs ? {} : { "Session-Use": "none" });
 
 let user: number | undefined;

@@ -25,6 +25,7 @@ import { Icon, Sign } from "../ui/icon.tsx";
 import { valueOf } from "../ui/field.tsx";
 import { signOf } from "../ui/parts.tsx";
 
+/** `sign`: drawn instead of the icon. `what`: found and shown beside the title. `hint`: shown at the end of the line. */
 type Command = { title: string; path: string; icon: IconName; sign?: SignName; what?: string; hint?: string };
 type Group = { name: string; commands: readonly Command[] };
 

@@ -34,25 +34,25 @@ export function stateOf({
 export const sizeOf = ({ waiting, updating, passed, left_out }: Ring): number =>
   waiting + updating + passed + left_out;
 
-/** Nodes that have the new version, and all. */
+/** "3 of 12": the nodes that have the new version, and all. */
 export function nodesOf({ rings }: Pick<Shown, "rings">): string {
   const sum = (count: (ring: Ring) => number) => rings.reduce((all, ring) => all + count(ring), 0);
   return `${sum(({ passed }) => passed)} of ${sum(sizeOf)}`;
 }
 
-/** "3 updating, 1 left out". */
-export function ringWords(ring: Ring, isPresent: boolean): string {
+/** "3 updating, 1 left out". `hasBegun`: the ring is the present one, or an earlier one. */
+export function ringWords(ring: Ring, hasBegun: boolean): string {
   const { waiting, updating, left_out: leftOut } = ring;
   const parts = [
     updating === 0 ? "" : `${updating} updating`,
-    waiting === 0 || !isPresent ? "" : `${waiting} waiting`,
+    waiting === 0 || !hasBegun ? "" : `${waiting} waiting`,
     leftOut === 0 ? "" : `${leftOut} left out`,
   ].filter((part) => part !== "");
   if (parts.length > 0) return parts.join(", ");
   return waiting > 0 ? "comes later" : "all updated";
 }
 
-/** Those that are not here are between two states, or come from a newer control plane. */
+/** The drawn state. One that is not in the table is between two states, or comes from a newer control plane. */
 const memberSigns: Readonly<Record<string, StateName>> = {
   passed: "online",
   failed: "attention",

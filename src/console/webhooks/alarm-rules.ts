@@ -10,7 +10,7 @@ export const worstFirst = <A extends Sorted>(alarms: readonly A[], cut: number |
   return alarms.toSorted((a, b) => isWorst(b) - isWorst(a));
 };
 
-/** `value`, `usual`: a number, "on" or "off". `place`: in the list, from 0. */
+/** `value`, `usual`: a number in the unit, "on" or "off"; `usual` is "" for a group. `place`: in the list, from 0. */
 export type Rule = {
   place: number;
   name: string;
@@ -24,7 +24,10 @@ export type Rule = {
 export const ofGroup = "node:";
 export const groupWords = (group: string) => `A node of ${group} has been away for this time`;
 
-/** All kinds, then the groups that have a rule. `own`: those that the organization has changed. `away`: its `notify_away_minutes`. */
+/**
+ * All kinds, then the groups that have a rule. `own`: the rules that the organization has changed, such as `node=30`. `away`: its
+ * `notify_away_minutes`.
+ */
 export function rulesOf(own: readonly string[], away: number | null): Rule[] {
   const values = new Map(own.map((each) => each.split("=") as [string, string]));
   const kinds = alarmKinds.map((name) => {

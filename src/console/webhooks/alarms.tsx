@@ -98,8 +98,8 @@ function Receivers({ slug }: { slug: string }) {
 
 function Rules({ organization }: { organization: Organization }) {
   const { slug, alarm_rules: own, notify_away_minutes: away } = organization;
-  /** "": a new one, for a group. */
-  const [asked, setAsked] = useState<Rule | "">();
+  /** The rule that is changed; `new`: one for a group. */
+  const [asked, setAsked] = useState<Rule | "new">();
   const may = mayAdminister.value;
   return (
     <>
@@ -132,7 +132,7 @@ function Rules({ organization }: { organization: Organization }) {
         empty=""
       >
         {may ? (
-          <Button isSmall={true} icon="plus" onClick={() => setAsked("")}>
+          <Button isSmall={true} icon="plus" onClick={() => setAsked("new")}>
             <Words first="Add" rest="a rule for a group" />
           </Button>
         ) : null}
@@ -140,7 +140,7 @@ function Rules({ organization }: { organization: Organization }) {
       {asked === undefined ? null : (
         <Change
           {...{ slug, own }}
-          rule={asked === "" ? undefined : asked}
+          rule={asked === "new" ? undefined : asked}
           close={() => setAsked(undefined)}
         />
       )}
@@ -148,6 +148,7 @@ function Rules({ organization }: { organization: Organization }) {
   );
 }
 
+/** `own`: the changed rules of the organization, as `node=30`. `rule` undefined: a new one, for groups. */
 type ChangeProps = { slug: string; own: readonly string[]; rule: Rule | undefined; close(): void };
 
 function Change({ slug, own, rule, close }: ChangeProps) {

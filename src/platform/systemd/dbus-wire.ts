@@ -97,7 +97,7 @@ export function decodeMessage(bytes: Buffer): { message: Message; length: number
       replySerial: typeof replySerial === "number" ? replySerial : undefined,
       member: text(code.member),
       errorName: text(code.errorName),
-      body: split(text(code.signature) ?? "").map((type) => body.value(type)),
+      body: typesIn(text(code.signature) ?? "").map((type) => body.value(type)),
     },
   };
 }
@@ -115,7 +115,7 @@ class Writer {
   }
 
   values(signature: string, values: readonly unknown[]): void {
-    for (const [at, type] of split(signature).entries()) this.value(type, values[at]);
+    for (const [at, type] of typesIn(signature).entries()) this.value(type, values[at]);
   }
 
   value(type: string, value: unknown): void {
@@ -208,7 +208,7 @@ class Reader {
         return this.value(this.#variantType());
       case "(":
       case "{":
-        return split(type.slice(1, -1)).map((each) => this.value(each));
+        return typesIn(type.slice(1, -1)).map((each) => this.value(each));
       case "a":
         return this.#array(type.slice(1));
       default:
@@ -217,7 +217,7 @@ class Reader {
   }
 
   #variantType(): string {
-    const [type, ...more] = split(this.#text(this.#number(1)));
+    const [type, ...more] = typesIn(this.#text(this.#number(1)));
     if (type === undefined || more.length > 0) throw malformed("a variant without exactly one type");
     return type;
   }
@@ -254,7 +254,7 @@ class Reader {
 }
 
 /** The complete types of a signature: `ia(iay)s` has `i`, `a(iay)` and `s`. */
-function split(signature: string): string[] {
+function typesIn(signature: string): string[] {
   const types: string[] = [];
   let begin = 0;
   let depth = 0;
@@ -272,6 +272,7 @@ function split(signature: string): string[] {
   return types;
 }
 
+/** The place of a value is a multiple of this, in bytes. */
 function alignmentOf(type: string): number {
   if ("ygv".includes(type[0] ?? "")) return 1;
   if (type[0] === "q") return 2;
