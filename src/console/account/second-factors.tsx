@@ -241,7 +241,7 @@ function NewApp({ isFirst, changed, close }: NewProps) {
               errors={begin.error?.fields["current_password"]}
             />
           ) : (
-            <p>The present app keeps working until the new one has proven its first code.</p>
+            <p>The present app works until the new one has proven a code.</p>
           )}
           <FormFailure error={begin.error} shown={["current_password"]} />
           <FormEnd disabled={begin.isRunning} cancel={close}>

@@ -225,7 +225,7 @@ export function Links() {
   if (page.needsSecret === true && secret === "")
     return (
       <Gate title={page.title}>
-        <p>The link is not whole: the part behind # is missing, or it was used already. Copy it whole.</p>
+        <p>The link is not whole: it was used, or its part behind # is missing. Copy it whole.</p>
         <p>
           <a href={root}>To the sign-in</a>
         </p>

@@ -167,7 +167,7 @@ function Report({ slug, signed, report }: Found & { slug: string }) {
               ))}
             </ul>
           )}
-          <p>A change that was made by hand in the database counts, too.</p>
+          <p>Changes by hand in the database count, too.</p>
         </Why>
       </div>
       {policy === null ? (
