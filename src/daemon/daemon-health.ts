@@ -7,7 +7,7 @@ import { messageOf } from "../base/errors.ts";
 import { writeFileAtomic } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
 import { lastLines } from "../node/engine/engine-log.ts";
-import type { EngineControl } from "../node/engine/engine.ts";
+import type { EngineControl } from "../node/engine/control-engine.ts";
 import { localApi } from "../node/engine/local-api.ts";
 import { decideForStart } from "../node/files/config/rewrite-config.ts";
 import { readLocalChanges } from "../node/files/config/local-changes.ts";

@@ -7,7 +7,7 @@ import { messageOf } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
 import type { Log } from "../base/log.ts";
 import { isSilent } from "../node/files/config/read-config.ts";
-import type { OverlayControl } from "../node/engine/engine.ts";
+import type { OverlayControl } from "../node/engine/control-engine.ts";
 import { runEdge } from "../node/edge/run-edge.ts";
 import { edgeParts } from "../node/edge/parts.ts";
 import { findEngineProcess } from "../node/engine/engine-process.ts";

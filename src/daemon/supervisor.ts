@@ -9,7 +9,7 @@ import {
   type EngineControl,
   type OverlayControl,
   harmlessAgeMs,
-} from "../node/engine/engine.ts";
+} from "../node/engine/control-engine.ts";
 import { describe, lastComplaint, parseLogLine } from "../node/engine/log-lines.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";

@@ -10,7 +10,8 @@ import { connectOrganization } from "../../src/node/contact/requests/connection.
 import type { FollowDeps } from "../../src/node/contact/follow-once.ts";
 import type { SyncResult } from "../../src/node/contact/applying/apply-next.ts";
 import { syncOrganization } from "../../src/node/contact/sync.ts";
-import { rememberVersions, type OverlayControl } from "../../src/node/engine/engine.ts";
+import type { OverlayControl } from "../../src/node/engine/control-engine.ts";
+import { rememberVersions } from "../../src/node/engine/engine.ts";
 import { engineInUse, noneInUse } from "../../src/node/engine/engine-in-use.ts";
 import { openOrganization, type Organization } from "../../src/node/files/organizations.ts";
 import { register, type Registration } from "../../src/node/enroll/register.ts";

@@ -11,7 +11,7 @@ import type { Notice } from "../../src/daemon/ipc/messages.ts";
 import { openState, type StateStore } from "../../src/daemon/state.ts";
 import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
 import { AppError } from "../../src/base/errors.ts";
-import type { OverlayControl } from "../../src/node/engine/engine.ts";
+import type { OverlayControl } from "../../src/node/engine/control-engine.ts";
 import { encodePem } from "../../src/pki/bundle.ts";
 import { makeCa, signCertificate } from "../../src/pki/nebula.ts";
 import { realSystem } from "../../src/base/system.ts";

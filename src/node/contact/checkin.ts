@@ -11,7 +11,7 @@ import { refusedOf } from "../../protocol/seals/refused.ts";
 import type { PathsReport } from "../../protocol/path-report.ts";
 import type { DataPlaneReport } from "../../protocol/values.ts";
 import type { FlowsReport, RelayedReport } from "../../protocol/traffic-reports.ts";
-import type { OverlayControl } from "../engine/engine.ts";
+import type { OverlayControl } from "../engine/control-engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import type { FindingKind } from "../../protocol/finding-kinds.ts";
 import { ageOf } from "../../platform/process-identity.ts";

@@ -7,7 +7,8 @@ import { join } from "node:path";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { writeNewFile } from "../../base/files.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
-import { testConfig, type EngineControl, type EngineRunner } from "../engine/engine.ts";
+import type { EngineControl } from "../engine/control-engine.ts";
+import { testConfig, type EngineRunner } from "../engine/engine.ts";
 import {
   currentGeneration,
   dropGeneration,

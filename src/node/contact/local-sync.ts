@@ -6,7 +6,8 @@ import { messageOf } from "../../base/errors.ts";
 import { fileStamp, removeTree } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
-import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
+import type { OverlayControl } from "../engine/control-engine.ts";
+import type { EngineRunner } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { readWhole } from "../files/config/read-yaml.ts";
 import {

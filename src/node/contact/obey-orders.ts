@@ -4,7 +4,7 @@
 import { AppError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
-import type { OverlayControl } from "../engine/engine.ts";
+import type { OverlayControl } from "../engine/control-engine.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 

@@ -8,7 +8,7 @@ import { readTextIfThere } from "../../base/files.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { isMap, stringifyYaml, type YamlMap, type YamlValue } from "../../base/yaml.ts";
-import type { EngineControl } from "../engine/engine.ts";
+import type { EngineControl } from "../engine/control-engine.ts";
 import {
   generationFile,
   isApplied,

@@ -8,7 +8,7 @@ import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { childEnvironment, type System } from "../../base/system.ts";
 import { fileLog, lastLines } from "../engine/engine-log.ts";
-import { controlEngine, waitUntilReady, type OverlayControl } from "../engine/engine.ts";
+import { controlEngine, waitUntilReady, type OverlayControl } from "../engine/control-engine.ts";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { identifyProcess } from "../../platform/process-identity.ts";
 import type { Network } from "./network.ts";

@@ -3,7 +3,7 @@
 
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
-import type { EngineControl } from "../engine/engine.ts";
+import type { EngineControl } from "../engine/control-engine.ts";
 import type { Organization } from "../files/organizations.ts";
 
 export type EdgeContext = {

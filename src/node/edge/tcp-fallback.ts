@@ -5,7 +5,7 @@ import { messageOf } from "../../base/errors.ts";
 import { sendFromPort } from "../../platform/network/raw-udp.ts";
 import { portsOf } from "../../platform/network/port-holder.ts";
 import { controlSocket } from "../../platform/systemd/control-socket.ts";
-import type { EngineControl } from "../engine/engine.ts";
+import type { EngineControl } from "../engine/control-engine.ts";
 import { localApi } from "../engine/local-api.ts";
 import { readTcpState } from "../files/tcp-state.ts";
 import { runPart, type EdgeContext, type RunningPart } from "./part.ts";

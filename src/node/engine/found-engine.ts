@@ -9,7 +9,7 @@ import { controlSocket } from "../../platform/systemd/control-socket.ts";
 import { outputFileOf } from "../../platform/processes.ts";
 import type { System } from "../../base/system.ts";
 import { silence } from "../files/config/read-config.ts";
-import { controlEngine, harmlessAgeMs, type OverlayControl } from "./engine.ts";
+import { controlEngine, harmlessAgeMs, type OverlayControl } from "./control-engine.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
 import type { Organization } from "../files/organizations.ts";

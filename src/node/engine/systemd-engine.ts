@@ -7,7 +7,7 @@ import { hasSystemd } from "../../platform/service-manager.ts";
 import { engineUnit, isEnabled, journalCommand, systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { askedProperties, startedProgram, unitProperties } from "../../platform/systemd/unit-properties.ts";
 import type { System } from "../../base/system.ts";
-import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
+import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./control-engine.ts";
 import { isFlood } from "./log-lines.ts";
 import { findEngineProcess } from "./engine-process.ts";
 import type { LogTail } from "./engine-log.ts";

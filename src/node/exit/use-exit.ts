@@ -11,7 +11,7 @@ import type { System } from "../../base/system.ts";
 import { isMap, listOf, valueAt, type YamlMap, type YamlValue } from "../../base/yaml.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
 import { Echoes } from "../../platform/network/echoes.ts";
-import type { EngineControl } from "../engine/engine.ts";
+import type { EngineControl } from "../engine/control-engine.ts";
 import { readExitState, writeExitState, type ExitState } from "../files/granted/exit-state.ts";
 import { exitUseOf, insideExit, staysClosed, type Exit, type ExitUse } from "../files/granted/exits.ts";
 import type { Machine } from "../files/granted/machine-facts.ts";

@@ -2,7 +2,7 @@
 
 import type { System } from "../../base/system.ts";
 import { can } from "../../engine/features.ts";
-import type { EngineControl } from "../engine/engine.ts";
+import type { EngineControl } from "../engine/control-engine.ts";
 import { withLock } from "../files/lock.ts";
 import type { OwnChanges } from "../files/config/rewrite-config.ts";
 

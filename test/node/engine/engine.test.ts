@@ -8,13 +8,8 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../../src/base/errors.ts";
 import { fileLog, lastLines } from "../../../src/node/engine/engine-log.ts";
-import {
-  controlEngine,
-  engineVersion,
-  refuseEngineVersion,
-  testConfig,
-  waitUntilReady,
-} from "../../../src/node/engine/engine.ts";
+import { controlEngine, waitUntilReady } from "../../../src/node/engine/control-engine.ts";
+import { engineVersion, refuseEngineVersion, testConfig } from "../../../src/node/engine/engine.ts";
 import {
   describe as describeLine,
   isFlood,

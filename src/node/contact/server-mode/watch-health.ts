@@ -14,7 +14,7 @@ import { isSameProcess, signalProcess } from "../../../platform/process-identity
 import { controlSocket } from "../../../platform/systemd/control-socket.ts";
 import type { Healing } from "../../../protocol/path-report.ts";
 import type { KeepContext } from "../../edge/keep-edge.ts";
-import type { EngineControl } from "../../engine/engine.ts";
+import type { EngineControl } from "../../engine/control-engine.ts";
 import { localApi } from "../../engine/local-api.ts";
 import { isRunByUnits } from "../../engine/systemd-engine.ts";
 import { readLocalChanges } from "../../files/config/local-changes.ts";
