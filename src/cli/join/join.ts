@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import type { JoinKey } from "../../protocol/join-key.ts";
 import { isLoopback } from "../../base/loopback.ts";
-import type { Registration } from "../../node/enroll/register.ts";
+import type { Registration } from "../../node/enroll/registration-checks.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";

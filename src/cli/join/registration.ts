@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../base/errors.ts";
-import type { Registration } from "../../node/enroll/register.ts";
+import type { Registration } from "../../node/enroll/registration-checks.ts";
 import type { Salvaged } from "../../node/files/damaged-organization.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";

@@ -1,7 +1,7 @@
 // Chooses the seal by which a new node begins to trust: the one in the join key, of --seal, or one that the user compares.
 
 import { AppError } from "../../base/errors.ts";
-import type { Registration } from "../../node/enroll/register.ts";
+import type { Registration } from "../../node/enroll/registration-checks.ts";
 import type { Context } from "../command.ts";
 import type { Flags } from "../values.ts";
 

@@ -57,7 +57,7 @@ async function readWanted({ values }: Context): Promise<Wanted> {
   }
   const { parseNodeName } = await import("../../node/enroll/register-input.ts");
   const { parseSlug } = await import("../../node/files/organizations.ts");
-  const { defaultNodeName } = await import("../../node/enroll/register.ts");
+  const { defaultNodeName } = await import("../../node/enroll/registration-checks.ts");
   const [slug, name] = [values.text("org"), values.text("node-name")];
   const givenName = name === undefined ? undefined : parseNodeName(name);
   return {

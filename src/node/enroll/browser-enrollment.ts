@@ -23,7 +23,8 @@ import { withLock } from "../files/lock.ts";
 import { salvageOrganization } from "../files/damaged-organization.ts";
 import { temporarySibling } from "../files/replacement.ts";
 import { isPassing } from "./approval.ts";
-import { enrollmentFile, makeKeys, openPending, type Keys } from "./pending.ts";
+import { enrollmentFile, openPending } from "./pending.ts";
+import { makeKeys, type Keys } from "./pending-keys.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
 /** enrollment.json in the pending directory: what a user confirmed. */

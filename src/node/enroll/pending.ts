@@ -8,19 +8,12 @@ import { formatTime } from "../../base/quantities.ts";
 import { can } from "../../engine/features.ts";
 import { AppError, fromSystemError } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import {
-  hasMode,
-  readTextIfThere,
-  removeTree,
-  syncDirectory,
-  writeFileAtomic,
-  writeNewFile,
-} from "../../base/files.ts";
+import { readTextIfThere, removeTree, syncDirectory, writeFileAtomic } from "../../base/files.ts";
 import { makeSocketDirectory } from "../../platform/systemd/control-socket.ts";
 import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
-import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
+import type { Keys } from "./pending-keys.ts";
 import type { Step } from "../../base/plan/plan.ts";
-import { planRemoved, planReplaced } from "../../base/plan/plan-file.ts";
+import { planRemoved } from "../../base/plan/plan-file.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
 import type { RegisterAnswer } from "../../protocol/registration.ts";
 import type { Mode } from "../../protocol/values.ts";
@@ -61,80 +54,8 @@ export function isPending(configRoot: string, slug: string): boolean {
   return existsSync(join(temporarySibling(configRoot, slug, "pending"), "host.key"));
 }
 
-/** Private keys in PEM. */
-export type Keys = { host: string; node: string };
-
 /** File of the pending directory: what a user confirmed in the browser for these keys. */
 export const enrollmentFile = "enrollment.json";
-
-/** The two keys: their files, and how one is recognized and made. */
-const hostKeyFile = { name: "host.key", isKey: isHostKey, make: () => makeHostKey().privatePem };
-const nodeKeyFile = { name: "node.key", isKey: isNodeKey, make: () => makeNodeKey().privatePem };
-type KeyFile = typeof hostKeyFile;
-
-/**
- * Writes the keys of a registration into its pending directory, if they are not there. They are those of the pending registration,
- * else of the registration in `directory` that --force replaces, else new ones. With `wanted` they are these keys instead; with
- * "new" they are those of another node, which must not be the ones in `directory`.
- */
-export function makeKeys(pending: string, directory: string, wanted?: Keys | "new"): Keys {
-  const wantedKeys = wanted === "new" ? undefined : wanted;
-  const keyOf = (file: KeyFile, wantedPem: string | undefined): string => {
-    const pendingPem = readKey(pending, file);
-    const formerPem = readKey(directory, file);
-    if (wanted === undefined) return pendingPem ?? writeKey(pending, file, formerPem ?? file.make());
-    const isPendingNew = wanted === "new" && pendingPem !== undefined && pendingPem !== formerPem;
-    return isPendingNew ? pendingPem : writeKey(pending, file, wantedPem ?? file.make());
-  };
-  const keys = {
-    host: keyOf(hostKeyFile, wantedKeys?.host),
-    node: keyOf(nodeKeyFile, wantedKeys?.node),
-  };
-  syncDirectory(pending);
-  return keys;
-}
-
-/** Undefined if there is no valid key. */
-function readKey(directory: string, { name, isKey }: KeyFile): string | undefined {
-  const pem = readOrNothing(join(directory, name));
-  return pem !== undefined && isKey(pem) ? pem : undefined;
-}
-
-function writeKey(pending: string, { name }: KeyFile, pem: string): string {
-  const path = join(pending, name);
-  try {
-    removeTree(path);
-    writeNewFile(path, pem, 0o600);
-    return pem;
-  } catch (error) {
-    removeTree(pending);
-    throw fromSystemError(`write ${path}`, error);
-  }
-}
-
-/** Whether registering again is for the same node, because both of its keys can be used again. */
-export function keepsKeys(directory: string): boolean {
-  return [hostKeyFile, nodeKeyFile].every((file) => readKey(directory, file) !== undefined);
-}
-
-/** The plan of makeKeys without a pending registration. */
-export function planKeys(directory: string, areNew: boolean): Step[] {
-  return [hostKeyFile, nodeKeyFile].map((file) => {
-    const path = join(directory, file.name);
-    const step = planReplaced(path, 0o600);
-    const isKept = !areNew && readKey(directory, file) !== undefined && hasMode(path, 0o600);
-    return isKept ? { ...step, change: "same" } : step;
-  });
-}
-
-/** An unreadable key is replaced by a new one. */
-function readOrNothing(path: string): string | undefined {
-  try {
-    return readTextIfThere(path);
-  } catch {
-    return undefined;
-  }
-}
 
 type FillOptions = {
   slug: string;

@@ -16,7 +16,7 @@ import { testConfig } from "../../../src/node/engine/engine.ts";
 import { withLock } from "../../../src/node/files/lock.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
 import { readCredentials } from "../../../src/node/files/organizations.ts";
-import { defaultNodeName } from "../../../src/node/enroll/register.ts";
+import { defaultNodeName } from "../../../src/node/enroll/registration-checks.ts";
 import { explainRefusal } from "../../../src/node/enroll/registration-refusals.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { makeSigningKey, publicHalf } from "../../../src/pki/tokens.ts";
