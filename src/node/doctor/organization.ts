@@ -59,8 +59,8 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
   const isPlaneSilent = isSilent(controlPlane);
   const traffic = examineTraffic(organization, deps.status, deps.system, { hasEngine, isPlaneSilent });
   const checks = await Promise.all([
-    runCheck({ id: "files", slug }, () => files(organization)),
-    runCheck({ id: "access", slug }, () => access(organization)),
+    runCheck({ id: "files", slug }, () => examineFiles(organization)),
+    runCheck({ id: "access", slug }, () => examineAccess(organization)),
     runCheck({ id: "keys", slug }, () => examineKeys(organization), { cure: registerAgain }),
     runCheck({ id: "certificate", slug }, () => examineCertificate(organization, now), { cure: sync }),
     runCheck({ id: "node-certificate", slug }, () => examineNodeCertificate(organization, now), {
@@ -72,11 +72,11 @@ export async function examineOrganization(slug: string, deps: Deps): Promise<Che
     runCheck({ id: "permissions", slug }, () => examinePermissions(organization, deps.system)),
     runCheck({ id: "engine", slug }, () => examineEngineInUse(organization, deps)),
     runCheck({ id: "offloads", slug }, () => examineOffloads(organization, deps)),
-    runCheck({ id: "blocklist", slug }, () => blocklist(organization)),
-    runCheck({ id: "port", slug }, () => port(organization, deps)),
+    runCheck({ id: "blocklist", slug }, () => examineBlocklist(organization)),
+    runCheck({ id: "port", slug }, () => examineListenPort(organization, deps)),
     runCheck({ id: "port-mapping", slug }, () => examinePortMapping(organization)),
-    runCheck({ id: "route", slug }, () => route(organization, deps)),
-    runCheck({ id: "relay-traffic", slug }, () => relayTraffic(organization, deps.system)),
+    runCheck({ id: "route", slug }, () => examineRoute(organization, deps)),
+    runCheck({ id: "relay-traffic", slug }, () => examineRelayTraffic(organization, deps.system)),
     runCheck({ id: "meeting", slug }, async () =>
       canMeet(organization, await deps.engineLog(organization), now),
     ),
@@ -99,7 +99,7 @@ const expectedModes: Record<string, number> = {
 /** Only a registration makes them: no check-in brings them back. */
 const madeAtRegistration = ["host.key", "node.key", "credentials.json"];
 
-export function files(organization: Organization): Finding {
+export function examineFiles(organization: Organization): Finding {
   const { directory } = organization;
   const foreign = foreignFiles(directory).map(({ why, remedy }) => ({ text: why, remedy }));
   const modes = Object.entries(expectedModes).flatMap(([name, mode]) => {
@@ -118,7 +118,7 @@ export function files(organization: Organization): Finding {
   return fail(wrong.map(({ text }) => text).join("; "), [...new Set(remedies)].join(" && "));
 }
 
-function access({ directory, slug }: Organization): Finding {
+function examineAccess({ directory, slug }: Organization): Finding {
   const note = readRevokedNote(directory);
   return note === undefined
     ? ok("access was not revoked")
@@ -131,7 +131,7 @@ function access({ directory, slug }: Organization): Finding {
 }
 
 /** Whether the blocklist stays short enough for the engine: else later revocations would not reach this node. */
-export function blocklist(organization: Pick<Organization, "directory" | "slug">): Finding {
+export function examineBlocklist(organization: Pick<Organization, "directory" | "slug">): Finding {
   const entries = readSettings(organization).pki?.blocklist?.length ?? 0;
   const evidence = `${entries} of at most ${blocklistLimit} entries`;
   if (entries < blocklistWarning) return ok(evidence);
@@ -139,7 +139,7 @@ export function blocklist(organization: Pick<Organization, "directory" | "slug">
   return warn(evidence, remedy);
 }
 
-async function port({ slug, directory }: Organization, { settings }: Deps): Promise<Finding> {
+async function examineListenPort({ slug, directory }: Organization, { settings }: Deps): Promise<Finding> {
   const engines = readEnginePorts(settings.configRoot);
   const number = engines.find((engine) => engine.slug === slug)?.port ?? 0;
   if (number === 0) return ok("the engine uses any free UDP port");
@@ -157,7 +157,7 @@ async function port({ slug, directory }: Organization, { settings }: Deps): Prom
 }
 
 /** Whether this relay counts what it forwards, so that the control plane can pause it at its monthly limit. */
-function relayTraffic({ config }: Organization, system: System): Finding {
+function examineRelayTraffic({ config }: Organization, system: System): Finding {
   if (!config.is_relay) return ok("this node is no relay");
   const nft = nftProgram(system);
   if (nft !== undefined) return ok(`${nft} counts what this relay forwards for other nodes`);
@@ -168,7 +168,7 @@ function relayTraffic({ config }: Organization, system: System): Finding {
 }
 
 /** Whether the overlay's network is routed through its own interface: another VPN or engine could take the route over. */
-async function route(organization: Organization, deps: Deps): Promise<Finding> {
+async function examineRoute(organization: Organization, deps: Deps): Promise<Finding> {
   if (!isLinux(deps.system)) return skipped("checked only on Linux");
   const network = overlayNetworks(organization.directory).find((overlay) => overlay.includes("."));
   if (network === undefined) return skipped("the organization has no IPv4 network");

@@ -144,20 +144,20 @@ const proofs: Record<string, Record<string, Proof>> = {
     ],
   },
   "node/doctor/organization.ts": {
-    'access: note.reason === organizationDeleted ? leaveDeleted(slug) : "Ask the organization\'s administrator to restore this node"':
+    'examineAccess: note.reason === organizationDeleted ? leaveDeleted(slug) : "Ask the organization\'s administrator to restore this node"':
       "advice: an administrator restores the node, or it leaves",
-    "blocklist: remedy": "advice: an administrator rotates a CA; e2e/ca-rotation.test.ts does",
+    "examineBlocklist: remedy": "advice: an administrator rotates a CA; e2e/ca-rotation.test.ts does",
     "examineOrganization: `${sync}, else ${registerAgain}`": machine("an X.509 certificate that is damaged"),
     "examineOrganization: registerAgain": machine("keys that do not belong to the certificate"),
     "examineOrganization: remedyOfRefusal(organization)": machine(
       "settings of this machine that are damaged",
     ),
     "examineOrganization: sync": endingCertificate,
-    'files: [...new Set(remedies)].join(" && ")': machine("a key that others can read"),
-    "port: remedy": machine("a port that another program has"),
-    "relayTraffic: installNft": "advice: it installs a package of the system",
-    "route: `${run} restart ${organization.slug}`": machine("no route to the overlay"),
-    "route: `Disable ${foreign}, then run: ${run} restart ${organization.slug}`": machine(
+    'examineFiles: [...new Set(remedies)].join(" && ")': machine("a key that others can read"),
+    "examineListenPort: remedy": machine("a port that another program has"),
+    "examineRelayTraffic: installNft": "advice: it installs a package of the system",
+    "examineRoute: `${run} restart ${organization.slug}`": machine("no route to the overlay"),
+    "examineRoute: `Disable ${foreign}, then run: ${run} restart ${organization.slug}`": machine(
       "another interface with the overlay's route",
     ),
   },
