@@ -1,5 +1,5 @@
-// The steps of a request, which app.ts calls in the order of `Pipeline`. They refuse with 401, 403, 429, wait for the request's turn,
-// read the body, refuse with 405, or call the handler.
+// The steps of a request, which app.ts calls in the order of `Pipeline`. They refuse with 401, 403, 429, wait for the request's
+// turn, read the body, refuse with 405, or call the handler.
 
 import { AppError, fromSystemError, messageOf } from "../base/errors.ts";
 import { readText } from "./http/body.ts";

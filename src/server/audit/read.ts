@@ -34,7 +34,10 @@ export function showEvent({ id, at, type, actor, subject, before, after, hash }:
 
 type Reading = Pick<OrganizationCall, "caller" | "org">;
 
-/** The id of the caller, if it is a member, who learns no network address of other users. Programs have tokens of administrators. */
+/**
+ * The id of the caller, if it is a member, who learns no network address of other users. Programs have tokens of
+ * administrators.
+ */
 const memberIn = ({ caller, org }: Reading): number | undefined =>
   caller.kind === "person" && org.role === "member" && !org.visiting ? caller.userId : undefined;
 /** Whether the caller may learn the network addresses of other users. */

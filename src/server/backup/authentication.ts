@@ -39,8 +39,8 @@ export function authenticate(path: string, keys: SecretKeys): void {
 }
 
 /**
- * `isSigned`: the file ends with a proof. `isAuthentic`: the proof is right. `missingKey`: the id of the key that the proof was made
- * with, if the keys lack it: then it cannot be checked.
+ * `isSigned`: the file ends with a proof. `isAuthentic`: the proof is right. `missingKey`: the id of the key that the proof was
+ * made with, if the keys lack it: then it cannot be checked.
  */
 export type Origin = { isAuthentic: boolean; missingKey?: string; isSigned: boolean };
 

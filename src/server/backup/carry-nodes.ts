@@ -1,5 +1,5 @@
-// Carries what nodes lost since the backup into the restored database: revocations, rights, tokens, addresses and names. `old` is the
-// replaced database and `tx` the restored one; of a node, `replaced` and `restored` are its rows in them.
+// Carries what nodes lost since the backup into the restored database: revocations, rights, tokens, addresses and names. `old`
+// is the replaced database and `tx` the restored one; of a node, `replaced` and `restored` are its rows in them.
 
 import { blockAfterMs } from "../nodes/lifecycle/upkeep.ts";
 import { leaveAddresses } from "../allocation/address-pool.ts";

@@ -70,8 +70,8 @@ export type ConfigView = ConfigSource & {
   blocklistYaml: string;
   blocklistDigest: string;
   /**
-   * What may tell nodes apart: nodes that are hubs or targets of rules, and groups that are. `owners`: also the owner, because a rule
-   * is about nodes of the same one.
+   * What may tell nodes apart: nodes that are hubs or targets of rules, and groups that are. `owners`: also the owner, because
+   * a rule is about nodes of the same one.
    */
   named: { nodes: ReadonlySet<number>; groups: ReadonlySet<string>; owners: boolean };
   /** Changes with anything in the source. */

@@ -261,8 +261,8 @@ function withRechecks(tree: YamlMap, rechecks: number): YamlMap {
 }
 
 /**
- * A rule, for the engines that otherwise apply it to the node's own addresses alone: also for the networks behind the node. Behind an
- * exit, "any" is the internet too, so each network gets a rule of its own.
+ * A rule, for the engines that otherwise apply it to the node's own addresses alone: also for the networks behind the node.
+ * Behind an exit, "any" is the internet too, so each network gets a rule of its own.
  */
 function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): YamlMap[] {
   const isExplicit = can(engine, "explicit_local_cidr");

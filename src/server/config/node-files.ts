@@ -57,7 +57,10 @@ type FileCertificate = ReturnType<typeof filePick.parse>;
 const currentOf = `SELECT ${filePick.select()} FROM certificates
   WHERE node_id = $1 AND state = 'current' ORDER BY kind, version`;
 
-/** All files of one node. `online`: as its answer says. `inTurn`: renders in turn with other requests. Throws node_revoked, and conflict for another node without certificates. */
+/**
+ * All files of one node. `online`: as its answer says. `inTurn`: renders in turn with other requests. Throws node_revoked, and
+ * conflict for another node without certificates.
+ */
 export async function filesFor(
   { db, renderings }: { db: Reader; renderings: Renderings },
   view: OrgView,

@@ -1,9 +1,9 @@
-// A sealed state in the words of the policy's comparison: each side of a rule is a group, and the parties that the side may name are
-// its members.
+// A sealed state in the words of the policy's comparison: each side of a rule is a group, and the parties that the side may
+// name are its members.
 //
-// Closed nodes have tunnels with sealed nodes alone, which no rule says. So each rule becomes two: between parties that are sealed,
-// and between parties that are not closed. Example: a rule lets the group `admins` into the group `db`. The node `ops` is open and in
-// `admins`, `store` is closed and in `db`, and the control plane may give `admins` to anyone:
+// Closed nodes have tunnels with sealed nodes alone, which no rule says. So each rule becomes two: between parties that are
+// sealed, and between parties that are not closed. Example: a rule lets the group `admins` into the group `db`. The node `ops`
+// is open and in `admins`, `store` is closed and in `db`, and the control plane may give `admins` to anyone:
 //
 //   rules    sealed admins     -> sealed db            members  ops     sealed admins, not closed admins
 //            not closed admins -> not closed db                 store   sealed db

@@ -1,5 +1,5 @@
-// What a signer should know before the next seal is signed, on the signer's machine: keys whose words must be compared, nodes that the
-// seal does not protect as one may expect, and why nodes could not follow it.
+// What a signer should know before the next seal is signed, on the signer's machine: keys whose words must be compared, nodes
+// that the seal does not protect as one may expect, and why nodes could not follow it.
 
 import { countOf } from "../../base/quantities.ts";
 import type { Sealable } from "../../api/certificates/seals.ts";
@@ -81,8 +81,8 @@ export function obstacles(
 }
 
 /**
- * The nodes with an address of the sealed network whose engine cannot have one, and, once any node has one, the lighthouses without:
- * they could not tell its address.
+ * The nodes with an address of the sealed network whose engine cannot have one, and, once any node has one, the lighthouses
+ * without: they could not tell its address.
  */
 function outdatedIn({ nodes }: SealedState, engines: ReadonlyMap<string, string | null>): SealedNode[] {
   const hasAddress = ({ identity }: SealedNode) => identity?.address6 !== undefined;

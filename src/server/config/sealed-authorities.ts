@@ -21,9 +21,9 @@ function ipv6Words({ organization, networks }: SealedState): string | undefined 
 }
 
 /**
- * A sentence for each online CA that `before` lacks. Throws for one that is not limited, once nodes enforce the seal: conflict if
- * they begin to, untrusted_answer afterwards. Also conflict where nodes begin to enforce a seal with an IPv6 network. `pem`: the CAs
- * as the control plane sent them; undefined: it is of an earlier version, which sends none.
+ * A sentence for each online CA that `before` lacks. Throws for one that is not limited, once nodes enforce the seal: conflict
+ * if they begin to, untrusted_answer afterwards. Also conflict where nodes begin to enforce a seal with an IPv6 network. `pem`:
+ * the CAs as the control plane sent them; undefined: it is of an earlier version, which sends none.
  */
 export function authorityWords(
   before: Content | undefined,

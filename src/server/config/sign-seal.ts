@@ -56,15 +56,15 @@ export type Choices = {
 };
 
 /**
- * Whether all nodes read certificates of the sealed network. `engines`: those of all nodes of the organization; undefined: the control
- * plane is of an earlier version, and does not say.
+ * Whether all nodes read certificates of the sealed network. `engines`: those of all nodes of the organization; undefined: the
+ * control plane is of an earlier version, and does not say.
  */
 export const readsNetwork = (engines: readonly { engine: string }[] | undefined): boolean =>
   engines?.every(({ engine }) => can(engine, "certificate_v2")) === true;
 
 /**
- * The state of the next seal. `state`: what the control plane proposes, with what the held seal says (carriedOn). `sealable`: the nodes
- * that need a certificate of an offline CA; all others lose their identities. Throws conflict.
+ * The state of the next seal. `state`: what the control plane proposes, with what the held seal says (carriedOn). `sealable`:
+ * the nodes that need a certificate of an offline CA; all others lose their identities. Throws conflict.
  */
 export function sealedBy(
   state: SealedState,
@@ -102,8 +102,8 @@ export function sealedBy(
 }
 
 /**
- * The sealed network, which never changes; undefined while not all nodes read it. Throws conflict if it overlaps a network or a route
- * of the organization, which would lead its packets elsewhere.
+ * The sealed network, which never changes; undefined while not all nodes read it. Throws conflict if it overlaps a network or a
+ * route of the organization, which would lead its packets elsewhere.
  */
 function networkOf(
   { sealing, networks, nodes }: SealedState,
@@ -188,8 +188,8 @@ function servesOthers(
 }
 
 /**
- * The fingerprints to revoke: a certificate that gives more than its node has, or to another key, is blocked until it ends. `revoked`:
- * those of the held seal.
+ * The fingerprints to revoke: a certificate that gives more than its node has, or to another key, is blocked until it ends.
+ * `revoked`: those of the held seal.
  */
 function revokedIn(
   nodes: readonly SealedNode[],

@@ -34,8 +34,8 @@ export type Sample = {
 };
 
 /**
- * The requests of one route. `counts`: of each of `bounds`, the answers that took at most so long, and longer than the bound before.
- * `sum`: the time of all, in seconds. `answers`: their number by method, then by status.
+ * The requests of one route. `counts`: of each of `bounds`, the answers that took at most so long, and longer than the bound
+ * before. `sum`: the time of all, in seconds. `answers`: their number by method, then by status.
  */
 type Meter = { counts: number[]; count: number; sum: number; answers: Map<string, Map<number, number>> };
 

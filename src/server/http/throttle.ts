@@ -44,7 +44,10 @@ export const limits = {
   resetsFrom: { limits: [{ times: 10, withinMs: hour }], reason: "Too many requests for a new password." },
   /** Requests for a new password of one user. */
   resets: { limits: [{ times: 3, withinMs: hour }], reason: "Too many requests for a new password." },
-  /** Invitations and alarms of one organization by e-mail. Its administrators choose the receivers; the SMTP server is the operator's. */
+  /**
+   * Invitations and alarms of one organization by e-mail. Its administrators choose the receivers; the SMTP server is the
+   * operator's.
+   */
   mails: { limits: [{ times: 200, withinMs: hour }], reason: "This organization sent too many e-mails." },
   /** Answers of providers of identities, from one network, that did not verify. */
   answers: { limits: [{ times: 30, withinMs: minute }], reason: "Too many sign-ins that failed." },

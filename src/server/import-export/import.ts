@@ -40,8 +40,8 @@ type Store = Pick<Admin, "db" | "secretKey" | "clock"> & { system: ServerOptions
 export type Imported = { organization: Organization; plan: ImportPlan };
 
 /**
- * With `isPlan`, returns the plan and stores nothing. `network`: instead of the network of the certificates. Calls `passphrase` if a
- * CA key is encrypted. Throws bad_configuration, invalid_credentials or conflict.
+ * With `isPlan`, returns the plan and stores nothing. `network`: instead of the network of the certificates. Calls `passphrase`
+ * if a CA key is encrypted. Throws bad_configuration, invalid_credentials or conflict.
  */
 export async function importNetwork(
   store: Store,

@@ -65,9 +65,9 @@ export type Editing = Editor & { db: Database; testing: Testing };
 const maxTries = 5;
 
 /**
- * Runs `edit` in a transaction. If the policy has tests, runs it first in one that is rolled back, for the state that the tests read;
- * `edit` must be repeatable. Throws permission_denied, policy_unconfirmed, policy_by_file, busy, or policy_test_failed if a test fails
- * that passed before: tests that fail already, because a node was revoked, do not stop other edits.
+ * Runs `edit` in a transaction. If the policy has tests, runs it first in one that is rolled back, for the state that the tests
+ * read; `edit` must be repeatable. Throws permission_denied, policy_unconfirmed, policy_by_file, busy, or policy_test_failed if
+ * a test fails that passed before: tests that fail already, because a node was revoked, do not stop other edits.
  */
 export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => Promise<T>): Promise<T> {
   const { testing } = editing;

@@ -121,7 +121,10 @@ const GroupEntry = v.nullable(
   withoutList(
     v.strictObject({
       description: v.optional(v.pipe(foreignText(500), v.trim())),
-      /** The nodes, and the users or groups of providers whose nodes are in the group by this file. Absent: the file leaves them alone. */
+      /**
+       * The nodes, and the users or groups of providers whose nodes are in the group by this file. Absent: the file leaves them
+       * alone.
+       */
       members: v.optional(v.pipe(v.array(MemberWord), v.maxLength(10_000))),
     }),
   ),

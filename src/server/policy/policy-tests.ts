@@ -107,7 +107,10 @@ function* failureOf(
   return undefined;
 }
 
-/** Tells what is wrong with the packets that pass: those that are missing, or that must not pass. Equal results of `reach` are one object. */
+/**
+ * Tells what is wrong with the packets that pass: those that are missing, or that must not pass. Equal results of `reach` are
+ * one object.
+ */
 function makeFault(wanted: Access, isAccept: boolean, work: Work): (passing: Access) => Access {
   const known = new Map<Access, Access>();
   return (passing) => {

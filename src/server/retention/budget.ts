@@ -1,6 +1,6 @@
 // How many bytes an organization may store: its events, their archives in the data directory, and rows that its members,
-// machines and providers of identities can create. At the limit, what adds rows or lengthens texts is refused. Revocations, deletions, check-ins, renewals,
-// changes of rights and requests that only remove or shorten go on, and are recorded.
+// machines and providers of identities can create. At the limit, what adds rows or lengthens texts is refused. Revocations,
+// deletions, check-ins, renewals, changes of rights and requests that only remove or shorten go on, and are recorded.
 
 import { defer } from "../../base/defer.ts";
 import { readdir, stat } from "node:fs/promises";
@@ -118,8 +118,8 @@ const rowBytes = 256;
 const sum = (table: string, bytes: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM ${table} WHERE org_id = $1)`;
 /**
- * The same for rows that users of the organization's own providers create; these users are valid there only. `on`: joins the table as
- * `i` to the users; without it, the rows are the users.
+ * The same for rows that users of the organization's own providers create; these users are valid there only. `on`: joins the
+ * table as `i` to the users; without it, the rows are the users.
  */
 const ofBoundUsers = (table: string, bytes: string, on?: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM users u${on === undefined ? "" : ` JOIN ${table} i ON ${on}`}

@@ -55,8 +55,8 @@ async function archiveChain(
 }
 
 /**
- * Whether an hour has passed since the last turn, which then begins now. The lease of the loop excludes other servers. A time in the
- * future comes from a clock that was ahead, and does not count.
+ * Whether an hour has passed since the last turn, which then begins now. The lease of the loop excludes other servers. A time
+ * in the future comes from a clock that was ahead, and does not count.
  */
 function takeTurn(db: Database, now: number): Promise<boolean> {
   return db.writeFor("rows", async (tx) => {

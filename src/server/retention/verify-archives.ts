@@ -16,8 +16,8 @@ export type VerifiedArchive = {
 };
 
 /**
- * `faults`: a sentence for each archive that was changed, or that another control plane signed, and for each broken chain. `known`: hashes of
- * events at which a chain is known to break, which are no faults.
+ * `faults`: a sentence for each archive that was changed, or that another control plane signed, and for each broken chain.
+ * `known`: hashes of events at which a chain is known to break, which are no faults.
  */
 export function verifyArchives(
   files: readonly string[],

@@ -34,9 +34,10 @@ export interface Transaction extends Reader {
 }
 
 /**
- * `auth`: a user's or token's rights changed; the payload names it, for the log. `organization`: the payload is the id
- * of an organization whose nodes have news. `node`: `<organization id>/<node id>`, one node has news; with `/<replica>`, it confirmed a version there. `throttle`: what a
- * replica counted (shared-throttle.ts). `names`: the payload is the id of an organization whose names changed. `drill`: the payload is the id of an organization whose drills changed.
+ * `auth`: a user's or token's rights changed; the payload names it, for the log. `organization`: the payload is the id of an
+ * organization whose nodes have news. `node`: `<organization id>/<node id>`, one node has news; with `/<replica>`, it confirmed
+ * a version there. `throttle`: what a replica counted (shared-throttle.ts). `names`: the payload is the id of an organization
+ * whose names changed. `drill`: the payload is the id of an organization whose drills changed.
  */
 export type Channel = "auth" | "organization" | "node" | "throttle" | "names" | "drill";
 

@@ -9,7 +9,10 @@ import { computed, integer, queryOne } from "./table.ts";
 export type Listed<Item = unknown> = {
   table: string;
   columns: string;
-  /** More conditions: `AND …`. $1 is the organization, $2 the search pattern. Use both: PostgreSQL knows no type of an unused parameter. */
+  /**
+   * More conditions: `AND …`. $1 is the organization, $2 the search pattern. Use both: PostgreSQL knows no type of an unused
+   * parameter.
+   */
   where: string;
   /** SQL for the bytes of the columns that can be long. */
   bytes?: string;

@@ -58,7 +58,8 @@ export const serial = column("SERIAL_ID", "", false, readNumber, asIs);
 /** A primary key that another table gives. */
 export const key = column("KEY_ID", "", true, readNumber, asIs);
 
-// Kinds of columns. `more` is what follows the type in SQL: constraints and a default. Those with a default need no value in an insert.
+// Kinds of columns. `more` is what follows the type in SQL: constraints and a default. Those with a default need no value in an
+// insert.
 export const text = (more = "") => column("TEXT NOT NULL", more, true, readText, asIs);
 export const textWithDefault = (more: string) => column("TEXT NOT NULL", more, false, readText, asIs);
 export const textOrNull = (more = "") =>

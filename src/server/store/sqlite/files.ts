@@ -12,8 +12,8 @@ import type { System } from "../../../base/system.ts";
 import { openPlain, refuseOddFile, sqliteFiles } from "../../../base/open-file.ts";
 
 /**
- * Opens a file that is there, or with `create` a new one. Every SQLite file of the control plane is opened here. It is checked again
- * once it is open, and before SQLite reads or writes anything: it may have been exchanged for a link meanwhile.
+ * Opens a file that is there, or with `create` a new one. Every SQLite file of the control plane is opened here. It is checked
+ * again once it is open, and before SQLite reads or writes anything: it may have been exchanged for a link meanwhile.
  */
 export function openFile(path: string, { create = false } = {}): Sqlite {
   refuseForeignOrOdd(path);

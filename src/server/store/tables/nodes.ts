@@ -30,7 +30,10 @@ export function hubIs(prefix = ""): string {
   return `${prefix}is_lighthouse = 1 OR ${prefix}is_relay = 1`;
 }
 
-/** SQL: the node is a lighthouse or relay, or has subnets. The condition of the index `nodes_special`, which a query uses only with the same words. */
+/**
+ * SQL: the node is a lighthouse or relay, or has subnets. The condition of the index `nodes_special`, which a query uses only
+ * with the same words.
+ */
 export function specialIs(prefix = ""): string {
   return `${hubIs(prefix)} OR ${prefix}subnets <> '[]'`;
 }
