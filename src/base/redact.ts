@@ -27,6 +27,7 @@ const keyLabel = "[A-Z0-9 +%]{0,64}PRIVATE(?:[ +]|%20)KEY-----";
 const privateKey = new RegExp(`-----BEGIN${keyLabel}.*?(?:-----END${keyLabel}|$)`, "gs");
 const keyEnd = new RegExp(`-----END${keyLabel}`);
 
+/** The text without PEM private keys. */
 function withoutKeys(text: string): string {
   const parts = text.replace(privateKey, "[private key]").split(keyEnd);
   const last = parts.pop() ?? "";
@@ -42,22 +43,23 @@ function withoutBase64Tail(text: string): string {
 }
 
 /** An escape of JSON, of Go or of a URL at the beginning of a word; `%2523`: of a URL in a URL. */
-const escape = /^(?:\\(?:[abfnrtv0]|x[\da-f]{2}|u[\da-f]{4})|%(?:25)*[\da-f]{2})/i;
+const leadingEscape = /^(?:\\(?:[abfnrtv0]|x[\da-f]{2}|u[\da-f]{4})|%(?:25)*[\da-f]{2})/i;
 
 /**
  * `word`: a longest run of word characters, dots and hyphens, with the backslash or percent sign before it. Of `\nAb…` the
- * letter n may belong to an escape or to the token: both are tried.
+ * letter n may belong to an escape or to the token: first the text after the escape is looked at, then that after the sign.
  */
 function withoutTokens(word: string): string {
   // Too short for a token of either kind.
   if (word.length < 5) return word;
-  const marked = /^[\\%]/.test(word) ? 1 : 0;
-  const escaped = escape.exec(word)?.[0].length ?? marked;
-  const safeFrom = (start: number) => word.slice(0, start) + withoutTokensIn(word.slice(start));
-  const safe = safeFrom(escaped);
-  return safe === word && escaped !== marked ? safeFrom(marked) : safe;
+  const afterSign = /^[\\%]/.test(word) ? 1 : 0;
+  const afterEscape = leadingEscape.exec(word)?.[0].length ?? afterSign;
+  const redactedFrom = (start: number) => word.slice(0, start) + withoutTokensIn(word.slice(start));
+  const redacted = redactedFrom(afterEscape);
+  return redacted === word && afterEscape !== afterSign ? redactedFrom(afterSign) : redacted;
 }
 
+/** A JWT runs to the end of the word; other tokens are parts of it between dots. */
 function withoutTokensIn(word: string): string {
   const jwt = word.search(/(?<!\w)eyJ/);
   const isJwt = jwt >= 0 && word.slice(jwt).split(".").length > 2;

@@ -97,10 +97,10 @@ function LinkCell({
   );
 }
 
-/** Of the drawing of many groups: the distance of cells, and the room for names at the left and above. */
+/** Of the drawing of many groups: the distance of cells, and the room for names at the left of it and above it. */
 const cell = { width: 17, height: 16 };
-const left = 108;
-const top = 84;
+const roomLeft = 108;
+const roomAbove = 84;
 
 /**
  * The matrix of many groups as one drawing: keys and the pointer choose a cell, and the line below says what it is. The table has
@@ -113,14 +113,14 @@ export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
   const pairAt = (where: typeof at) =>
     cells.find((each) => each.row === where?.row && each.column === where.column)?.pair;
   const chosen = cells.find(({ pair }) => selected !== undefined && isPair(pair, selected));
-  const width = left + groups.length * cell.width;
-  const height = top + groups.length * cell.height;
+  const width = roomLeft + groups.length * cell.width;
+  const height = roomAbove + groups.length * cell.height;
   /** The place under the pointer. The matrix has each pair once, above its diagonal, so row and column may be exchanged. */
   const placeOf = (event: MouseEvent & { currentTarget: SVGSVGElement }) => {
     const { left: x, top: y, width: shown } = event.currentTarget.getBoundingClientRect();
     const unit = width / shown;
-    const column = Math.floor(((event.clientX - x) * unit - left) / cell.width);
-    const row = Math.floor(((event.clientY - y) * unit - top) / cell.height);
+    const column = Math.floor(((event.clientX - x) * unit - roomLeft) / cell.width);
+    const row = Math.floor(((event.clientY - y) * unit - roomAbove) / cell.height);
     return { row: Math.min(row, column), column: Math.max(row, column) };
   };
   const open = (where: typeof at) => {
@@ -181,7 +181,7 @@ export function ManyMatrix({ groups, pairs, selected, linkTo }: Props) {
 
 /** A cell of 16 by 15 units as part of a path. `inset`: how much smaller it is on each side. */
 const rectOf = (row: number, column: number, inset: number) =>
-  `M${left + column * cell.width + inset} ${top + row * cell.height + inset}h${16 - 2 * inset}v${15 - 2 * inset}h${2 * inset - 16}z`;
+  `M${roomLeft + column * cell.width + inset} ${roomAbove + row * cell.height + inset}h${16 - 2 * inset}v${15 - 2 * inset}h${2 * inset - 16}z`;
 
 type Cell = { pair: Pair; row: number; column: number };
 
@@ -212,17 +212,17 @@ const LineNames = ({ groups, row, column }: NamesProps) => (
         <g key={word} aria-hidden="true">
           <text
             class={row === line ? "th" : "ts"}
-            x={left - 8}
-            y={top + line * cell.height + 12}
+            x={roomLeft - 8}
+            y={roomAbove + line * cell.height + 12}
             text-anchor="end"
           >
-            {cut(word, left - 12, letter)}
+            {cut(word, roomLeft - 12, letter)}
           </text>
           <text
             class={column === line ? "th" : "ts"}
-            transform={`translate(${left + line * cell.width + 12} ${top - 6}) rotate(-90)`}
+            transform={`translate(${roomLeft + line * cell.width + 12} ${roomAbove - 6}) rotate(-90)`}
           >
-            {cut(word, top - 10, letter)}
+            {cut(word, roomAbove - 10, letter)}
           </text>
         </g>
       );

@@ -106,7 +106,7 @@ export function NodeList() {
           {bar}
         </div>
         {opened === undefined || Aside === undefined ? null : (
-          <Aside key={opened} id={opened} close={() => open(undefined)} />
+          <Aside key={opened} id={opened} close={() => openBeside(undefined)} />
         )}
       </div>
     </Page>
@@ -114,7 +114,7 @@ export function NodeList() {
 }
 
 /** Opens a node beside the list. */
-const open = (id: number | undefined) => setQuery({ node: id === undefined ? undefined : `${id}` });
+const openBeside = (id: number | undefined) => setQuery({ node: id === undefined ? undefined : `${id}` });
 
 /** The id of the node that is open, from the address. In a small window none is: there a node has its page. Escape closes it. */
 function useOpened(): number | undefined {
@@ -126,7 +126,7 @@ function useOpened(): number | undefined {
       const isElsewhere =
         document.querySelector("dialog[open], details.menu[open]") !== null ||
         (target instanceof HTMLInputElement && target.type === "search");
-      if (key === "Escape" && !isElsewhere && !defaultPrevented) open(undefined);
+      if (key === "Escape" && !isElsewhere && !defaultPrevented) openBeside(undefined);
     };
     // Captured before a menu closes itself: then the menu would be gone from the page, and this would close the node, too.
     addEventListener("keydown", press, { capture: true });
@@ -215,7 +215,7 @@ function useTable(
           keyOf={({ id }: ListedNode) => id}
           linkOf={({ id }: ListedNode) => pathOf(slug, "nodes", id)}
           height={32}
-          open={isWide.value ? ({ id }) => open(id) : undefined}
+          open={isWide.value ? ({ id }) => openBeside(id) : undefined}
           opened={opened}
           order={order}
           held={held}
