@@ -84,8 +84,8 @@ export function sharedFiles(
     const found = imports.get(path) ?? transpiler?.scanImports(contentsOf(path)) ?? [];
     imports.set(path, found);
     return found
-      .filter((each) => each.path.startsWith("."))
-      .map((each) => ({ kind: each.kind, path: join(dirname(path), each.path) }));
+      .filter((imported) => imported.path.startsWith("."))
+      .map((imported) => ({ kind: imported.kind, path: join(dirname(path), imported.path) }));
   };
   /** The module, and all that it needs before it runs. Collected in `reached`. */
   const reachedFrom = (path: string, reached = new Set<string>()): Set<string> => {

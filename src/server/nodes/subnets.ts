@@ -118,8 +118,8 @@ export function hubOf({ id, name, publicIp, isLighthouse }: HubRow): Hub {
 export function routersByNetwork(list: readonly Router[]): Map<string, Pick<Router, "id" | "name">[]> {
   const routers = new Map<string, Pick<Router, "id" | "name">[]>();
   for (const { id, name, subnets } of list) {
-    for (const each of subnets) {
-      const text = parseNetwork(each)?.text ?? each;
+    for (const subnet of subnets) {
+      const text = parseNetwork(subnet)?.text ?? subnet;
       const holders = routers.get(text);
       if (holders === undefined) routers.set(text, [{ id, name }]);
       else holders.push({ id, name });
@@ -189,7 +189,7 @@ export function unreachable({ network, network6 }: Networks, text: string): stri
   if (special !== undefined) return "leads each machine to itself, to its own link or nowhere";
   const address = parseAddress(text);
   const own = [network, network6 ?? ""].find(
-    (each) => holderOf(parsedNetworks([each]), address) !== undefined,
+    (overlay) => holderOf(parsedNetworks([overlay]), address) !== undefined,
   );
   return own === undefined ? undefined : `is in the overlay's own network ${own}`;
 }

@@ -161,7 +161,10 @@ async function formerUrl(db: Database): Promise<string | undefined> {
   return publicUrl;
 }
 
-/** Throws bad_configuration where the public certificate would take the port of nodes that pinned the own CA. */
+/**
+ * Where the certificate of the own CA is served: at `given`, else at the port of the former URL; undefined: nowhere, because no node
+ * pinned it. Throws bad_configuration where the public certificate would take the port of nodes that pinned the own CA.
+ */
 async function ownCaListen(
   { listen }: ListenerOptions,
   { ownCaListen: given }: AcmeTls,

@@ -22,6 +22,7 @@ export type OwnTls = {
 };
 
 const day = 86_400_000;
+/** Certificates are valid from so long before their issue: clocks of clients may be behind. */
 const backdatedMs = 5 * 60_000;
 const caLifetimeMs = 3650 * day;
 const lifetimeMs = 90 * day;
@@ -37,8 +38,8 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
     const now = system.now();
     const pair = await issueServerX509(
       {
-        names: names.filter((each) => parseAddress(each) === undefined),
-        addresses: names.filter((each) => parseAddress(each) !== undefined),
+        names: names.filter((name) => parseAddress(name) === undefined),
+        addresses: names.filter((name) => parseAddress(name) !== undefined),
         notBefore: now - backdatedMs,
         notAfter: now + lifetimeMs,
         serial: system.random(16),
@@ -77,11 +78,13 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
 
 /** The names and addresses under which clients may reach this server. */
 export function ownNames(known: readonly string[]): string[] {
-  const addresses = Object.values(networkInterfaces()).flatMap((each) =>
-    (each ?? []).map(({ address }) => address),
+  const addresses = Object.values(networkInterfaces()).flatMap((ofInterface) =>
+    (ofInterface ?? []).map(({ address }) => address),
   );
   const names = [...known, "localhost", "127.0.0.1", "::1", ...addresses];
-  return [...new Set(names.filter((each) => each !== "0.0.0.0" && each !== "::" && !each.includes("%")))];
+  // Not the address that stands for all, and no link-local address with its interface.
+  const isReachable = (name: string) => name !== "0.0.0.0" && name !== "::" && !name.includes("%");
+  return [...new Set(names.filter(isReachable))];
 }
 
 async function readAuthority(deps: Deps): Promise<X509Authority> {

@@ -32,11 +32,11 @@ export async function listDue(
   ownerId: number | undefined,
 ): Promise<NodeDue[]> {
   const found = await findDueIn(db, { orgId: org.id, ownerId }, system.now());
-  return found.map((each) => ({
-    node_id: each.id,
-    name: each.name,
-    owner_id: each.ownerId,
-    until: formatTime(each.until),
+  return found.map(({ id, name, ownerId, until }) => ({
+    node_id: id,
+    name,
+    owner_id: ownerId,
+    until: formatTime(until),
   }));
 }
 
