@@ -269,7 +269,7 @@ test("a migration keeps a copy of the database as it was", async () => {
   expect(existsSync(path)).toBe(true);
 });
 
-test("of the copies from before migrations, the newest two stay", async () => {
+test("of the copies from before migrations, the newest of two versions stay", async () => {
   mkdirSync(place.data, { mode: 0o700 });
   const path = join(place.data, "control.db");
   {
@@ -280,7 +280,7 @@ test("of the copies from before migrations, the newest two stay", async () => {
   const copies = ["v10-2026-03-01T00-00-00Z", "v2-2026-01-01T00-00-00Z", "v2-2026-01-01T00-00-00Z-wal"];
   for (const name of [
     ...others,
-    ...[...copies, "v9-2026-02-01T00-00-00Z"].map((name) => `control.db.${name}`),
+    ...[...copies, "v9-2026-02-01T00-00-00Z", "v5-2026-11-20T12-00-00Z"].map((name) => `control.db.${name}`),
   ])
     writeFileSync(join(place.data, name), "");
   await (await openSqlite({ path, now: () => Date.UTC(2026, 10, 21, 12), role: "server" })).close();

@@ -100,16 +100,18 @@ async function isBlank(reader: Reader): Promise<boolean> {
 }
 
 /**
- * Before a migration, copies the database to a file beside it: `control.db.v1-2026-11-21T14-00-00Z`. Of earlier copies
- * the newest stays, the others are deleted.
+ * Before a migration, copies the database to a file beside it: `control.db.v1-2026-11-21T14-00-00Z`. The newest earlier copy
+ * of another version stays, the others are deleted: a server whose migration fails makes a copy at each start.
  */
 async function copyBeforeMigration(database: Reader, { path, now }: SqliteOptions): Promise<void> {
   if (await isBlank(database)) return;
   const version = await versionOf(database);
   if (version === 0 || version >= newestVersion) return;
   const earlier = copiesBeside(path);
-  copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`, statSync(path));
-  for (const copy of earlier.slice(0, -1))
+  const ofVersion = `${path}.v${version}-`;
+  copyDatabase(path, `${ofVersion}${formatTime(now()).replaceAll(":", "-")}`, statSync(path));
+  const kept = earlier.findLast((copy) => !copy.startsWith(ofVersion));
+  for (const copy of earlier.filter((each) => each !== kept))
     for (const file of sqliteFiles(copy)) rmSync(file, { force: true });
 }
 
