@@ -23,7 +23,7 @@ const phasesBack: typeof phases = {
 
 /** A stolen key works as long as nodes trust its CA, and a rollback keeps the former CAs trusted. */
 export const rollbackWarning =
-  "Do not roll back if others may know a key of the CAs from before: nodes would go on to trust it. Finish the rotation instead. This hurries it:";
+  "Do not roll back if a key of the CAs from before may be known to others: nodes would go on to trust it. Finish the rotation instead. This hurries it:";
 
 export const stepOf = ({ phase, rolling_back }: Pick<Rotation, "phase" | "rolling_back">): string =>
   (rolling_back ? phasesBack : phases)[phase];
