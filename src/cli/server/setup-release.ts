@@ -35,7 +35,7 @@ export async function provideRelease(
   { system, settings, log }: Context,
 ): Promise<void> {
   if (!(await lacksRelease(request, system))) return;
-  const { keepOwnRelease } = await import("../../node/update/keep-release.ts");
+  const { keepOwnRelease } = await import("../../node/update/keep-handed-out.ts");
   await keepOwnRelease(settings, system).catch((error: unknown) => {
     if (!(error instanceof AppError)) throw error;
     log.warn(
@@ -47,7 +47,7 @@ export async function provideRelease(
 
 export async function planRelease(request: SetupRequest, { system, settings }: Context): Promise<Step[]> {
   if (!(await lacksRelease(request, system))) return [];
-  const { planKeepOwnRelease } = await import("../../node/update/keep-release.ts");
+  const { planKeepOwnRelease } = await import("../../node/update/keep-handed-out.ts");
   // What cannot be read is not kept: setup says why, and goes on.
   return planKeepOwnRelease(settings, system).catch(() => []);
 }

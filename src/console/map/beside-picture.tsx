@@ -22,6 +22,7 @@ import {
 } from "./groups.ts";
 import { kindOfAway } from "./node-squares.tsx";
 import { groupLink } from "./group-link.ts";
+import { heatBounds } from "./heat.ts";
 import { nodeLink, noPathsText, PathRows } from "./tables.tsx";
 import { plural, msWords } from "../words/numbers.ts";
 
@@ -266,7 +267,7 @@ export function Legend({
             <i key={heat} class={`heat-${heat}`} />
           ))}
         </span>
-        median under 10, 20, 40, 80 ms, more
+        median under {heatBounds.join(", ")} ms, more
       </span>
     ),
     direct: line("direct", "direct"),

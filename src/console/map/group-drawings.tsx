@@ -1,12 +1,13 @@
 // The parts of the picture of groups: lines and bands between groups, their labels, and the boxes.
 
-import { pathOfCurve, type Way } from "./bands.ts";
+import { pathOfCurve, type Way } from "./band-ways.ts";
 import { cut } from "./group-boxes.ts";
 import { groupWord, onlineIn, pairWords, pathsIn, type Group, type Pair } from "./groups.ts";
 import { Names, Squares, type Square } from "./node-squares.tsx";
 import { groupLink } from "./group-link.ts";
 import { centreOf, type Box, type Point } from "./places-on-ring.ts";
-import { msWords, heatLevel } from "../words/numbers.ts";
+import { msWords } from "../words/numbers.ts";
+import { heatLevel } from "./heat.ts";
 
 export const labelHeight = 20;
 

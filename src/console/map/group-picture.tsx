@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import type { GroupPaths } from "../../api/paths/paths.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import type { CountsByNode } from "../nodes/path-counts.ts";
-import { waysOf, type Way } from "./bands.ts";
+import { waysOf, type Way } from "./band-ways.ts";
 import { groupSize, maxNames, namesSize, pitchOf, squareAt } from "./group-boxes.ts";
 import { drawnOf, groupWord, isPair, pairFinder, pairKey, pathsIn, type Group, type Pair } from "./groups.ts";
 import { nameMarkAt, perSquareOf, squaresOf, type Square } from "./node-squares.tsx";

@@ -14,7 +14,8 @@ import {
   type Pair,
 } from "./groups.ts";
 import { Sign } from "../ui/icon.tsx";
-import { msWords, heatLevel } from "../words/numbers.ts";
+import { msWords } from "../words/numbers.ts";
+import { heatLevel } from "./heat.ts";
 
 type Props = {
   /** In the order of the lines. */

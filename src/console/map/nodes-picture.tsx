@@ -8,7 +8,7 @@ import { ago } from "../words/ago.ts";
 import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { pathOf } from "../frame/router.ts";
 import { exact, now } from "../words/times.ts";
-import { pathOfCurve, waysOf } from "./bands.ts";
+import { pathOfCurve, waysOf } from "./band-ways.ts";
 import { cut } from "./group-boxes.ts";
 import { isCurrent, wordsOf, type Edge } from "./node-paths.ts";
 import { kindOfAway, Mark, roleOf } from "./node-squares.tsx";

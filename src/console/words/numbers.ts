@@ -9,6 +9,3 @@ export const plural = (count: number, noun: string): string =>
 
 /** Milliseconds of a round trip: with one digit after the point below 10, else whole. */
 export const msWords = (ms: number): string => `${ms < 10 ? Math.round(10 * ms) / 10 : Math.round(ms)}`;
-
-/** How a round trip is colored: from 1, under 10 ms, to 5, 80 ms and more. */
-export const heatLevel = (ms: number): number => [10, 20, 40, 80].filter((bound) => ms >= bound).length + 1;

@@ -190,7 +190,7 @@ async function poll(
   }
   if (reports.paths !== undefined) deps.paths?.answered(answer.paths);
   if (reports.flows !== undefined)
-    (await import("./report-flows.ts")).noteAnswer(organization, reports.flows, answer.flows);
+    (await import("./flows-in-checkins.ts")).noteAnswer(organization, reports.flows, answer.flows);
   deps.health?.noteAnswer(answer);
   deps.onCheckin?.(answer);
   const askNames = async (namesRequest: NamesRequest) =>
@@ -220,7 +220,7 @@ async function roleReports(
     : undefined;
   const flows =
     config.flows === true
-      ? (await import("./report-flows.ts")).flowsReport({ ...organization, config }, system)
+      ? (await import("./flows-in-checkins.ts")).flowsReport({ ...organization, config }, system)
       : undefined;
   const addresses = health?.addressRequest();
   return {

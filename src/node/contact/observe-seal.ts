@@ -9,7 +9,7 @@ import { NodeConfig } from "../../protocol/stored.ts";
 import { plainRefused } from "../../protocol/seals/refused.ts";
 import type { ConfigFiles } from "../../protocol/download.ts";
 import { readSyncState, writeSyncState, type SyncState } from "../files/generations.ts";
-import { objectionsOf } from "../files/granted/refused-by-seal.ts";
+import { objectionsOf } from "../files/granted/seal-objections.ts";
 import { isSealMarked } from "../files/granted/seal-files.ts";
 import { damagedSeal, type TakenSeal } from "../files/held-seal.ts";
 import type { Organization } from "../files/organizations.ts";

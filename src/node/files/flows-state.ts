@@ -1,5 +1,5 @@
 // Reports of flows, in files between the part that collects them (edge/collect-flows.ts) and the check-ins that send them
-// (contact/report-flows.ts). flows.json is written by the first, flows-taken.json by the second.
+// (contact/flows-in-checkins.ts). flows.json is written by the first, flows-taken.json by the second.
 
 import { rmSync } from "node:fs";
 import { join } from "node:path";

@@ -55,7 +55,7 @@ import {
   versionOf,
   type Places,
 } from "./update-trial.ts";
-import { archiveToKeep, fetchArchive, keepArchive, planGet, planKept } from "./keep-release.ts";
+import { archiveToKeep, fetchArchive, keepArchive, planGet, planKept } from "./keep-handed-out.ts";
 
 type UpdateOutcome = {
   from: string;

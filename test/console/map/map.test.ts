@@ -1,7 +1,7 @@
 // The map: the paths between nodes, the groups that it draws, and where bands and their labels lie.
 
 import { expect, test } from "bun:test";
-import { pathOfCurve, pointAt, waysOf } from "../../../src/console/map/bands.ts";
+import { pathOfCurve, pointAt, waysOf } from "../../../src/console/map/band-ways.ts";
 import {
   columnsOf,
   groupSize,
@@ -13,7 +13,7 @@ import {
 import { edgesOf, worstFirst, type Path } from "../../../src/console/map/node-paths.ts";
 import { drawnOf, hubOf, isPair, pairWords, type Group, type Pair } from "../../../src/console/map/groups.ts";
 import { centreOf, overlap, place, type Box } from "../../../src/console/map/places-on-ring.ts";
-import { heatLevel } from "../../../src/console/words/numbers.ts";
+import { heatLevel } from "../../../src/console/map/heat.ts";
 
 const node = (id: number, groups: readonly string[] = [], more = {}) => ({
   id,

@@ -12,7 +12,7 @@ import { sealedSelf } from "../../../src/node/files/granted/sealed-node.ts";
 import { engineSettings } from "../../../src/engine/allowed-settings.ts";
 import { allowedConfig } from "../../../src/engine/filter-config.ts";
 import { isMap, type YamlValue } from "../../../src/base/yaml.ts";
-import { objectionsOf } from "../../../src/node/files/granted/refused-by-seal.ts";
+import { objectionsOf } from "../../../src/node/files/granted/seal-objections.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { sealHash } from "../../../src/pki/seal.ts";
 import type { SealedState, SignedSeal } from "../../../src/protocol/seals/seal.ts";

@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { realSystem } from "../../../src/base/system.ts";
-import { flowsReport, noteAnswer } from "../../../src/node/contact/report-flows.ts";
+import { flowsReport, noteAnswer } from "../../../src/node/contact/flows-in-checkins.ts";
 import { collectFlows } from "../../../src/node/edge/collect-flows.ts";
 import { noteTaken, readCollected, waitingFlows } from "../../../src/node/files/flows-state.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";

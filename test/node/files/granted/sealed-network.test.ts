@@ -8,7 +8,7 @@ import { grantExit } from "../../../../src/node/files/granted/exits.ts";
 import { sealedConfig } from "../../../../src/node/files/granted/sealed-config.ts";
 import { sealedFiles } from "../../../../src/node/files/granted/sealed-files.ts";
 import { keyHash, sealedSelf, type EnforcedState } from "../../../../src/node/files/granted/sealed-node.ts";
-import { objectionsOf } from "../../../../src/node/files/granted/refused-by-seal.ts";
+import { objectionsOf } from "../../../../src/node/files/granted/seal-objections.ts";
 import { recordsIn } from "../../../../src/node/names/name-records.ts";
 import { encodePem } from "../../../../src/pki/bundle.ts";
 import { makeHostKey, publicOfHostKey } from "../../../../src/pki/keys.ts";
