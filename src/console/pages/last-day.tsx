@@ -17,7 +17,8 @@ export function LastDay({ points, everyS }: LastDayProps) {
   const secondsOf = (point: Point | undefined) => Date.parse(point?.at ?? "") / 1000;
   const [from, to] = lastDays(1, Date.now(), secondsOf(newest));
   // Hours before the first start would look like an outage.
-  const start = Math.max(from, Math.min(secondsOf(points[0]), to - hourS));
+  const first = secondsOf(points[0]);
+  const start = Math.max(from, Math.min(first, to - hourS));
   const places = evenly(points, everyS, [start, to]);
   const most = (value: (point: Point) => number | null) =>
     Math.max(0, ...points.map((point) => value(point) ?? 0));
@@ -31,7 +32,7 @@ export function LastDay({ points, everyS }: LastDayProps) {
   };
   const perMinute = (count: number) => `${Math.round((count * 60) / everyS)}`;
   const errors = points.reduce((sum, each) => sum + each.errors, 0);
-  const began = start > to - dayS + everyS ? `, since the start at ${exact(start * 1000)}` : "";
+  const began = first > to - dayS + everyS ? `, since the start at ${exact(first * 1000)}` : "";
   return (
     <>
       <div class="tiles">
