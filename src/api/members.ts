@@ -5,6 +5,9 @@ import { endpoint, roles } from "./endpoint.ts";
 import { AccessReport, DeletionQuery } from "./left-access.ts";
 import { Email, ListQuery, since, Switch, Text, Time, word } from "./values.ts";
 
+/** For so many hours an invitation may be accepted. */
+export const invitationHours = 72;
+
 const MemberRequest = v.strictObject({ email: Email, role: v.optional(v.picklist(roles), "member") });
 const MemberPatch = v.strictObject({
   role: v.picklist(roles),

@@ -1,9 +1,10 @@
-// The limits of a control plane's CA beside an offline CA (docs/design/sealed.md): which limits it is made with, and whether a signer
-// finds them in its certificate. Pure.
+// How long CAs live, and the limits of a control plane's CA beside an offline CA (docs/design/sealed.md): which limits it is made
+// with, and whether a signer finds them in its certificate. Pure.
 
 import type { NebulaCertificate } from "../../pki/certificate.ts";
 
 const dayS = 86_400;
+/** Of each new CA, and the most that a limited one may have. */
 export const caLifetimeS = 2 * 365 * dayS;
 
 /**

@@ -1,6 +1,6 @@
 // Accepting an invitation by its link: with the user's password or, for a new user, with a new one.
 
-import type { NewMember } from "../../api/members.ts";
+import { invitationHours, type NewMember } from "../../api/members.ts";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../base/errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
@@ -33,7 +33,7 @@ export async function emailInvitation(
   { link, ...member }: NewMember,
 ): Promise<NewMember> {
   if (link === undefined || mail === undefined) return link === undefined ? member : { ...member, link };
-  const text = `You are invited to the organization ${slug} at ${publicUrl}.\n\nThis link accepts the invitation. It works once, for 72 hours:\n${link}\n`;
+  const text = `You are invited to the organization ${slug} at ${publicUrl}.\n\nThis link accepts the invitation. It works once, for ${invitationHours} hours:\n${link}\n`;
   try {
     const subject = `${brand.title}: invitation to ${slug}`;
     await sendMailOf(slug, { mail, throttle }, { to: member.email, subject, text });

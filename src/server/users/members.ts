@@ -1,7 +1,7 @@
 // Members of an organization. A user that the operator created joins at once, unless it belongs to another organization.
 // Every other address is invited: an invitation gives the inviter no power over the user of the address.
 
-import type { ListedMember, Member, NewMember } from "../../api/members.ts";
+import { invitationHours, type ListedMember, type Member, type NewMember } from "../../api/members.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
 import { quoteWord } from "../../base/quote.ts";
@@ -23,8 +23,6 @@ type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 /** The role that the caller must still have at the time of the change. */
 export const roleNow = (role: Role) => (role === "owner" ? "owner" : "admin");
-/** For how long an invitation may be accepted. */
-const invitationMs = 72 * 3_600_000;
 export const memberColumns = memberships.select();
 /** What the list shows of the member's user. */
 const ofUser = computed({
@@ -113,7 +111,7 @@ export async function addMember(
       user === undefined
         ? {
             secretHash: hashToken(secret),
-            expiresAt: now + invitationMs,
+            expiresAt: now + invitationHours * 3_600_000,
             invitedBy: principal(by.actor),
           }
         : { userId: user.id };

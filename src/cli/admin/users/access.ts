@@ -1,7 +1,7 @@
 // `agent admin member …` and `agent admin invitation …`: the members of an organization, and its open invitations.
 
 import { roles } from "../../../api/endpoint.ts";
-import { membersApi } from "../../../api/members.ts";
+import { invitationHours, membersApi } from "../../../api/members.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -70,9 +70,9 @@ async function addMember(context: Context): Promise<void> {
   if (member === undefined) return;
   let text = `${member.email} is now ${member.role} of ${slug}\n`;
   if (member.link !== undefined)
-    text = `Send this link to ${member.email}. It works once, for 72 hours:\n${member.link}\n`;
+    text = `Send this link to ${member.email}. It works once, for ${invitationHours} hours:\n${member.link}\n`;
   if (member.is_emailed === true)
-    text = `An invitation was sent to ${member.email}. It works once, for 72 hours\n`;
+    text = `An invitation was sent to ${member.email}. It works once, for ${invitationHours} hours\n`;
   context.output.result(member, text);
 }
 
