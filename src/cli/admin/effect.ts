@@ -1,8 +1,11 @@
-// The effect of a request, as a plan shows it: "change node 7 of acme: groups to web, db".
+// The effect of a request, as a plan shows it: "change node 7 of acme: set groups web, db".
 
 import type { Request } from "../../api/request.ts";
+import { clean } from "../../base/log.ts";
 
-const secrets = /password|secret|otp|code|token|proof/;
+/** Fields that hold secrets, also inside of others. The URL of a webhook often has one in it. */
+const secretField = /(^|_)(password|secret|otp|code|token|proof|url)s?(_|$)/;
+/** Characters of a value. */
 const maxLength = 200;
 
 type Change = Pick<Request<unknown>, "method" | "path" | "body">;
@@ -25,8 +28,8 @@ export function effectOf({ method, path, body = {} }: Change): string {
   const fields = Object.entries(body).map(
     ([key, value]) => `${key.replaceAll("_", " ")} ${shownValue(key, value)}`,
   );
-  const to = method === "PATCH" ? "set " : "";
-  return `${verb} ${what}${fields.length === 0 ? "" : `: ${to}${fields.join(", ")}`}`;
+  const set = method === "PATCH" ? "set " : "";
+  return `${verb} ${what}${fields.length === 0 ? "" : `: ${set}${fields.join(", ")}`}`;
 }
 
 /** A POST to a list makes an item; any other one is an action, such as `ca/rotate`. */
@@ -35,18 +38,17 @@ const isCollection = (words: readonly string[]) => words.at(-1)?.endsWith("s") =
 /** `nodes/7/transfer` → "node 7 transfer". */
 const thingNamed = (words: readonly string[]) =>
   words
-    .map((word, at) =>
-      words[at + 1] === undefined && !isCollection(words)
-        ? word
-        : word.replace(/ies$/, "y").replace(/s$/, ""),
-    )
+    .map((word) => word.replace(/ies$/, "y").replace(/s$/, ""))
     .map((word) => decodeURIComponent(word).replaceAll("_", " "))
     .join(" ");
 
 function shownValue(key: string, value: unknown): string {
-  if (secrets.test(key)) return "(not shown)";
-  if (Array.isArray(value) && value.length > 0 && value.every((each) => typeof each === "string"))
-    return value.join(", ").slice(0, maxLength);
-  const text = typeof value === "string" ? value : JSON.stringify(value);
-  return text.length > maxLength ? `${text.slice(0, maxLength)}…` : text;
+  const shown = withoutSecret(key, value);
+  if (Array.isArray(shown) && shown.length > 0 && shown.every((each) => typeof each === "string"))
+    return clean(shown.join(", "), maxLength);
+  return clean(typeof shown === "string" ? shown : JSON.stringify(shown, withoutSecret), maxLength);
 }
+
+/** A switch is no secret, such as `revoke_tokens`. */
+const withoutSecret = (key: string, value: unknown): unknown =>
+  secretField.test(key) && typeof value !== "boolean" ? "(not shown)" : value;

@@ -1,12 +1,13 @@
-// `agent drill-run`: this node's part in a drill. The daemon, or the check of server mode, starts it.
+// `agent drill-run`: this node's part in a drill. The daemon, or the check of server mode, starts it. A drill takes lighthouses,
+// relays or the control plane away for some minutes, to show what their loss costs (docs/rollouts.md).
 
 import type { Implementation } from "../command.ts";
 import { asNode, orderCommand, runAlone, tunnelsOf } from "./order-run.ts";
 
 export const command: Implementation = {
   notes:
-    "It runs apart from the daemon, whose end must not end the report. If it is killed, too, the kernel ends the drill.\n" +
-    "Without an order of the control plane it does nothing.",
+    "It runs apart from the daemon, whose end must not end the report. If it is killed, too, a timeout in the kernel\n" +
+    "ends the drill. Without an order of the control plane to take part in one, it does nothing.",
   ...orderCommand("drill-run"),
   async run(context) {
     const { settings, system, words, log, output } = context;

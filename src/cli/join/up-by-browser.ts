@@ -8,6 +8,9 @@ import type { Joining } from "./join.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import type { Context } from "../command.ts";
 
+/** The token where nothing is registered: this machine is registered already, or only a plan is made. */
+const notUsed = "";
+
 /** Returns the exit status: 1 if no lighthouse answers. */
 export async function upByBrowser(url: string, context: Context): Promise<number> {
   const { settings, values, output } = context;
@@ -17,7 +20,7 @@ export async function upByBrowser(url: string, context: Context): Promise<number
   const { joinWith, requireRunnable } = await import("./join.ts");
   const registeredSlug = await registeredHere(base, wanted.slug, context);
   if (registeredSlug !== undefined)
-    return joinWith(joiningOf(base, { slug: registeredSlug, registrationToken: "" }, context), context);
+    return joinWith(joiningOf(base, { slug: registeredSlug, registrationToken: notUsed }, context), context);
   if (settings.dryRun) {
     output.plan(await plan(base, wanted.slug, context));
     return 0;
@@ -32,8 +35,10 @@ export async function upByBrowser(url: string, context: Context): Promise<number
     try {
       return await joinWith({ ...joiningOf(base, confirmed, context), enrolled: { name } }, context);
     } catch (error) {
-      const isOver = error instanceof AppError && ["token_not_valid", "conflict"].includes(error.code);
-      if (!isOver || findEnrollment(settings.configRoot, base, wanted.slug) !== undefined) throw error;
+      // A registration that finds the confirmation used up deletes it (mustDropKeys), and another confirmation helps. It stays
+      // after a conflict on this machine, such as another mode. If the name is taken, the user must choose another one.
+      const mayBeUsedUp = error instanceof AppError && ["token_not_valid", "conflict"].includes(error.code);
+      if (!mayBeUsedUp || findEnrollment(settings.configRoot, base, wanted.slug) !== undefined) throw error;
       output.say("The confirmation of this machine does not count any more, so it needs another one");
     }
   }
@@ -105,7 +110,7 @@ async function plan(base: string, slug: string | undefined, context: Context): P
     ...[enrollmentsApi.create, enrollmentsApi.poll].map(
       ({ method, path }) => ({ step: "request", method, url: base + path }) as const,
     ),
-    ...(await planJoin(joiningOf(base, { slug, registrationToken: "" }, context), context)),
+    ...(await planJoin(joiningOf(base, { slug, registrationToken: notUsed }, context), context)),
   ];
 }
 

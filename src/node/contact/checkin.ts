@@ -180,8 +180,9 @@ export async function checkIn(
 }
 
 /**
- * The networks that root lets this machine route for others, and what the control plane may update. Every check-in says both:
- * one that says nothing ends them.
+ * The networks that root lets this machine route for others, and what the control plane may update. Every check-in says both,
+ * except with a damaged directory. One that says nothing ends the offer of networks; if it names an engine, it ends the
+ * permission to update, too.
  */
 async function permitted(directory: string): Promise<Pick<CheckinRequest, "advertised" | "updates">> {
   const { mayUpdateOf } = await import("../files/update-order.ts");

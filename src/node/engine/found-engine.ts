@@ -20,7 +20,10 @@ const stopLookMs = 20;
 const aliveLookMs = 50;
 const restartByHand = "Restart the overlay engine to apply all of the new configuration";
 
-/** Controls such an engine. Without one, all methods do nothing. */
+/**
+ * Controls such an engine. `start` and `restart` only ask the user to do it, by a warning in the log. If no such engine runs, the
+ * other methods do nothing.
+ */
 export function foundEngine(
   { slug, directory }: Pick<Organization, "slug" | "directory">,
   system: Pick<System, "sleep" | "platform">,
@@ -28,7 +31,8 @@ export function foundEngine(
 ): OverlayControl {
   const path = join(directory, "config.yml");
   const find = () => findEngineProcess(path);
-  const silent = silence(() => readTextIfThere(path) ?? "");
+  // Made before config.yml is replaced: until the reload, the engine logs at the former level.
+  const hidesMessages = silence(() => readTextIfThere(path) ?? "");
   /** Asks the user, since this program cannot start the engine. */
   const askUser = (what: string) =>
     log.warn(`${what}: this program did not start it`, { team: slug, config: path });
@@ -38,7 +42,7 @@ export function foundEngine(
     async reload() {
       const identity = find();
       if (identity === undefined) return;
-      // Its log may be no file, and so not show when it is ready.
+      // SIGHUP kills an engine that is not ready yet, and without a log in a file nothing shows when it is.
       await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
       const source = logOf(identity);
       const engine = {
@@ -46,7 +50,7 @@ export function foundEngine(
         log: source ?? (() => ({ read: () => [] })),
         controlSocket: controlSocket(directory),
         restart: async () => askUser(restartByHand),
-        silent: () => source === undefined || silent(),
+        silent: () => source === undefined || hidesMessages(),
       };
       await controlEngine(engine, system).reload();
     },
