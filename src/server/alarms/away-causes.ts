@@ -120,7 +120,7 @@ async function causeOf(db: Reader, away: Away, members: readonly SilentNode[]): 
     `Since ${formatTime(since)}.`,
     ...(await notReachedLine(db, org.id, heads, silence.now)),
     ...(await cutLines(db, away, heads)),
-    ...(rest.length === 0 ? [] : [`Silent since then, too: ${namesOf(rest.map(({ name }) => name))}.`]),
+    ...restLines(rest.map(({ name }) => name)),
   ];
   const keys = (of: readonly SilentNode[]) => of.map(({ id }) => String(id));
   return {
@@ -153,6 +153,14 @@ export function namesOf(names: readonly string[]): string {
   const more = names.length - maxNamed;
   return more > 0 ? `${names.slice(0, maxNamed).join(", ")} and ${more} more` : names.join(", ");
 }
+
+const beforeRest = "Silent since then, too: ";
+const restLines = (names: readonly string[]) =>
+  names.length === 0 ? [] : [`${beforeRest}${namesOf(names)}.`];
+
+/** The text of an alarm with these nodes as its rest. */
+export const withRest = (text: string, names: readonly string[]): string =>
+  [...text.split("\n").filter((line) => !line.startsWith(beforeRest)), ...restLines(names)].join("\n");
 
 const reporterPick = computed({ name: text() });
 

@@ -1,11 +1,11 @@
-// The titles of alarms about nodes, as they are shown now. The stored title is that of the notification; an open alarm is shown with
-// the nodes that are left of it, by their current names.
+// Titles and texts of alarms about nodes, as they are shown now. The stored ones are those of the notification; an open alarm is shown
+// with the nodes that are left of it, by their current names.
 
 import type { Reader } from "../store/database.ts";
 import { inParts, places, queryAll } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { AlarmRow } from "../store/tables/webhooks.ts";
-import { awayTitle, isAwayKind, maxNamed } from "./away-causes.ts";
+import { awayTitle, isAwayKind, maxNamed, withRest } from "./away-causes.ts";
 import { certificateTitle } from "./other-causes.ts";
 
 export const namedNode = nodes.pick("id", "name");
@@ -36,18 +36,32 @@ export const titleOf = (kind: string, names: readonly string[], others: number):
 const keysInTitle = ({ kind, heads, endedAt }: AlarmRow): string[] =>
   endedAt !== null || (!isAwayKind(kind) && kind !== "certificate") ? [] : heads.slice(0, maxNamed);
 
-/** Returns the current title of each of these alarms. Reads the names of all at once. */
-export async function readTitles(
+/** The keys of the nodes that the text names beside the heads. */
+const keysInText = ({ kind, rest, endedAt }: AlarmRow): string[] =>
+  endedAt !== null || !isAwayKind(kind) ? [] : rest.slice(0, maxNamed);
+
+/** Returns the current title and text of each of these alarms. Reads the names of all at once. */
+export async function readWords(
   db: Pick<Reader, "all">,
   rows: readonly AlarmRow[],
-): Promise<(row: AlarmRow) => string> {
-  const all = await readNames(db, rows.flatMap(keysInTitle));
+): Promise<(row: AlarmRow) => Pick<AlarmRow, "title" | "text">> {
+  const all = await readNames(
+    db,
+    rows.flatMap((row) => [...keysInTitle(row), ...keysInText(row)]),
+  );
+  // Of keys that are not named only the number counts.
+  const namesOf = (named: readonly string[], keys: readonly string[]) => [
+    ...namesIn(all, named),
+    ...keys.slice(maxNamed),
+  ];
   return (row) => {
-    const keys = keysInTitle(row);
-    const names = namesIn(all, keys);
+    const { kind, heads, rest, title, text, endedAt } = row;
+    const names = namesOf(keysInTitle(row), heads);
     // A node that was deleted has no name.
-    if (keys.length === 0 || names.length < keys.length) return row.title;
-    // Of the other keys only the number counts.
-    return titleOf(row.kind, [...names, ...row.heads.slice(maxNamed)], row.rest.length);
+    const isStored = keysInTitle(row).length === 0 || names.length < heads.length;
+    return {
+      title: isStored ? title : titleOf(kind, names, rest.length),
+      text: endedAt === null && isAwayKind(kind) ? withRest(text, namesOf(keysInText(row), rest)) : text,
+    };
   };
 }

@@ -10,7 +10,7 @@ import { queryAll } from "../store/table.ts";
 import { alarms, webhooks, type AlarmRow } from "../store/tables/webhooks.ts";
 import { requireRole } from "../require-role.ts";
 import { isSubscribed } from "../webhooks/outbox.ts";
-import { readTitles } from "./present-title.ts";
+import { readWords } from "./present-title.ts";
 
 const maxListed = 100;
 const listed = `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1
@@ -19,15 +19,15 @@ const listed = `SELECT ${alarms.select()} FROM alarms WHERE org_id = $1
 export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsApi> => ({
   list: async ({ org }) => {
     const found = await queryAll(db, alarms, listed, [org.id]);
-    const titleNow = await readTitles(db, found);
-    return { body: found.map((each) => showAlarm(each, titleNow(each))) };
+    const wordsNow = await readWords(db, found);
+    return { body: found.map((each) => showAlarm({ ...each, ...wordsNow(each) })) };
   },
   async retrieve(call) {
     const found = await alarms.find(db, { id: call.id(), orgId: call.org.id });
     if (found === undefined)
       throw new AppError("not_found", "There is no such alarm. They are kept for 90 days after their end.");
-    const titleNow = await readTitles(db, [found]);
-    return { body: showAlarm(found, titleNow(found)) };
+    const wordsNow = await readWords(db, [found]);
+    return { body: showAlarm({ ...found, ...wordsNow(found) }) };
   },
   async test(call) {
     const actor = actorOf(call);
@@ -52,8 +52,8 @@ export const alarmHandlers = ({ db, system }: Services): Handlers<typeof alarmsA
   },
 });
 
-function showAlarm(row: AlarmRow, title: string): Alarm {
-  const { id, kind, text, isUrgent, isFlapping } = row;
+function showAlarm(row: AlarmRow): Alarm {
+  const { id, kind, title, text, isUrgent, isFlapping } = row;
   // Other keys, such as fingerprints of CAs, are no ids of nodes.
   const nodeIds = [...row.heads, ...row.rest].filter((key) => /^\d+$/.test(key)).map(Number);
   return {

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, test } from "bun:test";
 import type { Organization } from "../../../src/api/organizations.ts";
 import type { Alarm } from "../../../src/api/webhooks/alarms.ts";
 import { makeAlarms } from "../../../src/server/alarms/evaluate.ts";
-import { readTitles } from "../../../src/server/alarms/present-title.ts";
+import { readWords } from "../../../src/server/alarms/present-title.ts";
 import { recordAway } from "../../../src/server/nodes/contact/away-nodes.ts";
 import type { Reader } from "../../../src/server/store/database.ts";
 import { alarms as storedAlarms } from "../../../src/server/store/tables/webhooks.ts";
@@ -181,6 +181,22 @@ describe("alarms", () => {
     expect(await lastText()).toMatch(/^Well again, after \d+ minutes\.$/);
   });
 
+  test("a node that is revoked is in the text of its alarm no more", async () => {
+    await live(4 * minute, [lh]);
+    const textNow = async () => (await alarms())[0]?.text;
+    const told = await textNow();
+    expect(told).toMatch(/\nSilent since then, too: (web, db|db, web)\.$/);
+    await done("DELETE", `nodes/${web.id}/`);
+    await live(minute, [lh]);
+    expect(await textNow()).toEndWith("\nSilent since then, too: db.");
+    await done("DELETE", `nodes/${db.id}/`);
+    await live(minute, [lh]);
+    expect(await textNow()).not.toContain("Silent");
+    // As it was told.
+    await live(minute, [lh, gw]);
+    expect(await alarms()).toMatchObject([{ text: told, ended_at: expect.any(String) }]);
+  });
+
   test("an open alarm is shown with the nodes that are still away, and ends as it was told", async () => {
     const [told = ""] = await toldDuring(() => live(16 * minute, [lh, gw]));
     expect(told).toMatch(/^2 nodes are away: (web, db|db, web)$/);
@@ -204,9 +220,9 @@ describe("alarms", () => {
       },
     };
     const rows = (await storedAlarms.all(server.db, { orgId: org.id })).toSorted((a, b) => a.id - b.id);
-    const titleNow = await readTitles(counting, rows);
+    const wordsNow = await readWords(counting, rows);
     const both = [web, db].toSorted((a, b) => a.id - b.id).map(({ name }) => name);
-    expect(rows.map(titleNow)).toEqual([
+    expect(rows.map((each) => wordsNow(each).title)).toEqual([
       "The node web is away",
       `2 nodes are away: ${both.join(", ")}`,
       "The node db is away",
