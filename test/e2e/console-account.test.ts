@@ -58,7 +58,7 @@ describe("the account in the console", () => {
       await button("Set up an app").click();
       await page.getByLabel("Your password").fill(second);
       await button("Show the QR code").click();
-      await page.getByRole("dialog").getByRole("alert").waitFor();
+      await page.getByRole("dialog").getByText("This is not your password.").waitFor();
       await page.getByLabel("Your password").fill(password);
       await button("Show the QR code").click();
       await page.getByRole("img", { name: "QR code" }).waitFor();

@@ -75,7 +75,6 @@ function Password() {
     setNext("");
     isSignedOut.value = true;
   });
-  const isWrong = error?.code === "invalid_credentials";
   return (
     <Panel id="password" title="Password" isSettings={true}>
       <form onSubmit={submit}>
@@ -91,7 +90,7 @@ function Password() {
         <Text
           frame={SettingRow}
           label="Current password"
-          errors={isWrong ? ["This is not your password."] : error?.fields["current_password"]}
+          errors={error?.fields["current_password"]}
           value={present}
           set={setPresent}
           control={{ type: "password", autocomplete: "current-password", required: true }}
@@ -111,7 +110,7 @@ function Password() {
           }}
         />
         <div class="in">
-          <FormFailure error={isWrong ? undefined : error} shown={["current_password", "new_password"]} />
+          <FormFailure error={error} shown={["current_password", "new_password"]} />
           <button disabled={isRunning}>Change the password and sign out everywhere</button>
         </div>
       </form>

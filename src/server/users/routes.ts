@@ -15,7 +15,7 @@ import { acceptAsUser, acceptInvitation, showInvitation } from "./invitations.ts
 import { createUser, listUsers, setPassword, userById } from "./users.ts";
 import { callingUser } from "./sessions/browser-sessions.ts";
 import { requestReset, resetPassword } from "./sign-in/password-reset.ts";
-import { originOf, signIn } from "./sign-in/sign-in.ts";
+import { originOf, provePassword } from "./sign-in/sign-in.ts";
 
 export const ownUserHandlers = (services: Services): Handlers<typeof ownUserApi> => ({
   retrieve(call) {
@@ -24,7 +24,7 @@ export const ownUserHandlers = (services: Services): Handlers<typeof ownUserApi>
   },
   async changePassword(call, { current_password: password, new_password }) {
     const { userId, email } = callingUser(call);
-    const proven = await signIn(services, { email, password }, originOf(call));
+    const proven = await provePassword(services, call, { email, password });
     await setPassword(services, userId, new_password, actorOf(call), proven);
     return noContent;
   },

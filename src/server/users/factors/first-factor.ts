@@ -4,7 +4,7 @@ import { AppError } from "../../../base/errors.ts";
 import type { Call } from "../../http/route.ts";
 import { users } from "../../store/tables/users.ts";
 import { callingUser, requireNewSession, sessionIdOf } from "../sessions/browser-sessions.ts";
-import { originOf, signIn, type SignInServices } from "../sign-in/sign-in.ts";
+import { provePassword, type SignInServices } from "../sign-in/sign-in.ts";
 import { methodsOf } from "./second-factor.ts";
 
 /**
@@ -26,6 +26,5 @@ export async function requireProofForFirstFactor(
     throw new AppError("validation_failed", "The first second factor needs your password.", {
       errors: { current_password: ["This field is required."] },
     });
-  // Checks the password. It starts no session.
-  await signIn(services, { email, password }, originOf(call));
+  await provePassword(services, call, { email, password });
 }

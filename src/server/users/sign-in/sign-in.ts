@@ -1,6 +1,7 @@
 // Signs users in with e-mail and password, and limits guesses: by user, by network, and by both together. While the
 // password of a user is guessed, networks and devices from which the user signed in before are still admitted.
 
+import { AppError } from "../../../base/errors.ts";
 import { given } from "../../../base/given.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import { fromOf, type From } from "../sessions/families.ts";
@@ -123,6 +124,21 @@ function countGuess(throttle: Throttle, attempt: Attempt): void {
   }
   throttle.count("place", place);
   throttle.count(kind, turn.user);
+}
+
+/** Proves the present password of the caller. It starts no session. Throws invalid_credentials at the field of the password. */
+export async function provePassword(
+  services: SignInServices,
+  call: Pick<Call, "address" | "request">,
+  { email, password }: { email: string; password: string },
+): Promise<Proven> {
+  try {
+    return await signIn(services, { email, password }, originOf(call));
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "invalid_credentials") throw error;
+    const sentence = "This is not your password.";
+    throw new AppError("invalid_credentials", sentence, { errors: { current_password: [sentence] } });
+  }
 }
 
 /** The sign-in of a program: tokens in the answer, and a cookie that makes the program a known device. */
