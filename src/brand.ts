@@ -54,7 +54,7 @@ export type Places = {
   ipcMode: "socket" | "pipe";
   /** Whether the daemon starts the organizations that it finds. */
   autostart: boolean;
-  /** Paths of the engine in distribution packages. Used only if root owns the file. */
+  /** Paths of the engine in packages of the system. What is found there unasked is used only if root owns the file. */
   packagedEngines: readonly string[];
 };
 
@@ -84,7 +84,13 @@ export function defaultPlaces(platform: string, env: Record<string, string | und
     stateDb: `/var/lib/${brand.id}/state.db`,
     ipcMode: "socket",
     autostart: platform === "linux",
-    packagedEngines: ["/usr/bin/nebula", "/usr/sbin/nebula", "/usr/local/bin/nebula"],
+    packagedEngines: [
+      // Homebrew on Apple processors.
+      ...(platform === "darwin" ? ["/opt/homebrew/bin/nebula"] : []),
+      "/usr/bin/nebula",
+      "/usr/sbin/nebula",
+      "/usr/local/bin/nebula",
+    ],
   };
 }
 

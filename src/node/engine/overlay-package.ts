@@ -3,6 +3,7 @@
 import { existsSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../base/errors.ts";
+import { given } from "../../base/given.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
 import { findPackageManager } from "../../platform/packages.ts";
@@ -21,7 +22,7 @@ export async function installPackagedEngine({ system, log }: { system: System; l
     log.debug(`running ${argv.join(" ")}`);
     const result = await system.run(argv, {
       timeoutMs: 600_000,
-      env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", DEBIAN_FRONTEND: "noninteractive", LC_ALL: "C.UTF-8" },
+      env: packageEnvironment(manager.name, system.env),
     });
     if (result.status === 0) continue;
     const reason = (result.stderr.trim() || result.stdout.trim()).split("\n").at(-1) ?? "";
@@ -31,6 +32,14 @@ export async function installPackagedEngine({ system, log }: { system: System; l
   }
   return packagedProgram(manager.name, system);
 }
+
+/** All of the environment of a package manager, given that of this process. Homebrew refuses to run without a home. */
+export const packageEnvironment = (manager: string, { HOME }: System["env"]): Record<string, string> => ({
+  PATH: "/usr/sbin:/usr/bin:/sbin:/bin",
+  DEBIAN_FRONTEND: "noninteractive",
+  LC_ALL: "C.UTF-8",
+  ...(manager === "brew" ? given({ HOME }) : {}),
+});
 
 export function requirePackageManager() {
   const manager = findPackageManager();
@@ -42,10 +51,9 @@ export function requirePackageManager() {
 
 function packagedProgram(manager: string, system: System): string {
   const places = defaultPlaces(system.platform, system.env).packagedEngines;
-  const paths = manager === "brew" ? ["/opt/homebrew/bin/nebula", ...places] : places;
-  const found = paths.find((path) => existsSync(path));
+  const found = places.find((path) => existsSync(path));
   if (found !== undefined) return found;
-  throw new AppError("failed", `${manager} installed the engine, but it is not in ${paths.join(", ")}`);
+  throw new AppError("failed", `${manager} installed the engine, but it is not in ${places.join(", ")}`);
 }
 
 /** Whether the configured path belongs to the package manager, so that only it may replace the file. */
