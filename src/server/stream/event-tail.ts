@@ -29,6 +29,7 @@ type Deps = {
   db: Pick<Reader, "all">;
   system: Pick<System, "sleep">;
   reports: Pick<Reports, "watch">;
+  /** A look failed, which is repeated, or a follower threw: it misses these events, and the others get them. */
   failed(error: unknown): void;
 };
 /** The loop of one organization. It ends when its last follower leaves. */
@@ -39,6 +40,16 @@ export function makeTail({ db, system, reports, failed }: Deps): Tail {
   const newest = async (orgId: number) =>
     (await listEventsBefore(db, orgId, { before: Number.MAX_SAFE_INTEGER, limit: 1 })).at(-1)?.id ?? 0;
 
+  /** One that throws does not keep the others from their events, which are not read again. */
+  const handOver = (followers: Iterable<Follower>, ...news: Parameters<Follower>) => {
+    for (const follower of followers) {
+      try {
+        follower(...news);
+      } catch (error) {
+        failed(error);
+      }
+    }
+  };
   const run = async (orgId: number, { followers, over, begun }: Loop) => {
     /** The id of the newest event that was read. */
     let last: number | undefined;
@@ -51,7 +62,7 @@ export function makeTail({ db, system, reports, failed }: Deps): Tail {
         const { events } = await listEvents(db, orgId, { after: last, limit });
         last = events.at(-1)?.id ?? last;
         const contacts = watch.take();
-        if (events.length + contacts.length > 0) for (const follower of followers) follower(events, contacts);
+        if (events.length + contacts.length > 0) handOver(followers, events, contacts);
         if (events.length === limit) continue;
       } catch (error) {
         // The database is away: the next turn reads what was recorded meanwhile.

@@ -33,7 +33,7 @@ export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inA
   // Oldest first.
   const open = new Set<Stream>();
   const failed = (error: unknown) =>
-    log.warn("cannot read new events for consoles; trying again", { reason: String(error) });
+    log.warn("new events did not reach consoles; reading on", { reason: String(error) });
   const tail = makeTail({ db, system, reports, failed });
   let isClosed = false;
 

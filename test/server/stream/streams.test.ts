@@ -97,6 +97,25 @@ test("shows addresses by the role that the caller has now", async () => {
   await pumped;
 });
 
+test("a follower that throws costs the others no events", async () => {
+  const acme = await server.organization("acme");
+  const { db, system, reports } = server.app.services;
+  const failures: unknown[] = [];
+  const tail = makeTail({ db, system, reports, failed: (error) => void failures.push(error) });
+  const failure = new Error("broken follower");
+  let seen = 0;
+  const broken = tail.follow(acme.id, () => {
+    throw failure;
+  });
+  const well = tail.follow(acme.id, (events) => void (seen += events.length));
+  await broken.begun;
+  await recordMany(acme, 1);
+  await until(() => seen === 1);
+  expect(failures).toEqual([failure]);
+  broken.leave();
+  well.leave();
+});
+
 test("a full server ends streams of the organization with the most, and refuses no new one", async () => {
   const acme = await server.organization("acme");
   const crowd = await server.organization("crowd", "10.78.0.0/16");
