@@ -6,13 +6,13 @@ import { LeaseLost } from "./store/leases.ts";
 /** If the database is away, every organization fails, and slowly. After this number the rest waits for the next turn. */
 const maxStorageFailures = 3;
 
-/** Does the work for each, and throws at the end what failed. `orgOf`: the organization that a failure names. */
+/** Does the work for each, and throws at the end what failed. `orgIdOf`: the organization that a failure names, if any. */
 export async function forAll<T>(
   all: Iterable<T>,
-  orgOf: (each: T) => number | undefined,
+  orgIdOf: (each: T) => number | undefined,
   work: (each: T) => Promise<unknown>,
 ): Promise<void> {
-  const failures: { error: unknown; sentence: string }[] = [];
+  const failures: { error: unknown; org: number | undefined }[] = [];
   let storageFailures = 0;
   for (const each of all) {
     try {
@@ -20,17 +20,20 @@ export async function forAll<T>(
       storageFailures = 0;
     } catch (error) {
       if (error instanceof LeaseLost) throw error;
+      failures.push({ error, org: orgIdOf(each) });
       storageFailures = isOfStorage(error) ? storageFailures + 1 : 0;
-      if (storageFailures === maxStorageFailures) throw error;
-      const [org, reason] = [orgOf(each), messageOf(error)];
-      failures.push({ error, sentence: org === undefined ? reason : `organization ${org}: ${reason}` });
+      if (storageFailures === maxStorageFailures) break;
     }
   }
   const [first, ...more] = failures;
   if (first === undefined) return;
-  // A single failure is thrown as it is where no organization has to be named.
-  if (more.length === 0 && (isOfStorage(first.error) || orgOf === noOrganization)) throw first.error;
-  throw new Error(failures.map(({ sentence }) => sentence).join("; "), { cause: first.error });
+  // The storage fails for all organizations alike, and a forAll around this one counts such failures by their code.
+  if (failures.every(({ error }) => isOfStorage(error))) throw first.error;
+  if (more.length === 0 && first.org === undefined) throw first.error;
+  const sentences = failures.map(({ error, org }) =>
+    org === undefined ? messageOf(error) : `organization ${org}: ${messageOf(error)}`,
+  );
+  throw new Error(sentences.join("; "), { cause: first.error });
 }
 
 /** The organization of a row, and of an entry of Map.groupBy(rows, orgOf). */
@@ -41,6 +44,8 @@ const isOfStorage = (error: unknown) => error instanceof AppError && error.code 
 
 /** The steps of a turn, one after the other. */
 export const inTurn = (...steps: readonly (() => Promise<unknown>)[]): Promise<void> =>
-  forAll(steps, noOrganization, (step) => step());
-
-const noOrganization = () => undefined;
+  forAll(
+    steps,
+    () => undefined,
+    (step) => step(),
+  );

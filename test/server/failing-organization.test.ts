@@ -93,6 +93,11 @@ describe("work for all", () => {
     const away = () => new AppError("storage_unavailable", "The database cannot be used now");
     expect((await run([1, 2, 4, 5], away)).done).toEqual([3]);
     expect(await run([1, 2, 3], away)).toMatchObject({ done: [], error: { code: "storage_unavailable" } });
+    const mixed = await run([1, 2, 3, 4, 5], (id) => (id === 1 ? new Error("row 1 is damaged") : away()));
+    expect(String(mixed.error)).toStartWith(
+      "Error: organization 1: row 1 is damaged; organization 2: The database",
+    );
+    expect(String(mixed.error)).not.toContain("organization 5");
   });
 
   test("is done in each step, and one failure is thrown as it is", async () => {
