@@ -86,7 +86,10 @@ const ClockConfirmation = v.strictObject({
 });
 
 const Health = v.object({ status: v.literal("ok") });
-/** Warnings do not make a server unready: revocations must still reach the nodes. Their texts: `GET /api/servers/`. */
+/**
+ * Warnings do not make a server unready, because revocations must still reach the nodes. Exceptions are a full disk and a damaged
+ * database of SQLite. The texts of the warnings: `GET /api/servers/`.
+ */
 const Readiness = v.object({ ...Health.entries, warnings: since("0.2.0", v.array(WarningCode)) });
 
 export const healthApi = {
@@ -104,7 +107,7 @@ export const healthApi = {
     path: "/readyz",
     access: "public",
     summary:
-      "Whether the database can be read and written, and what an administrator should look at: clock_doubted, clock_doubted_by_nodes, disk_filling, disk_full, database_damaged, tls_certificate_ending. SQLite's: refused on a full disk, and once a damage of the database was met",
+      "Whether the database can be read and written, and what an administrator should look at: clock_doubted, clock_doubted_by_nodes, disk_filling, disk_full, database_damaged, tls_certificate_ending. With SQLite it answers storage_unavailable while the disk is full, and once the database was found damaged",
     answers: { 200: { description: "The database works", schema: Readiness } },
   }),
 };
@@ -137,7 +140,7 @@ export const serversApi = {
     path: "/api/servers/",
     access: "staff",
     summary:
-      "The servers on this PostgreSQL database, and which runs each background loop. One server at most uses a SQLite file; it is not listed. When the last backup was made, which server answers, and what it knows to be wrong with itself",
+      "The servers on this PostgreSQL database, and which runs each background loop. With SQLite there is one server, and `servers` is empty. When the last backup was made, which server answers, and what it knows to be wrong with itself",
     answers: { 200: { description: "The servers", schema: Servers } },
   }),
 };
