@@ -2,14 +2,13 @@
 
 import type { Actor, AuditEvent } from "../audit/record.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
-import { ensureGroups, insertGroups } from "../policy/groups.ts";
 import { changeNode } from "../nodes/nodes.ts";
 import { changeGroups, readGrouped } from "../nodes/change-groups.ts";
 import { checkSubnets } from "../nodes/subnets.ts";
 import type { Transaction } from "../store/database.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { noDelta, withDelta, type NodeChange } from "./differences.ts";
-import { attempt, type Rollback } from "./rollback.ts";
+import { attempt, makeGroups, type Rollback } from "./rollback.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 
 export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
@@ -26,7 +25,7 @@ export async function changeNodes(
   const isOfGroupsOnly = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
   // In a rollback each part is a change of its own: one that is left out must not take the others of its node with it.
   const parts = rollback === undefined ? changes : changes.flatMap(partsOf);
-  const changed = await regroupGiven(
+  const changed = await changeGroupsOnly(
     tx,
     orgId,
     parts.filter(isOfGroupsOnly),
@@ -89,7 +88,7 @@ async function possibleRoutes(
 }
 
 /** Changes the groups of many nodes with few statements. Returns the ids of the nodes; revoked ones are left out. */
-async function regroupGiven(
+async function changeGroupsOnly(
   tx: Transaction,
   orgId: number,
   changes: readonly NodeChange[],
@@ -104,15 +103,16 @@ async function regroupGiven(
       ? []
       : [{ before, after: { ...before, groups: withDelta(before.groups, delta) } }];
   });
-  const makeGroups = rollback === undefined ? ensureGroups : insertGroups;
-  await makeGroups(tx, orgId, [...new Set(regrouped.flatMap(({ after }) => after.groups))], now);
+  const names = [...new Set(regrouped.flatMap(({ after }) => after.groups))];
+  await makeGroups(tx, orgId, names, now, rollback);
+  // A rollback gives nodes their groups back even where the limit of certificates would refuse that.
   await changeGroups(tx, orgId, regrouped, now, { isBounded: rollback === undefined });
   return new Set(regrouped.map(({ before }) => before.id));
 }
 
 /**
  * Removals come first. A network may move from a node to another one, which may even get one in return. Or a node becomes a relay,
- * and its public address is in a network that is routed until then.
+ * and its public address is in a network that is routed until then. A gain still has its own removals, which then change nothing.
  */
 function inOrder(changes: readonly NodeChange[]): NodeChange[] {
   const isGain = ({ subnets, relay }: NodeChange) => subnets.add.length > 0 || relay === true;

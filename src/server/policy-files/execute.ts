@@ -2,7 +2,7 @@
 
 import { AppError } from "../../base/errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
-import { ensureGroups, insertGroups, useOfGroup } from "../policy/groups.ts";
+import { useOfGroup } from "../policy/groups.ts";
 import type { ProviderGroup } from "../policy/group-users.ts";
 import { maxRules } from "../policy/rules.ts";
 import { insertAlias, removeAlias } from "../names/aliases.ts";
@@ -16,7 +16,7 @@ import { groupUsers, identityProviders, providerGroups } from "../store/tables/p
 import { memberships } from "../store/tables/organizations.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import type { Changes, NodeChange } from "./differences.ts";
-import { attempt, type Rollback } from "./rollback.ts";
+import { attempt, makeGroups, type Rollback } from "./rollback.ts";
 import { changeNodes, type Executing } from "./execute-nodes.ts";
 
 /**
@@ -33,14 +33,8 @@ export async function execute(
 ): Promise<{ inverse: Changes; issued: AuditEvent[] }> {
   const now = services.system.now();
   if (rollback === undefined) await requireRoom(tx, orgId, changes);
-  // A rollback may have to create a group with a name that is reserved since an upgrade.
-  const makeGroups = rollback === undefined ? ensureGroups : insertGroups;
-  await makeGroups(
-    tx,
-    orgId,
-    changes.groups.create.map(({ name }) => name),
-    now,
-  );
+  const created = changes.groups.create.map(({ name }) => name);
+  await makeGroups(tx, orgId, created, now, rollback);
   for (const { name, description } of [...changes.groups.create, ...changes.groups.describe]) {
     await nodeGroups.update(tx, { orgId, name }, { description });
   }

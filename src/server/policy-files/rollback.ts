@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../base/errors.ts";
+import { ensureGroups, insertGroups } from "../policy/groups.ts";
 import { PolicyTest } from "../policy/policy-tests.ts";
 import { StoredRule } from "../policy/stored-rules.ts";
 import type { Transaction } from "../store/database.ts";
@@ -63,6 +64,21 @@ export type Undo = v.InferOutput<typeof Undo>;
  * certificates and rules do not apply.
  */
 export type Rollback = { leftOut: string[] };
+
+/**
+ * Creates the groups that do not exist yet. Throws validation_failed for a reserved name, but not in a rollback: an upgrade may have
+ * reserved the name of a group that existed before.
+ */
+export function makeGroups(
+  tx: Transaction,
+  orgId: number,
+  names: readonly string[],
+  now: number,
+  rollback: Rollback | undefined,
+): Promise<void> {
+  const make = rollback === undefined ? ensureGroups : insertGroups;
+  return make(tx, orgId, names, now);
+}
 
 /** Runs one part of the changes. In a rollback, returns undefined if the part is refused, and notes it. */
 export async function attempt<T>(
