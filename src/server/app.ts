@@ -102,11 +102,13 @@ function directRoutes(endpoint: Endpoint, shared: Shared): DirectRoute[] {
   return [...endpoint.routes.values()]
     .filter(({ direct }) => direct === true)
     .map(({ method }) => ({
+      // Bun's routes take no patterns of parameters: `isPlain` checks them.
       path: endpoint.path.replace(/\{[^/]*\}/g, ""),
       method,
       answer: (request, edge, params) => {
         if (!isPlain(request.url, params)) return undefined;
         const exchange = new Exchange(request, edge, params, shared.nextId);
+        // Only the log of check-ins may need the address after a disconnect, and asking for it costs time.
         if (shared.logReads) void exchange.address;
         return answer(exchange, endpoint, shared);
       },
@@ -144,8 +146,8 @@ function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequ
   return toResponse(readableReply(reply, exchange.request, endpoint), exchange.idInLog);
 }
 
-/** Maximum held polls that are answered in a millisecond: names change all the time while many nodes register. */
-const pollsInMs = 10;
+/** About how many held polls a server answers in a millisecond. */
+const pollsPerMs = 10;
 
 /** Commits of any process wake the held polls that they concern. */
 function listenForChanges(db: Database, changes: Changes): void {
@@ -157,7 +159,8 @@ function listenForChanges(db: Database, changes: Changes): void {
   });
   const wakeForNames = makeWaking({
     wake: (orgId) => changes.wakeOrganization(orgId),
-    restMs: (orgId) => changes.heldIn(orgId) / pollsInMs,
+    // Names change all the time while many nodes register: the next wake waits until the polls of this one can be answered.
+    restMs: (orgId) => changes.heldIn(orgId) / pollsPerMs,
   });
   db.listen("names", (payload) => wakeForNames(Number(payload)));
 }

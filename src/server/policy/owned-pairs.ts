@@ -6,6 +6,10 @@ import type { Work } from "./comparison-limit.ts";
 
 /** Pairs of nodes, and of networks behind them: all, those with the same owner, or the others. */
 export type Owners = "any" | "same" | "different";
+/**
+ * A class of node-classes.ts, whose members are either all nodes or all networks behind nodes. No node is in two classes of nodes.
+ * Pairs have a direction: two classes make as many as the product of their sizes, less those that `pairsOfOneNode` counts.
+ */
 type NodeClass = { members: readonly Member[] };
 
 export function makeOwned(work: Work) {
@@ -25,7 +29,7 @@ export function makeOwned(work: Work) {
     known.set(of, found);
     return found;
   };
-  /** How many pairs are none: a node makes no pair with itself, nor with a network behind it. `isOwned`: of those with an owner. */
+  /** How many pairs to leave out: a node makes none with itself, nor with networks behind it. `isOwned`: only nodes with an owner. */
   const pairsOfOneNode = (from: NodeClass, to: NodeClass, isOwned: boolean) => {
     const isCounted = ({ groups }: Member) => !isOwned || ownerGroupIn(groups) !== undefined;
     const isPlain = [from, to].every(({ members }) => members[0]?.behind === undefined);
@@ -61,7 +65,7 @@ export function makeOwned(work: Work) {
         ...(own < all(from, to) ? (["different"] as const) : []),
       ];
     },
-    /** The nodes of a class with which a node makes such pairs. */
+    /** The nodes of a class with which a node makes such pairs; it may be among them itself. */
     partners({ groups }: Member, to: NodeClass, owners: Owners): readonly Member[] {
       if (owners === "any") return to.members;
       const owner = ownerGroupIn(groups);

@@ -1,4 +1,5 @@
-// How a policy names groups of providers of identities: from its words to the group, and back.
+// How a policy names groups of providers of identities: from its words to the group, and back. `people` is the group that stands
+// for the users (group-users.ts).
 
 import type { Reader } from "../store/database.ts";
 import {
@@ -9,7 +10,10 @@ import {
   type ProviderGroup,
 } from "./group-users.ts";
 
-/** `Engineering` at the only provider, else `Okta/Engineering`. Undefined: there is no such provider, or there are several. */
+/**
+ * `text`: the word without its `idp:`, so `Engineering` at the only provider, else `Okta/Engineering`. Undefined: there is no such
+ * provider, or there are several.
+ */
 export function providerGroupOf(
   providers: readonly NamedProvider[],
   text: string,
@@ -20,7 +24,7 @@ export function providerGroupOf(
   return only === undefined || second !== undefined ? undefined : providerGroup(only.id, text);
 }
 
-/** The words of a policy file, `idp:Engineering`, by the group (`people`). A group of a provider that is gone has none. */
+/** The words of a policy file, such as `idp:Engineering`, by `people`. A group of a provider that is gone has none. */
 export function providerWords(
   providers: readonly NamedProvider[],
   groups: readonly ProviderGroup[],
@@ -29,12 +33,13 @@ export function providerWords(
     groups.flatMap(({ people, providerId, name }) => {
       const provider = providers.find(({ id }) => id === providerId);
       if (provider === undefined) return [];
-      const isUnique = providerGroupOf(providers, name)?.people === people;
-      return [[people, `idp:${isUnique ? name : `${provider.name}/${name}`}`]];
+      const isNameEnough = providerGroupOf(providers, name)?.people === people;
+      return [[people, `idp:${isNameEnough ? name : `${provider.name}/${name}`}`]];
     }),
   );
 }
 
+/** The groups that a policy can name. `group`: its `people`; `name`: at the provider; `word`: in the policy file. */
 export async function namedProviderGroups(reader: Pick<Reader, "all">, orgId: number) {
   const groups = await readProviderGroups(reader, orgId);
   const words = providerWords(await readProviders(reader, orgId), groups);

@@ -68,13 +68,20 @@ function changedTcp({ isHub, tcp }: LiveNode, { tcp: port }: CheckinRequest): st
   return reported === tcp ? undefined : reported;
 }
 
-/** A check-in without an engine is of another process of the node, such as a command: it says nothing of permissions. */
+/**
+ * Without `updates` root permits none. A check-in that names no engine either says nothing of permissions, and what was permitted
+ * stays: it is of a command beside the agent, or of a node whose directory is damaged.
+ */
 function changedPermission({ mayUpdate }: LiveNode, request: CheckinRequest): string | null | undefined {
   if (request.updates === undefined && request.overlay_version === undefined) return undefined;
   const reported = request.updates === undefined ? null : permissionText(request.updates);
   return reported === mayUpdate ? undefined : reported;
 }
 
+/**
+ * Without `advertised` there are no offers, whoever sent the check-in: all processes of a node read them from its directory. One
+ * whose directory is damaged makes none until that is repaired.
+ */
 function changedOffer(node: LiveNode, { advertised = [] }: CheckinRequest): Advertised[] | undefined {
   const text = advertised.length === 0 ? undefined : JSON.stringify(advertised);
   return text === node.advertised ? undefined : advertised;
@@ -93,6 +100,7 @@ export async function applyConsequences(
     advertised !== undefined && (await isStored(() => takeAdvertised(deps, node, advertised)));
   const tookEngine = engine !== undefined && (await isStored(() => takeEngine(deps, node, engine)));
   if (isDue) {
+    // A node whose certificate has ended is cut off, so its answer waits for the new one.
     await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
   }
   const tookTcp = tcp !== undefined && (await takeTcp(deps, node, tcp));
@@ -172,20 +180,23 @@ export async function takeConfirmation(
   });
 }
 
-/** Stores the engine's version. An engine of another class needs another configuration, for this node alone. */
+/**
+ * Stores the engine's version. An engine of another class needs another configuration, for this node alone. One that the control
+ * plane refuses (refused-engine.ts) gets an event, at most once a day for a node.
+ */
 async function takeEngine(
   { db, system, refusals }: ConsequenceDeps,
   node: LiveNode,
   overlayVersion: string,
 ): Promise<void> {
   const { id, orgId } = node;
-  const isRefused = await db.writeFor({ org: orgId }, async (tx) => {
+  const isNoted = await db.writeFor({ org: orgId }, async (tx) => {
     await nodes.update(tx, { id }, { overlayVersion });
     if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await notifyNode(tx, orgId, id);
     else await raiseOwnVersion(tx, orgId, id);
     return !refusals.has(id) && recordRefusal(tx, node, overlayVersion, system.now());
   });
-  if (isRefused) refusals.add(id);
+  if (isNoted) refusals.add(id);
 }
 
 async function takePermission(
