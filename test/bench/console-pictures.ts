@@ -35,7 +35,7 @@ const pictures: readonly [
   scheme?: "dark",
 ][] = [
   // Sums of paths may be some seconds old.
-  ["overview", "", (page) => page.getByText("19 relayed").waitFor()],
+  ["overview", "", (page) => page.getByText("19 paths relayed").waitFor()],
   [
     "nodes",
     `nodes/?node=${idOf("web-5")}`,
@@ -117,7 +117,7 @@ try {
   if (size === undefined) await liveScene(page, server.url, day);
   // Sums of paths may be some seconds old.
   if (day === "calm") {
-    await page.getByText(/\d relayed, none broken/).waitFor({ timeout: 60_000 });
+    await page.getByText(/\d paths? relayed, none broken/).waitFor({ timeout: 60_000 });
     // What nodes reported of each other gave some of them news.
     await reportPaths(server.url, day);
     await page.getByText("all have the newest").waitFor({ timeout: 60_000 });
