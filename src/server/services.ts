@@ -102,7 +102,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
   const meters = makeMeters();
   const throttle = shareThrottle(makeThrottle(system.monotonic, limits), options);
   const authorities = openAuthorities(options);
-  const ages = makeVersionAges(system.now);
+  const ages = makeVersionAges(system);
   const live = makeLive(db, ages);
   const reports = makeReports({ ...options, live });
   const renewals = makeRenewals({ ...options, authorities });

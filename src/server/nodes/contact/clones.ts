@@ -24,7 +24,10 @@ const mostNodes = 200_000;
 const mostChanged = 10_000;
 
 type Sender = { orgId: number; nodeId: number; machine: string; address: string };
-/** The changes of a node's machine. Times are ms. */
+/**
+ * The changes of a node's machine. Times are ms of the monotonic clock: after the clock was set back, a finding must not last until it
+ * has caught up.
+ */
 type Changes = {
   /** The machine before the present one, and when the present one came. */
   former: string;
@@ -50,15 +53,15 @@ export function makeClones({ db, log, system }: Pick<ServerOptions, "db" | "log"
   const changed = new Map<number, Changes>();
   const has = (nodeId: number) => {
     const { clonedAt = -Infinity, gapMs = 0 } = changed.get(nodeId) ?? {};
-    return system.now() - clonedAt < Math.max(lastsMs, gapsLasted * gapMs);
+    return system.monotonic() - clonedAt < Math.max(lastsMs, gapsLasted * gapMs);
   };
-  const recordClone = async ({ orgId, nodeId, address }: Sender, at: number) => {
+  const recordClone = async ({ orgId, nodeId, address }: Sender) => {
     await db.writeFor({ org: orgId }, async (tx) => {
       const { name, state } = await findNode(tx, orgId, nodeId);
       if (state !== "active") return;
       await record(tx, {
         orgId,
-        at,
+        at: system.now(),
         type: "node.cloned",
         actor: { kind: "node", id: nodeId, ip: address },
         subject: `node/${nodeId}`,
@@ -75,7 +78,7 @@ export function makeClones({ db, log, system }: Pick<ServerOptions, "db" | "log"
       if (machines.size >= mostNodes) machines.clear();
       machines.set(nodeId, machine);
       if (present === undefined) return false;
-      const now = system.now();
+      const now = system.monotonic();
       const last = changed.get(nodeId);
       const isBack = last?.former === machine && now - last.changedAt <= backMs;
       const wasCloned = has(nodeId);
@@ -92,7 +95,7 @@ export function makeClones({ db, log, system }: Pick<ServerOptions, "db" | "log"
       if (changed.size >= mostChanged) changed.clear();
       changed.set(nodeId, next);
       if (next.recordedAt !== recordedAt)
-        recordClone(sender, now).catch((error: unknown) => {
+        recordClone(sender).catch((error: unknown) => {
           // The next change back tries again.
           next.recordedAt = recordedAt;
           log.warn("A node whose keys two machines use cannot be recorded now", { reason: messageOf(error) });

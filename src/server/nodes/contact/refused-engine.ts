@@ -53,16 +53,16 @@ export async function recordRefusal(
 const againMs = 86_400_000;
 const maxNoted = 10_000;
 
-/** The nodes with an event of this day: a node that reports another version each time must not fill the audit log. */
+/** The nodes with an event of the last day: a node that reports another version each time must not fill the audit log. */
 export type RefusalNotes = { has(nodeId: number): boolean; add(nodeId: number): void };
 
-export function makeRefusalNotes({ now }: Pick<System, "now">): RefusalNotes {
+export function makeRefusalNotes({ monotonic }: Pick<System, "monotonic">): RefusalNotes {
   const noted = new Map<number, number>();
   return {
-    has: (nodeId) => now() - (noted.get(nodeId) ?? -Infinity) < againMs,
+    has: (nodeId) => monotonic() - (noted.get(nodeId) ?? -Infinity) < againMs,
     add(nodeId) {
       if (noted.size >= maxNoted) noted.clear();
-      noted.set(nodeId, now());
+      noted.set(nodeId, monotonic());
     },
   };
 }

@@ -2,6 +2,7 @@
 // within seconds, so one that lacks it for longer has a fault. Kept in memory: after its start, a server finds at once only nodes
 // that were sent files which they have not applied (sent-files.ts), and other faulty nodes ten minutes later.
 
+import type { System } from "../../../base/system.ts";
 import type { Versions } from "../../store/versions.ts";
 
 /** A node that lacks a version for longer has a fault. */
@@ -9,8 +10,8 @@ export const appliedMs = 600_000;
 /** Versions that are kept of one organization. */
 const maxVersions = 200;
 
-/** `at`: when this server saw the versions first, ms. */
-type KnownVersions = Versions & { at: number };
+/** When this server saw the versions first. `at`: ms since 1970. `seenAt`: by the monotonic clock, ms. */
+type KnownVersions = Versions & { at: number; seenAt: number };
 
 export type VersionAges = {
   note(orgId: number, versions: Versions): void;
@@ -20,7 +21,7 @@ export type VersionAges = {
   since(orgId: number, isSuch: (versions: Versions) => boolean): number | undefined;
 };
 
-export function makeVersionAges(now: () => number): VersionAges {
+export function makeVersionAges({ now, monotonic }: Pick<System, "now" | "monotonic">): VersionAges {
   const all = new Map<number, KnownVersions[]>();
   return {
     note(orgId, versions) {
@@ -30,9 +31,9 @@ export function makeVersionAges(now: () => number): VersionAges {
       if (versions.lastVersion <= (known.at(-1)?.lastVersion ?? 0)) return;
       // The oldest stays: it says since when this server knows the organization.
       if (known.length === maxVersions) known.splice(1, 1);
-      known.push({ ...versions, at: now() });
+      known.push({ ...versions, at: now(), seenAt: monotonic() });
     },
-    longKnown: (orgId) => all.get(orgId)?.findLast(({ at }) => at <= now() - appliedMs),
+    longKnown: (orgId) => all.get(orgId)?.findLast(({ seenAt }) => seenAt <= monotonic() - appliedMs),
     since: (orgId, isSuch) => all.get(orgId)?.find(isSuch)?.at,
   };
 }

@@ -3,6 +3,7 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import type { Organization } from "../../../../src/api/organizations.ts";
+import { makeClones } from "../../../../src/server/nodes/contact/clones.ts";
 import { checkinOf, registerNode, type RegisteredNode } from "../../../support/nodes.ts";
 import { useNumbered } from "../../../support/numbered.ts";
 import { makeRandom } from "../../../support/random.ts";
@@ -121,4 +122,17 @@ test("reboots, a machine that comes back later, agents that do not tell, and use
       "cloned",
     );
   expect(await events()).toEqual([]);
+});
+
+test("it ends in time although the clock is set back meanwhile", () => {
+  const { db, log, system } = server.app.services;
+  const clock = { wall: server.clock.ms, passed: 0 };
+  const now = () => clock.wall;
+  const clones = makeClones({ db, log, system: { ...system, now, monotonic: () => clock.passed } });
+  for (const machine of [original, copy, original])
+    clones.take({ orgId: org.id, nodeId: 1, machine, address: "192.0.2.1" });
+  expect(clones.has(1)).toBe(true);
+  clock.wall -= 24 * 60 * minute;
+  clock.passed += 3 * minute;
+  expect(clones.has(1)).toBe(false);
 });

@@ -3,6 +3,7 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import type { Organization } from "../../../../src/api/organizations.ts";
+import { makeRefusalNotes } from "../../../../src/server/nodes/contact/refused-engine.ts";
 import { checkinOf, codeOf, registerNode } from "../../../support/nodes.ts";
 import { useNumbered } from "../../../support/numbered.ts";
 import type { TestServer } from "../../../support/server.ts";
@@ -59,4 +60,14 @@ test("in an organization with certificates of version 2, an engine that cannot r
   );
   await node.checkin({ overlay_version: "1.8.0" });
   expect(await refusals()).toMatchObject([{ after: { overlay_version: "1.8.0" } }]);
+});
+
+test("the event of a day does not keep a node silent for longer because the clock is set back", () => {
+  let passed = 0;
+  const notes = makeRefusalNotes({ monotonic: () => passed });
+  notes.add(1);
+  passed += day - 1;
+  expect(notes.has(1)).toBe(true);
+  passed += 1;
+  expect(notes.has(1)).toBe(false);
 });
