@@ -15,11 +15,11 @@ import type { Snapshot } from "./current.ts";
  */
 export type SideWriter = (side: Peer) => string;
 
-/** `users`: ids by e-mail address. `words`: of groups of providers. */
+/** `users`: ids by e-mail address. `words`: of groups of providers, by `people` (group-users.ts). */
 export function sideNames(
   nodesHere: readonly Pick<PolicyNode, "id" | "name">[],
   users: ReadonlyMap<string, number>,
-  words: ReadonlyMap<string, string> = new Map(),
+  words: ReadonlyMap<string, string>,
 ): SideWriter {
   const names = new Map(nodesHere.map(({ id, name }) => [id, name]));
   const emails = new Map([...users].map(([email, id]) => [id, email]));

@@ -92,7 +92,7 @@ const maxClasses = 500;
 export function* accessChanges(
   { rules, nodes }: Pick<Snapshot, "rules" | "nodes">,
   changes: Pick<Changes, "rules" | "nodes" | "owned">,
-  side: SideWriter = sideNames([], new Map()),
+  side: SideWriter = sideNames([], new Map(), new Map()),
 ): Generator<unknown, Plan["access"]> {
   const members = nodes.filter(({ isActive }) => isActive);
   const changed = changedNodes(members, changes);

@@ -40,8 +40,8 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
 }
 
 /** A failure with the index behind the last test means that the tests took too long: then tests without a failure are undecided. */
-function listTests({ tests, nodes, users }: Snapshot, failures: readonly TestFailure[]) {
-  const side = sideNames(nodes, users);
+function listTests({ tests, nodes, users, words }: Snapshot, failures: readonly TestFailure[]) {
+  const side = sideNames(nodes, users, words);
   const failed = new Set(failures.map(({ test }) => test));
   const withoutFailure = failed.has(tests.length) ? null : true;
   return tests.map(({ expect, from, to, protocol, ports }, index) => {
