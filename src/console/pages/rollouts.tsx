@@ -55,6 +55,13 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
     return () => clearInterval(timer);
   }, [one, isRunning]);
   const may = mayAdminister.value;
+  const begin = data?.some(isOpen) ? (
+    <small>One rollout at a time: the open one must end first.</small>
+  ) : (
+    <Button kind="primary" icon="plus" onClick={() => setBeginning(true)}>
+      <Words first="Update" rest="nodes" />
+    </Button>
+  );
   return (
     <Page
       title="Rollouts"
@@ -64,13 +71,7 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
           ? { command: ["rollout", "list", slug], call: ["GET", path] }
           : { command: ["rollout", "show", slug, id], call: ["GET", one] }
       }
-      actions={
-        may && data !== undefined && !data.some(isOpen) ? (
-          <Button kind="primary" icon="plus" onClick={() => setBeginning(true)}>
-            <Words first="Update" rest="nodes" />
-          </Button>
-        ) : null
-      }
+      actions={may && data !== undefined ? begin : null}
     >
       {data === undefined || (id !== undefined && shown === undefined) ? (
         <Loading error={error ?? failed} />
@@ -226,15 +227,22 @@ function Reason({ slug, shown, nodes }: { slug: string; shown: Shown; nodes: rea
 
 type Read<T> = { data: readonly T[] | undefined; error: Parameters<typeof Loading>[0]["error"] };
 
+const isFailed = ({ state }: Member) => Number(state === "failed");
+/** As the API orders them, but for numbers in names: node-2 before node-10. */
+const byPlace = (a: Member, b: Member) =>
+  isFailed(b) - isFailed(a) ||
+  a.ring - b.ring ||
+  a.node_name.localeCompare(b.node_name, "en", { numeric: true });
+
 function Members({ slug, shown: { id, rings }, data, error }: Read<Member> & { slug: string; shown: Shown }) {
   const all = rings.reduce((sum, ring) => sum + sizeOf(ring), 0);
   return (
     <List
       label="Nodes of the rollout"
-      title={all > Number(maxMembers) ? `Nodes: ${maxMembers} of ${all}, those first that failed` : "Nodes"}
+      title={all > Number(maxMembers) ? `${maxMembers} of ${all} nodes, failed ones first` : "Nodes"}
       part="nodes"
       path={apiPath(rolloutsApi.nodes, { slug, id })}
-      read={{ data, error }}
+      read={{ data: data?.toSorted(byPlace), error }}
       columns={[
         textColumn("ring", "Ring", 1, ({ ring }: Member) => `${ring}`),
         linkColumn(
