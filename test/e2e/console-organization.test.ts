@@ -290,7 +290,11 @@ describe("the organization in the console", () => {
         if (route.request().method() === "PATCH") await name.fill("Acme & <Sons>, later");
         await route.continue();
       });
+      // The focus on its button leaves the page where it is.
+      const place = await page.evaluate<number>("scrollY");
       await button("Save").click();
+      await page.getByText("Saved.", { exact: true }).waitFor();
+      expect(await page.evaluate<number>("scrollY")).toBe(place);
       await page.getByRole("link", { name: "Acme & <Sons>" }).waitFor();
       await page.unroute(path);
       await fromTerminal(page, "agent admin org update acme --name 'Acme & <Sons>, later'");

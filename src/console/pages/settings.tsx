@@ -22,9 +22,9 @@ import { Confirm } from "../ui/dialog.tsx";
 import { Page, Panel } from "../ui/page.tsx";
 import { Loading } from "../ui/parts.tsx";
 import { idOf, Sections } from "../ui/sections.tsx";
-import { Pill } from "../ui/tag.tsx";
 import { FactRow, SettingField, SettingRow } from "../ui/setting-fields.tsx";
 import { differing } from "../ui/setting-values.ts";
+import { tell } from "../ui/toast.tsx";
 import { setUnsaved } from "../frame/unsaved.ts";
 import { OwnProviders } from "../providers/own-providers.tsx";
 import { plural } from "../words/numbers.ts";
@@ -57,23 +57,18 @@ function keep(slug: string, edits: Edits): void {
   setUnsaved(`${slug}/settings`, Object.keys(edits).length > 0);
 }
 
-/** How long the title says that it was saved. */
-const savedMs = 2000;
-
 /** `present`: as it is saved. */
 function SettingsForm({ present }: { present: Organization }) {
   const slug = currentSlug.value ?? "";
   const changes = drafts.value.get(slug) ?? {};
   const now = { ...present, ...changes };
   const set = (more: object) => keep(slug, differing({ ...drafts.peek().get(slug), ...more }, present));
-  const [isSaved, setSaved] = useState(false);
   const { error, isRunning, submit } = useAction(async () => {
     await call(organizationsApi.update, { slug }, changes);
     await Promise.all([refresh(ownPath(slug)), readMe()]);
     // What was typed meanwhile stays.
     keep(slug, differing(drafts.peek().get(slug) ?? {}, changes));
-    setSaved(true);
-    setTimeout(() => setSaved(false), savedMs);
+    tell("Saved.");
   });
   const form = useRef<HTMLFormElement>(null);
   const count = Object.keys(changes).length;
@@ -93,15 +88,6 @@ function SettingsForm({ present }: { present: Organization }) {
   return (
     <Page
       title="Settings"
-      pill={
-        <span role="status">
-          {isSaved ? (
-            <Pill kind="good" sign="on">
-              Saved.
-            </Pill>
-          ) : null}
-        </span>
-      }
       terminal={
         count === 0
           ? { command: ["org", "show", slug], call: ["GET", ownPath(slug)] }
