@@ -59,12 +59,14 @@ describe("webhooks in the console", () => {
       const now = Date.now();
       database.run(
         `INSERT INTO alarms (org_id, kind, heads, rest, title, text, is_urgent, since, raised_at)
-         SELECT id, 'router', '["node/1"]', '[]', 'Router gw is away', 'Nobody reaches 192.168.7.0/24.', 1, ?1, ?1
+         SELECT id, 'router', '["node/1"]', '[]', 'Router gw is away', ?2, 1, ?1, ?1
          FROM organizations`,
-        [now],
+        [now, "Since 2026-11-29T12:50:51Z.\nNobody reaches 192.168.7.0/24."],
       );
       await openPage(page, "Alarms");
       await page.getByRole("row").filter({ hasText: "Router gw is away" }).getByText("open").waitFor();
+      // Its column has the time.
+      expect(await page.getByTitle("Nobody reaches").innerText()).toBe("Nobody reaches 192.168.7.0/24.");
       const rule = (words: string) => page.getByRole("row").filter({ hasText: words });
       await rule("A relay has been away for this time").getByText("3 minutes").waitFor();
       await button("Change: A relay has been away for this time").click();

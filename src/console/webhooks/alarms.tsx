@@ -47,12 +47,13 @@ function All() {
             ended_at === null ? [isRed(kind, cut) ? "attention" : "limited", "open"] : ["online", "over"],
           ),
           textColumn("title", "Alarm", 3, ({ title }: Alarm) => title),
-          textColumn("text", "What it means", 4, ({ text }: Alarm) => text),
+          textColumn("text", "What it means", 4, ({ text }: Alarm) => text.replace(/^Since .*\n?/m, "")),
           timeColumn("since", "Since", ({ since }: Alarm) => since),
           timeColumn("over", "Over", ({ ended_at }: Alarm) => ended_at, { never: () => "" }),
         ]}
         keyOf={({ id }: Alarm) => id}
         empty="Nothing."
+        height={52}
       />
       {mayAdminister.value ? <Receivers slug={slug} /> : null}
       {organization === undefined ? null : <Rules organization={organization} />}

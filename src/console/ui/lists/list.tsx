@@ -32,6 +32,8 @@ type ListProps<T> = {
   isShort?: boolean;
   /** Prefix of the parameters of the page's address, on a page with several lists. */
   part?: string;
+  /** Of a row on a wide screen, in pixels: as `Rows` has it. */
+  height?: number;
   /** Beside the search: buttons, or what the list says as a whole. */
   children?: ComponentChildren;
 };
@@ -39,7 +41,7 @@ type ListProps<T> = {
 /** A list with search, export and rows, of one resource. */
 export function List<T>(props: ListProps<T>) {
   const { label, title, path, columns, keyOf, linkOf, empty, command, read, part = "", children } = props;
-  const { isShort = false } = props;
+  const { isShort = false, height } = props;
   const wholeList = useList<T>(read === undefined ? `${path}?page_size=1000` : "");
   const { data, error } = read ?? wholeList;
   if (data === undefined) return <Loading error={error} />;
@@ -73,6 +75,7 @@ export function List<T>(props: ListProps<T>) {
         order={order}
         setOrder={(next: string) => setQuery({ [`${part}order`]: next })}
         isTitled={!isShort}
+        {...(height !== undefined && { height })}
       />
     ) : (
       <div class="in">
