@@ -91,6 +91,7 @@ describe("nodes that join, in the console", () => {
       await count.click();
       // In the row, without another page.
       await button("Approve web-1").click();
+      await page.getByRole("dialog").getByText("Compare the key with the one that agent up").waitFor();
       await page.getByRole("dialog").getByRole("button", { name: "Approve web-1" }).click();
       await page.getByText("web-1 is approved.").waitFor();
       await admitted;

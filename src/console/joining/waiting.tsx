@@ -38,6 +38,13 @@ import {
 } from "./waiting-columns.tsx";
 import { plural } from "../words/numbers.ts";
 
+const comparison = (
+  <>
+    Compare the key with the one that <code>agent up</code> or <code>agent register</code> shows on the
+    machine
+  </>
+);
+
 /** Makes the page say that the join keys of refused machines may still work. */
 type Warns = { warn(isRefused: boolean): void };
 
@@ -72,8 +79,7 @@ export function Waiting() {
         <p class="quiet">
           {all.length === 0 ? null : (
             <>
-              Compare the key with the one that <code>agent up</code> or <code>agent register</code> shows on
-              the machine; run again, it shows the same one. A machine that asks for anything else waits
+              {comparison}; run again, it shows the same one. A machine that asks for anything else waits
               again.{" "}
             </>
           )}
@@ -260,10 +266,10 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
           <p>
             {isApproval ? (
               <>
-                It joins within seconds, with key <code>{keyOf(machine)}</code>. It can be revoked afterwards.{" "}
+                It joins within seconds, with key <code>{keyOf(machine)}</code>.{" "}
                 {isPhone(machine)
                   ? "A phone joins only if the page that asked is still open: if not, its user asks anew. If it is registered already, what it has now stops working."
-                  : null}
+                  : comparison}
               </>
             ) : (
               <>
