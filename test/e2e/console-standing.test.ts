@@ -144,7 +144,7 @@ describe("how machines stand in the console", () => {
       await open(`nodes/${hub.id}/`);
       await button("Edit").click();
       await page.getByLabel("Groups").fill("infra, web");
-      await page.getByText("No rule begins or ceases to be about it.").waitFor();
+      await page.getByText("No rule starts or stops applying to it.").waitFor();
       await page.getByLabel("Groups").fill("infra");
       await page.getByLabel("Networks behind it").fill("192.168.7.0/24 nonsense");
       await button("Save").click();

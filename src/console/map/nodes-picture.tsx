@@ -1,7 +1,7 @@
 // The picture of a few nodes: a box for each, lighthouses in the middle, and a line for each path.
 //
-// Orders, places and lines are kept by their keys (`keptFor`): a key must hold all that its value is computed from, but for the
-// order, which stays as it is while the nodes are the same, so that no box moves when a path changes.
+// Orders, places and lines are kept by their keys (`keptFor`). The key of places and lines holds all that they are computed from.
+// The key of the order holds the nodes alone, so that no box moves when a path changes.
 
 import { mapGroup } from "../../protocol/shown-groups.ts";
 import { ago } from "../words/ago.ts";
@@ -61,7 +61,7 @@ export function NodesPicture({ slug, nodes, edges, isNarrow }: Props) {
   );
   const boxes = boxesOf(order, middle, placed, size);
   const byId = new Map(nodes.map((node) => [node.id, node]));
-  const key = edges.map((edge) => `${keyOf(edge)}${labelOf(edge)}`).join();
+  const key = edges.map((edge) => `${keyOf(edge)}${edge.kind}${labelOf(edge)}`).join();
   const ways = keptFor(`lines ${shape} ${key}`, () => waysOfEdges(edges, boxes, placed));
   const nameOf = (id: number) => byId.get(id)?.name ?? "";
   return (

@@ -45,7 +45,7 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
   return (
     <div aria-live="polite">
       {isChanged && rules !== undefined && all.length === 0 ? (
-        <p class="quiet">No rule begins or ceases to be about it.</p>
+        <p class="quiet">No rule starts or stops applying to it.</p>
       ) : null}
       {listed(`These rules will let others reach ${newNetworks.join(", ")}, too:`, intoNew, "ins")}
       {listed(`These rules will no longer let others reach ${endedNetworks.join(", ")}:`, intoEnded, "del")}

@@ -23,7 +23,7 @@ export function Firewall({ node }: { node: Node }) {
   if (node.state === "revoked")
     return (
       <Panel title="Firewall" hasRoom={true}>
-        <p class="quiet">It is revoked: nodes that have confirmed that refuse it.</p>
+        <p class="quiet">It is revoked: nodes with the newest configuration refuse it.</p>
       </Panel>
     );
   if (words === undefined)

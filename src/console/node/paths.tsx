@@ -30,7 +30,7 @@ const columns = [
   { title: "Relays", text: ({ relays }: Path) => relays.join(" ") },
   { title: "Remote", text: ({ remote }: Path) => remote ?? "" },
   { title: "Round trip, ms", text: ({ rtt_ms }: Path) => `${rtt_ms ?? ""}` },
-  { title: "Loss", text: ({ loss }: Path) => `${loss ?? ""}` },
+  { title: "Loss, 0 to 1", text: ({ loss }: Path) => `${loss ?? ""}` },
 ];
 
 type PathsProps = { node: Node } & Pick<Resource<readonly Path[]>, "data" | "error">;

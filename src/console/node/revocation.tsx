@@ -21,8 +21,8 @@ export function Revocation({ slug, id, name }: { slug: string; id: number; name:
   return (
     <>
       <p>
-        <State name="limited" word={`${applied} of ${total} nodes have confirmed that they refuse it.`} /> The
-        others may accept it until they have applied the newest configuration.
+        {applied} of {total} nodes have confirmed that they refuse it. The others may accept it until they
+        have applied the newest configuration.
       </p>
       <AwaitedNodes
         slug={slug}

@@ -14,9 +14,10 @@ const maxUnfolded = 10;
 
 type Props = { slug: string; ids: readonly number[]; count?: number; title: string };
 
-/** `ids`: of all these nodes, or of the first ones of `count`. */
+/** `count`: how many there are; `ids` may be the first ones only. */
 export function AwaitedNodes({ slug, ids, count = ids.length, title }: Props) {
-  const asked = ids.slice(0, maxShown).join(",");
+  const shown = ids.slice(0, maxShown);
+  const asked = shown.join(",");
   const { data = [] } = useList(
     asked === "" ? "" : apiPath(nodesApi.list, { slug }, { page_size: "1000", ids: asked }),
   );
@@ -38,9 +39,9 @@ export function AwaitedNodes({ slug, ids, count = ids.length, title }: Props) {
             </li>
           );
         })}
-        {count > data.length && data.length > 0 ? <li>and {count - data.length} more</li> : null}
+        {count > shown.length ? <li>and {count - shown.length} more</li> : null}
       </ul>
-      <p class="quiet">Where one is online and stays in this list: there, this says why.</p>
+      <p class="quiet">If a node is online and stays in this list, run this on it:</p>
       <Line text="agent doctor" />
     </details>
   );
