@@ -237,9 +237,12 @@ function* groupChanges(
 function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<string, string>> {
   const uses = new Map<string, string>();
   for (const name of current.tokenGroups) uses.set(name, "an open registration token gives it");
-  // Without `rules` in the file the current rules stay, and need their groups.
+  // Without `rules` or `tests` in the file the current ones stay, and need their groups.
   const rules = desired.rules === undefined ? current.rules : [];
   for (const rule of rules) for (const name of namedIn([rule])) uses.set(name, `rule ${rule.id} names it`);
+  const tests = desired.tests === undefined ? current.tests : [];
+  for (const [at, { from, to }] of tests.entries())
+    for (const name of groupsIn([from, to])) uses.set(name, `test ${at + 1} names it`);
   for (const { name, people } of current.people) uses.set(name, `${describeUsers(current, people)} is in it`);
   for (const [at, node] of current.nodes.entries()) {
     for (const name of node.given) uses.set(name, `node ${node.name} is in it`);

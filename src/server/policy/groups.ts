@@ -4,7 +4,7 @@
 import type { Group, GroupRequest } from "../../api/groups.ts";
 import { AppError, invalidField } from "../../base/errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { editWithoutTests } from "./edit-policy.ts";
+import { editWithoutTests, storedTests } from "./edit-policy.ts";
 import { reservedSentence } from "./firewall.ts";
 import { isReservedGroup } from "../../api/values.ts";
 import type { OrganizationAccess } from "../http/route.ts";
@@ -12,6 +12,7 @@ import type { ServerOptions } from "../options.ts";
 import { ifNotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
 import { nodeGroups } from "../store/tables/nodes.ts";
+import { policies } from "../store/tables/policies.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
@@ -132,7 +133,26 @@ function edit<T>(
   return db.writeFor({ org: orgId }, (tx) => editWithoutTests(tx, editor, () => change(tx)));
 }
 
-/** Throws conflict for a group in use: without it, other nodes could reach each other than now. */
+/**
+ * `test 2 of the policy`, for example; undefined if no test names the group. No part of useOfGroup: an application of a policy file
+ * stores its tests after it has deleted groups.
+ */
+async function testOfGroup(
+  tx: Pick<Transaction, "get">,
+  orgId: number,
+  name: string,
+): Promise<string | undefined> {
+  const tests = storedTests(await policies.find(tx, { orgId }));
+  const at = tests.findIndex((test) =>
+    [test.from, test.to].some((side) => "group" in side && side.group === name),
+  );
+  return at === -1 ? undefined : `test ${at + 1} of the policy`;
+}
+
+/**
+ * Throws conflict for a group in use: without it, other nodes could reach each other than now, and no policy file could hold a
+ * test that names it.
+ */
 export async function deleteGroup(
   { db, system }: Store,
   org: Org,
@@ -141,7 +161,7 @@ export async function deleteGroup(
 ): Promise<void> {
   await edit({ db, system }, org, actor, async (tx) => {
     const { id } = await findGroup(tx, org, name);
-    const use = await useOfGroup(tx, org.id, name, system.now());
+    const use = (await useOfGroup(tx, org.id, name, system.now())) ?? (await testOfGroup(tx, org.id, name));
     if (use !== undefined) throw new AppError("conflict", `The group ${name} is in use by ${use}.`);
     await nodeGroups.delete(tx, { id });
     await record(tx, { ...event(org, system, actor, name), type: "group.deleted" });

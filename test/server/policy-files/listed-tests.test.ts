@@ -118,3 +118,26 @@ tests: [{accept: {from: "group:web", to: "node:db-1", protocol: tcp, port: 22}},
     '[{"deny":{"from":"group:db","to":"group:web","protocol":"any","port":"any"}}]',
   );
 });
+
+test("a group that a test names stays: a policy file could not hold the test without it", async () => {
+  const { send, show } = await start("third", "10.3.0.0/16");
+  const rules = "rules: [{direction: outbound, peer: any, target: any}]";
+  const tests = 'tests: [{deny: {from: "group:db", to: "group:web"}}]';
+  const apply = (policy: string) => send("POST", "policy/apply/", { policy, prune: true });
+  expect((await apply(`groups: {web: {}, db: {}}\n${rules}\n${tests}`)).status).toBe(200);
+  const refused = await send("DELETE", "groups/db/");
+  expect([refused.status, refused.text]).toEqual([409, expect.stringContaining("test 1 of the policy")]);
+  expect((await apply(`groups: {web: {}}\n${rules}`)).json).toMatchObject({
+    kept: ["The group db is not in the file. It stays while test 1 names it."],
+  });
+  const sides = { peer: { any: true }, target: { any: true } };
+  const byHand = { direction: "outbound", protocol: "tcp", ports: "80", ...sides };
+  expect((await send("POST", "firewall_rules/", byHand)).status).toBe(201);
+  const { source, policy } = await show();
+  expect(source).toBe("state");
+  const planned = await send("POST", "policy/plan/", { policy, prune: true });
+  expect(planned.json).toMatchObject({ is_empty: true, kept: [] });
+  // The tests and the group go in one step.
+  expect((await apply(`groups: {web: {}}\n${rules}\ntests: []`)).status).toBe(200);
+  expect((await show()).policy).not.toContain("db");
+});
