@@ -22,6 +22,11 @@ const maxInMiddle = 4;
 
 type Props = { slug: string; nodes: readonly ListedNode[]; edges: readonly Edge[]; isNarrow: boolean };
 
+/** Mean widths of a letter by the class of its text, in units of the picture: they follow from the sizes in style/drawings.css. */
+const tsLetter = 6;
+const thLetter = 7.5;
+const tmLetter = 6.6;
+
 const margin = 16;
 const labelHeight = 18;
 
@@ -127,7 +132,7 @@ function labelOf({ kind, rttMs, relays }: Edge): string {
   const trip = rttMs === undefined ? kind : `${msWords(rttMs)} ms`;
   return relays.length === 0 ? trip : `${trip} via ${cut(relays.join(", "), 110)}`;
 }
-const labelWidth = (edge: Edge) => 14 + 6 * labelOf(edge).length;
+const labelWidth = (edge: Edge) => 14 + tsLetter * labelOf(edge).length;
 
 /** Lighthouses are in the middle, the others on the ring in the order of their paths. */
 function orderOf(nodes: readonly ListedNode[], edges: readonly Edge[]) {
@@ -195,16 +200,16 @@ function NodeBox({ slug, node, box: { x, y, width, height }, kind, isHub }: BoxP
       <rect class={isHub ? "box hub" : "box"} x={x} y={y} width={width} height={height} rx="8" />
       <Mark kind={kind} x={x + 17} y={y + 21} />
       <text class="th" x={x + 30} y={y + 25}>
-        {cut(node.name, width - 42 - 7 * state.length, 7.5)}
+        {cut(node.name, width - 42 - 7 * state.length, thLetter)}
       </text>
       <text class="ts" x={x + width - 12} y={y + 25} text-anchor="end">
         {state}
       </text>
       <text class="tm" x={x + 13} y={y + 46}>
-        {cut(node.ip_address, width - 24, 6.6)}
+        {cut(node.ip_address, width - 24, tmLetter)}
       </text>
       <text class="ts" x={x + width - 12} y={y + 46} text-anchor="end">
-        {cut(about, Math.max(0, width - 30 - 6.6 * node.ip_address.length), 6)}
+        {cut(about, Math.max(0, width - 30 - tmLetter * node.ip_address.length), tsLetter)}
       </text>
     </a>
   );

@@ -32,11 +32,10 @@ export function Firewall({ node }: { node: Node }) {
         <Loading error={error} />
       </Panel>
     );
-  const networks = node.subnets.length === 0 ? "" : `, also for ${node.subnets.join(", ")}`;
   return (
     <>
       <RulesPanel
-        title={`May be reached by${networks}`}
+        title={`${["It", ...node.subnets].join(" and ")} may be reached by`}
         empty="Nothing may reach it."
         rules={letsIn.map(words)}
         peerSide="from"
