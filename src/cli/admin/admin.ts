@@ -251,7 +251,7 @@ export const adminCommands: CommandTable = {
     async () => (await rollout()).resume,
   ),
   "admin rollout abort": lazyCommand(
-    { description: "End an update in rings; its present ring goes back" },
+    { description: "End an update in rings; its current ring goes back" },
     async () => (await rollout()).abort,
   ),
   "admin drill lighthouse-away": lazyCommand(

@@ -17,6 +17,7 @@ import { fingerprint } from "../../../src/pki/nebula.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { paths } from "../../support/paths.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
+import { copyDatabase } from "../../../src/server/store/sqlite/files.ts";
 import { openSqlite } from "../../../src/server/store/sqlite/sqlite.ts";
 import { fixtureSql } from "../../support/fixture.ts";
 import { handMade } from "../../support/hand-made.ts";
@@ -292,6 +293,18 @@ test("of the copies from before migrations, the newest of two versions stay", as
       "control.db.v5-2026-11-21T12-00-00Z",
     ].sort(),
   );
+});
+
+test("a copy never replaces or removes a file that is there", () => {
+  mkdirSync(place.data, { mode: 0o700 });
+  const [path, copy] = [join(place.data, "control.db"), join(place.data, "copy.db")];
+  {
+    using old = new Sqlite(path);
+    old.run(fixtureSql);
+  }
+  writeFileSync(copy, "of a start in the same second");
+  expect(() => copyDatabase(path, copy)).toThrow(/copy\.db/);
+  expect(readFileSync(copy, "utf8")).toBe("of a start in the same second");
 });
 
 test("a machine of an imported network that registered after the backup is named, and registers again", async () => {

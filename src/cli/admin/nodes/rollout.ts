@@ -217,7 +217,7 @@ function readHours(text: string): RolloutHours[number] {
 const effects = {
   pause: "pauses: no other node is told; those that have changed are watched",
   resume: "goes on",
-  abort: "ends: the nodes of its present ring go back",
+  abort: "ends: the nodes of its current ring go back",
 } as const;
 
 /** The command that pauses, resumes or aborts. */

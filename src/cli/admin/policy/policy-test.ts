@@ -29,7 +29,7 @@ export const test: Implementation = {
   },
   notes:
     "Without FILE: runs the tests that are in force. With FROM, TO and PORT after ORG: whether one node may reach another, " +
-    "and which rule decides. Without PORT: everything that the rules permit between the two. Exit status 1: a test fails, " +
+    "and which rules permit it. Without PORT: everything that the rules permit between the two. Exit status 1: a test fails, " +
     "the packet is refused, or the rules permit nothing. With --at: the same for a moment that has passed, from the audit log, which " +
     "is verified while it is read; with `any` as FROM, every node that could reach TO (exit status 1: none could).",
   examples: [
@@ -62,7 +62,7 @@ function packetOf(word: string): { protocol: "tcp" | "udp" | "icmp"; port?: stri
   return { protocol: protocol === "udp" ? "udp" : "tcp", port };
 }
 
-/** With FROM TO [PORT]: which rule decides, now or at a moment that has passed. */
+/** With FROM TO [PORT]: which rules permit it, now or at a moment that has passed. */
 async function testPacket(context: Context): Promise<number> {
   const [slug = "", from = "", to = "", portWord] = context.words;
   const packet = portWord === undefined ? undefined : packetOf(portWord);

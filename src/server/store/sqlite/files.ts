@@ -43,11 +43,15 @@ function refuseForeignOrOdd(path: string): void {
  * to `owner`.
  */
 export function copyDatabase(from: string, to: string, owner?: FileOwner): void {
-  const source = openFile(from);
+  using source = openFile(from);
+  try {
+    // Create the file first: SQLite would use the umask's mode. A file that is there already is refused, and stays.
+    closeSync(createFileFor(to, 0o600, owner));
+  } catch (error) {
+    throw fromSystemError(`write ${to}`, error);
+  }
   try {
     source.run("PRAGMA busy_timeout = 5000");
-    // Create the file first: SQLite would use the umask's mode.
-    closeSync(createFileFor(to, 0o600, owner));
     source.run("VACUUM INTO ?", [to]);
     syncFile(to);
   } catch (error) {
@@ -58,8 +62,6 @@ export function copyDatabase(from: string, to: string, owner?: FileOwner): void 
       `Cannot copy ${from} to ${to}: ${error.message}`,
       { cause: error },
     );
-  } finally {
-    source.close();
   }
 }
 

@@ -110,6 +110,8 @@ async function copyBeforeMigration(database: Reader, { path, now }: SqliteOption
   const earlier = copiesBeside(path);
   const ofVersion = `${path}.v${version}-`;
   copyDatabase(path, `${ofVersion}${formatTime(now()).replaceAll(":", "-")}`, statSync(path));
+  // Another process has migrated meanwhile, so the copy may have the new tables: the copies of the old ones stay.
+  if ((await versionOf(database)) !== version) return;
   const kept = earlier.findLast((copy) => !copy.startsWith(ofVersion));
   for (const copy of earlier.filter((each) => each !== kept))
     for (const file of sqliteFiles(copy)) rmSync(file, { force: true });
