@@ -84,7 +84,7 @@ describe("rollouts in the console", () => {
       expect(new URL(page.url()).pathname).toBe("/console/acme/rollouts/1/");
       await page.getByText("0 of 3 nodes updated").waitFor();
       // In place of the button.
-      await page.getByText("One rollout at a time: the open one must end first.").waitFor();
+      await page.getByText("One rollout at a time: end the open one first.").waitFor();
       expect(await violationsInSchemes(page)).toEqual(noViolations);
       for (const [button, state] of [
         ["Pause", "paused"],

@@ -55,13 +55,7 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
     return () => clearInterval(timer);
   }, [one, isRunning]);
   const may = mayAdminister.value;
-  const begin = data?.some(isOpen) ? (
-    <small>One rollout at a time: the open one must end first.</small>
-  ) : (
-    <Button kind="primary" icon="plus" onClick={() => setBeginning(true)}>
-      <Words first="Update" rest="nodes" />
-    </Button>
-  );
+  const isOneOpen = data?.some(isOpen);
   return (
     <Page
       title="Rollouts"
@@ -71,12 +65,19 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
           ? { command: ["rollout", "list", slug], call: ["GET", path] }
           : { command: ["rollout", "show", slug, id], call: ["GET", one] }
       }
-      actions={may && data !== undefined ? begin : null}
+      actions={
+        may && isOneOpen === false ? (
+          <Button kind="primary" icon="plus" onClick={() => setBeginning(true)}>
+            <Words first="Update" rest="nodes" />
+          </Button>
+        ) : null
+      }
     >
       {data === undefined || (id !== undefined && shown === undefined) ? (
         <Loading error={error ?? failed} />
       ) : (
         <div class="stackd">
+          {may && isOneOpen ? <small>One rollout at a time: end the open one first.</small> : null}
           {shown === undefined ? (
             <Nothing slug={slug} may={may} />
           ) : (
