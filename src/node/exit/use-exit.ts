@@ -96,27 +96,31 @@ class ExitUser {
   async step(): Promise<void> {
     // Read in each round: `exit use off` and another `exit use` may follow each other between two rounds.
     const use = exitUseOf(this.#place.directory);
-    if (use === undefined) return this.#leaveOnce();
-    this.#hasLeft = false;
     const { log } = this.#deps;
     try {
-      await this.#follow(use);
+      if (use === undefined) await this.#leaveOnce();
+      else await this.#follow(use);
     } catch (error) {
       const reason = messageOf(error);
       if (reason !== this.#failure)
-        log.warn("Cannot use the exit for now", { team: this.#place.slug, reason });
+        log.warn(`Cannot ${use === undefined ? "leave" : "use"} the exit for now`, {
+          team: this.#place.slug,
+          reason,
+        });
       this.#failure = reason;
     }
   }
 
-  /** No exit is wanted any more. */
+  /** No exit is wanted any more. Throws if packets may still be led or blocked. */
   async #leaveOnce(): Promise<void> {
     if (this.#hasLeft || staysClosed(this.#place.directory)) return;
-    await leaveKernel(this.#place, this.#deps.system);
+    const reason = await leaveKernel(this.#place, this.#deps.system);
+    if (reason !== undefined) throw new Error(reason);
     this.#hasLeft = true;
   }
 
   async #follow(use: ExitUse): Promise<void> {
+    this.#hasLeft = false;
     const place = this.#place;
     const { log, system } = this.#deps;
     const choice = await this.#choose(use);
@@ -191,7 +195,7 @@ async function askExits(
   );
 }
 
-/** The overlay address of the exit that a configuration has. */
+/** The address by which a configuration leads packets to an exit (withExit). */
 function exitIn(config: YamlMap): YamlValue | undefined {
   const ours = listOf(valueAt(config, "tun.unsafe_routes")).filter(isMap);
   return ours.find(({ route, install }) => route === "0.0.0.0/0" && install === false)?.["via"];
@@ -205,7 +209,8 @@ async function configure(
 ): Promise<void> {
   const { directory } = place;
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
-  if (exitIn(readOwnYaml(text, "config.yml")) === exit?.ip) return;
+  if (exitIn(readOwnYaml(text, "config.yml")) === (exit?.via ?? exit?.ip)) return;
+  // No change of its own: it renders config.yml anew, with the exit of the state file.
   await applyChanges(place, {}, { command, control, system });
 }
 
