@@ -50,9 +50,12 @@ test("a rule that opens the networks behind nodes says which, also its plan", as
   const icmp = "rule create acme --protocol icmp";
   const plan = await admin(`${icmp} --target group:lan --dry-run`);
   expect(plan.out + plan.err).toContain(opened);
-  expect(await done(`${icmp} --target group:lan`)).toContain(opened);
+  expect(await done(`${icmp} --target group:lan`)).toContain(
+    `${opened}For one of these networks alone: --target network:192.168.5.0/24\n`,
+  );
   expect(await done(`${icmp} --target node:gw`)).toContain(opened);
-  expect(await done(`${icmp} --direction outbound --peer group:lan --target group:plain`)).toContain(opened);
+  const outbound = await done(`${icmp} --direction outbound --peer group:lan --target group:plain`);
+  expect(outbound).toContain(`${opened}For one of these networks alone: --peer 192.168.5.0/24\n`);
   const both = ["gw: 192.168.5.0/24, 192.168.6.0/24", "gw2: 192.168.7.0/24"];
   expect(JSON.parse(await done(`${icmp} --target any --json`))).toMatchObject({ networks_behind: both });
   const { id, networks_behind } = JSON.parse(await done(`${icmp} --target group:plain --json`));

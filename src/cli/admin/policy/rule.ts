@@ -129,7 +129,7 @@ export const create: Implementation = {
       `Created rule ${rule.id}\n${opensText(networks, rule)}`,
     );
     sayTwin(output, slug, rule, rulesBefore);
-    sayEmptyGroup(output, slug, new_groups);
+    sayEmptyGroups(output, slug, new_groups);
   },
 };
 
@@ -156,8 +156,11 @@ export const update: Implementation = {
         .all(rulesApi.list, { slug })
         .then((rules) => rules.find((each) => each.id === id))
         .catch(() => undefined);
-      if (before !== undefined) networks = await openedBy(api, slug, { ...before, ...body });
-      sayPlanned(context, networks, { target: body.target ?? before?.target ?? {} });
+      if (before !== undefined) {
+        const after = { ...before, ...body };
+        networks = await openedBy(api, slug, after);
+        sayPlanned(context, networks, after);
+      }
       new_groups = await newGroups(api, slug, body);
       return request(rulesApi.update, { slug, id }, body);
     });
@@ -167,7 +170,7 @@ export const update: Implementation = {
       { ...rule, new_groups, networks_behind: networks },
       `Updated rule ${rule.id}\n${opensText(networks, rule)}`,
     );
-    sayEmptyGroup(output, slug, new_groups);
+    sayEmptyGroups(output, slug, new_groups);
   },
 };
 
@@ -203,19 +206,24 @@ function newGroups(
   );
 }
 
+type Sides = Pick<Rule, "direction" | "peer" | "target">;
+
+/** The side of a rule that others may reach by it. */
+const reachedSide = ({ direction, peer, target }: Sides): Rule["peer"] =>
+  direction === "inbound" ? target : peer;
+
+/** The group of such a side; "": it is none. */
+const groupOf = (side: Rule["peer"]): string => ("group" in side ? String(side["group"]) : "");
+
 /**
  * The networks behind the nodes that a rule lets others reach, since these are reached with them: "gateway: 192.168.7.0/24".
  * None if the caller may not list nodes.
  */
-async function openedBy(
-  api: Api,
-  slug: string,
-  { direction, peer, target }: Pick<Rule, "direction" | "peer" | "target">,
-): Promise<readonly string[]> {
-  const reached = direction === "inbound" ? target : peer;
+async function openedBy(api: Api, slug: string, rule: Sides): Promise<readonly string[]> {
+  const reached = reachedSide(rule);
   if ("cidr" in reached) return [];
   const nodes = await api.all(nodesApi.list, { slug }).catch(() => []);
-  const network = networkOfGroup(String(reached["group"]));
+  const network = networkOfGroup(groupOf(reached));
   if (network !== undefined)
     return nodes.filter(({ subnets }) => subnets.includes(network)).map(({ name }) => `${name}: ${network}`);
   const routers = nodes.map(
@@ -228,33 +236,29 @@ async function openedBy(
       ],
     }),
   );
-  return networksBehind([targetWord(reached, nodes)], routers, Infinity);
+  return networksBehind([sideWord(reached, nodes)], routers, Infinity);
 }
 
 /** A side of a rule as networksBehind reads it. */
-function targetWord(side: Rule["peer"], nodes: readonly { id: number; name: string }[]): string {
+function sideWord(side: Rule["peer"], nodes: readonly { id: number; name: string }[]): string {
   if ("any" in side) return "any";
   if ("node" in side) return `node:${nodes.find(({ id }) => id === side["node"])?.name}`;
-  return `group:${String(side["group"])}`;
+  return `group:${groupOf(side)}`;
 }
 
 /** Says plainly whether a rule means the network behind a node. */
-function opensText(networks: readonly string[], { target }: Pick<Rule, "target">): string {
-  const isNetwork = networkOfGroup(String(target["group"])) !== undefined;
+function opensText(networks: readonly string[], rule: Sides): string {
+  const isNetwork = networkOfGroup(groupOf(reachedSide(rule))) !== undefined;
   if (networks.length === 0) return isNetwork ? "No node routes this network yet\n" : "";
   const list = networks.map((each) => `  ${each}\n`).join("");
   if (isNetwork) return `It opens the network behind these nodes, and not the nodes themselves:\n${list}`;
   // The first network of "gateway: 192.168.7.0/24, 10.1.0.0/16".
   const [first = ""] = networks[0]?.split(": ")[1]?.split(", ") ?? [];
-  return `It also opens the networks behind these nodes:\n${list}For one of these networks alone: --target network:${first}\n`;
+  return `It also opens the networks behind these nodes:\n${list}For one of these networks alone: ${rule.direction === "inbound" ? "--target network:" : "--peer "}${first}\n`;
 }
 
 /** Part of the plan of --dry-run. */
-function sayPlanned(
-  { settings, output }: Context,
-  networks: readonly string[],
-  rule: Pick<Rule, "target">,
-): void {
+function sayPlanned({ settings, output }: Context, networks: readonly string[], rule: Sides): void {
   if (settings.dryRun && !output.json && networks.length > 0) output.say(opensText(networks, rule).trimEnd());
 }
 
@@ -266,8 +270,9 @@ function sayTwin(output: Context["output"], slug: string, rule: Rule, rulesBefor
     );
 }
 
-function sayEmptyGroup(output: Context["output"], slug: string, [group]: readonly string[]): void {
-  if (group !== undefined && !output.json)
+function sayEmptyGroups(output: Context["output"], slug: string, groups: readonly string[]): void {
+  if (output.json) return;
+  for (const group of groups)
     output.say(
       `No node is in ${group} yet: \`${brand.executable} admin node update ${quoteWord(slug)} NODE --add-group ${quoteWord(group)}\``,
     );
