@@ -49,6 +49,32 @@ const reportEveryMs = 5000;
 /** Error codes of a control plane that knows no such order, or will never take the report: another try is useless. */
 const finalRefusals: readonly string[] = ["conflict", "not_found", "bad_request", "validation_failed"];
 
+/**
+ * Returns what sends the report, at each call: whether the control plane has taken it, or never will. The versions that run are
+ * read at the first call.
+ */
+export function makeReport(
+  { updater, report, log }: CarryOutDeps,
+  order: number,
+  outcome: Outcome,
+): () => Promise<boolean> {
+  let versions: Pick<UpdateReport, "agent" | "engine"> | undefined;
+  const readVersions = async () => {
+    const [agent, engine] = await Promise.all([updater.agentVersion(), updater.engineVersion()]);
+    return given({ agent: agent ?? undefined, engine: engine ?? undefined });
+  };
+  return async () => {
+    versions ??= await readVersions();
+    try {
+      await report({ order, ...outcome, ...versions });
+      return true;
+    } catch (error) {
+      log.debug(`The control plane does not take the report: ${messageOf(error)}`);
+      return error instanceof AppError && finalRefusals.includes(error.code);
+    }
+  };
+}
+
 /** Whether the control plane has taken the report, or never will. With more than one try, 5 s apart. */
 export async function sendReport(
   deps: CarryOutDeps,
@@ -56,18 +82,10 @@ export async function sendReport(
   outcome: Outcome,
   { tries }: { tries: number },
 ): Promise<boolean> {
-  const { updater, system, log } = deps;
-  const [agent, engine] = await Promise.all([updater.agentVersion(), updater.engineVersion()]);
-  const report = { order, ...outcome, ...given({ agent: agent ?? undefined, engine: engine ?? undefined }) };
+  const send = makeReport(deps, order, outcome);
   for (let left = tries; left > 0; left--) {
-    try {
-      await deps.report(report);
-      return true;
-    } catch (error) {
-      log.debug(`The control plane does not take the report: ${messageOf(error)}`);
-      if (error instanceof AppError && finalRefusals.includes(error.code)) return true;
-      if (left > 1) await system.sleep(reportEveryMs);
-    }
+    if (await send()) return true;
+    if (left > 1) await deps.system.sleep(reportEveryMs);
   }
   return false;
 }

@@ -24,7 +24,7 @@ import {
   type Round,
   type Verdict,
 } from "./echo-peers.ts";
-import { makeRepeatedReport, sendReport, type CarryOutDeps, type Outcome } from "./report-update.ts";
+import { makeRepeatedReport, makeReport, type CarryOutDeps, type Outcome } from "./report-update.ts";
 
 /** Peers that are probed. */
 const mostPeers = 8;
@@ -97,8 +97,7 @@ export async function watchUpdate(
   const { directory, system } = deps;
   const { own, mtu = usualMtu } = readFacts(deps);
   const probes = probesOf(addressesIn(answered), mtu);
-  const sendApplied = () =>
-    sendReport(deps, order.order, { state: "applied", answered: countPeers(answered) }, { tries: 1 });
+  const sendApplied = makeReport(deps, order.order, { state: "applied", answered: countPeers(answered) });
   const reportApplied = makeRepeatedReport(sendApplied, system);
   const findEngineFailure = makeEngineWatch(deps, before?.memory);
   const findAgentFailure = await makeAgentWatch(deps, order, sendApplied);
