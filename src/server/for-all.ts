@@ -1,6 +1,7 @@
 // Work for many organizations, or in several steps. A failure of one does not stop the others.
 
-import { AppError, messageOf } from "../base/errors.ts";
+import { messageOf } from "../base/errors.ts";
+import { isStorageUnavailable } from "./store/database.ts";
 import { LeaseLost } from "./store/leases.ts";
 
 /** If the database is away, every organization fails, and slowly. After this number the rest waits for the next turn. */
@@ -21,14 +22,14 @@ export async function forAll<T>(
     } catch (error) {
       if (error instanceof LeaseLost) throw error;
       failures.push({ error, org: orgIdOf(each) });
-      storageFailures = isOfStorage(error) ? storageFailures + 1 : 0;
+      storageFailures = isStorageUnavailable(error) ? storageFailures + 1 : 0;
       if (storageFailures === maxStorageFailures) break;
     }
   }
   const [first, ...more] = failures;
   if (first === undefined) return;
   // The storage fails for all organizations alike, and a forAll around this one counts such failures by their code.
-  if (failures.every(({ error }) => isOfStorage(error))) throw first.error;
+  if (failures.every(({ error }) => isStorageUnavailable(error))) throw first.error;
   if (more.length === 0 && first.org === undefined) throw first.error;
   const sentences = failures.map(({ error, org }) =>
     org === undefined ? messageOf(error) : `organization ${org}: ${messageOf(error)}`,
@@ -39,8 +40,6 @@ export async function forAll<T>(
 /** The organization of a row, and of an entry of Map.groupBy(rows, orgOf). */
 export const orgOf = ({ orgId }: { orgId: number }): number => orgId;
 export const orgOfEntry = ([orgId]: readonly [orgId: number, rows: unknown]): number => orgId;
-
-const isOfStorage = (error: unknown) => error instanceof AppError && error.code === "storage_unavailable";
 
 /** The steps of a turn, one after the other. */
 export const inTurn = (...steps: readonly (() => Promise<unknown>)[]): Promise<void> =>

@@ -5,7 +5,7 @@ import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
 import { closeSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { AppError, fromSystemError } from "../../base/errors.ts";
+import { fromSystemError } from "../../base/errors.ts";
 import { createFileFor, requireFreePlace, syncDirectory } from "../../base/files.ts";
 import { sqliteFiles } from "../../base/open-file.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
@@ -16,7 +16,7 @@ import { databasePath, type DataOptions } from "../store/data-directory.ts";
 import { checkSecrets } from "./key-rotation.ts";
 import { rememberBackup } from "../store/meta.ts";
 import { copyTables, raiseCounters, readCounters } from "../store/copy.ts";
-import type { Database } from "../store/database.ts";
+import { isStorageUnavailable, type Database } from "../store/database.ts";
 import { newestVersion, tooNew } from "../store/migrations.ts";
 import { queryNumber } from "../store/table.ts";
 import { onSnapshot } from "../store/postgres/postgres.ts";
@@ -65,7 +65,7 @@ export async function makeBackup(source: Source, file: string): Promise<Backup> 
 
 /** A failure here must not stop the backup: a disk that takes no changes is the best reason for one. */
 function whyUnrecorded(error: unknown): string {
-  if (error instanceof AppError && error.code === "storage_unavailable") return error.message;
+  if (isStorageUnavailable(error)) return error.message;
   throw error;
 }
 

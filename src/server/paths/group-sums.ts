@@ -19,7 +19,7 @@ type SummedNode = {
   /** It has applied its newest configuration. */
   isCurrent: boolean;
   isPhone: boolean;
-  /** It stands in the configurations of other nodes. */
+  /** A hub, router or exit: other nodes have it in their configuration. */
   isConfigured: boolean;
   /** A lighthouse or a relay. */
   isHub: boolean;
@@ -55,14 +55,14 @@ type Kinds = { direct: number; relayed: number; broken: number };
 const noKinds = (): Kinds => ({ direct: 0, relayed: 0, broken: 0 });
 const kindName = (kind: number) => kindNames[kind] ?? "broken";
 
-/** Works in slices. `now`: the time of the answer, ms. */
+/** To be run by `inSlices`: at each `yield` other requests may run. `now`: the time of the answer, ms. */
 export function* sumsOf(
   { all }: FoundNodes,
   { edges, worst, cut }: FoundEdges,
   now: number,
 ): Generator<undefined, Sums> {
   const groups = yield* groupsOf(all, worst);
-  const { pairs, totals, firstOfKind, packed } = yield* sumEdges(all, edges, groups);
+  const { pairs, totals, firstBroken, firstRelayed, packed } = yield* sumEdges(all, edges, groups);
   const sorted = [...groups.values()].sort(worseGroup);
   const shown = sorted.slice(0, maxMapGroups);
   const names = new Set(shown.map(({ name }) => name));
@@ -90,8 +90,8 @@ export function* sumsOf(
       groups: shown,
       left_out: { groups: sorted.length - shown.length, nodes: counted - nodesOf(shown) },
       pairs: answers.sort((a, b) => byName(a.from, b.from) || byName(a.to, b.to)),
-      broken: named(firstOfKind.broken),
-      relayed: named(firstOfKind.relayed),
+      broken: named(firstBroken),
+      relayed: named(firstRelayed),
     },
     between: (from, to) => sumsBetween({ all, worst, packed }, from, to),
   };
@@ -99,7 +99,7 @@ export function* sumsOf(
 
 type Group = GroupPaths["groups"][number];
 
-/** Adds each path to its groups, to the pair of its groups, and to the totals. `firstOfKind`: the first paths of each kind. */
+/** Adds each path to its groups, to the pair of its groups, and to the totals. */
 function* sumEdges(
   all: readonly SummedNode[],
   edges: FoundEdges["edges"],
@@ -108,7 +108,7 @@ function* sumEdges(
   const pairs = new Map<string, GroupPair>();
   const totals = newPair(null, null);
   const packed = emptyPack(edges.size);
-  const firstOfKind: Record<(typeof kindNames)[number], Edge[]> = { direct: [], relayed: [], broken: [] };
+  const [firstBroken, firstRelayed]: [Edge[], Edge[]] = [[], []];
   let index = 0;
   for (const edge of edges.values()) {
     const [one, other] = [all[edge.a]?.group ?? null, all[edge.b]?.group ?? null];
@@ -118,12 +118,12 @@ function* sumEdges(
       const group = groups.get(name);
       if (group !== undefined) group.paths[kindName(edge.kind)] += 1;
     }
-    const ofKind = firstOfKind[kindName(edge.kind)];
-    if (ofKind.length < maxNamedPaths) ofKind.push(edge);
+    if (edge.kind === broken && firstBroken.length < maxNamedPaths) firstBroken.push(edge);
+    if (edge.kind === relayed && firstRelayed.length < maxNamedPaths) firstRelayed.push(edge);
     packed.put(index, edge);
     if (index++ % 200 === 0) yield;
   }
-  return { pairs, totals, firstOfKind, packed };
+  return { pairs, totals, firstBroken, firstRelayed, packed };
 }
 
 /** Counts the nodes of each group by their states. */
@@ -148,9 +148,11 @@ function* groupsOf(
     };
     const group = groups.get(name) ?? empty;
     groups.set(name, group);
+    // Phones do not check in, so they have no state. Paths lead to them, so their group is there.
     if (node.isPhone) continue;
     group.nodes += 1;
     group[node.isOnline ? (states[worst[index] ?? 0] ?? "well") : "away"] += 1;
+    // `hubs` counts routers and exits too, `hubs_away` does not: see the API.
     if (node.isConfigured) group.hubs += 1;
     if (node.isHub && !node.isOnline) group.hubs_away += 1;
   }

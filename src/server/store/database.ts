@@ -100,6 +100,10 @@ export function requireLockOf({ concerns }: Pick<Transaction, "concerns">, orgId
   throw new AppError("internal", `A write of ${asked} runs under the lock of ${JSON.stringify(concerns)}`);
 }
 
+/** Whether the database could not be used just then: it is away, full, damaged, read-only or locked for too long. */
+export const isStorageUnavailable = (error: unknown): error is AppError =>
+  error instanceof AppError && error.code === "storage_unavailable";
+
 /** For `catch`: throws what `make` returns if a unique index refused a row, and other errors as they are. */
 export const ifNotUnique =
   (make: (cause: NotUnique) => Error) =>

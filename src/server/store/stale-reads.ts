@@ -1,7 +1,7 @@
 // While the database is away, check-ins are answered from memory: a node without an answer would learn nothing, and
 // an administrator of thousands of nodes would see all of them fail.
 
-import { AppError } from "../../base/errors.ts";
+import { isStorageUnavailable } from "./database.ts";
 
 /** The database is asked again after this time: meanwhile answers do not wait for it. */
 const askAgainMs = 1000;
@@ -16,8 +16,7 @@ export function makeOrKnown(): OrKnown {
     try {
       return await read();
     } catch (error) {
-      const isAway = error instanceof AppError && error.code === "storage_unavailable";
-      if (known === undefined || !isAway) throw error;
+      if (known === undefined || !isStorageUnavailable(error)) throw error;
       awayUntil = performance.now() + askAgainMs;
       return known;
     }

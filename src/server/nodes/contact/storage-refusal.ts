@@ -1,13 +1,13 @@
 // What a revoked node is told must not depend on a write: it learns of its revocation even if the disk is full.
 
-import { AppError } from "../../../base/errors.ts";
+import { isStorageUnavailable } from "../../store/database.ts";
 
 /** What `write` returns, or `otherwise` if the storage refuses the write, for example because the disk is full. */
 export async function unlessStorageRefuses<T>(write: () => Promise<T>, otherwise: T): Promise<T> {
   try {
     return await write();
   } catch (error) {
-    if (error instanceof AppError && error.code === "storage_unavailable") return otherwise;
+    if (isStorageUnavailable(error)) return otherwise;
     throw error;
   }
 }

@@ -7,6 +7,7 @@ import { brand } from "../../../brand.ts";
 import { AppError, messageOf } from "../../../base/errors.ts";
 import { systemErrorCode } from "../../../base/system-errors.ts";
 import {
+  isStorageUnavailable,
   NotUnique,
   requireStorable,
   type Database,
@@ -361,11 +362,7 @@ async function attempt<T>(act: () => Promise<T>): Promise<T> {
 
 /** Whether the whole transaction has failed, not one work of it alone. */
 function failsAll(error: unknown): boolean {
-  return (
-    error instanceof Retry ||
-    error instanceof Lost ||
-    (error instanceof AppError && error.code === "storage_unavailable")
-  );
+  return error instanceof Retry || error instanceof Lost || isStorageUnavailable(error);
 }
 
 function translate(error: unknown): unknown {

@@ -2,7 +2,7 @@
 
 import { SQLiteError } from "bun:sqlite";
 import { AppError } from "../../../base/errors.ts";
-import { NotUnique } from "../database.ts";
+import { isStorageUnavailable, NotUnique } from "../database.ts";
 
 /** Throws translated errors. `note` sees them first. */
 export function attempt<T>(act: () => T, note: (error: unknown) => void = () => undefined): T {
@@ -17,11 +17,8 @@ export function attempt<T>(act: () => T, note: (error: unknown) => void = () => 
 
 const storageCodes = /^SQLITE_(FULL|IOERR|BUSY|LOCKED|READONLY|CANTOPEN|NOMEM|PROTOCOL|CORRUPT|NOTADB)/;
 
-/** Whether nothing can be stored at this moment. */
-export function isUnavailable(error: unknown): boolean {
-  const translated = translate(error);
-  return translated instanceof AppError && translated.code === "storage_unavailable";
-}
+/** Whether nothing can be stored at this moment. `error`: translated or not. */
+export const isUnavailable = (error: unknown): boolean => isStorageUnavailable(translate(error));
 
 /** Whether another connection may succeed where this one failed with a translated error. */
 export function mayBeStale(error: unknown): boolean {

@@ -45,49 +45,67 @@ const eventBytes = `octet_length(subject) + octet_length(actor) + coalesce(octet
 
 /** Maxima of a page. `within`: only events of this time. */
 export type EventPage = { limit: number; bytes: number; within?: EventSpan | undefined };
-/** From `from` to before `until`, ms, with the ids of the first and the last event in the hours of these times. */
+/**
+ * From `from` to before `until`, ms. The ids are of the first and the last event in the whole hours of these times: they bound what
+ * is read, and between them may be events of other times, from a clock that was set back.
+ */
 export type EventSpan = { from: number; until: number; firstId: number; lastId: number };
+
+/** `first`, `last`: ids, both inclusive. `order`: in which the events are read until the page is full. */
+type IdRange = { first: number; last: number; order: "id" | "id DESC" };
 
 /**
  * The events after an id, oldest first: at most `limit`, and together at most `bytes` of JSON, but at least one. Ids rise
  * in the order of commits. `orgId` null: events of no organization.
  */
-export async function eventsAfter(
+export function eventsAfter(
   reader: Pick<Reader, "all">,
   orgId: number | null,
   id: number,
   page: EventPage,
 ): Promise<EventRow[]> {
-  const after = Math.max(id, (page.within?.firstId ?? 0) - 1);
-  const fitting = await fittingIds(reader, orgId, { condition: "id > $1", order: "id", id: after }, page);
-  return fitting.length === 0 ? [] : eventsWith(reader, orgId, fitting, page);
+  const { firstId = 0, lastId = Number.MAX_SAFE_INTEGER } = page.within ?? {};
+  return pageOf(reader, orgId, { first: Math.max(id + 1, firstId), last: lastId, order: "id" }, page);
 }
 
 /** The newest events before an id, oldest first; otherwise as eventsAfter. */
-export async function eventsBefore(
+export function eventsBefore(
   reader: Pick<Reader, "all">,
   orgId: number | null,
   id: number,
   page: EventPage,
 ): Promise<EventRow[]> {
-  const before = Math.min(id, (page.within?.lastId ?? id) + 1);
-  const asked = { condition: "id < $1", order: "id DESC", id: before };
-  const fitting = await fittingIds(reader, orgId, asked, page);
-  return fitting.length === 0 ? [] : eventsWith(reader, orgId, fitting.reverse(), page);
+  const { firstId = 0, lastId = Number.MAX_SAFE_INTEGER } = page.within ?? {};
+  return pageOf(reader, orgId, { first: firstId, last: Math.min(id - 1, lastId), order: "id DESC" }, page);
 }
 
-/** Ids of events that fit into the page, in their order. */
+/** The first events of the range that fit into the page, oldest first. */
+async function pageOf(
+  reader: Pick<Reader, "all">,
+  orgId: number | null,
+  range: IdRange,
+  page: EventPage,
+): Promise<EventRow[]> {
+  const ids = await fittingIds(reader, orgId, range, page);
+  if (ids.length === 0) return [];
+  const [owned, params] = ownedBy(orgId, 3, page.within);
+  const sql = `SELECT ${events.select()} FROM events WHERE id >= $1 AND id <= $2 AND ${owned} ORDER BY id`;
+  return queryAll(reader, events, sql, [Math.min(...ids), Math.max(...ids), ...params]);
+}
+
+/** Sizes are added before long columns are read. */
 async function fittingIds(
   reader: Pick<Reader, "all">,
   orgId: number | null,
-  { condition, order, id }: { condition: string; order: string; id: number },
+  { first, last, order }: IdRange,
   { limit, bytes, within }: EventPage,
 ): Promise<number[]> {
-  const [owned, params] = ownedBy(orgId, within);
-  const sql = `SELECT id, ${eventBytes} AS bytes FROM events WHERE ${condition} AND ${owned} ORDER BY ${order} LIMIT $2`;
+  const [owned, params] = ownedBy(orgId, 4, within);
+  const sql = `SELECT id, ${eventBytes} AS bytes FROM events WHERE id >= $1 AND id <= $2 AND ${owned}
+    ORDER BY ${order} LIMIT $3`;
   let room = bytes;
   const fitting: number[] = [];
-  for (const next of await queryAll(reader, measured, sql, [id, limit, ...params])) {
+  for (const next of await queryAll(reader, measured, sql, [first, last, limit, ...params])) {
     room -= next.bytes;
     if (room < 0 && fitting.length > 0) break;
     fitting.push(next.id);
@@ -95,19 +113,21 @@ async function fittingIds(
   return fitting;
 }
 
-async function eventsWith(
-  reader: Pick<Reader, "all">,
-  orgId: number | null,
-  ids: readonly number[],
-  { within }: EventPage,
-): Promise<EventRow[]> {
-  const [owned, params] = ownedBy(orgId, within);
-  const sql = `SELECT ${events.select()} FROM events WHERE id >= $1 AND id <= $2 AND ${owned} ORDER BY id`;
-  return queryAll(reader, events, sql, [ids[0] ?? 0, ids.at(-1) ?? 0, ...params]);
+/** The condition for one chain. Its parameters, if any, have the numbers from `place` on. */
+function chainOf(orgId: number | null, place: number): [string, Params] {
+  return orgId === null ? ["org_id IS NULL", []] : [`org_id = $${place}`, [orgId]];
+}
+
+/** The condition for one chain, and within a span. Its parameters have the numbers from `place` on. */
+function ownedBy(orgId: number | null, place: number, within: EventSpan | undefined): [string, Params] {
+  const [chain, owner] = chainOf(orgId, place);
+  if (within === undefined) return [chain, owner];
+  const next = place + owner.length;
+  return [`${chain} AND at >= $${next} AND at < $${next + 1}`, [...owner, within.from, within.until]];
 }
 
 const hourMs = 3_600_000;
-/** In milliseconds, `at` is an integer in both databases, and so is the quotient. The index `events_hours` has these. */
+/** SQL for the number of hours since 1970: `at` is an integer in both databases, so the quotient is one too. */
 const hourOf = `(at / ${hourMs})`;
 export const indexOfHours = `CREATE INDEX events_hours ON events (org_id, ${hourOf}, type, id)`;
 
@@ -115,26 +135,12 @@ const hoursOf = (from: number, until: number) => [Math.floor(from / hourMs), Mat
 
 const typesOfHour = computed({ hour: integer(), type: text(), n: integer() });
 
-/** How many events of each type an organization has in each hour from that time on. Read from the index alone. */
+/** Counts the events of an organization by hour and type, in the whole hours from `from` to `until`, ms. Reads the index alone. */
 export async function countsByHour(reader: Pick<Reader, "all">, orgId: number, from: number, until: number) {
   const sql = `SELECT ${hourOf} AS hour, type, count(*) AS n FROM events
     WHERE org_id = $1 AND ${hourOf} >= $2 AND ${hourOf} < $3 GROUP BY ${hourOf}, type ORDER BY ${hourOf}, type`;
   const rows = await queryAll(reader, typesOfHour, sql, [orgId, ...hoursOf(from, until)]);
   return rows.map(({ hour, type, n }) => ({ at: hour * hourMs, type, n }));
-}
-
-/**
- * The condition for one chain, with its parameters from $3 on. Within a span, the ids bound what is read: a clock that was set back
- * leaves events of other times between them.
- */
-function ownedBy(orgId: number | null, within?: EventSpan): [string, Params] {
-  const chain = orgId === null ? "org_id IS NULL" : "org_id = $3";
-  const owner = orgId === null ? [] : [orgId];
-  if (within === undefined) return [chain, owner];
-  const { firstId, lastId, from, until } = within;
-  const place = (at: number) => `$${owner.length + 3 + at}`;
-  const span = `id >= ${place(0)} AND id <= ${place(1)} AND at >= ${place(2)} AND at < ${place(3)}`;
-  return [`${chain} AND ${span}`, [...owner, firstId, lastId, from, until]];
 }
 
 const ends = computed({ firstId: integerOrNull(), lastId: integerOrNull() });
@@ -145,7 +151,7 @@ export async function spanOf(
   orgId: number | null,
   { from, until }: Pick<EventSpan, "from" | "until">,
 ): Promise<EventSpan | undefined> {
-  const [chain, owner] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];
+  const [chain, owner] = chainOf(orgId, 3);
   const sql = `SELECT min(id) AS first_id, max(id) AS last_id FROM events
     WHERE ${chain} AND ${hourOf} >= $1 AND ${hourOf} < $2`;
   const [found] = await queryAll(reader, ends, sql, [...hoursOf(from, until), ...owner]);
@@ -157,15 +163,23 @@ const typePick = events.pick("id", "type");
 
 /** The types of the events of a chain after an id, oldest first. */
 export function typesAfter(reader: Pick<Reader, "all">, orgId: number | null, id: number, limit: number) {
-  const [owned, params] = ownedBy(orgId);
-  const sql = `SELECT ${typePick.select()} FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
-  return queryAll(reader, typePick, sql, [id, limit, ...params]);
+  const [chain, owner] = chainOf(orgId, 3);
+  const sql = `SELECT ${typePick.select()} FROM events WHERE id > $1 AND ${chain} ORDER BY id LIMIT $2`;
+  return queryAll(reader, typePick, sql, [id, limit, ...owner]);
 }
 
-// Every change records an event, so these texts are made once: the store finds the statement of a known text faster.
-const lastOf = (owned: string, more = "") =>
-  `SELECT id, hash, chain_bytes FROM events WHERE ${owned}${more} ORDER BY id DESC LIMIT 1`;
-const [lastOfNone, lastOfOrganization] = [lastOf("org_id IS NULL"), lastOf("org_id = $1")];
+/**
+ * A query of one chain, by its `orgId`. Every change records an event, so these texts are made once: the store finds the
+ * statement of a known text faster.
+ */
+function chainQuery(textFor: (chain: string) => string): (orgId: number | null) => [string, Params] {
+  const [ofNone, ofOrganization] = [textFor("org_id IS NULL"), textFor("org_id = $1")];
+  return (orgId) => (orgId === null ? [ofNone, []] : [ofOrganization, [orgId]]);
+}
+
+const lastOf = (condition: string) =>
+  `SELECT id, hash, chain_bytes FROM events WHERE ${condition} ORDER BY id DESC LIMIT 1`;
+const lastEvent = chainQuery(lastOf);
 const insertion = `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash, chain_bytes)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`;
 const endPick = events.pick("id", "hash", "chainBytes");
@@ -175,19 +189,18 @@ export async function chainEnd(
   reader: Pick<Reader, "get">,
   orgId: number | null,
 ): Promise<{ hash: string; bytes: number }> {
-  const [sql, params] = orgId === null ? [lastOfNone, []] : [lastOfOrganization, [orgId]];
-  const last = await queryOne(reader, endPick, sql, params);
+  const last = await queryOne(reader, endPick, ...lastEvent(orgId));
   if (last === undefined) return { hash: "", bytes: 0 };
   return { hash: last.hash, bytes: last.chainBytes ?? (await measureChain(reader, orgId)) };
 }
 
 /** Adds what an older version recorded without measuring: once for each chain, and after each use of that version. */
 async function measureChain(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
-  const [owned, params] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $1", [orgId]];
-  const known = await queryOne(reader, endPick, lastOf(owned, " AND chain_bytes IS NOT NULL"), params);
+  const [chain, owner] = chainOf(orgId, 1);
+  const known = await queryOne(reader, endPick, lastOf(`${chain} AND chain_bytes IS NOT NULL`), owner);
   const sum = `SELECT coalesce(sum(${eventBytes}), 0) AS n FROM events
-    WHERE ${owned} AND id > $${params.length + 1}`;
-  return (known?.chainBytes ?? 0) + (await queryNumber(reader, sum, [...params, known?.id ?? 0]));
+    WHERE ${chain} AND id > $${owner.length + 1}`;
+  return (known?.chainBytes ?? 0) + (await queryNumber(reader, sum, [...owner, known?.id ?? 0]));
 }
 
 export async function insertEvent(tx: Pick<Transaction, "run">, event: Omit<EventRow, "id">): Promise<void> {
@@ -203,29 +216,25 @@ export function sizeOfEvent(event: Pick<EventRow, "subject" | "actor" | "before"
 }
 
 const cutPick = events.pick("id", "at", "after");
-const newestCut = (owned: string) =>
-  `SELECT id, at, after FROM events WHERE type = 'events.archived' AND ${owned} ORDER BY id DESC LIMIT 1`;
-const [cutOfNone, cutOfOrganization] = [newestCut("org_id IS NULL"), newestCut("org_id = $1")];
+const newestCut = chainQuery(
+  (chain) =>
+    `SELECT id, at, after FROM events WHERE type = 'events.archived' AND ${chain} ORDER BY id DESC LIMIT 1`,
+);
 
 /** The newest `events.archived` of a chain. */
 export function lastArchived(reader: Pick<Reader, "get">, orgId: number | null) {
-  return orgId === null
-    ? queryOne(reader, cutPick, cutOfNone)
-    : queryOne(reader, cutPick, cutOfOrganization, [orgId]);
+  return queryOne(reader, cutPick, ...newestCut(orgId));
 }
 
-/** Deletes the events of a chain from one id to another, with the records of their deliveries. How many events. */
+/** Deletes the events of a chain from one id to another, both inclusive, with the records of their deliveries. How many events. */
 export async function deleteEvents(
   tx: Pick<Transaction, "run">,
   orgId: number | null,
   [first, last]: [number, number],
 ): Promise<number> {
-  const [owned, params] = ownedBy(orgId);
-  const range = `${owned} AND id >= $1 AND id <= $2`;
-  await tx.run(`DELETE FROM deliveries WHERE event_id IN (SELECT id FROM events WHERE ${range})`, [
-    first,
-    last,
-    ...params,
-  ]);
-  return tx.run(`DELETE FROM events WHERE ${range}`, [first, last, ...params]);
+  const [chain, owner] = chainOf(orgId, 3);
+  const range = `${chain} AND id >= $1 AND id <= $2`;
+  const params = [first, last, ...owner];
+  await tx.run(`DELETE FROM deliveries WHERE event_id IN (SELECT id FROM events WHERE ${range})`, params);
+  return tx.run(`DELETE FROM events WHERE ${range}`, params);
 }
