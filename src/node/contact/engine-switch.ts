@@ -60,7 +60,30 @@ export async function reloadOrRestart(
   }
 }
 
-/** Switches to a staged generation. If the engine refuses it, this rolls back and throws the reason. */
+/** `reached`: false if the files were not switched, so that the engine was not told to apply them. */
+type SwitchFailure = { error: unknown; reached: boolean };
+
+/** Switches to a staged generation and brings the engine to it. After a failure, which it returns, the caller rolls back. */
+export async function trySwitch(
+  directory: string,
+  generation: string,
+  { restart }: { restart: boolean },
+  control: EngineControl,
+): Promise<SwitchFailure | undefined> {
+  let reached = false;
+  try {
+    switchGeneration(directory, generation);
+    reached = true;
+    await reloadOrRestart(control, { restart });
+  } catch (error) {
+    return { error, reached };
+  }
+  markApplied(directory);
+  pruneGenerations(directory);
+  return undefined;
+}
+
+/** Switches to a staged generation. After a failure it rolls back, if there is a former generation, and throws the failure. */
 export async function switchOrRollBack(
   directory: string,
   generation: string,
@@ -68,18 +91,12 @@ export async function switchOrRollBack(
   control: EngineControl,
 ): Promise<void> {
   const formerGeneration = currentGeneration(directory);
-  let reached = false;
-  try {
-    switchGeneration(directory, generation);
-    reached = true;
-    await reloadOrRestart(control, { restart });
-  } catch (error) {
-    if (formerGeneration !== undefined)
-      await rollBack(directory, formerGeneration, generation, { restart, reached }, control);
-    throw error;
-  }
-  markApplied(directory);
-  pruneGenerations(directory);
+  const failure = await trySwitch(directory, generation, { restart }, control);
+  if (failure === undefined) return;
+  const { error, reached } = failure;
+  if (formerGeneration !== undefined)
+    await rollBack(directory, formerGeneration, generation, { restart, reached }, control);
+  throw error;
 }
 
 /**

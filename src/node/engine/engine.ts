@@ -1,6 +1,6 @@
 // Knows the overlay engine as a program: its version, and its test of a configuration. control-engine.ts controls a running one.
 
-import { statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import {
   advisoriesFor,
   isOlderThan,
@@ -8,9 +8,11 @@ import {
   oldestEngine,
   parseEngineVersion,
 } from "../../engine/features.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, messageOf } from "../../base/errors.ts";
 import { clean } from "../../base/log.ts";
+import { systemErrorCode } from "../../base/system-errors.ts";
 import type { System } from "../../base/system.ts";
+import { quoteWord } from "../../base/quote.ts";
 import { describe, parseLogLine } from "./log-lines.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
 
@@ -19,26 +21,44 @@ export const maxReasonLength = 400;
 export type EngineRunner = Pick<System, "run" | "isRoot" | "platform">;
 
 /**
- * "1.6.1". Throws engine_missing if the program does not exist, engine_failed if it is not an engine, or if root must not
- * run it.
+ * "1.6.1". Throws engine_missing if the program does not exist, engine_failed if it does not run here, if it is not an engine,
+ * or if root must not run it.
  */
 export async function engineVersion(binary: string, system: EngineRunner): Promise<string> {
   refuseForeign(binary, system);
-  let text: string;
-  try {
-    const result = await system.run([binary, "-version"], { timeoutMs: 5000 });
-    text = result.stdout;
-  } catch (error) {
-    throw new AppError("engine_missing", `There is no overlay engine at ${binary}`, {
-      cause: error,
-      hint: "Install one with `agent overlay install`.",
-    });
-  }
-  const version = /^Version: v?(\d+\.\d+\.\d+)/m.exec(text)?.[1];
+  const { stdout } = await system.run([binary, "-version"], { timeoutMs: 5000 }).catch((error: unknown) => {
+    throw startFailure(binary, error);
+  });
+  const version = /^Version: v?(\d+\.\d+\.\d+)/m.exec(stdout)?.[1];
   if (version === undefined) {
     throw new AppError("engine_failed", `${binary} does not report a version as the overlay engine does`);
   }
   return version;
+}
+
+/** `error`: why the program could not be run. */
+function startFailure(binary: string, error: unknown): AppError {
+  const install = "`agent overlay install`";
+  if (!existsSync(binary))
+    return new AppError("engine_missing", `There is no overlay engine at ${binary}`, {
+      cause: error,
+      hint: `Install one with ${install}.`,
+    });
+  const code = error instanceof AppError ? systemErrorCode(error.cause) : undefined;
+  // ENOENT although the file exists: the system lacks the loader or the interpreter that the file names.
+  if (code === "ENOEXEC" || code === "ENOENT")
+    return new AppError(
+      "engine_failed",
+      `The overlay engine ${binary} is not built for this system and processor`,
+      {
+        cause: error,
+        hint: `Install another one with ${install}.`,
+      },
+    );
+  return new AppError("engine_failed", messageOf(error), {
+    cause: error,
+    hint: `Make the overlay engine executable (chmod 755 ${quoteWord(binary)}), or install another one with ${install}.`,
+  });
 }
 
 /** Caches the version of an engine until its file changes. */

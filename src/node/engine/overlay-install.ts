@@ -36,7 +36,7 @@ import {
   type TrialPlaces,
 } from "./engine-trial.ts";
 import { installPackagedEngine, isPackagedPlace, requirePackageManager } from "./overlay-package.ts";
-import { fetchEngine, findEngineRelease, newestEngine, planEngineRelease } from "./overlay-release.ts";
+import { fetchEngine, findEngineRelease, planEngineRelease, updateVersion } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { readBytes } from "../../base/open-file.ts";
@@ -130,7 +130,7 @@ export async function checkEngine(
 ): Promise<{ from: string | null; to: string; available: boolean }> {
   const installed = await installedEngine(places, system);
   const trusting = trustingControlPlanes(places.configRoot, system);
-  const to = await newestEngine(request, places.stateDb, trusting);
+  const to = await updateVersion(request, places.stateDb, trusting);
   const available = installed === undefined || compareVersions(to, installed.version) > 0;
   return { from: installed?.version ?? null, to, available };
 }

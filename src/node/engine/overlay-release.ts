@@ -22,7 +22,7 @@ export type EngineSource = {
   version?: string | undefined;
   releaseUrl?: string | undefined;
   sha256?: string | undefined;
-  /** Skips the hash of the archive: the caller verifies the file that it takes from it. */
+  /** The caller verifies the file that it takes from the archive, so no signed list is needed. Not for `fetchEngine`. */
   isPinned?: boolean;
 };
 
@@ -58,7 +58,7 @@ export async function findEngineRelease(
   const entry = listed
     .filter((engine) => engine.file === file && (source.version ?? engine.version) === engine.version)
     .sort((a, b) => compareVersions(b.version, a.version))[0];
-  const version = source.version ?? entry?.version ?? (await newestVersion(source, system));
+  const version = source.version ?? entry?.version ?? (await latestByRedirect(source, system));
   const base = (source.releaseUrl ?? brand.engineReleaseUrl).replace("{version}", version ?? "");
   return { base, file, version, sha256: source.sha256 ?? entry?.sha256 };
 }
@@ -75,15 +75,16 @@ export async function newestListed(
 }
 
 /**
- * The newest version that the channel names. Throws if it names none: a mirror that withholds its list must not hide an
- * update. A known hash does not replace the list here, since it says nothing about newer versions.
+ * The version to which an update leads: the requested one, else the newest that the channel names. Throws if it names none: a
+ * mirror that withholds its list must not hide an update. A known hash does not replace the list here, since it says nothing
+ * about newer versions.
  */
-export async function newestEngine(
-  { version: asked, releaseUrl }: EngineSource,
+export async function updateVersion(
+  { version: requested, releaseUrl }: EngineSource,
   stateDb: string,
   system: UsedSystem,
 ): Promise<string> {
-  const source = { version: asked, releaseUrl };
+  const source = { version: requested, releaseUrl };
   const { version } = await findEngineRelease(source, stateDb, system);
   if (version !== undefined) return version;
   const base = releaseUrl ?? brand.engineReleaseUrl;
@@ -180,8 +181,14 @@ function noListError({ releaseUrl, version }: EngineSource, cause: AppError): Ap
   );
 }
 
-/** The version to which the engine's "latest" URL redirects. A mirror has one version, which its archive names. */
-async function newestVersion({ releaseUrl }: EngineSource, system: UsedSystem): Promise<string | undefined> {
+/**
+ * The version to which the engine's "latest" URL redirects. Undefined for a mirror: it has one version, which its archive names.
+ * Throws control_plane_unreachable, the code for every download that fails: `installEngine` then tries the package manager.
+ */
+async function latestByRedirect(
+  { releaseUrl }: EngineSource,
+  system: UsedSystem,
+): Promise<string | undefined> {
   if (releaseUrl !== undefined) return undefined;
   const abort = new AbortController();
   const timer = system.sleep(findStallMs, abort.signal).then(

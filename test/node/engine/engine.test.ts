@@ -290,6 +290,28 @@ test("engineVersion() reads the version, and names a missing or foreign program"
   expect(await failureOf(engineVersion("/bin/true", system))).toContain("engine_failed");
 });
 
+test("engineVersion() tells an engine that does not run here from a missing one", async () => {
+  const binary = join(directory, "nebula");
+  const run = () => engineVersion(binary, system).catch((error: unknown) => error);
+  // The beginning of a program for arm64.
+  writeFileSync(binary, Buffer.from("7f454c460201010000000000000000000200b700", "hex"), { mode: 0o644 });
+  expect(await run()).toMatchObject({
+    code: "engine_failed",
+    message: `Cannot run ${binary}: not executable`,
+  });
+  chmodSync(binary, 0o755);
+  const notForThisMachine = {
+    code: "engine_failed",
+    message: `The overlay engine ${binary} is not built for this system and processor`,
+  };
+  expect(await run()).toMatchObject(notForThisMachine);
+  // Its loader is missing, as on a system with another C library.
+  writeFileSync(binary, "#!/nowhere/loader\n");
+  expect(await run()).toMatchObject(notForThisMachine);
+  rmSync(binary);
+  expect(await run()).toMatchObject({ code: "engine_missing" });
+});
+
 test("refuseEngineVersion() refuses what is too old or has a known hole", () => {
   for (const version of ["1.5.2", "1.6.0", "1.9.4", "1.9.5", "1.9.6"]) {
     expect(() => refuseEngineVersion(version)).toThrow(AppError);

@@ -8,17 +8,15 @@ import { endOfCertificates } from "../../files/certificate-end.ts";
 import { checkedState } from "../../files/config/sent-config.ts";
 import {
   currentGeneration,
-  markApplied,
   pruneGenerations,
   readSyncState,
   stageGeneration,
-  switchGeneration,
   type SyncState,
 } from "../../files/generations.ts";
 import { unresolved } from "../../files/granted/host-names.ts";
 import type { Organization } from "../../files/organizations.ts";
 import { applyCertificates } from "../certificates-alone.ts";
-import { reloadOrRestart, rollBack } from "../engine-switch.ts";
+import { rollBack, trySwitch } from "../engine-switch.ts";
 import type { Next, SyncDeps } from "../next-config.ts";
 import { applyRevocations } from "../revocations-alone.ts";
 import { changeNeeds, changesCertificates, type RunningEngine } from "./change-needs.ts";
@@ -103,12 +101,9 @@ async function apply(
   const refusal = await tryStaged(organization, generation, next, deps);
   if (refusal !== undefined) return { ...returned, reason: refusal };
   const { restart, later } = changeNeeds(directory, running, next);
-  let reached = false;
-  try {
-    switchGeneration(directory, generation);
-    reached = true;
-    await reloadOrRestart(control, { restart });
-  } catch (error) {
+  const failure = await trySwitch(directory, generation, { restart }, control);
+  if (failure !== undefined) {
+    const { error, reached } = failure;
     const reason = messageOf(error);
     if (formerGeneration === undefined) {
       log.warn("The new configuration failed, and there is no previous one", { team: slug, reason });
@@ -120,8 +115,6 @@ async function apply(
     if (!reached) throw error;
     return { ...returned, reason, reached };
   }
-  markApplied(directory);
-  pruneGenerations(directory);
   for (const name of unresolved(next.names)) {
     log.warn("Cannot resolve the public address of a node; config.yml leaves it out", { team: slug, name });
   }
