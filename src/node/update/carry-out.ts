@@ -49,24 +49,31 @@ export async function carryOut(deps: CarryOutDeps): Promise<void> {
   }
 }
 
-/** Does nothing to the file if another order came, which has to be carried out then. */
+/**
+ * Changes the state of this order in the file, and returns it. Undefined, and the file stays as it is: another order came, which
+ * is carried out then. Called right after each wait, because a check-in may write the file at any time.
+ */
+function amend(directory: string, order: number, changes: Partial<UpdateState>): UpdateState | undefined {
+  const state = readUpdateState(directory);
+  if (state?.order.order !== order) return undefined;
+  const amended = { ...state, ...changes };
+  writeUpdateState(directory, amended);
+  return amended;
+}
+
 async function finish(deps: CarryOutDeps, order: number, outcome: Outcome): Promise<void> {
-  const state = readUpdateState(deps.directory);
-  if (state?.order.order !== order) return void (await sendReport(deps, order, outcome, { tries: 1 }));
-  writeUpdateState(deps.directory, { ...state, step: "done", unsaid: outcome });
-  await sendOutcome(deps, order, outcome);
+  const finished = amend(deps.directory, order, { step: "done", unsaid: outcome });
+  if (finished === undefined) await sendReport(deps, order, outcome, { tries: 1 });
+  else await sendOutcome(deps, order, outcome);
 }
 
 /** If the control plane does not take it, the file keeps it, and the next check-in that is answered starts this program again. */
 async function sendOutcome(deps: CarryOutDeps, order: number, outcome: Outcome): Promise<void> {
-  if (!(await sendReport(deps, order, outcome, { tries: outcomeTries }))) return;
-  const state = readUpdateState(deps.directory);
-  if (state?.order.order !== order) return;
-  const { unsaid: _, ...rest } = state;
-  writeUpdateState(deps.directory, rest);
+  const isSent = await sendReport(deps, order, outcome, { tries: outcomeTries });
+  if (isSent) amend(deps.directory, order, { unsaid: undefined });
 }
 
-/** Undefined: another order came. */
+/** Undefined: another order came meanwhile. */
 async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Outcome | undefined> {
   const { order } = state;
   if (state.step === "taken") {
@@ -80,6 +87,7 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Outcom
     await sendReport(deps, order.order, { state: "taken" }, { tries: takenTries });
   }
   const prepared = state.former === undefined ? await noteFormer(state, deps) : state;
+  if (prepared === undefined) return undefined;
   if (prepared.step === "taken") {
     const end = await applyChange(prepared, deps);
     if (end !== "applied") return end;
@@ -90,16 +98,17 @@ async function goForward(state: UpdateState, deps: CarryOutDeps): Promise<Outcom
   return outcome;
 }
 
-/** Notes what runs before the change, and how well, and returns the state as the file then has it. */
-async function noteFormer(state: UpdateState, deps: CarryOutDeps): Promise<UpdateState> {
+/** Notes what runs before the change, and how well. Undefined: another order came meanwhile. */
+async function noteFormer(
+  { order: { order, agent, engine } }: UpdateState,
+  deps: CarryOutDeps,
+): Promise<UpdateState | undefined> {
   const { updater, system, directory } = deps;
-  const { agent = null, engine = null } = state.order;
   const former = { agent: await updater.agentVersion(), engine: await updater.engineVersion() };
   const before = await readBefore(deps);
-  const change = { at: system.now(), agent, engine };
-  const prepared = { ...state, former, change, before, answered: await probeBefore(deps) };
-  writeUpdateState(directory, prepared);
-  return prepared;
+  const change = { at: system.now(), agent: agent ?? null, engine: engine ?? null };
+  const answered = await probeBefore(deps);
+  return amend(directory, order, { former, change, before, answered });
 }
 
 /** Undefined: another order came meanwhile. */
@@ -109,19 +118,16 @@ async function applyChange(
 ): Promise<"applied" | Outcome | undefined> {
   const { directory } = deps;
   const { order } = prepared;
+  // With `settings`, whatever writes config.yml takes the new settings from now on.
+  if (amend(directory, order.order, given({ settings: order.settings })) === undefined) return undefined;
   forgetSeen(directory);
-  const chosen = order.settings === true ? { ...prepared, settings: true } : prepared;
-  // Before the change: whatever writes config.yml takes the new settings from now on.
-  if (chosen !== prepared) writeUpdateState(directory, chosen);
-  const failure = await change(order, deps);
+  const failure = await makeChange(order, deps);
   if (failure !== undefined) {
-    await restoreFormer(chosen, deps);
+    await restoreFormer(prepared, deps);
     const failedProgram = order.agent === undefined ? "engine" : "agent";
     return { state: "failed", reason: failure, ...given({ log: await deps.logLine(failedProgram) }) };
   }
-  if (readUpdateState(directory)?.order.order !== order.order) return undefined;
-  writeUpdateState(directory, { ...chosen, step: "applied" });
-  return "applied";
+  return amend(directory, order.order, { step: "applied" }) === undefined ? undefined : "applied";
 }
 
 async function whyRefused(order: UpdateState["order"], deps: CarryOutDeps): Promise<string | undefined> {
@@ -141,7 +147,7 @@ async function whyRefused(order: UpdateState["order"], deps: CarryOutDeps): Prom
 }
 
 /** Resolves with the reason if it failed. The engine first: then the program that runs now is still the installed one. */
-async function change({ order, agent, engine, settings }: UpdateState["order"], deps: CarryOutDeps) {
+async function makeChange({ order, agent, engine, settings }: UpdateState["order"], deps: CarryOutDeps) {
   const { updater } = deps;
   try {
     if (settings === true) await updater.switchSettings(order);
@@ -162,9 +168,8 @@ async function restoreFormer(
   { order: { order }, former, change }: UpdateState,
   { updater, log, slug, directory }: CarryOutDeps,
 ): Promise<void> {
-  const present = readUpdateState(directory);
-  if (present?.settings === true) {
-    writeUpdateState(directory, { ...present, settings: false });
+  const areSettingsChosen = readUpdateState(directory)?.settings === true;
+  if (areSettingsChosen && amend(directory, order, { settings: false }) !== undefined) {
     await updater.switchSettings(order);
     log.warn("The former settings are back", { team: slug });
   }

@@ -114,6 +114,35 @@ test("an engine that was changed before a kill goes back if root permits the upd
   });
 });
 
+test("an order that comes before the change, while peers are probed, is carried out instead", async () => {
+  using root = temporaryDirectory();
+  const directory = organizationIn(root.path);
+  writePermissions(directory, { updates: ["agent", "engine"] });
+  writeUpdateState(directory, { order: go, step: "taken" });
+  const { machine, told, deps } = makeNode(directory, former);
+  const updated: string[] = [];
+  const update = async (version: string) => {
+    updated.push(version);
+    throw new Error("The order is withdrawn");
+  };
+  await carryOut({
+    ...deps,
+    updater: { ...deps.updater, updateAgent: update, updateEngine: update },
+    system: { ...realSystem(), sleep: async () => {} },
+    async openEcho() {
+      const hasCome = readUpdateState(directory)?.order.order === 11;
+      if (!hasCome) writeUpdateState(directory, { order: { ...go, order: 11, back: true }, step: "taken" });
+      return "absent";
+    },
+  });
+  expect(updated).toEqual([]);
+  expect(machine).toEqual(former);
+  expect(told.map(({ order, state }) => [order, state])).toEqual([
+    [10, "taken"],
+    [11, "returned"],
+  ]);
+});
+
 test("the last report is kept while the control plane is away, and said when it answers", async () => {
   const unsaid = { state: "returned" };
   expect(await carriedOut(back, updated, { isHeard: false })).toEqual({
