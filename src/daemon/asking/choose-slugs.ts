@@ -5,7 +5,10 @@ import { AppError } from "../../base/errors.ts";
 import { listOrganizations } from "../../node/files/list-organizations.ts";
 import { quoteWord } from "../../base/quote.ts";
 
-/** The organization that a command changes: the named one, else the only one. Throws usage if there are several. */
+/**
+ * The organization that a command changes: the named one, else the only one. Throws usage if there are several. A named one is not
+ * checked: callers open it, which fails if it does not exist, and `unregister` also removes one that is incomplete.
+ */
 export function chooseOne(configRoot: string, slug: string | undefined): string {
   if (slug !== undefined) return slug;
   const slugs = chooseSlugs(configRoot, undefined);
@@ -14,7 +17,7 @@ export function chooseOne(configRoot: string, slug: string | undefined): string 
   throw new AppError("usage", `Several organizations are registered. Name one of them: ${slugs.join(", ")}`);
 }
 
-/** Throws not_registered. */
+/** The named organization, else all of this machine. Throws not_registered if there is none. */
 export function chooseSlugs(configRoot: string, slug: string | undefined): string[] {
   const slugs = listOrganizations(configRoot);
   if (slug !== undefined && !slugs.includes(slug)) {

@@ -31,6 +31,7 @@ import { runPart, type EdgeContext, type RunningPart } from "./part.ts";
 
 type Context = Pick<EdgeContext, "slug" | "directory" | "log" | "system">;
 
+/** The shortest time that one report covers. */
 const intervalS = 300;
 const lookEveryMs = 10_000;
 
@@ -41,7 +42,7 @@ export function startFlows(context: EdgeContext): RunningPart {
   );
 }
 
-/** While the engine is only stopped, the table stays: then no time counts as unseen. Does not reject. */
+/** Removes the table and the reports, unless flows are still to be reported: the engine is only stopped then. Does not reject. */
 async function forgetFlows({ slug, directory, open, system }: EdgeContext): Promise<void> {
   try {
     if (areFlowsReported(open())) return;
@@ -56,22 +57,22 @@ async function forgetFlows({ slug, directory, open, system }: EdgeContext): Prom
   }
 }
 
-/** Until the signal. Then what was counted is collected too, unless a report waits. Does not reject. */
+/** Runs until the signal. Then what was counted is collected too, unless a report waits. Does not reject. */
 async function countFlows(context: Context, signal: AbortSignal): Promise<void> {
   const { slug, directory, log, system } = context;
-  /** The reason that is written; undefined: none is. Empty: it is not known what is written, so write it. */
-  let fault: string | undefined = "";
+  /** The reason that the file has, if it has one. Undefined: not known, so it is written in the next round. */
+  let written: { reason: string | undefined } | undefined;
   for (let isLast = false; !isLast;) {
     isLast = signal.aborted;
     const reason = await collectFlows(context, isLast ? 0 : intervalS).catch(messageOf);
-    if (reason !== fault) {
+    if (written === undefined || written.reason !== reason) {
       if (reason !== undefined)
         log.warn("Cannot count the flows of the overlay; nothing else changes", { team: slug, reason });
       try {
         writeFlowsFault(directory, reason);
-        fault = reason;
+        written = { reason };
       } catch {
-        fault = "";
+        written = undefined;
       }
     }
     if (!isLast) await system.sleep(lookEveryMs, signal).catch(() => undefined);
@@ -122,15 +123,18 @@ export async function collectFlows(
 }
 
 /**
- * For how long flows may have passed uncounted before this generation: a program removed the table, or the machine was
- * started and the agent later. Of the last minutes before a boot nothing is known. In seconds.
+ * For how many seconds flows may have passed uncounted before the first generation of a report: after a program removed the table, or
+ * between a boot and the agent's start. A boot also loses what was counted since the last report: up to one interval.
  */
 function unseenBefore(first: Generation, last: Collected | undefined, boot: string): number {
   if (last === undefined) return 0;
   return last.boot === boot ? Math.max(0, first.from - last.to) : first.from + intervalS;
 }
 
-/** The rows that matter most: of flows that were answered or go on, then by their number. `isCut`: such flows are left out. */
+/**
+ * The rows that matter most: first those whose flows were answered or go on, then by the number of flows. `rest`: how many flows are in
+ * no row. `isCut`: flows that were answered or go on are left out.
+ */
 function rowsOf({ flows, rest }: { flows: CountedFlows[]; rest: number }) {
   const isUsed = (each: CountedFlows) => each.answered > 0 || each.flows === 0;
   const sorted = flows.toSorted((a, b) => Number(isUsed(b)) - Number(isUsed(a)) || b.flows - a.flows);

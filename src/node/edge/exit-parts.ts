@@ -11,18 +11,19 @@ export const exitUser: EdgePart = {
     const { leaveKernel } = await import("../exit/leave-exit.ts");
     const { useExit } = await import("../exit/use-exit.ts");
     const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
-    const { directory, system } = context;
+    const { slug, directory, log, system } = context;
     return runPart(
       (signal) => useExit(context, { ...context, openEcho: openEchoSocket }, signal),
       async () => {
-        // The user stopped the overlay, for example.
-        if (!staysClosed(directory)) await leaveKernel(context, system);
+        // The overlay was stopped, for example. With --strict the block stays.
+        const reason = staysClosed(directory) ? undefined : await leaveKernel(context, system);
+        if (reason !== undefined) log.error("Cannot leave the exit", { team: slug, reason });
       },
     );
   },
 };
 
-/** Root's word, and the control plane's. */
+/** Needed if both the control plane and root of this machine made it an exit. */
 export const exitServer: EdgePart = {
   name: "the exit",
   needed: ({ directory, config }) =>

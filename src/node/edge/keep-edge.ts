@@ -1,5 +1,5 @@
 // Server mode: `check-auth` enables the edge unit of an organization, which runs its parts, while a part is needed, and
-// disables it otherwise. A disabled unit ends by itself.
+// disables it otherwise. The process of a disabled unit ends as soon as no part is needed (run-edge.ts).
 
 import { AppError } from "../../base/errors.ts";
 import { repeat } from "../../base/within.ts";
@@ -23,7 +23,7 @@ export type KeepContext = EdgeContext & { system: EdgeContext["system"] & Pick<S
 /** How often the files are examined for whether a part is needed, in ms. */
 const lookEveryMs = 2000;
 
-/** Until the signal. Does not reject. */
+/** Runs until the signal. Does not reject. */
 export async function keepEdge(context: KeepContext, signal: AbortSignal): Promise<void> {
   const { slug, log, system } = context;
   const logFailure = (reason: string) =>
@@ -41,7 +41,7 @@ function udpWatcher(context: KeepContext, signal: AbortSignal): () => Promise<vo
   const files = watchFiles(context);
   let hasWays = false;
   return async () => {
-    const organization = files.look();
+    const organization = files.openIfChanged();
     if (organization !== undefined) hasWays = Object.keys(tcpWaysOf(organization)).length > 0;
     if (!hasWays) return;
     const { noticeBlockedUdp } = await import("./notice-blocked-udp.ts");
@@ -52,10 +52,10 @@ function udpWatcher(context: KeepContext, signal: AbortSignal): () => Promise<vo
 function unitKeeper(context: KeepContext): () => Promise<void> {
   const { directory } = context;
   const files = watchFiles(context);
-  /** Undefined: the unit was not switched yet. */
+  /** Undefined: this process has not enabled or disabled the unit yet. */
   let wasNeeded: boolean | undefined;
   return async () => {
-    const organization = files.look();
+    const organization = files.openIfChanged();
     if (organization === undefined) return;
     try {
       const isNeeded = needsEdge(organization) && !isStopped(directory);

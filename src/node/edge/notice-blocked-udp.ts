@@ -20,8 +20,11 @@ import { openTcpWay } from "./tcp-way.ts";
 import { proxyFor } from "../../base/connect-failure.ts";
 import { watchFiles } from "./watch-files.ts";
 
-/** An answer of this age to the probes of health, every 8 s (probe-paces.ts), shows that UDP passes. A slower one costs a question. */
-const quietEnoughMs = 8300;
+/**
+ * While an answer to the probes of health is younger than this, UDP passes, and nothing is asked. Probes go every 8 s (probe-paces.ts);
+ * an answer that takes longer than 300 ms costs a question.
+ */
+const heardEnoughMs = 8300;
 /** How often one lighthouse or relay is asked by UDP if they do not answer probes: two packets of 44 bytes, 1.3 MB a day. */
 const askEveryMs = 6000;
 /** How long to wait for the answer of one hub by UDP. */
@@ -47,17 +50,19 @@ export type Hub = {
 };
 
 /**
- * Resolves at the signal, or when UDP is blocked and TCP works: then tcp.json says so, and nothing else is changed. While health
- * hears lighthouses or relays, it asks nothing.
+ * Resolves at the signal, or when UDP is blocked and TCP works: then tcp.json says so, and nothing else is changed. While the probes
+ * of health are answered by lighthouses or relays, this function asks nothing.
  */
 export async function noticeBlockedUdp(context: EdgeContext, signal: AbortSignal): Promise<void> {
   const { slug, directory, log, system, heardAt } = context;
   const hubs = hubsIn(context);
+  /** The hub that answered by UDP last: it alone is asked, until it does not answer. */
   let answering: Hub | undefined;
   while (!signal.aborted && readTcpState(directory) === undefined) {
     const all = hubs();
     const heardMs = heardAt?.(all.map(({ peer }) => peer));
-    const restMs = heardMs === undefined ? 0 : heardMs + quietEnoughMs - system.monotonic();
+    /** How long nothing need be asked; 0 or less: ask now. */
+    const restMs = heardMs === undefined ? 0 : heardMs + heardEnoughMs - system.monotonic();
     if (restMs > 0) answering = undefined;
     else if (answering === undefined || (await askByUdp([answering], oneByUdpMs, system)).size === 0) {
       const { byUdp, byTcp } = await askAll(all, system);
@@ -96,7 +101,7 @@ export function hubsIn(context: EdgeContext): () => Hub[] {
   let hubs: Hub[] = [];
   return () => {
     try {
-      const organization = files.look();
+      const organization = files.openIfChanged();
       if (organization !== undefined) hubs = isStopped(directory) ? [] : tcpHubs(organization);
     } catch {
       // A file is being replaced: go on with the known ones until the next look.
@@ -169,7 +174,7 @@ async function hasEngineAt(hostname: string, port: number, forMs: number): Promi
   });
 }
 
-/** The host and port of the first whose engine answers through its TCP listener. */
+/** Where the first hub is reached whose engine answers by TCP, "192.0.2.1:443". Undefined: none answers. */
 export async function firstByTcp(
   hubs: readonly Hub[],
   system: Pick<EdgeContext["system"], "env">,
@@ -182,9 +187,9 @@ export async function firstByTcp(
       enginePorts: () => [],
       passes: () => false,
     });
-    const isUdpAnswers = await way.ask(byTcpMs);
+    const isAnswered = await way.ask(byTcpMs);
     way.close();
-    if (!isUdpAnswers) throw new AppError("failed", `No engine answers at ${hub.url}`);
+    if (!isAnswered) throw new AppError("failed", `No engine answers at ${hub.url}`);
     return hub;
   });
   const found = await Promise.any(asked).catch(() => undefined);

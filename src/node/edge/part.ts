@@ -50,7 +50,10 @@ export type RunningPart = {
   stop(how: { isOver: boolean }): Promise<void>;
 };
 
-/** A part whose work ends at the signal. `undo`: what is done then if it is over. */
+/**
+ * A part whose work is `run`, until the signal. `isOver` tells it then why it ends, and `undo` is called afterwards if it is over: as
+ * in RunningPart.
+ */
 export function runPart(
   run: (signal: AbortSignal, isOver: () => boolean) => Promise<void>,
   undo?: () => Promise<unknown>,

@@ -8,15 +8,16 @@ type EdgeOptions = {
   parts: readonly EdgePart[];
   /** Whether the organization's engine runs or should run. */
   isUp(): boolean;
-  /** True: stays, although no part is needed. */
+  /** Go on although no part is needed. */
   isLasting: boolean;
   signal: AbortSignal;
 };
 
 const lookEveryMs = 2000;
-/** A part that could not start is tried again after this time. */
-const againMs = 10_000;
+/** A part that could not start is started again after this time. */
+const retryAfterMs = 10_000;
 
+/** `key`: the part's key (EdgePart) when it started. */
 type Running = { key: string; part: RunningPart };
 
 /** Resolves when the signal aborts, or, unless it is lasting, when no part is needed. */
@@ -34,34 +35,37 @@ export async function runEdge(
     try {
       running.set(part, { key, part: await part.start(context) });
     } catch (error) {
-      notBefore.set(part, system.monotonic() + againMs);
+      notBefore.set(part, system.monotonic() + retryAfterMs);
       files.retry();
-      log.error(`Cannot start ${part.name}; trying again in ${againMs / 1000} s`, {
+      log.error(`Cannot start ${part.name}; trying again in ${retryAfterMs / 1000} s`, {
         team: slug,
         reason: messageOf(error),
       });
     }
   };
   const stop = async (part: EdgePart, how: { isOver: boolean }) => {
-    const ended = running.get(part);
+    const stopped = running.get(part);
     running.delete(part);
-    await ended?.part.stop(how);
+    await stopped?.part.stop(how);
   };
   while (!signal.aborted) {
-    const organization = files.look(`${isUp()}`);
-    // What runs goes on while the files are damaged.
+    const isEngineUp = isUp();
+    const organization = files.openIfChanged(`up: ${isEngineUp}`);
+    // Undefined: nothing has changed since the last round, or the files are damaged. In both cases what runs goes on.
     if (organization !== undefined) {
-      const wanted = isUp() ? parts.filter((each) => each.needed(organization)) : [];
+      const neededParts = isEngineUp ? parts.filter((part) => part.needed(organization)) : [];
       for (const part of parts) {
+        const isNeeded = neededParts.includes(part);
         const key = part.key?.(organization) ?? "";
-        const present = running.get(part);
-        if (present !== undefined && (!wanted.includes(part) || present.key !== key))
-          await stop(part, { isOver: true });
-        if (wanted.includes(part) && !running.has(part)) await start(part, key);
+        const current = running.get(part);
+        // A part with another key undoes what it did, and starts again.
+        if (current !== undefined && (!isNeeded || current.key !== key)) await stop(part, { isOver: true });
+        if (isNeeded && !running.has(part)) await start(part, key);
       }
-      if (!isLasting && wanted.length === 0) break;
+      if (!isLasting && neededParts.length === 0) break;
     }
     await system.sleep(lookEveryMs, signal).catch(() => undefined);
   }
+  // Only this process ends: what the parts did stays in force for the next one.
   for (const part of [...running.keys()].toReversed()) await stop(part, { isOver: false });
 }

@@ -27,6 +27,7 @@ const everyMs = 3000;
 const enoughAnswers = 2;
 /** The engine sends something to each lighthouse within this time. After such a silence it no longer uses the way by TCP. */
 const quietMs = 12_000;
+/** After this time the tunnels that still go by TCP are closed. */
 const longestReturnMs = 45_000;
 /** How often one of the engine's packets is sent to the lighthouse from the engine's own port (makeNudges). */
 const nudgeEveryMs = 1000;
@@ -68,6 +69,7 @@ async function goByTcp(context: EdgeContext, signal: AbortSignal, isOver: () => 
       await system.sleep(inRow === 0 ? everyMs : everyMs / 2, signal).catch(() => undefined);
       answers = await askByUdp(hubs(), oneByUdpMs, system);
     }
+    // Only this process ends: the next one opens the ways again, at the same ports.
     if (signal.aborted && !isOver()) return;
     await goBack(context, ways, answers, nudges);
   } finally {
@@ -75,7 +77,7 @@ async function goByTcp(context: EdgeContext, signal: AbortSignal, isOver: () => 
   }
 }
 
-/** Opens a way to each hub, closes those that are needed no more, and tells the engine what is new. */
+/** Opens a way to each hub, closes ways that are not needed any more, and gives the engine the new ports. */
 async function updateWays(
   hubs: readonly Hub[],
   ways: Ways,
@@ -97,19 +99,22 @@ async function updateWays(
     team: slug,
     peers: Object.keys(ports).length,
   });
-  // All of them: direct ones to other peers are dead, too, and in the local network a new handshake takes milliseconds.
-  await closeTunnels(context);
+  // Direct tunnels to other peers are dead, too, except in the local network, where a new handshake takes milliseconds.
+  await closeTunnels(context, "all");
 }
 
 /**
- * Closes tunnels, so that the engine shakes hands again with its next packet. Engines before 1.12 have no such call: they shake
+ * Closes the tunnels with these peers (overlay addresses), so that the engine shakes hands again with its next packet. Engines before 1.12 have no such call: they shake
  * hands again when answers are missing.
  */
-async function closeTunnels({ directory, system }: EdgeContext, only?: readonly string[]): Promise<void> {
+async function closeTunnels(
+  { directory, system }: EdgeContext,
+  peers: readonly string[] | "all",
+): Promise<void> {
   const api = localApi(controlSocket(directory), system);
-  const all = await api.hostmap().catch(() => []);
-  const peers = only ?? all.flatMap(({ vpnAddrs: [address] }) => address ?? []);
-  for (const peer of peers) await api.closeTunnel(peer, { localOnly: true }).catch(() => undefined);
+  const all = peers === "all" ? await api.hostmap().catch(() => []) : [];
+  const closed = peers === "all" ? all.flatMap(({ vpnAddrs: [address] }) => address ?? []) : peers;
+  for (const peer of closed) await api.closeTunnel(peer, { localOnly: true }).catch(() => undefined);
 }
 
 async function openWay(
@@ -141,8 +146,9 @@ export function watchEnginePorts(control: Pick<EngineControl, "process">): () =>
 }
 
 type Nudges = {
-  /** Where each answers by UDP; empty: nothing is sent there. */
+  /** Where each hub answers by UDP, by its overlay address. Empty: no packet goes by UDP. */
   to: ReadonlyMap<string, { host: string; port: number }>;
+  /** Whether a datagram of the engine goes by TCP now. If not, it was sent by UDP, and goes by TCP a moment later. */
   pass(peer: string, datagram: Uint8Array, ways: ReadonlyMap<string, Way>): boolean;
 };
 

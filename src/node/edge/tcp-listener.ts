@@ -11,15 +11,15 @@ import { listenPlace } from "../files/config/read-config.ts";
 import { tcpListenersOf, tcpPortOf } from "../files/tcp-state.ts";
 import type { EdgeContext, RunningPart } from "./part.ts";
 
-/** How long a place of the engine counts: clients must not make this program read its configuration all the time. */
-const placeMs = 2000;
+/** How long the engine's address is kept: clients must not make this program read its configuration all the time. */
+const keepAddressMs = 2000;
 
 export function startTcpListener({ directory, slug, open, log, system }: EdgeContext): RunningPart {
-  let engine = { ...listenPlace(directory), at: system.monotonic() };
+  let engine = { ...listenPlace(directory), readAt: system.monotonic() };
   const forwarder = makeForwarder({
     engineAt(port) {
       const now = system.monotonic();
-      if (now - engine.at > placeMs) engine = { ...listenPlace(directory), at: now };
+      if (now - engine.readAt > keepAddressMs) engine = { ...listenPlace(directory), readAt: now };
       return port === engine.port ? given({ host: engine.host }) : undefined;
     },
     monotonic: system.monotonic,

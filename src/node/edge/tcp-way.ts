@@ -22,11 +22,11 @@ export type TcpWay = {
   readonly port: number;
   /** The port of the engine; undefined before it sent something. */
   readonly enginePort: number | undefined;
-  /** When the engine last sent something, monotonic ms; undefined: never. */
+  /** When the engine last sent something, by performance.now(); undefined: never. */
   readonly usedAt: number | undefined;
-  /** Sends it by TCP, and never from the engine's own port. */
+  /** Sends a datagram by TCP. */
   send(datagram: Uint8Array): void;
-  /** Whether the engine there answers within the time. */
+  /** Whether the hub's engine answers within the time. */
   ask(withinMs: number): Promise<boolean>;
   close(): void;
 };
@@ -38,7 +38,7 @@ const boundedWebSocket = () => (require("ws") as typeof import("ws")).WebSocket;
 const firstPauseMs = 500;
 const longestPauseMs = 10_000;
 const openWithinMs = 8000;
-/** More is dropped, as a full UDP queue drops it. */
+/** Bytes that wait to be sent. More are dropped, as a full UDP queue drops them. */
 const mostWaiting = 1_048_576;
 const askEveryMs = 300;
 /** How often the engine's ports are read at most. */
@@ -100,7 +100,7 @@ class EnginePort {
   /** Undefined before the engine sent something. */
   port: number | undefined;
   readonly #enginePorts: TcpWayOptions["enginePorts"];
-  /** Monotonic ms. */
+  /** When the engine's ports were read, by performance.now(). */
   #readAt = Number.NEGATIVE_INFINITY;
 
   constructor(enginePorts: TcpWayOptions["enginePorts"]) {
@@ -122,7 +122,7 @@ class EnginePort {
 
 type Client = { send(message: Uint8Array<ArrayBuffer>): void; close(): void };
 
-/** A connection that is made again whenever it ends. */
+/** Keeps a connection, and makes it again whenever it ends. `take` gets the datagrams of each message. */
 function keepClient(url: string, proxy: string | undefined, take: (datagrams: Uint8Array[]) => void): Client {
   let client: WebSocket | undefined;
   let isClosed = false;
@@ -130,16 +130,16 @@ function keepClient(url: string, proxy: string | undefined, take: (datagrams: Ui
   let timer: ReturnType<typeof setTimeout> | undefined;
   const connect = () => {
     const current = (client = openClient(url, proxy));
-    const late = setTimeout(() => current.close(), openWithinMs);
+    const openTimeout = setTimeout(() => current.close(), openWithinMs);
     current.addEventListener("open", () => {
-      clearTimeout(late);
+      clearTimeout(openTimeout);
       pauseMs = firstPauseMs;
     });
     current.addEventListener("message", ({ data }) => {
       if (data instanceof ArrayBuffer) take(datagramsIn(new Uint8Array(data)));
     });
     const reconnect = () => {
-      clearTimeout(late);
+      clearTimeout(openTimeout);
       if (client !== current || isClosed) return;
       client = undefined;
       timer = setTimeout(connect, pauseMs);
@@ -167,10 +167,10 @@ function keepClient(url: string, proxy: string | undefined, take: (datagrams: Ui
  */
 function openClient(url: string, proxy: string | undefined): WebSocket {
   const client = new (boundedWebSocket())(url, {
-    // Who answers in the server's place could send a message that fills the memory, also in parts.
+    // An impostor of the server could send a message that fills the memory, also in parts.
     maxPayload: longestMessage,
     tls: { rejectUnauthorized: false },
-    // Encrypted packets do not get smaller, and who answers in the server's place could send a little that unpacks to much.
+    // Encrypted packets do not get smaller, and an impostor could send a small message that unpacks to a large one.
     perMessageDeflate: false,
     ...given({ proxy }),
   });

@@ -15,7 +15,7 @@ import { routerRemoval } from "../routing/router.ts";
 
 type UsedSystem = Pick<System, "run" | "platform">;
 
-/** Undoes the changes of one organization, which leaves whatever could not be undone. Returns that. Does not reject. */
+/** Undoes the changes of an organization that this machine leaves. Returns what could not be undone. Does not reject. */
 export async function undoEdge(
   place: { slug: string; directory: string },
   system: UsedSystem,
@@ -28,7 +28,7 @@ export async function undoEdge(
   }
 }
 
-/** The plan of undoEdge, without the files of the organization, which are removed whole. */
+/** The plan of undoEdge, without files in the organization's directory: the directory is removed as a whole. */
 export async function planUndoEdge(
   place: { slug: string; directory: string },
   system: UsedSystem,
@@ -37,7 +37,7 @@ export async function planUndoEdge(
   return steps.filter((each) => each.step !== "file" || !each.path.startsWith(`${place.directory}/`));
 }
 
-/** `gone`: organizations whose own changes are applied before. */
+/** `gone`: organizations whose own changes are undone before these. They hold nothing back any more. */
 async function undoChanges(
   place: { slug: string; directory: string },
   system: UsedSystem,

@@ -1,5 +1,5 @@
-// Notices that a file of an organization changed, for parts that look every few seconds: to read and parse all files each time would
-// cost more than the rest of their work.
+// Opens an organization again only when one of its files has changed, for loops with a round every few seconds: to read and
+// parse all files in each round would cost more than the rest of their work.
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -8,15 +8,16 @@ import type { Organization } from "../files/organizations.ts";
 import type { EdgeContext } from "./part.ts";
 
 /** The organization is opened this often even if no file has changed. */
-const wholeEveryMs = 60_000;
+const openEveryMs = 60_000;
 
 type WatchedFiles = {
   /**
-   * The organization, opened again, if a file of its directory has changed since the last call, or `more` differs, or a minute has
-   * passed. Undefined: nothing is new; or it is damaged, or being replaced, and the next call tries again.
+   * The organization, opened again, if a file of its directory has changed since it was opened last, or `alsoIfChanged` is another
+   * text, or a minute has passed. Undefined: nothing has changed; or the files are damaged or being replaced, and the next call tries
+   * again.
    */
-  look(more?: string): Organization | undefined;
-  /** The next look opens it again: what the caller did after this look failed. */
+  openIfChanged(alsoIfChanged?: string): Organization | undefined;
+  /** Makes the next call open the organization again, because the caller could not do its work after this one. */
   retry(): void;
 };
 
@@ -27,14 +28,14 @@ export function watchFiles({
 }: Pick<EdgeContext, "directory" | "open"> & {
   system: Pick<EdgeContext["system"], "monotonic">;
 }): WatchedFiles {
-  /** What the files were when it was opened last; undefined: open it at the next look. */
+  /** What the files were when the organization was opened last; undefined: open it at the next call. */
   let stamp: string | undefined;
   let openedAt = 0;
   return {
-    look(more = "") {
-      const next = `${more}\n${stampOf(directory)}`;
+    openIfChanged(alsoIfChanged = "") {
+      const next = `${alsoIfChanged}\n${stampOf(directory)}`;
       const now = system.monotonic();
-      if (next === stamp && now - openedAt < wholeEveryMs) return undefined;
+      if (next === stamp && now - openedAt < openEveryMs) return undefined;
       try {
         const organization = open();
         stamp = next;

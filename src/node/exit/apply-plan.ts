@@ -35,11 +35,11 @@ const most = 4096;
 const Rules = v.pipe(v.string(), v.parseJson(), v.array(Rule), v.maxLength(most));
 const Routes = v.pipe(v.string(), v.parseJson(), v.array(Route), v.maxLength(most));
 
-/** `isLeaving`: the plan has no rules. Then what another run has removed at the same time is no failure. */
+/** `isLeaving`: the plan has no rules. Then it is no failure if another process removes the same at the same time. */
 type Goal = { plan: ExitPlan; isLeaving: boolean };
 const leaving: Goal = { plan: noPlan, isLeaving: true };
 
-/** Undefined if all is as planned, or why it is not. Does not reject. */
+/** Returns why the kernel is not as planned; undefined if it is. Does not reject. */
 export async function applyExit(
   slug: string,
   plan: ExitPlan,
@@ -47,12 +47,12 @@ export async function applyExit(
 ): Promise<string | undefined> {
   try {
     const isLeaving = plan.rules[4].length === 0 && plan.rules[6].length === 0;
-    const filter = () => keepTable("exit", slug, plan.nft, system);
-    // A block is there before packets are led elsewhere, and goes after that has ended.
-    const refused = isLeaving ? undefined : await filter();
-    if (refused !== undefined) return refused;
+    const applyTable = () => keepTable("exit", slug, plan.nft, system);
+    // The table may have a block: it comes before packets are led to the exit, and goes after that has ended.
+    const reason = isLeaving ? undefined : await applyTable();
+    if (reason !== undefined) return reason;
     for (const family of families) await applyFamily(family, { plan, isLeaving }, system);
-    return isLeaving ? await filter() : undefined;
+    return isLeaving ? await applyTable() : undefined;
   } catch (error) {
     return messageOf(error);
   }
@@ -62,27 +62,27 @@ export async function applyExit(
 export async function rulesRemoval(system: UsedSystem): Promise<Change[]> {
   const ip = ipProgram(system);
   if (ip === undefined) return [];
-  const lines = await Promise.all(
+  const commands = await Promise.all(
     families.map(async (family) =>
-      (await linesFor(family, leaving, system)).map((line) => [ip, `-${family}`, ...line.split(" ")]),
+      (await commandsFor(family, leaving, system)).map((words) => [ip, `-${family}`, ...words.split(" ")]),
     ),
   );
-  return lines.flat().map((argv) => ({ change: "run", argv }));
+  return commands.flat().map((argv) => ({ change: "run", argv }));
 }
 
-/** The command and the running part (use-exit.ts) may leave an exit at the same time: what counts is what is there afterwards. */
+/** The command and the running part (use-exit.ts) may leave an exit at the same time: then nothing must be left afterwards. */
 async function applyFamily(family: Family, goal: Goal, system: UsedSystem): Promise<void> {
-  const lines = await linesFor(family, goal, system);
-  if (lines.length === 0) return;
+  const commands = await commandsFor(family, goal, system);
+  if (commands.length === 0) return;
   try {
-    await run(family, ["-force", "-batch", "-"], system, { input: `${lines.join("\n")}\n` });
+    await run(family, ["-force", "-batch", "-"], system, { input: `${commands.join("\n")}\n` });
   } catch (error) {
-    if (!goal.isLeaving || (await linesFor(family, goal, system)).length > 0) throw error;
+    if (!goal.isLeaving || (await commandsFor(family, goal, system)).length > 0) throw error;
   }
 }
 
-/** The words behind `ip -4` or `ip -6`. */
-async function linesFor(family: Family, { plan, isLeaving }: Goal, system: UsedSystem): Promise<string[]> {
+/** What is to be done for the goal: the words behind `ip -4` or `ip -6`, a command each. */
+async function commandsFor(family: Family, { plan, isLeaving }: Goal, system: UsedSystem): Promise<string[]> {
   const rules = await readRules(family, system);
   const routes = await readRoutes(family, system);
   const wantedRules = plan.rules[family].map(([priority, words]) => `${words} priority ${priority}`);

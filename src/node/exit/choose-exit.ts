@@ -1,5 +1,5 @@
-// Decides which exit this machine uses: it stays with one that answers, and tries the nearest of the others after one that does
-// not. Pure.
+// Decides which exit this machine uses: it stays with an exit that answers. After one that does not, it tries the nearest of the
+// others. Pure.
 
 import type { Exit, ExitUse } from "../files/granted/exits.ts";
 
@@ -14,8 +14,8 @@ export const graceMs = 2500;
 /** An exit that was left is not tried again for this long. */
 const restMs = 30_000;
 
-/** The last echo of an exit: its arrival in monotonic ms, and its round trip in ms. */
-export type ExitEcho = { at: number; rtt: number };
+/** The last echo of an exit: its arrival in monotonic ms, and its round trip. */
+export type ExitEcho = { at: number; rttMs: number };
 
 type ExitHistory = {
   /** Monotonic ms, as all times here. */
@@ -31,19 +31,18 @@ type ExitHistory = {
 /** `isSure`: the exit had enough time to answer, so `isAlive` is final. */
 export type Choice = { exit: Exit | undefined; isAlive: boolean; isSure: boolean };
 
-/** Stays with an exit that lets packets through. Among others, the nearest of those that answer is tried. */
 export function chooseExit(
   { candidates, exit }: ExitUse,
   { now, heard, triedAt, leftAt }: ExitHistory,
 ): Choice {
   const isHeard = ({ ip }: Exit, withinMs: number) => now - (heard.get(ip)?.at ?? -Infinity) < withinMs;
   if (exit !== undefined && isHeard(exit, deadMs)) return { exit, isAlive: true, isSure: true };
-  // The first answer need not be that of the best one.
+  // Wait for the exit in use, also before others are looked at: the first answer need not be that of the best one.
   if (now - triedAt <= graceMs) return { exit, isAlive: false, isSure: false };
   const [nearest] = candidates
     .filter((each) => each !== exit && isHeard(each, othersEveryMs + roundMs))
     .filter(({ ip }) => now - (leftAt.get(ip) ?? -Infinity) > restMs)
-    .toSorted((a, b) => (heard.get(a.ip)?.rtt ?? 0) - (heard.get(b.ip)?.rtt ?? 0));
+    .toSorted((a, b) => (heard.get(a.ip)?.rttMs ?? 0) - (heard.get(b.ip)?.rttMs ?? 0));
   if (nearest !== undefined) return { exit: nearest, isAlive: false, isSure: false };
   return { exit, isAlive: false, isSure: true };
 }

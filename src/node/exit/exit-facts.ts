@@ -18,7 +18,7 @@ type Place = { slug: string; directory: string };
 /** The facts of the machine are read again after this time. */
 const machineEveryMs = 60_000;
 
-/** The facts that change with the configuration, read again when a file of an organization changes. */
+/** Reads the machine's facts again when the configuration of an organization changes, and after a minute. */
 export class MachineFacts {
   readonly #place: Place;
   readonly #system: FactsSystem;
@@ -39,8 +39,9 @@ export class MachineFacts {
       .map((slug) => `${slug} ${fileStamp(join(root, slug, "config.yml"))}`)
       .join("\n");
     const now = this.#system.monotonic();
-    const isOld = stamp !== this.#stamp || now - this.#readAt > machineEveryMs;
-    if (this.#machine !== undefined && !isOld)
+    const isOutdated = stamp !== this.#stamp || now - this.#readAt > machineEveryMs;
+    if (this.#machine !== undefined && !isOutdated)
+      // Interfaces and routes change without a file, and are cheap to read.
       return { ...this.#machine, ...(await this.#system.machineState()) };
     this.#machine = await readMachine(directory, this.#system);
     this.#stamp = stamp;
@@ -50,8 +51,8 @@ export class MachineFacts {
 }
 
 /**
- * Undefined while the engine's configuration does not mark its packets: they would be led into their own tunnel. With `strict`,
- * packets are blocked all the same.
+ * Undefined while config.yml names no interface, or does not mark the engine's packets: without the mark they would be led into
+ * their own tunnel. With `strict` the mark may be missing: packets must be blocked all the same.
  */
 export function factsOf({ slug, directory }: Place, use: ExitUse, machine: Machine): ExitFacts | undefined {
   const config = readOwnYaml(readTextIfThere(join(directory, "config.yml")) ?? "", "config.yml");

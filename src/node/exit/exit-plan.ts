@@ -24,7 +24,7 @@ export type ExitFacts = {
   /** The tunnel's interface, and this node's addresses in the overlay. */
   device: string;
   own: { ip: string; ip6: string | undefined };
-  /** Undefined: none may be used. Then `strict` blocks all. */
+  /** Undefined: this node may use none. Then `strict` blocks all. */
   exit: { ip: string; ip6: string | undefined } | undefined;
   /** The interface is there. */
   hasDevice: boolean;
@@ -71,10 +71,11 @@ export function planExit(facts: ExitFacts): ExitPlan {
   };
 }
 
-const hasWay = ({ own, exit }: ExitFacts, family: Family) =>
+/** Whether the exit carries packets of the family. */
+const isCarried = ({ own, exit }: ExitFacts, family: Family) =>
   exit !== undefined && (family === 4 || (own.ip6 !== undefined && exit.ip6 !== undefined));
-/** Whether packets of the family are led away. Without IPv6 in the overlay, it stays as it is, or `strict` blocks it. */
-const isTaken = (facts: ExitFacts, family: Family) => facts.strict || hasWay(facts, family);
+/** Whether packets of the family leave the machine's own routes. IPv6 that the exit does not carry stays there, or is blocked by `strict`. */
+const isTaken = (facts: ExitFacts, family: Family) => facts.strict || isCarried(facts, family);
 
 /** Multicast and link-local addresses have no other way than the link. */
 const onLink = { 4: ["169.254.0.0/16", "224.0.0.0/4", "255.255.255.255"], 6: ["fe80::/10", "ff00::/8"] };
@@ -99,8 +100,8 @@ function rulesOf(facts: ExitFacts, family: Family): [number, string][] {
 const lastMetric = 4_278_198_272;
 
 function routesOf(facts: ExitFacts, family: Family): string[] {
-  const way = facts.hasDevice && hasWay(facts, family) ? [`default dev ${facts.device}`] : [];
-  // When the interface goes, its routes go, too.
+  const way = facts.hasDevice && isCarried(facts, family) ? [`default dev ${facts.device}`] : [];
+  // The kernel removes the first route together with the interface. Then the second one rejects packets.
   return [...way, ...(facts.strict ? [`unreachable default metric ${lastMetric}`] : [])];
 }
 
@@ -127,7 +128,7 @@ function bodyOf(facts: ExitFacts): string | undefined {
   return chains.length === 0 ? undefined : versioned(chainsOf(chains));
 }
 
-/** The exit answers them by its own name server: one in this machine's network would show what is looked up there. */
+/** Sends questions for names to the exit, which has a name server: one in this machine's network would see what is looked up. */
 function nameChains(facts: ExitFacts): Chain[] {
   const servers = redirected(facts);
   const { device, own, exit } = facts;

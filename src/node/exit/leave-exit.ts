@@ -21,8 +21,8 @@ export function keepBlock({ slug, directory }: Place, body: string | undefined):
 }
 
 /**
- * Takes away this organization's rules, routes and block, and returns why that failed. The rules may be those of another
- * organization meanwhile. The caller reloads the engine.
+ * Takes away this organization's rules, routes and block. Returns why that failed; undefined if it did not. If another organization
+ * has an exit by now, the rules and routes are that one's, and stay. The caller reloads the engine.
  */
 export async function leaveKernel(
   { slug, directory }: Place,
@@ -35,7 +35,7 @@ export async function leaveKernel(
     : keepTable("exit", slug, undefined, system);
 }
 
-/** What leaveKernel does, as a list of changes. `gone`: organizations whose own list is applied before. */
+/** What leaveKernel does, as a list of changes. `gone`: organizations whose own lists are applied before: they have no exit then. */
 export async function exitRemoval(
   { slug, directory }: Place,
   system: Pick<System, "run" | "platform">,

@@ -30,8 +30,8 @@ type Deps = {
   system: Pick<System, "run" | "platform" | "machineState" | "sleep">;
 };
 
-/** Whether the kernel forwards. If not, nodes that use the exit must not get answers to their echoes. */
-const forwards = () => readTextIfThere("/proc/sys/net/ipv4/ip_forward")?.trim() === "1";
+/** If the kernel does not forward, nodes that use the exit must not get answers to their echoes. */
+const isForwarding = () => readTextIfThere("/proc/sys/net/ipv4/ip_forward")?.trim() === "1";
 
 /**
  * The body of the table; undefined without an overlay address. `subnets`: those behind this node. `isOpen`: the kernel forwards, so
@@ -95,10 +95,10 @@ function forwardRules(tenant: Tenant, behind: readonly Network[], others: readon
   ];
 }
 
-/** What this machine itself takes: the engine lets in what goes to any of its addresses outside the overlay too. */
+/** What this machine itself accepts from the overlay: the engine also lets in packets to its addresses outside the overlay. */
 function inputRules(tenant: Tenant, behind: readonly Network[], isOpen: boolean): string[] {
   return [
-    // The translation of a flow outlives its rule.
+    // The kernel translates a known flow even after the rule of `names` is gone.
     ...(isOpen ? [] : [`ct original ip daddr ${insideExit} drop`]),
     "ct state established,related accept",
     ...bothFamilies(behind, "accept"),
@@ -153,17 +153,17 @@ function nameServer({ nameServers }: Machine): string | undefined {
 
 /** Runs until the signal. A change of the machine's name server or interface is taken within seconds. Does not reject. */
 export async function serveExit({ slug, directory, system, log }: Deps, signal: AbortSignal): Promise<void> {
-  /** The last reason, which is logged once. */
-  let refused: string | undefined;
+  /** Why the last step could not keep the table. Logged once in a row. */
+  let lastReason: string | undefined;
   const step = async () => {
     const machine = await readMachineAlone(dirname(directory), system);
     const subnets = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
-    const body = exitBody(slug, machine, { subnets, isOpen: forwards() });
-    const why =
+    const body = exitBody(slug, machine, { subnets, isOpen: isForwarding() });
+    const reason =
       body === undefined ? "its configuration has no interface" : await keepTable("exit", slug, body, system);
-    if (why !== undefined && why !== refused)
-      log.error("Cannot let packets of other nodes out", { team: slug, reason: why });
-    refused = why;
+    if (reason !== undefined && reason !== lastReason)
+      log.error("Cannot let packets of other nodes out", { team: slug, reason });
+    lastReason = reason;
   };
   const logFailure = (reason: string) =>
     log.warn("Cannot let packets of other nodes out for now", { team: slug, reason });

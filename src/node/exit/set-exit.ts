@@ -39,7 +39,7 @@ export async function useFromNow(
   system: Pick<System, "platform" | "machineState">,
 ): Promise<void> {
   await requireUsable(organization, choice, system);
-  // The file names the former exit: use-exit.ts writes a new one.
+  // The file names the exit of the last choice: use-exit.ts writes a new file.
   rmSync(exitStatePath(organization.directory), { force: true });
   writePermissions(organization.directory, { exit: choice });
 }
@@ -51,10 +51,10 @@ export async function useFromNow(
 export async function useNone(place: { slug: string; directory: string }, deps: Deps): Promise<void> {
   writePermissions(place.directory, { exit: undefined });
   const leave = async () => {
-    const why = await leaveKernel(place, deps.system);
+    const reason = await leaveKernel(place, deps.system);
     rmSync(exitStatePath(place.directory), { force: true });
-    if (why === undefined) return;
-    throw new AppError("failed", `Cannot take the rules of the exit away: ${why}`, {
+    if (reason === undefined) return;
+    throw new AppError("failed", `Cannot take the rules of the exit away: ${reason}`, {
       hint: `Run \`${exitCommand(place.slug, "off")}\` again as root.`,
     });
   };
@@ -62,7 +62,7 @@ export async function useNone(place: { slug: string; directory: string }, deps: 
   await leave();
   // Renders config.yml without the exit's route.
   await applyChanges(place, {}, deps);
-  // use-exit.ts may have been in the middle of a round that had read the former choice.
+  // use-exit.ts may have been in the middle of a round that began before the choice was deleted.
   await leave();
 }
 
@@ -103,10 +103,10 @@ async function requireUsable(
   refuseStrictFilter(exitCommand(slug, { use, strict, lan }), await system.machineState());
 }
 
-/** The kernel would drop the packets of peers, because their way back is another interface. */
+/** Throws if the kernel would drop the packets of peers, because the way back to them is another interface. */
 function refuseStrictFilter(command: string, { defaultDevices }: MachineState): void {
   for (const device of defaultDevices[4]) {
-    // The larger of both counts.
+    // The kernel uses the larger of the two values. 1 is its strict mode.
     if (Math.max(filterOf("all"), filterOf(device)) !== 1) continue;
     const key = `net.ipv4.conf.${device}.rp_filter`;
     throw new AppError(

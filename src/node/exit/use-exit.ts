@@ -32,12 +32,12 @@ type ExitDeps = {
 };
 type Place = { slug: string; directory: string };
 
-/** At a start, until it is known whether the exit answers. */
-const startRoundMs = 250;
+/** One round in the first time of an exit (graceMs), until it is known whether it answers, in ms. */
+const firstRoundsMs = 250;
 /** "OAE1" in hex, in front of echo requests. */
 const echoMark = "4f414531";
 
-/** What `status` shows of a choice. */
+/** The state that `status` shows. */
 function stateOf({ isAlive, isSure }: Choice, { strict }: ExitUse): ExitState["state"] {
   if (isAlive) return "used";
   if (!isSure) return "starting";
@@ -65,11 +65,11 @@ class ExitUser {
   #tried: { ip: string | undefined; at: number };
   /** When exits were left, in monotonic ms, by overlay address. */
   readonly #leftAt = new Map<string, number>();
-  /** Whether packets took the exit when that was last known for sure. */
-  #wasUsed: boolean;
+  /** Whether packets take the exit. While a choice is unsure (`isSure`), they stay where they were. */
+  #isUsed: boolean;
   /** The last failure. It is logged once in a row. */
   #failure: string | undefined;
-  /** No exit is wanted, and its rules were removed from the kernel. */
+  /** No exit is chosen on this machine, and the rules of the last one were removed from the kernel. */
   #hasLeft = false;
 
   constructor(place: Place, deps: ExitDeps) {
@@ -80,12 +80,12 @@ class ExitUser {
     this.#facts = new MachineFacts(place, system);
     this.#echoes = new Echoes({ open, monotonic: system.monotonic });
     this.#tried = { ip: saved?.exit, at: system.monotonic() };
-    this.#wasUsed = saved?.state === "used";
+    this.#isUsed = saved?.state === "used";
   }
 
   /** How long to wait for the next round. */
   pauseMs(): number {
-    return this.#deps.system.monotonic() - this.#tried.at > graceMs ? roundMs : startRoundMs;
+    return this.#deps.system.monotonic() - this.#tried.at > graceMs ? roundMs : firstRoundsMs;
   }
 
   close(): void {
@@ -111,12 +111,13 @@ class ExitUser {
     }
   }
 
-  /** No exit is wanted any more. Throws if packets may still be led or blocked. */
+  /** After the choice was deleted. Throws if packets may still be led or blocked. */
   async #leaveOnce(): Promise<void> {
     if (this.#hasLeft || staysClosed(this.#place.directory)) return;
     const reason = await leaveKernel(this.#place, this.#deps.system);
     if (reason !== undefined) throw new Error(reason);
     this.#hasLeft = true;
+    this.#failure = undefined;
   }
 
   async #follow(use: ExitUse): Promise<void> {
@@ -124,15 +125,14 @@ class ExitUser {
     const place = this.#place;
     const { log, system } = this.#deps;
     const choice = await this.#choose(use);
-    if (choice.isSure) this.#wasUsed = choice.isAlive;
+    if (choice.isSure) this.#isUsed = choice.isAlive;
     const { exit } = choice;
-    // applyChanges reads the exit from this file. The final state is written once the kernel follows it.
+    // `configure` takes the exit from this file. The final state is written once the kernel follows it.
     if (readExitState(place.directory)?.exit !== exit?.ip)
       noteState(place, use, { exit, state: "starting" }, this.#deps);
-    const chosen = { ...use, exit };
-    await configure(place, chosen, this.#deps);
+    await configure(place, exit, this.#deps);
     this.#noteTried(exit?.ip);
-    const plan = await this.#plan(chosen);
+    const plan = await this.#plan({ ...use, exit });
     // All this took time: the user may have ended the use of the exit meanwhile.
     if (exitUseOf(place.directory) === undefined) return;
     keepBlock(place, use.strict ? plan.nft : undefined);
@@ -160,18 +160,19 @@ class ExitUser {
 
   /** Without a working exit and without `strict` the plan is empty: packets take the machine's own default route. */
   async #plan(use: ExitUse): Promise<ExitPlan> {
-    const isLed = use.strict || this.#wasUsed;
+    const isLed = use.strict || this.#isUsed;
     const facts = isLed ? factsOf(this.#place, use, await this.#facts.read()) : undefined;
     if (facts !== undefined) return planExit(facts);
-    // A damaged configuration opens no block: what is in force stays.
+    // With a damaged configuration the block in force stays: throw, so that the caller changes nothing.
     if (use.strict) throw new Error("its configuration names no interface");
     return noPlan;
   }
 }
 
 /**
- * Asks the exit in use, now and then the others, and returns what was heard by address. The exit in use answers from inside: by
- * its overlay address an exit also answers whose tunnel has the certificate from before it was one, or that cannot forward.
+ * Asks the exit in use, and now and then the others. Returns the last answers, by overlay address. The exit in use is asked at
+ * `insideExit`: at its overlay address it would also answer if it cannot forward, or if its tunnel still has the certificate from
+ * before it became an exit.
  */
 async function askExits(
   echoes: Echoes,
@@ -179,38 +180,37 @@ async function askExits(
   { candidates, exit }: ExitUse,
 ): Promise<ReadonlyMap<string, ExitEcho>> {
   const from = tenant?.addresses.find((each) => !each.includes(":")) ?? "";
+  // `%`: sent from the tunnel's interface, whatever routes the kernel has.
   const inside = { from: `${from}%${tenant?.inForce.device ?? ""}`, to: insideExit, mark: echoMark };
-  const keyOf = ({ ip }: Exit) => (ip === exit?.ip ? `inside ${ip}` : ip);
-  const asked = candidates.map((each) => {
-    const key = keyOf(each);
-    return [key, key === each.ip ? { from, to: each.ip, mark: echoMark } : inside] as const;
-  });
-  echoes.set(new Map(asked));
-  await echoes.send((key) => (key.startsWith("inside") ? 0 : othersEveryMs));
-  return new Map(
-    candidates.flatMap((each) => {
-      const { answeredAt: at, rttMs: rtt } = echoes.get(keyOf(each)) ?? {};
-      return at === undefined || rtt === undefined ? [] : [[each.ip, { at, rtt }]];
-    }),
-  );
+  const insideKey = `inside ${exit?.ip}`;
+  const keyOf = ({ ip }: Exit) => (ip === exit?.ip ? insideKey : ip);
+  const targetOf = ({ ip }: Exit) => (ip === exit?.ip ? inside : { from, to: ip, mark: echoMark });
+  echoes.set(new Map(candidates.map((each) => [keyOf(each), targetOf(each)])));
+  await echoes.send((key) => (key === insideKey ? 0 : othersEveryMs));
+  const heard = new Map<string, ExitEcho>();
+  for (const each of candidates) {
+    const { answeredAt, rttMs } = echoes.get(keyOf(each)) ?? {};
+    if (answeredAt !== undefined && rttMs !== undefined) heard.set(each.ip, { at: answeredAt, rttMs });
+  }
+  return heard;
 }
 
-/** The address by which a configuration leads packets to an exit (withExit). */
-function exitIn(config: YamlMap): YamlValue | undefined {
-  const ours = listOf(valueAt(config, "tun.unsafe_routes")).filter(isMap);
-  return ours.find(({ route, install }) => route === "0.0.0.0/0" && install === false)?.["via"];
+/** The address to which a configuration sends packets for the internet (written by withExit). Undefined: it has no exit. */
+function exitAddressIn(config: YamlMap): YamlValue | undefined {
+  const routes = listOf(valueAt(config, "tun.unsafe_routes")).filter(isMap);
+  return routes.find(({ route, install }) => route === "0.0.0.0/0" && install === false)?.["via"];
 }
 
-/** Puts the exit into the engine's configuration. A check-in that rewrites the configuration keeps the exit. */
+/** Puts the exit of the state file into the engine's configuration, or none. Check-ins that rewrite the configuration keep it. */
 async function configure(
   place: Place,
-  { exit }: ExitUse,
+  exit: Exit | undefined,
   { command, control, system }: ExitDeps,
 ): Promise<void> {
   const { directory } = place;
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
-  if (exitIn(readOwnYaml(text, "config.yml")) === (exit?.via ?? exit?.ip)) return;
-  // No change of its own: it renders config.yml anew, with the exit of the state file.
+  if (exitAddressIn(readOwnYaml(text, "config.yml")) === (exit?.via ?? exit?.ip)) return;
+  // `{}`: nothing but the exit, which the rendering takes from the state file.
   await applyChanges(place, {}, { command, control, system });
 }
 
@@ -221,7 +221,7 @@ const sentences: Readonly<Record<ExitState["state"], string>> = {
   beside: "The exit does not answer: packets for the internet go beside it until it does",
 };
 
-/** Writes and logs the state, if it is another one. */
+/** Writes and logs the state, if it differs from the noted one. */
 function noteState(
   { directory, slug }: Place,
   use: ExitUse,

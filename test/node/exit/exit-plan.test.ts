@@ -169,8 +169,8 @@ describe("the choice of an exit", () => {
     if (use === undefined) throw new Error("No use");
     const heard = (at1: number, at2: number) =>
       new Map([
-        ["10.77.0.1", { at: at1, rtt: 50 }],
-        ["10.77.0.2", { at: at2, rtt: 5 }],
+        ["10.77.0.1", { at: at1, rttMs: 50 }],
+        ["10.77.0.2", { at: at2, rttMs: 5 }],
       ]);
     const at = (now: number, map: ReturnType<typeof heard>, { triedAt = 0, left = -Infinity } = {}) => {
       const leftAt = new Map([["10.77.0.2", left]]);

@@ -31,55 +31,65 @@ import {
 export type Protocol = "PCP" | "NAT-PMP" | "UPnP";
 /**
  * A mapping, as a request must name it to renew or delete it. `port`: of the engine. `external`: of the router. `nonce`: PCP knows
- * the owner by it. `control`: UPnP is asked there.
+ * the owner by it. `control`: where the router takes requests by UPnP.
  */
-export type Held = { by: Protocol; port: number; external: number; nonce: Uint8Array; control?: Control };
-export type Mapping = Held & {
-  /** "198.51.100.7:4242" */
+export type HeldMapping = {
+  by: Protocol;
+  port: number;
+  external: number;
+  nonce: Uint8Array;
+  control?: Control;
+};
+export type Mapping = HeldMapping & {
+  /** The router's address outside, and its port: "198.51.100.7:4242" */
   at: string;
   /** How long the router keeps it, in seconds; 0: without an end. */
   lifetimeS: number;
 };
 export type Refusal = {
+  /** Why, as the end of a sentence about the router. */
   refused: string;
-  /** The request failed, so the router may still have the mapping of before. */
+  /** The request failed without an answer to it: the router may still have the mapping that was to be renewed. */
   isUncertain?: true;
 };
 
 /** Short: then a router forgets the mapping of a node that was killed, and one that was restarted is soon asked again. */
-const lifetimeS = 600;
-/** A request by UPnP is some kilobytes. */
+const usualLifetimeS = 600;
+/** Longer, because a request by UPnP is some kilobytes. */
 const upnpLifetimeS = 1200;
-/** Requests to one router by UPnP, each after a conflict for another port. */
-const mostPorts = 4;
+/** How many requests one router gets by UPnP. After a conflict, the next one asks for another port. */
+const mostUpnpRequests = 4;
 /** How long each try by PCP or NAT-PMP waits for an answer. */
 const triesMs = [250, 500, 1000];
 
 type Question = {
+  /** The router's address. */
   gateway: string;
+  /** Of the engine. */
   port: number;
+  /** For a new mapping by PCP. */
   nonce: Uint8Array;
-  /** The mapping of before, if there is one: it is asked for first, in the same way. */
-  before?: Held | undefined;
-  /** Networks of overlays. */
+  /** The mapping to renew, if there is one: its protocol and its port outside are tried first. */
+  held?: HeldMapping | undefined;
+  /** Networks of overlays: a mapping to an address in one of them is of no use. */
   overlays: readonly string[];
 };
 
 /** Undefined: no router answers, or this machine's own address is one of the internet. Does not reject. */
 export async function askRouter(question: Question): Promise<Mapping | Refusal | undefined> {
-  const { gateway, before } = question;
+  const { gateway, held } = question;
   const client = await addressTowards(gateway);
   if (client === undefined || parseUnderlay(`${client}:1`)?.isPrivate !== true) return undefined;
-  // The protocol of the present mapping first, then the others in their order.
+  // The protocol of the held mapping first, then the others in their order.
   const first = Math.max(
     0,
-    protocols.findIndex(({ name }) => name === before?.by),
+    protocols.findIndex(({ name }) => name === held?.by),
   );
   let refusal: Refusal | undefined;
   for (const { ask } of [...protocols.slice(first), ...protocols.slice(0, first)]) {
     const answer = await ask(client, question).catch(failed);
     if (answer !== undefined && "at" in answer) return answer;
-    // What the protocol of the present mapping says about it counts more than what others do not know.
+    // An uncertain refusal stays: protocols that are asked later do not know about the held mapping.
     refusal = refusal?.isUncertain === true ? refusal : (answer ?? refusal);
   }
   return refusal;
@@ -105,18 +115,18 @@ export async function addressTowards(gateway: string): Promise<string | undefine
   return own === "0.0.0.0" ? undefined : own;
 }
 
-function wantedOf(client: string, { port, nonce, before }: Question, seconds: number): Wanted {
+function wantedOf(client: string, { port, nonce, held }: Question, lifetimeS: number): Wanted {
   return {
     client,
-    nonce: before?.nonce ?? nonce,
+    nonce: held?.nonce ?? nonce,
     port,
-    external: before?.external ?? port,
-    lifetimeS: seconds,
+    external: held?.external ?? port,
+    lifetimeS,
   };
 }
 
 async function byPcp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
-  const wanted = wantedOf(client, question, lifetimeS);
+  const wanted = wantedOf(client, question, usualLifetimeS);
   const answer = await exchange(question.gateway, pcpRequest(wanted), (bytes) => readPcp(bytes, wanted));
   return answer === undefined ? undefined : toMapping("PCP", answer, wanted, question);
 }
@@ -125,7 +135,7 @@ async function byPmp(client: string, question: Question): Promise<Mapping | Refu
   const { gateway } = question;
   const address = await exchange(gateway, pmpAddressRequest(), readPmpAddress);
   if (address === undefined || "refused" in address) return address;
-  const wanted = wantedOf(client, question, lifetimeS);
+  const wanted = wantedOf(client, question, usualLifetimeS);
   // Before a port is opened that would be of no use.
   const unusable = whyUnusable(address.host, question);
   if (unusable !== undefined) return unusable;
@@ -139,14 +149,14 @@ const conflict = 718;
 /** ConflictWithOtherMechanisms: it was mapped by another protocol. */
 const conflictOther = 729;
 /** OnlyPermanentLeasesSupported. */
-const onlyForEver = 725;
+const onlyPermanent = 725;
 /** Action not authorized. */
 const unauthorized = 606;
 
 async function byUpnp(client: string, question: Question): Promise<Mapping | Refusal | undefined> {
-  const { gateway, before } = question;
+  const { gateway, held } = question;
   // A router that was restarted may answer at another port.
-  const control = (await findControl(gateway)) ?? before?.control;
+  const control = (await findControl(gateway)) ?? held?.control;
   return control === undefined ? undefined : mapByUpnp(client, question, control);
 }
 
@@ -155,7 +165,7 @@ export async function mapByUpnp(
   question: Question,
   control: Control,
 ): Promise<Mapping | Refusal> {
-  const { gateway, before } = question;
+  const { gateway, held } = question;
   const found = await externalAddress(gateway, control);
   if ("fault" in found) return failedWith(found.fault);
   const host = tagIn(found.values, "NewExternalIPAddress") ?? "";
@@ -164,18 +174,18 @@ export async function mapByUpnp(
   let wanted = wantedOf(client, question, upnpLifetimeS);
   const mapped = (lifetimeS: number) =>
     toMapping("UPnP", { host, external: wanted.external, lifetimeS }, wanted, question, control);
-  for (let tries = 0; tries < mostPorts; tries++) {
+  for (let tries = 0; tries < mostUpnpRequests; tries++) {
     const answer = await addMapping(gateway, control, wanted);
     if ("values" in answer) return mapped(wanted.lifetimeS);
     const { fault } = answer;
     if (fault === unauthorized) return { refused: notAllowed };
-    if (fault === onlyForEver) {
+    if (fault === onlyPermanent) {
       wanted = { ...wanted, lifetimeS: 0 };
       continue;
     }
-    // Some routers refuse to renew what they keep. Another port each time would fill their table.
-    const isHeld = before?.by === "UPnP" && before.external === wanted.external;
-    const keptS = isHeld ? await keptMapping(gateway, control, wanted) : undefined;
+    // Some routers refuse to renew a mapping and keep it. Asking for another port each time would fill their table.
+    const isRenewal = held?.by === "UPnP" && held.external === wanted.external;
+    const keptS = isRenewal ? await keptMapping(gateway, control, wanted) : undefined;
     if (keptS !== undefined) return mapped(keptS);
     if (fault !== conflict && fault !== conflictOther) return failedWith(fault);
     wanted = { ...wanted, external: anyPort() };
@@ -198,11 +208,11 @@ function toMapping(
   const { host = "", external } = answer;
   const unusable = whyUnusable(host, question, external);
   if (unusable !== undefined) return unusable;
-  const held = { by, port, external, nonce, ...given({ control }) };
-  return { ...held, at: `${host}:${external}`, lifetimeS: answer.lifetimeS };
+  const mapped = { by, port, external, nonce, ...given({ control }) };
+  return { ...mapped, at: `${host}:${external}`, lifetimeS: answer.lifetimeS };
 }
 
-/** Undefined for an IPv4 address of the internet that is not in an overlay. Else why it cannot be used. */
+/** Why the router's address outside cannot be used. Undefined for an IPv4 address of the internet that is not in an overlay. */
 export function whyUnusable(
   host: string,
   { overlays }: Pick<Question, "overlays">,
@@ -217,7 +227,7 @@ export function whyUnusable(
 }
 
 /** Ends a mapping. A router that does not answer forgets it by itself. Does not reject. */
-export async function endMapping(gateway: string, held: Held): Promise<void> {
+export async function endMapping(gateway: string, held: HeldMapping): Promise<void> {
   const client = await addressTowards(gateway);
   if (client === undefined) return;
   const ending = async (): Promise<unknown> => {
@@ -235,13 +245,16 @@ export async function endMapping(gateway: string, held: Held): Promise<void> {
 }
 
 /** The plan of endMapping. */
-export function endRequest(gateway: string, { by, control }: Held): Step | undefined {
+export function endRequest(gateway: string, { by, control }: HeldMapping): Step | undefined {
   if (by !== "UPnP") return { step: "request", method: by, url: `udp://${gateway}:${routerPort}` };
   if (control === undefined) return undefined;
   return { step: "request", method: "POST", url: `http://${gateway}:${control.port}${control.path}` };
 }
 
-/** The first datagram of the router that is an answer. */
+/** The longest message of PCP, in bytes (RFC 6887, section 7). */
+const longestAnswer = 1100;
+
+/** The router's answer: its first datagram that `read` accepts. Undefined: none came in time. */
 async function exchange<T>(
   hostname: string,
   question: Uint8Array<ArrayBuffer>,
@@ -250,11 +263,11 @@ async function exchange<T>(
   const { promise, resolve } = Promise.withResolvers<T | undefined>();
   const socket = await Bun.udpSocket({
     hostname: "0.0.0.0",
-    // Only the router is heard.
+    // The kernel then drops datagrams of others.
     connect: { hostname, port: routerPort },
     socket: {
       data(_, bytes) {
-        const answer = bytes.length <= 1100 ? read(bytes) : undefined;
+        const answer = bytes.length <= longestAnswer ? read(bytes) : undefined;
         if (answer !== undefined) resolve(answer);
       },
       error: () => undefined,

@@ -1,5 +1,5 @@
 // PCP (RFC 6887) and NAT-PMP (RFC 6886): the datagrams between this node and its router, as bytes. Pure. A router may send
-// anything: what is not the answer to the question is no answer.
+// anything: a datagram that does not fit the request is ignored.
 
 import { addressBytes, addressFromBytes, formatAddress, parseAddress } from "../../../base/ip.ts";
 
@@ -10,12 +10,14 @@ export type Wanted = {
   client: string;
   /** Twelve bytes by which PCP knows the owner of a mapping. */
   nonce: Uint8Array;
+  /** The port of the engine on this node. */
   port: number;
-  /** The port outside; the router may choose another one. 0: any. */
+  /** The router's port outside; the router may choose another one. 0: any. */
   external: number;
   /** 0 ends the mapping. */
   lifetimeS: number;
 };
+/** `host`: the router's address outside. `refused`: why it maps nothing, as the end of a sentence about the router. */
 export type Answer = { external: number; lifetimeS: number; host?: string } | { refused: string };
 
 /** Protocol number of UDP. */
@@ -66,7 +68,7 @@ export function readPcp(bytes: Uint8Array, { nonce, port, lifetimeS }: Wanted): 
   if (result !== 0) return { refused: pcpRefusals[result] ?? `PCP result ${result}` };
   const address = bytes.subarray(pcpAt.host, pcpBytes);
   const isMapped = ipv4Mapped("0.0.0.0").every((each, at) => at >= 12 || address[at] === each);
-  if (!isMapped) return { refused: "its address outside is none of IPv4" };
+  if (!isMapped) return { refused: "its address outside is not IPv4" };
   const host = formatAddress(addressFromBytes(address.subarray(12)));
   const answer = {
     host,
@@ -94,7 +96,8 @@ const pcpRefusals: Readonly<Record<number, string>> = {
 const pmpVersion = 0;
 const pmpAddress = 0;
 const pmpMapUdp = 1;
-const pmpAt = { result: 2, address: 8, answeredPort: 8, answeredExternal: 10, answeredLifetimeS: 12 };
+const pmpAskedAt = { port: 4, external: 6, lifetimeS: 8 };
+const pmpAnsweredAt = { result: 2, address: 8, port: 8, external: 10, lifetimeS: 12 };
 
 /** Asks for the address outside (RFC 6886, section 3.2). */
 export const pmpAddressRequest = (): Uint8Array<ArrayBuffer> => new Uint8Array([pmpVersion, pmpAddress]);
@@ -103,7 +106,9 @@ export function readPmpAddress(bytes: Uint8Array): { host: string } | { refused:
   if (bytes.length < 12 || bytes[0] !== pmpVersion || bytes[1] !== pmpAddress + answerBit) return undefined;
   const refused = pmpRefusal(bytes);
   return (
-    refused ?? { host: formatAddress(addressFromBytes(bytes.subarray(pmpAt.address, pmpAt.address + 4))) }
+    refused ?? {
+      host: formatAddress(addressFromBytes(bytes.subarray(pmpAnsweredAt.address, pmpAnsweredAt.address + 4))),
+    }
   );
 }
 
@@ -112,25 +117,25 @@ export function pmpRequest({ port, external, lifetimeS }: Wanted): Uint8Array<Ar
   const bytes = new Uint8Array(12);
   const view = new DataView(bytes.buffer);
   bytes.set([pmpVersion, pmpMapUdp]);
-  view.setUint16(4, port);
-  view.setUint16(6, external);
-  view.setUint32(8, lifetimeS);
+  view.setUint16(pmpAskedAt.port, port);
+  view.setUint16(pmpAskedAt.external, external);
+  view.setUint32(pmpAskedAt.lifetimeS, lifetimeS);
   return bytes;
 }
 
 export function readPmp(bytes: Uint8Array, { port, lifetimeS }: Wanted): Answer | undefined {
   if (bytes.length < 16 || bytes[0] !== pmpVersion || bytes[1] !== pmpMapUdp + answerBit) return undefined;
   const view = viewOf(bytes);
-  if (view.getUint16(pmpAt.answeredPort) !== port) return undefined;
+  if (view.getUint16(pmpAnsweredAt.port) !== port) return undefined;
   const answer = {
-    external: view.getUint16(pmpAt.answeredExternal),
-    lifetimeS: view.getUint32(pmpAt.answeredLifetimeS),
+    external: view.getUint16(pmpAnsweredAt.external),
+    lifetimeS: view.getUint32(pmpAnsweredAt.lifetimeS),
   };
   return pmpRefusal(bytes) ?? granted(answer, lifetimeS);
 }
 
 function pmpRefusal(bytes: Uint8Array): { refused: string } | undefined {
-  const result = viewOf(bytes).getUint16(pmpAt.result);
+  const result = viewOf(bytes).getUint16(pmpAnsweredAt.result);
   if (result === 0) return undefined;
   return { refused: result === 2 ? notAllowed : `NAT-PMP result ${result}` };
 }

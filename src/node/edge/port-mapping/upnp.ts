@@ -6,7 +6,7 @@ import { AppError } from "../../../base/errors.ts";
 import { brand } from "../../../brand.ts";
 import type { Wanted } from "./datagrams.ts";
 
-/** Where mappings are asked for. */
+/** Where the router takes requests for mappings. `service`: its type, which each request names. */
 export type Control = { port: number; path: string; service: string };
 /** `values`: the body of the answer, XML. `fault`: an error code of UPnP, or a status of HTTP. */
 type SoapAnswer = { values: string } | { fault: number };
@@ -14,13 +14,13 @@ type SoapAnswer = { values: string } | { fault: number };
 /** SSDP: the multicast address at which routers are looked for. */
 const ssdpGroup = "239.255.255.250";
 const ssdpPort = 1900;
-/** A router of version 2 answers this, too. */
+/** The type of device that is looked for. A router of version 2 answers, too. */
 const searched = "urn:schemas-upnp-org:device:InternetGatewayDevice:1";
 const findWithinMs = 2000;
 const httpWithinMs = 3000;
-/** Of an answer by HTTP. */
+/** The longest answer by HTTP. */
 const mostBytes = 65_536;
-/** Descriptions of one router that are read. */
+/** How many descriptions of one router are read. */
 const mostPlaces = 3;
 
 /** Where this router maps ports; undefined: it does not answer, or maps none. */
@@ -46,7 +46,7 @@ export async function findControl(gateway: string): Promise<Control | undefined>
   try {
     const question = (host: string) =>
       `M-SEARCH * HTTP/1.1\r\nHOST: ${host}:${ssdpPort}\r\nMAN: "ssdp:discover"\r\nMX: 1\r\nST: ${searched}\r\n\r\n`;
-    // Some routers hear only one of them.
+    // Some routers answer only at one of these addresses.
     for (const host of [gateway, ssdpGroup]) socket.send(question(host), ssdpPort, host);
     await promise;
   } catch {

@@ -278,8 +278,8 @@ describe("UPnP", () => {
     const port = typeof address === "object" && address !== null ? address.port : 0;
     const control = { port, path: "/ctl", service: wan };
     const { nonce, external } = wanted;
-    const before = { by: "UPnP", port: 4242, external, nonce, control } as const;
-    const question = { gateway: "127.0.0.1", port: 4242, nonce, overlays: [], before };
+    const held = { by: "UPnP", port: 4242, external, nonce, control } as const;
+    const question = { gateway: "127.0.0.1", port: 4242, nonce, overlays: [], held };
     try {
       return await mapByUpnp(wanted.client, question, control);
     } finally {
