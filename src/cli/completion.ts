@@ -22,13 +22,13 @@ export const command: Implementation = {
         hint: `Choose one of ${shells.join(", ")}.`,
       });
     }
-    const loaded = await Promise.all(
+    const entries = await Promise.all(
       Object.entries(await allCommands()).map(async ([name, { meta, args }]): Promise<Entry> => {
         return { name, summary: meta.description, flags: wordsOfFlags(await args()) };
       }),
     );
     const script = { bash, zsh, fish }[shell];
-    const text = script(loaded, wordsOfFlags(globalFlags(system)));
+    const text = script(entries, wordsOfFlags(globalFlags(system)));
     output.result({ shell, script: text }, text);
   },
 };
@@ -37,6 +37,7 @@ export const command: Implementation = {
 type Word = { word: string; description: string };
 type Entry = { name: string; summary: string; flags: Word[] };
 
+/** A switch that is on by default has the form that turns it off: --no-NAME. */
 function wordsOfFlags(args: Args): Word[] {
   return Object.entries(flagsOf(args)).map(([name, { description = "", default: preset }]) => ({
     word: `--${preset === true ? `no-${name}` : name}`,

@@ -8,14 +8,15 @@ import type { Values } from "./values.ts";
 
 /** Commands that read neither the configuration root nor the data of a control plane. */
 export const elsewhere = ["login", "logout", "whoami", "help", "demo", "completion", "setup"];
+/** Commands that read the data of a control plane. All others read the configuration root. */
 const onData = ["admin", "serve"];
 
 /** Adds the places of this command line to the commands in a sentence, which stand in backticks. */
 export function placesOf(values: Values): (sentence: string) => string {
   const root = values.text("config-root");
-  const node = root === undefined ? "" : ` --config-root ${quoteWord(root)}`;
-  const data = dataFlagsOf(values);
-  if (node === "" && data === "") return (sentence) => sentence;
+  const rootFlag = root === undefined ? "" : ` --config-root ${quoteWord(root)}`;
+  const dataFlags = dataFlagsOf(values);
+  if (rootFlag === "" && dataFlags === "") return (sentence) => sentence;
   const line = new RegExp(`\`((?:sudo )?${brand.executable} ([a-z-]+)[^\`]*)\``, "g");
   return (sentence) =>
     sentence.replace(line, (whole, command: string, name: string) => {
@@ -24,7 +25,7 @@ export function placesOf(values: Values): (sentence: string) => string {
         ? /--(help|data-dir|database-url|api-base|local)\b/
         : /--(help|config-root)\b/;
       if (elsewhere.includes(name) || namesItsPlace.test(command)) return whole;
-      return `\`${insert(command, isOnData ? data : node)}\``;
+      return `\`${insert(command, isOnData ? dataFlags : rootFlag)}\``;
     });
 }
 

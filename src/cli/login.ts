@@ -5,6 +5,7 @@ import { given } from "../base/given.ts";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../base/errors.ts";
 import type { Step } from "../base/plan/plan.ts";
+import type { Profile, Profiles, Session } from "../node/files/profiles.ts";
 import { withSender } from "./admin/api.ts";
 import {
   chooseTarget,
@@ -84,10 +85,6 @@ token instead. Run again for the same profile, it signs in again.`,
     );
   },
 };
-
-type Profiles = import("../node/files/profiles.ts").Profiles;
-type Profile = import("../node/files/profiles.ts").Profile;
-type Session = import("../node/files/profiles.ts").Session;
 
 /** The profile by the flags, else the stored one of this name. */
 async function readProfile(

@@ -13,7 +13,7 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
   let name = "";
   for (let at = 0; at < argv.length; at++) {
     const token = argv[at] ?? "";
-    // No longer command begins with these words.
+    // The words are a command, and no command of more words begins with them.
     const isComplete = names.includes(name) && !isBeginning(names, name);
     if (token === "--" || isComplete) {
       rest.push(...argv.slice(at));
@@ -35,7 +35,7 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
     const longer = name === "" ? token : `${name} ${token}`;
     if (names.includes(longer) || isBeginning(names, longer)) name = longer;
     else if (names.includes(name)) rest.push(token);
-    else throw unknownCommand(longer, name, names, argv.slice(at));
+    else throw unknownCommand(name, argv.slice(at), names);
   }
   return { name, rest };
 }

@@ -2,6 +2,7 @@
 // misspelled key would silently keep the default.
 
 import * as v from "valibot";
+import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../base/errors.ts";
 import { readTextIfThere } from "../base/files.ts";
 import { strictRecord } from "../base/strict-record.ts";
@@ -58,7 +59,7 @@ function valuesOf(name: string, value: Setting, path: string, flags: Flags): rea
     const candidate = nearest(name, Object.keys(flags));
     const hint = candidate === undefined ? "" : `Did you mean ${candidate}? `;
     throw new AppError("bad_configuration", `${path} sets ${name}, which is no flag of serve`, {
-      hint: `${hint}The keys are the flags of \`agent serve --help\` without their dashes.`,
+      hint: `${hint}The keys are the flags of \`${brand.executable} serve --help\` without their dashes.`,
     });
   }
   if (Array.isArray(value) && flag.repeatable === undefined)

@@ -120,7 +120,8 @@ export function findMeaning(words: readonly string[], names: readonly string[]):
   }
   const withFlag = makeFlagsOfCommands().get(noun);
   if (withFlag !== undefined) return [withFlag, "--help"];
-  // If the words begin with a command, that command refused the others: then only the first two together may mean another.
+  // If the words begin with a command of ours, that command has refused the words after it. Its name alone then means no other
+  // command, but the first two words together may.
   const isCommand = [1, 2, 3].some((count) => names.includes(words.slice(0, count).join(" ")));
   for (const count of isCommand ? [2] : [2, 1]) {
     if (typed.length < count) continue;
@@ -152,7 +153,7 @@ function candidatesOf(
   const exact = phrases.get(phrase);
   const special = isAdmin
     ? [makeAdminPhrases().get(phrase), exact?.startsWith("admin ") === true ? exact : undefined]
-    : // A single word is not translated here: `set` means update, but not `update` as a phrase, a new executable.
+    : // No single word is translated for the phrases: `set` becomes `update`, whose phrase means a new executable.
       [exact, typed.length === 2 ? phrases.get(ownPhrase) : undefined];
   const [noun = "", verb = ""] = translated;
   const verbs =

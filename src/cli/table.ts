@@ -52,16 +52,18 @@ function wrap(text: string, room: number): string[] {
 }
 
 export function renderTable({ columns, rows }: Table, { width, color }: TextStyle): string {
-  const lines = [columns, ...rows].map((cells) => columns.map((_, at) => textOf(cells[at] ?? "-")));
-  const natural = columns.map((_, at) => Math.max(...lines.map((line) => Bun.stringWidth(line[at] ?? ""))));
+  const lines = [columns, ...rows].map((row) => columns.map((_, at): Cell => row[at] ?? "-"));
+  const natural = columns.map((_, at) =>
+    Math.max(...lines.map((cells) => Bun.stringWidth(textOf(cells[at] ?? null)))),
+  );
   const widths = fit(natural, width);
-  const shown = lines.map((line, row) => {
-    const cells = line.map((text, at) => {
-      const cut = cutTo(text, widths[at] ?? 0);
-      const padding = at === line.length - 1 ? "" : " ".repeat((widths[at] ?? 0) - Bun.stringWidth(cut));
-      return colored(cut, row === 0 ? undefined : rows[row - 1]?.[at], color) + padding;
+  const shown = lines.map((cells) => {
+    const texts = cells.map((cell, at) => {
+      const cut = cutTo(textOf(cell), widths[at] ?? 0);
+      const padding = at === cells.length - 1 ? "" : " ".repeat((widths[at] ?? 0) - Bun.stringWidth(cut));
+      return colored(cut, cell, color) + padding;
     });
-    return cells.join(columnGap).trimEnd();
+    return texts.join(columnGap).trimEnd();
   });
   return shown.map((line) => `${line}\n`).join("");
 }
@@ -71,7 +73,7 @@ function textOf(cell: Cell): string {
   return text === "" ? "-" : text;
 }
 
-function colored(text: string, cell: Cell | undefined, color: boolean): string {
+function colored(text: string, cell: Cell, color: boolean): string {
   if (!color || typeof cell !== "object" || cell === null) return text;
   return `\u001b[${escapes[cell.mark]}m${text}\u001b[0m`;
 }

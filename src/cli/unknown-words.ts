@@ -6,18 +6,14 @@ import { quoteWord } from "../base/quote.ts";
 import { findMeaning, nearest } from "./suggest.ts";
 import type { Flags } from "./values.ts";
 
-/** \`given\`: the known words and the unknown one. \`prefix\`: the known words. \`rest\`: the words from the unknown one on. */
-export function unknownCommand(
-  given: string,
-  prefix: string,
-  names: readonly string[],
-  rest: readonly string[],
-): AppError {
-  const words = [...prefix.split(" "), ...rest].filter((word) => word !== "");
+/** `prefix`: the known words, separated by spaces. `rest`: the words from the unknown one on. `names`: all commands. */
+export function unknownCommand(prefix: string, rest: readonly string[], names: readonly string[]): AppError {
+  const knownWords = prefix === "" ? [] : prefix.split(" ");
+  const words = [...knownWords, ...rest].filter((word) => word !== "");
+  const given = [...knownWords, ...rest.slice(0, 1)].join(" ");
   const meaning = findMeaning(words, names);
   if (meaning !== undefined)
     return new AppError("usage", `Unknown command "${given}"`, { hint: didYouMeanLine(meaning) });
-  const depth = prefix === "" ? 0 : prefix.split(" ").length;
   const candidates = [
     ...new Set(
       names
@@ -25,7 +21,7 @@ export function unknownCommand(
         .map((each) =>
           each
             .split(" ")
-            .slice(0, depth + 1)
+            .slice(0, knownWords.length + 1)
             .join(" "),
         ),
     ),
@@ -47,7 +43,7 @@ const didYouMeanLine = ([command, ...more]: readonly string[]) =>
   `Did you mean \`${[brand.executable, command, ...more.map(quoteWord)].join(" ")}\`?`;
 
 /** Flags of other commands and tools that mean one of ours. */
-const sameFlags: Record<string, string> = {
+const ourFlags: Record<string, string> = {
   machines: "uses",
   limit: "lines",
   last: "lines",
@@ -60,10 +56,10 @@ const sameFlags: Record<string, string> = {
 export function unknownFlag(label: string, flags: Flags): AppError {
   const names = Object.keys(flags);
   const word = label.replace(/^-+/, "");
+  const translated = names.find((name) => name === ourFlags[word]);
   // `--group` of a command that has --add-group and --remove-group.
   const longer = names.find((name) => word.length > 1 && name.split("-").includes(word));
-  const same = names.find((name) => name === sameFlags[word]);
-  const meantFlag = same ?? longer ?? nearest(word, names);
+  const meantFlag = translated ?? longer ?? nearest(word, names);
   const hint = meantFlag === undefined ? "" : `Did you mean "--${meantFlag}"? `;
   return new AppError("usage", `Unknown flag ${label}`, { hint: `${hint}See --help.` });
 }

@@ -4,8 +4,8 @@
 /** A node. `groups`: those that a side of a rule may name. */
 export type Router = { name: string; groups: readonly string[]; subnets: readonly string[] };
 
-/** The nodes with networks behind them that a side of a rule names. */
-const routersOf = (word: string, nodes: readonly Router[]): readonly Router[] =>
+/** The nodes with networks behind them that a side of a rule names: "any", "node:NAME" or "group:NAME". */
+export const routersOf = (word: string, nodes: readonly Router[]): readonly Router[] =>
   nodes.filter(
     ({ name, groups, subnets }) =>
       subnets.length > 0 &&

@@ -11,6 +11,9 @@ const Pem = (max: number) => v.pipe(foreignText(max), v.regex(/^-----BEGIN NEBUL
 /** Two certificates of each of 500 nodes. */
 const maxPems = 2_097_152;
 
+/** How long before its end a certificate of an offline CA is due to be replaced. */
+export const sealedRenewalDays = 60;
+
 /** A node that needs a certificate of an offline CA: all that a signer puts into it. */
 const Sealable = v.object({
   name: NodeName,

@@ -47,8 +47,8 @@ export async function requireLocalTarget(
   { mayCreateData = false } = {},
 ): Promise<LocalTarget> {
   const { values, system } = context;
+  // Refuse these flags even if there is no such profile, or nobody is signed in with it.
   const named = values.text("api-base") ?? values.text("profile");
-  // A profile without a session counts too: the command would not work with it either.
   if (named !== undefined && !values.on("local")) throw onlyLocal(named);
   const target = await chooseTarget(context);
   if (target.kind === "local") return target;

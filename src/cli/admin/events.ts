@@ -76,10 +76,10 @@ staff. The actor of a change on the machine of the control plane is the operator
       }
       const show = (event: Event) => output.raw(output.json ? jsonLine(event) : lineOf(event, names));
       newest.events.forEach(show);
-      for (let { last } = newest; ; await system.sleep(followMs)) {
-        const page = await pageOf(api, slug, { after: last, limit: 1000 });
+      for (let after = newest.newestId; ; await system.sleep(followMs)) {
+        const page = await pageOf(api, slug, { after, limit: 1000 });
         page.filter(isWanted).forEach(show);
-        last = page.at(-1)?.id ?? last;
+        after = page.at(-1)?.id ?? after;
       }
     });
   },
@@ -93,11 +93,11 @@ function pageOf(api: Api, slug: string, query: Partial<EventQuery>): Promise<Eve
 }
 
 /** Higher than the id of every event: 15 digits, the API's maximum. */
-const newestId = 999_999_999_999_999;
+const aboveAllIds = 999_999_999_999_999;
 
 /**
- * The newest `most` events that are wanted, oldest first, and the id of the newest event of all. Read backwards: a log can have
- * millions.
+ * The newest `most` events that are wanted, oldest first, and the id of the newest event of all (0: there is none). Read
+ * backwards: a log can have millions.
  */
 async function newestEvents(
   api: Api,
@@ -107,20 +107,21 @@ async function newestEvents(
     sinceMs = -Infinity,
     isWanted,
   }: { most: number; sinceMs: number | undefined; isWanted: (event: Event) => boolean },
-): Promise<{ events: Event[]; last: number }> {
+): Promise<{ events: Event[]; newestId: number }> {
   const limit = Math.min(1000, Math.max(1, most));
   let events: Event[] = [];
-  let last: number | undefined;
-  for (let before = newestId; events.length < most || last === undefined;) {
+  let newestId: number | undefined;
+  // Also if `most` is 0, one page is read: it has the newest id.
+  for (let before = aboveAllIds; events.length < most || newestId === undefined;) {
     const page = await pageOf(api, slug, { before, limit });
-    last ??= page.at(-1)?.id ?? 0;
+    newestId ??= page.at(-1)?.id ?? 0;
     const [first] = page;
     if (first === undefined) break;
     events = [...page.filter((event) => Date.parse(event.at) >= sinceMs && isWanted(event)), ...events];
     if (Date.parse(first.at) < sinceMs) break;
     before = first.id;
   }
-  return { events: most === 0 ? [] : events.slice(-most), last };
+  return { events: most === 0 ? [] : events.slice(-most), newestId };
 }
 
 /** Whether an event has one of the types. `node.*` and `node` mean all types of that family. */
@@ -150,7 +151,7 @@ export function momentOf(...given: Parameters<typeof timeMsOf>): string | undefi
   return timeMs === undefined ? undefined : new Date(timeMs).toISOString();
 }
 
-/** By the subject of an event: `node/17` → `node laptop`, `person/3` → `ada@example.org`. */
+/** What an event calls its subject or actor → what is shown: `node/17` → `node laptop`, `person/3` → `ada@example.org`. */
 type Names = ReadonlyMap<string, string>;
 
 /** Only names that the caller may read: a service token may not list users. */

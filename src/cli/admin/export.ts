@@ -49,6 +49,9 @@ export const exporting: Implementation = {
   },
 };
 
+/** At most this many places of a key are named. */
+const placesShown = 3;
+
 /**
  * One line for each key with all its results: a thousand machines have the same keys. Keys that no engine knows come
  * first, because they may be misspelt; then those that are used.
@@ -66,7 +69,6 @@ function keyLines(keys: readonly KeyReport[]): string[] {
     return `${text} (${places.join(", ")}${hidden > 0 ? ` and ${hidden} more (--json lists all)` : ""})`;
   });
 }
-const placesShown = 3;
 
 export const importing: Implementation = {
   notes:

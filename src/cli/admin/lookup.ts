@@ -118,13 +118,17 @@ export async function memberEmails(api: Api, slug: string): Promise<Map<number, 
     if (error instanceof AppError && error.code === "permission_denied") return [];
     throw error;
   });
-  return new Map(members.map(({ user_id: id, email }) => [id ?? 0, email]));
+  // An invited member has no number yet.
+  return new Map(members.flatMap(({ user_id: id, email }) => (id == null ? [] : [[id, email]])));
 }
 
 /** A side of a rule: the group of a provider by the name that the policy has for it, or by its own. */
 export type ProviderSide = { group: string } | { idp: string };
 
-/** `name`: `Engineering` or `PROVIDER/Engineering`. Earlier control planes know only groups that the policy names already. */
+/**
+ * `name`: `Engineering` or `PROVIDER/Engineering`. A group that the policy names already is sent by its own name, which earlier
+ * control planes take too.
+ */
 export async function providerSide(api: Api, slug: string, name: string): Promise<ProviderSide> {
   const named = await api.call(rulesApi.providerGroups, { slug });
   const found = named.find(({ word }) => word === `idp:${name}`);

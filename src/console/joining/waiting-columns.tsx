@@ -20,7 +20,7 @@ export const twinWords = "Another node has this name, or asks for it: compare th
 export const isPhone = ({ registration_token_id, version }: Registration) =>
   registration_token_id === null && version === null;
 
-/** Machines ask every 30 s at least, which is recorded every minute. */
+/** Machines ask every 30 s at least, and the control plane records it once a minute: more than two such minutes. */
 const silentMs = 180_000;
 export const isSilent = ({ last_asked_at }: Registration, readAt: number) =>
   last_asked_at !== null && Date.parse(last_asked_at) < readAt - silentMs;
@@ -34,17 +34,20 @@ const roles = ({ is_lighthouse, is_relay }: Registration): string[] => [
   ...(is_relay ? ["relay"] : []),
 ];
 
-type Beside = {
+type Around = {
+  /** Names that several have, waiting machines and nodes together. */
   twins: ReadonlySet<string>;
-  /** Names of join keys. One that was revoked meanwhile has only its number. */
+  /** Names of join keys by number. A key that was revoked meanwhile is not among them. */
   tokens: ReadonlyMap<number, string>;
+  /** E-mail addresses of owners by number of the user. */
   owners: ReadonlyMap<number, string>;
+  /** When the list was read, ms since 1970. */
   readAt: number;
   give(answer: Answer): void;
 };
 
-/** The columns of machines that wait for approval. `twins`: names that several of them have. */
-export function columnsOf({ twins, tokens, owners, readAt, give }: Beside): readonly Column<Registration>[] {
+/** The columns of machines that wait for approval. */
+export function columnsOf({ twins, tokens, owners, readAt, give }: Around): readonly Column<Registration>[] {
   const slug = currentSlug.value ?? "";
   const keyName = ({ registration_token_id: id }: Registration) =>
     id === null ? "" : (tokens.get(id) ?? nameOfKey({ id, name: null }));
@@ -135,7 +138,7 @@ export function columnsOf({ twins, tokens, owners, readAt, give }: Beside): read
   ];
 }
 
-/** Of a card: name and time, key and buttons. */
+/** The columns of a card, on a narrow screen. */
 export const narrowColumns = (columns: readonly Column<Registration>[]) =>
   ["name", "asked", "key", "actions"].flatMap((key) => columns.find((each) => each.key === key) ?? []);
 

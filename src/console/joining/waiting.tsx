@@ -164,7 +164,10 @@ function WhichWait({ slug }: { slug: string }) {
   );
 }
 
-/** The names that are there twice, also among nodes; and the names of join keys. */
+/**
+ * `twins`: the names that several have, waiting machines and nodes together. `tokens`: names of join keys by number. `open`: the
+ * machines that wait; undefined before they are read.
+ */
 function useTwinsAndTokens() {
   const slug = currentSlug.value ?? "";
   const isAsked = mayAdminister.value;
@@ -227,7 +230,7 @@ function AnswerTogether({
   );
 }
 
-/** `id` 0: the empty path, which sends no request. */
+/** The path of a join key. `id` 0 stands for no key: the empty path, which sends no request. */
 const tokenPathOf = (slug: string, id: number) =>
   id === 0 ? "" : apiPath(registrationTokensApi.retrieve, { slug, id });
 
@@ -312,7 +315,7 @@ export function AnswerDialog({ verb, machine, warn, keepsKey = false, close }: A
   );
 }
 
-/** Usually none: an approved machine comes back within seconds. */
+/** The approved machines that have not come back; usually none, because they come back within seconds. */
 function Approved({ give }: { give(answer: Answer): void }) {
   const { data: machines = [] } = useList(approvedPath(currentSlug.value ?? ""));
   if (machines.length === 0) return null;

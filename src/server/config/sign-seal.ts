@@ -3,7 +3,7 @@
 
 import { given } from "../../base/given.ts";
 import { AppError } from "../../base/errors.ts";
-import type { Sealable } from "../../api/certificates/seals.ts";
+import { sealedRenewalDays, type Sealable } from "../../api/certificates/seals.ts";
 import { can } from "../../engine/features.ts";
 import { encodePem } from "../../pki/bundle.ts";
 import { fingerprintOfHostKey, readHostPublicKey } from "../../pki/keys.ts";
@@ -19,8 +19,6 @@ import * as v from "valibot";
 import { byName } from "./next-seal.ts";
 
 const dayS = 86_400;
-/** How long before its end a certificate is replaced. */
-export const renewBeforeMs = 60 * dayS * 1000;
 const lifetimeS = 365 * dayS;
 /** Clocks of nodes may be behind. */
 const backdatedS = 300;
@@ -216,7 +214,10 @@ export function dueIn(
 ): Sealable[] {
   return sealable.filter(
     ({ name, is_whole: isWhole, certified_until: until }) =>
-      changed.has(name) || !isWhole || until === null || Date.parse(until) <= nowMs + renewBeforeMs,
+      changed.has(name) ||
+      !isWhole ||
+      until === null ||
+      Date.parse(until) <= nowMs + sealedRenewalDays * dayS * 1000,
   );
 }
 

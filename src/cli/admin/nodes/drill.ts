@@ -17,7 +17,7 @@ import { targetFlags } from "../target.ts";
 type Kind = (typeof drillKinds)[number];
 type Shown = v.InferInput<typeof Drill>;
 
-const line = `${brand.executable} admin drill`;
+const commands = `${brand.executable} admin drill`;
 const pollMs = 1000;
 const seconds = (value: number) => `${value.toFixed(1)} s`;
 
@@ -51,7 +51,7 @@ const drillCommand = (kind: Kind, role: "lighthouse" | "relay" | undefined): Imp
     for: { type: "string", valueHint: "D", description: "For how long: 10s to 10m (default: 60s)" },
     ...targetFlags,
   },
-  examples: [`${line} ${kind} acme --for 60s`],
+  examples: [`${commands} ${kind} acme --for 60s`],
   async run(context) {
     const { values, words, output, system } = context;
     const [slug = ""] = words;
@@ -85,7 +85,7 @@ async function find(context: Context, slug: string, id: number | undefined): Pro
   if (found !== undefined) return found;
   const text = id === undefined ? `${slug} has had no drill` : `${slug} has no drill ${id}`;
   throw new AppError("not_found", text, {
-    hint: `To begin one: \`${line} lighthouse-away ${slug} --for 60s\`.`,
+    hint: `To begin one: \`${commands} lighthouse-away ${slug} --for 60s\`.`,
   });
 }
 
@@ -110,7 +110,7 @@ function numberIn([, given]: readonly string[]): number | undefined {
 
 export const show: Implementation = {
   args: { ...orgArg, ...idArg, ...targetFlags },
-  examples: [`${line} show acme`, `${line} show acme 3`],
+  examples: [`${commands} show acme`, `${commands} show acme 3`],
   async run(context) {
     const [slug = ""] = context.words;
     print(context, await find(context, slug, numberIn(context.words)));
@@ -122,7 +122,7 @@ export const abort: Implementation = {
     "Nodes hear of it within seconds, in server mode within a minute. A drill without the control plane cannot be aborted: its\n" +
     "nodes do not contact the control plane.",
   args: { ...orgArg, ...idArg, ...targetFlags },
-  examples: [`${line} abort acme`, `${line} abort acme 3`],
+  examples: [`${commands} abort acme`, `${commands} abort acme 3`],
   async run(context) {
     const [slug = ""] = context.words;
     const id = numberIn(context.words) ?? (await find(context, slug, undefined)).id;

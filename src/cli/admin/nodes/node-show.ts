@@ -29,13 +29,13 @@ export const show: Implementation = {
   },
 };
 
-/** What an administrator chose, then what the node has and reports. `owner`: "" for the organization. `now`: ms since 1970. */
+/** What an administrator sees and chooses, then what the node has and reports. `owner`: "" for the organization. `now`: ms since 1970. */
 async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
   const { daysLeft, roughly } = await import("../../../daemon/asking/text-table.ts");
   const { public_ip: ip, external_port: port, certificate, config_overrides: overrides } = node;
   const lastSeenAgoS = node.last_checkin_at === null ? 0 : (now - Date.parse(node.last_checkin_at)) / 1000;
   const byOwner = groupsByOwner(node);
-  const chosen: Facts = [
+  return [
     ["name", node.name],
     ["state", stateOf(node, now)],
     ...(node.revoked_at === null ? [] : [["revoked", node.revoked_at] as const]),
@@ -48,9 +48,6 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
     ...(node.exit_groups?.length ? [["exit for", node.exit_groups.join(", ")] as const] : []),
     ["owner", owner || "the organization"],
     ...Object.entries(overrides).map(([key, value]) => [`override ${key}`, JSON.stringify(value)] as const),
-  ];
-  return [
-    ...chosen,
     ["certificate", certificateOf(certificate, daysLeft(certificate?.not_after ?? "", now))],
     ["fingerprint", certificate?.fingerprint ?? null],
     ["configuration", configurationOf(node)],

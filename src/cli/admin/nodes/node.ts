@@ -11,7 +11,7 @@ import type { Values } from "../../values.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { given } from "../../../base/given.ts";
 import type { Cell } from "../../table.ts";
-import { read, write } from "../api.ts";
+import { read, write, type Api } from "../api.ts";
 import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "../lookup.ts";
 import { shownGroups } from "../../../protocol/shown-groups.ts";
 import { nodeArg, ownerOf, ownersOf, roleOf, stateOf } from "./node-show.ts";
@@ -57,7 +57,7 @@ export const list: Implementation = {
           roleOf(node),
           shownGroups(node).join(", "),
           ownerOf(node, owners),
-          ...further.of(node),
+          ...further.cellsOf(node),
         ]),
         none: `${slug} has no ${kindOf(values)}.`,
       },
@@ -93,14 +93,14 @@ function furtherColumnsOf(values: Values): FurtherColumns {
   return values.on("revoked") ? furtherColumns.revoked : furtherColumns.seen;
 }
 
-type FurtherColumns = { columns: string[]; of(node: Node): Cell[] };
+type FurtherColumns = { columns: string[]; cellsOf(node: Node): Cell[] };
 const furtherColumns = {
-  seen: { columns: ["LAST CHECK-IN"], of: (node) => [node.last_checkin_at] },
-  revoked: { columns: ["REVOKED"], of: (node) => [node.revoked_at] },
-  certificates: { columns: ["CERTIFICATE ENDS"], of: (node) => [node.certificate?.not_after ?? null] },
+  seen: { columns: ["LAST CHECK-IN"], cellsOf: (node) => [node.last_checkin_at] },
+  revoked: { columns: ["REVOKED"], cellsOf: (node) => [node.revoked_at] },
+  certificates: { columns: ["CERTIFICATE ENDS"], cellsOf: (node) => [node.certificate?.not_after ?? null] },
   versions: {
     columns: ["ENGINE", "AGENT", "PLATFORM"],
-    of: (node) => [node.overlay_version, node.agent_version, node.platform],
+    cellsOf: (node) => [node.overlay_version, node.agent_version, node.platform],
   },
 } satisfies Record<string, FurtherColumns>;
 
@@ -182,8 +182,7 @@ export const revoke: Implementation = {
     const gone = await write(context, async (api) => {
       const node = await nodeByName(api, slug, name);
       id = node.id;
-      const others = node.is_lighthouse ? await api.all(nodesApi.list, { slug }) : [];
-      isLastLighthouse = node.is_lighthouse && !others.some((each) => each.is_lighthouse && each.id !== id);
+      isLastLighthouse = await isOnlyLighthouse(api, slug, node);
       owner = ownerOf(node, await ownersOf(api, slug, [node]));
       const effect = `revoke node ${name} (${node.ip_address}) and block its certificates`;
       const heard = (headers: Headers) =>
@@ -201,15 +200,22 @@ export const revoke: Implementation = {
         "It was the only lighthouse: nodes no longer find each other. Make another one: " +
           `\`${brand.executable} admin token create ${quoteWord(slug)} --lighthouse\`.`,
       );
-    const line = `${brand.executable} admin node restore ${words.map(quoteWord).join(" ")}`;
-    output.say(`The list of nodes no longer shows it. Restore it with \`${line}\`.`);
+    const restoreLine = `${brand.executable} admin node restore ${words.map(quoteWord).join(" ")}`;
+    output.say(`The list of nodes no longer shows it. Restore it with \`${restoreLine}\`.`);
+    // A node of the organization has no owner, and a former member only a number.
     const user = owner.includes("@") ? quoteWord(owner) : "EMAIL";
-    const signedIn = `${brand.executable} admin session list --org ${quoteWord(slug)} --user ${user}`;
+    const sessionsLine = `${brand.executable} admin session list --org ${quoteWord(slug)} --user ${user}`;
     output.say(
-      `If it was stolen: browsers on it may still be signed in: \`${signedIn}\`. What else to do: ${brand.docsUrl}stolen-laptop.md`,
+      `If it was stolen: browsers on it may still be signed in: \`${sessionsLine}\`. What else to do: ${brand.docsUrl}stolen-laptop.md`,
     );
   },
 };
+
+async function isOnlyLighthouse(api: Api, slug: string, node: Node): Promise<boolean> {
+  if (!node.is_lighthouse) return false;
+  const nodes = await api.all(nodesApi.list, { slug });
+  return !nodes.some((each) => each.is_lighthouse && each.id !== node.id);
+}
 
 export const restore: Implementation = {
   args: { ...orgArg, ...nodeArg, ...targetFlags },

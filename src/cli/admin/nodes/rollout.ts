@@ -19,7 +19,7 @@ import { quoteWord } from "../../../base/quote.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
 import { read, write } from "../api.ts";
-import { checked } from "../lookup.ts";
+import { checked, isNumber } from "../lookup.ts";
 import { readSettings, settingFlags } from "../setting-flags.ts";
 import { targetFlags } from "../target.ts";
 
@@ -30,7 +30,7 @@ const idArg = {
     required: false,
   },
 } as const;
-const line = `${brand.executable} admin rollout`;
+const commands = `${brand.executable} admin rollout`;
 const settingsInRings = {
   ...overridesSetting,
   flag: "settings",
@@ -65,7 +65,7 @@ const passedOf = ({ rings }: Shown) => {
 
 export const list: Implementation = {
   args: { ...orgArg, ...targetFlags },
-  examples: [`${line} list acme`],
+  examples: [`${commands} list acme`],
   async run(context) {
     const [slug = ""] = context.words;
     const rollouts = await read(context, (api) => api.all(rolloutsApi.list, { slug }));
@@ -82,11 +82,11 @@ export const list: Implementation = {
   },
 };
 
-/** The newest one, if no number is given. */
-async function idOf(context: Context): Promise<number> {
+/** The rollout of the word ID; without the word the newest one. Throws not_found if there is none. */
+async function rolloutId(context: Context): Promise<number> {
   const [slug = "", text] = context.words;
   if (text !== undefined) {
-    if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
+    if (isNumber(text)) return Number(text);
     throw new AppError("usage", `"${text}" is no number of a rollout`);
   }
   const [newest] = await read(context, (api) => api.call(rolloutsApi.list, { slug }, { page_size: "1" }));
@@ -96,10 +96,10 @@ async function idOf(context: Context): Promise<number> {
 
 export const show: Implementation = {
   args: { ...orgArg, ...idArg, ...targetFlags },
-  examples: [`${line} show acme`, `${line} show acme 3`],
+  examples: [`${commands} show acme`, `${commands} show acme 3`],
   async run(context) {
     const [slug = ""] = context.words;
-    const id = await idOf(context);
+    const id = await rolloutId(context);
     const [rollout, nodes] = await read(context, async (api) => [
       await api.call(rolloutsApi.retrieve, { slug, id }),
       await api.all(rolloutsApi.nodes, { slug, id }),
@@ -152,9 +152,9 @@ export const create: Implementation = {
     ...targetFlags,
   },
   examples: [
-    `${line} create acme --engine 1.12.0`,
-    `${line} create acme --agent 0.2.0 --group servers --hours 22-5 --watch 1h`,
-    `echo '{"tun":{"mtu":1400}}' | ${line} create acme --settings -`,
+    `${commands} create acme --engine 1.12.0`,
+    `${commands} create acme --agent 0.2.0 --group servers --hours 22-5 --watch 1h`,
+    `echo '{"tun":{"mtu":1400}}' | ${commands} create acme --settings -`,
   ],
   async run(context) {
     const { values, words, output } = context;
@@ -181,7 +181,7 @@ export const create: Implementation = {
         "Other nodes have this version, do not permit it, are away, or have an agent of a package: " +
           `\`${brand.executable} admin node list ${quoteWord(slug)} --versions\``,
       );
-    output.say(`To watch: \`${line} show ${quoteWord(slug)}\``);
+    output.say(`To watch: \`${commands} show ${quoteWord(slug)}\``);
   },
 };
 
@@ -224,10 +224,10 @@ const effects = {
 const steerCommand = (action: (typeof rolloutActions)[number], notes: string): Implementation => ({
   notes,
   args: { ...orgArg, ...idArg, ...targetFlags },
-  examples: [`${line} ${action} acme`, `${line} ${action} acme 3`],
+  examples: [`${commands} ${action} acme`, `${commands} ${action} acme 3`],
   async run(context) {
     const [slug = ""] = context.words;
-    const id = await idOf(context);
+    const id = await rolloutId(context);
     const rollout = await write(context, () => request(rolloutsApi.steer, { slug, id }, { action }));
     if (rollout !== undefined) context.output.result(rollout, `Rollout ${id} ${effects[action]}\n`);
   },

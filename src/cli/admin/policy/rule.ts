@@ -3,11 +3,9 @@
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { ItemOf } from "../../../api/endpoint.ts";
-import { nodesApi } from "../../../api/nodes.ts";
 import { request } from "../../../api/request.ts";
 import { CheckedRule, rulesApi } from "../../../api/rules.ts";
-import { networksBehind } from "../../../protocol/networks-behind.ts";
-import { certifiedGroups, isUsersGroup, networkOfGroup, selfGroup } from "../../../protocol/users-groups.ts";
+import { isUsersGroup } from "../../../protocol/users-groups.ts";
 import type { Context, Implementation } from "../../command.ts";
 import { quoteWord } from "../../../base/quote.ts";
 import { orgArg } from "../../server/server-flags.ts";
@@ -16,6 +14,7 @@ import type { Flags, Values } from "../../values.ts";
 import { read, write, type Api } from "../api.ts";
 import { checked, isNumber, missingGroups, sayNewGroups } from "../lookup.ts";
 import { targetFlags } from "../target.ts";
+import { linesOf, openedNetworks, openedText, type Opened, type Opening } from "./opened-networks.ts";
 import { idsOf, readSide, shownSide, sideNames, unknownIds, type IdOf, type Side } from "./rule-sides.ts";
 
 type Rule = ItemOf<typeof rulesApi.list>;
@@ -77,6 +76,15 @@ const ruleFlags = {
   },
 } as const satisfies Flags;
 
+/** The rule without flags. The `default` of a flag is only shown in the help (values.ts). */
+const anyTraffic = {
+  direction: "inbound",
+  protocol: "any",
+  ports: "any",
+  peer: { any: true },
+  target: { any: true },
+} as const;
+
 export const create: Implementation = {
   args: {
     ...orgArg,
@@ -98,25 +106,18 @@ export const create: Implementation = {
         hint: "To allow all traffic from all nodes, give --peer any.",
       });
     }
-    const anyTraffic = {
-      direction: "inbound",
-      protocol: "any",
-      ports: "any",
-      peer: { any: true },
-      target: { any: true },
-    } as const;
     // Check the flags before anything is asked. Only then can node names be resolved.
     await checked(CheckedRule, { ...anyTraffic, ...(await readFields(values, unknownIds)) });
     let new_groups: string[] = [];
     let rulesBefore: Rule[] = [];
-    let networks: readonly string[] = [];
+    let opened: readonly Opened[] = [];
     const rule = await write(context, async (api) => {
       const body = await checked(rulesApi.create.body, {
         ...anyTraffic,
         ...(await readFields(values, idsOf(api, slug))),
       });
-      networks = await openedBy(api, slug, body);
-      sayPlanned(context, networks, body);
+      opened = await openedNetworks(api, slug, body);
+      sayPlanned(context, opened, body);
       new_groups = await newGroups(api, slug, body);
       // Only for the warning below: the right to write rules may come without the right to read them.
       rulesBefore = await api.all(rulesApi.list, { slug }).catch(() => []);
@@ -125,8 +126,8 @@ export const create: Implementation = {
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
     output.result(
-      { ...rule, new_groups, networks_behind: networks },
-      `Created rule ${rule.id}\n${opensText(networks, rule)}`,
+      { ...rule, new_groups, networks_behind: linesOf(opened) },
+      `Created rule ${rule.id}\n${openedText(opened, rule)}`,
     );
     sayTwin(output, slug, rule, rulesBefore);
     sayEmptyGroups(output, slug, new_groups);
@@ -149,7 +150,7 @@ export const update: Implementation = {
       throw new AppError("usage", "Say what to change: such as --ports, --peer or --description");
     await checked(rulesApi.update.body, await readFields(values, unknownIds));
     let new_groups: string[] = [];
-    let networks: readonly string[] = [];
+    let opened: readonly Opened[] = [];
     const rule = await write(context, async (api) => {
       const body = given(await checked(rulesApi.update.body, await readFields(values, idsOf(api, slug))));
       const before = await api
@@ -158,8 +159,8 @@ export const update: Implementation = {
         .catch(() => undefined);
       if (before !== undefined) {
         const after = { ...before, ...body };
-        networks = await openedBy(api, slug, after);
-        sayPlanned(context, networks, after);
+        opened = await openedNetworks(api, slug, after);
+        sayPlanned(context, opened, after);
       }
       new_groups = await newGroups(api, slug, body);
       return request(rulesApi.update, { slug, id }, body);
@@ -167,8 +168,8 @@ export const update: Implementation = {
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
     output.result(
-      { ...rule, new_groups, networks_behind: networks },
-      `Updated rule ${rule.id}\n${opensText(networks, rule)}`,
+      { ...rule, new_groups, networks_behind: linesOf(opened) },
+      `Updated rule ${rule.id}\n${openedText(opened, rule)}`,
     );
     sayEmptyGroups(output, slug, new_groups);
   },
@@ -206,60 +207,9 @@ function newGroups(
   );
 }
 
-type Sides = Pick<Rule, "direction" | "peer" | "target">;
-
-/** The side of a rule that others may reach by it. */
-const reachedSide = ({ direction, peer, target }: Sides): Rule["peer"] =>
-  direction === "inbound" ? target : peer;
-
-/** The group of such a side; "": it is none. */
-const groupOf = (side: Rule["peer"]): string => ("group" in side ? String(side["group"]) : "");
-
-/**
- * The networks behind the nodes that a rule lets others reach, since these are reached with them: "gateway: 192.168.7.0/24".
- * None if the caller may not list nodes.
- */
-async function openedBy(api: Api, slug: string, rule: Sides): Promise<readonly string[]> {
-  const reached = reachedSide(rule);
-  if ("cidr" in reached) return [];
-  const nodes = await api.all(nodesApi.list, { slug }).catch(() => []);
-  const network = networkOfGroup(groupOf(reached));
-  if (network !== undefined)
-    return nodes.filter(({ subnets }) => subnets.includes(network)).map(({ name }) => `${name}: ${network}`);
-  const routers = nodes.map(
-    ({ name, subnets, groups, owner_id: ownerId = null, owner_groups: ownerGroups = [] }) => ({
-      name,
-      subnets,
-      groups: [
-        ...certifiedGroups({ groups, ownerGroups, ownerId }),
-        ...(ownerId === null ? [] : [selfGroup]),
-      ],
-    }),
-  );
-  return networksBehind([sideWord(reached, nodes)], routers, Infinity);
-}
-
-/** A side of a rule as networksBehind reads it. */
-function sideWord(side: Rule["peer"], nodes: readonly { id: number; name: string }[]): string {
-  if ("any" in side) return "any";
-  if ("node" in side) return `node:${nodes.find(({ id }) => id === side["node"])?.name}`;
-  return `group:${groupOf(side)}`;
-}
-
-/** Says plainly whether a rule means the network behind a node. */
-function opensText(networks: readonly string[], rule: Sides): string {
-  const isNetwork = networkOfGroup(groupOf(reachedSide(rule))) !== undefined;
-  if (networks.length === 0) return isNetwork ? "No node routes this network yet\n" : "";
-  const list = networks.map((each) => `  ${each}\n`).join("");
-  if (isNetwork) return `It opens the network behind these nodes, and not the nodes themselves:\n${list}`;
-  // The first network of "gateway: 192.168.7.0/24, 10.1.0.0/16".
-  const [first = ""] = networks[0]?.split(": ")[1]?.split(", ") ?? [];
-  return `It also opens the networks behind these nodes:\n${list}For one of these networks alone: ${rule.direction === "inbound" ? "--target network:" : "--peer "}${first}\n`;
-}
-
 /** Part of the plan of --dry-run. */
-function sayPlanned({ settings, output }: Context, networks: readonly string[], rule: Sides): void {
-  if (settings.dryRun && !output.json && networks.length > 0) output.say(opensText(networks, rule).trimEnd());
+function sayPlanned({ settings, output }: Context, opened: readonly Opened[], rule: Opening): void {
+  if (settings.dryRun && !output.json && opened.length > 0) output.say(openedText(opened, rule).trimEnd());
 }
 
 function sayTwin(output: Context["output"], slug: string, rule: Rule, rulesBefore: readonly Rule[]): void {
@@ -294,10 +244,10 @@ export const remove: Implementation = {
   async run(context) {
     const [slug = "", word = ""] = context.words;
     const id = readId(word);
-    const gone = await write(context, () => ({
+    const answer = await write(context, () => ({
       ...request(rulesApi.delete, { slug, id }),
       effect: `delete rule ${id}`,
     }));
-    if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
+    if (answer !== undefined) context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
   },
 };

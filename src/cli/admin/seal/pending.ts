@@ -1,6 +1,6 @@
 // `agent admin seal pending`: the nodes that need a certificate of the offline CA.
 
-import { sealsApi, type Sealable } from "../../../api/certificates/seals.ts";
+import { sealedRenewalDays, sealsApi, type Sealable } from "../../../api/certificates/seals.ts";
 import { brand } from "../../../brand.ts";
 import type { Implementation } from "../../command.ts";
 import { orgArg } from "../../server/server-flags.ts";
@@ -10,7 +10,7 @@ import { targetFlags } from "../target.ts";
 
 export const pending: Implementation = {
   notes: `Lists the nodes that need a certificate of the offline CA: members of the privileged groups of the newest seal, lighthouses, relays,
-routers and exits. A certificate is due 60 days before its end. \`sign\` makes them.`,
+routers and exits. A certificate is due ${sealedRenewalDays} days before its end. \`sign\` makes them.`,
   args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin seal pending acme`],
   async run(context) {

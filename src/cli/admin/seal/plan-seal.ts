@@ -8,14 +8,13 @@ import type { Context } from "../../command.ts";
 import type { Values } from "../../values.ts";
 import type { Api } from "../api.ts";
 import { missingGroups } from "../lookup.ts";
+import type { Issued } from "../../../server/config/sign-seal.ts";
 import type { Records } from "./records.ts";
 
 type NextSeals = typeof import("../../../server/config/next-seal.ts");
-type SignSeals = typeof import("../../../server/config/sign-seal.ts");
 type OpenedSeal = ReturnType<NextSeals["newestAfter"]>;
 type Answer = AnswerOf<typeof sealsApi.list>;
 type State = Answer["state"];
-type Issued = Parameters<SignSeals["sealedBy"]>[3];
 type Mode = "observe" | "enforce";
 
 export type Plan = {
@@ -46,7 +45,7 @@ export async function plannedSeal(
 ): Promise<Plan> {
   const [slug = ""] = words;
   const { carriedOn } = await import("../../../server/config/next-seal.ts");
-  const { Issued, readsNetwork, sealedBy } = await import("../../../server/config/sign-seal.ts");
+  const signing = await import("../../../server/config/sign-seal.ts");
   const { parse } = await import("valibot");
   const before = newest?.seal.state.sealing ?? { offline: [], privileged: [] };
   const mode = modeOf(values, newest);
@@ -55,7 +54,7 @@ export async function plannedSeal(
   const sealable = await api.call(sealsApi.sealable, { slug }, { groups: privileged });
   const nodeNames = sealable.nodes.map(({ name }) => name);
   for (const flag of ["open", "closed"])
-    refuseStrange(flag, unknownIn(values, flag, nodeNames), "is no sealed node");
+    refuseUnknown(flag, unknownIn(values, flag, nodeNames), "is no sealed node");
   const ended = await endedCas(values, { ownCa, before: before.offline, nodes: sealable.nodes });
   const kept = before.offline.filter(
     (print) => print !== ownCa && !ended.includes(print) && answer.state.authorities.includes(print),
@@ -66,11 +65,11 @@ export async function plannedSeal(
     open: values.list("open"),
     closed: values.list("closed"),
     ended,
-    hasNetwork: readsNetwork(sealable.engines),
+    hasNetwork: signing.readsNetwork(sealable.engines),
   };
-  const issued = parse(Issued, JSON.parse(records.issued() ?? "[]"));
+  const issued = parse(signing.Issued, JSON.parse(records.issued() ?? "[]"));
   const carried = carriedOn(answer.state, newest?.seal.state);
-  const state = sealedBy(carried, sealable.nodes, choices, issued, system.now());
+  const state = signing.sealedBy(carried, sealable.nodes, choices, issued, system.now());
   return { state, sealable, issued, mode };
 }
 
@@ -87,9 +86,9 @@ async function privilegedGroups(
   { api, slug, before }: { api: Api; slug: string; before: readonly string[] },
 ): Promise<string[]> {
   const missing = await missingGroups(api, slug, unknownIn(values, "privileged", before));
-  refuseStrange("privileged", missing, `is no group of ${slug}`);
+  refuseUnknown("privileged", missing, `is no group of ${slug}`);
   const removed = values.list("not-privileged");
-  refuseStrange("not-privileged", unknownIn(values, "not-privileged", before), "is no privileged group");
+  refuseUnknown("not-privileged", unknownIn(values, "not-privileged", before), "is no privileged group");
   return [...before, ...values.list("privileged")].filter((group) => !removed.includes(group));
 }
 
@@ -112,11 +111,11 @@ async function endedCas(
 ): Promise<string[]> {
   const { issuedBy } = await import("../../../server/config/sign-seal.ts");
   const ending = values.list("end-ca");
-  const strange = ending.find((print) => print === ownCa || !before.includes(print));
-  if (strange !== undefined)
+  const refused = ending.find((print) => print === ownCa || !before.includes(print));
+  if (refused !== undefined)
     throw new AppError(
       "usage",
-      `--end-ca ${strange} is not the fingerprint of another offline CA of the seal`,
+      `--end-ca ${refused} is not the fingerprint of another offline CA of the seal`,
     );
   return ending.filter((print) => issuedBy(nodes, [print]).length === 0);
 }
@@ -126,6 +125,6 @@ const unknownIn = (values: Values, flag: string, known: readonly string[]) =>
   values.list(flag).filter((each) => !known.includes(each));
 
 /** Throws usage for the first name: a misspelt one would be signed, and protect nothing. */
-function refuseStrange(flag: string, names: readonly string[], why: string): void {
+function refuseUnknown(flag: string, names: readonly string[], why: string): void {
   if (names[0] !== undefined) throw new AppError("usage", `--${flag} ${names[0]}: this ${why}`);
 }

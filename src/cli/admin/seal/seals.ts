@@ -239,6 +239,7 @@ async function printSeal(
     ...(await changeLines(compared, changes)),
     ...(next === undefined ? [] : [`Hash: ${next.hash}`, howToSign(slug)]),
   ];
+  // The changes are also shown if nothing waits for a signature, but others have signed since the known seal.
   if (next !== undefined || known?.hash !== newest?.hash) for (const line of lines) output.say(line);
   if (next === undefined)
     return output.say("Nothing waits for a signature: nodes are told what the seal says.");

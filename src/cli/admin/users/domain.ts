@@ -59,10 +59,10 @@ export const check: Implementation = {
   examples: [`${brand.executable} admin domain check acme example.org`],
   async run(context) {
     const [slug = "", domain = ""] = context.words;
-    const made = await write(context, async (api) =>
+    const verified = await write(context, async (api) =>
       request(domainsApi.check, { slug, id: await numberOf(api, slug, domain) }),
     );
-    if (made !== undefined) context.output.result(made, `${made.domain} is verified\n`);
+    if (verified !== undefined) context.output.result(verified, `${verified.domain} is verified\n`);
   },
 };
 
@@ -73,8 +73,8 @@ export const vouch: Implementation = {
   async run(context) {
     const [organization = "", domain = ""] = context.words;
     const body = await checked(domainsApi.vouch.body, { organization, domain });
-    const made = await write(context, () => request(domainsApi.vouch, {}, body));
-    if (made !== undefined) context.output.result(made, `${made.domain} is verified\n`);
+    const verified = await write(context, () => request(domainsApi.vouch, {}, body));
+    if (verified !== undefined) context.output.result(verified, `${verified.domain} is verified\n`);
   },
 };
 

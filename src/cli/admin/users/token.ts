@@ -162,7 +162,7 @@ function nodesOf(
   return token.ephemeral_silence_s == null ? "any node" : "ephemeral nodes";
 }
 
-/** A member's e-mail. A former member has only a number; the control plane's own command line, and service tokens, none. */
+/** A member's e-mail address, "user 7" for a former member, or "-": the operator or a service token made it. */
 export function makerOf(
   { created_by: id }: { created_by?: number | null | undefined },
   emails: ReadonlyMap<number, string>,
