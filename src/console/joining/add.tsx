@@ -216,7 +216,7 @@ const rare = ["uses", "expires", "name"] as const;
 function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
   const slug = currentSlug.value ?? "";
   const approval = useApproval(slug);
-  const [isOpen, setOpen] = useState<Partial<Record<(typeof rare)[number] | "isApproved", boolean>>>({});
+  const [isOpen, setOpen] = useState<Partial<Record<(typeof rare)[number] | "approved", boolean>>>({});
   const body = bodyOf(draft, kind);
   const { error, isRunning, submit } = useAction(async () => {
     made(await call(registrationTokensApi.create, { slug }, body));
@@ -266,8 +266,7 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
         {word("expires", lifeWords(draft.expires))}
         {approval === "unapproved" ? (
           <>
-            , and {word("isApproved", draft.isApproved ? "nobody approves" : "an administrator approves")}{" "}
-            each
+            , and {word("approved", draft.isApproved ? "nobody approves" : "an administrator approves")} each
           </>
         ) : approval === "all" ? (
           ", and an administrator approves each"
@@ -285,7 +284,7 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
         {field("expires", "expires_in", "The join key is valid for", "Such as 1h, 48h or 7d.", {
           required: true,
         })}
-        {isOpen.isApproved === true ? (
+        {isOpen.approved === true ? (
           <Check
             label="They need no approval: whoever has the join key can join at once"
             checked={draft.isApproved}
