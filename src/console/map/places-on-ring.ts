@@ -77,6 +77,7 @@ function swapped(order: readonly number[], a: number, b: number): number[] {
   return next;
 }
 
+/** Half of its width (`x`), and half of its height (`y`). */
 type Ellipse = { x: number; y: number };
 /** Up to this number, boxes have equal angles. More need places by their size: at the sides they stand above each other. */
 const maxEqual = 6;
@@ -140,7 +141,7 @@ export function place(
   const bottom = Math.max(0, ...all.map((box) => box.y + box.height));
   const width = Math.max(least.width, right - left + 2 * margin);
   const height = Math.max(least.height, bottom - top + 2 * margin);
-  /** From coordinates around (0, 0) to those of the picture, which begin at its left upper corner. */
+  /** From coordinates around (0, 0) to those of the picture: the middle of all boxes, (left + right) / 2, goes to width / 2. */
   const move = (box: Box): Box => ({
     ...box,
     x: box.x + (width - left - right) / 2,

@@ -11,10 +11,13 @@ import { Copy, When } from "../ui/parts.tsx";
 import { Count } from "../ui/tag.tsx";
 import type { Act, Need } from "./needs.ts";
 
-/** More needs are counted, and a link leads to them. */
+/** Of more, a last row says that there are more. The link above leads to their nodes. */
 const maxRows = 40;
 
-/** `count`: of all needs, of which `rows` may show fewer. `isEmpty`: there is no node that a link could lead to. */
+/**
+ * `count`: of all needs, each node once. It may differ from the number of `rows`: a node may have several, and a row may stand for
+ * several nodes. `isEmpty`: there is no node that a link could lead to.
+ */
 type NeedsProps = {
   slug: string;
   rows: readonly Need[];
@@ -49,7 +52,7 @@ export function NeedsYou({ slug, rows, count, isUrgent, isEmpty = false }: Needs
         {rows.length > maxRows ? (
           <li>
             <Sign name="warn" />
-            <span class="name">{rows.length - maxRows} more</span>
+            <span class="name">And more</span>
           </li>
         ) : null}
       </ul>
@@ -57,6 +60,7 @@ export function NeedsYou({ slug, rows, count, isUrgent, isEmpty = false }: Needs
   );
 }
 
+/** A path that begins with "-" is that of the control plane; others are below the organization. */
 const hrefOf = (slug: string, to: Need["to"]) => (to[0] === "-" ? pathOf(...to) : pathOf(slug, ...to));
 
 /** `ask`: opens the dialog that asks before a request is answered. */

@@ -24,7 +24,7 @@ export const testsWords = ({ count, all }: Failing): string =>
     ? "The test of the policy fails"
     : `${count} of ${all} tests of the policy ${count === 1 ? "fails" : "fail"}`;
 
-/** `href`: below the organization; of the control plane, it begins with "-". */
+/** The segments of a page's path below its organization; a first one "-": below /console/, of the control plane. */
 type Target = readonly (string | number)[];
 /** What the row offers: a page, a command for the machine in question, or the two answers to a request. */
 export type Act =

@@ -1,35 +1,30 @@
 // How paths are drawn: bars in the list of nodes, and on a node's page lines whose length is the round trip.
 
-import type { Path, PathCounts } from "../../api/paths/paths.ts";
-import { lengthOf } from "./path-length.ts";
+import type { Path } from "../../api/paths/paths.ts";
+import { barsOf, countOf, lengthOf, type SeparateCounts } from "./path-shapes.ts";
 
-const maxBars = 6;
-
-/**
- * Grey for direct, amber for relayed, red for broken, and the number. Beyond six paths, each kind has its share; where all
- * are direct, the number alone says it. `words`: all of it.
- */
-export function PathBars({ counted, words }: { counted: PathCounts; words: string }) {
-  const { broken, relayed, direct, relays_away } = counted;
-  const count = broken + relayed + direct + relays_away;
-  // Many paths that are all direct.
-  if (count > maxBars && broken + relayed === 0)
+/** A bar for each path, or for a share of many; and their number. `words`: all of it. */
+export function PathBars({ counted, words }: { counted: SeparateCounts; words: string }) {
+  const bars = barsOf(counted);
+  const count = countOf(counted);
+  if (bars.length === 0)
     return (
       <span title={words} role="img" aria-label={words}>
         {count}
       </span>
     );
-  const scaled = (part: number) =>
-    count <= maxBars || part === 0 ? part : Math.max(1, Math.floor((part * maxBars) / count));
-  const [red, amber] = [scaled(broken), scaled(relayed)];
-  const kinds = Array.from({ length: Math.min(count, maxBars) }, (_, at) =>
-    at < red ? "x" : at < red + amber ? "r" : undefined,
-  );
   return (
     <span title={words}>
       <svg class="bars" width="40" height="10" viewBox="0 0 40 10" role="img" aria-label={words}>
-        {kinds.map((kind, at) => (
-          <rect class={kind} x={at * 6} width="4" height="10" rx="1" />
+        {bars.map((kind, at) => (
+          <rect
+            class={kind}
+            opacity={kind === "old" ? 0.4 : undefined}
+            x={at * 6}
+            width="4"
+            height="10"
+            rx="1"
+          />
         ))}
       </svg>
       <span class="faint" aria-hidden="true">

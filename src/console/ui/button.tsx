@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { Icon } from "./icon.tsx";
 import type { IconName } from "./drawings.ts";
 
-type ButtonProps = {
+type Look = {
   /** `primary` once a page; `tint` is the good answer in a row; `solid` is for the danger in a dialog. */
   kind?: "primary" | "tint" | "ghost" | "danger" | "solid" | undefined;
   /** For rows: 26 px instead of 30. */
@@ -13,17 +13,21 @@ type ButtonProps = {
   /** Of a button that shows its icon alone: what it does. */
   label?: string | undefined;
   title?: string | undefined;
-  /** The button is a link. */
-  href?: string | undefined;
+  children?: ComponentChildren;
+};
+
+type Press = {
+  href?: undefined;
   disabled?: boolean | undefined;
   isPressed?: boolean | undefined;
   onClick?: ((event: MouseEvent) => unknown) | undefined;
   /** A button of a form sends it. */
   type?: "submit" | "button" | undefined;
-  children?: ComponentChildren;
 };
 
-/** A button; with `href`, a link that looks like one. */
+/** A link that looks like a button. */
+type Link = { href: string } & { [prop in Exclude<keyof Press, "href">]?: never };
+
 export function Button({
   kind,
   isSmall,
@@ -35,7 +39,7 @@ export function Button({
   type = "button",
   children,
   ...rest
-}: ButtonProps) {
+}: Look & (Press | Link)) {
   const isIcon = children === undefined;
   const classes = [href !== undefined && "button", kind, isSmall === true && "small", isIcon && "icon"];
   const shared = { class: classes.filter(Boolean).join(" ") || undefined, title, "aria-label": label };

@@ -50,7 +50,7 @@ const groups: readonly (readonly string[])[] = [
   [
     "console/node/neighbours.ts",
     "console/node/path-drawings.tsx",
-    "console/node/path-length.ts",
+    "console/node/path-shapes.ts",
     "console/pages/groups-field.tsx",
     "console/ui/bulk.tsx",
   ],

@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { countShown, filtered, shows } from "../../../src/console/nodes/filter.ts";
-import { lengthOf } from "../../../src/console/node/path-length.ts";
+import { lengthOf } from "../../../src/console/node/path-shapes.ts";
 import { whyWords } from "../../../src/console/node/why-words.ts";
 import { listedOf } from "../../../src/console/nodes/listed-nodes.ts";
 import { isOverdue, stateOf } from "../../../src/console/nodes/states.ts";
