@@ -8,7 +8,7 @@ import {
   type Database,
   type Transaction,
 } from "../../../src/server/store/database.ts";
-import { makeNoticeReader } from "../../../src/server/store/notices.ts";
+import { makeNoticeReader } from "../../../src/server/store/postgres/notices.ts";
 import { openPostgres } from "../../../src/server/store/postgres/postgres.ts";
 import { describePostgres, useMigrated } from "../../support/postgres.ts";
 import { until } from "../../support/until.ts";
