@@ -60,8 +60,8 @@ export type ServerClock = {
 };
 
 type Edge = Pick<System, "now" | "bootTime" | "monotonic">;
-/** How long a comparison with the time since the boot stands, ms. */
-const comparedMs = 1000;
+/** How long a comparison with the time since the boot stands, and by how much the clock may have moved since, ms. */
+const agreedMs = 1000;
 
 /** `comparesDatabase`: for a server on PostgreSQL, whose servers all trust the clock of the database. */
 export async function openClock(
@@ -69,36 +69,39 @@ export async function openClock(
   { now: wall, bootTime, monotonic }: Edge,
   { comparesDatabase = false } = {},
 ): Promise<ServerClock> {
-  const point = (): Point => ({ wall: wall(), boot: bootTime().ms });
+  const presentPoint = (): Point => ({ wall: wall(), boot: bootTime().ms });
   /** What this process read or wrote last. */
   let storedText = await readMeta(db, key);
   const referenceFrom = (text: string | undefined): Reference => {
-    const found = referenceOf(text, bootTime().id, point());
-    return doubtOf(found, point()) === undefined ? nextReference(found, point()) : found;
+    const found = referenceOf(text, bootTime().id, presentPoint());
+    return doubtOf(found, presentPoint()) === undefined ? nextReference(found, presentPoint()) : found;
   };
   let reference = referenceFrom(storedText);
   /** By how much the clock of the database is ahead; undefined: not compared, or within the tolerance. */
   let databaseAheadMs: number | undefined;
+  /** When the believed time was stored last, as a time since the boot, ms. */
   let storedAt = Number.NEGATIVE_INFINITY;
 
   const doubt = (): Doubt | undefined => {
-    const present = point();
+    const present = presentPoint();
     const own = doubtOf(reference, present);
     if (own !== undefined || databaseAheadMs === undefined) return own;
     const expected = present.wall + databaseAheadMs;
     return { wall: present.wall, expected, comparedWith: "database" };
   };
-  // Each request asks several times, and the system's answer costs more than the rest of a check-in. So a comparison without
-  // doubt stands while the clock goes as fast as the process's own.
-  let compared = { wall: Number.NaN, own: Number.NaN };
-  const believed = (): number => {
-    const present = { wall: wall(), own: monotonic() };
-    // After a start `compared` is NaN: no comparison holds.
-    const passed = present.own - compared.own;
-    const differs = Math.abs(present.wall - compared.wall - passed);
-    if (passed < comparedMs && differs < comparedMs) return present.wall;
-    const expected = doubtOf(reference, point())?.expected;
-    if (expected === undefined) compared = present;
+  /**
+   * The last comparison without a doubt: the clock of the machine and that of the process, ms. NaN before the first one, which
+   * equals nothing. Each request asks several times, and the time since the boot costs more than the rest of a check-in. So a
+   * comparison stands while both clocks go equally fast.
+   */
+  let agreed = { wall: Number.NaN, process: Number.NaN };
+  const believedNow = (): number => {
+    const present = { wall: wall(), process: monotonic() };
+    const passed = present.process - agreed.process;
+    const movedMs = Math.abs(present.wall - agreed.wall - passed);
+    if (passed < agreedMs && movedMs < agreedMs) return present.wall;
+    const expected = doubtOf(reference, presentPoint())?.expected;
+    if (expected === undefined) agreed = present;
     return expected ?? present.wall;
   };
   const store = async (tx: Transaction, present: Point, { isConfirmed = false } = {}) => {
@@ -106,23 +109,23 @@ export async function openClock(
     const stored = isConfirmed ? undefined : parseStored(await readMeta(tx, key));
     const { id } = bootTime();
     const own = reference.base === undefined || id === undefined ? [] : [{ id, ...reference.base }];
-    const others = (stored?.boots ?? []).filter((each) => each.id !== id);
+    const ofOtherBoots = (stored?.boots ?? []).filter((each) => each.id !== id);
     const next: Stored = {
       believed_at: Math.max(stored?.believed_at ?? 0, present.wall),
-      boots: [...own, ...others].slice(0, maxBoots),
+      boots: [...own, ...ofOtherBoots].slice(0, maxBoots),
     };
     storedText = JSON.stringify(next);
     await setMeta(tx, key, storedText);
   };
-  const compare = async () => {
+  const compareWithDatabase = async () => {
     const before = wall();
     const databaseNow = await queryNumber(db, `SELECT ${databaseClock} AS n`);
-    const ahead = aheadOf(databaseNow, before, wall());
-    databaseAheadMs = Math.abs(ahead) > toleranceMs ? -ahead : undefined;
+    const ownAheadMs = aheadOf(databaseNow, before, wall());
+    databaseAheadMs = Math.abs(ownAheadMs) > toleranceMs ? -ownAheadMs : undefined;
   };
   return {
     wall,
-    now: believed,
+    now: believedNow,
     doubt,
     isSettled: () => reference.base !== undefined,
     requireBelieved() {
@@ -130,22 +133,22 @@ export async function openClock(
       if (found !== undefined) throw clockDoubted(found);
     },
     async look() {
-      if (comparesDatabase) await compare();
-      // Another process may have confirmed it.
+      if (comparesDatabase) await compareWithDatabase();
+      // Another process may have confirmed the clock.
       if (doubt() !== undefined) {
         const text = await readMeta(db, key);
         if (text !== storedText) reference = referenceFrom(text);
         storedText = text;
       }
       if (doubt() !== undefined) return;
-      const present = point();
+      const present = presentPoint();
       reference = nextReference(reference, present);
       if (present.boot - storedAt < storeEveryMs || reference.base === undefined) return;
       await db.writeFor("rows", (tx) => store(tx, present));
       storedAt = present.boot;
     },
     async confirm(tx) {
-      const present = point();
+      const present = presentPoint();
       reference = { base: present };
       databaseAheadMs = undefined;
       await store(tx, present, { isConfirmed: true });
@@ -163,9 +166,9 @@ function parseStored(text: string | undefined): Stored | undefined {
 }
 
 /**
- * The reference for the clock. `base`: a point of this boot that was believed. Without one, in the first hour of a
- * boot, steps are usual; but the clock may be neither before `last`, the last time of an earlier boot, nor long after
- * it.
+ * What the clock is compared with. `base`: a point of this boot that was believed. Without one, in the first hour of a
+ * boot, steps are usual; but the clock may be neither before `last`, nor long after it: the believed time that an earlier boot stored,
+ * as if this process had started at that time.
  */
 type Reference = { base?: Point; last?: Point };
 
@@ -179,9 +182,9 @@ function referenceOf(text: string | undefined, bootId: string | undefined, prese
 }
 
 function doubtOf({ base, last }: Reference, { wall, boot }: Point): Doubt | undefined {
-  const from = base ?? last;
-  if (from === undefined) return undefined;
-  const expected = from.wall + boot - from.boot;
+  const known = base ?? last;
+  if (known === undefined) return undefined;
+  const expected = known.wall + boot - known.boot;
   const ahead = wall - expected;
   const mostAhead = base === undefined ? longestAbsenceMs : toleranceMs;
   if (ahead >= -toleranceMs && ahead <= mostAhead) return undefined;
