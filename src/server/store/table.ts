@@ -24,14 +24,15 @@ export type NewRow<C extends Columns> = Pick<RowOf<C>, GivenKeys<C>> & Partial<R
 /** The row of a table: `type User = TableRow<typeof users>`. */
 export type TableRow<T> = T extends Table<infer C> ? RowOf<C> : never;
 
+type Read<T> = (value: Value | undefined, column: string) => T;
+
+/** `type`: in SQL. `constraints`: what follows it in SQL, with a default. */
 function column<T, Given extends boolean>(
-  sql: string,
-  more: string,
-  given: Given,
+  { type, constraints, given }: { type: string; constraints: string; given: Given },
   read: Read<T>,
   write: (value: NoInfer<T>) => Value,
 ): Column<T, Given> {
-  return { ddl: () => (more === "" ? sql : `${sql} ${more}`), given, read, write };
+  return { ddl: () => `${type} ${constraints}`.trimEnd(), given, read, write };
 }
 
 function readText(value: Value | undefined, name: string): string {
@@ -47,56 +48,59 @@ function wrong(name: string, expected: string, met: Value | undefined): never {
 }
 
 const asIs = (value: Value): Value => value;
-type Read<T> = (value: Value | undefined, column: string) => T;
 const nullable =
   <T>(read: Read<T>): Read<T | null> =>
   (value, name) =>
     value === null ? null : read(value, name);
 
 /** The id that the database gives. Ids are never used twice. */
-export const serial = column("SERIAL_ID", "", false, readNumber, asIs);
+export const serial = column({ type: "SERIAL_ID", constraints: "", given: false }, readNumber, asIs);
 /** A primary key that another table gives. */
-export const key = column("KEY_ID", "", true, readNumber, asIs);
+export const key = column({ type: "KEY_ID", constraints: "", given: true }, readNumber, asIs);
 
-// Kinds of columns. `more` is what follows the type in SQL: constraints and a default. Those with a default need no value in an
-// insert.
-export const text = (more = "") => column("TEXT NOT NULL", more, true, readText, asIs);
-export const textWithDefault = (more: string) => column("TEXT NOT NULL", more, false, readText, asIs);
-export const textOrNull = (more = "") =>
-  column<string | null, false>("TEXT", more, false, nullable(readText), asIs);
-export const integer = (more = "") => column("INT NOT NULL", more, true, readNumber, asIs);
-export const integerWithDefault = (more: string) => column("INT NOT NULL", more, false, readNumber, asIs);
-export const integerOrNull = (more = "") =>
-  column<number | null, false>("INT", more, false, nullable(readNumber), asIs);
+// Kinds of columns. Those with a default need no value in an insert.
+const textType = "TEXT NOT NULL";
+const integerType = "INT NOT NULL";
+export const text = (constraints = "") =>
+  column({ type: textType, constraints, given: true }, readText, asIs);
+export const textWithDefault = (constraints: string) =>
+  column({ type: textType, constraints, given: false }, readText, asIs);
+export const textOrNull = (constraints = "") =>
+  column<string | null, false>({ type: "TEXT", constraints, given: false }, nullable(readText), asIs);
+export const integer = (constraints = "") =>
+  column({ type: integerType, constraints, given: true }, readNumber, asIs);
+export const integerWithDefault = (constraints: string) =>
+  column({ type: integerType, constraints, given: false }, readNumber, asIs);
+export const integerOrNull = (constraints = "") =>
+  column<number | null, false>({ type: "INT", constraints, given: false }, nullable(readNumber), asIs);
 /** 0 or 1. */
 export const truth = (initial: 0 | 1) =>
   column<boolean, false>(
-    "INT NOT NULL",
-    `DEFAULT ${initial}`,
-    false,
+    { type: integerType, constraints: `DEFAULT ${initial}`, given: false },
     (value, name) => readNumber(value, name) === 1,
     (value: boolean) => (value ? 1 : 0),
   );
 /** One of a few words. The database checks it too. */
-export const word = <const W extends string>(words: readonly W[]) => wordColumn(words, "", true);
+export const word = <const W extends string>(words: readonly W[]) =>
+  wordColumn(words, { constraints: "", given: true });
 export const wordWithDefault = <const W extends string>(words: readonly W[], initial: W) =>
-  wordColumn(words, ` DEFAULT '${initial}'`, false);
+  wordColumn(words, { constraints: ` DEFAULT '${initial}'`, given: false });
 /** One of a few words, or NULL. The database does not check it. */
 export const wordOrNull = <const W extends string>(words: readonly W[]) =>
-  column<W | null, false>("TEXT", "", false, nullable(readWord(words)), asIs);
-export const json = <T>(schema: v.GenericSchema<unknown, T>) => jsonColumn(schema, "", true);
+  column<W | null, false>({ type: "TEXT", constraints: "", given: false }, nullable(readWord(words)), asIs);
+export const json = <T>(schema: v.GenericSchema<unknown, T>) =>
+  jsonColumn(schema, { constraints: "", given: true });
 /** `initial`: JSON. */
 export const jsonWithDefault = <T>(schema: v.GenericSchema<unknown, T>, initial: string) =>
-  jsonColumn(schema, `DEFAULT '${initial}'`, false);
+  jsonColumn(schema, { constraints: `DEFAULT '${initial}'`, given: false });
 
 function wordColumn<W extends string, Given extends boolean>(
   words: readonly W[],
-  preset: string,
-  given: Given,
+  { constraints, given }: { constraints: string; given: Given },
 ): Column<W, Given> {
   const list = words.map((each) => `'${each}'`).join(", ");
   return {
-    ddl: (name) => `TEXT NOT NULL${preset} CHECK (${name} IN (${list}))`,
+    ddl: (name) => `${textType}${constraints} CHECK (${name} IN (${list}))`,
     given,
     read: readWord(words),
     write: asIs,
@@ -109,11 +113,10 @@ function readWord<W extends string>(words: readonly W[]): Read<W> {
 
 function jsonColumn<T, Given extends boolean>(
   schema: v.GenericSchema<unknown, T>,
-  more: string,
-  given: Given,
+  { constraints, given }: { constraints: string; given: Given },
 ): Column<T, Given> {
   const read: Read<T> = (value, name) => v.parse(schema, JSON.parse(readText(value, name)));
-  return column("TEXT NOT NULL", more, given, read, (value) => JSON.stringify(value));
+  return column({ type: textType, constraints, given }, read, (value) => JSON.stringify(value));
 }
 
 /** The column was added by this migration to a table that existed. */
@@ -150,6 +153,7 @@ export type Table<C extends Columns> = {
   delete(tx: Pick<Transaction, "run">, where: Partial<RowOf<C>>): Promise<number>;
 };
 
+/** Some columns: their names for SELECT, and how a row of them is read. */
 export type Picked<T> = { select(alias?: string): string; parse(row: Row): T };
 
 /**
@@ -161,14 +165,14 @@ export function table<const C extends Columns>(
   columns: C,
   more: { constraints?: readonly string[]; indexes?: readonly string[]; isByKey?: boolean } = {},
 ): Table<C> {
-  const byKey = new Map(Object.entries(columns).map(([key, each]) => [key, bind(key, each)]));
+  const bound = new Map(Object.entries(columns).map(([key, each]) => [key, bind(key, each)]));
   const columnOf = (key: string) => {
-    const found = byKey.get(key);
+    const found = bound.get(key);
     if (found === undefined) throw new AppError("internal", `The table ${name} has no column ${key}`);
     return found;
   };
-  const all = [...byKey.values()];
-  const initial = all.filter(({ since: added }) => added === undefined);
+  const allColumns = [...bound.values()];
+  const initial = allColumns.filter(({ since: added }) => added === undefined);
   return {
     name,
     create: [
@@ -176,10 +180,10 @@ export function table<const C extends Columns>(
       ...(more.indexes ?? []),
     ],
     add: (key) => `ALTER TABLE ${name} ADD COLUMN ${columnOf(key).ddl}`,
-    columnNames: all.map(({ sql }) => sql),
+    columnNames: allColumns.map(({ sql }) => sql),
     pick: (...keys) => picked(keys.map(columnOf)),
-    ...picked<RowOf<C>>(all),
-    ...statements<C>(name, picked<RowOf<C>>(all), columnOf),
+    ...picked<RowOf<C>>(allColumns),
+    ...statements<C>(name, picked<RowOf<C>>(allColumns), columnOf),
   };
 }
 
@@ -240,11 +244,11 @@ export function joined<A, B>(a: string, first: Picked<A>, b: string, second: Pic
 /** Parameters of one query: databases have a maximum. */
 const partSize = 200;
 
-/** `$3, $4`: the parameters of these, from the number `first` on. */
-export const places = (of: readonly unknown[], first: number): string =>
-  of.map((_, at) => `$${at + first}`).join(", ");
+/** `$3, $4`: one parameter for each value, from the number `first` on. */
+export const places = (values: readonly unknown[], first: number): string =>
+  values.map((_, index) => `$${index + first}`).join(", ");
 
-/** One query for each part of a long list, which `places` names. */
+/** Calls `work` with each part of a long list, for a query with one parameter for each value (`places`). */
 export async function inParts<T>(all: readonly T[], work: (some: T[]) => Promise<void>): Promise<void> {
   for (let at = 0; at < all.length; at += partSize) await work(all.slice(at, at + partSize));
 }
@@ -324,9 +328,9 @@ function statements<C extends Columns>(
     if (text === undefined) texts.set(shape, (text = make()));
     return text;
   };
-  /** `a = $1 AND b IS NULL`; the numbers of the parameters begin after `last`. */
-  const condition = (where: readonly Entry[], last = 0) => {
-    let number = last;
+  /** `a = $1 AND b IS NULL`, for the parameters of `compared`; `used`: how many parameters come before them. */
+  const condition = (where: readonly Entry[], used = 0) => {
+    let number = used;
     const parts = where.map(([key, value]) => {
       const { sql } = columnOf(key);
       if (value === null) return `${sql} IS NULL`;
@@ -335,11 +339,13 @@ function statements<C extends Columns>(
     });
     return parts.join(" AND ");
   };
+  /** A value as the database stores it. */
   const written = ([key, value]: Entry): Value => columnOf(key).write(value);
   const compared = (where: readonly Entry[]): Value[] =>
     where
       .filter(([, value]) => value !== null)
       .map(([key, value]) => (isAsStored(value) ? Buffer.from(value) : written([key, value])));
+  // Each statement with its parameters.
   const insertion = (row: object, suffix = ""): [string, Params] => {
     const values = withoutUndefined(row);
     const text = textOf(`insert ${keysOf(values)} ${suffix}`, () => {
