@@ -11,7 +11,7 @@ import { computed, integerOrNull, places, queryAll, queryNumber, text } from "./
 const skipped = ["migrations", "notices", "leases", "replicas"];
 /**
  * The tables in the order of copying, each with its key. The notes of changes come last: triggers note each copied row, and
- * these notes are deleted before.
+ * these notes are deleted before those of `from` are copied.
  */
 const copied: ReadonlyMap<string, readonly string[]> = new Map([
   ...[...tableKeys].filter(([name]) => !skipped.includes(name) && name !== policyChanges.name),

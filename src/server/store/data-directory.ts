@@ -103,10 +103,10 @@ export function planData(options: DataOptions, system: Pick<System, "env">): Ste
   const { dataDirectory, databaseUrl } = options;
   const path = databasePath(options);
   if (databaseUrl === undefined) refuseLost(path);
-  const { path: keys, isThere: hasKeys } = findSecretKeys({ ...options, isUsed: existsSync(path) }, system);
+  const secretKeys = findSecretKeys({ ...options, isUsed: existsSync(path) }, system);
   return [
     ...planPrivate(dataDirectory),
-    ...(hasKeys ? [] : [planReplaced(keys, 0o600)]),
+    ...(secretKeys.isThere ? [] : [planReplaced(secretKeys.path, 0o600)]),
     ...(databaseUrl === undefined ? [planReplaced(path, 0o600)] : []),
     ...(databaseUrl !== undefined || isBegun(dataDirectory)
       ? []

@@ -65,11 +65,13 @@ function leasesOfOne(db: Database): Leases {
 }
 
 function competingLeases({ db, system, log, holder, alongside, times = usualTimes }: LeaseOptions): Leases {
-  /** Of the leases that this replica competes for. */
+  /** The names of the leases that this replica competes for. */
   const names: string[] = [];
   /** The leases of this replica and their fences, by the last renewal. */
   let held = new Map<string, number>();
+  /** Whether the table has a row for each name. */
   let hasRows = false;
+  /** When the last renewal that succeeded began, a time of `performance.now()`. */
   let renewedAt = Number.NEGATIVE_INFINITY;
   // The monotonic clock runs while the process is suspended.
   const isFresh = () => performance.now() - renewedAt < times.leaseMs;
@@ -102,7 +104,7 @@ function competingLeases({ db, system, log, holder, alongside, times = usualTime
   return {
     of(name) {
       names.push(name);
-      /** Of the turn that runs; undefined: this replica runs none. */
+      /** The fence of the turn that runs; undefined: this replica runs none. */
       let fence: number | undefined;
       return {
         take() {

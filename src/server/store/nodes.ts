@@ -87,8 +87,8 @@ export function isHandRun({ state, registeredAt }: Pick<NodeRow, "state" | "regi
   return state === "active" && registeredAt === null;
 }
 
-/** `isUnclaimed`: no machine has registered as this node yet. */
-export function nameTaken(name: string, isUnclaimed = false): AppError {
+/** `isUnclaimed`: no machine has registered as the node with this name yet. */
+export function nameTaken(name: string, { isUnclaimed } = { isUnclaimed: false }): AppError {
   const more = isUnclaimed ? " Its machine registers with a token that was made for this node." : "";
   return new AppError("name_taken", `A node named ${name} already exists.${more}`, {
     errors: { name: ["This name is taken."] },
@@ -178,11 +178,12 @@ const StoredDataPlane = v.pipe(v.string(), v.parseJson(), DataPlaneReport);
 
 function showPhone({ phone, importedAt, createdAt, renewAt }: NodeRecord): Node["phone"] {
   if (phone === null) return null;
+  // 0: due at once, which is no time to show.
   const import_by = renewAt === null || renewAt === 0 ? null : formatTime(renewAt);
   return { system: phone, imported_at: formatTime(importedAt ?? createdAt), import_by };
 }
 
-/** Lighthouses, relays, routers of subnets and exits stand in the configurations of other nodes. */
+/** Whether other nodes have it in their configuration: lighthouses, relays, routers of subnets and exits. */
 export const isConfigured = (
   node: Pick<NodeRow, "isLighthouse" | "isRelay" | "subnets" | "exitGroups">,
 ): boolean => isHub(node) || node.subnets.length > 0 || isExit(node);

@@ -52,7 +52,7 @@ export function aheadOf(databaseNow: number, before: number, after: number): num
   return after < databaseNow ? after - databaseNow : 0;
 }
 
-/** Every server must be able to open what the others seal. */
+/** Every server must be able to open what the others seal. `own`: ids of its keys. The first of a server's keys seals. */
 async function checkKeys(db: Database, own: readonly string[]): Promise<void> {
   const refuse = (what: string) =>
     new AppError("bad_configuration", what, {
@@ -65,8 +65,7 @@ async function checkKeys(db: Database, own: readonly string[]): Promise<void> {
   }
   for (const { host, keyIds } of await liveReplicas(db)) {
     const theirs = keyIds.split(" ");
-    const [[sealsWith = ""], [theySealWith = ""]] = [own, theirs];
-    if (!own.includes(theySealWith) || !theirs.includes(sealsWith)) {
+    if (!own.includes(theirs[0] ?? "") || !theirs.includes(own[0] ?? "")) {
       throw refuse(`The secret.key of this server and the one of the server on ${host} differ`);
     }
   }

@@ -1,5 +1,5 @@
-// While the database is away, check-ins are answered from memory: a node without an answer would learn nothing, and
-// an administrator of thousands of nodes would see all of them fail.
+// While the database is away, check-ins are answered from memory: without an answer, nodes would learn nothing, and all of them
+// would seem to fail.
 
 import { isStorageUnavailable } from "./database.ts";
 

@@ -43,12 +43,12 @@ export function makeWriteQueue(
   let isClosed = false;
 
   const commitNext = async (line: string) => {
-    // Wait for one turn of the event loop: its writes share the transaction. After a change all nodes write at once, but a
-    // turn begins one of their requests: wait while there are more.
+    // Wait for one turn of the event loop: its writes share the transaction. After a change all nodes write at once, but each
+    // turn begins only one of their requests: wait as long as each turn brings more.
     const waiting = lines.get(line) ?? [];
     const end = performance.now() + gatherMs;
-    for (let before = 0; waiting.length > before && waiting.length < maxBatch;) {
-      before = waiting.length;
+    for (let lastLength = 0; waiting.length > lastLength && waiting.length < maxBatch;) {
+      lastLength = waiting.length;
       await new Promise(setImmediate);
       if (performance.now() >= end) break;
     }

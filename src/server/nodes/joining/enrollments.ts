@@ -252,7 +252,7 @@ export async function requireFreeNodeName(
 ): Promise<void> {
   const sql = `SELECT ${nodes.pick("registeredAt").select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
   const holder = await queryOne(tx, nodes.pick("registeredAt"), sql, [org.id, name]);
-  if (holder !== undefined) throw nameTaken(name, holder.registeredAt === null);
+  if (holder !== undefined) throw nameTaken(name, { isUnclaimed: holder.registeredAt === null });
   await refuseHeldName(tx, org, name, now);
 }
 

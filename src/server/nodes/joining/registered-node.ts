@@ -37,7 +37,7 @@ export async function findClaimed(
   const node = bound ?? (await nodeOfName(tx, org.id, request.name));
   if (node !== undefined) {
     const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(node));
-    if (!mayClaim) throw nameTaken(request.name, node.registeredAt === null);
+    if (!mayClaim) throw nameTaken(request.name, { isUnclaimed: node.registeredAt === null });
     return node;
   }
   if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);

@@ -81,7 +81,7 @@ export async function examinePages(
   throw new AppError("failed", `Cannot examine the database: ${reason}`);
 }
 
-/** Runs in the child, after everything else on the machine where that may be asked. */
+/** Runs in the child process of `examinePages`, with low priority where the machine permits it. Returns the exit status. */
 export function answerAsPagesChild(path: string, { stdout }: Pick<System, "stdout">): number {
   try {
     setPriority(constants.priority.PRIORITY_LOW);
@@ -169,8 +169,8 @@ export function removeTraces(path: string): void {
   } catch (error) {
     if (!(error instanceof SQLiteError)) throw error;
     const isFull = error.code === "SQLITE_FULL";
-    const code = isFull ? "disk_full" : error.code === "SQLITE_BUSY" ? "busy" : "failed";
-    throw new AppError(code, `Cannot rewrite ${path}: ${error.message}`, {
+    const otherCode = error.code === "SQLITE_BUSY" ? "busy" : "failed";
+    throw new AppError(isFull ? "disk_full" : otherCode, `Cannot rewrite ${path}: ${error.message}`, {
       cause: error,
       hint: isFull ? `Free twice the size of ${path}. ${runAgain}` : runAgain,
     });
@@ -190,9 +190,9 @@ function emptyLog(database: Sqlite, path: string): void {
     const [row = []] = valuesOf(database, "PRAGMA wal_checkpoint(TRUNCATE)");
     const [isBusy, pages, moved] = row.map(Number);
     if (isBusy === 0) return;
-    // Pages that stay in the log are those that a reader may still need.
-    const isRead = performance.now() - begun >= busyMs && (moved ?? 0) < (pages ?? 0);
-    if (isRead || performance.now() > end)
+    // SQLite has waited in vain, and pages stay in the log: a reader may still need them.
+    const isBlocked = performance.now() - begun >= busyMs && (moved ?? 0) < (pages ?? 0);
+    if (isBlocked || performance.now() > end)
       throw new AppError("busy", `Another process reads ${path}`, { hint: runAgain });
     Bun.sleepSync(Math.random() * 50);
   }

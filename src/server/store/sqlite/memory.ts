@@ -1,4 +1,4 @@
-// A database in memory with today's schema and given rows: what was is then read by the same code as what is.
+// A database in memory with today's schema and rows of the past, so that one code reads the past and the present.
 
 import { Database as Sqlite } from "bun:sqlite";
 import type { Reader, Value } from "../database.ts";

@@ -60,7 +60,7 @@ export const drillNodes = table(
     /** As DrillReport.state: `refused` stays when the node reports its peers. */
     state: word(["began", "refused", "ended"]),
     reason: textWithDefault("DEFAULT ''"),
-    /** Whether the peers were reported, and how many it watched. */
+    /** How many peers it watched; null: it has not reported them. */
     peers: integerOrNull(),
     losses: jsonWithDefault(DrillLosses, "[]"),
   },

@@ -115,7 +115,7 @@ export const enrollments = table(
     address: text(),
     createdAt: integer(),
     expiresAt: integer(),
-    /** Wrong words that were typed for it, and tries that are compared now. One more than the maximum: they have ended it. */
+    /** Wrong words that were typed for it, and tries that are compared now. Above the maximum, the request has ended. */
     tries: integerWithDefault("DEFAULT 0"),
     /** The organization for which it was confirmed; null: it waits. */
     orgId: integerOrNull("REFERENCES organizations (id)"),

@@ -127,7 +127,7 @@ export const nodes = table(
     mayUpdate: since(65, textOrNull()),
     /** The update that the node should do now, an UpdateOrder as JSON; null: none. */
     updateOrder: since(65, textOrNull()),
-    /** What its seal speaks against, as it reported last: a SealRefused as JSON; null: nothing. */
+    /** What it refuses because of its seal, as it reported last: a SealRefused as JSON; null: nothing. */
     sealRefused: since(68, textOrNull()),
   },
   {

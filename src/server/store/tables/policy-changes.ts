@@ -98,7 +98,7 @@ const listOf = (dialect: Dialect, prefix: string, columns: readonly string[]) =>
     ? `json_array(${columnsOf(prefix, columns)})`
     : `json_build_array(${columnsOf(prefix, columns)})::text`;
 
-/** Without the columns of its table: these stay for the release before, whatever later ones add. */
+/** Named one by one, not taken from the table: triggers of this release must not name columns that later releases add. */
 const into = "INSERT INTO policy_changes (org_id, at, part, row_id, content)";
 
 /** The triggers of a part: one for each way to write a row. Released migrations contain this text: never change it. */
