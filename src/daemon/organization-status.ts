@@ -6,7 +6,7 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { messageWithHint } from "../base/errors.ts";
 import { certificateEnd } from "../node/files/certificate-end.ts";
-import { countPeers, metricsUrl } from "../node/engine/count-tunnels.ts";
+import { countTunnels, metricsUrl } from "../node/engine/count-tunnels.ts";
 import { shownDataPlane } from "../node/files/config/data-plane-in-force.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import {
@@ -74,7 +74,7 @@ export class OrganizationStatus {
   /** Adds the number of peers, if the engine reports it. */
   async addPeers(status: OrganizationState): Promise<OrganizationState> {
     const url = status.state === "running" ? this.#read(status.team).metrics : undefined;
-    const peers = url === undefined ? undefined : await countPeers(url, this.#system);
+    const peers = url === undefined ? undefined : await countTunnels(url, this.#system);
     return peers === undefined ? status : { ...status, peers };
   }
 

@@ -14,7 +14,7 @@ import { isLoopback } from "../../src/base/loopback.ts";
 import { checkBase, makeClient } from "../../src/node/contact/requests/client.ts";
 import { testConfig } from "../../src/node/engine/engine.ts";
 import { describe, isReady, parseLogLine, reloadEvidence } from "../../src/node/engine/log-lines.ts";
-import { countPeers } from "../../src/node/engine/count-tunnels.ts";
+import { countTunnels } from "../../src/node/engine/count-tunnels.ts";
 import { readYaml } from "../../src/node/files/config/read-yaml.ts";
 import { decodeCaBundle } from "../../src/pki/nebula.ts";
 import { parsePem } from "../../src/pki/pem.ts";
@@ -143,7 +143,7 @@ const read: Record<string, (text: string) => unknown> = {
     const line = { time: undefined, level: "error" as const, msg: text, fields: {} };
     return [isReady(line), reloadEvidence(line)];
   },
-  metrics: (text) => countPeers("http://127.0.0.1", { fetch: async () => new Response(text) }),
+  metrics: (text) => countTunnels("http://127.0.0.1", { fetch: async () => new Response(text) }),
   yaml: (text) => readYaml(text, "It"),
   "yaml text": (text) => readYaml(`a: ${text}`, "It"),
   pem: parsePem,

@@ -7,7 +7,7 @@ import { messageWithHint } from "../../base/errors.ts";
 import { shownDataPlane } from "../../node/files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../node/files/generations.ts";
 import { openOrganization } from "../../node/files/organizations.ts";
-import { countPeers, metricsUrl } from "../../node/engine/count-tunnels.ts";
+import { countTunnels, metricsUrl } from "../../node/engine/count-tunnels.ts";
 import { certificateWarning, readOrganizationFacts } from "../../node/files/organization-facts.ts";
 import { readSavedHealth, savedHealthDirectory, type SavedHealth } from "../../node/health/saved-health.ts";
 import { mappingShown } from "../../node/files/mapping-state.ts";
@@ -81,7 +81,7 @@ async function readOfRunning(
   system: Pick<System, "fetch">,
 ): Promise<Pick<OrganizationState, "peers" | "tcp" | "port_mapping">> {
   const url = metricsUrl(directory);
-  const peers = url === undefined ? undefined : await countPeers(url, system);
+  const peers = url === undefined ? undefined : await countTunnels(url, system);
   return given({ peers, tcp: tcpShown(directory), port_mapping: mappingShown(directory) });
 }
 

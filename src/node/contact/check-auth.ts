@@ -22,10 +22,10 @@ export type AuthOutcome = { report: AuthReport; status: number };
 const unsureStatus = 6;
 
 /**
- * How long packets to lighthouses continue after the wait: 0.18 s for each second of it. systemd starts a run each minute, so
+ * How long packets to lighthouses continue after the wait, in ms: 0.18 s for each second of the wait. systemd starts a run each minute, so
  * the run must end within 59 s: otherwise the unit would never be idle.
  */
-const restMs = (waitS: number) => Math.max(0, Math.min(180 * waitS, 59_000 - 1000 * waitS));
+const restAfter = (waitS: number) => Math.max(0, Math.min(180 * waitS, 59_000 - 1000 * waitS));
 
 /** Checks in and applies news for `waitS` seconds. */
 export async function checkAuth(
@@ -40,7 +40,7 @@ export async function checkAuth(
     // The wait must end even if the clock is set back meanwhile.
     signal: AbortSignal.timeout((waitS + 60) * 1000),
     leftS: () => Math.max(0, (end - deps.system.now()) / 1000),
-    restMs: restMs(waitS),
+    restMs: restAfter(waitS),
     onTurn(turn) {
       // An earlier result stays valid after a network failure.
       if ("error" in turn) latest ??= unsure(slug, turn.error);

@@ -76,7 +76,7 @@ export async function reportNow(
   return { ...report, startedAt: process && system.now() - ageOf(process) };
 }
 
-/** Aborts a poll that the control plane holds when the state that was reported with it has changed. */
+/** Aborts a held poll when the engine's state is no longer the one that was reported with it. Rejects when the poll ends. */
 export async function endOutdated(deps: ReportDeps, reported: Report, poll: AbortController): Promise<void> {
   const { health, system } = deps;
   if (health === undefined) return;
@@ -93,9 +93,9 @@ export async function endOutdated(deps: ReportDeps, reported: Report, poll: Abor
 }
 
 /**
- * By what the control plane notices copies of a node, and wrong clocks: the time in s since 1970, and a mark of the machine,
- * which stays the same until the next boot. A copy of this machine has another mark, a container has that of its host. No mark
- * if not all processes of this machine see the same one: the control plane would take them for two machines.
+ * The control plane notices copies of a node by `machine`, and wrong clocks by `time` (s since 1970). `machine` stays the same
+ * until the next boot: a copy of this machine has another mark, a container has that of its host. It is undefined if not all
+ * processes of this machine see the same boot: the control plane would take them for two machines.
  */
 export function machineMarks({ bootTime, now }: Pick<System, "bootTime" | "now">) {
   const { id, isShared } = bootTime();
@@ -107,7 +107,7 @@ export type CheckInOptions = {
   /** The server may hold the request for as many seconds, until there is news. */
   waitS?: number;
   signal?: AbortSignal;
-  /** Whether the client repeats a request that broke. Default: unless it is held. */
+  /** Whether the client repeats a request that broke. Default: yes, unless the server may hold it. */
   repeatable?: boolean;
   /** The version of a configuration that could not be applied: with `waitS`, the server waits for a newer one. */
   refusedVersion?: number;

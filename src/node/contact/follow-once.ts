@@ -119,9 +119,9 @@ export async function followOnce(
     await (await import("./report-relayed.ts")).endForwarding(organization, deps.system);
   // Only now: names, the move and the configuration are taken although a restored engine did not start.
   if (notStarted !== undefined) throw notStarted;
-  const accepted = order?.restored === true ? "resumed" : "ok";
+  const unlessRevoked = order?.restored === true ? "resumed" : "ok";
   return {
-    result: revoked === undefined ? accepted : "revoked",
+    result: revoked === undefined ? unlessRevoked : "revoked",
     action: order?.action ?? "none",
     ...given({ reason: revoked?.reason }),
     answer,
@@ -175,7 +175,7 @@ async function poll(
     organization.directory,
   );
   const ended = new AbortController();
-  // Rejects when the poll ends.
+  // Its rejection at the end of the poll says nothing.
   if (waiting.waitS > 0) endOutdated(deps, report, ended).catch(() => undefined);
   const signals = [ended.signal, ...(signal === undefined ? [] : [signal])];
   let answer: CheckinAnswer;
@@ -183,6 +183,7 @@ async function poll(
     const how = { ...waiting, ...reports, ...dataPlane, signal: AbortSignal.any(signals) };
     answer = await ask(how, names.request());
   } catch (error) {
+    // The poll did not fail: endOutdated has aborted it.
     if (ended.signal.aborted) throw ended.signal.reason;
     return { error };
   } finally {
@@ -210,24 +211,24 @@ const lastDrillTaken = (directory: string, startDrill: FollowDeps["startDrill"])
 
 /** The parts of a check-in that depend on this node's roles, or come from its reporters. */
 async function roleReports(
-  { config, ...organization }: Organization,
+  organization: Organization,
   { health, paths, system, startDrill }: FollowDeps,
 ): Promise<Pick<CheckInOptions, "paths" | "relayed" | "flows" | "others" | "addresses" | "tcp" | "drill">> {
-  const { directory } = organization;
+  const { config, directory } = organization;
   const pathsReport = paths?.report();
   const relayed = config.is_relay
-    ? await (await import("./report-relayed.ts")).relayedReport({ ...organization, config }, system)
+    ? await (await import("./report-relayed.ts")).relayedReport(organization, system)
     : undefined;
   const flows =
     config.flows === true
-      ? (await import("./flows-in-checkins.ts")).flowsReport({ ...organization, config }, system)
+      ? (await import("./flows-in-checkins.ts")).flowsReport(organization, system)
       : undefined;
   const addresses = health?.addressRequest();
   return {
     relayed,
     ...given({ addresses, flows, paths: pathsReport, drill: lastDrillTaken(directory, startDrill) }),
     ...(health !== undefined && config.is_lighthouse ? { others: true as const } : {}),
-    ...(isHub(config) ? { tcp: tcpFallbackPort({ ...organization, config }) } : {}),
+    ...(isHub(config) ? { tcp: tcpFallbackPort(organization) } : {}),
   };
 }
 

@@ -64,8 +64,9 @@ export function makeLocalSync(
       log.warn("Cannot read what of this machine is in use", { team: slug, reason: messageOf(error) });
       return state.surroundings;
     });
-    const isSame = Bun.deepEquals(surroundings, state.surroundings) && hasChosenSettings(organization, state);
-    if (isChecked(state) && isWhole() && isSame) return state;
+    const isUnchanged =
+      Bun.deepEquals(surroundings, state.surroundings) && hasChosenSettings(organization, state);
+    if (isChecked(state) && isWhole() && isUnchanged) return state;
     if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {
       const { syncOrganization } = await import("./sync.ts");
@@ -77,7 +78,7 @@ export function makeLocalSync(
       const reason = messageOf(error);
       log.warn("The present configuration cannot be checked", { team: slug, reason });
     }
-    // Its source is damaged, too. Without the mark, the next check-in downloads both.
+    // If config.yml is still damaged, so is server.yml, its source. Without the mark, the next check-in downloads both.
     if (!isWhole()) removeTree(generationFile(directory, appliedMark));
     return undefined;
   };
@@ -100,7 +101,7 @@ function makeDamageWatch({ directory }: Organization): () => boolean {
   };
 }
 
-/** Whether the settings of a rollout are in force if they are chosen, and not otherwise. */
+/** Whether config.yml uses the settings of a rollout exactly if they are chosen. */
 export const hasChosenSettings = (
   { directory }: Pick<Organization, "directory">,
   state: SyncState,

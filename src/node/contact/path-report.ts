@@ -49,7 +49,7 @@ export function makePathReporter({ peers, now, store, healings }: ReportDeps): P
   /** What the control plane has. Undefined: not known, so all paths are reported. */
   let reported = store?.read();
   let isWanted = reported !== undefined;
-  /** What it had before a report that waits for its answer, and what it has after it. */
+  /** The report that waits for its answer: what the control plane had `before` it, and has `after` it. */
   let sent: { before: ReportedPaths | undefined; after: ReportedPaths } | undefined;
   let sentHealings = 0;
   /** ms since 1970. */
@@ -79,7 +79,7 @@ export function makePathReporter({ peers, now, store, healings }: ReportDeps): P
       sentHealings = newHealings.length;
       if (next !== undefined) {
         sent = { before: reported, after: next.after };
-        // Until the answer, it is unknown what the control plane has: without one, all paths are due.
+        // Until the answer, it is unknown what the control plane has. This time makes a report of all paths due if none comes.
         setReported(reported && { ...reported, whole_at: -wholeEveryMs });
       }
       return { ...next?.report, ...(newHealings.length === 0 ? {} : { healings: newHealings }) };
@@ -122,6 +122,7 @@ function nextReport(
 function statesOf(peers: readonly PeerReport[]): PathState[] {
   const rank = ({ probe }: PeerReport) => ["broken", "answers", "not_probed"].indexOf(probe);
   const sorted = peers.toSorted(
+    // The last 0: two peers of unknown age give no number.
     (a, b) => rank(a) - rank(b) || (a.age_s ?? Infinity) - (b.age_s ?? Infinity) || 0,
   );
   const states = sorted.flatMap(({ address, path, remote, relays, probe, rtt_ms, loss }) => {

@@ -52,11 +52,11 @@ export async function recheckInForce(
   const machine = await readMachine(directory, system);
   const decided = await unlessRefused(async () => {
     const seal = await sealInForce(directory, slug);
-    const isTrusted = await recheckTrust(directory, seal);
+    const areCasKept = await recheckTrust(directory, seal);
     const sent = readSent(source, { directory, slug, hostCrt, machine, seal });
     const { config, leftOut } = withoutNames(sent.config, state.unresolved);
     return {
-      isTrusted,
+      areCasKept,
       ...sent,
       config,
       leftOut: [...sent.leftOut, ...leftOut],
@@ -64,11 +64,11 @@ export async function recheckInForce(
     };
   });
   if (decided === undefined) return undefined;
-  const { isTrusted, ...sent } = decided;
+  const { areCasKept, ...sent } = decided;
   const checkedYml = finishAgain(sent.config, directory, { ymlInForce: ymlInForce ?? "", state });
   if (checkedYml === undefined) return undefined;
   let replacedYml: string | undefined;
-  if (checkedYml !== ymlInForce || !isTrusted) {
+  if (checkedYml !== ymlInForce || !areCasKept) {
     const refusal = await testAgain(directory, checkedYml, engine, system);
     if (refusal !== undefined) {
       log.warn("The configuration in force stays as it is: the engine refuses it by the present rules", {
@@ -77,8 +77,8 @@ export async function recheckInForce(
       });
       return undefined;
     }
-    if (isTrusted && isApplied(directory)) replacedYml = ymlInForce;
-    // Before the new text: after a kill in between, the engine is given the files in force.
+    if (areCasKept && isApplied(directory)) replacedYml = ymlInForce;
+    // The mark goes before the new text comes: after a kill in between, the next run gives the engine the files in force.
     removeTree(generationFile(directory, appliedMark));
     writeFileAtomic(path, checkedYml, 0o644);
   }

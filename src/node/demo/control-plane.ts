@@ -15,10 +15,11 @@ import type { Network } from "./network.ts";
 
 export const slug = "demo";
 export const lighthouse = "lighthouse";
-/** The node that stays, and the one that is deleted. */
-export const stays = "alpha";
-export const goes = "beta";
-export const hosts = [lighthouse, stays, goes];
+/** The node that stays until the end. */
+export const stayingNode = "alpha";
+/** The node that is deleted. */
+export const deletedNode = "beta";
+export const hosts = [lighthouse, stayingNode, deletedNode];
 
 export type Stage = {
   directory: string;
@@ -32,8 +33,10 @@ export type Stage = {
   say(text: string): void;
 };
 
+/** `address`: in the overlay. `root`: its configuration root. `registerMs`: how long the registration took. */
 export type Registered = { name: string; id: number; address: string; root: string; registerMs: number };
 
+/** `token`: the registration token. */
 export type Plane = { url: string; token: string; deleteNode(id: number): Promise<void> };
 
 /** Starts a control plane with a user, an organization and a registration token for three nodes. */

@@ -15,13 +15,13 @@ import { followOrganization } from "../contact/follow.ts";
 import { openOrganization } from "../files/organizations.ts";
 import { Children } from "./children.ts";
 import {
-  goes,
+  deletedNode,
   hosts,
   lighthouse,
   register,
   slug,
   startControlPlane,
-  stays,
+  stayingNode,
   type Plane,
   type Registered,
   type Stage,
@@ -101,14 +101,14 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
     const control = await stage.children.engine(name, stage.engine, join(root, slug), logOf(name));
     controls.set(name, control);
   };
-  const target = nodeNamed(nodes, goes);
+  const target = nodeNamed(nodes, deletedNode);
   const from = performance.now();
   // The lighthouse must run first: a node that cannot reach it waits before it tries again.
   await start(nodeNamed(nodes, lighthouse));
   await start(target);
-  const handshakes = fileLog(logOf(stays))();
-  await start(nodeNamed(nodes, stays));
-  const pings = [stays, lighthouse].map((host) =>
+  const handshakes = fileLog(logOf(stayingNode))();
+  await start(nodeNamed(nodes, stayingNode));
+  const pings = [stayingNode, lighthouse].map((host) =>
     startPings(stage.network, host, target.address, stage.system, stage.ended),
   );
   const handshake = waitForHandshake(handshakes, target.address, stage.system);
@@ -118,9 +118,11 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
   const firstPingMs = Math.round(reply - from);
   // The log is read every 2 ms, so a reply may be noticed before its handshake.
   const firstHandshakeMs = Math.round(Math.min(await handshake, reply) - from);
-  stage.say(`handshake    between ${stays} and ${goes} ${firstHandshakeMs} ms after the engines' start`);
   stage.say(
-    `ping         from ${stays} to ${goes} (${target.address}) ${firstPingMs} ms after the engines' start`,
+    `handshake    between ${stayingNode} and ${deletedNode} ${firstHandshakeMs} ms after the engines' start`,
+  );
+  stage.say(
+    `ping         from ${stayingNode} to ${deletedNode} (${target.address}) ${firstPingMs} ms after the engines' start`,
   );
   return { controls, pings, firstHandshakeMs, firstPingMs };
 }
@@ -150,22 +152,25 @@ async function revoke(
 ): Promise<number> {
   const stop = new AbortController();
   const following = nodes
-    .filter((node) => node.name !== goes)
+    .filter((node) => node.name !== deletedNode)
     .map((node) => follow(stage, node, controls, stop.signal));
   try {
     // After a second the nodes hold the long polls that will report the deletion.
     await stage.system.sleep(1000);
-    await deleteNode(nodeNamed(nodes, goes).id);
+    await deleteNode(nodeNamed(nodes, deletedNode).id);
     const answered = performance.now();
-    stage.say(`deleted      ${goes}; its engine keeps running, but its peers stop answering:`);
+    stage.say(`deleted      ${deletedNode}; its engine keeps running, but its peers stop answering:`);
     const last = () => Math.max(answered, ...pings.map((each) => each.last() ?? 0));
     while (performance.now() - last() < quietMs) {
-      if (performance.now() - answered > 20_000) throw new AppError("failed", `${goes} still gets replies`);
+      if (performance.now() - answered > 20_000)
+        throw new AppError("failed", `${deletedNode} still gets replies`);
       await stage.system.sleep(50);
     }
     await checkConnected(stage, nodeNamed(nodes, lighthouse));
     const ms = Math.round(last() - answered);
-    stage.say(`quiet        the last ping to ${goes} passed ${ms} ms after the answer to the deletion`);
+    stage.say(
+      `quiet        the last ping to ${deletedNode} passed ${ms} ms after the answer to the deletion`,
+    );
     return ms;
   } finally {
     stop.abort();
@@ -199,7 +204,7 @@ function follow(
 
 /** A node that was not deleted must stay connected. */
 async function checkConnected(stage: Stage, peer: Registered): Promise<void> {
-  const pings = startPings(stage.network, stays, peer.address, stage.system, stage.ended);
+  const pings = startPings(stage.network, stayingNode, peer.address, stage.system, stage.ended);
   await pings.first(3000);
   await pings.stop();
 }

@@ -5,7 +5,7 @@ import { listenPort } from "../files/config/read-config.ts";
 import { chainsOf, keepTable, putTable } from "../../platform/nftables.ts";
 import type { System } from "../../base/system.ts";
 
-type Edge = Pick<System, "run" | "platform">;
+type UsedSystem = Pick<System, "run" | "platform">;
 
 /** Before the usual rules: another table may have accepted the packet already, but none can bring a dropped one back. */
 const hook = (name: string) => `filter hook ${name} priority -150`;
@@ -20,17 +20,17 @@ export function deadPortBody(port: number, ms: number): string {
   return `${set}\n${chains}`;
 }
 
-/** Undefined, or why it cannot be. Does not reject. */
+/** Resolves with the reason if the port cannot be made dead, else with undefined. Does not reject. `ms`: for how long. */
 export async function makePortDead(
   { slug, directory }: { slug: string; directory: string },
   ms: number,
-  system: Edge,
+  system: UsedSystem,
 ): Promise<string | undefined> {
   const port = listenPort(directory);
   if (port === 0) return "its engine takes any free UDP port (listen_port is 0)";
   return putTable("drill", slug, deadPortBody(port, Math.max(1, Math.round(ms))), system);
 }
 
-/** Removes the table, which drops nothing any more. Does not reject. */
-export const removeDeadPort = (slug: string, system: Edge): Promise<string | undefined> =>
+/** Removes the table after its time, when it drops nothing any more. Resolves with the reason if it cannot. Does not reject. */
+export const removeDeadPort = (slug: string, system: UsedSystem): Promise<string | undefined> =>
   keepTable("drill", slug, undefined, system);

@@ -12,7 +12,7 @@ const lostAfterMs = 2500;
 const remembered = 16;
 
 type Deps = { openEcho: OpenEcho; system: Pick<System, "monotonic" | "sleep" | "random"> };
-/** `leftMs`: until the end, which may come before its time. */
+/** `leftMs`: the time until the end of the drill, which an order may bring forward. */
 type Times = { beginsInMs: number; leftMs(): number };
 type Sent = { address: string; nonce: Uint8Array };
 
@@ -29,6 +29,7 @@ export async function watchPeers(
   let endMs = elapsed() + leftMs();
   const answeredAt = new Map<string, number>();
   const losses: Loss[] = [];
+  /** `until`: null for a loss that goes on. */
   const note = (peer: string, from: number, until: number | null) => {
     // A loss that ended before the drill, or began after it, is not the drill's.
     if ((until ?? endMs) < 0 || from > endMs + afterDrillMs || losses.length >= maxLosses) return;
@@ -49,7 +50,7 @@ export async function watchPeers(
     endMs = Math.min(endMs, elapsed() + leftMs());
     if (elapsed() > endMs + afterDrillMs || (elapsed() > endMs + lostAfterMs && !peers.some(isLost))) break;
     for (const address of peers) {
-      // 16 bits.
+      // Sequence numbers of echo requests have 16 bits.
       sequence = (sequence + 1) & 0xffff;
       const nonce = system.random(8);
       sent.delete(sequence - remembered * peers.length);
@@ -62,7 +63,7 @@ export async function watchPeers(
   return { peers: answeredAt.size, losses };
 }
 
-/** A socket for each family. It is opened again where it fails: the engine may start anew meanwhile. */
+/** A socket for each family, opened again when a request cannot be sent: the engine may have been restarted meanwhile. */
 function makeEcho(own: readonly string[], openEcho: OpenEcho, onReply: Parameters<OpenEcho>[1]) {
   const sockets = new Map<string, EchoSocket>();
   const sourceOf = (address: string) => own.find((each) => each.includes(":") === address.includes(":"));

@@ -8,6 +8,7 @@ import { engineQuestion, isEngineAnswer } from "./engine-question.ts";
 
 /**
  * answers: an engine is there, and UDP passes both ways; `from` is the local port. closed: the machine answers, but nothing listens.
+ * no route: this machine cannot send there. silent: nothing answers.
  */
 type EngineAnswer = { is: "answers"; rttMs: number; from: number } | { is: "closed" | "no route" | "silent" };
 
@@ -35,8 +36,7 @@ export function askEngine(host: string, port: number, forMs = sendForMs): Promis
   };
   const fail = (error: Error) => {
     // Bun's error of a failed connect has no code, but connect fails only without a route.
-    if (!state.connected) return end({ is: "no route" });
-    if (isOffline(error)) return end({ is: "no route" });
+    if (!state.connected || isOffline(error)) return end({ is: "no route" });
     end({ is: systemErrorCode(error) === "ECONNREFUSED" ? "closed" : "silent" });
   };
   let sentAt = performance.now();
@@ -45,7 +45,7 @@ export function askEngine(host: string, port: number, forMs = sendForMs): Promis
     if (isEngineAnswer(bytes))
       end({ is: "answers", rttMs: performance.now() - sentAt, from: socket.address().port });
   });
-  // The callback of connect is also called after a failure.
+  // By the event: the callback of connect would also be called after a failure.
   socket.once("connect", () => {
     state.connected = true;
     const packet = engineQuestion();

@@ -20,11 +20,15 @@ export type Answer = v.InferOutput<typeof EngineResponse>;
 const longestAnswer = 32 * 1024 * 1024;
 const lineEnd = 10;
 
-/** Whether nothing listens on the socket, by the error of `exchange`. An engine that listens but does not answer hangs. */
+/**
+ * Whether nothing listens on the socket, by the error of `exchange`: then the error has no cause, because there can be no socket, or
+ * one that says so. An engine that listens but does not answer hangs.
+ */
 export function isAbsent({ code, cause }: AppError): boolean {
-  if (code !== "engine_unreachable") return false;
-  return cause === undefined || ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(cause) ?? "");
+  return code === "engine_unreachable" && (cause === undefined || isNothingThere(cause));
 }
+
+const isNothingThere = (error: unknown) => ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(error) ?? "");
 
 /**
  * One request on one connection: the engine closes it after the answer. `socketPath`: undefined if the path would be too long for a
@@ -50,7 +54,10 @@ export async function exchange(
   );
 }
 
-/** Sends a line and reads one. `end` may be called at any time, also before the connection exists. */
+/**
+ * Sends a line and reads one. `line` is an object, so that its text cannot be taken for the word of a time-out. `end` may be called
+ * at any time, also before the connection exists.
+ */
 function openConnection(
   socketPath: string,
   request: string,
@@ -87,14 +94,8 @@ function openConnection(
   opening.then(
     (socket) => state.ended && socket.terminate(),
     (error: unknown) => {
-      const isAbsent = ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(error) ?? "");
-      line.reject(
-        unreachableError(
-          socketPath,
-          isAbsent ? "does not exist, or nothing listens" : "is out of reach",
-          error,
-        ),
-      );
+      const why = isNothingThere(error) ? "does not exist, or nothing listens" : "is out of reach";
+      line.reject(unreachableError(socketPath, why, error));
     },
   );
   return {

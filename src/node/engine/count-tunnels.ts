@@ -35,7 +35,10 @@ function parseYaml(text: string): unknown {
 }
 
 /** The number of tunnels, by the engine's metrics. Undefined if the engine does not answer. */
-export async function countPeers(url: string, { fetch }: Pick<System, "fetch">): Promise<number | undefined> {
+export async function countTunnels(
+  url: string,
+  { fetch }: Pick<System, "fetch">,
+): Promise<number | undefined> {
   try {
     const answer = await fetch(url, { signal: AbortSignal.timeout(patienceMs) });
     const count = /^\w*hostmap_main_hosts(?:\{[^}\n]*\})? (\d+)$/m.exec(await answer.text())?.[1];

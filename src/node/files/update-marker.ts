@@ -12,16 +12,16 @@ import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../base/file
 
 const Seen = v.object({ sequence: v.number() });
 
-const path = v.pipe(v.string(), v.maxLength(4096));
-const version = v.pipe(v.string(), v.maxLength(64));
+const Path = v.pipe(v.string(), v.maxLength(4096));
+const Version = v.pipe(v.string(), v.maxLength(64));
 
 /** The last update. */
 export const Marker = v.object({
-  executable: path,
+  executable: Path,
   /** Path of the new executable before it replaces the installed one. */
-  candidate: path,
-  from: version,
-  to: version,
+  candidate: Path,
+  from: Version,
+  to: Version,
   started_at: v.pipe(v.string(), v.maxLength(64)),
   /** Unset while the new version is on trial. */
   result: v.optional(v.picklist(["healthy", "returned"])),
@@ -29,18 +29,19 @@ export const Marker = v.object({
 });
 export type Marker = v.InferOutput<typeof Marker>;
 
+/** The highest number of a release that was seen; 0: none was. */
 export function readSeenSequence(stateDb: string): number {
-  return read(place(stateDb, "release.json"), Seen)?.sequence ?? 0;
+  return read(releasePath(stateDb), Seen)?.sequence ?? 0;
 }
 
 export function writeSeenSequence(stateDb: string, sequence: number): void {
-  if (sequence > readSeenSequence(stateDb)) write(place(stateDb, "release.json"), { sequence });
+  if (sequence > readSeenSequence(stateDb)) write(releasePath(stateDb), { sequence });
 }
 
 /** The plan of writeSeenSequence. */
 export function planSeenSequence(stateDb: string, sequence: number): Step[] {
-  const path = place(stateDb, "release.json");
-  return sequence > readSeenSequence(stateDb) ? [planFile(path, render({ sequence }), 0o644)] : [];
+  if (sequence <= readSeenSequence(stateDb)) return [];
+  return [planFile(releasePath(stateDb), render({ sequence }), 0o644)];
 }
 
 /** After a command has only looked at a release. A failure is no error: ordinary users may look, but cannot write here. */
@@ -67,11 +68,11 @@ export function writeMarker(stateDb: string, marker: Marker): void {
 }
 
 export function markerPath(stateDb: string): string {
-  return place(stateDb, "update.json");
+  return join(dirname(stateDb), "update.json");
 }
 
-function place(stateDb: string, name: string): string {
-  return join(dirname(stateDb), name);
+function releasePath(stateDb: string): string {
+  return join(dirname(stateDb), "release.json");
 }
 
 /** A damaged file counts as missing: it must not prevent an update. */

@@ -21,7 +21,7 @@ const version = v.nullable(v.pipe(v.string(), v.maxLength(64)));
 const addresses = v.pipe(v.array(v.pipe(v.string(), v.maxLength(64))), v.maxLength(10_000));
 export const UpdateState = v.object({
   order: UpdateOrder,
-  /** taken: nothing has changed yet, as far as is known. applied: the new versions run, and are watched. done: finished. */
+  /** taken: nothing is known to have changed yet. applied: the new versions run, and are watched. done: finished. */
   step: v.picklist(["taken", "applied", "done"]),
   /** The versions that ran before; null: none. */
   former: v.optional(v.object({ agent: version, engine: version })),
@@ -98,11 +98,13 @@ export function engineMirror(directory: string): string | undefined {
  * update (node/update/watch-update.ts) learns that the new version has reached the control plane.
  */
 export function noteSeen(directory: string, agent: string): void {
-  const { order, step = "done" }: Partial<UpdateState> = readUpdateState(directory) ?? {};
+  const state = readUpdateState(directory);
+  if (state === undefined || state.step === "done") return;
+  const newAgent = state.order.agent;
   // In server mode the replaced program goes on for up to a minute: it must not hide that the new one was here.
-  const isReplaced = agent !== order?.agent && lastSeen(directory)?.agent === order?.agent;
-  if (step !== "done" && (order?.agent === undefined || !isReplaced))
-    writeFileAtomic(seenPath(directory), agent, 0o644);
+  const wasNewSeen = newAgent !== undefined && lastSeen(directory)?.agent === newAgent;
+  if (wasNewSeen && agent !== newAgent) return;
+  writeFileAtomic(seenPath(directory), agent, 0o644);
 }
 
 /** Before a change: the note may be that of an earlier update to the same version. */

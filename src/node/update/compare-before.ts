@@ -1,5 +1,6 @@
-// What a node compares with the time before its change, in addition to echoes: how it reaches its peers, and which handshakes fail. Pure.
-// One peer may have a fault of its own: only what concerns most of them is the node's.
+// What an updated node compares with the time before its update, in addition to echoes (echo-peers.ts): how it reaches its peers,
+// which handshakes fail, and the engine's memory. One peer may have a fault of its own: only a fault with most peers is the node's.
+// Pure.
 
 import { programProbes } from "../../protocol/updates/order.ts";
 import { failedHandshakes, timedOutSince } from "../health/handshakes.ts";
@@ -8,7 +9,8 @@ import type { Verdict } from "./echo-peers.ts";
 export type Tunnel = {
   address: string;
   isRelayed: boolean;
-  /** Share of lost probes in the last minute. */ loss: number;
+  /** Share of lost probes in the last minute, from 0 to 1. */
+  loss: number;
 };
 
 export type Before = {
@@ -26,7 +28,7 @@ export type Before = {
 
 const hourMs = 3_600_000;
 /** Fewer peers prove nothing: their own networks may have changed. */
-const fewest = 2;
+const fewestPeers = 2;
 
 export function describeBefore(tunnels: readonly Tunnel[], lines: readonly string[], now: number): Before {
   const sum = tunnels.reduce((all, { loss }) => all + loss, 0);
@@ -45,15 +47,15 @@ export function compareWithBefore(
   lines: readonly string[],
   now: number,
 ): Verdict {
-  const stillThere = tunnels.filter(({ address }) => before.direct.includes(address));
-  const relayed = stillThere.filter(({ isRelayed }) => isRelayed);
-  if (relayed.length >= fewest && relayed.length * 2 > stillThere.length)
+  const directBefore = tunnels.filter(({ address }) => before.direct.includes(address));
+  const relayed = directBefore.filter(({ isRelayed }) => isRelayed);
+  if (relayed.length >= fewestPeers && relayed.length * 2 > directBefore.length)
     return {
       probe: `relayed share: ${relayed.map(({ address }) => address).join(", ")}`,
-      reason: `${relayed.length} of ${stillThere.length} peers that it reached directly before are relayed`,
+      reason: `${relayed.length} of ${directBefore.length} peers that it reached directly before are relayed`,
     };
   const failed = failedHandshakes(lines, now).filter((address) => !before.failed.includes(address));
-  if (failed.length >= fewest && failed.length * 2 > before.tunnels)
+  if (failed.length >= fewestPeers && failed.length * 2 > before.tunnels)
     return {
       probe: `handshakes with ${failed.join(", ")}`,
       reason: `Handshakes with ${failed.length} peers fail, with which none failed in the hour before`,
@@ -68,9 +70,12 @@ export function compareWithBefore(
 const mostGrownShare = 0.25;
 const mostGrownKb = 40 * 1024;
 
-/** In kilobytes. A leak shows in a short watch, too. */
-export function compareMemory(before: number, now: number): Verdict {
-  if (now - before <= Math.max(mostGrownKb, before * mostGrownShare)) return undefined;
-  const [fromMb, toMb] = [before, now].map((kilobytes) => Math.round(kilobytes / 1024));
-  return { probe: programProbes.memory, reason: `The engine's memory grew from ${fromMb} to ${toMb} MB` };
+/** Whether the engine's memory grew too much. A leak shows in a short watch, too. */
+export function compareMemory(beforeKb: number, nowKb: number): Verdict {
+  if (nowKb - beforeKb <= Math.max(mostGrownKb, beforeKb * mostGrownShare)) return undefined;
+  const inMb = (kilobytes: number) => Math.round(kilobytes / 1024);
+  return {
+    probe: programProbes.memory,
+    reason: `The engine's memory grew from ${inMb(beforeKb)} to ${inMb(nowKb)} MB`,
+  };
 }

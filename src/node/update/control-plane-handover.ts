@@ -17,20 +17,22 @@ import { runsProgram } from "../../platform/processes.ts";
 import { askedProperties } from "../../platform/systemd/unit-properties.ts";
 import type { System } from "../../base/system.ts";
 
-type Edge = Pick<System, "run" | "sleep">;
+type UsedSystem = Pick<System, "run" | "sleep">;
 
 /** Longer than the start of a server with a usual database. */
 const takesOverWithinMs = 60_000;
 /** Shorter: the previous version has already started on this machine. */
 const takesBackWithinMs = 15_000;
+const lookEveryMs = 250;
 
 /**
- * Does nothing if it runs the present executable already: an update may have been interrupted before this. Throws failed if
- * that does not start; the former process then still answers.
+ * Has the new executable take over from the running control plane. Does nothing without a control plane, and if that runs the new
+ * executable already: an earlier run may have been killed after the handover. Throws failed if the new executable does not start;
+ * the former process then still answers.
  */
 export async function handOverControlPlane(
   executable: string,
-  system: Edge,
+  system: UsedSystem,
   withinMs = takesOverWithinMs,
 ): Promise<void> {
   const former = await controlProcess(system);
@@ -40,10 +42,11 @@ export async function handOverControlPlane(
     // The unit has no ExecReload: an administrator wrote it.
     if (status !== 0) await system.run(systemctlCommand("try-restart", controlUnit), { timeoutMs: 90_000 });
   }
-  for (let waited = 0; waited < withinMs; waited += 250) {
-    const present = await controlProcess(system);
-    if (present?.isActive === true && (present.pid !== former.pid || !former.isActive)) return;
-    await system.sleep(250);
+  for (let waited = 0; waited < withinMs; waited += lookEveryMs) {
+    const current = await controlProcess(system);
+    // Another process has taken over, or the one that was starting is ready.
+    if (current?.isActive === true && (current.pid !== former.pid || !former.isActive)) return;
+    await system.sleep(lookEveryMs);
   }
   throw new AppError(
     "failed",
@@ -55,7 +58,7 @@ export async function handOverControlPlane(
 }
 
 /** After a rollback: no process of the version that failed stays, not even one that has not taken over yet. */
-export async function bringBackControlPlane(executable: string, system: Edge): Promise<void> {
+export async function bringBackControlPlane(executable: string, system: UsedSystem): Promise<void> {
   const main = await controlProcess(system);
   if (main === undefined) return;
   for (const pid of main.others) if (!runsProgram(pid, executable)) kill(pid);
@@ -63,6 +66,7 @@ export async function bringBackControlPlane(executable: string, system: Edge): P
     if (main.isActive) return await handOverControlPlane(executable, system, takesBackWithinMs);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
+    // It did not take over in time: restart it, although nothing answers meanwhile.
   }
   await system.run(systemctlCommand("kill", "--signal=SIGKILL", controlUnit));
   await system.run(systemctlCommand("reset-failed", controlUnit));
@@ -78,14 +82,17 @@ function kill(pid: number): void {
 }
 
 /** The plan of handOverControlPlane. */
-export async function planHandOver(system: Edge): Promise<Step[]> {
+export async function planHandOver(system: UsedSystem): Promise<Step[]> {
   if ((await controlProcess(system)) === undefined) return [];
   return [{ step: "run", argv: systemctlCommand("reload", controlUnit) }];
 }
 
-/** Undefined if no control plane runs here as a service. Not active: it is starting. `others`: such as a successor. */
+/**
+ * The main process of the control plane's unit. Undefined if no control plane runs here as a service. `isActive`: false while it
+ * starts. `others`: the unit's other processes, such as a successor that starts beside it.
+ */
 async function controlProcess(
-  system: Edge,
+  system: UsedSystem,
 ): Promise<{ pid: number; isActive: boolean; others: number[] } | undefined> {
   if (!hasSystemd() || ![controlUnitPath, packagedControlUnitPath].some((path) => existsSync(path)))
     return undefined;
@@ -94,7 +101,7 @@ async function controlProcess(
   const { MainPID = "", ActiveState, ControlGroup = "" } = answer ?? {};
   const pid = Number(MainPID);
   if (!(pid > 0)) return undefined;
-  // The second place: control groups of version 1.
+  // Control groups of version 2, and of version 1.
   const lists = ["/sys/fs/cgroup", "/sys/fs/cgroup/systemd"].map(
     (top) => `${top}${ControlGroup}/cgroup.procs`,
   );

@@ -1,20 +1,27 @@
-// Sends echoes to the peers of an organization, small ones and such that fill the tunnel, to see whether packets pass. An
-// answer proves both directions. Idle nodes are probed, too: an update in rings needs that traffic.
+// Sends echo requests to the peers of an organization, small ones and ones that fill the tunnel's MTU, to see whether packets pass.
+// An answer proves both directions. A watched update (watch-update.ts) compares them with the time before.
 
 import { addressInOther, hostOf, parseAddress, parseNetwork } from "../../base/ip.ts";
 import type { EchoSocket, OpenEcho } from "../../platform/network/echo-socket.ts";
 import type { System } from "../../base/system.ts";
 
-/** One thing that is probed: `4 small 10.77.0.1`. */
+/** Family of addresses, size of the packet, address: "4 small 10.77.0.1". The state file keeps it (files/update-order.ts). */
 export type ProbeKey = string;
+/** `bytes`: of the payload. */
 type Probe = { key: ProbeKey; address: string; bytes: number };
 
 export const addressIn = (key: ProbeKey): string => key.split(" ")[2] ?? "";
+/** Family and size, without the address: "4 small". */
+const kindIn = (key: ProbeKey): string => key.split(" ").slice(0, 2).join(" ");
 
+/** `at`: ms since 1970. */
 export type Round = { at: number; answered: ReadonlySet<ProbeKey> };
 
 const answerWithinMs = 1500;
-const headers = { 4: 28, 6: 48 };
+/** Bytes of the headers of IP and ICMP, by family. */
+const headerBytes = { 4: 28, 6: 48 };
+
+const familyOf = (address: string) => (address.includes(":") ? 6 : 4);
 
 /**
  * The addresses that a peer may have in these networks: tunnels are listed by one address, and a control plane gives a node the
@@ -31,17 +38,18 @@ export function addressesOf(peer: string, networks: readonly string[]): string[]
   return [peer, ...others.flatMap((network) => addressInOther(network, host) ?? [])];
 }
 
+/** A small and a large probe of each address. */
 export function probesOf(addresses: readonly string[], mtu: number): Probe[] {
   return addresses.flatMap((address) => {
-    const family = address.includes(":") ? 6 : 4;
+    const family = familyOf(address);
     return [
       { key: `${family} small ${address}`, address, bytes: 8 },
-      { key: `${family} large ${address}`, address, bytes: mtu - headers[family] },
+      { key: `${family} large ${address}`, address, bytes: mtu - headerBytes[family] },
     ];
   });
 }
 
-/** Sends each probe once, and resolves with those that were answered. */
+/** Sends each probe once, and resolves with those that were answered. `own`: this node's overlay addresses. */
 export async function probeRound(
   probes: readonly Probe[],
   own: readonly string[],
@@ -59,7 +67,7 @@ export async function probeRound(
   );
   const sockets = new Map<number, EchoSocket>();
   for (const address of own) {
-    const family = address.includes(":") ? 6 : 4;
+    const family = familyOf(address);
     if (sockets.has(family)) continue;
     const opened = await openEcho(address, ({ sequence, payload }) => {
       const probe = waiting.get(sequence);
@@ -69,7 +77,7 @@ export async function probeRound(
     if (typeof opened !== "string") sockets.set(family, opened);
   }
   for (const [sequence, { address, payload }] of waiting)
-    sockets.get(address.includes(":") ? 6 : 4)?.send(address, sequence, payload);
+    sockets.get(familyOf(address))?.send(address, sequence, payload);
   await system.sleep(answerWithinMs);
   for (const socket of sockets.values()) socket.close();
   return { at: system.now(), answered };
@@ -85,7 +93,7 @@ const mostRisenLoss = 0.2;
 /** Rounds that a loss is measured over. A watch of a minute has as many. */
 const lossRounds = 12;
 
-/** Returns the probes that were answered before, and are not answered now. */
+/** The probes that were answered before the change, and by none of the last rounds. Empty while there are too few rounds. */
 export function lostProbes(before: readonly ProbeKey[], rounds: readonly Round[]): ProbeKey[] {
   const last = rounds.slice(-lostRounds);
   if (last.length < lostRounds) return [];
@@ -94,12 +102,12 @@ export function lostProbes(before: readonly ProbeKey[], rounds: readonly Round[]
 
 /**
  * Whether the node works worse than before. One of several peers that is lost may be away itself: the control plane judges
- * that. A kind of packets that reaches less than half of the peers, or not the only one, is the node's own fault.
+ * that. A kind of packets that reaches less than half of the peers, or not the only one, is the node's own fault. `lossBefore`: the
+ * share of lost probes before the change, from 0 to 1.
  */
 export function judge(before: readonly ProbeKey[], rounds: readonly Round[], lossBefore = 0): Verdict {
-  const kindOf = (key: ProbeKey) => key.split(" ").slice(0, 2).join(" ");
   const lost = lostProbes(before, rounds);
-  for (const [kind, keys] of Map.groupBy(before, kindOf)) {
+  for (const [kind, keys] of Map.groupBy(before, kindIn)) {
     const gone = keys.filter((key) => lost.includes(key));
     if (gone.length * 2 <= keys.length) continue;
     const names = gone.map(addressIn).join(", ");

@@ -1,5 +1,4 @@
-// The signed release that an installation keeps beside itself, to hand it to other machines: its archive is downloaded, checked and
-// stored.
+// Downloads and checks archives of signed releases, and keeps one beside an installation that hands it to other machines.
 
 import { isAbsolute, join } from "node:path";
 import { buildInfo } from "../../build-info.ts";
@@ -35,8 +34,7 @@ type Published = Awaited<ReturnType<typeof fetchRelease>>;
 
 /** Downloads the archive of a release that was checked, and keeps it with its manifest. */
 export async function keepArchive(published: Published, manifest: Manifest, places: Places, system: System) {
-  const wanted = artifactsFor(manifest, buildInfo.target).slice(-1);
-  const archive = await fetchArchive(wanted, published.base, places, system);
+  const archive = await fetchArchive(artifactsToKeep(manifest), published.base, places, system);
   keepRelease(keptRelease(system), { ...published, archive });
 }
 
@@ -51,9 +49,12 @@ export async function planKeepOwnRelease(places: Places, system: System): Promis
   ];
 }
 
-/** The last one: every machine can unpack it. */
-export const archiveToKeep = (manifest: Manifest) =>
-  artifactsFor(manifest, buildInfo.target).at(-1)?.file ?? "";
+/** A release has an archive in several formats. Only the last one is kept: every machine can unpack it. */
+export const artifactsToKeep = (manifest: Manifest): Download[] =>
+  artifactsFor(manifest, buildInfo.target).slice(-1);
+
+/** The name of that archive. */
+export const archiveToKeep = (manifest: Manifest): string => artifactsToKeep(manifest)[0]?.file ?? "";
 
 /** The files that keepRelease writes. */
 export const planKept = (manifest: Manifest, system: System): Step[] =>
@@ -81,7 +82,7 @@ export async function fetchArchive(
   places: Pick<Places, "configRoot">,
   system: System,
 ): Promise<{ file: string; content: Uint8Array }> {
-  const [artifact, ...others] = wanted;
+  const [artifact, ...alternatives] = wanted;
   if (artifact === undefined) throw new AppError("internal", "No download is wanted");
   const progress = makeProgress(artifact.file, system);
   const options = {
@@ -93,8 +94,8 @@ export async function fetchArchive(
   try {
     content = await fetchFile(base, artifact.file, options, trusting).finally(progress.end);
   } catch (error) {
-    if (!(error instanceof FileMissing) || others.length === 0) throw error;
-    return fetchArchive(others, base, places, system);
+    if (!(error instanceof FileMissing) || alternatives.length === 0) throw error;
+    return fetchArchive(alternatives, base, places, system);
   }
   if (content.length !== artifact.size) {
     throw new AppError(

@@ -111,7 +111,7 @@ export async function switchEngines(
       const isUndone = await undo();
       const formerVersion = former === undefined ? undefined : await versionOf(former).catch(() => undefined);
       for (const each of isUndone ? restarted : []) {
-        // Else the new engine would count as the one that ran, and the package's older one would not start in its place.
+        // Notes the former engine as the one that ran last: else a start would refuse it for being older than the new one.
         if (formerVersion !== undefined) await each.prepare(formerVersion);
         await each.restart?.().catch((reason: unknown) => log.error(`${each.slug}: ${messageOf(reason)}`));
       }

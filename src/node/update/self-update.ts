@@ -55,7 +55,14 @@ import {
   versionOf,
   type Places,
 } from "./update-trial.ts";
-import { archiveToKeep, fetchArchive, keepArchive, planGet, planKept } from "./keep-handed-out.ts";
+import {
+  archiveToKeep,
+  artifactsToKeep,
+  fetchArchive,
+  keepArchive,
+  planGet,
+  planKept,
+} from "./keep-handed-out.ts";
 
 type UpdateOutcome = {
   from: string;
@@ -105,6 +112,7 @@ export async function selfUpdate(
     const from = (await versionOf(path, system)) ?? buildInfo.version;
     const { published, manifest, isOtherVersion } = await findRelease(request, from, places, system);
     const outcome = { from, to: manifest.version, source: "release" as const, path };
+    /** Where this installation keeps its release, to hand it to other machines. */
     const kept = existsSync(keptRelease(system)) ? keptRelease(system) : undefined;
     if (!isOtherVersion) {
       // An update may have been interrupted after the executable was replaced.
@@ -113,8 +121,7 @@ export async function selfUpdate(
       await handOverControlPlane(path, system);
       return { ...outcome, changed: false };
     }
-    // A release that is kept is handed to other machines: take the archive that each of them can unpack, the last one.
-    const wanted = artifactsFor(manifest, buildInfo.target).slice(kept === undefined ? 0 : -1);
+    const wanted = kept === undefined ? artifactsFor(manifest, buildInfo.target) : artifactsToKeep(manifest);
     const archive = await fetchArchive(wanted, published.base, places, system);
     const program = readMember(archive.content, programName(brand.executable, system));
     const candidate = writeCandidate(path, program);

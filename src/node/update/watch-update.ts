@@ -37,8 +37,9 @@ const roundsBefore = 3;
 const settleMs = 10_000;
 /** Rounds that are remembered: more than any rule looks at. */
 const mostRounds = 60;
-/** A new agent has to check in within this time after the change, as it does at its start, and then again and again. */
+/** A new agent has to check in within this time after the change, as it does at its start. */
 const firstSeenMs = 60_000;
+/** The next check-in has to come within this time after the last one. */
 const seenAgainMs = 200_000;
 /** A control plane may be away for so long. After that, the node may have lost its way there by the change. */
 const longestOutageMs = 600_000;
@@ -49,7 +50,7 @@ const usualMtu = 1300;
 
 const addressesIn = (keys: readonly ProbeKey[]): string[] => [...new Set(keys.map(addressIn))];
 
-/** How many peers. One may have answered by an address of each family, so the larger family counts. */
+/** How many peers have answered. One may have done so by an address of each family, so the larger family counts. */
 function countPeers(keys: readonly ProbeKey[]): number {
   const families = Map.groupBy(addressesIn(keys), (address) => address.includes(":"));
   return Math.max(0, ...[...families.values()].map(({ length }) => length));
@@ -180,10 +181,11 @@ async function makeAgentWatch(
   isReached: () => Promise<boolean>,
 ): Promise<() => Promise<Verdict>> {
   const began = system.monotonic();
-  // `seenFileAt`: of the last check-in, by the clock, which may jump meanwhile. It only shows that the file was written again.
-  let seenFileAt = 0;
-  // By the time that never goes back, in ms:
-  let seenAt = began;
+  /** When the note of the last check-in was written, by the clock, which may jump. It only shows that there is a new note. */
+  let notedAt = 0;
+  /** When that note was found, in the time of `monotonic`, ms. */
+  let foundAt = began;
+  /** Until then silence counts for nothing, in the same time. */
   let patientUntil = 0;
   const expectedAgent = newAgent ?? buildInfo.version;
   // An agent that did not change may just pause, because the control plane was away a moment ago.
@@ -194,10 +196,13 @@ async function makeAgentWatch(
     if (restartsBefore !== undefined && restarts !== undefined && restarts > restartsBefore)
       return { probe: programProbes.agent, reason: "The agent ended by itself since the change" };
     const seen = lastSeen(directory);
-    if (seen !== undefined && seen.at !== seenFileAt) [seenFileAt, seenAt] = [seen.at, system.monotonic()];
-    const nextBy = seen?.agent === expectedAgent ? seenAt + seenAgainMs : began + firstMs;
+    if (seen !== undefined && seen.at !== notedAt) {
+      notedAt = seen.at;
+      foundAt = system.monotonic();
+    }
+    const nextBy = seen?.agent === expectedAgent ? foundAt + seenAgainMs : began + firstMs;
     if (system.monotonic() < Math.max(nextBy, patientUntil)) return undefined;
-    if (system.monotonic() < seenAt + longestOutageMs && !(await isReached())) {
+    if (system.monotonic() < foundAt + longestOutageMs && !(await isReached())) {
       patientUntil = system.monotonic() + seenAgainMs;
       return undefined;
     }

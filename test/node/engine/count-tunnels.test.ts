@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { countPeers, metricsUrl } from "../../../src/node/engine/count-tunnels.ts";
+import { countTunnels, metricsUrl } from "../../../src/node/engine/count-tunnels.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -42,7 +42,7 @@ test("the count is found under any prefix; without a valid answer it is undefine
       return new Response(text);
     },
   });
-  const at = (path: string) => countPeers(`http://127.0.0.1:${server.port}${path}`, system);
+  const at = (path: string) => countTunnels(`http://127.0.0.1:${server.port}${path}`, system);
   expect(await Promise.all(["/plain", "/named", "/other", "/hangs"].map(at))).toEqual([
     3,
     12,

@@ -26,17 +26,17 @@ export async function prepareOrRevoke(
     received = await verifyFiles(organization, download, deps);
     if (received === undefined) return undefined;
     const sent = download.changed ? download.answer.seals : undefined;
-    // Stored before anything is rendered under it. After a kill in between, its hash differs from the one in sync.json, so that
-    // the next run downloads everything again.
+    // Stores the seals before anything is rendered under them. After a kill in between, the hash of the held seal differs from the
+    // one in sync.json, so that the next run downloads everything again.
     taken = takeSeals(sent, organization.directory, deps.system.now());
     const next = await completeNext(organization, received, deps);
     const { comparedWithSeal } = next;
     const seal = compareWithSeal(organization, taken, { ...received, comparedWithSeal }, deps);
     return { ...next, ...given({ seal }) };
   } catch (error) {
-    // Without sent seals this only reads the held one.
-    const held = taken ?? takeSeals(undefined, organization.directory, deps.system.now());
-    noteUnrendered(organization, held, error);
+    // Without sent seals, takeSeals only reads the held one.
+    const known = taken ?? takeSeals(undefined, organization.directory, deps.system.now());
+    noteUnrendered(organization, known, error);
     const sentYml = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
     const revocations = sentYml === undefined ? "" : await applySentRevocations(organization, sentYml, deps);
     if (received !== undefined) await applyCertificates(organization, received.files, deps);

@@ -50,14 +50,15 @@ function listen(state: string): Disposable & { port: number; code: Promise<strin
     hostname: "127.0.0.1",
     port: 0,
     development: false,
-    fetch(request) {
-      const { pathname, searchParams } = new URL(request.url);
-      const given = Buffer.from(searchParams.get("state") ?? "");
-      const isOurs = given.length === state.length && timingSafeEqual(given, Buffer.from(state));
-      const found = searchParams.get("code") ?? "";
-      if (request.method !== "GET" || pathname !== "/" || !isOurs || found === "" || found.length > 1024)
+    fetch(visit) {
+      const { pathname, searchParams } = new URL(visit.url);
+      const sentState = Buffer.from(searchParams.get("state") ?? "");
+      const isOurs = sentState.length === state.length && timingSafeEqual(sentState, Buffer.from(state));
+      const sentCode = searchParams.get("code") ?? "";
+      const isCode = sentCode !== "" && sentCode.length <= 1024;
+      if (visit.method !== "GET" || pathname !== "/" || !isOurs || !isCode)
         return page("This page is for the browser that the command line opened.", 404);
-      resolve(found);
+      resolve(sentCode);
       return page("You are signed in. You can close this page and go on in the terminal.", 200);
     },
   });
@@ -104,7 +105,7 @@ export async function signInByCode(
   }
 }
 
-/** Codes with which the wait goes on. The control plane ends it by another one. */
+/** Error codes after which the wait goes on. The control plane ends the wait by another one. */
 const goesOn: ReadonlySet<string> = new Set(["sign_in_waiting", "throttled", "control_plane_unreachable"]);
 
 async function pairOf(client: Client, asked: Request<TokenPair>): Promise<TokenPair> {

@@ -21,10 +21,10 @@ export async function takeDrill(order: DrillOrder, place: Place, deps: Deps): Pr
   const isAbort = lastDrill !== undefined && isAbortOf(lastDrill, order);
   const takesAway = order.dead === true || order.kind === "control-plane-away";
   const takenBefore = lastDrill?.taken ?? { ms: 0, at: 0 };
-  const withThis = withDrill(takenBefore, takesAway ? order.ends_in_ms : 0, now);
-  // A refused drill still runs, so that the node watches its peers.
-  const isRefused = withThis.waitMs > 0;
-  const { ms, at } = isRefused ? withDrill(takenBefore, 0, now) : withThis;
+  const takenWithThis = withDrill(takenBefore, takesAway ? order.ends_in_ms : 0, now);
+  // A refused drill takes nothing away, and so no time. It still runs, so that the node watches its peers.
+  const isRefused = takenWithThis.waitMs > 0;
+  const { ms, at } = isRefused ? withDrill(takenBefore, 0, now) : takenWithThis;
   const facts = { team: slug, kind: order.kind, seconds: Math.round(order.ends_in_ms / 1000) };
   try {
     // The program that carries the drill out reads this file. If it was killed, `startDrill` starts another one, which restores

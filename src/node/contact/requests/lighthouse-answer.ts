@@ -24,20 +24,21 @@ type Deps = { system: Pick<System, "sleep" | "random">; openEcho?: OpenEcho };
 
 /** Requests are repeated this often: an engine that has just started drops what comes before its interface is up. */
 const roundMs = 500;
-/** How often it is looked whether an answer has come. */
+/** How often awaitLighthouse looks whether an answer has come. */
 const lookMs = 20;
 
+/** Waits for the first answer, for at most `waitMs`. */
 export async function awaitLighthouse(
   { slug, directory }: Pick<Organization, "slug" | "directory">,
   waitMs: number,
   { system, openEcho = openEchoSocket }: Deps,
 ): Promise<LighthouseAnswer> {
   // A registration can arrive before the newest configuration, so the targets are read again.
-  const read = () => lighthouseTargets(openOrganization(join(directory, ".."), slug));
+  const readTargets = () => lighthouseTargets(openOrganization(join(directory, ".."), slug));
   const mark = system.random(16);
   const answer: { from?: string } = {};
   let isDenied = false;
-  let targets = read();
+  let targets = readTargets();
   let waited = 0;
   while (waited < waitMs && targets.length > 0 && !isDenied) {
     const asked = await Promise.all(
@@ -51,17 +52,17 @@ export async function awaitLighthouse(
       const name = peerNames(slug, directory)(answer.from);
       return { result: "answered", lighthouse: answer.from, name, afterMs: waited };
     }
-    targets = read();
+    targets = readTargets();
   }
   if (isDenied) return { result: "unknown" };
   if (targets.length === 0) return { result: "none" };
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
   const nameOf = peerNames(slug, directory);
-  const places = targets.map(({ to }) => {
+  const lighthouses = targets.map(({ to }) => {
     const ways = underlayOf(text).filter(({ lighthouse }) => lighthouse === to);
     return `${nameOf(to)} (${ways.map(({ host, port }) => joinHostPort(host, port)).join(", ") || "no public address"})`;
   });
-  return { result: "silent", lighthouses: places };
+  return { result: "silent", lighthouses };
 }
 
 /** Sends one request. `failure`: why nothing could be sent. */
