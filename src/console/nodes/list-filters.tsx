@@ -42,14 +42,18 @@ export function Chips({ slug, paths, ownerName }: ChipsProps) {
   const { data: nodes = noNodes, total } = useNodes();
   const waiting = useOpen(slug)?.length;
   const revoked = useTotal(apiPath(nodesApi.list, { slug }, { page_size: "1", revoked: "true" }));
+  const asked = addressWord("show");
+  // Only those in sight: each is a walk through all nodes.
   const counts = useMemo(
-    () => new Map(shows.map(([key]) => [key as string, countShown(nodes, key, now.value, paths)])),
-    [nodes, paths, now.value],
+    () =>
+      new Map(
+        [...chips.map(([key]) => key), asked].map((key) => [key, countShown(nodes, key, now.value, paths)]),
+      ),
+    [nodes, asked, paths, now.value],
   );
   // These come from the control plane; the others are counted in the list.
   const totals: Readonly<Record<string, number | undefined>> = { "": total, waiting, revoked };
   const count = (key: string) => (Object.hasOwn(totals, key) ? totals[key] : counts.get(key));
-  const asked = addressWord("show");
   const shown = chips.filter(
     ([key]) => (key !== "waiting" || mayAdminister.value) && (key !== "relayed" || seesPaths(paths)),
   );

@@ -151,13 +151,13 @@ function useTable(
   const owner = addressWord("owner");
   const search = addressWord("search");
   const filter = { show, group, owner, words: searchWords(search) };
+  const filterKey = [show, group, owner, search].join("\n");
   const shown = useMemo(
     () => filtered(all, filter, Date.now(), paths, aliases),
-    [all, show, group, owner, search, paths, aliases],
+    [all, filterKey, paths, aliases],
   );
   lastShown.ids = useMemo(() => shown.map(({ id }) => id), [shown]);
-  const filterWords = [show, group, owner, search];
-  const { selected, chosen, dropped, select } = useSelection(nodes ?? none, shown, filterWords.join("\n"));
+  const { selected, chosen, dropped, select } = useSelection(nodes ?? none, shown, filterKey);
   const ofRevoked = isRevoked ? { revoked: "true" as const } : {};
   const frame = {
     opened,
@@ -167,7 +167,7 @@ function useTable(
     besides: isWhole
       ? countWords(all.length, all.filter(({ state, phone }) => state === "active" && phone == null).length)
       : "",
-    isFiltered: filterWords.some((each) => each !== ""),
+    isFiltered: filterKey.trim() !== "",
     terminal: {
       command: ["node", "list", slug, ...(isRevoked ? ["--revoked"] : [])],
       call: ["GET", apiPath(nodesApi.list, { slug }, ofRevoked)],
@@ -192,8 +192,8 @@ function useTable(
   );
   if (nodes === undefined) return { ...frame, tools, body: <Loading rows={16} error={error} /> };
   // Rows keep their places until the address changes, or a list that rows are made of arrived.
-  const addressWords = ["show", "group", "owner", "search", "order", "columns"].map(addressWord).join("\n");
-  const held = [addressWords, isWhole, ...[paths, names, aliases].map(({ size }) => size > 0)].join();
+  const sizes = [paths, names, aliases].map(({ size }) => size > 0);
+  const held = [filterKey, order, addressWord("columns"), isWhole, sizes].join("\n");
   const body = (
     <>
       {isWhole || error === undefined ? null : <Failure error={error} />}
@@ -237,17 +237,20 @@ function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
   const names = useMemberNames(slug);
   const asked = addressWord("columns");
   const paths = usePathCounts(slug);
-  const asksNames = addressWord("search") !== "" || isChosen("aliases", asked);
+  const drawsAliases = isChosen("aliases", asked);
+  const asksNames = drawsAliases || addressWord("search") !== "";
   const named = useList(asksNames ? apiPath(namesApi.list, { slug }, { page_size: "1000" }) : "", {
     isCalm: true,
   });
   const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
+  // A search reads aliases, too: without their column, it needs no other columns, so that nodes are not put in order again.
+  const drawnAliases = drawsAliases ? aliases : noAliases;
   const every = useMemo(
     () =>
-      allColumns(names, { paths, aliases }, isRevoked).filter(
+      allColumns(names, { paths, aliases: drawnAliases }, isRevoked).filter(
         ({ key }) => key !== "paths" || seesPaths(paths),
       ),
-    [names, paths, aliases, isRevoked, mayAdminister.value],
+    [names, paths, drawnAliases, isRevoked, mayAdminister.value],
   );
   const columns = chosenColumns(every, asked, isBeside);
   const keys = columns.map(({ key }) => key).join();
@@ -257,6 +260,7 @@ function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
 }
 
 const none: readonly ListedNode[] = [];
+const noAliases = aliasWords([]);
 
 /** Nodes that another filter hides are no longer selected; `dropped` counts those since the last choice. */
 function useSelection(nodes: readonly ListedNode[], shown: readonly ListedNode[], filter: string) {
