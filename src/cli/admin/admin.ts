@@ -23,7 +23,7 @@ const flow = () => import("./policy/flow.ts");
 const policy = () => import("./policy/policy.ts");
 const seal = () => import("./seal/seals.ts");
 const ca = () => import("./ca.ts");
-const access = () => import("./users/access.ts");
+const members = () => import("./users/members.ts");
 const group = () => import("./group.ts");
 const backup = () => import("./backup.ts");
 const audit = () => import("./audit.ts");
@@ -382,7 +382,7 @@ export const adminCommands: CommandTable = {
   ),
   "admin policy import": lazyCommand(
     { description: "Make a policy file of a policy of Tailscale or headscale" },
-    async () => (await policy()).importing,
+    async () => (await import("./policy/policy-import.ts")).importing,
   ),
   "admin ca show": lazyCommand(
     { description: "Show the CAs of an organization and the state of their rotation" },
@@ -398,31 +398,31 @@ export const adminCommands: CommandTable = {
   ),
   "admin member list": lazyCommand(
     { description: "List members and open invitations" },
-    async () => (await access()).memberList,
+    async () => (await members()).memberList,
   ),
   "admin member create": lazyCommand(
     { description: "Add a user to an organization, or invite an e-mail address" },
-    async () => (await access()).memberCreate,
+    async () => (await members()).memberCreate,
   ),
   "admin member update": lazyCommand(
     { description: "Change the role of a member" },
-    async () => (await access()).memberUpdate,
+    async () => (await members()).memberUpdate,
   ),
   "admin member delete": lazyCommand(
     { description: "Remove a member; nodes they registered and tokens they created stay" },
-    async () => (await access()).memberDelete,
+    async () => (await members()).memberDelete,
   ),
   "admin invitation list": lazyCommand(
     { description: "List the open invitations" },
-    async () => (await access()).invitationList,
+    async () => (await members()).invitationList,
   ),
   "admin invitation create": lazyCommand(
     { description: "Invite an e-mail address; prints the link to send" },
-    async () => (await access()).invitationCreate,
+    async () => (await members()).invitationCreate,
   ),
   "admin invitation delete": lazyCommand(
     { description: "Withdraw an invitation: its link stops working" },
-    async () => (await access()).invitationDelete,
+    async () => (await members()).invitationDelete,
   ),
   "admin group list": lazyCommand(
     { description: "List the groups of an organization" },

@@ -20,6 +20,7 @@ export const command: Implementation = {
     const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("launchd", system);
     if (!settings.dryRun) services.requireRoot(system);
+    // A plan is also shown on a machine without launchd, where some checks would fail.
     const isHere = isManagerHere("launchd", system);
     if (!values.on("uninstall") && isHere) services.requireSafePrograms(settings, system);
     const changes = values.on("uninstall")

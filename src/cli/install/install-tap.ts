@@ -41,6 +41,7 @@ export const command: Implementation = {
     const places = placesForWintun(settings, system);
     const isUninstall = values.on("uninstall");
     if (!settings.dryRun) requireRoot(system);
+    // A plan is also shown on another system, where some checks would fail.
     const isHere = isManagerHere("task", system);
     if (!isUninstall && isHere) requireSafePrograms(settings, system);
     const request = {
@@ -71,16 +72,17 @@ export const command: Implementation = {
 };
 
 const stopsWithinMs = 20_000;
+const stopPollMs = 200;
 
 /** Lets the daemon end by itself, since it stops its engines first. One that hangs is left to the task scheduler, which kills it. */
 async function stopDaemon({ settings, system }: Context): Promise<void> {
   const { connectDaemon } = await import("../../daemon/ipc/client.ts");
   try {
-    for (let waited = 0; waited < stopsWithinMs; waited += 200) {
+    for (let waited = 0; waited < stopsWithinMs; waited += stopPollMs) {
       const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
       if (waited === 0) await daemon.request({ action: "shutdown" });
       daemon.close();
-      await system.sleep(200);
+      await system.sleep(stopPollMs);
     }
   } catch (error) {
     // The daemon has ended, or was not running.

@@ -98,10 +98,10 @@ export function outcomeText({
   link?: string | undefined;
 }): string {
   if (!changed) return `${path} is already ${to}`;
-  const what = link === undefined ? "" : `, a link to ${link}`;
+  const linkText = link === undefined ? "" : `, a link to ${link}`;
   if (from === to)
-    return `${path} was ${isFirst ? "made" : "replaced"}${what}; ${isFirst ? "the version in use" : "its version"} is still ${to}`;
-  return `${path} is now ${to}${what}${from === null ? "" : ` (was ${from})`}`;
+    return `${path} was ${isFirst ? "made" : "replaced"}${linkText}; ${isFirst ? "the version in use" : "its version"} is still ${to}`;
+  return `${path} is now ${to}${linkText}${from === null ? "" : ` (was ${from})`}`;
 }
 
 /** The target of a link; undefined for a file. */
@@ -131,6 +131,7 @@ export async function runInstall(context: Context, { restarts }: { restarts: boo
     return 0;
   }
   const isFirst = lstatSync(settings.overlayBinary, { throwIfNoEntry: false }) === undefined;
+  // Before the installation: what a failure brings back.
   const restore = rememberEngine(settings, system);
   const former = findEngine(settings, system);
   const outcome = values.on("rollback")
@@ -154,14 +155,18 @@ export async function runInstall(context: Context, { restarts }: { restarts: boo
   const organizations = await examineMembers(members, engine, versionOf);
   const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
   const text = outcomeText({ ...outcome, isFirst, link: linkAt(outcome.path) });
-  if (restarts && behind.length > 0) {
-    throw new AppError("engine_failed", `${text}, but ${behind.map(({ what }) => what).join("; ")}`, {
-      hint: `Run: ${behind.map(({ next }) => next).join("; ")}`,
-    });
-  }
-  const stillBehind = behind.map(({ what, next }) => `${what}. Run: ${next}\n`).join("");
-  output.result({ ...outcome, organizations }, `${text}\n${stillBehind}`);
+  if (restarts) requireNoneBehind(text, behind);
+  const stepsLeft = behind.map(({ what, next }) => `${what}. Run: ${next}\n`).join("");
+  output.result({ ...outcome, organizations }, `${text}\n${stepsLeft}`);
   return 0;
+}
+
+/** Throws if an organization does not run the new engine. `what`: why; `next`: what to type. */
+function requireNoneBehind(text: string, behind: readonly { what: string; next: string }[]): void {
+  if (behind.length === 0) return;
+  throw new AppError("engine_failed", `${text}, but ${behind.map(({ what }) => what).join("; ")}`, {
+    hint: `Run: ${behind.map(({ next }) => next).join("; ")}`,
+  });
 }
 
 /** The plan of runInstall. Whether a running engine is another one is not known yet, so each of `members` is listed. */

@@ -79,13 +79,15 @@ async function check(request: UpdateRequest, { settings, system, output, log }: 
   const { checkForUpdate } = await import("../../node/update/self-update.ts");
   const { available, latest, returned } = await checkForUpdate(request, settings, { system, log });
   const { version: from } = buildInfo;
-  const wasReturned =
+  const rolledBackLine =
     returned === undefined
       ? ""
       : `${latest} was tried here and rolled back: ${returned}. Wait for a newer release\n`;
   output.result(
     { from, to: latest, source: "release", changed: false, available, ...given({ returned }) },
-    available ? `${latest} is available, this is ${from}\n${wasReturned}` : `${from} is the latest release\n`,
+    available
+      ? `${latest} is available, this is ${from}\n${rolledBackLine}`
+      : `${from} is the latest release\n`,
   );
   return available ? 10 : 0;
 }

@@ -22,12 +22,13 @@ export const command: Implementation = {
   async run(context) {
     const { version, target, commit } = buildInfo;
     const update: Update = context.values.on("no-check") ? { available: false } : await check(context);
-    const { latest, error, unknown: whyNoCheck } = update;
-    let news = whyNoCheck === undefined ? "" : `${whyNoCheck}, so there is no check for updates\n`;
-    if (update.available) news = `${latest} is available. Install it: ${brand.executable} self-update\n`;
+    const { latest, error, unknown: whyUnknown } = update;
+    let updateLine = whyUnknown === undefined ? "" : `${whyUnknown}, so there is no check for updates\n`;
+    if (update.available)
+      updateLine = `${latest} is available. Install it: ${brand.executable} self-update\n`;
     context.output.result(
       { version, target, commit, update },
-      `${brand.executable} ${version} (${target}, ${commit})\n${news}`,
+      `${brand.executable} ${version} (${target}, ${commit})\n${updateLine}`,
     );
     if (error !== undefined)
       context.log.warn(`The check for updates failed (skip it with --no-check): ${error.message}`);

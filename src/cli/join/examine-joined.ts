@@ -33,7 +33,7 @@ export async function examineJoined(organization: Organization, context: Context
     log,
     command: `${brand.executable} up`,
   });
-  // The daemon, or systemd, may still be starting it.
+  // The daemon, or systemd, may still be starting the engine.
   for (let waited = 0; waited < startsWithinMs && !(await deps.control.running()); waited += startPollMs)
     await system.sleep(startPollMs);
   if (!(await deps.control.running())) {

@@ -126,10 +126,10 @@ async function chooseMode(
   { values, system }: Context,
 ): Promise<Mode> {
   const { refuseMode, usualMode } = await import("../../platform/service-manager.ts");
-  const given = values.choice("mode", ["server", "desktop"]);
-  if (isForeground && given === "server")
+  const chosen = values.choice("mode", ["server", "desktop"]);
+  if (isForeground && chosen === "server")
     throw new AppError("usage", "--foreground runs the daemon: leave --mode server out");
-  const mode = isForeground ? "desktop" : (given ?? former.mode ?? usualMode(system));
+  const mode = isForeground ? "desktop" : (chosen ?? former.mode ?? usualMode(system));
   refuseMode(mode, system);
   return mode;
 }

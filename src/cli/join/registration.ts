@@ -91,18 +91,17 @@ async function installCommand({ system }: Context): Promise<string> {
   return serviceCommand(system);
 }
 
-type Start = Pick<Enrolled, "started" | "left">;
-
 /** Installs engine and services. The registration stays valid if this fails. */
 export async function startEnrolled(
   { slug, mode }: { slug: string; mode: Mode },
   context: Context,
-): Promise<Start> {
+): Promise<Pick<Enrolled, "started" | "left">> {
   const { settings, system, log } = context;
   const { startOverlay } = await import("../../node/enroll/provision-services.ts");
   try {
     const collision = mode === "server" ? await stopIfColliding(slug, context) : undefined;
     const { started, left } = await startOverlay(mode, slug, settings, { system, log });
+    // Only now: the services are installed for the day when the user starts this organization.
     if (collision !== undefined) throw collision;
     const wanted = await wantedState({ slug, mode }, context);
     if (wanted === "down") {

@@ -7,6 +7,8 @@ import type { Step } from "../../base/plan/plan.ts";
 import type { Organization } from "../../node/files/organizations.ts";
 import { variableOf, readNamedFile } from "../values.ts";
 import type { Context, Implementation } from "../command.ts";
+import type { Outcome } from "../node/organizations.ts";
+import type { Joined } from "./examine-joined.ts";
 import { newKeysFlag, permissionFlags } from "./node-flags.ts";
 import { sealFlag } from "./seal-pin.ts";
 
@@ -194,16 +196,16 @@ async function startAll(context: Context): Promise<number> {
   allow.write();
   const { examineJoined } = await import("./examine-joined.ts");
   const { reportFailures, worstStatus } = await import("../node/organizations.ts");
-  const { done, results } = await changeAll("start", organizations, context);
+  const { done, outcomes } = await changeAll("start", organizations, context);
   if (isOffer(context.values))
     await tellOffers(
       done.map((each) => ({ slug: each.slug, open: () => each })),
       context,
     );
   // One after the other, so that the progress of each is shown alone.
-  const joined = [];
+  const joined: Joined[] = [];
   for (const each of done) joined.push(await examineJoined(each, context));
-  const status = reportFailures(results, organizations, output);
+  const status = reportFailures(outcomes, output);
   output.result(
     { organizations: joined.map(({ object }) => object) },
     joined.map(({ text }) => text).join(""),
@@ -216,8 +218,8 @@ async function stopAll(context: Context): Promise<number> {
   const organizations = await chooseAll(context);
   if (settings.dryRun) return planAll("stop", organizations, context);
   const { reportFailures } = await import("../node/organizations.ts");
-  const { done, results } = await changeAll("stop", organizations, context);
-  const status = reportFailures(results, organizations, output);
+  const { done, outcomes } = await changeAll("stop", organizations, context);
+  const status = reportFailures(outcomes, output);
   for (const each of done) await endEphemeral(each, context);
   const slugs = done.map(({ slug }) => slug);
   output.result({ stopped: slugs }, slugs.map((slug) => `${slug} is stopped\n`).join(""));
@@ -245,7 +247,7 @@ async function planAll(
   verb: "start" | "stop",
   organizations: readonly Organization[],
   context: Context,
-  first: readonly Step[] = [],
+  permissionSteps: readonly Step[] = [],
 ): Promise<number> {
   const { planOnOrganization } = await import("../node/organization-command.ts");
   const { farewellOf } = await import("../../node/enroll/unregister.ts");
@@ -256,19 +258,24 @@ async function planAll(
     const farewell = farewellOf(salvageOrganization(context.settings.configRoot, each.slug));
     return farewell === undefined ? steps : [...steps, farewell];
   });
-  context.output.plan([...first, ...(await Promise.all(plans)).flat()]);
+  context.output.plan([...permissionSteps, ...(await Promise.all(plans)).flat()]);
   return 0;
 }
 
-/** One organization after the other, so that the output has their order. A failure does not stop the others. */
+/** One organization after the other, so that the output has their order. `done`: those that were changed without a failure. */
 async function changeAll(
   verb: "start" | "stop",
   organizations: readonly Organization[],
   context: Context,
-): Promise<{ done: Organization[]; results: PromiseSettledResult<unknown>[] }> {
+): Promise<{ done: Organization[]; outcomes: Outcome<unknown>[] }> {
   const { changeOrganization } = await import("../node/organization-command.ts");
-  const results: PromiseSettledResult<unknown>[] = [];
-  for (const each of organizations)
-    results.push(...(await Promise.allSettled([changeOrganization(verb, each, context)])));
-  return { done: organizations.filter((_, at) => results[at]?.status === "fulfilled"), results };
+  const { outcomeOf } = await import("../node/organizations.ts");
+  const done: Organization[] = [];
+  const outcomes: Outcome<unknown>[] = [];
+  for (const each of organizations) {
+    const outcome = await outcomeOf(each.slug, changeOrganization(verb, each, context));
+    outcomes.push(outcome);
+    if ("value" in outcome) done.push(each);
+  }
+  return { done, outcomes };
 }

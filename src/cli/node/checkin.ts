@@ -5,7 +5,7 @@ import { fromSystemError } from "../../base/errors.ts";
 import type { Chosen } from "../../node/files/organizations.ts";
 import type { Context, Implementation } from "../command.ts";
 import { errorBody, type ErrorBody } from "../error-body.ts";
-import { chosenSlug, organizationFlags, reportFailures } from "./organizations.ts";
+import { chosenSlug, organizationFlags, outcomeOf, reportFailures } from "./organizations.ts";
 
 export const command: Implementation = {
   args: organizationFlags,
@@ -22,10 +22,12 @@ export const command: Implementation = {
     const { rememberVersions } = await import("../../node/engine/engine.ts");
     const versionOf = rememberVersions(context.system);
     const chosen = chooseEach(settings.configRoot, slug);
-    const results = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
-    const status = reportFailures(results, chosen, output, { isListed: output.json });
-    const organizations = results.map((each, at) =>
-      each.status === "fulfilled" ? each.value : failureOf(chosen[at]?.slug ?? "", each.reason),
+    const outcomes = await Promise.all(
+      chosen.map((each) => outcomeOf(each.slug, checkInOne(each, versionOf, context))),
+    );
+    const status = reportFailures(outcomes, output, { isListed: output.json });
+    const organizations = outcomes.map((each) =>
+      "error" in each ? failureOf(each.slug, each.error) : each.value,
     );
     output.result({ organizations }, organizations.map(describe).join(""));
     return status;
@@ -43,10 +45,10 @@ function failureOf(slug: string, error: unknown): Failure {
 function describe(outcome: CheckedIn | Failure): string {
   if ("error" in outcome) return "";
   const { org_slug, config_changed, certificate_not_after } = outcome;
-  const news = config_changed
+  const nextStep = config_changed
     ? `, a new configuration is available (apply it: ${brand.executable} sync-config)`
     : "";
-  return `${org_slug}: checked in${news}, certificate valid until ${certificate_not_after}\n`;
+  return `${org_slug}: checked in${nextStep}, certificate valid until ${certificate_not_after}\n`;
 }
 
 /** Checks one organization in; also after root changed what it offers (sync-config.ts). */

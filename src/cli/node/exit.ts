@@ -39,7 +39,7 @@ export const list: Implementation = {
   args: orgFlag,
   examples: [`${run} exit list`],
   async run({ settings, values, output }) {
-    const rows = (await organizations(settings.configRoot, values.text("org-slug"))).flatMap(
+    const rows = (await readExits(settings.configRoot, values.text("org-slug"))).flatMap(
       ({ organization: { slug, config }, state }) =>
         (config.exits ?? []).map(({ name, ip_address, ip_address6 }) => ({
           organization: slug,
@@ -71,7 +71,7 @@ export const show: Implementation = {
   args: orgFlag,
   examples: [`${run} exit show`],
   async run({ settings, values, output }) {
-    const all = await organizations(settings.configRoot, values.text("org-slug"));
+    const all = await readExits(settings.configRoot, values.text("org-slug"));
     const found = all.find(({ choice }) => choice !== undefined);
     if (found?.choice === undefined) {
       output.result({ use: "off" }, "Packets of this machine take no exit\n");
@@ -100,7 +100,7 @@ const stateTexts: Readonly<Record<ExitState["state"], string>> = {
 };
 
 /** The organizations of this machine, each with root's choice of an exit and the exit's state, undefined without a choice. */
-async function organizations(configRoot: string, slug: string | undefined) {
+async function readExits(configRoot: string, slug: string | undefined) {
   const { chooseSlugs } = await import("../../daemon/asking/choose-slugs.ts");
   const { openOrganization } = await import("../../node/files/organizations.ts");
   const { permissionsOrNone } = await import("../../node/files/permissions.ts");
@@ -118,7 +118,7 @@ async function chooseOrganization(
   { settings, values }: Context,
   { isOff }: { isOff: boolean },
 ): Promise<Organization> {
-  const all = await organizations(settings.configRoot, values.text("org-slug"));
+  const all = await readExits(settings.configRoot, values.text("org-slug"));
   const candidates = all.filter(
     ({ choice, organization: { config } }) => (isOff ? choice : config.exits) !== undefined,
   );

@@ -6,7 +6,7 @@ import type { Implementation } from "../command.ts";
 import { printable } from "../../base/log.ts";
 import { jsonLine } from "../output.ts";
 import { daemonAddress } from "./daemon-address.ts";
-import { reportFailures } from "./organizations.ts";
+import { outcomeOf, reportFailures } from "./organizations.ts";
 
 export const command: Implementation = {
   args: {
@@ -44,14 +44,17 @@ export const command: Implementation = {
     };
     const address = daemonAddress(settings);
     const logs = organizations.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
-    const work = reached.map(({ slug, directory, config }) =>
-      followLog({ slug, directory, mode: config.mode, ...range }, address, system, (line) => {
-        if (range.follow) output.raw(lineText(line, slug));
-        else logs.find(({ team }) => team === slug)?.lines.push(line);
+    const outcomes = await Promise.all(
+      reached.map(({ slug, directory, config }) => {
+        const request = { slug, directory, mode: config.mode, ...range };
+        const work = followLog(request, address, system, (line) => {
+          if (range.follow) output.raw(lineText(line, slug));
+          else logs.find(({ team }) => team === slug)?.lines.push(line);
+        });
+        return outcomeOf(slug, work);
       }),
     );
-    const results = await Promise.allSettled(work);
-    const status = reportFailures(results, reached, output);
+    const status = reportFailures(outcomes, output);
     if (range.follow) return status;
     const printed = logs.flatMap(({ team: slug, lines }) => lines.map((line) => lineText(line, slug)));
     output.result({ logs }, printed.join(""));

@@ -61,9 +61,10 @@ async function chooseNew(suffix: string, { settings, values }: Context): Promise
   if (!parsed.success) throw new AppError("usage", `"${suffix}": ${parsed.issues[0].message}`);
   const slugs = await registered(settings.configRoot);
   const named = values.text("org-slug");
-  const sent = await Promise.all(slugs.map((slug) => sentSuffix(slug, settings)));
-  const candidates = slugs.length === 1 ? slugs : slugs.filter((_, at) => sent[at] === suffix);
-  const slug = named ?? (candidates.length === 1 ? candidates[0] : undefined);
+  const sending: string[] = [];
+  for (const each of slugs) if ((await sentSuffix(each, settings)) === suffix) sending.push(each);
+  const [only, ...others] = slugs.length === 1 ? slugs : sending;
+  const slug = named ?? (others.length === 0 ? only : undefined);
   if (slug === undefined) {
     throw new AppError(
       "usage",

@@ -18,22 +18,28 @@ export function chosenSlug(values: Values): string | undefined {
   return slug;
 }
 
+/** What became of the work on one organization. */
+export type Outcome<T> = { slug: string } & ({ value: T } | { error: unknown });
+
+/** The outcome of work that has begun. Never rejects, so that the failure of one organization does not stop the others. */
+export const outcomeOf = <T>(slug: string, work: Promise<T>): Promise<Outcome<T>> =>
+  work.then(
+    (value) => ({ slug, value }),
+    (error: unknown) => ({ slug, error }),
+  );
+
 /**
  * Returns the exit status of a command on these organizations. Throws the failure of a single organization, and prints
- * those of several. `results` has the order of `chosen`. `isListed`: the result of the command holds the failures, so it
- * has the same shape with one organization.
+ * those of several. `isListed`: the result of the command holds the failures, so it has the same shape with one organization.
  */
 export function reportFailures(
-  results: readonly PromiseSettledResult<unknown>[],
-  chosen: readonly { slug: string }[],
+  outcomes: readonly Outcome<unknown>[],
   output: CommandOutput,
   { isListed = false } = {},
 ): number {
-  const failures = results.flatMap((each, at) =>
-    each.status === "rejected" ? [{ error: each.reason as unknown, slug: chosen[at]?.slug ?? "" }] : [],
-  );
+  const failures = outcomes.flatMap((each) => ("error" in each ? [each] : []));
   const [first] = failures;
-  if (!isListed && chosen.length === 1 && first !== undefined) throw first.error;
+  if (!isListed && outcomes.length === 1 && first !== undefined) throw first.error;
   for (const { error, slug } of failures) output.say(`${slug}: ${clean(messageOf(error))}`);
   return worstStatus(failures.map(({ error }) => (error instanceof AppError ? error.exitStatus : 1)));
 }

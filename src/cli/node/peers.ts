@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import type { Context, Implementation } from "../command.ts";
 import { daemonAddress } from "./daemon-address.ts";
-import { reportFailures } from "./organizations.ts";
+import { outcomeOf, reportFailures } from "./organizations.ts";
 
 /** Fields that change all the time: a watch prints no line for them alone. */
 const volatileFields = /"(age_s|rtt_ms|loss)":[\d.]+,?/g;
@@ -34,15 +34,11 @@ async function readReport({ system, settings, words, output }: Context) {
   const { renderPeers } = await import("../../daemon/asking/peers-text.ts");
   const chosen = chooseSlugs(settings.configRoot, words[0]);
   const deps = { address: daemonAddress(settings), settings };
-  const results = await Promise.allSettled(chosen.map((slug) => readPeers({ slug }, deps, system)));
-  const status = reportFailures(
-    results,
-    chosen.map((slug) => ({ slug })),
-    output,
+  const outcomes = await Promise.all(
+    chosen.map((slug) => outcomeOf(slug, readPeers({ slug }, deps, system))),
   );
-  const views = results.flatMap((each, at) =>
-    each.status === "fulfilled" ? [{ team: chosen[at] ?? "", ...each.value }] : [],
-  );
+  const status = reportFailures(outcomes, output);
+  const views = outcomes.flatMap((each) => ("value" in each ? [{ team: each.slug, ...each.value }] : []));
   const now = system.now();
   const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
   return {

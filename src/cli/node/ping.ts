@@ -35,12 +35,12 @@ async function ping({ system, settings, words, values, output }: Context): Promi
   let slug = values.text("org-slug");
   let isDirect = false;
   let name = node;
-  for (let at = 0; at < count; at++) {
-    if (at > 0) await system.sleep(1000);
+  while (probes.length < count) {
+    if (probes.length > 0) await system.sleep(1000);
     const found = await findPeer(node, slug, deps, system);
     const { peer } = found;
     // Only the first search goes through all organizations.
-    ({ slug } = found);
+    slug = found.slug;
     name = `${peer.name} (${peer.address})`;
     if (peer.this_machine === true) {
       output.result({ node: name, team: slug, ok: true, probes }, `${name} is this machine\n`);

@@ -69,25 +69,24 @@ async function run(context: Context): Promise<number> {
 }
 
 /**
- * What the --allow flags and the like permit. `write` remembers it on this machine, where no control plane can write. Throws
+ * What the flags of permissions (`permissionFlags`) change; nothing if none is given. `write` remembers it on this machine, where no control plane can write. Throws
  * usage if several organizations could be meant.
  */
 export async function readAllowed(
   chosen: readonly Pick<Chosen, "slug">[],
   { values, settings }: Pick<Context, "values" | "settings">,
 ) {
-  const given = Object.keys(permissionFlags).find((flag) => values.text(flag) !== undefined);
+  const flag = Object.keys(permissionFlags).find((each) => values.text(each) !== undefined);
   const [only, second] = chosen;
-  if (given === undefined || only === undefined) return { plan: [], write: () => {}, changes: [] };
-  if (second !== undefined)
-    throw new AppError("usage", `--${given} needs --org-slug: several are registered`);
+  if (flag === undefined || only === undefined) return { plan: [], write: () => {}, changes: [] };
+  if (second !== undefined) throw new AppError("usage", `--${flag} needs --org-slug: several are registered`);
   const { parsePermissions, permissionChanges } =
     await import("../../node/files/granted/permission-flags.ts");
   const { planPermissions, writePermissions } = await import("../../node/files/permissions.ts");
   const { join } = await import("node:path");
   const { configRoot } = settings;
   const { slug } = only;
-  const allowed = parsePermissions((flag) => values.text(flag), { configRoot, slug });
+  const allowed = parsePermissions((each) => values.text(each), { configRoot, slug });
   const directory = join(configRoot, slug);
   return {
     changes: permissionChanges(directory, allowed),

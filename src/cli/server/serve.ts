@@ -155,6 +155,7 @@ export const command: Implementation = {
     await announce(serving, options, { ...context, log });
     // Before the server reports that it is ready: a supervisor may then send SIGHUP at once, which would end a
     // process without a handler.
+    // Only a supervisor follows the process id of a successor.
     const handedOver = isService ? handOver(system, log) : ended;
     const notices = await notifySystemd(system, log);
     // Tells the former process that this one answers (handover.ts).

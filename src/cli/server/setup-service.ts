@@ -11,7 +11,7 @@ import type { Context } from "../command.ts";
 import type { SetupRequest } from "./setup-request.ts";
 
 /** The changes that install the service: user, directory, settings, unit. None where all is as wanted. */
-export async function installation(request: SetupRequest, { system }: Context): Promise<Change[]> {
+export async function installationChanges(request: SetupRequest, { system }: Context): Promise<Change[]> {
   const control = await import("../../platform/systemd/control-unit.ts");
   const { isStale } = await import("../../platform/service-state.ts");
   const users = readTextIfThere("/etc/passwd") ?? "";
@@ -91,7 +91,7 @@ export async function install(request: SetupRequest, context: Context): Promise<
   const { applyChanges } = await import("../../platform/apply.ts");
   const { controlSettingsPath, controlUnit } = await import("../../platform/systemd/control-unit.ts");
   try {
-    await applyChanges(await installation(request, context), system);
+    await applyChanges(await installationChanges(request, context), system);
   } catch (error) {
     if (!(error instanceof AppError) || !error.message.includes(controlUnit)) throw error;
     const journal = ["/usr/bin/journalctl", "--unit", controlUnit, "--lines", "5", "--output", "cat"];

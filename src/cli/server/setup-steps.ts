@@ -14,7 +14,7 @@ import type { Joined } from "../join/examine-joined.ts";
 import { lighthouseStep, makeLighthouse, planLighthouse, publicHost } from "./setup-lighthouse.ts";
 import { installerLines, planRelease, provideRelease, readInstaller } from "./setup-release.ts";
 import type { SetupRequest } from "./setup-request.ts";
-import { install, installation, requireUsable } from "./setup-service.ts";
+import { install, installationChanges, requireUsable } from "./setup-service.ts";
 
 /** The plan of setUp. */
 export async function planSetup(request: SetupRequest, context: Context): Promise<Step[]> {
@@ -26,7 +26,7 @@ export async function planSetup(request: SetupRequest, context: Context): Promis
   const isWritten = administrator !== undefined || machines > 0 || lighthouse === "join";
   const data = isWritten ? planData({ dataDirectory }, system) : [];
   return [
-    ...planChanges(await installation(request, context)),
+    ...planChanges(await installationChanges(request, context)),
     ...(await planRelease(request, context)),
     ...data,
     ...(org === undefined || lighthouse === undefined

@@ -1,8 +1,7 @@
-// `agent admin policy …`: the policy of an organization as a file.
+// `agent admin policy …`: the policy of an organization as a file. policy-test.ts has `test`, policy-import.ts `import`.
 
 import { given } from "../../../base/given.ts";
 import type { AnswerOf } from "../../../api/endpoint.ts";
-import { organizationsApi } from "../../../api/organizations.ts";
 import { flowsApi } from "../../../api/paths/flows.ts";
 import { policyApi } from "../../../api/policy.ts";
 import { request } from "../../../api/request.ts";
@@ -48,16 +47,16 @@ export const get: Implementation = {
     const { output, words } = context;
     const [slug = ""] = words;
     if (isAboutPast(context)) return showPast(context, {});
-    const shown = await read(context, (api) => api.call(policyApi.retrieve, { slug }));
-    if (shown.drifted_since !== null) {
-      output.say(`The state differs from the applied file since ${shown.drifted_since}: this is the state.`);
+    const found = await read(context, (api) => api.call(policyApi.retrieve, { slug }));
+    if (found.drifted_since !== null) {
+      output.say(`The state differs from the applied file since ${found.drifted_since}: this is the state.`);
     }
-    if (shown.unconfirmed !== null) {
-      const { by, until } = shown.unconfirmed;
+    if (found.unconfirmed !== null) {
+      const { by, until } = found.unconfirmed;
       output.say(`It was applied by ${by}, and goes back at ${until} unless it is confirmed.`);
     }
-    for (const sentence of shown.tests.failing) output.say(`Failing: ${sentence}`);
-    output.result(shown, shown.policy);
+    for (const sentence of found.tests.failing) output.say(`Failing: ${sentence}`);
+    output.result(found, found.policy);
     return 0;
   },
 };
@@ -86,15 +85,15 @@ export const propose: Implementation = {
     const { output, words, values, system } = context;
     const [slug = ""] = words;
     const body = given({ since: momentOf(values, "since", system) });
-    const made = await read(context, (api) => api.call(flowsApi.propose, { slug }, body));
-    output.result(made, made.policy);
-    const { narrowed, removed, kept, observed_since: observed } = made;
+    const proposal = await read(context, (api) => api.call(flowsApi.propose, { slug }, body));
+    output.result(proposal, proposal.policy);
+    const { narrowed, removed, kept, observed_since: observedSince } = proposal;
     const flows =
-      observed === null
+      observedSince === null
         ? `No flows were reported (\`${brand.executable} admin flow list ${quoteWord(slug)}\` says why)`
-        : `Flows were reported since ${observed}`;
+        : `Flows were reported since ${observedSince}`;
     output.say(
-      `${flows}; asked about since ${made.since}: ${countOf(narrowed, "rule")} narrowed, ${removed} removed, ${kept} kept as they are.`,
+      `${flows}; asked about since ${proposal.since}: ${countOf(narrowed, "rule")} narrowed, ${removed} removed, ${kept} kept as they are.`,
     );
   },
 };
@@ -106,18 +105,19 @@ export const plan: Implementation = {
   async run(context) {
     const [slug = "", file = "-"] = context.words;
     const body = { policy: await readPolicy(file, context), prune: context.values.on("prune") };
-    const made = await read(context, (api) => api.call(policyApi.plan, { slug }, body));
-    context.output.result(made, await textOf(made));
+    const planned = await read(context, (api) => api.call(policyApi.plan, { slug }, body));
+    context.output.result(planned, await planTextOf(planned));
     const { lossSentence } = await import("../../../server/policy-files/plan-text.ts");
-    const warning = lossSentence(made);
+    const warning = lossSentence(planned);
     if (warning !== undefined) context.output.say(warning);
-    return made.tests.failing.length > 0 ? 1 : 0;
+    return planned.tests.failing.length > 0 ? 1 : 0;
   },
 };
 
-async function textOf(made: AnswerOf<typeof policyApi.plan>): Promise<string> {
+/** The effect of a policy file, as `plan` and `apply` print it. */
+async function planTextOf(planned: AnswerOf<typeof policyApi.plan>): Promise<string> {
   const { planText } = await import("../../../server/policy-files/plan-text.ts");
-  return planText(made);
+  return planText(planned);
 }
 
 export const apply: Implementation = {
@@ -152,13 +152,15 @@ export const apply: Implementation = {
       }),
       policy: await readPolicy(file, context),
     };
-    const done = await write(context, () => request(policyApi.apply, { slug }, body));
-    if (done === undefined) return;
-    const outcome = done.is_empty ? `Version ${done.version} is in force` : `Applied version ${done.version}`;
-    output.result(done, `${await textOf(done)}${outcome}\n`);
-    if (done.unconfirmed_until === null) return;
+    const applied = await write(context, () => request(policyApi.apply, { slug }, body));
+    if (applied === undefined) return;
+    // A file that changes nothing makes no version.
+    const { version, is_empty: isEmpty, unconfirmed_until: goesBackAt } = applied;
+    const outcome = isEmpty ? `Version ${version} is in force` : `Applied version ${version}`;
+    output.result(applied, `${await planTextOf(applied)}${outcome}\n`);
+    if (goesBackAt === null) return;
     const line = `${brand.executable} admin policy confirm ${quoteWord(slug)}`;
-    output.say(`It goes back at ${done.unconfirmed_until}. Run \`${line}\` to keep it.`);
+    output.say(`It goes back at ${goesBackAt}. Run \`${line}\` to keep it.`);
   },
 };
 
@@ -167,8 +169,8 @@ export const confirm: Implementation = {
   examples: [`${brand.executable} admin policy confirm acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const done = await write(context, () => request(policyApi.confirm, { slug }));
-    if (done !== undefined) context.output.result(done, `Confirmed version ${done.version}\n`);
+    const confirmed = await write(context, () => request(policyApi.confirm, { slug }));
+    if (confirmed !== undefined) context.output.result(confirmed, `Confirmed version ${confirmed.version}\n`);
   },
 };
 
@@ -177,10 +179,10 @@ export const revert: Implementation = {
   examples: [`${brand.executable} admin policy revert acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const done = await write(context, () => request(policyApi.revert, { slug }));
-    if (done === undefined) return;
-    context.output.result(done, `Took the policy back: version ${done.version}\n`);
-    for (const sentence of done.left_out ?? []) context.output.say(sentence);
+    const reverted = await write(context, () => request(policyApi.revert, { slug }));
+    if (reverted === undefined) return;
+    context.output.result(reverted, `Took the policy back: version ${reverted.version}\n`);
+    for (const sentence of reverted.left_out ?? []) context.output.say(sentence);
   },
 };
 
@@ -200,56 +202,11 @@ export const update: Implementation = {
     if (byFile === undefined) throw new AppError("usage", "Give --by-file on or --by-file off");
     const body = { by_file: byFile === "on" };
     const [slug = ""] = context.words;
-    const done = await write(context, () => request(policyApi.update, { slug }, body));
-    if (done === undefined) return;
+    const updated = await write(context, () => request(policyApi.update, { slug }, body));
+    if (updated === undefined) return;
     context.output.result(
       body,
       `The policy is changed ${body.by_file ? "by its file only" : "by hand, too"}\n`,
     );
   },
 };
-
-export const importing: Implementation = {
-  args: {
-    FILE: { type: "positional", description: "Their policy (HuJSON or JSON), - for standard input" },
-    from: {
-      type: "string",
-      valueHint: "tailscale|headscale",
-      description: "Whose policy it is",
-      required: true,
-    },
-    "org-slug": {
-      type: "string",
-      valueHint: "ORG",
-      description:
-        "The organization that it is for. Networks as sources are imported if they do not overlap its overlay; without this, none is",
-    },
-    ...targetFlags,
-  },
-  notes: "Changes nothing. Each line that has no equal is named on standard error, with the reason.",
-  examples: [
-    `${brand.executable} admin policy import --from headscale --org-slug acme acl.hujson > policy.yaml`,
-  ],
-  async run(context) {
-    context.values.choice("from", ["tailscale", "headscale"]);
-    const [file = "-"] = context.words;
-    const text = await readPolicy(file, context);
-    const slug = context.values.text("org-slug");
-    const overlay = slug === undefined ? undefined : await networksOf(context, slug);
-    const { importPolicy } = await import("../../../server/policy-files/import-policy.ts");
-    const { inSlices } = await import("../../../server/http/heavy-work.ts");
-    const made = await inSlices(importPolicy(text, overlay));
-    for (const { line, what, reason } of made.notes) context.output.say(`Line ${line}: ${what}: ${reason}.`);
-    context.output.result(made, made.policy);
-    const next = `${brand.executable} admin policy plan ORG FILE --prune`;
-    context.output.say(
-      `Next: put nodes into the groups (\`members\`, or registration tokens), then \`${next}\`. Each rule that reaches a node ` +
-        "here opens the networks behind it, too: keep routers out of these groups.",
-    );
-  },
-};
-
-async function networksOf(context: Context, slug: string): Promise<string[]> {
-  const { network, network6 } = await read(context, (api) => api.call(organizationsApi.retrieve, { slug }));
-  return [network, network6].flatMap((each) => each ?? []);
-}

@@ -5,7 +5,7 @@ import { relative } from "node:path";
 import { messageOf } from "../../../src/base/errors.ts";
 import { command } from "../../../src/cli/server/serve.ts";
 import { parseSettings, readSettings } from "../../../src/cli/settings-file.ts";
-import { readServiceSettings, writeSettings } from "../../../src/cli/server/setup-request.ts";
+import { readServiceSettings, writeSettings } from "../../../src/cli/server/setup-settings.ts";
 import { flagsOf, Values, withSecretFiles } from "../../../src/cli/values.ts";
 
 const path = "control-plane.toml";
