@@ -19,7 +19,7 @@ const AliasRequest = v.strictObject({
 });
 export type AliasRequest = v.InferOutput<typeof AliasRequest>;
 
-/** Of an organization, by each way to them: one answer to a node can hold the changes of all. */
+/** Of one organization, whether created here or by a policy file. One answer to a node can hold the changes of all. */
 export const maxAliases = 1000;
 
 export const Alias = v.object({

@@ -81,6 +81,7 @@ export const Rollout = v.object({
 });
 export type Rollout = v.InferOutput<typeof Rollout>;
 
+/** `told`, `returning`: it was ordered to change, or to go back. The others but `waiting` and `skipped`: as it reported (`UpdateReport`). */
 export const rolloutNodeStates = [
   "waiting",
   "told",
@@ -99,11 +100,11 @@ export const RolloutNode = v.object({
   ring: v.number(),
   state: word(rolloutNodeStates),
   since: Time,
+  /** Why it failed, refused or was skipped, the probe that failed, and a line of its log; each may be empty. */
   reason: Text,
   probe: Text,
   log: Text,
 });
-
 export type RolloutNode = v.InferOutput<typeof RolloutNode>;
 
 const shown = { 200: { description: "The rollout", schema: Rollout } };

@@ -20,14 +20,14 @@ export const NewPassword = v.pipe(
 
 /** The secret in the link of an invitation, of a new password or of the setup. */
 const secret = foreignText(64);
-const PasswordRequest = v.strictObject({ current_password: Password, new_password: NewPassword });
-/** `otp`, a code of the second factor, for an existing user that has one. */
-const JoinRequest = v.strictObject({
+const PasswordChange = v.strictObject({ current_password: Password, new_password: NewPassword });
+/** For an invitation or a new password. `otp`: a code of the second factor, for an existing user that has one. */
+const NewPasswordRequest = v.strictObject({
   secret,
   password: NewPassword,
   otp: v.optional(foreignText(maxCodeLength)),
 });
-const Invitation = v.strictObject({ secret });
+const InvitationSecret = v.strictObject({ secret });
 const SetupRequest = v.strictObject({ secret, email: Email, password: NewPassword });
 /** What staff choose for a new user, and nobody can change later. */
 export const userSettings = declare({
@@ -98,7 +98,7 @@ export const ownUserApi = {
     access: "person",
     fresh: true,
     summary: "Change the password. All sessions end and must sign in again",
-    body: PasswordRequest,
+    body: PasswordChange,
     answers: { 204: { description: "Changed" } },
     errors: ["invalid_credentials"],
   }),
@@ -115,7 +115,7 @@ export const joiningApi = {
     access: "public",
     fresh: false,
     summary: "Accept an invitation, with a new password or with the password of an existing user",
-    body: JoinRequest,
+    body: NewPasswordRequest,
     answers: joined,
     errors: ["not_found", "invalid_credentials", "second_factor_required", "invalid_code"],
   }),
@@ -126,7 +126,7 @@ export const joiningApi = {
     access: "public",
     fresh: false,
     summary: "The address and the organization of an open invitation",
-    body: Invitation,
+    body: InvitationSecret,
     answers: { 200: { description: "Whom the invitation is for, and where it leads", schema: Joined } },
     errors: ["not_found"],
   }),
@@ -137,7 +137,7 @@ export const joiningApi = {
     access: "person",
     fresh: false,
     summary: "Accept an invitation as the signed-in user, whose address it has to name",
-    body: Invitation,
+    body: InvitationSecret,
     answers: joined,
     errors: ["not_found"],
   }),
@@ -173,7 +173,7 @@ export const passwordResetApi = {
     access: "public",
     fresh: false,
     summary: "Set the new password, with the secret of the link. All sessions end; second factors stay",
-    body: JoinRequest,
+    body: NewPasswordRequest,
     answers: { 204: { description: "Set" } },
     errors: ["not_found", "invalid_credentials"],
   }),

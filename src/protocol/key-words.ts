@@ -1,5 +1,5 @@
-// Four words for a node's public key, which a user reads on a terminal and types in a browser. The list is part of
-// the protocol: agents and control planes of different versions compare words. Never change it.
+// Words for a node's public key (four, of sealed keys six), which a user reads on a terminal and types in a browser. Never change
+// the list: agents and control planes of different versions compare words.
 
 /** One of 2,048 words holds 11 bits. */
 const wordBits = 11;
@@ -14,8 +14,8 @@ export function wordsOfKey(fingerprint: string, count = usualCount): string[] {
   const bits = BigInt(`0x${fingerprint.slice(0, digits)}`);
   // The last digit may have more bits than the words need.
   const spareBits = digits * 4 - wordBits * count;
-  return Array.from({ length: count }, (_, at) => {
-    const index = (bits >> BigInt(wordBits * (count - 1 - at) + spareBits)) & BigInt((1 << wordBits) - 1);
+  return Array.from({ length: count }, (_, place) => {
+    const index = (bits >> BigInt(wordBits * (count - 1 - place) + spareBits)) & BigInt((1 << wordBits) - 1);
     return all[Number(index)] ?? "";
   });
 }

@@ -38,26 +38,29 @@ export function* tableOfClasses<T>(
   const setBit = (row: number, bit: number) => {
     rows[row] = (rows[row] ?? 0n) | (1n << BigInt(bit));
   };
-  for (const [at, one] of classes.entries()) {
-    for (const [earlier, other] of classes.slice(0, at + 1).entries()) {
+  for (const [row, one] of classes.entries()) {
+    for (const [column, other] of classes.slice(0, row + 1).entries()) {
       if (!sees(one.of, other.of)) continue;
-      setBit(at, earlier);
-      setBit(earlier, at);
+      setBit(row, column);
+      setBit(column, row);
     }
     yield;
   }
   return { classes: classes.map(({ name }) => name), sees: rows.map((row) => row.toString(16)) };
 }
 
-/** Whether a node of one class may learn the names of a node of the other. */
-export function mayLearn(
+/**
+ * Makes the function that says whether a node of the class `asking` may learn the names of a node of the class `other`. Undefined: a
+ * node without a class.
+ */
+export function learningIn(
   table: NamesForPeers,
 ): (asking: string | undefined, other: string | undefined) => boolean {
   if (table.all === true) return () => true;
-  const places = new Map(table.classes.map((name, at) => [name, at]));
+  const indexes = new Map(table.classes.map((name, index) => [name, index]));
   const rows = table.sees.map((digits) => BigInt(`0x${digits}`));
   return (asking, other) => {
-    const [from, to] = [places.get(asking ?? ""), places.get(other ?? "")];
+    const [from, to] = [indexes.get(asking ?? ""), indexes.get(other ?? "")];
     if (from === undefined || to === undefined) return false;
     return (((rows[from] ?? 0n) >> BigInt(to)) & 1n) === 1n;
   };

@@ -43,13 +43,15 @@ export type NamesPosition = v.InferOutput<typeof NamesPosition>;
 /** The other domain that names end in; "" for none. Not checked here: it must not fail a check-in, or hide the names. */
 const suffix = v.optional(received(255));
 
-/**
- * `part`: the node has read only a part of the whole list. `suffix`: what the node knows; absent: send none. `peers`: the digest
- * of its `NamesForPeers`, "" for none; absent: send none, even to a name server. Former servers ignore both.
- */
-const requestOnly = { part: v.optional(v.boolean()), suffix, peers: v.optional(received(64)) };
-
-export const NamesRequest = v.object({ ...NamesPosition.entries, ...requestOnly });
+export const NamesRequest = v.object({
+  ...NamesPosition.entries,
+  /** The node has read only a part of the whole list. */
+  part: v.optional(v.boolean()),
+  /** The suffix that the node knows. Absent: send none. Former servers ignore this field and the next. */
+  suffix,
+  /** The digest of the node's `NamesForPeers`, "" for none. Absent: send none, even to a name server. */
+  peers: v.optional(received(64)),
+});
 export type NamesRequest = v.InferOutput<typeof NamesRequest>;
 
 /** Maximum nodes and aliases in one answer. */

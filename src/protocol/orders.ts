@@ -8,14 +8,17 @@ export const Order = v.object({
   org: Slug,
   node_id: v.number(),
   action: v.picklist(["revoke", "restore"]),
+  /** Higher than that of every earlier order for the node, so that nodes refuse a repeated one. */
   seq: v.pipe(v.number(), v.integer()),
+  /** When it was signed, in seconds since 1970. */
   iat: v.number(),
   reason: received(4096),
+  /** Random: tells orders apart. */
   jti: received(255),
 });
 export type Order = v.InferOutput<typeof Order>;
 
-/** Where nodes find the control plane from now on, by a public certificate. The order key signs it, at `seq` seconds. */
+/** Where nodes find the control plane from now on, by a public certificate. `seq`: when the order key signed it, s since 1970. */
 export const Move = v.object({
   org: Slug,
   api_base: v.pipe(received(2048), v.url(), v.startsWith("https://")),

@@ -3,8 +3,6 @@
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
 
-const text = (max: number) => foreignText(max);
-
 /** Maximum peers whose paths a node reports. */
 export const maxPaths = 200;
 const overlayAddress = v.pipe(foreignText(45), v.ip());
@@ -14,9 +12,9 @@ export const PathState = v.object({
   peer: overlayAddress,
   path: v.picklist(["direct", "relayed", "none", "unknown"]),
   /** The peer's underlay address and port, of a direct path. */
-  remote: v.optional(text(64)),
+  remote: v.optional(foreignText(64)),
   /** The names of the relays, of a relayed path. */
-  relays: v.optional(v.pipe(v.array(text(64)), v.maxLength(4))),
+  relays: v.optional(v.pipe(v.array(foreignText(64)), v.maxLength(4))),
   /** broken: it answered and has stopped. not_probed: it never answered, or was not asked. */
   probe: v.picklist(["answers", "broken", "not_probed"]),
   rtt_ms: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(600_000))),
@@ -59,7 +57,7 @@ export type PathsReport = v.InferOutput<typeof PathsReport>;
 /** Peers whose underlay addresses a node keeps, and underlay addresses of each. */
 export const maxKeptPeers = 256;
 export const maxRemotes = 2;
-const Remotes = v.pipe(v.array(text(64)), v.minLength(1), v.maxLength(maxRemotes));
+const Remotes = v.pipe(v.array(foreignText(64)), v.minLength(1), v.maxLength(maxRemotes));
 
 /** Underlay addresses and ports of peers, by their overlay addresses: those that changed since the node asked last. */
 export const PeerAddresses = v.object({

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { Registration } from "../../src/api/node-calls.ts";
+import { Registration } from "../../src/api/registrations.ts";
 import { apiBase, makeNodeWorld, registerWords, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;

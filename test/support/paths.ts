@@ -1,7 +1,8 @@
 // Paths of the requests that many tests send, by the contract.
 
 import { apiPath } from "../../src/api/endpoint.ts";
-import { nodeCallsApi, registrationsApi } from "../../src/api/node-calls.ts";
+import { nodeCallsApi } from "../../src/api/node-calls.ts";
+import { registrationsApi } from "../../src/api/registrations.ts";
 import { nodesApi } from "../../src/api/nodes.ts";
 import { organizationsApi } from "../../src/api/organizations.ts";
 

@@ -49,6 +49,7 @@ export const Authorities = v.object({
     paused: v.boolean(),
     /** The rotation goes back to the former CAs. It cannot be rolled back a second time. */
     rolling_back: since("0.2.0", v.boolean()),
+    /** The ids and names of the nodes that have to confirm before the next step. */
     waiting_for: v.array(v.number()),
     waiting_for_names: v.array(Text),
     /** Nodes enforce a seal that lacks the new CA. The rotation goes on when signers have signed a seal with it. */

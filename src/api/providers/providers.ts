@@ -23,8 +23,8 @@ const NodeGroup = v.pipe(
   v.check((name) => !isReservedGroup(name), "The prefixes user:, idp: and autogroup: are reserved."),
 );
 const GroupNodeGroup = v.strictObject({ group: text(200), organization: text(63), node_group: NodeGroup });
-/** The console hides these fields at first: they are rarely needed. */
-const more = "More: groups, domains, claims";
+/** The title of the section that the console folds: these fields are rarely needed. */
+const rareSection = "More: groups, domains, claims";
 /** What staff change of a provider of the installation. */
 export const providerSettings = declare({
   name: {
@@ -67,7 +67,7 @@ export const providerSettings = declare({
     flag: "scopes",
     hint: "SCOPES",
     help: "Default: openid email profile",
-    section: more,
+    section: rareSection,
     label: "Scopes",
     more: "With spaces between. With offline_access most providers can be asked whether users are still there.",
     initial: "openid email profile",
@@ -78,7 +78,7 @@ export const providerSettings = declare({
     flag: "groups-claim",
     hint: "CLAIM",
     help: "Where the groups are, such as realm_access.roles (default: groups)",
-    section: more,
+    section: rareSection,
     label: "Claim of the groups",
     more: "Its name, or the way to it with dots: realm_access.roles.",
     initial: "groups",
@@ -90,7 +90,7 @@ export const providerSettings = declare({
     hint: "DOMAIN",
     whole: true,
     help: "Only verified addresses of this domain sign in (repeatable; default: all)",
-    section: more,
+    section: rareSection,
     label: "Domains that may sign in",
     more: "Verified ones, separated by commas. Empty: all.",
     initial: [],
@@ -102,7 +102,7 @@ export const providerSettings = declare({
     hint: "GROUP",
     whole: true,
     help: "Only users with one of these groups sign in (repeatable; default: all)",
-    section: more,
+    section: rareSection,
     label: "Groups that may sign in",
     more: "One a line. Empty: all.",
     lines: true,
@@ -115,7 +115,7 @@ export const providerSettings = declare({
     hint: "CLAIM=VALUE",
     none: "",
     help: "Only identities with this claim, such as hd=example.org",
-    section: more,
+    section: rareSection,
     label: "Tenant",
     more: "For issuers that many organizations share: CLAIM=VALUE, such as hd=example.org.",
     initial: null,
@@ -145,7 +145,7 @@ export const providerSettings = declare({
     whole: true,
     parts: ["group", "organization", "node_group"],
     help: "The machines of users with the group get this group of nodes (repeatable); with --org, GROUP=NODE_GROUP",
-    section: more,
+    section: rareSection,
     label: "Groups of machines",
     more: "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these users.",
     lines: true,
@@ -195,10 +195,10 @@ export const organizationProviderSettings = declare({
 });
 const Issuer = v.pipe(
   text(500),
-  v.check((given) => {
+  v.check((issuer) => {
     // Refused: a URL is parsed without its line breaks, but compared and shown with them.
-    if (!URL.canParse(given) || /[\s\p{Cc}]/u.test(given)) return false;
-    const { protocol, search, hash, username, password } = new URL(given);
+    if (!URL.canParse(issuer) || /[\s\p{Cc}]/u.test(issuer)) return false;
+    const { protocol, search, hash, username, password } = new URL(issuer);
     return /^https?:$/.test(protocol) && search + hash + username + password === "";
   }, "Enter the issuer, a URL such as https://login.example.org."),
 );
@@ -218,6 +218,7 @@ const NewOrganizationProvider = v.strictObject({
 });
 const OrganizationProviderPatch = v.partial(v.strictObject(taken(organizationProviderSettings)));
 
+// Answers say only whether there is a secret.
 const { name, client_id, client_secret: _, ...otherSettings } = sent(providerSettings);
 const Provider = v.object({
   id: v.number(),

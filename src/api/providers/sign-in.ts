@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { foreignText } from "../../base/text.ts";
 import { endpoint } from "../endpoint.ts";
-import { FirstFactor } from "../factors.ts";
+import { FactorAddition } from "../factors/factors.ts";
 import { Text, Time } from "../values.ts";
 
 /** The start page of the console. */
@@ -96,7 +96,7 @@ export const identitiesApi = {
     access: "person",
     fresh: true,
     summary: "Begin to link an identity: the browser goes to the provider, and comes back with it",
-    body: v.strictObject({ ...BeginRequest.entries, ...FirstFactor.entries }),
+    body: v.strictObject({ ...BeginRequest.entries, ...FactorAddition.entries }),
     answers: { 200: beginAnswer },
     errors: [
       "conflict",

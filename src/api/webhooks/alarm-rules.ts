@@ -7,7 +7,7 @@ import { alarmKinds, alarmRules } from "./alarms.ts";
 
 /** The name is a kind of alarm, or `node:GROUP`: nodes with the group, in any mode. */
 const ruleText = new RegExp(`^(${alarmKinds.join("|")}|node:[^=\\s]{1,200})=(on|off|[1-9]\\d{0,4})$`);
-/** The largest number of a rule: a week in minutes, because servers remember for eight days when none of them ran. */
+/** The largest number of a rule of any unit. In minutes it is a week: servers remember for eight days when none of them ran. */
 const largest = 7 * 1440;
 /** The smallest number. Nodes check in once a minute, so one minute would be too short. */
 const leastOf = (unit: string): number => (unit === "minutes" ? 2 : 1);

@@ -33,15 +33,15 @@ const Url = v.pipe(
   // The URL parser drops line breaks and tabs, so the stored text would not be what is requested.
   v.regex(/^[^\s\p{Cc}\p{Cf}]*$/u, "Enter a URL without spaces, line breaks and control characters."),
   v.check((text) => {
-    const url = URL.canParse(text) ? new URL(text) : undefined;
-    if (url === undefined || url.username + url.password + url.hash !== "") return false;
+    const url = URL.parse(text);
+    if (url === null || url.username + url.password + url.hash !== "") return false;
     if (url.protocol === "mailto:") return isMailAddress(url);
     return /^(https?|syslogs):$/.test(url.protocol) && url.hostname !== "";
   }, "Enter a URL such as https://example.org/hook, mailto:admin@example.org or syslogs://logs.example.org, without user name and fragment."),
   v.check((text) => {
-    const { protocol, searchParams } = URL.canParse(text) ? new URL(text) : new URL("https://a");
-    if (protocol !== "syslogs:" || searchParams.size === 0) return true;
-    return searchParams.size === 1 && /^[0-9a-f]{64}$/.test(pinnedFingerprint(searchParams) ?? "");
+    const url = URL.parse(text);
+    if (url?.protocol !== "syslogs:" || url.searchParams.size === 0) return true;
+    return url.searchParams.size === 1 && /^[0-9a-f]{64}$/.test(pinnedFingerprint(url.searchParams) ?? "");
   }, "A URL with syslogs: takes one parameter: ?fingerprint=sha256: and 64 hexadecimal digits, with or without colons."),
 );
 /** The events of a webhook that names none: all for programs (JSON), alarms for people. */

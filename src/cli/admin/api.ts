@@ -12,7 +12,7 @@ import {
   type ItemOf,
   type Params,
 } from "../../api/endpoint.ts";
-import { factorsApi } from "../../api/factors.ts";
+import { factorsApi } from "../../api/factors/factors.ts";
 import { readerOf, request, type Request } from "../../api/request.ts";
 import { maxPageSize } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";

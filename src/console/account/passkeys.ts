@@ -1,6 +1,6 @@
 // Passkeys (WebAuthn): the browser's part of adding one and of proving one.
 
-import { passkeysApi, type passkeyProofsApi } from "../../api/factors.ts";
+import { passkeysApi, type passkeyProofsApi } from "../../api/factors/passkeys.ts";
 import { ApiError, call } from "../contact/api.ts";
 
 /** Browsers bind a passkey to a host name, and offer none on a bare IP address. */

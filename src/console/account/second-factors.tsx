@@ -3,7 +3,8 @@
 import { maxCodeLength } from "../../api/values.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
-import { factorsApi, maxPasskeyName, passkeysApi, totpApi, type Passkey } from "../../api/factors.ts";
+import { factorsApi, totpApi } from "../../api/factors/factors.ts";
+import { maxPasskeyName, passkeysApi, type Passkey } from "../../api/factors/passkeys.ts";
 import { call } from "../contact/api.ts";
 import { factors, readMe } from "../contact/me.ts";
 import { addPasskey, canUsePasskeys, isPasskeyHost } from "./passkeys.ts";

@@ -1,7 +1,8 @@
 // The signed-in user, and the organizations that this user sees.
 
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
-import { factorsApi, passkeyProofsApi, type Factors } from "../../api/factors.ts";
+import { factorsApi, type Factors } from "../../api/factors/factors.ts";
+import { passkeyProofsApi } from "../../api/factors/passkeys.ts";
 import { organizationsApi, type Organization as Full } from "../../api/organizations.ts";
 import { browserSessionApi } from "../../api/sessions.ts";
 import { ownUserApi } from "../../api/users.ts";

@@ -2,7 +2,8 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { factorsApi, freshMinutes, passkeyProofsApi } from "../../api/factors.ts";
+import { factorsApi, freshMinutes } from "../../api/factors/factors.ts";
+import { passkeyProofsApi } from "../../api/factors/passkeys.ts";
 import { call, onStepUp } from "../contact/api.ts";
 import { readMe } from "../contact/me.ts";
 import { provePasskey } from "../account/passkeys.ts";

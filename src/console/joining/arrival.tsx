@@ -1,7 +1,7 @@
 // The second and third step of adding a node: the line to paste (paste.tsx), and which nodes come with its key, as it happens.
 
 import { organizationsApi } from "../../api/organizations.ts";
-import { registrationsApi } from "../../api/node-calls.ts";
+import { registrationsApi } from "../../api/registrations.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { pathsApi } from "../../api/paths/paths.ts";
 import { apiPath } from "../../api/endpoint.ts";

@@ -1,7 +1,7 @@
 // Site files for the Nebula app on phones. The page makes the key, and completes the file that the control plane signed.
 
 import { organizationsApi } from "../../api/organizations.ts";
-import { registrationsApi } from "../../api/node-calls.ts";
+import { registrationsApi } from "../../api/registrations.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useEffect, useState } from "preact/hooks";

@@ -1,6 +1,6 @@
 // Nodes that wait for approval, as GET registrations/ shows them to administrators.
 
-import { registrationsApi } from "../../api/node-calls.ts";
+import { registrationsApi } from "../../api/registrations.ts";
 import { apiPath, type SentOf } from "../../api/endpoint.ts";
 
 export type Registration = SentOf<typeof registrationsApi.list>[number];

@@ -1,6 +1,6 @@
 // Nodes that wait for an administrator's approval: what each asks for, and the two answers.
 
-import { registrationsApi } from "../../api/node-calls.ts";
+import { registrationsApi } from "../../api/registrations.ts";
 import { organizationSettings, organizationsApi } from "../../api/organizations.ts";
 import { registrationTokensApi } from "../../api/tokens/registration-tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";

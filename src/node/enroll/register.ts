@@ -4,7 +4,7 @@
 
 import { given } from "../../base/given.ts";
 import { apiPath, filledPath } from "../../api/endpoint.ts";
-import { registrationsApi } from "../../api/node-calls.ts";
+import { registrationsApi } from "../../api/registrations.ts";
 import { nodesApi } from "../../api/nodes.ts";
 import { existsSync } from "node:fs";
 import { join } from "node:path";

@@ -1,6 +1,6 @@
 // Finds names and addresses for the resolver in the packed names of the machine's organizations. Pure.
 
-import { mayLearn } from "../../protocol/names-for-peers.ts";
+import { learningIn } from "../../protocol/names-for-peers.ts";
 import type { NameRecord, Zone } from "./name-records.ts";
 import { addressKey, type PackedNames } from "./packed-names.ts";
 import { reverse4, reverse6 } from "./reverse-zones.ts";
@@ -83,7 +83,7 @@ export function indexForPeers(
   const { slug, peers } = zone;
   if (peers === undefined || peers.too_many === true) return () => undefined;
   const apexes = apexesOf([zone]);
-  const learnsOf = mayLearn(peers);
+  const learnsOf = learningIn(peers);
   return (asking) => {
     const asker = packed
       .at(addressKey(asking) ?? "")

@@ -82,5 +82,5 @@ export const programProbes = {
 } as const;
 
 /** Whether the network can have failed this probe. `probe`: of a report; "" if the change itself failed, and no probe. */
-export const isOfNetwork = (probe: string): boolean =>
+export const mayBeOfNetwork = (probe: string): boolean =>
   probe !== "" && !Object.values<string>(programProbes).includes(probe);

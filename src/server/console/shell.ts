@@ -7,7 +7,7 @@ import { nodesApi } from "../../api/nodes.ts";
 import { pathsApi } from "../../api/paths/paths.ts";
 import { relaysApi } from "../../api/paths/relays.ts";
 import { apiPath } from "../../api/endpoint.ts";
-import { factorsApi } from "../../api/factors.ts";
+import { factorsApi } from "../../api/factors/factors.ts";
 import { organizationsApi } from "../../api/organizations.ts";
 import { ownUserApi } from "../../api/users.ts";
 import { brand } from "../../brand.ts";

@@ -28,11 +28,11 @@ export const nodeCallHandlers = (services: Services): Handlers<typeof nodeCallsA
     const counted = services.flowReports.take(call.org, call.caller.nodeId, input.flows);
     return withFlows(answerTo(services, call, input, isCloneFound), counted);
   },
-  async update(call, report) {
+  async reportUpdate(call, report) {
     await takeUpdateReport(services, call.org.id, call.id(), report);
     return noContent;
   },
-  async drill(call, report) {
+  async reportDrill(call, report) {
     await takeDrillReport(services, call.org.id, call.id(), report);
     return noContent;
   },

@@ -3,7 +3,7 @@
 import type { enrollmentsApi, reauthenticationsApi } from "../../api/enrollments.ts";
 import { beginEnrollment, confirmEnrollment, findEnrollment, pollEnrollment } from "./joining/enrollments.ts";
 import { listDue, proveOwner } from "./lifecycle/reauthentication.ts";
-import type { registrationsApi } from "../../api/node-calls.ts";
+import type { registrationsApi } from "../../api/registrations.ts";
 import { noContent } from "../http/reply.ts";
 import { listRows } from "../store/list-rows.ts";
 import { registrationRequests } from "../store/tables/joining.ts";

@@ -2,7 +2,7 @@
 // the database holds and the time decide. So a server may be killed between any two writes: the next turn decides again.
 
 import { days, type RolloutHours } from "../../api/rollouts.ts";
-import { isOfNetwork } from "../../protocol/updates/order.ts";
+import { mayBeOfNetwork } from "../../protocol/updates/order.ts";
 import type { RolloutNodeRow, RolloutRow } from "../store/tables/rollouts.ts";
 import type { Rises } from "./compare-unchanged.ts";
 
@@ -170,7 +170,7 @@ type Failure = { member: Member; reason: string; mayBeNetwork: boolean };
 function whyFailed(member: Member, watchS: number): Failure | undefined {
   const { name, state, stateMs, reason } = member;
   const isSilent = member.silentMs > silentMs;
-  const mayBeNetwork = state === "failed" ? isOfNetwork(member.probe) : isSilent;
+  const mayBeNetwork = state === "failed" ? mayBeOfNetwork(member.probe) : isSilent;
   const because = (text: string): Failure => ({ member, reason: text, mayBeNetwork });
   if (state === "failed") return because(reason === "" ? `${name} does not work with it` : reason);
   if (state === "told" && stateMs > applyWithinMs)

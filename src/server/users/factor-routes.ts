@@ -1,12 +1,7 @@
-// Handlers of src/api/factors.ts.
+// Handlers of src/api/factors/.
 
-import type {
-  factorsApi,
-  passkeyProofsApi,
-  passkeysApi,
-  signInRulesApi,
-  totpApi,
-} from "../../api/factors.ts";
+import type { factorsApi, signInRulesApi, totpApi } from "../../api/factors/factors.ts";
+import type { passkeyProofsApi, passkeysApi } from "../../api/factors/passkeys.ts";
 import { AppError } from "../../base/errors.ts";
 import { actorOf } from "../audit/record.ts";
 import type { Handlers } from "../http/attach.ts";

@@ -32,19 +32,19 @@ const requestMs = 10_000;
 /** Sends until `stop`. The next server repeats a delivery that the stop interrupts. */
 export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<void> } {
   const { db, system, log, mayRun } = deps;
-  const closing = new AbortController();
-  /** By webhook. */
+  const stopping = new AbortController();
+  /** By the id of the webhook. */
   const underWay = new Map<number, Promise<void>>();
-  /** See `claimDue`. */
+  /** Ids of organizations, those that were served longest ago first. `claimDue` keeps it. */
   const served = new Set<number>();
-  /** Aborted when a webhook is free again. */
+  /** Aborted when a webhook is free again: then the wait of the loop ends. */
   let wake = new AbortController();
 
-  const turn = async () => {
+  const sendDue = async () => {
     const now = system.now();
     await queueEvents(db, now);
     for (const claimed of await claimDue(db, now, new Set(underWay.keys()), served)) {
-      const sent = deliver(deps, claimed, closing.signal)
+      const sent = deliver(deps, claimed, stopping.signal)
         .catch((error: unknown) =>
           log.warn("cannot record the outcome of a webhook delivery", { reason: messageOf(error) }),
         )
@@ -55,15 +55,14 @@ export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<voi
       underWay.set(claimed.webhookId, sent);
     }
   };
-  const run = async () => {
-    while (!closing.signal.aborted) {
-      const done = mayRun() ? turn() : Promise.resolve();
-      await done.catch((error: unknown) => {
+  const loop = async () => {
+    while (!stopping.signal.aborted) {
+      const turn = mayRun() ? sendDue() : Promise.resolve();
+      await turn.catch((error: unknown) => {
         if (error instanceof LeaseLost) log.info(error.message);
         else log.warn("cannot send webhooks now; retrying", { reason: messageOf(error) });
       });
-      const awake = AbortSignal.any([wake.signal, closing.signal]);
-      // The wait ends early when a webhook is free again or the server stops.
+      const awake = AbortSignal.any([wake.signal, stopping.signal]);
       await system.sleep(pollEveryMs, awake).catch(() => undefined);
       if (wake.signal.aborted) wake = new AbortController();
     }
@@ -71,49 +70,74 @@ export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<voi
   };
   let running: Promise<void> | undefined;
   return {
-    start: () => void (running = run()),
+    start: () => void (running = loop()),
     async stop() {
-      closing.abort();
+      stopping.abort();
       await running;
     },
   };
 }
 
 /** Sends one delivery and records its outcome. */
-async function deliver(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise<void> {
+async function deliver(deps: Deps, claimed: Claimed, stopping: AbortSignal): Promise<void> {
   const { outcomes, system } = deps;
-  const outcome = await send(deps, claimed, closing).catch((error: unknown) => failureOf(error, closing));
+  const outcome = await send(deps, claimed, stopping).catch((error: unknown) => failureOf(error, stopping));
   const random = (system.random(1)[0] ?? 0) / 255;
   await settleDelivery(outcomes, claimed, outcome, { now: system.now(), random });
 }
 
-const delivered: Outcome = { status: null, message: null, delivered: true };
-
-async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise<Outcome> {
-  const { id, event, organization, format } = claimed;
-  const eventText = textOfEvent(event, organization, `msg_${id}`);
+/** Sends it once, in the format of its webhook. Throws what `failureOf` puts into words. */
+function send(deps: Deps, claimed: Claimed, stopping: AbortSignal): Promise<Outcome> {
+  const { format, event, organization } = claimed;
   const url = new URL(claimed.url);
-  if (format === "mail") {
-    if (deps.mail === undefined) throw noMail();
-    const { host } = new URL(deps.publicUrl);
-    const messageId = `<msg_${id}.${claimed.webhookId}@${host}>`;
-    const message = { to: url.pathname, subject: eventText.title, text: `${eventText.text}\n`, messageId };
-    const { mail, throttle, log } = deps;
-    await sendMailOf(organization, { mail, throttle }, message).catch((error: unknown) => {
-      throw shownMailFailure(error, log);
-    });
-    return delivered;
+  switch (format) {
+    case "mail":
+      return sendByMail(deps, claimed, url);
+    case "syslog":
+      return sendToSyslog(deps, claimed, url, stopping);
+    case "json":
+      return post(deps, claimed, { url, body: { organization, ...event } }, stopping);
+    default:
+      return post(
+        deps,
+        claimed,
+        chatRequests[format](url, eventTextOf(claimed), isUrgentEvent(event)),
+        stopping,
+      );
   }
-  if (format === "syslog") {
-    const { sendSyslog, syslogFrame } = await import("./syslog.ts");
-    const address = await resolveTarget(url, deps);
-    const { hostname } = new URL(deps.publicUrl);
-    const frame = syslogFrame(event, eventText, { host: hostname, n: id, at: Date.parse(event.at) });
-    await sendSyslog(url, address, frame, AbortSignal.any([AbortSignal.timeout(requestMs), closing]));
-    return delivered;
-  }
-  if (format === "json") return post(deps, claimed, { url, body: { organization, ...event } }, closing);
-  return post(deps, claimed, chatRequests[format](url, eventText, isUrgentEvent(event)), closing);
+}
+
+const messageName = ({ id }: Claimed) => `msg_${id}`;
+const eventTextOf = (claimed: Claimed) =>
+  textOfEvent(claimed.event, claimed.organization, messageName(claimed));
+
+/** The receiver took the message. Mail and syslog have no HTTP status. */
+const takenWithoutStatus: Outcome = { status: null, message: null, delivered: true };
+
+async function sendByMail(deps: Deps, claimed: Claimed, url: URL): Promise<Outcome> {
+  const { mail, throttle, log } = deps;
+  if (mail === undefined) throw noMail();
+  const { title, text } = eventTextOf(claimed);
+  const messageId = `<${messageName(claimed)}.${claimed.webhookId}@${new URL(deps.publicUrl).host}>`;
+  const message = { to: url.pathname, subject: title, text: `${text}\n`, messageId };
+  await sendMailOf(claimed.organization, { mail, throttle }, message).catch((error: unknown) => {
+    throw shownMailFailure(error, log);
+  });
+  return takenWithoutStatus;
+}
+
+async function sendToSyslog(deps: Deps, claimed: Claimed, url: URL, stopping: AbortSignal): Promise<Outcome> {
+  const { sendSyslog, syslogFrame } = await import("./syslog.ts");
+  const address = await resolveTarget(url, deps);
+  const { id, event } = claimed;
+  const { hostname } = new URL(deps.publicUrl);
+  const frame = syslogFrame(event, eventTextOf(claimed), {
+    host: hostname,
+    deliveryId: id,
+    at: Date.parse(event.at),
+  });
+  await sendSyslog(url, address, frame, AbortSignal.any([AbortSignal.timeout(requestMs), stopping]));
+  return takenWithoutStatus;
 }
 
 /** Hides the reason from the organization: it names the operator's mail server and its address. The log has it. */
@@ -129,24 +153,25 @@ function shownMailFailure(error: unknown, log: Deps["log"]): unknown {
   );
 }
 
+/** POSTs JSON, signed. Programs verify the signature; chats ignore it. */
 async function post(
   deps: Deps,
   claimed: Claimed,
-  sent: { url: URL; body: unknown },
-  closing: AbortSignal,
+  { url, body: content }: { url: URL; body: unknown },
+  stopping: AbortSignal,
 ): Promise<Outcome> {
   const { system, secretKey } = deps;
-  const { url } = sent;
   const target = await resolvedTo(url, deps);
   const secret = openSecret(secretKey, claimed.secretSealed, webhookContext(claimed.webhookId));
-  const body = JSON.stringify(sent.body);
+  const body = JSON.stringify(content);
+  const timestamp = Math.floor(system.now() / 1000);
   const response = await system.fetch(target.href, {
     method: "POST",
-    headers: { Host: url.host, ...signedHeaders(claimed.id, Math.floor(system.now() / 1000), body, secret) },
+    headers: { Host: url.host, ...signedHeaders(messageName(claimed), timestamp, body, secret) },
     body,
     redirect: "manual",
     keepalive: false,
-    signal: AbortSignal.any([AbortSignal.timeout(requestMs), closing]),
+    signal: AbortSignal.any([AbortSignal.timeout(requestMs), stopping]),
     ...(target.serverName === undefined ? {} : { tls: { serverName: target.serverName } }),
   });
   await response.body?.cancel();
@@ -159,22 +184,22 @@ async function post(
   return { status, message, delivered: false };
 }
 
-/** `id` stays the same in retries, so a receiver can discard duplicates. */
-function signedHeaders(id: number, timestamp: number, body: string, secret: string): Record<string, string> {
+/** `id`: the same in retries, so a receiver can discard duplicates. `timestamp`: seconds since 1970. */
+function signedHeaders(id: string, timestamp: number, body: string, secret: string): Record<string, string> {
   const key = Buffer.from(secret.replace(/^whsec_/, ""), "base64");
-  const signature = createHmac("sha256", key).update(`msg_${id}.${timestamp}.${body}`).digest("base64");
+  const signature = createHmac("sha256", key).update(`${id}.${timestamp}.${body}`).digest("base64");
   return {
     "Content-Type": "application/json",
-    "Webhook-Id": `msg_${id}`,
+    "Webhook-Id": id,
     "Webhook-Timestamp": String(timestamp),
     "Webhook-Signature": `v1,${signature}`,
   };
 }
 
 /** What the organization reads about a failure. Of a system error only the code: its message may name an internal address. */
-function failureOf(error: unknown, closing: AbortSignal): Outcome {
+function failureOf(error: unknown, stopping: AbortSignal): Outcome {
   const because = (message: string): Outcome => ({ status: null, message, delivered: false });
-  if (closing.aborted)
+  if (stopping.aborted)
     return { ...because("The server stopped. It retries after its restart."), interrupted: true };
   if (error instanceof AppError) return because(error.message);
   if (error instanceof Error && error.name === "TimeoutError")

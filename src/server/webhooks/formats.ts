@@ -5,7 +5,7 @@ import { eventKinds, eventNouns, type Event } from "../../api/events.ts";
 import type { WebhookFormat } from "../../api/webhooks/formats.ts";
 import { quietSpan } from "../../api/webhooks/webhooks.ts";
 
-/** An event for receivers that show text. `id`: the same in retries. */
+/** An event for receivers that show text. The first line of `text` is the whole title. `id`: the same in retries. */
 export type EventText = { title: string; text: string; id: string };
 
 /** Characters of one message: Discord takes 2000, and ntfy 4096 bytes. */
@@ -37,22 +37,22 @@ export function textOfEvent(
     "&": `the ${noun} ${name}`,
   };
   const isAlarm = kind === "alarm";
-  const text = isAlarm && typeof after?.["text"] === "string" ? `\n${after["text"]}` : "";
   const sentence = isAlarm ? name : words.replaceAll(/[@#&]/g, (sign) => placeholders[sign] ?? sign);
-  return {
-    title: sentence.slice(0, 200),
-    text: `${sentence}${text}\nOrganization ${org}, ${isAlarm && subjectId !== "test" ? `${kind} ${subjectId}, ` : ""}${id}`.slice(
-      0,
-      maxLength,
-    ),
-    id,
-  };
+  const consequences = isAlarm && typeof after?.["text"] === "string" ? [after["text"]] : [];
+  // A test alarm has no number.
+  const alarm = isAlarm && subjectId !== "test" ? [`alarm ${subjectId}`] : [];
+  const origin = [`Organization ${org}`, ...alarm, id].join(", ");
+  const text = [sentence, ...consequences, origin].join("\n").slice(0, maxLength);
+  return { title: sentence.slice(0, 200), text, id };
 }
 
 type HttpFormat = Exclude<WebhookFormat, "mail" | "syslog" | "json">;
 
 /** For chats that show Markdown: a text may hold a line of a node's log, and its links must not hide where they lead. */
 const withoutLinks = (text: string) => text.replaceAll("](", "]\u200B(");
+
+/** The lines of a text below its title. */
+const belowTitle = (text: string) => text.split("\n").slice(1);
 
 /** The request for a chat. */
 export const chatRequests: Readonly<
@@ -81,7 +81,7 @@ export const chatRequests: Readonly<
             body: [
               { type: "TextBlock", text: withoutLinks(title), weight: "Bolder", wrap: true },
               // Teams reads lines as Markdown, which needs an empty line for a line break.
-              { type: "TextBlock", text: withoutLinks(text).split("\n").slice(1).join("\n\n"), wrap: true },
+              { type: "TextBlock", text: belowTitle(withoutLinks(text)).join("\n\n"), wrap: true },
             ],
           },
         },
@@ -97,7 +97,7 @@ export const chatRequests: Readonly<
     const [, parentPath = "/", topic = ""] = /^(.*\/)([^/]*)\/?$/.exec(url.pathname) ?? [];
     const root = new URL(url);
     root.pathname = parentPath;
-    const message = text.split("\n").slice(1).join("\n");
+    const message = belowTitle(text).join("\n");
     return {
       url: root,
       body: { topic: decodeURIComponent(topic), title, message, priority: urgent ? 5 : 3 },

@@ -21,8 +21,8 @@ export type Claimed = {
   format: WebhookFormat;
   organization: string;
   attempts: number;
-  /** Of an attempt that a user asked for: when the delivery's next scheduled attempt is due, ms. */
-  ownAt?: number;
+  /** Of an attempt that a user requested: when the next scheduled attempt of the delivery is due, ms. */
+  scheduledAt?: number;
   event: Event;
 };
 
@@ -45,13 +45,13 @@ const batchSize = 500;
 const maxClaims = 32;
 
 /**
- * `next_at` of a delivery that is sent now because a user asked: the time of its next scheduled attempt, negative. So it is due,
- * and the extra attempt does not change the schedule.
+ * `next_at` of a delivery that is sent now because a user requested it: the time of its next scheduled attempt, negative. So it is
+ * due, and the requested attempt does not change the schedule.
  */
-export const askedFor = (ownAt: number): number => -ownAt;
-/** The next scheduled attempt, of either form. */
-export const timeOfNext = (nextAt: number): number => Math.abs(nextAt);
-/** The wait after each failed attempt. The attempt after the last wait is final: 16 hours in all. */
+export const requestedBefore = (scheduledAt: number): number => -scheduledAt;
+/** The time of the next scheduled attempt, for a `next_at` with or without a requested one. */
+export const scheduledTime = (nextAt: number): number => Math.abs(nextAt);
+/** The wait after each failed attempt, s. The attempt after the last wait is final: 16 hours in all. */
 export const retryAfterS = [5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800];
 
 /** Turns new events into deliveries. Without new events it only reads. */
@@ -148,8 +148,11 @@ export async function claimDue(
 /** Takes deliveries of all organizations in turn, so that one with many deliveries delays another by one only. */
 function inTurns<T extends { orgId: number }>(due: readonly T[], served: Set<number>): T[] {
   const ranks = new Map([...served].map((orgId, index) => [orgId, index]));
-  const rankOf = ([first]: readonly T[]) => ranks.get(first?.orgId ?? 0) ?? -1;
-  const queues = [...Map.groupBy(due, ({ orgId }) => orgId).values()].sort((a, b) => rankOf(a) - rankOf(b));
+  // Organizations that were never served go first.
+  const rankOf = (orgId: number) => ranks.get(orgId) ?? -1;
+  const queues = [...Map.groupBy(due, ({ orgId }) => orgId)]
+    .sort(([one], [other]) => rankOf(one) - rankOf(other))
+    .map(([, queue]) => queue);
   const longest = Math.max(0, ...queues.map(({ length }) => length));
   const rounds = Array.from({ length: longest }, (_, round) => queues.flatMap((queue) => queue[round] ?? []));
   const chosen = rounds.flat().slice(0, maxClaims);
@@ -169,14 +172,14 @@ async function claim(tx: Transaction, id: number, now: number): Promise<Claimed[
   const dueAt = (await deliveries.find(tx, { id }))?.nextAt ?? null;
   if (dueAt === null || dueAt > now) return [];
   // If the scheduled attempt is due by now as well, the requested one counts as that attempt.
-  const isAsked = dueAt < 0 && timeOfNext(dueAt) > now;
+  const isExtra = dueAt < 0 && scheduledTime(dueAt) > now;
   const delivery = await queryOne(
     tx,
     deliveries,
     // Only if the row is as it was read: another replica or a request may have changed it.
     `UPDATE deliveries SET attempts = attempts + $4, next_at = $2 WHERE id = $1 AND next_at = $3
      RETURNING ${deliveries.select()}`,
-    [id, now + leaseMs, dueAt, isAsked ? 0 : 1],
+    [id, now + leaseMs, dueAt, isExtra ? 0 : 1],
   );
   if (delivery === undefined) return [];
   const { webhookId, attempts } = delivery;
@@ -186,29 +189,26 @@ async function claim(tx: Transaction, id: number, now: number): Promise<Claimed[
     [webhookId, delivery.eventId],
   );
   return rows.map((row) => {
+    const { slug: organization } = slugPick.parse(row);
     const event = showEvent(events.parse(row));
-    const claimed = {
-      id,
-      webhookId,
-      attempts,
-      ...targetPick.parse(row),
-      organization: slugPick.parse(row).slug,
-    };
-    return { ...claimed, event, ...(isAsked ? { ownAt: timeOfNext(dueAt) } : {}) };
+    const claimed = { id, webhookId, attempts, ...targetPick.parse(row), organization, event };
+    return { ...claimed, ...(isExtra ? { scheduledAt: scheduledTime(dueAt) } : {}) };
   });
 }
 
 /** Records the outcome, unless another server has taken the claim over. `random`, from 0 to 1, spreads the retries by a fifth. */
 export async function settleDelivery(
   db: Database,
-  { id, attempts, ownAt }: Pick<Claimed, "id" | "attempts" | "ownAt">,
+  { id, attempts, scheduledAt }: Pick<Claimed, "id" | "attempts" | "scheduledAt">,
   { status, message, delivered, interrupted }: Outcome,
   { now, random }: { now: number; random: number },
 ): Promise<void> {
   const retryInS = interrupted === true ? 0 : retryAfterS[attempts - 1];
-  const ownNext = retryInS === undefined ? null : Math.round(now + retryInS * 1000 * (0.8 + 0.4 * random));
-  const askedNext = ownAt !== undefined && interrupted === true ? askedFor(ownAt) : ownAt;
-  const next = delivered ? null : (askedNext ?? ownNext);
+  const retryAt = retryInS === undefined ? null : Math.round(now + retryInS * 1000 * (0.8 + 0.4 * random));
+  // A requested attempt that failed leaves the schedule as it was; an interrupted one is requested again.
+  const keptAt =
+    scheduledAt !== undefined && interrupted === true ? requestedBefore(scheduledAt) : scheduledAt;
+  const next = delivered ? null : (keptAt ?? retryAt);
   await db.writeFor("rows", (tx) =>
     tx.run(
       `UPDATE deliveries SET status = $3, message = $4, delivered_at = $5, next_at = $6

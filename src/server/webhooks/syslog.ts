@@ -11,7 +11,7 @@ import { pinnedFingerprint } from "../../api/webhooks/webhooks.ts";
 import type { Event } from "../../api/events.ts";
 
 const defaultPort = 6514;
-/** `local0`. */
+/** `local0` (RFC 5424, table 1). */
 const facility = 16;
 /** Without an end from the server, the message counts as delivered after this time. */
 const closeMs = 2000;
@@ -22,16 +22,19 @@ function severityOf(event: Event): number {
   return isUrgentEvent(event) ? 2 : 4;
 }
 
-/** `host`: of the control plane. `n`: the number of the delivery. `at`: the time of the event, ms. */
+/** `host`: of the control plane. `at`: the time of the event, ms. */
 export function syslogFrame(
   event: Event,
   { text }: EventText,
-  { host, n, at }: { host: string; n: number; at: number },
+  { host, deliveryId, at }: { host: string; deliveryId: number; at: number },
 ): Buffer {
-  const header = `<${facility * 8 + severityOf(event)}>1 ${new Date(at).toISOString()} ${host} ${brand.id} - ${event.type.slice(0, 32)}`;
+  const priority = facility * 8 + severityOf(event);
+  const header = `<${priority}>1 ${new Date(at).toISOString()} ${host} ${brand.id} - ${event.type.slice(0, 32)}`;
+  // RFC 5424, 7.3.1: from 1 to 2,147,483,647.
+  const sequenceId = (deliveryId % 2_147_483_647) + 1;
   // The BOM says that the text is UTF-8.
   const message = Buffer.from(
-    `${header} [meta sequenceId="${(n % 2_147_483_647) + 1}"] \uFEFF${text.replaceAll("\n", " ")}`,
+    `${header} [meta sequenceId="${sequenceId}"] \uFEFF${text.replaceAll("\n", " ")}`,
   );
   return Buffer.concat([Buffer.from(`${message.length} `), message]);
 }
@@ -61,8 +64,8 @@ export async function sendSyslog(
       socket.on("error", reject);
       socket.on("close", (hadError) => (hadError ? undefined : resolve()));
       socket.on("secureConnect", () => {
-        const shown = hash("sha256", socket.getPeerCertificate().raw ?? Buffer.alloc(0), "hex");
-        if (pinned !== undefined && shown !== pinned) {
+        const { raw: certificate = Buffer.alloc(0) } = socket.getPeerCertificate();
+        if (pinned !== undefined && hash("sha256", certificate, "hex") !== pinned) {
           reject(new AppError("failed", "The certificate of the syslog server has another fingerprint."));
           return;
         }

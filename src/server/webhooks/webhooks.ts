@@ -17,13 +17,13 @@ import { AppError, invalidField } from "../../base/errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../require-role.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
-import { leaseMs, timeOfNext } from "./outbox.ts";
+import { leaseMs, scheduledTime } from "./outbox.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
 import { computed, orNull, queryNumber, text, truth } from "../store/table.ts";
 import { maxClockGapMs } from "../store/replicas.ts";
-import { deliveries, webhooks, type WebhookRow } from "../store/tables/webhooks.ts";
+import { deliveries, webhooks } from "../store/tables/webhooks.ts";
 import { resolveTarget } from "./webhook-target.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetworks" | "mail">;
@@ -53,9 +53,7 @@ export function webhookOf(row: Row): ListedWebhook {
   return { ...showWebhook(webhookPick.parse(row)), failing: failingPick.parse(row).failing ?? false };
 }
 
-function showWebhook(
-  row: Pick<WebhookRow, "id" | "url" | "events" | "format" | "quietHours" | "createdAt">,
-): Webhook {
+function showWebhook(row: ReturnType<typeof webhookPick.parse>): Webhook {
   const { id, url, events, format, quietHours, createdAt } = row;
   return { id, url, events, format, quiet_hours: quietHours, created_at: formatTime(createdAt) };
 }
@@ -69,7 +67,7 @@ function deliveryOf(row: Row): Delivery {
     state: stateOf({ deliveredAt, nextAt }),
     status,
     message,
-    next_attempt_at: nextAt === null ? null : formatTime(timeOfNext(nextAt)),
+    next_attempt_at: nextAt === null ? null : formatTime(scheduledTime(nextAt)),
     delivered_at: deliveredAt === null ? null : formatTime(deliveredAt),
     created_at: formatTime(createdAt),
   };
@@ -152,9 +150,9 @@ export const noMail = () => {
 };
 
 /** Refuses a URL to which every delivery would fail: now the caller sees the reason. */
-async function requireReceiver(services: Store, text: string, { kind }: Actor): Promise<void> {
-  const url = new URL(text);
-  if (url.protocol !== "mailto:") await resolveTarget(url, services);
+async function requireReceiver(services: Store, url: string, { kind }: Actor): Promise<void> {
+  const target = new URL(url);
+  if (target.protocol !== "mailto:") await resolveTarget(target, services);
   // On local data, the operator's command does not know how `serve` was started.
   else if (services.mail === undefined && kind !== "operator") throw noMail();
 }
@@ -211,7 +209,7 @@ export async function sendAgain(
     const now = system.now();
     // If it is due sooner, a server whose clock is ahead may have claimed it.
     const claimedUntil = now + leaseMs + maxClockGapMs;
-    // `-next_at`: see askedFor in outbox.ts. Without a status and a message, it has no answer yet.
+    // `-next_at`: see requestedBefore in outbox.ts. Without a status and a message, it has no answer yet.
     const row = await tx.get(
       `UPDATE deliveries SET next_at = CASE WHEN next_at IS NULL THEN $3 ELSE -next_at END,
          delivered_at = NULL, status = NULL, message = NULL

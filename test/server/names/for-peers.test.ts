@@ -1,7 +1,7 @@
 // Name servers: the control plane sends them all names, and whose names they may tell whom.
 
 import { expect, test } from "bun:test";
-import { mayLearn, maxPeerClasses } from "../../../src/protocol/names-for-peers.ts";
+import { learningIn, maxPeerClasses } from "../../../src/protocol/names-for-peers.ts";
 import type { HostsFile } from "../../../src/protocol/names.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { makeBook, prepareTable, tableOf, addChanges } from "../../../src/server/names/organization-names.ts";
@@ -45,7 +45,7 @@ const follow = (node: RegisteredNode, before: HostsFile = noHosts) =>
 
 /** By name, what a name server tells each node. */
 function told({ nodes, peers }: HostsFile): Record<string, string[]> {
-  const may = peers === undefined ? () => false : mayLearn(peers);
+  const may = peers === undefined ? () => false : learningIn(peers);
   const named = (asking: (typeof nodes)[number]) =>
     nodes.filter((each) => each.id === asking.id || may(asking.class, each.class)).map(({ name }) => name);
   return Object.fromEntries(nodes.map((asking) => [asking.name, named(asking).sort()]));
@@ -132,7 +132,7 @@ test("who learns whose name by a table is who sees whom by the rules", () => {
     const { rules, members } = policy(12);
     const visibility = makeVisibility(atOnce(testable(rules)), false);
     const classes = members.map((member) => visibility.classOf(member));
-    const may = mayLearn(atOnce(tableFor(visibility, classes)));
+    const may = learningIn(atOnce(tableFor(visibility, classes)));
     for (const one of classes) {
       for (const other of classes) {
         const sees = visibility.sees(one, other);
@@ -169,7 +169,7 @@ test("classes of other rules, unknown ones and too many are told nothing", () =>
     };
   };
   const [few, others] = [make(maxPeerClasses), make(3)];
-  const may = mayLearn(few.table);
+  const may = learningIn(few.table);
   expect(may(few.names[2], few.names[2])).toBe(true);
   expect(may(few.names[2], few.names[3])).toBe(false);
   for (const unknown of [undefined, "", others.names[2]]) {
@@ -178,7 +178,7 @@ test("classes of other rules, unknown ones and too many are told nothing", () =>
   }
   const many = make(maxPeerClasses + 1);
   expect(many.table).toMatchObject({ too_many: true, classes: [], sees: [] });
-  expect(mayLearn(many.table)(many.names[0], many.names[0])).toBe(false);
+  expect(learningIn(many.table)(many.names[0], many.names[0])).toBe(false);
   expect(make(maxPeerClasses + 1, true).table).toMatchObject({ all: true, digest: "all" });
 });
 

@@ -10,7 +10,7 @@ import { Event } from "../../../src/api/events.ts";
 import { parseNetworks } from "../../../src/server/http/edge.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import {
-  askedFor,
+  requestedBefore,
   claimDue,
   retryAfterS,
   settleDelivery,
@@ -220,15 +220,15 @@ test("an attempt that was asked for is made once, and the delivery keeps the sch
   const answered = { state: "waiting", status: 500, message: "The receiver answered 500." };
   // As after the last but one of its own attempts, and after the last: neither is given up by it.
   for (const attempts of [retryAfterS.length, retryAfterS.length + 1]) {
-    const ownAt = server.clock.ms + 28_800_000;
+    const scheduledAt = server.clock.ms + 28_800_000;
     const sent = received.length;
     await server.db.write((tx) =>
-      tx.run("UPDATE deliveries SET attempts = $1, next_at = $2", [attempts, ownAt]),
+      tx.run("UPDATE deliveries SET attempts = $1, next_at = $2", [attempts, scheduledAt]),
     );
     for (const times of [1, 2]) {
       await asked();
       await until(async () => (await deliveries(id))[0]?.status === 500);
-      const next_attempt_at = formatTime(ownAt);
+      const next_attempt_at = formatTime(scheduledAt);
       expect(await deliveries(id)).toMatchObject([{ ...answered, attempts, next_attempt_at }]);
       expect(received).toHaveLength(sent + times);
     }
@@ -243,11 +243,12 @@ test("of two servers one makes an attempt that was asked for; its own time makes
   // Its own loop sends nothing more.
   await server.app.flush();
   const now = server.clock.ms;
-  const ownAt = now + 60_000;
-  const ask = () => server.db.write((tx) => tx.run("UPDATE deliveries SET next_at = $1", [askedFor(ownAt)]));
+  const scheduledAt = now + 60_000;
+  const ask = () =>
+    server.db.write((tx) => tx.run("UPDATE deliveries SET next_at = $1", [requestedBefore(scheduledAt)]));
   await ask();
   const both = await Promise.all([1, 2].map(() => claimDue(server.db, now, new Set(), new Set())));
-  expect(both.flat()).toMatchObject([{ attempts: 1, ownAt }]);
+  expect(both.flat()).toMatchObject([{ attempts: 1, scheduledAt }]);
   const settle = (claimed: Claimed, outcome: Partial<Outcome>) =>
     settleDelivery(
       server.db,
@@ -258,13 +259,13 @@ test("of two servers one makes an attempt that was asked for; its own time makes
   for (const claimed of both.flat()) await settle(claimed, { interrupted: true });
   // The server that made it stopped: the next one makes it, and the schedule stays.
   const [next] = await claimDue(server.db, now, new Set(), new Set());
-  expect(next).toMatchObject({ attempts: 1, ownAt });
+  expect(next).toMatchObject({ attempts: 1, scheduledAt });
   if (next !== undefined) await settle(next, {});
-  expect(await deliveries(id)).toMatchObject([{ attempts: 1, next_attempt_at: formatTime(ownAt) }]);
+  expect(await deliveries(id)).toMatchObject([{ attempts: 1, next_attempt_at: formatTime(scheduledAt) }]);
   await ask();
-  const [late] = await claimDue(server.db, ownAt, new Set(), new Set());
+  const [late] = await claimDue(server.db, scheduledAt, new Set(), new Set());
   expect(late).toMatchObject({ attempts: 2 });
-  expect(late?.ownAt).toBeUndefined();
+  expect(late?.scheduledAt).toBeUndefined();
   // It ended while the request was under way.
   if (late !== undefined) await settle(late, { status: 200, message: null, delivered: true });
   expect(await deliveries(id)).toMatchObject([{ state: "delivered", attempts: 2 }]);

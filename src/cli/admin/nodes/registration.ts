@@ -1,6 +1,6 @@
 // `agent admin registration …`: machines that wait for approval.
 
-import { registrationsApi } from "../../../api/node-calls.ts";
+import { registrationsApi } from "../../../api/registrations.ts";
 import { request } from "../../../api/request.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";

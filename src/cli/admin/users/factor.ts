@@ -4,7 +4,7 @@ import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import type { Implementation } from "../../command.ts";
 import { readPassword } from "./user.ts";
-import { factorsApi, signInRulesApi, totpApi } from "../../../api/factors.ts";
+import { factorsApi, signInRulesApi, totpApi } from "../../../api/factors/factors.ts";
 import { request } from "../../../api/request.ts";
 import { read, write } from "../api.ts";
 import { targetFlags } from "../target.ts";

@@ -2,7 +2,8 @@
 // becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
 
 import { given } from "../../../base/given.ts";
-import { nodeCallsApi, registrationsApi } from "../../../api/node-calls.ts";
+import { nodeCallsApi } from "../../../api/node-calls.ts";
+import { registrationsApi } from "../../../api/registrations.ts";
 import { request } from "../../../api/request.ts";
 import * as v from "valibot";
 import { AppError, isErrorCode, messageOf } from "../../../base/errors.ts";
@@ -111,7 +112,7 @@ export function makeClient(options: ClientOptions) {
     /** How far the node is with an update. Safe to repeat. */
     async reportUpdate(slug: string, id: number, body: UpdateReport): Promise<void> {
       await call({
-        ...request(nodeCallsApi.update, { slug, id }, body),
+        ...request(nodeCallsApi.reportUpdate, { slug, id }, body),
         schema: v.unknown(),
         repeatable: true,
       });
@@ -120,7 +121,7 @@ export function makeClient(options: ClientOptions) {
     /** Which peers the node lost during a drill. Safe to repeat. */
     async reportDrill(slug: string, id: number, body: DrillReport): Promise<void> {
       await call({
-        ...request(nodeCallsApi.drill, { slug, id }, body),
+        ...request(nodeCallsApi.reportDrill, { slug, id }, body),
         schema: v.unknown(),
         repeatable: true,
       });

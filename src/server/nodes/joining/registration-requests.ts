@@ -2,7 +2,7 @@
 // administrator; the machine repeats the same registration until it is answered. A request holds a use of its token, but
 // no name and no address. An approval covers one digest: the same machine with other wishes makes another request.
 
-import type { Registration } from "../../../api/node-calls.ts";
+import type { Registration } from "../../../api/registrations.ts";
 import { brand } from "../../../brand.ts";
 import { formatTime } from "../../../base/quantities.ts";
 import { AppError } from "../../../base/errors.ts";

@@ -1,6 +1,6 @@
 // The second factors of a user: adding and removing an authenticator app, recovery codes, and whether one is required.
 
-import type { Factors } from "../../../api/factors.ts";
+import type { Factors } from "../../../api/factors/factors.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { openSecret, sealSecret } from "../../../pki/secrets.ts";

@@ -4,7 +4,7 @@
 import { createPublicKey, type JsonWebKeyInput } from "node:crypto";
 import type { AuthenticationResponseJSON } from "@simplewebauthn/server";
 import * as v from "valibot";
-import type { Assertion, Passkey, Registration } from "../../../api/factors.ts";
+import type { Assertion, Passkey, Registration } from "../../../api/factors/passkeys.ts";
 import { brand } from "../../../brand.ts";
 import { AppError } from "../../../base/errors.ts";
 import { formatTime } from "../../../base/quantities.ts";

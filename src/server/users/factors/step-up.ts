@@ -2,7 +2,7 @@
 // would do most harm in the hands of a thief. A proof belongs to one sign-in: a browser's session, or a family of
 // tokens.
 
-import { factorsApi, freshMinutes, totpApi } from "../../../api/factors.ts";
+import { factorsApi, freshMinutes, totpApi } from "../../../api/factors/factors.ts";
 import { AppError } from "../../../base/errors.ts";
 import { brand } from "../../../brand.ts";
 import type { Actor } from "../../audit/record.ts";
