@@ -58,7 +58,7 @@ function readTar(tar: Uint8Array, wanted: string): Uint8Array {
   for (let at = 0; at + 512 <= tar.length;) {
     const header = tar.subarray(at, at + 512);
     if (header.every((byte) => byte === 0)) return theOnly(found, wanted);
-    checkSum(header);
+    requireChecksum(header);
     const size = octal(header, 124, 12);
     const start = at + 512;
     if (start + size > tar.length) refuse("it is truncated");
@@ -81,7 +81,7 @@ function memberName(header: Uint8Array): string {
 }
 
 /** Refuses a header with a wrong checksum, which counts its own eight bytes as blanks. */
-function checkSum(header: Uint8Array): void {
+function requireChecksum(header: Uint8Array): void {
   let sum = 0;
   for (let at = 0; at < 512; at++) sum += at >= 148 && at < 156 ? 0x20 : (header[at] ?? 0);
   if (sum !== octal(header, 148, 8)) refuse("a header in it has a wrong checksum");
@@ -100,7 +100,10 @@ function text(bytes: Uint8Array, at: number, length: number): string {
     .join();
 }
 
-/** PKWARE APPNOTE 6.3. Reads the central directory at the end; supports neither ZIP64 nor encryption. */
+/**
+ * PKWARE APPNOTE 6.3. Reads the central directory at the end; supports neither ZIP64 nor encryption. The offsets below are those of
+ * its sections 4.3.16 (end of the directory), 4.3.12 (entry of the directory) and 4.3.7 (local header).
+ */
 function readZip(zip: Uint8Array, wanted: string): Uint8Array {
   const view = new DataView(zip.buffer, zip.byteOffset, zip.byteLength);
   const end = findZipEnd(view);
@@ -122,6 +125,7 @@ function readZip(zip: Uint8Array, wanted: string): Uint8Array {
   }
 }
 
+/** The end of the directory: 22 bytes, then a comment of up to 65,535. */
 function findZipEnd(view: DataView): number {
   for (let at = view.byteLength - 22; at >= 0 && at >= view.byteLength - 65_557; at--) {
     if (view.getUint32(at, true) === 0x06054b50) return at;
@@ -132,6 +136,7 @@ function findZipEnd(view: DataView): number {
 function zipMember(zip: Uint8Array, view: DataView, entry: number): Uint8Array {
   const unixType = (view.getUint32(entry + 38, true) >>> 28) & 0xf;
   const madeOnUnix = view.getUint8(entry + 5) === 3;
+  // Type bits of st_mode: 8 is a regular file, 0 is not stated.
   if (madeOnUnix && unixType !== 0 && unixType !== 8) refuse("the member in it is not a regular file");
   const method = view.getUint16(entry + 10, true);
   const packed = view.getUint32(entry + 20, true);
@@ -140,6 +145,7 @@ function zipMember(zip: Uint8Array, view: DataView, entry: number): Uint8Array {
   const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
   if (size > maxUnpackedBytes || start + packed > zip.length) refuse("it is truncated or too large");
   const content = zip.subarray(start, start + packed);
+  // 0: stored, 8: deflated.
   if (method !== 0 && method !== 8) refuse("the member in it uses an unsupported compression method");
   const plain = method === 0 ? content : zlib().inflateRawSync(content, { maxOutputLength: size + 1 });
   if (plain.length !== size || Bun.hash.crc32(plain) !== view.getUint32(entry + 16, true)) {

@@ -177,10 +177,10 @@ function makePace(ms: number, onPace: () => void): (bytes: number) => void {
 
 /** Aborts after `ms`, unless the timer is restarted or stopped before. */
 function abortAfter(ms: number, abort: AbortController, system: DownloadSystem) {
-  let ended = new AbortController();
+  let timer = new AbortController();
   const start = () => {
-    ended = new AbortController();
-    void system.sleep(ms, ended.signal).then(
+    timer = new AbortController();
+    void system.sleep(ms, timer.signal).then(
       () => abort.abort(),
       () => undefined,
     );
@@ -188,10 +188,10 @@ function abortAfter(ms: number, abort: AbortController, system: DownloadSystem) 
   start();
   return {
     restart: () => {
-      ended.abort();
+      timer.abort();
       start();
     },
-    stop: () => ended.abort(),
+    stop: () => timer.abort(),
   };
 }
 

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
 import { makeOpaqueToken } from "../../src/pki/opaque.ts";
-import { parseNetworks } from "../../src/server/http/edge.ts";
+import { networksOfFlag } from "../../src/server/http/edge.ts";
 import { eventKinds } from "../../src/api/events.ts";
 import type { Organization } from "../../src/api/organizations.ts";
 import type { Route } from "../../src/server/http/route.ts";
@@ -42,7 +42,7 @@ beforeAll(async () => {
   server = await makeTestServer({
     releasesDirectory,
     releaseKeys: [key.text],
-    webhookNetworks: parseNetworks("", ["127.0.0.0/8"]),
+    webhookNetworks: networksOfFlag("", ["127.0.0.0/8"]),
     network: { lookupTexts: published },
   });
   world = await makeWorld(server);

@@ -2,7 +2,7 @@
 // must not keep a right.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { parseNetworks } from "../../src/server/http/edge.ts";
+import { networksOfFlag } from "../../src/server/http/edge.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { deleteOrganization } from "../../src/server/organizations/organizations.ts";
 import type { Organization } from "../../src/api/organizations.ts";
@@ -69,7 +69,7 @@ test("a slow name server does not let a removed caller create a webhook", async 
     await meanwhile();
     return ["127.0.0.1"];
   };
-  const networks = parseNetworks("", ["127.0.0.0/8"]);
+  const networks = networksOfFlag("", ["127.0.0.0/8"]);
   await using slow = await makeTestServer({ webhookNetworks: networks, network: { lookup } });
   const acme = await slow.organization("acme");
   const { services } = slow.app;

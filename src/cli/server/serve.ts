@@ -192,7 +192,7 @@ async function announce(
 
 async function readOptions({ system, settings, values }: Context): Promise<ServeOptions> {
   const data = await readDataOptions(values, system);
-  const { parseListen, parseNetworks } = await import("../../server/http/edge.ts");
+  const { parseListen, networksOfFlag } = await import("../../server/http/edge.ts");
   const releases = values.text("releases");
   const { statSync } = await import("node:fs");
   if (releases !== undefined && statSync(releases, { throwIfNoEntry: false })?.isDirectory() !== true)
@@ -205,8 +205,8 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
     ...data,
     listen,
     allowPlainHttp: values.on("allow-plain-http"),
-    trustedProxies: parseNetworks("--trusted-proxy", values.list("trusted-proxy")),
-    webhookNetworks: parseNetworks("--webhook-allow", values.list("webhook-allow")),
+    trustedProxies: networksOfFlag("--trusted-proxy", values.list("trusted-proxy")),
+    webhookNetworks: networksOfFlag("--webhook-allow", values.list("webhook-allow")),
     accessLifetimeS: values.duration("access-lifetime") ?? 900,
     refreshLifetimeS: values.duration("refresh-lifetime") ?? 86_400,
     retention: {

@@ -83,8 +83,8 @@ export function attach<S extends Subject>(
       // Once loaded, a handler is called in the same turn of the event loop: check-ins are answered that way.
       const run = () =>
         loaded === undefined
-          ? load().then((found) => answer(endpoint, found[key], call, input))
-          : answer(endpoint, loaded[key], call, input);
+          ? load().then((found) => callHandler(endpoint, found[key], call, input))
+          : callHandler(endpoint, loaded[key], call, input);
       return asksForFresh(endpoint.fresh, input) ? call.requireFresh().then(run) : run();
     },
   }));
@@ -102,7 +102,7 @@ function inputOf({ body, query }: Endpoint, source: InputSource): unknown {
   return query === undefined ? undefined : source.query(query);
 }
 
-function answer(
+function callHandler(
   { name, path, grows }: Endpoint,
   handler: AnyHandler | undefined,
   call: Call,

@@ -40,13 +40,13 @@ export function makeBacklog<T>(room: number, sizeOf: (entry: T) => number): Back
       const taken: T[] = [];
       let left = most;
       // In each round, the next entry of each owner that still has one.
-      const open = new Set([...lines.values()].map(({ entries }) => entries.values()));
-      while (open.size > 0)
-        for (const entries of open) {
+      const unfinished = new Set([...lines.values()].map(({ entries }) => entries.values()));
+      while (unfinished.size > 0)
+        for (const entries of unfinished) {
           if (left <= 0) return taken;
           const { value, done } = entries.next();
           if (done === true || !mayJoin(value, taken)) {
-            open.delete(entries);
+            unfinished.delete(entries);
             continue;
           }
           taken.push(value);

@@ -40,7 +40,7 @@ export function isOwnName(host: string | null, publicUrl?: string): boolean {
 }
 
 /** Parses the values of a flag that takes networks. A plain address is a network of one address. */
-export function parseNetworks(flag: string, texts: readonly string[]): Network[] {
+export function networksOfFlag(flag: string, texts: readonly string[]): Network[] {
   return texts.map((text) => {
     const network = parseNetwork(text.includes("/") ? text : `${text}/${text.includes(":") ? 128 : 32}`);
     if (network === undefined) {

@@ -120,28 +120,28 @@ export function makeRounds(
 ): Rounds {
   const lines = makeLines(limits);
   /** Remaining starts in this round. */
-  let left = perRound;
-  /** No round runs: the next start begins one. */
-  let isOver = true;
-  const take = () => {
-    left--;
-    if (!isOver) return;
-    isOver = false;
+  let remaining = perRound;
+  /** Whether the end of this round is awaited already. The first start of a round asks for it. */
+  let isEndAwaited = false;
+  const countStart = () => {
+    remaining--;
+    if (isEndAwaited) return;
+    isEndAwaited = true;
     afterRound(startRound);
   };
   const startRound = () => {
-    isOver = true;
-    left = perRound;
-    for (let begun = 0; begun < perRound; begun++) {
+    isEndAwaited = false;
+    remaining = perRound;
+    for (let started = 0; started < perRound; started++) {
       const start = lines.next();
       if (start === undefined) return;
-      take();
+      countStart();
       start();
     }
   };
   return (turnOf) => {
-    if (left > 0) {
-      take();
+    if (remaining > 0) {
+      countStart();
       return undefined;
     }
     return new Promise((resolve) => {

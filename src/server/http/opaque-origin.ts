@@ -6,9 +6,7 @@
 // network of its visitor. That is why endpoints that admit callers without a token stay closed: no site may guess passwords
 // or register machines from there. Service tokens that are bound to networks are refused, see users/access.ts.
 
-import type { AskedRequest, Reply, Route } from "./route.ts";
-
-type Endpoint = { routes: ReadonlyMap<string, Route>; weakest: Route };
+import type { AskedRequest, Reply, Route, RoutesOfPath } from "./route.ts";
 
 /** Headers that let such a page call, and, with `readable`, read the answer. */
 const permission = { "Access-Control-Allow-Origin": "null", Vary: "Origin" };
@@ -22,7 +20,7 @@ export function hasOpaqueOrigin({ headers }: AskedRequest): boolean {
 }
 
 /** The answer to a preflight of a call with a token; undefined for any other request. */
-export function preflightReply(request: Request, { routes }: Endpoint): Reply | undefined {
+export function preflightReply(request: Request, { routes }: RoutesOfPath): Reply | undefined {
   if (request.method !== "OPTIONS" || !hasOpaqueOrigin(request)) return undefined;
   const method = request.headers.get("access-control-request-method") ?? "";
   const names = request.headers.get("access-control-request-headers")?.toLowerCase().split(/ *, */) ?? [];
@@ -38,7 +36,7 @@ export function preflightReply(request: Request, { routes }: Endpoint): Reply | 
  * Makes the reply readable for a page with an opaque origin. A 401 too: the page's token may be missing or have
  * expired.
  */
-export function readableReply(reply: Reply, request: Request, { routes, weakest }: Endpoint): Reply {
+export function readableReply(reply: Reply, request: Request, { routes, weakest }: RoutesOfPath): Reply {
   if (!hasOpaqueOrigin(request) || request.method === "OPTIONS" || request.headers.has("cookie"))
     return reply;
   if (!needsToken(routes.get(request.method) ?? weakest)) return reply;

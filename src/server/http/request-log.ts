@@ -2,16 +2,14 @@
 // because they are frequent. Never logs a query or a body: they may hold secrets.
 
 import type { Exchange } from "./exchange.ts";
-import type { Route } from "./route.ts";
+import type { RoutesOfPath } from "./route.ts";
 import type { Log } from "../../base/log.ts";
 import type { Meters } from "./meters.ts";
-
-type Endpoint = { routes: ReadonlyMap<string, Route>; weakest: Route };
 
 type Deps = { meters: Meters; log: Log; logReads?: boolean };
 
 export function makeRequestLogger({ meters, log, logReads = false }: Deps) {
-  return (exchange: Exchange, { routes, weakest }: Endpoint, status: number): void => {
+  return (exchange: Exchange, { routes, weakest }: RoutesOfPath, status: number): void => {
     const { request, begun } = exchange;
     const { method } = request;
     const { name, held = false, quiet = false } = routes.get(method) ?? weakest;

@@ -40,6 +40,10 @@ export type Caller =
     }
   | { kind: "node"; nodeId: number; orgId: number; slug: string };
 
+/** A signed-in user. */
+export type UserCaller = Extract<Caller, { kind: "person" }>;
+export type ServiceCaller = Extract<Caller, { kind: "service" }>;
+
 /**
  * The path's organization and the caller's role. Staff who are not members may read: role `member`, `visiting` true.
  */
@@ -98,6 +102,9 @@ export type Reply = {
 export type Page = Required<Pick<Reply, "raw">> & Pick<Reply, "headers" | "cookies">;
 
 export type InputSource = { body<T>(schema: Schema<T>): T; query<T>(schema: Schema<T>): T };
+
+/** The routes of one path, by method. `weakest`: the one with the widest access; its callers may get 405. */
+export type RoutesOfPath = { routes: ReadonlyMap<string, Route>; weakest: Route };
 
 /** An endpoint with its handler. `path`: in Hono's syntax. */
 export type Route = Omit<Endpoint, "body" | "query"> & {

@@ -22,7 +22,7 @@ type RequestOptions = Awaited<ReturnType<typeof requestOptions>>;
 /** Loaded with the first sign-in. */
 export const loadOauth = () => import("oauth4webapi");
 
-/** For how long a configuration is kept; after a failure, or for `findAgain`, only for the shorter time. */
+/** For how long a configuration is used; after a failure, or for `findAgain`, only for the shorter time. */
 const keptMs = 10 * 60_000;
 const againMs = 5000;
 /** Configurations, of 1 MiB at most each, and mostly of a few KiB. */
@@ -46,13 +46,17 @@ export function makeConfigurations(deps: Outgoing): Configurations {
       );
     return { server: await processDiscoveryResponse(issuer, response) };
   };
-  /** Concurrent callers share one request. A failure is cached for a moment: a flood must not reach the provider. */
-  const within = async (provider: Endpoint, maxAgeMs: number) => {
+  /**
+   * The configuration, read again if it is older. Concurrent callers share one request. A failure is cached for a moment: a flood
+   * must not reach the provider.
+   */
+  const notOlder = async (provider: Endpoint, maxAgeMs: number) => {
     // Invalid settings lead to a lookup, too, so the key has a bounded length, whatever a caller sent.
     const key = hash("sha256", JSON.stringify([provider.issuer, provider.trust]), "base64url");
     const cached = known.get(key);
-    const kept = cached?.hasFailed === true ? againMs : maxAgeMs;
-    if (cached !== undefined && Math.abs(now() - cached.at) < kept) return (await cached.found).server;
+    const usableMs = cached?.hasFailed === true ? againMs : maxAgeMs;
+    // A clock that was set back makes an age negative.
+    if (cached !== undefined && Math.abs(now() - cached.at) < usableMs) return (await cached.found).server;
     const next: Known = { found: read(provider), at: now(), hasFailed: false };
     known.set(key, next, 1);
     try {
@@ -64,8 +68,8 @@ export function makeConfigurations(deps: Outgoing): Configurations {
   };
   return {
     options: (provider) => requestOptions(fetchFrom, provider),
-    find: (provider) => within(provider, keptMs).catch(untrusted),
-    findAgain: (provider) => within(provider, againMs).catch(untrusted),
+    find: (provider) => notOlder(provider, keptMs).catch(untrusted),
+    findAgain: (provider) => notOlder(provider, againMs).catch(untrusted),
   };
 }
 

@@ -50,17 +50,17 @@ const maxConcurrent = 10;
 /** Maximum time that one provider may take in a turn: the others wait for the next one. */
 const turnMs = 30_000;
 
-/** Called after a sign-in: stores the provider's token, and whether it gave one. */
+/** Called after a sign-in: stores the provider's token, and in `proof` whether it gives tokens. */
 export async function keepGrant(
   { db, system, secretKey }: Pick<ServerOptions, "db" | "system" | "secretKey">,
   { id: providerId, proof }: Pick<IdentityProviderRow, "id" | "proof">,
   given: { userId: number; subject: string; refreshToken: string | undefined },
 ): Promise<void> {
   const { userId, subject, refreshToken } = given;
-  const found = refreshToken === undefined ? "none" : "refresh";
+  const proofNow = refreshToken === undefined ? "none" : "refresh";
   if (refreshToken === undefined && proof === "none") return;
   await db.write(async (tx) => {
-    if (proof !== found) await identityProviders.update(tx, { id: providerId }, { proof: found });
+    if (proof !== proofNow) await identityProviders.update(tx, { id: providerId }, { proof: proofNow });
     await providerGrants.delete(tx, { providerId, subject });
     if (refreshToken === undefined) return;
     const tokenSealed = sealSecret(secretKey, refreshToken, grantContext(providerId, subject));
@@ -82,13 +82,13 @@ const dueSql = `SELECT ${grantWithOwner.select()} FROM (
 export async function checkLeavers(services: Services, closing?: AbortSignal): Promise<void> {
   const { db, system } = services;
   const due = await queryAll(db, grantWithOwner, dueSql, [system.now()]);
-  const ends = system.monotonic() + turnMs;
-  const hasEnded = () => closing?.aborted === true || system.monotonic() > ends;
-  const ask = async (grants: readonly ProviderGrantRow[]) => {
+  const turnEnds = system.monotonic() + turnMs;
+  const hasEnded = () => closing?.aborted === true || system.monotonic() > turnEnds;
+  const askInTurn = async (grants: readonly ProviderGrantRow[]) => {
     for (let at = 0; at < grants.length && !hasEnded(); at += maxConcurrent)
       await Promise.all(grants.slice(at, at + maxConcurrent).map((grant) => checkUser(services, grant)));
   };
-  const asked = await Promise.allSettled([...Map.groupBy(due, ({ owner }) => owner).values()].map(ask));
+  const asked = await Promise.allSettled([...Map.groupBy(due, ({ owner }) => owner).values()].map(askInTurn));
   const failed = asked.find((result) => result.status === "rejected");
   if (failed !== undefined) throw failed.reason;
 }

@@ -161,8 +161,8 @@ function identityTaken(name: string): AppError {
 }
 
 /**
- * Takes an identity from its user. Sessions that began with it end, and so does what its groups gave: the provider does not take it any more. Throws not_found, or
- * conflict for the last way to sign in.
+ * Takes an identity from its user. Sessions that began with it end, and so does what its groups gave, because no later answer of the
+ * provider would. Throws not_found, or conflict for the last way to sign in.
  */
 export async function unlinkIdentity(
   services: NodeGroupServices,

@@ -157,8 +157,8 @@ export async function changeProvider(
 }
 
 /**
- * Deletes a provider. Its identities and the sessions that began with it end. Roles that its groups gave stay; users of an organization's provider
- * cannot sign in any more.
+ * Deletes a provider. Its identities and the sessions that began with it end. Roles that its groups gave stay; users of an
+ * organization's provider cannot sign in any more.
  */
 export async function deleteProvider(
   { db, system }: Pick<Services, "db" | "system">,

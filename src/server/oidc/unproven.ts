@@ -31,25 +31,29 @@ const together = 20;
 const due = computed({ id: integer(), orgId: integer(), userId: integer(), email: text() });
 type Due = ReturnType<typeof due.parse>;
 
+// The day of a node begins with the last sign-in of its user, but not before `dayBegins`.
+
 /**
- * SQL: when the day of a node begins, ms: with the setting, or when an administrator gave the node to the user. Proofs of
+ * SQL: ms: when the organization chose the setting, or when an administrator gave the node to the user. Proofs of
  * reauthentication.ts do not count: a session of the day before can give them.
  */
-const from = later("o.revoke_unproven_from", "coalesce(p.given_at, 0)");
+const dayBegins = later("o.revoke_unproven_from", "coalesce(p.given_at, 0)");
 /** A user has identities of one kind. A user whose provider was deleted has none. */
 const lastSignIn = `coalesce((SELECT max(i.last_used_at) FROM identities i WHERE i.user_id = u.id),
   (SELECT max(i.last_used_at) FROM organization_identities i WHERE i.user_id = u.id), u.last_login_at, 0)`;
-const dueNodes = `FROM (SELECT n.id, n.org_id, n.owner_id AS user_id, u.email, ${from} AS given, ${lastSignIn} AS signed
+/** SQL: FROM the active nodes whose day is over. $1: now, ms. */
+const dueNodes = `FROM (SELECT n.id, n.org_id, n.owner_id AS user_id, u.email, ${dayBegins} AS day_begins, ${lastSignIn} AS signed_in
     FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.owner_id IS NOT NULL AND n.state = 'active'
     JOIN users u ON u.id = n.owner_id LEFT JOIN owner_proofs p ON p.node_id = n.id
     WHERE o.revoke_unproven_nodes = 1 AND o.deleted_at IS NULL AND NOT ${ownWayIn}
       AND NOT EXISTS (SELECT 1 FROM provider_grants g WHERE g.user_id = u.id)) d
-  WHERE d.signed <= $1 - ${byProviderMs} AND d.given <= $1 - ${byProviderMs}`;
+  WHERE d.signed_in <= $1 - ${byProviderMs} AND d.day_begins <= $1 - ${byProviderMs}`;
+/** SQL: the ids of the providers of these users. `users`: SQL. */
 const providersOf = (users: string) => `SELECT provider_id FROM identities WHERE user_id IN (${users})
   UNION SELECT provider_id FROM organization_identities WHERE user_id IN (${users})`;
 const providersOfDue = `SELECT ${identityProviders.select("q")} FROM identity_providers q
   WHERE q.id IN (${providersOf(`SELECT d.user_id ${dueNodes}`)})`;
-/** Of the due nodes ($1: now), those for whose user no provider is away. */
+/** SQL: of the due nodes, those whose users have no provider that is away. $1: now, ms. */
 const unheld = `SELECT d.id, d.org_id, d.user_id, d.email ${dueNodes}
   AND NOT EXISTS (SELECT 1 FROM identity_providers h WHERE h.held_until > $1 AND h.id IN (${providersOf("d.user_id")}))`;
 const anyOrganization = "SELECT id FROM organizations WHERE revoke_unproven_nodes = 1 LIMIT 1";

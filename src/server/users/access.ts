@@ -9,6 +9,8 @@ import {
   type Caller,
   type OrganizationAccess,
   type Route,
+  type ServiceCaller,
+  type UserCaller,
 } from "../http/route.ts";
 import { type Role, roles } from "../../api/endpoint.ts";
 import { cookiesOf, docsCookie, readCookie, sessionCookie } from "../http/cookies.ts";
@@ -56,10 +58,8 @@ export type AccessControl = {
   requireFresh(asking: Pick<Asking, "caller">): Promise<void>;
 };
 
-type UserCaller = Extract<Caller, { kind: "person" }>;
 /** `secondFactor`: the organization requires one. */
 type FoundOrganization = OrganizationAccess & { secondFactor?: boolean };
-type ServiceCaller = Extract<Caller, { kind: "service" }>;
 
 const anonymous: Caller = { kind: "none" };
 const rank: Record<Role, number> = { member: 1, admin: 2, owner: 3 };
@@ -109,8 +109,9 @@ export function makeAccessControl(deps: Deps): AccessControl {
 
   /** Throws what requireFactor throws. `org`: the organization of the path, if there is one. */
   const checkFactor = async (caller: UserCaller, { access, fresh }: Route, org?: FoundOrganization) => {
-    const asStaff = caller.isStaff && (org?.visiting ?? /^(staff|docs)$/.test(access));
-    const isRequired = org?.secondFactor === true || (asStaff && (await doStaffNeedFactor(db)));
+    // Staff who are members of the organization act as members there.
+    const actsAsStaff = caller.isStaff && (org?.visiting ?? /^(staff|docs)$/.test(access));
+    const isRequired = org?.secondFactor === true || (actsAsStaff && (await doStaffNeedFactor(db)));
     await requireFactor(db, caller, { isRequired, isFresh: fresh === true, now: deps.now() });
   };
 
@@ -152,9 +153,7 @@ function boundToNetworks(): AppError {
   return new AppError(
     "token_scope",
     "This service token is bound to networks, so web pages may not use it.",
-    {
-      hint: "Send it with a program, such as curl.",
-    },
+    { hint: "Send it with a program, such as curl." },
   );
 }
 
@@ -266,6 +265,6 @@ function usersOnly(): AppError {
 function nodeTokenScope(): AppError {
   return new AppError(
     "node_token_scope",
-    "A node token is valid only for checkin, download_config and update_report of its own node. Use a user's token.",
+    "A node token is valid only for check-ins, reports and downloads of its own node. Use a user's token.",
   );
 }

@@ -1,4 +1,5 @@
-// Accepting an invitation by its link: with the user's password or, for a new user, with a new one.
+// Sends the link of an invitation by e-mail, and accepts an invitation: by its link with the user's password, or for a new user with
+// a new one; or as the signed-in user. members.ts creates invitations.
 
 import { invitationHours, type NewMember } from "../../api/members.ts";
 import { brand } from "../../brand.ts";
@@ -32,7 +33,8 @@ export async function emailInvitation(
   { slug }: { slug: string },
   { link, ...member }: NewMember,
 ): Promise<NewMember> {
-  if (link === undefined || mail === undefined) return link === undefined ? member : { ...member, link };
+  if (link === undefined) return member;
+  if (mail === undefined) return { ...member, link };
   const text = `You are invited to the organization ${slug} at ${publicUrl}.\n\nThis link accepts the invitation. It works once, for ${invitationHours} hours:\n${link}\n`;
   try {
     const subject = `${brand.title}: invitation to ${slug}`;
@@ -138,6 +140,7 @@ export async function acceptInvitation(
   if (proven !== undefined) await provenAtSignIn(services, proven, otp, address);
   const network = networkOf(address);
   const turn = { user: email, source: network, isKnown: false };
+  // Before the transaction, because hashing takes long. Used for a new user alone.
   const hashed = isNew ? await passwords.hash(password, turn) : "";
   await db.write(async (tx) => {
     if (proven !== undefined) await requireUnchanged(tx, proven);

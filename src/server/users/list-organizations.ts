@@ -35,20 +35,20 @@ export async function listOrganizations(
   const { caller } = call;
   const userId = caller.kind === "person" ? caller.userId : 0;
   const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
-  const all = caller.kind === "operator" || (caller.kind === "person" && caller.isStaff) ? 1 : 0;
+  const seesAll = caller.kind === "operator" || (caller.kind === "person" && caller.isStaff) ? 1 : 0;
   const closed = await closedTo(db, call);
   const isClosed = "($5 = 1 AND o.second_factor = 1) OR ($6 = 1 AND m.role IS NULL)";
-  const mine = `FROM organizations o LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $1
+  const visible = `FROM organizations o LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $1
     WHERE o.deleted_at IS NULL AND ($2 = 1 OR m.role IS NOT NULL OR o.id = $3)
     AND (o.slug LIKE $4 ESCAPE '!' OR (lower(o.name) LIKE $4 ESCAPE '!' AND NOT (${isClosed})))`;
-  const params = [userId, all, serviceOrg, searchPattern(input), closed.members, closed.visitors];
-  const counting = `SELECT count(*) AS total, coalesce(max(octet_length(o.config_overrides)), 0) AS widest ${mine}`;
+  const params = [userId, seesAll, serviceOrg, searchPattern(input), closed.members, closed.visitors];
+  const counting = `SELECT count(*) AS total, coalesce(max(octet_length(o.config_overrides)), 0) AS widest ${visible}`;
   const { total, widest } = (await queryOne(db, counted, counting, params)) ?? { total: 0, widest: 0 };
   const query = fitPage(input, widest);
   const { limit, offset } = pageOf(query);
   const rows = await db.all(
     `SELECT ${organizationColumns}, m.role AS role, CASE WHEN ${isClosed} THEN 1 ELSE 0 END AS is_closed
-     ${mine} ORDER BY o.id LIMIT $7 OFFSET $8`,
+     ${visible} ORDER BY o.id LIMIT $7 OFFSET $8`,
     [...params, limit, offset],
   );
   const items = rows.map((row) => {

@@ -9,6 +9,7 @@ import type { MailOptions } from "../options.ts";
 /** `messageId`: the same when it is sent again. */
 export type Message = { to: string; subject: string; text: string; messageId?: string };
 
+/** The time limit of connecting, of the greeting, and of each pause of the server. */
 const waitMs = 10_000;
 
 /**

@@ -21,10 +21,10 @@ import { users } from "../store/tables/users.ts";
 type Store = Pick<ServerOptions, "db" | "system" | "publicUrl">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
-/** The role that the caller must still have at the time of the change. */
+/** The role that a caller with this role must still have at the time of the change, for `requireRole`. */
 export const roleNow = (role: Role) => (role === "owner" ? "owner" : "admin");
 export const memberColumns = memberships.select();
-/** What the list shows of the member's user. */
+/** What the list shows of the member's user. `apps`, `keys`: how many second factors (authenticator apps, passkeys) it has. */
 const ofUser = computed({
   nodeCount: integer(),
   isDisabled: truth(0),
@@ -107,15 +107,10 @@ export async function addMember(
     requireMayChange(by.role, open?.role ?? role, role);
     const isOperator = by.actor.kind === "operator" ? 1 : 0;
     const user = await queryOne(tx, users.pick("id"), joinsAtOnce, [email, org.id, isOperator]);
-    const entry =
-      user === undefined
-        ? {
-            secretHash: hashToken(secret),
-            expiresAt: now + invitationHours * 3_600_000,
-            invitedBy: principal(by.actor),
-          }
-        : { userId: user.id };
-    const row = { orgId: org.id, email, role, createdAt: now, ...entry };
+    const expiresAt = now + invitationHours * 3_600_000;
+    const invitation = { secretHash: hashToken(secret), expiresAt, invitedBy: principal(by.actor) };
+    const who = user === undefined ? invitation : { userId: user.id };
+    const row = { orgId: org.id, email, role, createdAt: now, ...who };
     const member = showMember(await memberships.insertReturning(tx, row));
     const type = user === undefined ? "member.invited" : "member.created";
     await record(tx, { ...memberEvent(org.id, now, by.actor, email), type, after: { email, role } });

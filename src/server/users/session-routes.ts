@@ -59,28 +59,28 @@ export const browserSessionHandlers = (services: Services): Handlers<typeof brow
   },
 });
 
-type SignedIn = { userId: number; email: string; isStaff: boolean; factorAt: number | null };
+/** A user who has proven everything. */
+type SignedIn = {
+  userId: number;
+  email: string;
+  isStaff: boolean;
+  /** When the second factor was proven, ms; null: the user has none, or signed in by a provider. */
+  factorAt: number | null;
+  /** What the password matched. */
+  passwordHash?: string;
+  /** The id of a known device. */
+  device?: string;
+  /** The provider by which the user signed in; null: another way. */
+  providerId?: number | null;
+};
 
-/**
- * Begins the session of a user who has proven everything, and replies with its cookie. `passwordHash`: what the password matched;
- * `device`: the id of a known device; `providerId`: the provider by which the user signed in.
- */
+/** Begins the session of the user, and replies with its cookie. */
 export async function startedReply(
   services: Services,
   { request, address }: Pick<Call, "request" | "address">,
-  {
-    userId,
-    email,
-    isStaff,
-    ...proven
-  }: SignedIn & {
-    passwordHash?: string;
-    device?: string;
-    providerId?: number;
-  },
+  { userId, email, isStaff, factorAt, passwordHash, device, providerId = null }: SignedIn,
 ) {
   const former = readCookie(cookiesOf(request), sessionCookie);
-  const { factorAt, passwordHash, device, providerId = null } = proven;
   const from = { address, request, former, factorAt, providerId };
   const { token, endsAt } = await startSession(services, { userId, passwordHash }, from);
   return {

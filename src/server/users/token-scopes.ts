@@ -3,10 +3,8 @@
 
 import { AppError } from "../../base/errors.ts";
 import { isWithin, parseNetworks } from "../../base/ip.ts";
-import type { Caller, Route } from "../http/route.ts";
+import type { Route, ServiceCaller } from "../http/route.ts";
 import type { Database } from "../store/database.ts";
-
-type ServiceCaller = Extract<Caller, { kind: "service" }>;
 
 /**
  * Throws token_scope. A change needs the scope of its route; a route without one, such as those of CAs and settings, is
@@ -36,13 +34,14 @@ export function requireScope(
 
 type Deps = { db: Database; now(): number };
 
-/** At most one record of a token in this time by each server; of several servers, the first one's counts. */
+/** Each server records a use of a token at most once in this time; of several servers, the first one's record counts. */
 const everyMs = 5 * 60_000;
 /** Only valid tokens are noted: this is a bound, not a limit that is met. */
 const maxNoted = 100_000;
 
 /** Checks like `requireScope`, and notes the use. No request waits for the record, and none fails because of it. */
 export function makeServiceAdmission({ db, now }: Deps): typeof requireScope {
+  /** By the id of the token: when this server noted its last use, ms. */
   const noted = new Map<number, number>();
   return (caller, route, address) => {
     requireScope(caller, route, address);
@@ -52,9 +51,8 @@ export function makeServiceAdmission({ db, now }: Deps): typeof requireScope {
     if (notedAt !== undefined && at - notedAt < everyMs) return;
     if (noted.size >= maxNoted) noted.clear();
     noted.set(tokenId, at);
-    const used = "UPDATE service_tokens SET last_used_at = $2 WHERE id = $1";
-    db.writeFor("rows", (tx) =>
-      tx.run(`${used} AND coalesce(last_used_at, 0) <= $3`, [tokenId, at, at - everyMs]),
-    ).catch(() => undefined);
+    const noteUse =
+      "UPDATE service_tokens SET last_used_at = $2 WHERE id = $1 AND coalesce(last_used_at, 0) <= $3";
+    db.writeFor("rows", (tx) => tx.run(noteUse, [tokenId, at, at - everyMs])).catch(() => undefined);
   };
 }

@@ -64,7 +64,8 @@ export async function sendSyslog(
       socket.on("error", reject);
       socket.on("close", (hadError) => (hadError ? undefined : resolve()));
       socket.on("secureConnect", () => {
-        const { raw: certificate = Buffer.alloc(0) } = socket.getPeerCertificate();
+        // A server without a certificate has no `raw`, whatever the type says.
+        const certificate = socket.getPeerCertificate().raw ?? Buffer.alloc(0);
         if (pinned !== undefined && hash("sha256", certificate, "hex") !== pinned) {
           reject(new AppError("failed", "The certificate of the syslog server has another fingerprint."));
           return;

@@ -1,10 +1,10 @@
 // The address of a client behind proxies.
 
 import { expect, test } from "bun:test";
-import { clientAddress, parseNetworks } from "../../../src/server/http/edge.ts";
+import { clientAddress, networksOfFlag } from "../../../src/server/http/edge.ts";
 
 test("X-Forwarded-For counts only in the part that trusted proxies wrote", () => {
-  const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8", "192.0.2.7"]);
+  const proxies = networksOfFlag("--trusted-proxy", ["10.0.0.0/8", "192.0.2.7"]);
   const seen = (peer: string, forwarded: string | null) => clientAddress(peer, forwarded, proxies);
   expect(seen("203.0.113.1", "198.51.100.1")).toBe("203.0.113.1");
   expect(seen("10.1.1.1", "198.51.100.1")).toBe("198.51.100.1");
@@ -28,7 +28,7 @@ test.each([
   ["6.6.6.6, 203.0.113.7:1, 10.2.2.2:2", "203.0.113.7"],
   ["6.6.6.6,203.0.113.7,[::ffff:10.2.2.2]:2", "203.0.113.7"],
 ])("X-Forwarded-For %p names %s", (forwarded, client) => {
-  const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8"]);
+  const proxies = networksOfFlag("--trusted-proxy", ["10.0.0.0/8"]);
   expect(clientAddress("10.1.1.1", forwarded, proxies)).toBe(client);
 });
 
@@ -60,7 +60,7 @@ test.each([
   `203.0.113.7:1${" ".repeat(100)}x`,
   "[".repeat(80),
 ])("at %p, which is no address, the proxy itself counts, and nothing to the left", (entry) => {
-  const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8"]);
+  const proxies = networksOfFlag("--trusted-proxy", ["10.0.0.0/8"]);
   for (const forwarded of [entry, `6.6.6.6, ${entry}`]) {
     expect(clientAddress("10.1.1.1", forwarded, proxies)).toBe("10.1.1.1");
   }

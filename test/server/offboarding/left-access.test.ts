@@ -5,7 +5,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import { parseNetworks } from "../../../src/server/http/edge.ts";
+import { networksOfFlag } from "../../../src/server/http/edge.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { NewMember } from "../../../src/api/members.ts";
 import { AccessReport, type AccessItem } from "../../../src/api/left-access.ts";
@@ -29,7 +29,7 @@ let owner = "";
 let ada = "";
 
 beforeEach(async () => {
-  const networks = parseNetworks("", ["127.0.0.0/8"]);
+  const networks = networksOfFlag("", ["127.0.0.0/8"]);
   server = await makeTestServer({
     webhookNetworks: networks,
     network: { lookup: async () => ["127.0.0.1"] },

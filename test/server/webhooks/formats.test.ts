@@ -8,7 +8,7 @@ import { formatFor } from "../../../src/api/webhooks/formats.ts";
 import { Delivery, NewWebhook, quietSpan } from "../../../src/api/webhooks/webhooks.ts";
 import { operator, ourselves, record } from "../../../src/server/audit/record.ts";
 import { createServiceToken } from "../../../src/server/users/service-tokens.ts";
-import { parseNetworks } from "../../../src/server/http/edge.ts";
+import { networksOfFlag } from "../../../src/server/http/edge.ts";
 import { quietUntil } from "../../../src/server/webhooks/formats.ts";
 import { installMissing, runSync } from "../../support/debian.ts";
 import { noExim, secret, startExim, user } from "../../support/exim.ts";
@@ -23,7 +23,7 @@ afterEach(async () => {
 });
 
 async function start(options: TestServerOptions = {}) {
-  const webhookNetworks = parseNetworks("", ["127.0.0.0/8", "::1"]);
+  const webhookNetworks = networksOfFlag("", ["127.0.0.0/8", "::1"]);
   const server = await makeTestServer({ webhookNetworks, ...options });
   disposables.push(server);
   const org = await server.organization("acme");

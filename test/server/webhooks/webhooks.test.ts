@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { formatTime } from "../../../src/base/quantities.ts";
 import { makeApp } from "../../../src/server/app.ts";
 import { Event } from "../../../src/api/events.ts";
-import { parseNetworks } from "../../../src/server/http/edge.ts";
+import { networksOfFlag } from "../../../src/server/http/edge.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import {
   requestedBefore,
@@ -33,7 +33,7 @@ afterEach(async () => {
 });
 afterAll(() => directory[Symbol.dispose]());
 
-const loopback = parseNetworks("", ["127.0.0.0/8", "::1"]);
+const loopback = networksOfFlag("", ["127.0.0.0/8", "::1"]);
 const Body = v.object({ organization: v.string(), ...Event.entries });
 
 const anyNode = { any: true };

@@ -15,7 +15,8 @@ import { userEvent } from "../users.ts";
 import { methodsOf, requireFewWrong, totpContext, type FactorServices } from "./second-factor.ts";
 import { endSessions } from "../sessions/sessions.ts";
 import { doStaffNeedFactor } from "./staff-factor.ts";
-import { markProven, keyOfSignIn, type UserCaller } from "./step-up.ts";
+import { markProven, keyOfSignIn } from "./step-up.ts";
+import type { UserCaller } from "../../http/route.ts";
 import { replaceRecoveryCodes } from "./recovery-codes.ts";
 
 type User = { userId: number; email: string };

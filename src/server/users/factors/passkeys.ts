@@ -19,7 +19,8 @@ import { replaceRecoveryCodes } from "./recovery-codes.ts";
 import { isChallenge, makeChallenge, useChallenge } from "./passkey-challenges.ts";
 import { userEvent } from "../users.ts";
 import { methodsOf } from "./second-factor.ts";
-import { markProven, keyOfSignIn, type UserCaller } from "./step-up.ts";
+import { markProven, keyOfSignIn } from "./step-up.ts";
+import type { UserCaller } from "../../http/route.ts";
 
 export type PasskeyServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl">;
 type User = { userId: number; email: string };
@@ -63,9 +64,7 @@ export async function registrationOptions(services: PasskeyServices, user: UserC
   });
 }
 
-/**
- * The library does not check this: our pages are in no frames, so a passkey from a frame was made for another site.
- */
+/** The library does not check this: our pages are in no frames, so a passkey from a frame was made for another site. */
 function refuseFramed({ response }: { response: { clientDataJSON: string } }): void {
   const text = Buffer.from(response.clientDataJSON, "base64url").toString();
   const data = v.safeParse(v.pipe(v.string(), v.parseJson(), ClientData), text);
@@ -262,14 +261,13 @@ async function countUse(tx: Transaction, id: number, counter: number, now: numbe
 /** For the log at the start: passkeys of another public name cannot be used. */
 export async function lostPasskeys(reader: Pick<Reader, "all">, publicUrl: string): Promise<string[]> {
   const { hostname } = new URL(publicUrl);
-  const rows = await queryAll(
+  return queryAll(
     reader,
     { parse: (row) => `${String(row["email"])} (${String(row["rp_id"])})` },
     `SELECT DISTINCT u.email, p.rp_id FROM passkeys p JOIN users u ON u.id = p.user_id
      WHERE p.rp_id <> $1 ORDER BY u.email`,
     [hostname],
   );
-  return rows;
 }
 
 /** The library takes a challenge as bytes, and gives it back in base64url. */

@@ -6,13 +6,11 @@ import { factorsApi, freshMinutes, totpApi } from "../../../api/factors/factors.
 import { AppError } from "../../../base/errors.ts";
 import { brand } from "../../../brand.ts";
 import type { Actor } from "../../audit/record.ts";
-import type { Caller, SignIn } from "../../http/route.ts";
+import type { SignIn, UserCaller } from "../../http/route.ts";
 import type { Database, Reader, Transaction } from "../../store/database.ts";
 import { computed, integerOrNull, queryOne } from "../../store/table.ts";
 import { browserSessions, refreshTokens } from "../../store/tables/sessions.ts";
 import { aheadMs, methodsOf, proveCode, type FactorServices } from "./second-factor.ts";
-
-export type UserCaller = Extract<Caller, { kind: "person" }>;
 
 const freshMs = freshMinutes * 60_000;
 

@@ -5,7 +5,7 @@ import { AppError } from "../../../base/errors.ts";
 import { brand } from "../../../brand.ts";
 import { hashToken, makeOpaqueToken } from "../../../pki/opaque.ts";
 import { networkOf } from "../../../base/ip.ts";
-import type { AskedRequest, Call, Caller } from "../../http/route.ts";
+import type { AskedRequest, Call, UserCaller } from "../../http/route.ts";
 import type { ServerOptions } from "../../options.ts";
 import type { Database } from "../../store/database.ts";
 import { joined, queryOne } from "../../store/table.ts";
@@ -14,8 +14,6 @@ import { rememberNetwork } from "../../store/tables/organizations.ts";
 import { isStaff, users, type UserRow } from "../../store/tables/users.ts";
 import { deviceOf } from "./families.ts";
 import { admit, type ByProvider } from "./sessions.ts";
-
-export type UserCaller = Extract<Caller, { kind: "person" }>;
 
 type Store = Pick<ServerOptions, "db" | "system">;
 
@@ -122,7 +120,10 @@ export function browserOf(call: Pick<Call, "caller">, sentence: string): UserCal
   throw new AppError("permission_denied", sentence);
 }
 
-/** The provider by which the browser's session began, and the end of the session. Undefined without a provider. Throws not_authenticated for one that has ended. */
+/**
+ * The provider by which the browser's session began, and the end of the session. Undefined without a provider. Throws
+ * not_authenticated if the session has ended.
+ */
 export async function providerOf(
   reader: Pick<Database, "get">,
   caller: UserCaller,

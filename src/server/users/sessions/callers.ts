@@ -3,7 +3,7 @@
 
 import { AppError } from "../../../base/errors.ts";
 import { hashToken } from "../../../pki/opaque.ts";
-import type { Caller } from "../../http/route.ts";
+import type { Caller, UserCaller } from "../../http/route.ts";
 import type { Database } from "../../store/database.ts";
 import { makeOrKnown } from "../../store/stale-reads.ts";
 import { makeInterner } from "../../store/intern.ts";
@@ -33,11 +33,12 @@ export type CallerLookup = {
   user(userId: number, issuedAt: number): Promise<UserCaller | undefined>;
 };
 
-type TokenCaller = Exclude<Caller, { kind: "person" | "none" }>;
-type UserCaller = Extract<Caller, { kind: "person" }>;
+type TokenCaller = Extract<Caller, { kind: "node" | "service" }>;
 type CachedUser = { caller: UserCaller; isActive: boolean; sessionsFrom: number };
 
+/** Of each cache. A full one is emptied. */
 const maxCached = 200_000;
+/** Tokens of nodes and services (`makeOpaqueToken`); anything else is taken for a JWT. */
 const tokenShape = /^[A-Za-z0-9_-]{43}$/;
 const bearerPrefix = "Bearer ";
 /** RFC 9110, section 11.1: the name of a scheme has no case. */
@@ -54,7 +55,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   // Rises with each change of rights: a row that was read before one must not be cached after it.
   let generation = 0;
   db.listen("auth", () => {
-    // Outdated tokens stay, for nodes that check in while the database is away.
+    // `tokens` stay, with the former generation: for nodes that check in while the database is away.
     generation++;
     knownUsers.clear();
     ended.forget();

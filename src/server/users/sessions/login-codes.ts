@@ -11,7 +11,8 @@ import { openSecret, sealSecret } from "../../../pki/secrets.ts";
 import type { TokenPair } from "../../../protocol/sign-in.ts";
 import type { ServerOptions } from "../../options.ts";
 import { useOnce } from "../../store/tables/users.ts";
-import { providerOf, sessionIdOf, stillSignedIn, type UserCaller } from "./browser-sessions.ts";
+import { providerOf, sessionIdOf, stillSignedIn } from "./browser-sessions.ts";
+import type { UserCaller } from "../../http/route.ts";
 import type { From } from "./families.ts";
 import type { Sessions } from "./sessions.ts";
 

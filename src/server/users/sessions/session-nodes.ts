@@ -11,7 +11,7 @@ import type { Transaction } from "../../store/database.ts";
 import { computed, queryAll, queryNumber, queryOne, integer, text } from "../../store/table.ts";
 import { sessionNodes } from "../../store/tables/sessions.ts";
 import { endFamily } from "./families.ts";
-import type { UserCaller } from "../factors/step-up.ts";
+import type { UserCaller } from "../../http/route.ts";
 
 const nodePick = computed({ id: integer(), orgId: integer(), tokenHash: text() });
 const findNode = `SELECT n.id, n.org_id, n.token_hash FROM nodes n JOIN organizations o ON o.id = n.org_id

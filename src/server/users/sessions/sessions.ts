@@ -56,6 +56,9 @@ export const docsSessionS = 8 * 3600;
 /** A sign-in ends after this time, however often its tokens were refreshed. */
 const signInMs = 90 * 86_400_000;
 
+/** The tokens that follow from one sign-in, and when that ends. Times are ms. */
+type Chain = { family: string; endsAt: number; factorAt: number | null; providerId: number | null };
+
 export async function makeSessions(options: ServerOptions): Promise<Sessions> {
   const { db, system } = options;
   const tokens = await makeSigning(options);
@@ -199,9 +202,6 @@ const tokenWithUser = joined(
   users.pick("isActive", "sessionsFrom"),
 );
 
-/** The tokens that followed from one sign-in, and when that ends. Times are ms. */
-type Chain = { family: string; endsAt: number; factorAt: number | null; providerId: number | null };
-
 /**
  * Marks the token as used. Undefined if it is not valid any more; a second use, or a disabled user, also revokes the family. A chain
  * of the release before has no end; it gets one here, with its first use. `at` of the result: of the next tokens. Throws
@@ -242,6 +242,7 @@ function signInEnded({ providerId }: Chain): AppError {
   return new AppError("token_not_valid", `This session ended ${days} days after its sign-in. Sign in again.`);
 }
 
+/** When tokens of the user were signed last, ms. */
 const lastSigned = computed({
   sessionsFrom: integer(),
   lastLoginAt: integerOrNull(),

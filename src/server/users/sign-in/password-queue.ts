@@ -1,6 +1,6 @@
-// The queue of password hashes. A few run at a time (`atOnce` in passwords.ts says how many). Users, sources (networks, devices) and the domains of addresses get turns
-// one after the other, so that one with many sign-ins delays others by a few hashes. Known sources have a lane of their own with every
-// second turn: a flood from new networks does not keep users out.
+// The queue of password hashes. A few run at a time (`atOnce` in passwords.ts says how many). Users, sources (networks, devices)
+// and the domains of addresses get turns one after the other, so that one with many sign-ins delays others by a few hashes. Known
+// sources have a lane of their own with every second turn: a flood from new networks does not keep users out.
 
 import { defer } from "../../../base/defer.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -14,7 +14,7 @@ export type Turn = { user: string; source: string; domain?: string; isKnown: boo
 /** Runs the work when it is the turn of its user and source. Throws throttled if the queue is full. */
 export type InTurn = <T>(turn: Turn, work: () => Promise<T>) => Promise<T>;
 
-/** `since`: the number of turns before it came. */
+/** A sign-in that waits. `since`: the number of turns before it came. */
 type Waiting = Turn & { since: number; start(): void; refuse(error: AppError): void };
 
 /** `turnedAway`: how many refused sign-ins are likely to come back, which later ones have to wait for. */
@@ -37,12 +37,17 @@ export function makeTurns(atOnce: number, maxWaiting: number): InTurn {
   const makeLane = (): Lane => ({ waiting: new Set(), turnedAway: 0 });
   const lanes = { known: makeLane(), others: makeLane() };
   let running = 0;
+  /** The last turn was one of a known source. */
   let wasKnown = false;
+  /** Called when a hash is done: the next one takes its place among those that run. */
   const startNext = () => {
     const [preferred, other] = wasKnown ? [lanes.others, lanes.known] : [lanes.known, lanes.others];
     const lane = preferred.waiting.size > 0 ? preferred : other;
     const next = order.first(lane.waiting);
-    if (next === undefined) return void running--;
+    if (next === undefined) {
+      running--;
+      return;
+    }
     lane.waiting.delete(next);
     lane.turnedAway = lane.waiting.size === 0 ? 0 : Math.max(0, lane.turnedAway - 1);
     wasKnown = next.isKnown;
