@@ -14,7 +14,7 @@ import { readLocalChanges } from "../node/files/config/local-changes.ts";
 import { applyChanges } from "../node/health/apply-changes.ts";
 import { hangLog, HangWatch, tunnelsOrRestart } from "../node/health/hanging-engine.ts";
 import { Healer } from "../node/health/healer.ts";
-import { keptHere } from "../node/health/paths/kept-peers.ts";
+import { keptHere } from "../node/health/paths/kept-peers-here.ts";
 import { OffloadTrial } from "../node/health/paths/offload-trial.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
 import { controlSocket } from "../platform/systemd/control-socket.ts";

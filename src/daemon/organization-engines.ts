@@ -68,7 +68,7 @@ export class OrganizationEngines {
   async check(slug?: string): Promise<void> {
     const slugs = slug === undefined ? this.slugs() : [slug];
     await Promise.all(
-      slugs.map((each) => this.#requireEngine(each).health.check(decidedWithinMs, { all: false })),
+      slugs.map((each) => this.#requireEngine(each).health.check(decidedWithinMs, "lighthouses")),
     );
   }
 

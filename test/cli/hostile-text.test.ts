@@ -41,7 +41,7 @@ test("names and groups in a peer's certificate are one line without control char
   const details = { name: hostile, notAfter: "2027-02-18T12:00:00Z", groups: [hostile] };
   const cert = { details, fingerprint: "ab" };
   const tunnel = { localIndex: 1, messageCounter: 1, currentRemote: "", currentRelaysToMe: [], cert };
-  tunnels.see([{ ...tunnel, vpnAddrs: ["10.77.0.2"] }], { own: [], now: 0, probesTo: () => 0 });
+  tunnels.update([{ ...tunnel, vpnAddrs: ["10.77.0.2"] }], { own: [], now: 0, probesTo: () => 0 });
   const [seen] = tunnels.all;
   const clean = "a ]0;title 31m b cc: running";
   expect([seen?.name, seen?.certificate?.groups]).toEqual([clean, [clean]]);

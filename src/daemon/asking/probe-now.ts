@@ -33,7 +33,7 @@ async function probe(
   system: System,
 ): Promise<OrganizationState> {
   const watch = makeServerHealth(openOrganization(settings.configRoot, status.team), { settings, system });
-  await withHealth(watch, () => watch.check(decidedWithinMs, { all: false }));
+  await withHealth(watch, () => watch.check(decidedWithinMs, "lighthouses"));
   const health = watch.current();
   return health === undefined ? status : { ...status, health };
 }

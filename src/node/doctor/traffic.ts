@@ -13,7 +13,7 @@ import type { System } from "../../base/system.ts";
 import { unsafeRoutes } from "../files/config/read-config.ts";
 import { subnetsIn } from "../files/granted/networks.ts";
 import type { Organization } from "../files/organizations.ts";
-import { graveness, type Finding as HealthFinding } from "../health/findings.ts";
+import { doctorStatusOf, type Finding as HealthFinding } from "../health/findings.ts";
 import type { Health } from "../health/verdict.ts";
 import { readRouterFile } from "../routing/router-file.ts";
 import { describeRoutesHere, examineInterfaces } from "./machine-use.ts";
@@ -89,7 +89,7 @@ async function examineFinding(
   system: Pick<System, "lookup">,
   { hasEngine = true, isPlaneSilent }: ExamineOptions,
 ): Promise<Finding> {
-  const isGrave = graveness(kind) === "fail";
+  const isGrave = doctorStatusOf(kind) === "fail";
   if (kind === "not_running" && !hasEngine) return fail(what, `${run} overlay install && ${cure}`);
   if (kind !== "lighthouses_silent") return isGrave ? fail(what, cure) : warn(what, cure);
   const { hubs } = readHubs(organization);

@@ -15,7 +15,7 @@ export type ApplyDeps = {
   system: Pick<System, "machineState" | "lookup" | "sleep">;
 };
 
-/** Writes config.yml with the changes, if they change it, and has the engine take it. Returns whether that was a restart. */
+/** Writes config.yml with the changes, and has the engine reload it, or restarts the engine. Returns whether it was restarted. */
 export async function applyChanges(
   place: { slug: string; directory: string },
   changes: OwnChanges,
@@ -28,8 +28,8 @@ export async function applyChanges(
     const machine = await readMachine(place.directory, system);
     const sealed = await withSeal(place);
     if (sealed === undefined || !rewriteConfig(sealed, machine, changes)) return false;
-    const isForStart = changes.routes !== undefined && !can(await version?.(), "reload_tun");
-    await (isForStart ? (control.restart ?? control.reload) : control.reload)();
-    return isForStart;
+    const needsRestart = changes.routes !== undefined && !can(await version?.(), "reload_tun");
+    await (needsRestart ? (control.restart ?? control.reload) : control.reload)();
+    return needsRestart;
   });
 }

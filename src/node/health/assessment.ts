@@ -1,36 +1,31 @@
-// Joins files, engine and tunnels (inventory.ts) with the answers to probes (prober.ts): for `status`, `peers` and the healer.
-// It changes nothing.
+// Assesses the health that `status` shows: joins files, engine and tunnels (inventory.ts) with the answers to probes (prober.ts), and has
+// verdict.ts judge that. Changes nothing.
 
 import { given } from "../../base/given.ts";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import type { DiskSpace } from "../../base/disk-space.ts";
 import { formatTime } from "../../base/quantities.ts";
-import { withoutPort } from "../../base/ip.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Organization } from "../files/organizations.ts";
-import { remoteLabels } from "../files/tcp-state.ts";
 import type { Facts } from "./configured-facts.ts";
 import type { Certified } from "./findings.ts";
 import { failedHandshakes, lastHandshake } from "./handshakes.ts";
 import type { Healer } from "./healer.ts";
 import { outlivesMs } from "./healing.ts";
-import type { EngineSeen, Inventory, Present } from "./inventory.ts";
+import type { EngineSeen, Inventory, Snapshot } from "./inventory.ts";
 import { conclude, type Contact, type Health, type LighthouseState, type Observation } from "./verdict.ts";
-import { describePeer, orderPeers, type PeerReport } from "./shown-peer.ts";
-import { relaysToMeasure } from "./probe-targets.ts";
 import type { Prober } from "./prober.ts";
 import { isAnswering, isBroken, brokenAfter } from "./probe-record.ts";
-import type { ObservedPeer, ObservedPeers } from "./observed-peers.ts";
 
-/** Facts that only the control plane knows; `at` is in monotonic ms. */
+/** Facts that only the control plane knows. `at`: when it said so, monotonic ms. */
 export type PlaneFacts = {
   /** For a lighthouse: whether other nodes are online. */
   others?: { online: boolean; at: number } | undefined;
   /** Another machine uses the keys of this node. */
   cloned?: { at: number } | undefined;
-  /** For a lighthouse: the underlay address that the control plane sees. */
+  /** For a lighthouse: the control plane sees it at another underlay address than the one that nodes look for. */
   elsewhere?: { said: NonNullable<CheckinAnswer["elsewhere"]>; at: number } | undefined;
   /** The last check-in reached no control plane. Only an answer ends that. */
   unreached?: { at: number } | undefined;
@@ -38,19 +33,20 @@ export type PlaneFacts = {
   clockAhead?: { ms: number; at: number } | undefined;
 };
 
+/** What one process knows of an organization. The list of peers and the healer's input are made of it, too. */
 export type AssessmentInput = {
   place: Pick<Organization, "slug" | "directory">;
   inventory: Inventory;
   prober: Pick<Prober, "record" | "records" | "problem">;
   /** The state of healing. */
   healing: Pick<Healer, "noteOf" | "givenUp"> | undefined;
-  /** The last lines of the engine's log. */
+  /** The last lines of the engine's log; empty unless they may explain something. */
   log: readonly string[];
-  /** Overlay addresses to which larger packets are lost. */
-  large: ReadonlyMap<string, number>;
+  /** Overlay address → the size in bytes above which packets to it are lost. */
+  lostLarge: ReadonlyMap<string, number>;
   disk: DiskSpace | undefined;
-  /** How many peers the engine finds without a lighthouse. Counted only while none answers, as `log` then is read. */
-  kept: number;
+  /** How many peers the engine finds without a lighthouse. Counted only while no lighthouse answers. */
+  keptCount: number;
   planeFacts: PlaneFacts;
   /** Monotonic ms. */
   now: number;
@@ -60,14 +56,12 @@ export type AssessmentInput = {
 
 /** The most names of silent peers that `status` gets. */
 const mostBroken = 20;
-/** Three times the interval of check-ins. */
+/** Facts of the control plane count for this time: three times the interval of check-ins. */
 const planeFactsForMs = 180_000;
 const leastIpv6Mtu = 1280;
 /** Bytes of the headers of IPv6, UDP and the engine, and of the engine's authentication tag. */
 const tunnelBytes = 80;
-/** How long a peer stays in the list after its last answer. */
-const listedMs = 600_000;
-/** A node comes back to a lighthouse that restarted within 20 s. */
+/** For this time after the start of a lighthouse's engine, missing nodes prove nothing: they come back within 20 s. */
 const earlyMs = 30_000;
 /** The most routes in force that `status` names. */
 const mostShownRoutes = 64;
@@ -81,9 +75,9 @@ const recent = <T extends { at: number }>(
 /** Undefined if no engine runs, or before the first refresh. */
 export function assessHealth(input: AssessmentInput): Health | undefined {
   const { inventory } = input;
-  const { present } = inventory;
-  if (present === undefined) return undefined;
-  const { facts, engine, lookedAt } = present;
+  const { snapshot } = inventory;
+  if (snapshot === undefined) return undefined;
+  const { facts, engine, lookedAt } = snapshot;
   const lighthouses = facts.lighthouses.map((address) => ({
     name: inventory.nameOf(address),
     state: stateOfHub(address, input),
@@ -91,7 +85,7 @@ export function assessHealth(input: AssessmentInput): Health | undefined {
   const routes = routeStates(input, facts);
   const silent = silentNames(input, facts, lighthouses);
   return {
-    ...conclude(observe(input, present, { lighthouses, routes, silent })),
+    ...conclude(observe(input, snapshot, { lighthouses, routes, silent })),
     lighthouses: {
       answering: lighthouses.filter(({ state }) => isUsable(state)).length,
       of: lighthouses.length,
@@ -131,7 +125,7 @@ function silentNames(
 
 function observe(
   input: AssessmentInput,
-  { facts, engine }: Present,
+  { facts, engine }: Snapshot,
   {
     lighthouses,
     routes,
@@ -147,7 +141,7 @@ function observe(
     silent,
     unrouted: routes.filter(({ states }) => states.length > 0 && states.every((each) => each === "lost")),
     stuck: stuckPeers(input).map(nameOf),
-    kept: input.kept,
+    keptCount: input.keptCount,
     unmet: unmetPeers(input, facts).map(nameOf).sort(),
     hasOthers: inventory.hasOthers,
     certificate: certifiedAt(time, facts.certificate),
@@ -185,7 +179,7 @@ function certifiedAt(time: number, { from, to }: Facts["certificate"]): Certifie
 
 const isUsable = (state: LighthouseState) => state === "answers" || state === "tunnel";
 
-/** A tunnel to a node that refuses ICMP counts: while packets are sent, the engine tests it by itself. */
+/** A tunnel to a node that refuses ICMP counts as contact: probes are packets too, and the engine tests tunnels with traffic itself. */
 function contactOf(input: AssessmentInput, facts: Facts, { ageMs }: EngineSeen): Contact {
   const { inventory, prober, now } = input;
   const records = prober.records().filter(([address]) => !facts.lighthouses.includes(address));
@@ -198,27 +192,30 @@ function contactOf(input: AssessmentInput, facts: Facts, { ageMs }: EngineSeen):
   // An answer that came later shows that another node is online, whatever the control plane said.
   const answeredAt = Math.max(...records.map(([, record]) => record.answeredAt ?? -Infinity));
   const others = recent(input.planeFacts.others, input);
-  const isOld = others?.online === false && answeredAt > others.at;
+  const isOutdated = others?.online === false && answeredAt > others.at;
   return {
     isMade,
     silent: records.filter(([, record]) => isBroken(record)).length,
     isEarly: ageMs < earlyMs || refusing.length > 0,
-    othersOnline: isOld ? undefined : others?.online,
+    othersOnline: isOutdated ? undefined : others?.online,
   };
 }
 
-/** What is lost, and its cure: one size must fit all paths, so the narrowest counts. Skips former lighthouses without a tunnel. */
-function lostLargePackets({ large, inventory, place }: AssessmentInput, facts: Facts): Observation["large"] {
-  const present = [...large].filter(
+/** What is lost, and its cure: one size must fit all paths, so the narrowest counts. Skips addresses whose path has ended. */
+function lostLargePackets(
+  { lostLarge, inventory, place }: AssessmentInput,
+  facts: Facts,
+): Observation["large"] {
+  const current = [...lostLarge].filter(
     ([to]) => facts.lighthouses.includes(to) || inventory.tunnels.get(to) !== undefined,
   );
-  if (present.length === 0) return undefined;
-  const bytes = Math.min(...present.map(([, each]) => each));
-  const to = present.map(([each]) => inventory.nameOf(each)).toSorted();
+  if (current.length === 0) return undefined;
+  const bytes = Math.min(...current.map(([, each]) => each));
+  const to = current.map(([each]) => inventory.nameOf(each)).toSorted();
   return { to, bytes, cure: smallerPackets({ bytes }, facts, place) };
 }
 
-/** IPv6 needs 1280 bytes: an interface with less has no IPv6. */
+/** The cure of lost packets above `bytes`. IPv6 needs 1280 bytes: an interface with less has no IPv6. */
 export function smallerPackets(
   { bytes }: { bytes: number },
   { own }: Pick<Facts, "own">,
@@ -239,14 +236,14 @@ function stateOfHub(
   const record = prober.record(address);
   if (record === undefined) return "early";
   if (isAnswering(record, now)) return "answers";
-  // After a pause of this process, too, wait for the next probes.
+  // Wait for the next probes, also after this process has paused.
   if (record.missed < brokenAfter) return "early";
   if (isBroken(record)) return "lost";
   if (inventory.tunnels.get(address) !== undefined) return "tunnel";
   return inventory.reportsTunnels || lastHandshake(log, address, time) === "failed" ? "lost" : "unknown";
 }
 
-/** Peers with which handshakes fail now, and which are neither gone nor lighthouses or relays. */
+/** Peers with which handshakes fail now. Skips lighthouses, relays, and peers that are gone. */
 function unmetPeers(
   { inventory, log, time }: AssessmentInput,
   { lighthouses, relays, own, isInside }: Facts,
@@ -257,98 +254,10 @@ function unmetPeers(
   return tried.filter((each) => !gone.has(each) && inventory.tunnels.get(each) === undefined);
 }
 
-/** A peer that is off has no tunnel: only one that is there and does not answer counts. */
+/** Peers whose tunnels stay dead. A peer that is off has no tunnel and does not count. */
 function stuckPeers({ healing, inventory, prober }: AssessmentInput): string[] {
   return (healing?.givenUp ?? []).filter((address) => {
     const record = prober.record(address);
     return record !== undefined && isBroken(record) && inventory.tunnels.get(address) !== undefined;
   });
-}
-
-/**
- * Lighthouses, peers with a tunnel, those that stopped answering or answered in the last ten minutes, and `named` ones. If
- * the engine does not report its tunnels, also the other lighthouses and relays.
- */
-export function listPeers(input: AssessmentInput, named: readonly string[]): PeerReport[] {
-  const { inventory, prober, healing, now } = input;
-  const { present, reportsTunnels, tunnels } = inventory;
-  if (present === undefined) return [];
-  const { lighthouses, otherHubs, own, known } = present.facts;
-  const probed = prober
-    .records()
-    .filter(([, record]) => isBroken(record) || now - (record.answeredAt ?? -Infinity) < listedMs);
-  const addresses = new Set([
-    ...lighthouses,
-    ...(reportsTunnels ? [] : otherHubs),
-    ...tunnels.all.map(({ address }) => address),
-    ...named,
-    ...probed.map(([address]) => address),
-  ]);
-  const labelOf = remoteLabels(input.place.directory);
-  const reports = [...addresses].map((address) =>
-    describePeer({
-      address,
-      name: inventory.nameOf(address),
-      isLighthouse: lighthouses.includes(address),
-      isOwn: own.includes(address),
-      tunnel: tunnels.get(address),
-      reportsTunnels,
-      record: prober.record(address),
-      nameOf: (each) => inventory.nameOf(each),
-      labelOf,
-      note: healing?.noteOf(address),
-      now,
-    }),
-  );
-  if (known === undefined) return orderPeers(reports);
-  // The control plane, and users, know nodes by their addresses outside of the sealed network.
-  const byAddress = new Map<string, PeerReport>();
-  for (const each of reports) {
-    const address = known.get(each.address) ?? each.address;
-    if (!byAddress.has(address)) byAddress.set(address, { ...each, address });
-  }
-  return orderPeers([...byAddress.values()]);
-}
-
-/** The input of the healer; undefined without an engine that reports its tunnels. */
-export function seenByHealer(input: AssessmentInput): ObservedPeers | undefined {
-  const { inventory, prober, now } = input;
-  const { present, reportsTunnels, tunnels } = inventory;
-  if (present === undefined || !reportsTunnels) return undefined;
-  const { facts } = present;
-  const addresses = new Set([
-    ...prober.records().map(([address]) => address),
-    ...tunnels.all.map(({ address }) => address),
-  ]);
-  const special = [...facts.lighthouses, ...facts.relays];
-  const remotes = special.flatMap((address) => tunnels.get(address)?.remote ?? []);
-  return {
-    now,
-    own: facts.own[0] ?? "",
-    peers: [...addresses].map((address) => seenPeer(address, facts, input)),
-    relays: facts.relays,
-    candidates: new Map(
-      relaysToMeasure(facts).map((relay) => {
-        const record = prober.record(relay);
-        return [relay, { rttMs: record?.rttMs, isBroken: record !== undefined && isBroken(record) }];
-      }),
-    ),
-    kept: [...facts.underlays, ...remotes.map(withoutPort)],
-  };
-}
-
-function seenPeer(
-  address: string,
-  { lighthouses }: Facts,
-  { inventory, prober }: AssessmentInput,
-): ObservedPeer {
-  const record = prober.record(address);
-  return {
-    address,
-    name: inventory.nameOf(address),
-    isLighthouse: lighthouses.includes(address),
-    isBroken: record !== undefined && isBroken(record),
-    answeredAt: record?.answeredAt,
-    tunnel: inventory.tunnels.get(address),
-  };
 }

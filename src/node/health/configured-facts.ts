@@ -42,10 +42,11 @@ export type Facts = {
 
 const maxLighthouses = 8;
 
-const knownBy = (names: NonNullable<NodeConfig["sealed_names"]>) =>
+/** By sealed address: the address outside of the sealed network. */
+const plainAddresses = (names: NonNullable<NodeConfig["sealed_names"]>) =>
   new Map(
-    Object.values(names).flatMap(([own, plain]) =>
-      own === undefined || plain === undefined ? [] : [[own, plain]],
+    Object.values(names).flatMap(([sealed, plain]) =>
+      sealed === undefined || plain === undefined ? [] : [[sealed, plain]],
     ),
   );
 
@@ -55,6 +56,7 @@ export function readFacts({ slug, directory }: Pick<Organization, "slug" | "dire
   const { config } = openOrganization(join(directory, ".."), slug);
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
   const { lighthouses, underlays, isLighthouse } = overlayRoles(text);
+  // config.yml may have only the relays that this node has chosen: read what the control plane sent.
   const sent = readTextIfThere(generationFile(directory, "server.yml"));
   const { relays } = overlayRoles(sent ?? text);
   const networks = parseNetworks(overlayNetworks(directory));
@@ -64,7 +66,7 @@ export function readFacts({ slug, directory }: Pick<Organization, "slug" | "dire
   return {
     own: [config.ip_address, config.ip_address6].filter((each) => typeof each === "string"),
     lighthouses: lighthouses.filter(isInside).slice(0, maxLighthouses),
-    ...given({ known: config.sealed_names && knownBy(config.sealed_names) }),
+    ...given({ known: config.sealed_names && plainAddresses(config.sealed_names) }),
     relays: relays.filter(isInside),
     underlays,
     isLighthouse,

@@ -5,7 +5,10 @@ import { brand } from "../../brand.ts";
 import { quoteWord } from "../../base/quote.ts";
 import { separateCopy, type FindingKind } from "../../protocol/finding-kinds.ts";
 
-/** degraded: traffic does not pass. unknown: more cannot be known. note: traffic passes, and a user should know. */
+/**
+ * How grave a finding is, like a traffic light. degraded: traffic does not pass. unknown: whether traffic passes cannot be known. note:
+ * traffic passes, and a user should know the finding.
+ */
 export type Light = "degraded" | "unknown" | "note";
 
 export type Finding = {
@@ -13,11 +16,11 @@ export type Finding = {
   light: Light;
   /** One sentence without a full stop. */
   what: string;
-  /** The command or step that ends it. */
+  /** The command or step that ends it; empty if there is none. */
   cure: string;
 };
 
-/** `doctor`: the doctor's status, where it does not follow from the light. */
+/** `cure`: empty where callers of makeFinding give one. `doctor`: the doctor's status, where it does not follow from the light. */
 type KindEntry = { light: Light; cure(slug: string): string; doctor?: "fail" };
 
 const program = brand.executable;
@@ -77,18 +80,18 @@ export const allKinds = Object.keys(kinds).filter((kind): kind is Kind => Object
 export const byGravity = (findings: readonly Finding[]): Finding[] =>
   findings.toSorted((a, b) => allKinds.indexOf(a.kind) - allKinds.indexOf(b.kind));
 
-/** `cure`: given if it depends on more than the organization. */
+/** `cure`: only where it depends on more than the organization. */
 export function makeFinding(kind: Kind, slug: string, what: string, cure = kinds[kind].cure(slug)): Finding {
   return { kind, light: kinds[kind].light, what, cure };
 }
 
-/** The doctor's status of a finding. */
-export function graveness(kind: Kind): "fail" | "warn" {
+/** The status that `doctor` shows for a finding of this kind. */
+export function doctorStatusOf(kind: Kind): "fail" | "warn" {
   const entry: KindEntry = kinds[kind];
   return entry.doctor ?? (entry.light === "degraded" ? "fail" : "warn");
 }
 
-/** The kind that is reported to the control plane; undefined if traffic passes, or while the first probes run. `findings`: by gravity. */
+/** The kind that is reported to the control plane. Undefined if traffic passes, or while the first probes run. `findings`: the gravest first. */
 export function reportedKind(findings: readonly Finding[]): Kind | undefined {
   const light = lightOf(findings);
   const kind = findings.find((each) => each.light === light)?.kind;

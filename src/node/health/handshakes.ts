@@ -9,7 +9,7 @@
 
 import { joinHostPort } from "../../base/ip.ts";
 
-/** A peer that is gone is tried with every probe, so its last line is recent. */
+/** A timeout of this age counts: the engine tries a silent peer again with every probe, so its last line is recent. */
 const recentMs = 60_000;
 
 /** failed: the last handshake in the log timed out, within the last minute. */

@@ -9,16 +9,17 @@ import { isAbsent } from "../engine/control-exchange.ts";
 /** Beside an engine's log: its last lines before the agent restarted it because it hung. */
 export const hangLog = (logPath: string): string => `${logPath}.hang`;
 
-/** The socket is asked every 10 s, and may take 2 s. */
+/** An engine hangs after so many questions in a row without an answer. The socket is asked every 10 s, and may take 2 s. */
 const missesOfHang = 3;
+/** An engine that hangs had no answer to any probe for this time. */
 const silentMs = 30_000;
 /** An engine that hangs again is left as it is: a restart does not cure it. */
 const onceInMs = 3_600_000;
 
 export class HangWatch {
-  /** Process id and start time of the engine that the misses are of. */
+  /** The engine that did not answer, as its process id and start time. */
   #process = "";
-  /** In a row. */
+  /** Its questions without an answer, in a row. */
   #misses = 0;
   #restartedAt: number;
 

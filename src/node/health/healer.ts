@@ -7,6 +7,7 @@ import { maxHealings, type Healing } from "../../protocol/path-report.ts";
 import type { LocalApi } from "../engine/local-api.ts";
 import type { LocalChanges } from "../files/config/local-changes.ts";
 import {
+  changesOf,
   decide,
   givenUp,
   initialHealing,
@@ -36,7 +37,7 @@ const sentences: Readonly<Record<Tell["what"], string>> = {
   lifted: "Trying the direct path to a peer again",
 };
 
-/** What is reported to the control plane, and as which result. */
+/** What is reported to the control plane, with the name of the result in the report. */
 const reportedResults: Readonly<Partial<Record<Tell["what"], string>>> = {
   healed: "healed",
   relayed: "relayed",
@@ -45,7 +46,7 @@ const reportedResults: Readonly<Partial<Record<Tell["what"], string>>> = {
 
 /** Addresses that an earlier process denied are tried again after this time. */
 const inheritedMs = 300_000;
-/** Maximum tunnels that the engine keeps with one peer. */
+/** The most tunnels that the engine keeps with one peer. */
 const mostTunnels = 5;
 /** How often a lighthouse is asked for one of the relayed peers, in turn. */
 const askEveryMs = 20_000;
@@ -60,11 +61,11 @@ export class Healer {
   #state: HealingState;
   /** Undefined: config.yml has what the state says. `close`: tunnels to close afterwards. */
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
-  /** Monotonic ms: no lighthouse is asked before. */
+  /** No lighthouse is asked before, monotonic ms. */
   #askAt = Number.NEGATIVE_INFINITY;
   /** Failed attempts to apply changes, in a row. */
   #failures = 0;
-  /** Monotonic ms: no attempt to apply before. */
+  /** No attempt to apply changes before, monotonic ms. */
   #notBefore = Number.NEGATIVE_INFINITY;
 
   /** `inherited`: what config.yml has of an earlier process. `saved`: what that process knew, if it is not too old. */
@@ -99,7 +100,7 @@ export class Healer {
     return noteOn(this.#state, address);
   }
 
-  /** Resolves with the addresses that the next look concerns, within a second. Does not reject. */
+  /** Heals what the observation shows. Resolves with the addresses that are to be probed within a second. Does not reject. */
   async step(seen: ObservedPeers): Promise<string[]> {
     const { state, actions } = decide(this.#state, seen);
     this.#state = state;
@@ -110,14 +111,17 @@ export class Healer {
     return urgentFor(this.#state, seen);
   }
 
-  /** A peer may have another address by now, such as a port that its router maps: the engine asks after 5000 packets. */
+  /**
+   * Has the engine ask a lighthouse for the addresses of one relayed peer. The peer may have a new one, such as a port that its router
+   * maps, and the engine itself asks only every 5000 packets.
+   */
   async #askForAddresses({ now, peers }: ObservedPeers): Promise<void> {
     if (now < this.#askAt) return;
     const relayed = peers.filter(({ tunnel }) => tunnel !== undefined && tunnel.remote === undefined);
-    const next = relayed[Math.floor(now / askEveryMs) % Math.max(1, relayed.length)];
-    if (next === undefined) return;
+    const asked = relayed[Math.floor(now / askEveryMs) % Math.max(1, relayed.length)];
+    if (asked === undefined) return;
     this.#askAt = now + askEveryMs;
-    await this.#deps.api.queryLighthouse?.(next.address).catch(() => undefined);
+    await this.#deps.api.queryLighthouse?.(asked.address).catch(() => undefined);
   }
 
   async #execute(action: Action): Promise<void> {
@@ -139,7 +143,7 @@ export class Healer {
     }
   }
 
-  /** Does not repeat a result that has not been sent yet: many tunnels leave one relay at the same time. */
+  /** Adds a result, unless the same one waits already: many tunnels leave one relay at the same time. */
   #report(peer: string, result: string, { silentS, witness }: Evidence): void {
     if (this.healings.some((each) => each.peer === peer && each.result === result)) return;
     const evidence = given({ witness });
@@ -197,12 +201,4 @@ function noteOn(state: HealingState, address: string): string | undefined {
 /** The state of another process's healer, for a check that heals nothing. */
 export function knownHealing(state: HealingState): Pick<Healer, "noteOf" | "givenUp"> {
   return { noteOf: (address) => noteOn(state, address), givenUp: givenUp(state) };
-}
-
-function changesOf({ denials, tryPromote, relays }: HealingState): LocalChanges {
-  return {
-    denied: denials.map(({ underlay }) => underlay),
-    ...given({ try_promote: tryPromote }),
-    ...(relays === undefined ? {} : { relays: [...relays.chosen] }),
-  };
 }

@@ -4,20 +4,24 @@
 // tunnel state. If the new tunnel carries nothing either, the path is lost in one direction: the peer's underlay
 // address is denied for a while, so that both engines use a relay.
 
+import { given } from "../../base/given.ts";
 import { withoutPort } from "../../base/ip.ts";
+import type { LocalChanges } from "../files/config/local-changes.ts";
 import { chooseRelays, type RelayChoice } from "./paths/relay-choice.ts";
 import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./paths/relay-loss.ts";
 import type { ObservedPeer, ObservedPeers } from "./observed-peers.ts";
 
 // All times in this file are monotonic ms, unless a unit is named.
 
-/** An underlay address that is denied until a time, so that its peer is reached through a relay. */
+/** The underlay address of a peer that is denied until a time, so that the peer is reached through a relay. */
 type Denial = { peer: string; underlay: string; until: number };
 
+/** An attempt to heal the tunnel with one peer. */
 type Attempt = {
   closedAt: number;
   /** Index of the closed tunnel. */
   index: number;
+  /** The peer's underlay address and port in that tunnel; undefined if it was relayed. */
   remote: string | undefined;
   /** When its address was denied, because closing did not help. Undefined: not yet. */
   deniedAt: number | undefined;
@@ -29,7 +33,7 @@ type PeerState = {
   failures: number;
   /** No attempt is made before. */
   notBefore: number;
-  /** How often its address was denied lately. */
+  /** How often its address was denied lately, and when last. */
   denials: number;
   deniedAt: number;
   /** The last closing that helped. */
@@ -37,6 +41,7 @@ type PeerState = {
 };
 
 export type HealingState = {
+  /** By overlay address. */
   peers: Readonly<Record<string, PeerState>>;
   denials: readonly Denial[];
   /** When this node closed tunnels, in the last minute. */
@@ -45,20 +50,20 @@ export type HealingState = {
   tryPromote: number | undefined;
   /** When tryPromote changed. */
   promoteAt: number;
-  /** Undefined: all relays, because they are few. */
+  /** The relays through which other nodes may reach this one. Undefined: all, because they are few. */
   relays: RelayChoice | undefined;
   loss: RelayLoss;
-  /** The counters of relayed tunnels at the last look. */
+  /** How many packets relayed tunnels had sent at a time, by overlay address. */
   relayed: { at: number; counters: Readonly<Record<string, number>> };
 };
 
 export type Evidence = {
-  /** Its name; its address if no name is known. */
+  /** The peer's name; its address if no name is known. */
   peer: string;
   address: string;
   remote: string | undefined;
   silentS: number;
-  /** Another peer that answered meanwhile: proof that this node is connected. */
+  /** The peer that proves that this node is connected: another one that answered, or the same one (witnessOf). */
   witness?: string;
   /** The relay that was lost. */
   relay?: string;
@@ -66,13 +71,8 @@ export type Evidence = {
 
 export type Action =
   | { do: "close"; address: string; evidence: Evidence }
-  /** Local changes differ: write them, reload, and close these tunnels, so that they use a relay. */
-  | {
-      do: "apply";
-      denied: readonly string[];
-      tryPromote: number | undefined;
-      close: readonly string[];
-    }
+  /** The state has other local changes now: write them, reload, and close these tunnels, so that they use a relay. */
+  | { do: "apply"; close: readonly string[] }
   | {
       do: "tell";
       what: "denied" | "healed" | "relayed" | "no effect" | "given up" | "lifted";
@@ -81,7 +81,7 @@ export type Action =
 
 const second = 1000;
 const minute = 60 * second;
-/** How long closing may take to help. */
+/** Closing has this time to help before its effect is judged. */
 const closeHelpsMs = 5 * second;
 /** How long the handshake after a closing may take: through a relay, and after a question to a lighthouse. */
 const handshakeMs = 15 * second;
@@ -91,24 +91,29 @@ const steadyMs = 2500;
 const relapseMs = 3 * minute;
 /** How long a healed tunnel is watched: the engine returns to a dead direct path within seconds. */
 const watchMs = 20 * second;
-/** Time until both sides use a relay: measured, 12 s. */
+/** A denial has this time to help. Measured: both sides use a relay after 12 s. */
 const denyHelpsMs = 15 * second;
-/** The engine tests a tunnel that packets are sent through, and leaves a dead one before this age. */
+/** The engine tests a tunnel that packets are sent through, and drops a dead one before this time. An older one works. */
 export const outlivesMs = 30 * second;
 /** An answer at most this old shows that this node itself is connected: probes come every 10 s. */
 const freshMs = 15 * second;
 export const mostDenials = 20;
 export const mostClosings = 10;
 export const mostFailures = 3;
+/** The longest pause between attempts, and the longest denial. Both are doubled each time. */
 const longestMinutes = 60;
 const firstDenialMinutes = 5;
 /** After this time without a denial, the next one is short again. */
 const forgetDenialsMs = 4 * 60 * minute;
+/** A peer that is not observed any more is forgotten this long after its next attempt was due. */
+const forgetPeerMs = 10 * minute;
 /** Packets a second on all relayed tunnels, above which the engine's default promotes soon enough. */
 const busyRate = 20;
+/** The value of tryPromote while relayed tunnels are quiet. */
 const quietPromote = 2;
+/** For this time after a relay was lost, tunnels leave it, and its own tunnel is not healed. */
 const leaveFirstMs = 5 * second;
-/** Each change costs a reload. Returning to the engine's default may wait; a relayed tunnel may not. */
+/** Between two changes of tryPromote, because each reloads the engine: to the engine's default, and to quietPromote. */
 const defaultAfterMs = minute;
 const quietAfterMs = 15 * second;
 
@@ -123,7 +128,7 @@ export const initialHealing: HealingState = {
   relayed: { at: 0, counters: {} },
 };
 
-/** The addresses whose next answers decide something: look again soon. */
+/** The addresses whose next answers decide something: probe them soon. */
 export function urgentFor(
   { peers, loss }: HealingState,
   seen: Pick<ObservedPeers, "now" | "peers">,
@@ -139,13 +144,14 @@ export function urgentFor(
   return [...new Set([...healing, ...lighthouses.map(({ address }) => address)])];
 }
 
-/** Peers that stay dead: this node has stopped trying. */
+/** Peers whose tunnels stay dead: this node has stopped trying. */
 export function givenUp({ peers }: HealingState): string[] {
   return Object.entries(peers).flatMap(([address, { failures }]) =>
     failures >= mostFailures ? [address] : [],
   );
 }
 
+/** One step, at a new observation. Each part adds its actions to `actions`, and returns the next state. */
 export function decide(
   before: HealingState,
   seen: ObservedPeers,
@@ -159,29 +165,29 @@ export function decide(
   state = leaveRelays(state, seen, actions);
   // Tunnels leave a lost relay first: without its tunnel, the engine no longer says which ones went through it.
   const mayHeal = ({ address }: ObservedPeer) =>
-    seen.now - (state.loss.found[address] ?? Number.NEGATIVE_INFINITY) > leaveFirstMs;
+    seen.now - (state.loss.foundAt[address] ?? Number.NEGATIVE_INFINITY) > leaveFirstMs;
   for (const peer of seen.peers) if (mayHeal(peer)) state = healPeer(state, peer, seen, actions);
   state = promote(state, seen);
   state = { ...state, relays: chooseRelays(state.relays, seen.candidates, seen.now) };
-  const present = new Set(seen.peers.map(({ address }) => address));
+  const observed = new Set(seen.peers.map(({ address }) => address));
   state = {
     ...state,
-    peers: filterEntries(state.peers, (address, known) => present.has(address) || isRecent(known, seen)),
+    peers: filterEntries(state.peers, (address, known) => observed.has(address) || isRecent(known, seen)),
   };
-  const denied = state.denials.map(({ underlay }) => underlay);
-  const hasSameDenials = Bun.deepEquals(
-    denied,
-    before.denials.map(({ underlay }) => underlay),
-  );
-  const hasSameRelays = Bun.deepEquals(state.relays?.chosen, before.relays?.chosen);
-  if (!hasSameDenials || !hasSameRelays || state.tryPromote !== before.tryPromote)
-    actions.push({
-      do: "apply",
-      denied,
-      tryPromote: state.tryPromote,
-      close: state.denials.filter((each) => !before.denials.includes(each)).map(({ peer }) => peer),
-    });
+  if (!Bun.deepEquals(changesOf(state), changesOf(before))) {
+    const newDenials = state.denials.filter((each) => !before.denials.includes(each));
+    actions.push({ do: "apply", close: newDenials.map(({ peer }) => peer) });
+  }
   return { state, actions };
+}
+
+/** What config.yml gets from the state. */
+export function changesOf({ denials, tryPromote, relays }: HealingState): LocalChanges {
+  return {
+    denied: denials.map(({ underlay }) => underlay),
+    ...given({ try_promote: tryPromote }),
+    ...(relays === undefined ? {} : { relays: [...relays.chosen] }),
+  };
 }
 
 /** Closes tunnels through a lost relay: with their next packet they are made through another relay. */
@@ -195,7 +201,7 @@ function leaveRelays(state: HealingState, seen: ObservedPeers, actions: Action[]
 }
 
 const isRecent = ({ notBefore, deniedAt }: PeerState, { now }: ObservedPeers) =>
-  now < notBefore + 10 * minute || now - deniedAt < forgetDenialsMs;
+  now < notBefore + forgetPeerMs || now - deniedAt < forgetDenialsMs;
 
 function filterEntries<T>(record: Readonly<Record<string, T>>, isKept: (key: string, value: T) => boolean) {
   return Object.fromEntries(Object.entries(record).filter(([key, value]) => isKept(key, value)));
@@ -210,7 +216,7 @@ const newPeer: PeerState = {
   healed: undefined,
 };
 
-/** Denied addresses are tried again after their time. */
+/** Ends the denials whose time is over: the engine tries these addresses again. */
 function liftDenials(state: HealingState, { now, peers }: ObservedPeers, actions: Action[]): HealingState {
   const ended = state.denials.filter(({ until }) => until <= now);
   for (const { peer, underlay } of ended) {
@@ -263,7 +269,7 @@ function withoutAttempt(peerCase: PeerCase): HealingState {
   const evidence = { ...evidenceOf(peer, peer.address, seen.now, tunnel.remote), witness };
   const { index, remote } = tunnel;
   const attempt = { closedAt: seen.now, index, remote, deniedAt: undefined };
-  // Closing helped until the engine went back to the direct address with a packet from it.
+  // Closing helped lately, until a packet from the peer led the engine back to the direct path: deny that path.
   const isRelapse = known.healed !== undefined && seen.now - known.healed.at < relapseMs;
   if (isRelapse && mayDeny(state, peer, remote, seen)) return deny(peerCase, attempt, remote, evidence);
   if (known.failures >= mostFailures || seen.now < known.notBefore || state.closings.length >= mostClosings)
@@ -280,7 +286,7 @@ function backoffMs(failures: number): number {
   return Math.min(longestMinutes, 2 ** failures) * minute;
 }
 
-/** The tunnel was closed, so that the engines shake hands again. If the new one is dead too, denies its path. */
+/** After the tunnel was closed. If it works again, the attempt ends. If the engines made a new one that is dead too, denies its path. */
 function afterClosing(peerCase: PeerCase, attempt: Attempt): HealingState {
   const { state, peer, seen, actions, next } = peerCase;
   const { now } = seen;
@@ -301,7 +307,7 @@ function afterClosing(peerCase: PeerCase, attempt: Attempt): HealingState {
   return countFailure(peerCase, attempt, state.denials);
 }
 
-/** The peer's underlay address is denied, so that both engines use a relay. */
+/** After the peer's underlay address was denied, so that both engines use a relay. */
 function afterDenial(peerCase: PeerCase, attempt: Attempt, deniedAt: number): HealingState {
   const { state, peer, seen, actions, next } = peerCase;
   if ((peer.answeredAt ?? 0) > deniedAt) {
@@ -310,12 +316,12 @@ function afterDenial(peerCase: PeerCase, attempt: Attempt, deniedAt: number): He
     return next({ attempt: undefined, failures: 0, healed: undefined });
   }
   if (seen.now - deniedAt < denyHelpsMs) return state;
-  // Without effect, the denial only keeps a direct path from coming back.
+  // Lift the denial: it had no effect, and keeps a direct path from coming back.
   const denials = state.denials.filter((each) => each.peer !== peer.address);
   return countFailure(peerCase, attempt, denials);
 }
 
-/** The attempt had no effect. */
+/** Ends an attempt that had no effect. `denials`: those that stay. */
 function countFailure(
   { known, peer, seen, actions, next }: PeerCase,
   { closedAt, remote }: Attempt,
@@ -353,14 +359,14 @@ function deny(
 }
 
 /**
- * Only where a relay can take over, and no other peer needs the address: peers behind one router have the same, and a peer
- * can send from an address that is not its own.
+ * Whether the peer's underlay address may be denied: only if a relay can take over, and no other peer needs the address. Peers behind
+ * one router share an address, and a peer can send from an address that is not its own.
  */
 function mayDeny(
   { denials }: HealingState,
   peer: ObservedPeer,
   remote: string | undefined,
-  { relays, kept, peers }: ObservedPeers,
+  { relays, neverDenied, peers }: ObservedPeers,
 ): boolean {
   if (peer.isLighthouse || remote === undefined || relays.length === 0 || relays.includes(peer.address))
     return false;
@@ -370,14 +376,14 @@ function mayDeny(
     ({ address, isBroken, tunnel }) =>
       address !== peer.address && !isBroken && withoutPort(tunnel?.remote ?? "") === underlay,
   );
-  return denials.length < mostDenials && !kept.includes(underlay) && !isDenied && !isShared;
+  return denials.length < mostDenials && !neverDenied.includes(underlay) && !isDenied && !isShared;
 }
 
-/** Finds proof that this node itself is connected: another peer that answers. */
+/** The peer that proves that this node itself is connected; undefined: there is no proof. */
 function witnessOf(peer: ObservedPeer, { peers, now }: ObservedPeers): string | undefined {
   const other = peers.find((each) => each.address !== peer.address && !each.isBroken && isFresh(each, now));
   if (other !== undefined) return other.address;
-  // The engine tests the peer's tunnel and keeps it, so packets arrive.
+  // Although the peer does not answer probes, the engine has tested its tunnel and kept it: so packets arrive.
   const { answeredAt = now, tunnel } = peer;
   const silentSince = Math.max(answeredAt, tunnel?.since ?? now);
   return now - silentSince >= outlivesMs ? peer.address : undefined;
@@ -414,13 +420,13 @@ function promote(state: HealingState, { now, peers }: ObservedPeers): HealingSta
   );
   const isBusy = sent.reduce((sum, each) => sum + each, 0) / seconds > busyRate;
   const isCounted = now - state.relayed.at >= second;
-  const observed = isCounted
+  const counted = isCounted
     ? { ...state, relayed: { at: now, counters: Object.fromEntries(relayed) } }
     : state;
   const wanted = relayed.length > 0 && !isBusy ? quietPromote : undefined;
-  if (wanted === state.tryPromote) return observed;
+  if (wanted === state.tryPromote) return counted;
   // Wait, unless tunnels became busy: these would send a test with every other packet.
   if (!isBusy && now - state.promoteAt < (wanted === undefined ? defaultAfterMs : quietAfterMs))
-    return observed;
-  return { ...observed, tryPromote: wanted, promoteAt: now };
+    return counted;
+  return { ...counted, tryPromote: wanted, promoteAt: now };
 }

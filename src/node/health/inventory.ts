@@ -12,7 +12,8 @@ import type { Facts } from "./configured-facts.ts";
 import { hasTraffic } from "./probe-paces.ts";
 import { Tunnels, type EngineTunnel } from "./tunnels.ts";
 
-export type EngineSeen = { pid: number; version: string | undefined; /** Since its start. */ ageMs: number };
+/** The running engine. `ageMs`: since its start. */
+export type EngineSeen = { pid: number; version: string | undefined; ageMs: number };
 
 export type InventoryDeps = {
   system: Pick<System, "now">;
@@ -24,13 +25,13 @@ export type InventoryDeps = {
   tunnels(): Promise<readonly EngineTunnel[] | undefined>;
 };
 
-/** Entries that are kept at most. */
+/** Limits of what is remembered. */
 const mostFingerprints = 1000;
 const mostServed = 8;
 const mostNames = 1000;
 
-/** The facts while an engine runs. `lookedAt`: ms since 1970. */
-export type Present = { facts: Facts; engine: EngineSeen; lookedAt: number };
+/** The facts of the last refresh. `lookedAt`: its time, ms since 1970. */
+export type Snapshot = { facts: Facts; engine: EngineSeen; lookedAt: number };
 
 export class Inventory {
   readonly tunnels = new Tunnels();
@@ -39,17 +40,17 @@ export class Inventory {
   /** Names that certificates of tunnels had, and names that a user asked for. */
   readonly #names = new PeerNames();
   #facts: Facts | undefined;
-  /** Stamp of the files that the facts come from. A choice of routers rewrites config.yml within a generation. */
-  #readAt = "";
-  /** hosts.json: its stamp, whether it has other nodes, and some of them. Without the file there may be other nodes. */
-  #hosts: { file: string; hasOthers: boolean; served: readonly string[] } = {
-    file: "",
+  /** Stamp of the files that the facts come from. config.yml counts too: a choice of routers rewrites it within a generation. */
+  #factsStamp = "";
+  /** Of hosts.json: its stamp, whether it has other nodes, and for a lighthouse some of them. Without the file there may be others. */
+  #hosts: { stamp: string; hasOthers: boolean; served: readonly string[] } = {
+    stamp: "",
     hasOthers: true,
     served: [],
   };
   /** The fingerprints of certificates that peers had, by address: also of peers whose tunnels have ended. */
   readonly #fingerprints = new Map<string, string>();
-  /** Addresses that the present hosts.json lists, as far as that was asked. */
+  /** Addresses of which it is known that the present hosts.json lists them. */
   #listed = new Set<string>();
   /** Names that were looked up in the present hosts.json, which is too long to keep. */
   readonly #fileNames = new Map<string, string>();
@@ -64,7 +65,7 @@ export class Inventory {
   }
 
   /** Undefined if no engine runs, or before the first refresh. */
-  get present(): Present | undefined {
+  get snapshot(): Snapshot | undefined {
     const facts = this.#facts;
     const engine = this.#engine;
     const lookedAt = this.#lookedAt;
@@ -79,14 +80,14 @@ export class Inventory {
   }
 
   /**
-   * Whether there may be traffic with a node that is no lighthouse. True if the engine does not report its tunnels, and before the
+   * Whether there may be traffic with a node other than a lighthouse. True if the engine does not report its tunnels, and before the
    * first refresh.
    */
   mayHaveTraffic(now: number): boolean {
     return !this.#reportsTunnels || hasTraffic(this.tunnels.all, now, this.#facts?.lighthouses);
   }
 
-  /** False: certain that the organization has no other node. */
+  /** False only if it is certain that the organization has no other node. */
   get hasOthers(): boolean {
     return this.#hosts.hasOthers || this.tunnels.all.length > 0;
   }
@@ -97,17 +98,17 @@ export class Inventory {
    */
   async refresh(probesTo: (address: string) => number): Promise<void> {
     const { engine, monotonic, system, tunnels } = this.#deps;
-    // Drop the cached parts of hosts.json as well.
+    // A new reader also drops what the last one has cached of hosts.json.
     this.#readName = peerNames(this.#place.slug, this.#place.directory);
     this.#engine = await engine();
     if (this.#engine === undefined) return;
     const facts = await this.#readFacts();
-    const listed = await tunnels().catch(() => undefined);
-    this.#reportsTunnels = listed !== undefined;
+    const reported = await tunnels().catch(() => undefined);
+    this.#reportsTunnels = reported !== undefined;
     // The engine may keep the tunnel of a revoked certificate for a moment.
-    const present = (listed ?? []).filter(({ cert }) => !cert || !facts.isBlocked(cert.fingerprint));
+    const valid = (reported ?? []).filter(({ cert }) => !cert || !facts.isBlocked(cert.fingerprint));
     const { own, lighthouses } = facts;
-    this.tunnels.see(present, { own, lighthouses, now: monotonic(), probesTo });
+    this.tunnels.update(valid, { own, lighthouses, now: monotonic(), probesTo });
     for (const { address, name, certificate } of this.tunnels.all) {
       this.#names.remember(address, name);
       if (certificate !== undefined) this.#rememberFingerprint(address, certificate.fingerprint);
@@ -117,8 +118,8 @@ export class Inventory {
   }
 
   /**
-   * Those that are no longer peers, by the configuration and the names that this node has: revoked, deleted, or without a
-   * rule that connects them with this node. Without names, only the configuration tells.
+   * Which of these are no longer peers: revoked by the configuration, or not in hosts.json any more, because they were deleted or no
+   * rule connects them with this node. Without hosts.json, or if it may be cut, only the configuration tells.
    */
   goneAmong(addresses: readonly string[]): string[] {
     const facts = this.#facts;
@@ -192,29 +193,29 @@ export class Inventory {
 
   async #readFacts(): Promise<Facts> {
     const { directory } = this.#place;
-    const readAt = `${currentGeneration(directory)} ${fileStamp(join(directory, "config.yml"))}`;
-    if (this.#facts !== undefined && this.#readAt === readAt) return this.#facts;
+    const stamp = `${currentGeneration(directory)} ${fileStamp(join(directory, "config.yml"))}`;
+    if (this.#facts !== undefined && this.#factsStamp === stamp) return this.#facts;
     const { readFacts } = await import("./configured-facts.ts");
     this.#facts = readFacts(this.#place);
     // Names come from the seal, too, which belongs to the generation.
     this.#fileNames.clear();
-    this.#readAt = readAt;
+    this.#factsStamp = stamp;
     return this.#facts;
   }
 
-  /** Keeps only the names that were asked for: the list may be long. */
+  /** Keeps only a few facts of hosts.json: the list may be long. */
   #readHosts({ own, isLighthouse }: Facts): void {
     const { directory } = this.#place;
-    // Each change is another file, even within one tick of the file system's clock.
-    const file = fileStamp(hostsPath(directory));
-    if (file === this.#hosts.file) return;
+    // A change replaces the file, so the stamp differs even within one tick of the file system's clock.
+    const stamp = fileStamp(hostsPath(directory));
+    if (stamp === this.#hosts.stamp) return;
     this.#listed = new Set();
     this.#fileNames.clear();
     const hosts = readHosts(directory);
     const others = hosts?.nodes.filter(({ ip }) => !own.includes(ip));
     const hasOthers = others === undefined || others.length > 0;
     const served = isLighthouse ? (others ?? []).slice(0, mostServed).map(({ ip }) => ip) : [];
-    this.#hosts = { file, hasOthers, served };
+    this.#hosts = { stamp, hasOthers, served };
   }
 }
 

@@ -1,30 +1,30 @@
 // Peers that a user asked for: they are probed for a minute.
 
-const most = 200;
-const forMs = 60_000;
+const mostNamed = 200;
+const probedForMs = 60_000;
 
 export class NamedPeers {
   /** Address → when a user named it, monotonic ms. */
-  readonly #at = new Map<string, number>();
+  readonly #namedAt = new Map<string, number>();
 
-  /** The latest are kept, each with its latest time. */
+  /** `now`: monotonic ms. The peers that were named last are kept, each with its latest time. */
   add(addresses: readonly string[], now: number): void {
-    for (const address of addresses.slice(0, most)) {
-      if ((this.#at.get(address) ?? Number.NEGATIVE_INFINITY) > now) continue;
-      this.#at.delete(address);
-      this.#at.set(address, now);
+    for (const address of addresses.slice(0, mostNamed)) {
+      if ((this.#namedAt.get(address) ?? Number.NEGATIVE_INFINITY) > now) continue;
+      this.#namedAt.delete(address);
+      this.#namedAt.set(address, now);
     }
-    for (const address of this.addresses(now).slice(0, -most)) this.#at.delete(address);
+    for (const address of this.addresses(now).slice(0, -mostNamed)) this.#namedAt.delete(address);
   }
 
   addresses(now: number): string[] {
-    for (const [address, at] of this.#at) if (now - at > forMs) this.#at.delete(address);
-    return [...this.#at.keys()];
+    for (const [address, at] of this.#namedAt) if (now - at > probedForMs) this.#namedAt.delete(address);
+    return [...this.#namedAt.keys()];
   }
 
   /** Monotonic ms; undefined: not named in the last minute. */
   namedAt(address: string, now: number): number | undefined {
-    const at = this.#at.get(address);
-    return at !== undefined && now - at <= forMs ? at : undefined;
+    const at = this.#namedAt.get(address);
+    return at !== undefined && now - at <= probedForMs ? at : undefined;
   }
 }

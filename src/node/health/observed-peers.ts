@@ -1,6 +1,7 @@
 // The input of healing: the peers of one node at one moment.
 
 import type { RelaySeen } from "./paths/relay-choice.ts";
+import type { SeenTunnel } from "./tunnels.ts";
 
 export type ObservedPeer = {
   /** Its overlay address. */
@@ -12,9 +13,7 @@ export type ObservedPeer = {
   /** Monotonic ms of its last answer. */
   answeredAt: number | undefined;
   /** Undefined without a tunnel. */
-  tunnel:
-    | { index: number; remote: string | undefined; relays: readonly string[]; counter: number; since: number }
-    | undefined;
+  tunnel: Pick<SeenTunnel, "index" | "remote" | "relays" | "counter" | "since"> | undefined;
 };
 
 export type ObservedPeers = {
@@ -28,5 +27,5 @@ export type ObservedPeers = {
   /** The relays that this node may choose itself, with the results of their probes. */
   candidates: ReadonlyMap<string, RelaySeen>;
   /** Underlay addresses of lighthouses and relays: denying one could cut off other peers. */
-  kept: readonly string[];
+  neverDenied: readonly string[];
 };

@@ -7,7 +7,7 @@
 //   3. the healer acts on what both know (healer.ts);
 //   4. a changed verdict is announced.
 //
-// Meanwhile others read the latest state (assessment.ts), or have it probed now: check().
+// Meanwhile callers read the latest state (assessment.ts), or have peers probed now: check().
 
 import type { DiskSpace } from "../../base/disk-space.ts";
 import type { OpenEcho } from "../../platform/network/echo-socket.ts";
@@ -18,19 +18,16 @@ import type { System } from "../../base/system.ts";
 import { within } from "../../base/within.ts";
 import { readPeerMap } from "../files/config/local-changes.ts";
 import type { Organization } from "../files/organizations.ts";
-import {
-  assessHealth,
-  listPeers,
-  seenByHealer,
-  type AssessmentInput,
-  type PlaneFacts,
-} from "./assessment.ts";
+import { assessHealth, type AssessmentInput, type PlaneFacts } from "./assessment.ts";
+import type { Facts } from "./configured-facts.ts";
 import { reportedKind } from "./findings.ts";
 import { madeHandshakes } from "./handshakes.ts";
 import { outlivesMs } from "./healing.ts";
+import { healerInput } from "./healer-input.ts";
 import type { Healer } from "./healer.ts";
 import { LargePackets } from "./paths/large-packets.ts";
 import { Inventory, type InventoryDeps } from "./inventory.ts";
+import { listPeers } from "./list-peers.ts";
 import type { Health } from "./verdict.ts";
 import type { KeptPeers } from "./paths/kept-peers.ts";
 import { NamedPeers } from "./named-peers.ts";
@@ -50,13 +47,13 @@ export type HealthDeps = InventoryDeps & {
   recentLog(): Promise<readonly string[]>;
   /** Repairs dead tunnels (healer.ts). */
   healer?: Pick<Healer, "step" | "noteOf" | "givenUp" | "healings">;
-  /** Turns offloads off that lose packets. */
+  /** Turns off offloads that lose packets. */
   offloads?: Pick<OffloadTrial, "tryIfDue">;
   /** Keeps the addresses of peers for the time without a lighthouse. */
   kept?: Pick<KeptPeers, "refresh" | "request" | "addAnswer" | "nextToProbe">;
-  /** Without a healer: what that of another process knows. */
+  /** For a process without a healer: what the healer of another process knows. */
   known?: Pick<Healer, "noteOf" | "givenUp">;
-  /** The verdict changed, or what `status` says of lighthouses and broken peers. */
+  /** Called when the verdict changes, or what `status` says of lighthouses and broken peers. */
   onChange?(): void;
 };
 
@@ -64,7 +61,7 @@ export type HealthDeps = InventoryDeps & {
 const sharedRefreshMs = 1000;
 /** Refresh this soon after the healer acted. */
 const afterHealingMs = 1000;
-/** Number of kept peers that are probed after each refresh. */
+/** How many kept peers (paths/kept-peers.ts) are probed after each refresh while no lighthouse answers. */
 const keptAtOnce = 4;
 
 /** The fields of an answer to a check-in that the health uses. */
@@ -72,12 +69,16 @@ type AnswerFacts = Partial<
   Pick<CheckinAnswer, "others_online" | "cloned" | "elsewhere" | "server_time" | "addresses">
 >;
 
+/** What check() probes. lighthouses: on a lighthouse, the nodes that it watches. all: every peer. */
+type CheckScope = "lighthouses" | "all" | { address: string };
+
 export class OrganizationHealth {
   readonly prober: Prober;
   readonly named = new NamedPeers();
   readonly #largePackets: LargePackets;
-  /** Overlay addresses to which packets above so many bytes are lost. */
+  /** Overlay address → the size in bytes above which packets to it are lost. */
   readonly lostLarge: LargePackets["lost"];
+  /** What check-ins told. saved-probes.ts restores it in the next process. */
   planeFacts: PlaneFacts = {};
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #deps: HealthDeps;
@@ -85,18 +86,19 @@ export class OrganizationHealth {
   #log: readonly string[] = [];
   /** Monotonic ms. */
   #nextRefreshAt = 0;
+  /** Ends the pause of run() before its time. */
   #endPause = () => {};
   /** How far this machine's clock was ahead at the last answer. */
   #lastAheadMs = 0;
   #disk: AssessmentInput["disk"];
   /** What was announced last, as JSON. */
   #announced = "";
-  /** Whether no lighthouse answered at the last refresh. */
-  #areLost = false;
-  /** Kept peers (paths/kept-peers.ts) that are probed until the next refresh, and how many the engine has in all. */
+  /** Whether no lighthouse answered at the last refresh. The findings tell for now: #areLighthousesSilent(). */
+  #areLighthousesLost = false;
+  /** The kept peers that are probed until the next refresh, and how many the engine has in all. */
   #keptTargets: readonly string[] = [];
   #keptCount = 0;
-  /** Those who wait for the next announcement. */
+  /** Resolves the promises of #announcement(). */
   readonly #waiting = new Set<() => void>();
 
   constructor(place: Pick<Organization, "slug" | "directory">, deps: HealthDeps) {
@@ -114,7 +116,7 @@ export class OrganizationHealth {
     this.lostLarge = this.#largePackets.lost;
   }
 
-  /** Callers call this when a user asks for the state: rare measurements are then made soon. */
+  /** To be called when a user asks for the state: rare measurements are then made soon. */
   attend(): void {
     this.#largePackets.attend();
   }
@@ -142,10 +144,10 @@ export class OrganizationHealth {
     this.prober.close();
   }
 
-  /** Refreshes now. Callers call this when the engine started or ended. */
+  /** Refreshes now. To be called when the engine has started or ended. */
   wake(): void {
     this.#nextRefreshAt = 0;
-    this.prober.hurry(this.#inventory.present?.facts.lighthouses ?? []);
+    this.prober.hurry(this.#inventory.snapshot?.facts.lighthouses ?? []);
     this.#endPause();
   }
 
@@ -153,7 +155,7 @@ export class OrganizationHealth {
   readonly reporter = {
     findingKind: () => reportedKind(this.current()?.findings ?? []),
     isBusy: (): boolean => this.#inventory.mayHaveTraffic(this.#deps.monotonic()),
-    addressRequest: () => this.#deps.kept?.request(this.#hasNoLighthouse()),
+    addressRequest: () => this.#deps.kept?.request(this.#areLighthousesSilent()),
     noteAnswer: (answer: AnswerFacts): void => {
       const { others_online: online, cloned, elsewhere, server_time: time, addresses } = answer;
       const at = this.#deps.monotonic();
@@ -204,42 +206,52 @@ export class OrganizationHealth {
 
   /** The peers. Those whose state is unknown are probed now. With `peer`, a name or an address, only that one. */
   async readPeers(withinMs: number, peer?: string): Promise<PeersSeen> {
-    if (peer !== undefined || this.#inventory.present === undefined) await this.#refresh();
-    const address = peer === undefined ? undefined : this.#inventory.addressOf(peer);
-    if (address !== undefined) this.named.add([address], this.#deps.monotonic());
-    await this.check(withinMs, peer === undefined ? { all: true } : { all: false, only: address });
-    // A tunnel may have come up for the probe.
-    if (address !== undefined) await this.#refresh();
-    const peers =
-      peer === undefined ? this.peers() : this.#listed().filter((each) => each.address === address);
-    const { present, reportsTunnels } = this.#inventory;
-    return { peers, reportsTunnels, engineVersion: present?.engine.version };
+    if (peer !== undefined || this.#inventory.snapshot === undefined) await this.#refresh();
+    const peers = peer === undefined ? await this.#readAll(withinMs) : await this.#readOne(withinMs, peer);
+    const { snapshot, reportsTunnels } = this.#inventory;
+    return { peers, reportsTunnels, engineVersion: snapshot?.engine.version };
   }
 
-  /**
-   * Probes the lighthouses now; with `all` every peer, with `only` that one. A lighthouse probes the nodes that it watches.
-   * Resolves when each has answered or missed its probes, or at once without an engine. run() sends the probes.
-   */
-  async check(withinMs: number, { all, only }: { all: boolean; only?: string | undefined }): Promise<void> {
+  async #readAll(withinMs: number): Promise<PeerReport[]> {
+    await this.check(withinMs, "all");
+    return this.peers();
+  }
+
+  async #readOne(withinMs: number, peer: string): Promise<PeerReport[]> {
+    const address = this.#inventory.addressOf(peer);
+    if (address === undefined) return [];
+    this.named.add([address], this.#deps.monotonic());
+    await this.check(withinMs, { address });
+    // A tunnel may have come up for the probe.
+    await this.#refresh();
+    return this.#listed().filter((each) => each.address === address);
+  }
+
+  /** Probes now. Resolves when each peer has answered or missed its probes, or at once without an engine. run() sends the probes. */
+  async check(withinMs: number, scope: CheckScope): Promise<void> {
     const { monotonic, system } = this.#deps;
-    const lookedAt = this.#inventory.present?.lookedAt ?? Number.NEGATIVE_INFINITY;
-    if (!all || system.now() - lookedAt > sharedRefreshMs) await this.#refresh();
-    if (this.#inventory.present === undefined) return;
-    const { lighthouses, isLighthouse, otherHubs } = this.#inventory.present.facts;
+    const isAll = scope === "all";
+    const lookedAt = this.#inventory.snapshot?.lookedAt ?? Number.NEGATIVE_INFINITY;
+    if (!isAll || system.now() - lookedAt > sharedRefreshMs) await this.#refresh();
+    const { snapshot, reportsTunnels, tunnels } = this.#inventory;
+    if (snapshot === undefined) return;
     const from = monotonic();
-    const tunnels = this.#inventory.tunnels.all.map(({ address }) => address);
-    if (all) this.named.add(this.#inventory.reportsTunnels ? tunnels : otherHubs, from);
+    const listed = reportsTunnels ? tunnels.all.map(({ address }) => address) : snapshot.facts.otherHubs;
+    if (isAll) this.named.add(listed, from);
     this.#chooseTargets();
-    const several = all || isLighthouse ? this.prober.targets() : lighthouses;
-    const peers = only === undefined ? several : [only];
-    const probed = peers.filter((address) => this.prober.record(address) !== undefined);
-    // Peers whose state this process knows are skipped: frequent requests for the list would all wait.
-    await this.#probeUntilDecided(
-      all ? probed.filter((address) => !this.#isKnown(address, from)) : probed,
-      withinMs,
+    const probed = this.#peersIn(scope, snapshot.facts).filter(
+      (address) => this.prober.record(address) !== undefined,
     );
+    // Of all peers, skip those whose state this process knows: else frequent requests for the list would all wait.
+    const unknown = isAll ? probed.filter((address) => !this.#isKnown(address, from)) : probed;
+    await this.#probeUntilDecided(unknown, withinMs);
     const leftMs = withinMs - (monotonic() - from);
-    if (!all && leftMs > 0) await within(system, leftMs, this.#largePackets.measureAll(), undefined);
+    if (!isAll && leftMs > 0) await within(system, leftMs, this.#largePackets.measureAll(), undefined);
+  }
+
+  #peersIn(scope: CheckScope, { lighthouses, isLighthouse }: Facts): readonly string[] {
+    if (typeof scope === "object") return [scope.address];
+    return scope === "all" || isLighthouse ? this.prober.targets() : lighthouses;
   }
 
   #isKnown(address: string, now: number): boolean {
@@ -248,7 +260,7 @@ export class OrganizationHealth {
       answeredAt = Number.NEGATIVE_INFINITY,
       history = [],
     } = this.prober.record(address) ?? {};
-    // A result of an earlier process has no history, so neither round trip nor loss are known.
+    // A record of an earlier process has no history: its loss is not known.
     return missed >= brokenAfter || (history.length > 0 && now - answeredAt < freshMs);
   }
 
@@ -259,13 +271,14 @@ export class OrganizationHealth {
     this.prober.hurry(addresses);
     this.#endPause();
     const decided = new AbortController();
-    const late = system.sleep(withinMs, decided.signal).catch(() => undefined);
+    const timeout = system.sleep(withinMs, decided.signal).catch(() => undefined);
     const isDone = () =>
       addresses.every((address) => {
         const record = this.prober.record(address);
         return record === undefined || isSettled(record, from);
       });
-    while (!isDone() && monotonic() - from < withinMs) await Promise.race([this.prober.nextChange(), late]);
+    while (!isDone() && monotonic() - from < withinMs)
+      await Promise.race([this.prober.nextChange(), timeout]);
     decided.abort(new Error("Decided"));
   }
 
@@ -280,67 +293,75 @@ export class OrganizationHealth {
     }
     this.#judgeSilence();
     this.#largePackets.forgetGone();
-    this.#areLost = this.#hasNoLighthouse();
+    this.#areLighthousesLost = this.#areLighthousesSilent();
     await this.#keepPeers();
-    this.#keptCount = this.#areLost ? Object.keys(readPeerMap(this.#place.directory)).length : 0;
+    this.#keptCount = this.#areLighthousesLost ? Object.keys(readPeerMap(this.#place.directory)).length : 0;
     this.#chooseTargets();
     await this.#readLog();
   }
 
-  #hasNoLighthouse(): boolean {
+  #areLighthousesSilent(): boolean {
     return this.current()?.findings?.some(({ kind }) => kind === "lighthouses_silent") === true;
   }
 
   /** A lighthouse needs no addresses: the nodes come to it. */
   async #keepPeers(): Promise<void> {
-    const { present, tunnels, reportsTunnels } = this.#inventory;
+    const { snapshot, tunnels, reportsTunnels } = this.#inventory;
     const { kept, recentLog } = this.#deps;
-    if (kept === undefined || present === undefined || present.facts.isLighthouse) return;
-    const { own, lighthouses, relays, isInside } = present.facts;
+    if (kept === undefined || snapshot === undefined || snapshot.facts.isLighthouse) return;
+    const { own, lighthouses, relays, isInside } = snapshot.facts;
     await kept.refresh({
-      pid: present.engine.pid,
+      pid: snapshot.engine.pid,
       working: tunnels.all,
       handshakes: reportsTunnels ? undefined : async () => madeHandshakes(await recentLog()),
-      areLost: this.#areLost,
+      areLighthousesLost: this.#areLighthousesLost,
       isPeer: (address) => ![own, lighthouses, relays].some((each) => each.includes(address)),
       isInside,
       goneAmong: (addresses) => this.goneAmong(addresses),
     });
-    this.#keptTargets = this.#areLost ? kept.nextToProbe(keptAtOnce) : [];
+    this.#keptTargets = this.#areLighthousesLost ? kept.nextToProbe(keptAtOnce) : [];
   }
 
-  /**
-   * The silence of a peer says nothing once the peer is gone, and once it made a tunnel after its last answer that the engine
-   * keeps: then the peer refuses ICMP. The tunnel must be on the path of its handshake, since packets of the peer can move it
-   * to a path that loses ours.
-   */
+  /** Drops the silence of peers where it says nothing. */
   #judgeSilence(): void {
-    const { tunnels } = this.#inventory;
-    const now = this.#deps.monotonic();
-    const records = this.prober.records();
+    this.#forgetGone();
+    this.#disregardRefusing();
+  }
+
+  /** Forgets peers that are gone. A peer that is probed and answers is there. */
+  #forgetGone(): void {
     const targets = new Set(this.prober.targets());
-    const idle = records.filter(([address, each]) => isBroken(each) || !targets.has(address));
-    for (const address of this.goneAmong(idle.map(([each]) => each))) {
+    const unsure = this.prober.records().filter(([address, each]) => isBroken(each) || !targets.has(address));
+    for (const address of this.goneAmong(unsure.map(([each]) => each))) {
       this.prober.forget(address);
       this.#inventory.forget(address);
     }
-    for (const [address, record] of records) {
-      const tunnel = tunnels.get(address);
+  }
+
+  /**
+   * Disregards the silence of peers that refuse ICMP: a silent peer has made another tunnel since its last answer, and the engine
+   * keeps it. The tunnel must still be on the path of its handshake: packets of the peer can move it to a path that loses ours.
+   */
+  #disregardRefusing(): void {
+    const now = this.#deps.monotonic();
+    for (const [address, record] of this.prober.records()) {
+      const tunnel = this.#inventory.tunnels.get(address);
       if (tunnel === undefined) continue;
       const { index, since, remote, relays } = tunnel;
       if (record.missed === 0 && (record.answeredAt ?? -1) >= since) this.prober.noteIndex(address, index);
-      const isNew = record.index !== undefined && record.index !== index && now - since >= outlivesMs;
+      const isOther = record.index !== undefined && record.index !== index && now - since >= outlivesMs;
+      // A direct tunnel that has relays was relayed before.
       const isOnItsPath = remote === undefined || relays.length === 0;
-      if (isBroken(record) && isNew && isOnItsPath) this.prober.disregard(address);
+      if (isBroken(record) && isOther && isOnItsPath) this.prober.disregard(address);
     }
   }
 
   #chooseTargets(): void {
-    const { present, tunnels } = this.#inventory;
-    if (present === undefined) return this.prober.setTargets([]);
+    const { snapshot, tunnels } = this.#inventory;
+    if (snapshot === undefined) return this.prober.setTargets([]);
     const now = this.#deps.monotonic();
     const targets = probeTargets({
-      facts: present.facts,
+      facts: snapshot.facts,
       served: this.#inventory.reportsTunnels ? [] : this.#inventory.served,
       tunnels,
       records: this.prober.records(),
@@ -348,30 +369,32 @@ export class OrganizationHealth {
       choosesRelays: this.#deps.healer !== undefined,
       now,
     });
-    this.prober.setTargets(targets, pacesOf(tunnels.all, now, watchedForTcp(present.facts)));
+    this.prober.setTargets(targets, pacesOf(tunnels.all, now, watchedForTcp(snapshot.facts)));
   }
 
   /**
-   * Reads the engine's log only where it may explain something: a silent lighthouse, if the engine does not report its
-   * tunnels, and peers that are not reached without any lighthouse.
+   * Reads the engine's log only where it may explain something: why peers are not reached while no lighthouse answers, and whether a
+   * silent lighthouse has a tunnel, if the engine does not report its tunnels.
    */
   async #readLog(): Promise<void> {
-    const { present, reportsTunnels } = this.#inventory;
-    const lighthouses = present?.facts.lighthouses ?? [];
+    const { snapshot, reportsTunnels } = this.#inventory;
+    const lighthouses = snapshot?.facts.lighthouses ?? [];
     const isSilent = lighthouses.some((each) => (this.prober.record(each)?.missed ?? 0) >= brokenAfter);
     this.#log =
-      this.#areLost || (isSilent && !reportsTunnels) ? await this.#deps.recentLog().catch(() => []) : [];
+      this.#areLighthousesLost || (isSilent && !reportsTunnels)
+        ? await this.#deps.recentLog().catch(() => [])
+        : [];
   }
 
   /** Sends what is due. Returns the ms until the next probe. */
   async #probe(): Promise<number> {
-    if (this.#inventory.present === undefined) return probeEveryMs;
+    if (this.#inventory.snapshot === undefined) return probeEveryMs;
     return this.prober.step((address) => this.#inventory.sourceFor(address));
   }
 
   async #heal(): Promise<void> {
     const { healer, monotonic } = this.#deps;
-    const observed = healer === undefined ? undefined : seenByHealer(this.#assessmentInput());
+    const observed = healer === undefined ? undefined : healerInput(this.#assessmentInput());
     if (healer === undefined || observed === undefined) return;
     const urgent = await healer.step(observed).catch(() => []);
     if (urgent.length === 0) return;
@@ -379,6 +402,7 @@ export class OrganizationHealth {
     this.#nextRefreshAt = Math.min(this.#nextRefreshAt, monotonic() + afterHealingMs);
   }
 
+  /** Resolves at the next announcement. Rejects when the signal aborts. */
   #announcement(signal: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     if (signal.aborted) reject(signal.reason);
@@ -400,8 +424,8 @@ export class OrganizationHealth {
     const { healer, known, monotonic, system } = this.#deps;
     return {
       place: this.#place,
-      large: this.lostLarge,
-      kept: this.#keptCount,
+      lostLarge: this.lostLarge,
+      keptCount: this.#keptCount,
       disk: this.#disk,
       planeFacts: this.planeFacts,
       inventory: this.#inventory,

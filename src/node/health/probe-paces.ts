@@ -4,17 +4,18 @@
 
 import type { SeenTunnel } from "./tunnels.ts";
 
-/** Traffic in this time counts as present: tunnels are looked at every 10 s. */
-const presentMs = 30_000;
+/** Traffic of this age counts as going on: tunnels are looked at every 10 s. */
+const ongoingMs = 30_000;
+/** The pace of relays that carry traffic. */
 const relayMs = 2000;
-/** Two nodes that probe each other more often would take the probes for traffic (tunnels.ts). */
+/** The pace of peers with traffic. Two nodes that probe each other more often would take the probes for traffic (tunnels.ts). */
 const busyMs = 4000;
 const mostBusy = 8;
-/** Whether UDP is blocked must be noticed within ten seconds, and this costs less than a question in addition to the probes. */
+/** The pace of `watched` ones: it must be noticed within ten seconds that UDP is blocked, and a probe costs less than a question of its own. */
 const watchedMs = 8000;
 
 const isBusy = ({ trafficAt }: SeenTunnel, now: number) =>
-  trafficAt !== undefined && now - trafficAt < presentMs;
+  trafficAt !== undefined && now - trafficAt < ongoingMs;
 
 export function hasTraffic(
   tunnels: readonly SeenTunnel[],
@@ -47,11 +48,13 @@ export function pacesOf(
   ]);
 }
 
+/** While there is traffic, to a lighthouse. */
 const measureOftenMs = 5000;
-/** More often would count as traffic (tunnels.ts) if two peers measured each other. */
+/** While there is traffic, to a peer. More often would count as traffic (tunnels.ts) if two peers measured each other. */
 const measurePeerMs = 10_000;
 /** While large packets are lost: their return must be noticed this soon. */
 const measureLostMs = 15_000;
+/** Without traffic, the pause is doubled from the first to the longest. */
 const measureSoonMs = 30_000;
 const measureRarelyMs = 300_000;
 
@@ -81,7 +84,7 @@ export class MeasurePace {
     this.#endedAt = now;
   }
 
-  /** ms until the next one. */
+  /** ms until the next one. How often: with traffic first, then after a loss, then the pause that was doubled. */
   dueInMs(
     subject: string,
     { isOften, isLost, isPeer, now }: Record<"isOften" | "isLost" | "isPeer", boolean> & { now: number },

@@ -1,6 +1,6 @@
 // What is remembered of the probes of one overlay address, and what that says about the peer.
 
-/** Probes after a miss, one after the other; then at the usual pace again. */
+/** So many probes follow a miss without a pause; further ones at the usual pace. */
 export const burst = 3;
 /** A peer that missed this many probes, after it answered, does not answer. */
 export const brokenAfter = burst + 1;

@@ -7,12 +7,11 @@ import type { SeenTunnel, Tunnels } from "./tunnels.ts";
 
 /** Peers that are probed without a request, in addition to lighthouses and the relays to choose from. */
 const maxUnasked = 32;
-/** Peers that stopped answering, those first that were not asked for longest: each gets its turn. */
+/** Peers that stopped answering. Those that were not probed for longest come first, so each gets its turn. */
 const maxLost = 16;
 /** A lighthouse needs the answers of some nodes, to know whether packets reach it. */
 const maxServed = 8;
-
-/** Routers of subnets, which are probed so that a route is not called good because the kernel has it. */
+/** Routers of subnets: the kernel's route alone does not show that a router answers. */
 const maxRouters = 16;
 
 export type Probable = {
@@ -34,10 +33,10 @@ export function probeTargets(probable: Probable): string[] {
   const { facts, tunnels, records, named, choosesRelays, now, served = [] } = probable;
   const relaysInUse = tunnels.all.flatMap(({ remote, relays }) => (remote === undefined ? relays : []));
   const busy = tunnels.all.filter((each) => tunnels.isActive(each, now)).toSorted(latestFirst);
-  // Probed until they answer or are gone, also without a tunnel.
+  // Peers that stopped answering are probed until they answer or are gone, also without a tunnel.
   const lost = records
     .filter(([, each]) => isBroken(each))
-    .toSorted(([, a], [, b]) => askedAt(a) - askedAt(b));
+    .toSorted(([, a], [, b]) => probedAt(a) - probedAt(b));
   const unasked = new Set([...relaysInUse, ...busy.map(({ address }) => address)]);
   const all = [
     ...facts.lighthouses,
@@ -53,9 +52,10 @@ export function probeTargets(probable: Probable): string[] {
   return [...new Set(all)].filter((each) => !facts.own.includes(each) && facts.isInside(each));
 }
 
-const askedAt = ({ history, since }: ProbeRecord) => history.at(-1)?.at ?? since;
+/** Monotonic ms of the last probe with a result. */
+const probedAt = ({ history, since }: ProbeRecord) => history.at(-1)?.at ?? since;
 
-/** Peers that answered last, then the youngest tunnels: without packets the engine does not test them either. */
+/** For a lighthouse: peers that answered last, then those with the youngest tunnels, then nodes from its files. */
 function servedOf({ records, tunnels }: Probable, served: readonly string[]): string[] {
   const answered = records
     .filter(([, { answeredAt }]) => answeredAt !== undefined)

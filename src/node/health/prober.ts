@@ -9,9 +9,9 @@ export const probeEveryMs = 10_000;
 /** How long an answer may take before it counts as missed. A later answer still counts, as long as it is remembered. */
 const answerWithinMs = 1000;
 const rememberRequestMs = 5000;
-/** Four probes at 1 s decide; a busy machine sends them later. */
+/** In this time it is decided whether a peer answers: by four probes, 1 s each, which a busy machine sends late. */
 export const decidedWithinMs = 8000;
-/** Records of addresses that are no longer probed. */
+/** Most records of addresses that are no longer probed. */
 const mostFormer = 1000;
 /** Sequence numbers have 16 bits. */
 const sequences = 0x1_0000;
@@ -20,10 +20,10 @@ type Target = ProbeRecord & {
   /** When the next probe is sent, monotonic ms. */
   dueAt: number;
   everyMs: number;
-  /** Remaining misses after which the next probe follows at once. */
-  burst: number;
+  /** After so many more misses the next probe follows at once, not after `everyMs`. */
+  burstLeft: number;
   awaiting: { sequence: number; sentAt: number } | undefined;
-  /** How many of `sent` sentSince() has already returned. */
+  /** How many of the `sent` probes sentSince() has already returned. */
   counted: number;
 };
 type Request = { address: string; nonce: Uint8Array; sentAt: number };
@@ -42,7 +42,7 @@ export class Prober {
   readonly #former = new Map<string, Target>();
   /** By sequence number. */
   readonly #requests = new Map<number, Request>();
-  /** By address of this machine, as the problems are. */
+  /** By the overlay address of this machine from which they send, as the problems are. */
   readonly #sockets = new Map<string, EchoSocket>();
   readonly #problems = new Map<string, NoEcho>();
   /** Those who wait for nextChange(). */
@@ -64,10 +64,10 @@ export class Prober {
     const now = this.#deps.monotonic();
     for (const address of wanted) {
       const everyMs = paces.get(address) ?? probeEveryMs;
-      const present = this.#targets.get(address);
-      if (present !== undefined) {
-        present.everyMs = everyMs;
-        if (present.missed === 0) present.dueAt = Math.min(present.dueAt, now + everyMs);
+      const target = this.#targets.get(address);
+      if (target !== undefined) {
+        target.everyMs = everyMs;
+        if (target.missed === 0) target.dueAt = Math.min(target.dueAt, now + everyMs);
         continue;
       }
       const former = this.#former.get(address);
@@ -77,17 +77,17 @@ export class Prober {
     this.#limitFormer();
   }
 
-  /** Drops all that never answered; of the others, those that stopped answering last: only these records know of them. */
+  /** Drops all that never answered. Of the others, those that stopped answering are dropped last: nothing else knows that they did. */
   #limitFormer(): void {
     for (const [address, { answeredAt }] of this.#former)
       if (answeredAt === undefined) this.#former.delete(address);
     const surplus = this.#former.size - mostFormer;
     if (surplus <= 0) return;
-    const quiet = [...this.#former].toSorted(([, a], [, b]) => Number(isBroken(a)) - Number(isBroken(b)));
-    for (const [address] of quiet.slice(0, surplus)) this.#former.delete(address);
+    const lostLast = [...this.#former].toSorted(([, a], [, b]) => Number(isBroken(a)) - Number(isBroken(b)));
+    for (const [address] of lostLast.slice(0, surplus)) this.#former.delete(address);
   }
 
-  /** The tunnel in which it answers. */
+  /** Notes the index of the tunnel in which the address answers. */
   noteIndex(address: string, index: number): void {
     const target = this.#targets.get(address) ?? this.#former.get(address);
     if (target !== undefined) target.index = index;
@@ -144,7 +144,7 @@ export class Prober {
       awaiting: undefined,
       counted: record.sent,
       everyMs: probeEveryMs,
-      burst: Math.max(0, burst - record.missed),
+      burstLeft: Math.max(0, burst - record.missed),
       dueAt: this.#deps.monotonic(),
     };
     if (this.#targets.has(address)) this.#targets.set(address, target);
@@ -152,22 +152,22 @@ export class Prober {
   }
 
   /**
-   * denied: this process may not send ICMP. absent: this machine no longer has the sender's address, for example
-   * because no engine runs.
+   * Why nothing can be sent from an address of this machine. denied: this process may not send ICMP. absent: the machine no longer has
+   * the address, for example because no engine runs.
    */
   problem(from: string): NoEcho | undefined {
     return this.#problems.get(from);
   }
 
   /**
-   * Makes addresses due now, with a burst if they do not answer. The count of misses stays: a peer is as silent as before
-   * until it answers, also for those who look in the meantime.
+   * Makes addresses due now, with a burst if they do not answer. The count of misses stays: until a peer answers, it counts as silent
+   * as before.
    */
   hurry(addresses: readonly string[]): void {
     this.makeDue(addresses);
     for (const address of addresses) {
       const target = this.#targets.get(address);
-      if (target !== undefined) target.burst = target.missed >= brokenAfter ? burst - 1 : burst;
+      if (target !== undefined) target.burstLeft = target.missed >= brokenAfter ? burst - 1 : burst;
     }
   }
 
@@ -186,7 +186,7 @@ export class Prober {
    */
   async step(fromOf: (address: string) => string | undefined): Promise<number> {
     const now = this.#deps.monotonic();
-    for (const target of this.#targets.values()) countMiss(target, now);
+    for (const target of this.#targets.values()) countMissIfLate(target, now);
     for (const [address, target] of this.#targets) {
       if (target.awaiting === undefined && target.dueAt <= now)
         await this.#send(address, target, fromOf(address), now);
@@ -224,7 +224,7 @@ export class Prober {
     this.#requests.set(sequence, { address, nonce, sentAt: now });
     const socket = from === undefined ? undefined : await this.#socket(from);
     if (from === undefined || socket === undefined || socket.send(address, sequence, nonce)) return;
-    // The socket is bound to the interface before it was recreated: open a new one for the next probe.
+    // The socket is still bound to an interface that was recreated since: open a new one for the next probe.
     socket.close();
     this.#sockets.delete(from);
   }
@@ -253,7 +253,7 @@ export class Prober {
     target.answeredAt = now;
     target.rttMs = now - request.sentAt;
     target.missed = 0;
-    target.burst = burst;
+    target.burstLeft = burst;
     if (target.awaiting?.sequence === sequence) {
       target.awaiting = undefined;
       addResult(target, { at: now, answered: true });
@@ -272,18 +272,18 @@ function newTarget(now: number): Omit<Target, "dueAt" | "everyMs"> {
     index: undefined,
     sent: 0,
     history: [],
-    burst,
+    burstLeft: burst,
     awaiting: undefined,
     counted: 0,
   };
 }
 
 /** A probe without an answer in time counts as missed. */
-function countMiss(target: Target, now: number): void {
+function countMissIfLate(target: Target, now: number): void {
   if (target.awaiting === undefined || now - target.awaiting.sentAt < answerWithinMs) return;
   target.missed += 1;
-  target.dueAt = target.burst > 0 ? now : target.awaiting.sentAt + probeEveryMs;
-  target.burst = Math.max(0, target.burst - 1);
+  target.dueAt = target.burstLeft > 0 ? now : target.awaiting.sentAt + probeEveryMs;
+  target.burstLeft = Math.max(0, target.burstLeft - 1);
   target.awaiting = undefined;
   addResult(target, { at: now, answered: false });
 }

@@ -1,5 +1,5 @@
-// Stores the state of healing between the runs of check-auth. Times are monotonic, and each process has a clock of
-// its own: they are moved by the time that passed.
+// Stores the state of healing between the runs of check-auth. Times are monotonic ms of the process that wrote them. Each process has a
+// clock of its own, so the next one moves them.
 
 import { join } from "node:path";
 import * as v from "valibot";
@@ -81,7 +81,7 @@ export function readHealing(
   return { state: moveTimes(state, shift), healings };
 }
 
-/** `shift`: ms that each time moves by, to be one of this process's clock. */
+/** `shift`: the ms by which each time moves, to become a time of this process's clock. */
 function moveTimes(state: v.InferOutput<typeof State>, shift: number): HealingState {
   const { tryPromote, relayed, relays } = state;
   const peers = Object.entries(state.peers).map(([address, peer]) => {

@@ -1,6 +1,6 @@
 // The health of organizations in server mode, between the runs of check-auth, as `status` shows it to everyone. What the next run
-// goes on with is beside it (saved-probes.ts, saved-healing.ts). Not in the daemon's run directory, which goes when it stops; and
-// not on a disk, since nothing of it is true after another boot.
+// goes on with is beside it (saved-probes.ts, saved-healing.ts). The files are not in the daemon's run directory, which is removed when
+// the daemon stops, and not on a disk, since nothing of them is true after another boot.
 
 import { join, resolve } from "node:path";
 import * as v from "valibot";

@@ -12,6 +12,7 @@ import type { Prober } from "./prober.ts";
 import type { ProbeRecord } from "./probe-record.ts";
 import { count, readSaved, text } from "./saved-health.ts";
 
+/** How long ago something was, in ms. */
 const age = v.pipe(v.number(), v.minValue(0));
 
 const mostProbes = 1000;
@@ -22,20 +23,21 @@ const SavedProbes = v.object({
     v.record(
       text(64),
       v.object({
-        answered_ms: v.nullable(v.pipe(v.number(), v.minValue(0))),
+        /** How long ago it answered; null: never. */
+        answered_ms: v.nullable(age),
         rtt_ms: v.nullable(v.pipe(v.number(), v.minValue(0))),
         missed: count,
         /** How long it has been probed. */
-        since_ms: v.optional(v.pipe(v.number(), v.minValue(0))),
+        since_ms: v.optional(age),
         /** The tunnel's index at its last answer. */
         index: v.optional(count),
         /** How long ago a user asked for this peer; absent if none did. */
-        named_ms: v.optional(v.pipe(v.number(), v.minValue(0))),
+        named_ms: v.optional(age),
       }),
     ),
     v.maxEntries(mostProbes),
   ),
-  /** Overlay addresses to which larger packets are lost. */
+  /** Overlay address → the size in bytes above which packets to it are lost. */
   lost: v.optional(v.pipe(v.record(text(64), count), v.maxEntries(mostProbes)), {}),
   /** What the control plane said. */
   told: v.optional(
@@ -54,7 +56,7 @@ const SavedProbes = v.object({
 type SavedProbes = v.InferOutput<typeof SavedProbes>;
 
 type Clock = Pick<System, "now"> & { monotonic(): number };
-/** The state of a process's peers. */
+/** What a process knows of its peers. */
 type ProbeState = {
   prober: Prober;
   named: NamedPeers;
@@ -64,12 +66,12 @@ type ProbeState = {
 };
 
 /**
- * Writes what check-auth and `agent ping` know, and takes over what the other has written meanwhile: check-auth goes on
- * with the peers that a user asked for. Whom this node talks to is for root alone.
+ * Writes what this process knows, check-auth or `agent ping`, after it has taken over what the other one has written meanwhile. So
+ * check-auth goes on with the peers that a user asked for. The file is for root alone: it shows whom this node talks to.
  */
 export function exchangeProbes(directory: string, slug: string, known: ProbeState, clock: Clock): void {
   const now = clock.monotonic();
-  // This process drops peers that never answered: it would take its own ones back.
+  // Without peers that never answered: this process drops such peers itself, and they would come back from its own file.
   takeOver(directory, slug, known, clock, (record) => record.answeredAt !== undefined);
   const probes = Object.fromEntries(
     known.prober

@@ -37,17 +37,20 @@ export type SeenTunnel = {
 
 /** A peer with traffic in this time is probed unasked. */
 const activeMs = 600_000;
-/** This many packets between two reads, beyond two for each probe of ours, are traffic: fewer may answer the peer's probes. */
+/**
+ * From so many packets between two reads on there was traffic. Two packets for each probe of ours do not count, and fewer may be answers
+ * to the peer's probes.
+ */
 const trafficFrom = 6;
 
 export class Tunnels {
-  /** By the one address that the tunnel is listed with. */
-  #seen = new Map<string, SeenTunnel>();
+  /** By the one address under which a tunnel is listed. */
+  #listed = new Map<string, SeenTunnel>();
   /** Tunnels by each address of the peer. */
   #byAddress = new Map<string, SeenTunnel>();
 
   get all(): SeenTunnel[] {
-    return [...this.#seen.values()];
+    return [...this.#listed.values()];
   }
 
   get(address: string): SeenTunnel | undefined {
@@ -55,11 +58,11 @@ export class Tunnels {
   }
 
   /**
-   * Takes over what the engine lists. `own`: this node's addresses. `now`: monotonic ms. `probesTo`: how many probes of ours went
-   * to an address since the last call. `lighthouses`: a tunnel with one of them has the address that the configuration has, which
-   * may be its second one.
+   * Takes over the engine's list. `own`: this node's addresses. `now`: monotonic ms. `probesTo`: how many probes of ours went to an
+   * address since the last call. `lighthouses`: their addresses in the configuration, under which their tunnels are listed, even where the
+   * engine names another address first.
    */
-  see(
+  update(
     tunnels: readonly EngineTunnel[],
     {
       own,
@@ -80,11 +83,11 @@ export class Tunnels {
       // The engine may list this node itself.
       if (first === undefined || own.includes(first)) continue;
       const address = tunnel.vpnAddrs.find((each) => lighthouses.includes(each)) ?? first;
-      const seen = merge(this.#seen.get(address), tunnel, { address, now, probes: probesTo(address) });
-      byListed.set(address, seen);
-      for (const each of tunnel.vpnAddrs) byAddress.set(each, seen);
+      const listed = merge(this.#listed.get(address), tunnel, { address, now, probes: probesTo(address) });
+      byListed.set(address, listed);
+      for (const each of tunnel.vpnAddrs) byAddress.set(each, listed);
     }
-    this.#seen = byListed;
+    this.#listed = byListed;
     this.#byAddress = byAddress;
   }
 
@@ -93,19 +96,19 @@ export class Tunnels {
   }
 }
 
-/** `before`: the last look at the tunnel with this peer. `probes`: sent to it since. */
+/** `last`: the tunnel with this peer at the last update. `probes`: how many were sent to the peer since. */
 function merge(
-  before: SeenTunnel | undefined,
+  last: SeenTunnel | undefined,
   tunnel: EngineTunnel,
   { address, now, probes }: { address: string; now: number; probes: number },
 ): SeenTunnel {
   const { localIndex: index, messageCounter: counter, cert } = tunnel;
-  const isSameTunnel = before?.index === index;
-  // A tunnel that came between two looks was made for traffic, by us or by the peer.
-  const sent = isSameTunnel ? counter - before.counter - 2 * probes : trafficFrom;
+  const isSameTunnel = last?.index === index;
+  // A tunnel that came since the last update was made for traffic, by us or by the peer.
+  const sent = isSameTunnel ? counter - last.counter - 2 * probes : trafficFrom;
   return {
     address,
-    name: cert ? oneLine(cert.details.name) : (before?.name ?? address),
+    name: cert ? oneLine(cert.details.name) : (last?.name ?? address),
     remote: /^\[?[\d.:a-fA-F]+\]?:[1-9]\d*$/.test(tunnel.currentRemote) ? tunnel.currentRemote : undefined,
     relays: tunnel.currentRelaysToMe,
     certificate: cert
@@ -116,8 +119,8 @@ function merge(
         }
       : undefined,
     index,
-    since: isSameTunnel ? before.since : now,
+    since: isSameTunnel ? last.since : now,
     counter,
-    trafficAt: sent >= trafficFrom ? now : before?.trafficAt,
+    trafficAt: sent >= trafficFrom ? now : last?.trafficAt,
   };
 }

@@ -1,5 +1,5 @@
 // Decides from what was observed whether an organization carries traffic. Pure: it neither probes nor asks, and it does not
-// look at the time: only an answer, or the knowledge that this node needs none, makes a light green.
+// look at the time. Only an answer makes the verdict `running`, or the knowledge that this node needs none.
 
 import { brand } from "../../brand.ts";
 import { inWords } from "../../base/quantities.ts";
@@ -73,7 +73,7 @@ export type Observation = {
   /** Names of peers whose tunnels stay dead after all attempts to heal them. */
   stuck: readonly string[];
   /** Number of peers that the engine finds without a lighthouse, by addresses that this node keeps. */
-  kept: number;
+  keptCount: number;
   /** Names of peers with which handshakes timed out within the last minute; only while no lighthouse answers. */
   unmet: readonly string[];
   /** False: certain that the organization has no other node that this one may talk to. */
@@ -101,24 +101,25 @@ export type Observation = {
 type Conclusion = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
 
 /** The findings, and the verdict that follows from them. */
-export function conclude(seen: Observation): Conclusion {
-  const { slug, stuck, silent } = seen;
-  const one = (isSeen: boolean, kind: Kind, what: string) => (isSeen ? [makeFinding(kind, slug, what)] : []);
+export function conclude(observation: Observation): Conclusion {
+  const { slug, stuck, silent, contact } = observation;
+  const findingIf = (isSo: boolean, kind: Kind, what: string) =>
+    isSo ? [makeFinding(kind, slug, what)] : [];
   const findings = byGravity([
-    ...certificateFindings(slug, seen.certificate),
-    ...one(seen.isCloned, "cloned", "Another machine uses the keys of this node"),
-    ...one(
+    ...certificateFindings(slug, observation.certificate),
+    ...findingIf(observation.isCloned, "cloned", "Another machine uses the keys of this node"),
+    ...findingIf(
       stuck.length > 0,
       "tunnels_dead",
       `Tunnels stay dead after ${mostFailures} attempts to heal each: ${few(stuck)}`,
     ),
-    ...(seen.contact === undefined ? nodeFindings(seen) : lighthouseFindings(seen, seen.contact)),
-    ...silentRouters(seen),
-    ...largePacketsLost(seen),
-    ...clockDiffers(seen),
-    ...addressMoved(seen),
-    ...diskFindings(seen),
-    ...one(silent.length > 0, "peers_silent", `No answer from ${few(silent, 20)}`),
+    ...(contact === undefined ? nodeFindings(observation) : lighthouseFindings(observation, contact)),
+    ...silentRouters(observation),
+    ...largePacketsLost(observation),
+    ...clockDiffers(observation),
+    ...addressMoved(observation),
+    ...diskFindings(observation),
+    ...findingIf(silent.length > 0, "peers_silent", `No answer from ${few(silent, 20)}`),
   ]);
   return { ...verdictOf(findings), findings };
 }
@@ -135,11 +136,11 @@ function clockDiffers({ slug, certificate, clockAheadMs: ahead }: Observation): 
   return [makeFinding("clock_differs", slug, `The clock of this machine is ${by} the control plane's`)];
 }
 
-/** Tunnels follow an address that changes, and nodes that start again do not find it. */
+/** Tunnels that exist follow a lighthouse to another address, but nodes that start then do not find it. */
 function addressMoved({ slug, contact, elsewhere }: Observation): Finding[] {
   if (contact === undefined || elsewhere === undefined) return [];
   const { seen, public_ip: configured } = elsewhere;
-  // They are from outside, and are printed.
+  // These texts come from the control plane and are printed: accept only addresses.
   if ([seen, configured].some((address) => parseAddress(address) === undefined)) return [];
   const what = `The control plane sees this lighthouse at ${seen}, and other nodes look for it at ${configured}`;
   const update = `${brand.executable} admin node update ${quoteWord(slug)} NODE --public-ip ${quoteWord(seen)}`;
@@ -163,40 +164,49 @@ function lighthouseFindings(
 ): Finding[] {
   // No peer is missing if no other node is online.
   if (isMade || othersOnline === false || (silent === 0 && !hasOthers)) return [];
-  const one = (kind: Kind, what: string) => [makeFinding(kind, slug, what)];
+  const findingOf = (kind: Kind, what: string) => [makeFinding(kind, slug, what)];
   if (silent > 0) {
     const what = `None of the ${silent} probed peers answers this lighthouse`;
-    return isCutOff ? [cutOffFinding("nodes_silent", slug, what)] : one("nodes_silent", what);
+    return isCutOff ? [cutOffFinding("nodes_silent", slug, what)] : findingOf("nodes_silent", what);
   }
-  if (isEarly) return one("probing", "The engine started just now, and waits for the first node");
+  if (isEarly) return findingOf("probing", "The engine started just now, and waits for the first node");
   if (othersOnline === true && reportsTunnels)
-    return one("no_node_came", "Other nodes are online, and none has reached this lighthouse");
-  return one("contact_unknown", "No node has reached this lighthouse yet, as far as this machine can tell");
+    return findingOf("no_node_came", "Other nodes are online, and none has reached this lighthouse");
+  return findingOf(
+    "contact_unknown",
+    "No node has reached this lighthouse yet, as far as this machine can tell",
+  );
 }
 
 /** The first reason why a node is not in contact with a lighthouse; none if it is, or needs none. */
-function nodeFindings(seen: Observation): Finding[] {
-  const { slug, lighthouses, hasOthers } = seen;
-  const one = (kind: Kind, what: string) => [makeFinding(kind, slug, what)];
-  // A lighthouse in the configuration is needed, whether rules connect this node with another one or not.
+function nodeFindings(observation: Observation): Finding[] {
+  const { slug, lighthouses, hasOthers, keptCount, engineVersion } = observation;
+  const findingOf = (kind: Kind, what: string) => [makeFinding(kind, slug, what)];
+  // If the configuration has lighthouses, one must answer, even if no rule connects this node with another one.
   if (lighthouses.length === 0)
     return hasOthers
-      ? one("no_lighthouse", "There is no lighthouse: this node cannot find other nodes, nor they this one")
+      ? findingOf(
+          "no_lighthouse",
+          "There is no lighthouse: this node cannot find other nodes, nor they this one",
+        )
       : [];
   const states = new Set(lighthouses.map(({ state }) => state));
   if (states.has("answers") || states.has("tunnel")) return [];
-  if (states.has("early")) return one("probing", "The first probes are under way");
+  if (states.has("early")) return findingOf("probing", "The first probes are under way");
   if (!states.has("unknown")) {
     const what = silenceOf(lighthouses);
-    const ways = waysWithoutLighthouse(seen);
-    if (!seen.isCutOff) return one("lighthouses_silent", `${what}${ways}`);
+    const ways = waysWithoutLighthouse(observation);
+    if (!observation.isCutOff) return findingOf("lighthouses_silent", `${what}${ways}`);
     // A peer that is found proves a connection: the doctor tells whether lighthouse, name or uplink is missing.
-    const cure = seen.kept > 0 ? `${brand.executable} doctor` : undefined;
+    const cure = keptCount > 0 ? `${brand.executable} doctor` : undefined;
     return [cutOffFinding("lighthouses_silent", slug, what, ways, cure)];
   }
-  if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
-  const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
-  return one("tunnels_unknown", `No lighthouse answers ICMP, and ${version} does not report its tunnels`);
+  if (observation.isDenied) return findingOf("icmp_denied", "This process may not send ICMP");
+  const version = engineVersion === undefined ? "this engine" : `engine ${engineVersion}`;
+  return findingOf(
+    "tunnels_unknown",
+    `No lighthouse answers ICMP, and ${version} does not report its tunnels`,
+  );
 }
 
 /** Neither overlay nor control plane answers: the cause is this machine's connection, unless a peer is found. */
@@ -225,11 +235,11 @@ function silenceOf(lighthouses: Observation["lighthouses"]): string {
 }
 
 /** What works until a lighthouse answers again: the rest of a sentence, or nothing. */
-function waysWithoutLighthouse({ kept, unmet }: Observation): string {
+function waysWithoutLighthouse({ keptCount, unmet }: Observation): string {
   const reached =
-    kept === 0
+    keptCount === 0
       ? ""
-      : `; ${kept === 1 ? "1 peer is" : `${kept} peers are`} found by addresses that this node keeps`;
+      : `; ${keptCount === 1 ? "1 peer is" : `${keptCount} peers are`} found by addresses that this node keeps`;
   const missed =
     unmet.length === 0
       ? ""

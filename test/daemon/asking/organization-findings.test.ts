@@ -11,7 +11,7 @@ import { findingsOf, type Watcher } from "../../../src/daemon/asking/organizatio
 import { ok } from "../../../src/node/doctor/check.ts";
 import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { examineTraffic } from "../../../src/node/doctor/traffic.ts";
-import { allKinds, makeFinding, graveness, reportedKind } from "../../../src/node/health/findings.ts";
+import { allKinds, makeFinding, doctorStatusOf, reportedKind } from "../../../src/node/health/findings.ts";
 import { findingOf } from "../../../src/protocol/finding-kinds.ts";
 import { verdictOf, type Health } from "../../../src/node/health/verdict.ts";
 import type { UnitState } from "../../../src/platform/service-state.ts";
@@ -67,7 +67,7 @@ test("each kind of finding is shown by status, doctor and netcheck, and none mak
       checks
         .filter(({ id }) => id === "traffic")
         .map(({ verdict, evidence }) => [verdict, evidence.slice(0, one.what.length)]);
-    expect([kind, told(doctor)]).toEqual([kind, [[graveness(kind), one.what]]]);
+    expect([kind, told(doctor)]).toEqual([kind, [[doctorStatusOf(kind), one.what]]]);
     expect(told(net)).toEqual(told(doctor));
   }
 });

@@ -67,7 +67,7 @@ function look(now: number, index: number, answeredAt = 0): ObservedPeers {
     now,
     peers: [peer({}), peer(lighthouse)],
     relays: ["10.77.0.1"],
-    kept: [],
+    neverDenied: [],
     own: "10.77.0.9",
     candidates: new Map(),
   };

@@ -67,7 +67,7 @@ class World {
       now: this.now,
       peers: [lighthouse(this.now), this.peer()],
       relays: ["10.77.0.1"],
-      kept: ["203.0.113.1"],
+      neverDenied: ["203.0.113.1"],
       own: "10.77.0.9",
       candidates: new Map(),
       ...this.seen,
@@ -188,7 +188,7 @@ describe("a path that is lost in one direction", () => {
   for (const [what, seen] of [
     ["without a relay", { relays: [] }],
     ["if the peer is the relay itself", { relays: ["10.77.0.7"] }],
-    ["if a lighthouse has the same address", { kept: ["203.0.113.7"] }],
+    ["if a lighthouse has the same address", { neverDenied: ["203.0.113.7"] }],
   ] as const) {
     test(`nothing is denied ${what}`, () => {
       const world = oneWay();
@@ -283,7 +283,7 @@ test("100 peers that refuse ICMP for 24 hours: no tunnel is closed", () => {
       now,
       peers: [lighthouse(now), ...quiet],
       relays: ["10.77.0.1"],
-      kept: [],
+      neverDenied: [],
       own: "10.77.0.9",
       candidates: new Map(),
     });
@@ -321,7 +321,7 @@ test("at most ten closings a minute and twenty denied addresses", () => {
       now,
       peers: [lighthouse(now), ...peers],
       relays: ["10.77.0.1"],
-      kept: [],
+      neverDenied: [],
       own: "10.77.0.9",
       candidates: new Map(),
     };
@@ -350,33 +350,39 @@ describe("a relayed tunnel", () => {
     tunnel: { index: 7, remote: undefined, relays: [], counter, since: 0 },
   });
   const look = (state: HealingState, now: number, ...peers: ObservedPeer[]) =>
-    decide(state, { now, peers, relays: [], kept: [], own: "10.77.0.9", candidates: new Map() });
+    decide(state, { now, peers, relays: [], neverDenied: [], own: "10.77.0.9", candidates: new Map() });
 
   test("tries the direct path often while it is quiet, and by the engine's default while it is busy", () => {
     let { state, actions } = look(initialHealing, 1_000_000, relayed(5));
-    expect(actions).toEqual([{ do: "apply", denied: [], tryPromote: 2, close: [] }]);
+    expect(actions).toEqual([{ do: "apply", close: [] }]);
+    expect(state.tryPromote).toBe(2);
     ({ state, actions } = look(state, 1_010_000, relayed(7)));
     expect(actions).toEqual([]);
     ({ state, actions } = look(state, 1_020_000, relayed(7000)));
-    expect(actions).toEqual([{ do: "apply", denied: [], tryPromote: undefined, close: [] }]);
+    expect(actions).toEqual([{ do: "apply", close: [] }]);
+    expect(state.tryPromote).toBeUndefined();
     // Quiet again, but not reloaded every few seconds.
     ({ state, actions } = look(state, 1_030_000, relayed(7001)));
     expect(actions).toEqual([]);
     ({ state, actions } = look(state, 1_090_000, relayed(7002)));
-    expect(actions).toEqual([{ do: "apply", denied: [], tryPromote: 2, close: [] }]);
+    expect(actions).toEqual([{ do: "apply", close: [] }]);
+    expect(state.tryPromote).toBe(2);
     ({ state, actions } = look(state, 1_160_000));
-    expect(actions).toEqual([{ do: "apply", denied: [], tryPromote: undefined, close: [] }]);
+    expect(actions).toEqual([{ do: "apply", close: [] }]);
+    expect(state.tryPromote).toBeUndefined();
   });
 
   test("tries the direct path within seconds after another tunnel became direct", () => {
     let { state, actions } = look(initialHealing, 1_000_000, relayed(5));
     // Direct for over a minute: the default comes back, and just after it a tunnel is relayed again.
     ({ state, actions } = look(state, 1_061_000));
-    expect(actions).toMatchObject([{ do: "apply", tryPromote: undefined }]);
+    expect(actions).toEqual([{ do: "apply", close: [] }]);
+    expect(state.tryPromote).toBeUndefined();
     ({ state, actions } = look(state, 1_062_000, relayed(5)));
     expect(actions).toEqual([]);
     ({ state, actions } = look(state, 1_077_000, relayed(6)));
-    expect(actions).toMatchObject([{ do: "apply", tryPromote: 2 }]);
+    expect(actions).toEqual([{ do: "apply", close: [] }]);
+    expect(state.tryPromote).toBe(2);
   });
 
   test("of a peer whose address is denied does not", () => {

@@ -65,7 +65,7 @@ test("a look from another process is degraded by a tunnel that nothing has heale
       history: [],
     };
     health.prober.restore(peer, record);
-    await health.check(0, { all: false });
+    await health.check(0, "lighthouses");
     const dead = health.current()?.findings?.find(({ kind }) => kind === "tunnels_dead");
     return { dead: dead?.what, note: health.peers()[0]?.note };
   };

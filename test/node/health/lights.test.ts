@@ -261,7 +261,7 @@ test("large packets that are lost are told within 15 s of traffic, and cost litt
     expect(look(health, green)).toEqual(green);
     // Who asks for a check is told at once.
     network.peer("hub").largest = 1200;
-    const asking = health.check(8000, { all: false });
+    const asking = health.check(8000, "lighthouses");
     await network.pass(9000);
     await asking;
     expect(look(health, right)).toEqual(right);

@@ -25,13 +25,13 @@ test("a check returns at once when the engine has stopped", async () => {
     },
     engine: async () => (isRunning ? { pid: 1, version: "1.12.0", ageMs: 60_000 } : undefined),
   });
-  await health.check(0, { all: false });
+  await health.check(0, "lighthouses");
   expect(health.prober.targets()).toEqual(["10.77.0.9"]);
   expect(health.current()?.lighthouses).toEqual({ answering: 0, of: 1 });
   isRunning = false;
   waits.length = 0;
-  await health.check(60_000, { all: false });
-  await health.check(60_000, { all: true });
+  await health.check(60_000, "lighthouses");
+  await health.check(60_000, "all");
   expect(waits).toEqual([]);
   expect(health.current()).toBeUndefined();
   expect(health.peers()).toEqual([]);
@@ -54,7 +54,7 @@ test("a lighthouse whose engine reports no tunnels lists the other lighthouse, a
       tunnels: async () => tunnels,
     });
   const old = make(undefined);
-  await old.check(0, { all: false });
+  await old.check(0, "lighthouses");
   expect(old.prober.targets()).toEqual([]);
   const { peers } = await old.readPeers(0);
   expect(peers.map(({ address, path }) => [address, path])).toEqual([[other, "unknown"]]);
@@ -70,7 +70,7 @@ test("two answers in a row tell that the clock of this machine is wrong, one tha
     ...quietEngine,
     system: world.system,
   });
-  await health.check(0, { all: false });
+  await health.check(0, "lighthouses");
   const answer = (aheadMs: number) =>
     health.reporter.noteAnswer({ server_time: new Date(world.system.now() - aheadMs).toISOString() });
   const said = () => health.current()?.findings?.filter(({ kind }) => kind === "clock_differs");

@@ -17,13 +17,13 @@ test("the eight busiest peers and the relays in use are probed more often, idle 
   const relayed = (counter: number) =>
     tunnel(20, counter, { currentRemote: "", currentRelaysToMe: ["10.77.0.1"] });
   const direct = Array.from({ length: 9 }, (_, at) => at + 2);
-  tunnels.see([relayed(1), ...direct.map((at) => tunnel(at, 1))], {
+  tunnels.update([relayed(1), ...direct.map((at) => tunnel(at, 1))], {
     own: [],
     now: now - 100_000,
     probesTo: () => 0,
   });
   expect(pacesOf(tunnels.all, now)).toEqual(new Map());
-  tunnels.see([relayed(99), ...direct.map((at) => tunnel(at, at === 2 ? 1 : 99))], {
+  tunnels.update([relayed(99), ...direct.map((at) => tunnel(at, at === 2 ? 1 : 99))], {
     own: [],
     now,
     probesTo: () => 0,
@@ -36,20 +36,20 @@ test("the eight busiest peers and the relays in use are probed more often, idle 
 
 test("whose silence may mean that UDP is blocked is probed every eight seconds, and more often while it carries traffic", () => {
   const tunnels = new Tunnels();
-  tunnels.see([tunnel(2, 1)], { own: [], now: now - 100_000, probesTo: () => 0 });
+  tunnels.update([tunnel(2, 1)], { own: [], now: now - 100_000, probesTo: () => 0 });
   expect(pacesOf(tunnels.all, now, ["10.77.0.2"])).toEqual(new Map([["10.77.0.2", 8000]]));
-  tunnels.see([tunnel(2, 99)], { own: [], now, probesTo: () => 0 });
+  tunnels.update([tunnel(2, 99)], { own: [], now, probesTo: () => 0 });
   expect(pacesOf(tunnels.all, now, ["10.77.0.2"])).toEqual(new Map([["10.77.0.2", 4000]]));
 });
 
 test("two nodes that probe each other every 4 s are idle to each other", () => {
   const tunnels = new Tunnels();
   let counter = 1;
-  tunnels.see([tunnel(2, counter)], { own: [], now, probesTo: () => 0 });
+  tunnels.update([tunnel(2, counter)], { own: [], now, probesTo: () => 0 });
   for (let at = now + 10_000; at < now + 700_000; at += 10_000) {
     // Ours, and answers to three probes of the peer.
     counter += 2 * 3;
-    tunnels.see([tunnel(2, counter)], { own: [], now: at, probesTo: () => 3 });
+    tunnels.update([tunnel(2, counter)], { own: [], now: at, probesTo: () => 3 });
   }
   expect(pacesOf(tunnels.all, now + 700_000)).toEqual(new Map());
 });

@@ -38,7 +38,7 @@ const record = (part: Partial<ProbeRecord>): ProbeRecord => ({
 
 function choose(listed: readonly EngineTunnel[], part: Partial<Probable> = {}): string[] {
   const tunnels = new Tunnels();
-  tunnels.see(listed, { own: facts.own, now, probesTo: () => 0 });
+  tunnels.update(listed, { own: facts.own, now, probesTo: () => 0 });
   return probeTargets({ facts, tunnels, records: [], named: [], choosesRelays: false, now, ...part });
 }
 

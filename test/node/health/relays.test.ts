@@ -106,7 +106,7 @@ describe("after the loss of a relay", () => {
     peers,
     relays,
     candidates: new Map(),
-    kept: [],
+    neverDenied: [],
   });
   const closed = (actions: ReturnType<typeof decide>["actions"]) =>
     actions.flatMap((each) => (each.do === "close" ? [each.address] : []));

@@ -15,26 +15,26 @@ const none = () => 0;
 
 test("a direct tunnel keeps the relays of its past, which do not count", () => {
   const tunnels = new Tunnels();
-  tunnels.see([tunnel()], { own, now: 1000, probesTo: none });
+  tunnels.update([tunnel()], { own, now: 1000, probesTo: none });
   expect(tunnels.get("10.77.0.2")).toMatchObject({ name: "b", remote: "192.0.2.2:4242", since: 1000 });
-  tunnels.see([tunnel({ currentRemote: "" })], { own, now: 2000, probesTo: none });
+  tunnels.update([tunnel({ currentRemote: "" })], { own, now: 2000, probesTo: none });
   expect(tunnels.get("10.77.0.2")).toMatchObject({ remote: undefined, relays: ["10.77.0.1"] });
 });
 
 test("the age begins again with another index, and a tunnel that is gone is forgotten", () => {
   const tunnels = new Tunnels();
-  tunnels.see([tunnel()], { own, now: 1000, probesTo: none });
-  tunnels.see([tunnel()], { own, now: 2000, probesTo: none });
+  tunnels.update([tunnel()], { own, now: 1000, probesTo: none });
+  tunnels.update([tunnel()], { own, now: 2000, probesTo: none });
   expect(tunnels.get("10.77.0.2")?.since).toBe(1000);
-  tunnels.see([tunnel({ localIndex: 2 })], { own, now: 3000, probesTo: none });
+  tunnels.update([tunnel({ localIndex: 2 })], { own, now: 3000, probesTo: none });
   expect(tunnels.get("10.77.0.2")?.since).toBe(3000);
-  tunnels.see([], { own, now: 4000, probesTo: none });
+  tunnels.update([], { own, now: 4000, probesTo: none });
   expect(tunnels.all).toEqual([]);
 });
 
 test("this node itself is no peer", () => {
   const tunnels = new Tunnels();
-  tunnels.see([tunnel({ vpnAddrs: own })], { own, now: 1000, probesTo: none });
+  tunnels.update([tunnel({ vpnAddrs: own })], { own, now: 1000, probesTo: none });
   expect(tunnels.all).toEqual([]);
 });
 
@@ -45,7 +45,7 @@ test("two nodes that probe each other do not count that as traffic; other packet
   const pass = (packets: number, probes: number) => {
     counter += packets;
     now += 10_000;
-    tunnels.see([tunnel({ messageCounter: counter })], { own, now, probesTo: () => probes });
+    tunnels.update([tunnel({ messageCounter: counter })], { own, now, probesTo: () => probes });
     const [seen] = tunnels.all;
     return seen !== undefined && tunnels.isActive(seen, now);
   };

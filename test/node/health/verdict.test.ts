@@ -10,7 +10,7 @@ const seen = (change: Partial<Observation>): Observation => ({
   silent: [],
   unrouted: [],
   stuck: [],
-  kept: 0,
+  keptCount: 0,
   unmet: [],
   hasOthers: true,
   certificate: "valid",
@@ -57,7 +57,7 @@ test("degraded, with the reason: no lighthouse, a lighthouse that is lost, an ex
   expect(conclude(seen({ lighthouses: [hub("lost"), hub("lost")] })).reason).toBe(
     "None of the 2 lighthouses answers",
   );
-  expect(conclude(seen({ lighthouses: [hub("lost")], kept: 3, unmet: ["b"] })).reason).toBe(
+  expect(conclude(seen({ lighthouses: [hub("lost")], keptCount: 3, unmet: ["b"] })).reason).toBe(
     "The lighthouse hub does not answer; 3 peers are found by addresses that this node keeps; no handshake with b: off, moved, or behind a NAT for which both need a lighthouse and a relay",
   );
   expect(told({ certificate: "expired" }).reason).toBe("The certificate has expired");
@@ -77,7 +77,7 @@ test("a lighthouse and the control plane that are both silent are told together,
     { kind: "nodes_silent", cure: expect.stringContaining("way out") },
   ]);
   // A peer that is found proves a connection.
-  expect(conclude(seen({ ...cut, kept: 1 })).findings).toMatchObject([
+  expect(conclude(seen({ ...cut, keptCount: 1 })).findings).toMatchObject([
     { kind: "lighthouses_silent", cure: "agent doctor" },
   ]);
   // The control plane alone is no matter of traffic.

@@ -24,7 +24,7 @@ import { applyChanges } from "../../health/apply-changes.ts";
 import { HangWatch, type Hanging } from "../../health/hanging-engine.ts";
 import { Healer } from "../../health/healer.ts";
 import type { OrganizationHealth } from "../../health/organization-health.ts";
-import { keptHere } from "../../health/paths/kept-peers.ts";
+import { keptHere } from "../../health/paths/kept-peers-here.ts";
 import { OffloadTrial } from "../../health/paths/offload-trial.ts";
 import { exchangeProbes } from "../../health/saved-probes.ts";
 import { readHealing, writeHealing } from "../../health/saved-healing.ts";

@@ -6,14 +6,17 @@ import type { NoEcho, OpenEcho } from "../../../platform/network/echo-socket.ts"
 
 export type BurstLoss = "pass" | "lost" | "unknown" | NoEcho;
 
+/** Packets in a burst. */
 const count = 16;
 const bursts = 4;
-/** A share of packets that says that they pass. */
-const mostShare = 3 / 4;
+/** From this share of answered packets on, packets pass. */
+const passShare = 3 / 4;
+/** Below this share, packets are lost. */
 const lostShare = 1 / 2;
 const answerMs = 1000;
-/** How long a packet that goes alone waits for the answer to the one before. */
+/** How long a packet that goes alone waits for the answer to the last one. */
 const aloneMs = 250;
+/** How often it is checked which answers have come. */
 const lookMs = 20;
 /** Headers of IPv4 and ICMP. */
 const headerBytes = 28;
@@ -21,8 +24,8 @@ const headerBytes = 28;
 /**
  * `from`, `to`: overlay addresses. `bytes`: of one packet. A burst is `count` packets at once. After each burst but the first, as
  * many go one by one, to compare:
- * - after two bursts, `mostShare` of them passed: `pass`, without more packets;
- * - at the end, less than `mostShare` of those one by one passed: `unknown`, since the path loses packets anyway;
+ * - after two bursts, `passShare` of their packets passed: `pass`, without more packets;
+ * - at the end, less than `passShare` of those one by one passed: `unknown`, since the path loses packets anyway;
  * - else less than `lostShare` of the bursts passed: `lost`.
  */
 export async function measureBurstLoss(
@@ -36,30 +39,32 @@ export async function measureBurstLoss(
   // Sequence numbers have 16 bits. They begin at another number each time, so that no late answer to an earlier measurement counts.
   let sequence = Math.floor(performance.now()) % 30_000;
   const passedOf = (sent: readonly number[]) => sent.filter((each) => answered.has(each)).length;
-  const answers = async (sent: readonly number[], withinMs: number) => {
+  const waitForAnswers = async (sent: readonly number[], withinMs: number) => {
     for (let waited = 0; waited < withinMs && passedOf(sent) < sent.length; waited += lookMs)
       await system.sleep(lookMs);
   };
-  const send = async (areAlone: boolean) => {
+  /** Sends `count` packets. Returns how many passed. */
+  const send = async ({ oneByOne }: { oneByOne: boolean }) => {
     const sent = Array.from({ length: count }, () => (sequence += 1));
     for (const each of sent) {
       socket.send(to, each, new Uint8Array(bytes - headerBytes));
-      if (!areAlone) continue;
+      if (!oneByOne) continue;
       await system.sleep(lookMs);
-      // An engine that is late would take it together with the next one.
-      await answers([each], aloneMs);
+      // A slow engine would take it together with the next one.
+      await waitForAnswers([each], aloneMs);
     }
-    await answers(sent, answerMs);
+    await waitForAnswers(sent, answerMs);
     return passedOf(sent);
   };
-  let [together, alone] = [0, 0];
+  let together = 0;
+  let alone = 0;
   for (let burst = 0; burst < bursts; burst++) {
-    together += await send(false);
-    // Two, because the engine may be quick enough to take some packets of a burst one by one.
-    if (burst === 1 && together >= 2 * count * mostShare) return "pass";
+    together += await send({ oneByOne: false });
+    // Two bursts, because the engine may be quick enough to take some packets of a burst one by one.
+    if (burst === 1 && together >= 2 * count * passShare) return "pass";
     // Most paths pass after two bursts, and need no comparison: it begins with the second one.
-    if (burst > 0) alone += await send(true);
+    if (burst > 0) alone += await send({ oneByOne: true });
   }
-  if (alone < (bursts - 1) * count * mostShare) return "unknown";
+  if (alone < (bursts - 1) * count * passShare) return "unknown";
   return together < bursts * count * lostShare ? "lost" : "pass";
 }

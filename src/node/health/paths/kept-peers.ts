@@ -1,53 +1,18 @@
-// Keeps underlay addresses of peers, so that nodes meet while no lighthouse answers and after a restart without any network
-// but the peers: those at which a tunnel worked last, and those that the control plane knows. The engine gets them in
-// static_host_map. An address only decides where encrypted handshakes go; who answers is proven by certificates.
+// Keeps underlay addresses of peers, so that nodes find each other while no lighthouse answers, also after a restart: the addresses at
+// which a tunnel worked last, and those that the control plane knows. The engine gets them in static_host_map. An address only decides
+// where encrypted handshakes go; certificates prove which node answers.
 
 import { given } from "../../../base/given.ts";
 import { statSync } from "node:fs";
-import { networkInterfaces } from "node:os";
-import { join } from "node:path";
 import * as v from "valibot";
 import { messageOf } from "../../../base/errors.ts";
-import { writeFileAtomic } from "../../../base/files.ts";
 import { isWithin, joinHostPort, parseAddressInNetwork, parseUnderlay } from "../../../base/ip.ts";
 import type { Log } from "../../../base/log.ts";
-import { makeSocketDirectory, socketDirectory } from "../../../platform/systemd/control-socket.ts";
 import { maxKeptPeers, maxRemotes, PeerAddresses } from "../../../protocol/path-report.ts";
 import type { System } from "../../../base/system.ts";
-import { applyChanges, type ApplyDeps } from "../apply-changes.ts";
 import { peerMapPath, readPeerMap, type PeerMap } from "../../files/config/local-changes.ts";
-import { readValidJson } from "../../files/json-file.ts";
 import { listenPort } from "../../files/config/read-config.ts";
-import { portsOf } from "../../../platform/network/port-holder.ts";
-
-const text = v.pipe(v.string(), v.maxLength(64));
-const count = v.pipe(v.number(), v.minValue(0));
-const Kept = v.object({
-  /** Its overlay address. */
-  peer: text,
-  /** Where a tunnel worked last. `from`: this machine's own address then, for a private one. `at`: ms since 1970. */
-  worked: v.exactOptional(v.object({ remote: text, at: count, from: v.exactOptional(text) })),
-  /** Addresses that the control plane sent. */
-  told: v.pipe(v.array(text), v.maxLength(maxRemotes)),
-  /** Hours in which there was a tunnel. */
-  uses: count,
-});
-type Kept = v.InferOutput<typeof Kept>;
-
-const State = v.object({
-  /** The position of the control plane's last answer, for the next request. */
-  since: count,
-  /** When the control plane was asked last, ms since 1970. */
-  asked_at: count,
-  /** When it last sent all addresses that it knows, not only changes. */
-  whole_at: count,
-  /** When the engine's log was read last. */
-  log_at: count,
-  /** ms between requests. */
-  every: count,
-  peers: v.pipe(v.array(Kept), v.maxLength(maxKeptPeers)),
-});
-type State = v.InferOutput<typeof State>;
+import { readKeptState, writeKeptState, type KeptPeer, type KeptState } from "./kept-peers-file.ts";
 
 const hourMs = 3_600_000;
 /** An address at which no tunnel worked for this time is forgotten. */
@@ -55,27 +20,31 @@ const keptMs = 30 * 24 * hourMs;
 /** How often all addresses that the control plane knows are requested again. */
 const wholeEveryMs = 24 * hourMs;
 /** How often the control plane is asked for addresses: the interval is doubled from the first to the longest. */
-const firstEveryMs = 30_000;
-const longestEveryMs = 600_000;
-/** The longest interval while peers are lost. */
-const lostEveryMs = 5000;
+const firstRequestEveryMs = 30_000;
+const longestRequestEveryMs = 600_000;
+/** The longest interval of requests while no lighthouse answers. */
+const lostRequestEveryMs = 5000;
+/** How often the engine's log is read for handshakes. */
 const logEveryMs = 300_000;
+/** How often a changed state is saved at most. */
 const saveEveryMs = 60_000;
-/** Each change reloads the engine. Without a lighthouse, and for peers that are gone, it comes at once. */
+/** How often a changed map is applied, since that reloads the engine. Without a lighthouse, and for peers that are gone, it is at once. */
 const applyEveryMs = 120_000;
+/** A failed step is tried again after this time. */
 const retryMs = 60_000;
 
-type KeptDeps = {
+export type KeptDeps = {
   slug: string;
   directory: string;
   /** Writes the map, rewrites config.yml and reloads the engine. */
   apply(peers: PeerMap): Promise<unknown>;
-  /** The UDP ports that the engine has, and what gives its next start the same one (rewrite-config.ts). */
+  /** The UDP ports that the engine has. */
   portsOf(pid: number): number[];
+  /** Gives the engine the same port at its next start. */
   keepPort(port: number): Promise<void>;
   /** Addresses of this machine with prefix lengths, without those of the loopback. */
   ownAddresses(): readonly string[];
-  /** The own address from which packets to a host leave. */
+  /** The machine's own address from which packets to a host leave; undefined without a route. */
   sourceFor(host: string): Promise<string | undefined>;
   monotonic(): number;
   system: Pick<System, "now">;
@@ -99,7 +68,7 @@ export type KeptSeen = {
   /** Handshakes in the log of an engine that does not report its tunnels. */
   handshakes?: (() => Promise<readonly Working[]>) | undefined;
   /** No lighthouse answers. */
-  areLost: boolean;
+  areLighthousesLost: boolean;
   /** Whether a tunnel with the address is useful. False for this node itself, lighthouses and relays. */
   isPeer(address: string): boolean;
   /** Whether an address is in the overlay. */
@@ -110,49 +79,56 @@ export type KeptSeen = {
 
 export class KeptPeers {
   readonly #deps: KeptDeps;
-  readonly #path: string;
-  #state: State;
-  /** By overlay address. `#state.peers` is what the file had at the start. */
-  #peers: Map<string, Kept>;
+  /** `#state.peers` is what the file had at the start; later they are in #peers. */
+  #state: KeptState;
+  /** By overlay address. */
+  #peers: Map<string, KeptPeer>;
   /** The state in the file, as JSON. */
   #saved: string;
-  /** The map that the engine has. */
+  /** The map that config.yml has. */
   #applied: PeerMap;
-  /** Monotonic ms, as `#notBefore`: the map is not applied before. */
+  /** Monotonic ms. */
   #savedAt = Number.NEGATIVE_INFINITY;
+  /** The map is not applied before, monotonic ms. */
   #notBefore = Number.NEGATIVE_INFINITY;
   /** The place in the list at which nextToProbe() continues. */
   #turn = 0;
-  /** The engine whose port is kept. */
+  /** Process id of the engine whose port is kept; 0: of none. */
   #pid = 0;
 
   constructor(deps: KeptDeps) {
     this.#deps = deps;
-    this.#path = join(deps.directory, socketDirectory, "peers.json");
-    const known = readValidJson(this.#path, State);
-    this.#state = known ?? { since: 0, asked_at: 0, whole_at: 0, log_at: 0, every: firstEveryMs, peers: [] };
+    this.#state = readKeptState(deps.directory) ?? {
+      since: 0,
+      asked_at: 0,
+      whole_at: 0,
+      log_at: 0,
+      every: firstRequestEveryMs,
+      peers: [],
+    };
     this.#peers = new Map(this.#state.peers.map((each) => [each.peer, each]));
     this.#saved = JSON.stringify(this.#state);
     this.#applied = readPeerMap(deps.directory);
   }
 
-  /** What the next check-in asks: changes since a position, all addresses with 0. Undefined: nothing now. */
-  request(areLost: boolean): { since: number } | undefined {
+  /** What the next check-in asks: changes since a position, or all addresses with 0. Undefined: it asks nothing. */
+  request(areLighthousesLost: boolean): { since: number } | undefined {
     const now = this.#deps.system.now();
     const { asked_at: askedAt, every, since, whole_at: wholeAt } = this.#state;
     // The absolute value: a clock that was set back must not end the requests.
-    if (Math.abs(now - askedAt) < (areLost ? Math.min(every, lostEveryMs) : every)) return undefined;
+    if (Math.abs(now - askedAt) < (areLighthousesLost ? Math.min(every, lostRequestEveryMs) : every))
+      return undefined;
     this.#state.asked_at = now;
     return { since: Math.abs(now - wholeAt) < wholeEveryMs ? since : 0 };
   }
 
-  /** An answer that cannot be parsed changes nothing. */
+  /** Takes the control plane's answer to a request. An answer that cannot be parsed changes nothing. */
   addAnswer(answer: unknown): void {
     const parsed = v.safeParse(PeerAddresses, answer);
     if (!parsed.success) return;
     const { since, whole, peers } = parsed.output;
     this.#state.since = since;
-    this.#state.every = Math.min(longestEveryMs, this.#state.every * 2);
+    this.#state.every = Math.min(longestRequestEveryMs, this.#state.every * 2);
     if (whole) {
       this.#state.whole_at = this.#deps.system.now();
       for (const each of this.#peers.values()) each.told = [];
@@ -168,7 +144,7 @@ export class KeptPeers {
       const gone = new Set(seen.goneAmong([...this.#peers.keys(), ...Object.keys(this.#applied)]));
       for (const [peer] of this.#peers) if (gone.has(peer) || !seen.isPeer(peer)) this.#peers.delete(peer);
       this.#trim();
-      this.#save({ isUrgent: seen.areLost });
+      this.#save({ isUrgent: seen.areLighthousesLost });
       const hasGone = Object.keys(this.#applied).some((peer) => gone.has(peer));
       await this.#apply(seen, { hasGone });
     } catch (error) {
@@ -188,13 +164,14 @@ export class KeptPeers {
     return [...all.slice(first), ...all.slice(0, first)].slice(0, most);
   }
 
-  #entry(peer: string): Kept {
+  /** The entry of a peer; a new one if there is none. */
+  #entry(peer: string): KeptPeer {
     const known = this.#peers.get(peer) ?? { peer, told: [], uses: 0 };
     this.#peers.set(peer, known);
     return known;
   }
 
-  /** Keep the port, because other nodes keep the address of this one. */
+  /** Keeps the engine's port if it chose one by itself: other nodes keep the address of this one, with the port. */
   async #keepPort({ pid }: KeptSeen): Promise<void> {
     if (pid === this.#pid) return;
     const [port, ...others] = this.#deps.portsOf(pid);
@@ -209,7 +186,7 @@ export class KeptPeers {
     const isLogDue = handshakes !== undefined && Math.abs(now - this.#state.log_at) >= logEveryMs;
     if (isLogDue) this.#state.log_at = now;
     const all = isLogDue ? [...working, ...(await handshakes())] : working;
-    // A peer at an address of this machine comes by TCP fallback, and is not found there.
+    // A tunnel to an address of this machine is one by TCP fallback: the peer cannot be found there.
     const ownHosts = new Set(this.#deps.ownAddresses().map((each) => each.replace(/\/\d+$/, "")));
     for (const { address, remote = "", at = now } of all) {
       const place = parseUnderlay(remote);
@@ -218,6 +195,7 @@ export class KeptPeers {
       const kept = this.#entry(address);
       const { worked } = kept;
       const hostPort = joinHostPort(place.host, place.port);
+      // A later one is known. Not if its time is in the future: then the clock was set back.
       if (worked !== undefined && worked.at > at && worked.at <= now) continue;
       const isNewHour = worked === undefined || Math.floor(worked.at / hourMs) !== Math.floor(at / hourMs);
       if (worked?.remote === hostPort && !isNewHour) continue;
@@ -245,87 +223,46 @@ export class KeptPeers {
     const next = JSON.stringify({ ...this.#state, peers: [...this.#peers.values()] });
     if (next === this.#saved || (!isUrgent && now - this.#savedAt < saveEveryMs)) return;
     this.#savedAt = now;
-    makeSocketDirectory(this.#deps.directory);
-    // Whom this node knows, and from where, is for root alone.
-    writeFileAtomic(this.#path, `${next}\n`, 0o600);
+    writeKeptState(this.#deps.directory, next);
     this.#saved = next;
   }
 
   /** Writes the changed map, and has the engine reload. `hasGone`: the applied map has a peer that is gone. */
-  async #apply({ areLost, isInside }: KeptSeen, { hasGone }: { hasGone: boolean }): Promise<void> {
+  async #apply({ areLighthousesLost, isInside }: KeptSeen, { hasGone }: { hasGone: boolean }): Promise<void> {
     const { apply, directory, monotonic, system } = this.#deps;
     if (monotonic() < this.#notBefore) return;
     const map = this.#map(isInside);
     if (Bun.deepEquals(map, this.#applied)) return;
     const writtenAt = statSync(peerMapPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
     const isRecent = Math.abs(system.now() - writtenAt) < applyEveryMs;
-    if (isRecent && !areLost && !hasGone) return;
-    // Until this has succeeded, the next try waits.
+    if (isRecent && !areLighthousesLost && !hasGone) return;
     this.#notBefore = monotonic() + retryMs;
     await apply(map);
     this.#applied = readPeerMap(directory);
+    // Only after a success the next change need not wait.
     if (Bun.deepEquals(map, this.#applied)) this.#notBefore = Number.NEGATIVE_INFINITY;
   }
 
   /**
-   * The map for the engine. A private address means another machine in each network. So one that worked counts while this machine
-   * still has the address that it had then, and one that the control plane sent only on a network of this machine.
+   * The map for the engine. A private address means another machine in each network. So one that worked is used only while this
+   * machine has the same address as then, and one that the control plane sent only if it lies in a network of this machine.
    */
   #map(isInside: (address: string) => boolean): PeerMap {
     const own = this.#deps.ownAddresses();
     const addresses = new Set(own.map((each) => each.replace(/\/\d+$/, "")));
     const networks = own.flatMap((each) => parseAddressInNetwork(each) ?? []);
+    /** `isHere`: whether a private address means the same machine as where it was noted. */
     const isUsable = (remote: string, isHere: (privateHost: string) => boolean) => {
       const place = parseUnderlay(remote);
       if (place === undefined || isInside(place.host)) return false;
       return !place.isPrivate || isHere(place.host);
     };
     const entries = [...this.#peers.values()].map(({ peer, worked, told }): [string, string[]] => {
-      const isAsThen = () => addresses.has(worked?.from ?? "");
-      const proven = worked !== undefined && isUsable(worked.remote, isAsThen) ? [worked.remote] : [];
+      const hasSameAddress = () => addresses.has(worked?.from ?? "");
+      const proven = worked !== undefined && isUsable(worked.remote, hasSameAddress) ? [worked.remote] : [];
       const sent = told.filter((remote) => isUsable(remote, (host) => isWithin(host, networks)));
       return [peer, [...new Set([...proven, ...sent])].slice(0, maxRemotes)];
     });
     return Object.fromEntries(entries.filter(([, remotes]) => remotes.length > 0));
   }
 }
-
-/** The kept peers of an organization of this machine. `deps` reload its engine. */
-export function keptHere(
-  place: { slug: string; directory: string },
-  deps: ApplyDeps,
-  own: Pick<KeptDeps, "monotonic" | "system" | "log">,
-): KeptPeers {
-  return new KeptPeers({
-    ...place,
-    ...ofThisMachine,
-    ...own,
-    apply: (peers) => applyChanges(place, { peers }, deps),
-    async keepPort(port) {
-      // Loaded on demand, as in applyChanges.
-      const { keepPort } = await import("../../files/config/rewrite-config.ts");
-      await keepPort(place, port, { command: deps.command, system: { ...deps.system, now: own.system.now } });
-    },
-  });
-}
-
-/** What KeptDeps needs of this machine. */
-const ofThisMachine: Pick<KeptDeps, "ownAddresses" | "sourceFor" | "portsOf"> = {
-  portsOf,
-  ownAddresses: () =>
-    Object.values(networkInterfaces()).flatMap((each = []) =>
-      each.flatMap(({ cidr, internal }) => (internal || cidr === null ? [] : [cidr])),
-    ),
-  // The kernel chooses the address of a connected socket; no packet is sent.
-  async sourceFor(host) {
-    try {
-      const hostname = host.includes(":") ? "::" : "0.0.0.0";
-      const socket = await Bun.udpSocket({ hostname, connect: { hostname: host, port: 9 } });
-      const { address } = socket.address;
-      socket.close();
-      return address;
-    } catch {
-      return undefined;
-    }
-  },
-};

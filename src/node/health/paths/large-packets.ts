@@ -1,5 +1,5 @@
-// When packets of the full size are measured on the paths in use whose peers answer small ones, and what that found: the path
-// to a lighthouse, and those to peers with traffic.
+// Measures on the paths in use whether packets of the full size pass, where small ones do: on the main path, which leads to a
+// lighthouse, and on those to peers with traffic. Decides when, and remembers what was found.
 
 import { defer } from "../../../base/defer.ts";
 import type { OpenEcho } from "../../../platform/network/echo-socket.ts";
@@ -21,9 +21,11 @@ type Deps = {
   recentLog(): Promise<readonly string[]>;
   inventory: Inventory;
   prober: Pick<Prober, "record" | "records">;
+  /** Measurements have ended, so dueInMs() has changed. */
   onMeasured(): void;
 };
 
+/** `to`, `from`: overlay addresses. */
 type Path = {
   to: string;
   from: string;
@@ -32,19 +34,20 @@ type Path = {
   subject: string;
   /** There is traffic, whose loss a user notices: measure often. */
   isOften: boolean;
-  /** Whether the measurement is to a lighthouse; on a lighthouse, which asks none, to any peer. */
+  /** The main path: to a lighthouse, or from a lighthouse that asks no other one to any peer. */
   isMain: boolean;
-  /** Only the offloads of a lighthouse's engine are tried; the path's size is not measured. */
-  isTried: boolean;
+  /** Only the engine's offloads are tried; the path's size is not measured. */
+  onlyOffloads: boolean;
 };
 
-/** Key of the one pace of the main path, whichever peer it leads to. */
-const main = "main";
+/** Key of the pace of the main path, whichever peer it leads to. */
+const mainKey = "main";
 
 export class LargePackets {
-  /** Overlay address → the largest packet that passes. Only one of full size that passes ends that, or the end of the path. */
+  /** Overlay address → the largest packet that passes, in bytes. An entry ends when a full one passes, or with the path. */
   readonly lost = new Map<string, number>();
   readonly #deps: Deps;
+  /** By overlay address, or mainKey. */
   readonly #paces = new Map<string, MeasurePace>();
   #measuring: Promise<void> | undefined;
 
@@ -52,50 +55,54 @@ export class LargePackets {
     this.#deps = deps;
   }
 
+  /** The paths that are measured now: their peers answer small packets. */
   #paths(): Path[] {
     const { inventory, prober, monotonic } = this.#deps;
-    const { present, tunnels } = inventory;
-    if (present === undefined) return [];
-    const { engine, facts } = present;
+    const { snapshot, tunnels } = inventory;
+    if (snapshot === undefined) return [];
+    const { engine, facts } = snapshot;
     const now = monotonic();
     const isOften = hasTraffic(tunnels.all, now);
     const mtu = Math.min(facts.mtu ?? fullBytes, fullBytes);
-    // A lighthouse asks none: the offloads of its engine are tried with any peer.
-    const isHub = facts.isLighthouse && facts.lighthouses.length === 0;
+    // The main path of a lighthouse leads to any peer, and shows only whether the offloads of its own engine work.
+    const asksNoLighthouse = facts.isLighthouse && facts.lighthouses.length === 0;
     const answers = (each: string) => {
       const record = prober.record(each);
       return record !== undefined && isAnswering(record, now);
     };
     const pathTo = (to: string, { isMain }: { isMain: boolean }): Path[] => {
       const from = inventory.sourceFor(to);
-      const isTried = isMain && isHub;
+      const onlyOffloads = isMain && asksNoLighthouse;
       const { index, remote } = tunnels.get(to) ?? {};
-      const subject = [engine.pid, mtu, ...(isTried ? [] : [to, index, remote])].join(" ");
+      const subject = [engine.pid, mtu, ...(onlyOffloads ? [] : [to, index, remote])].join(" ");
       return from === undefined
         ? []
-        : [{ to, from, mtu, subject, isOften: isOften && !isTried, isMain, isTried }];
+        : [{ to, from, mtu, subject, isOften: isOften && !onlyOffloads, isMain, onlyOffloads }];
     };
-    const hub = (isHub ? prober.records().map(([each]) => each) : facts.lighthouses).find(answers);
+    const mainCandidates = asksNoLighthouse ? prober.records().map(([each]) => each) : facts.lighthouses;
+    const mainPeer = mainCandidates.find(answers);
     const peers = [
       ...busiest(tunnels.all, now),
       ...tunnels.all.filter(({ address }) => this.lost.has(address)),
     ];
     const others = new Set(
-      peers.map(({ address }) => address).filter((each) => (isHub || each !== hub) && answers(each)),
+      peers
+        .map(({ address }) => address)
+        .filter((each) => (asksNoLighthouse || each !== mainPeer) && answers(each)),
     );
     return [
-      ...(hub === undefined ? [] : pathTo(hub, { isMain: true })),
+      ...(mainPeer === undefined ? [] : pathTo(mainPeer, { isMain: true })),
       ...[...others].flatMap((each) => pathTo(each, { isMain: false })),
     ];
   }
 
-  /** ms until the next measurement. */
+  /** ms until the next measurement; infinite while one runs. */
   dueInMs(): number {
     if (this.#measuring !== undefined) return Number.POSITIVE_INFINITY;
     return Math.min(Number.POSITIVE_INFINITY, ...this.#paths().map((each) => this.#dueIn(each)));
   }
 
-  /** Measures the paths that are due. One call at a time. */
+  /** Measures the paths that are due. While a measurement runs, no other one begins, and its end is awaited. */
   measureDue(): Promise<void> {
     return this.#measure(this.#paths().filter((each) => this.#dueIn(each) <= 0));
   }
@@ -106,10 +113,10 @@ export class LargePackets {
 
   /** Forgets paths whose peer has no tunnel any more. */
   forgetGone(): void {
-    const { present, tunnels, reportsTunnels } = this.#deps.inventory;
-    const lighthouses = present?.facts.lighthouses ?? [];
+    const { snapshot, tunnels, reportsTunnels } = this.#deps.inventory;
+    const lighthouses = snapshot?.facts.lighthouses ?? [];
     const isThere = (each: string) =>
-      each === main || lighthouses.includes(each) || !reportsTunnels || tunnels.get(each) !== undefined;
+      each === mainKey || lighthouses.includes(each) || !reportsTunnels || tunnels.get(each) !== undefined;
     for (const map of [this.lost, this.#paces])
       for (const each of map.keys()) if (!isThere(each)) map.delete(each);
   }
@@ -130,7 +137,7 @@ export class LargePackets {
   }
 
   #paceOf({ isMain, to }: Path): MeasurePace {
-    const key = isMain ? main : to;
+    const key = isMain ? mainKey : to;
     const pace = this.#paces.get(key) ?? new MeasurePace();
     this.#paces.set(key, pace);
     return pace;
@@ -144,22 +151,22 @@ export class LargePackets {
 
   async #measureOnce(path: Path): Promise<void> {
     const { inventory, prober, open, system, monotonic, offloads, recentLog } = this.#deps;
-    const { to, from, mtu, subject, isMain, isTried } = path;
+    const { to, from, mtu, subject, isMain, onlyOffloads } = path;
     const pace = this.#paceOf(path);
     pace.begin(subject, { isLost: this.lost.has(to) });
     using _ = defer(() => pace.end(monotonic()));
     const { rttMs } = prober.record(to) ?? {};
-    const through = isTried
+    const through = onlyOffloads
       ? undefined
       : await largestThrough({ from, to, full: mtu, rttMs }, { open, system });
     if (typeof through === "object") {
       if (through.isFull) this.lost.delete(to);
       else this.lost.set(to, through.bytes);
     }
-    const { present } = inventory;
-    const passed = isTried || (typeof through === "object" && through.isFull);
-    if (present === undefined || !isMain || !passed) return;
-    const { engine } = present;
+    const { snapshot } = inventory;
+    const mayTryOffloads = onlyOffloads || (typeof through === "object" && through.isFull);
+    if (snapshot === undefined || !isMain || !mayTryOffloads) return;
+    const { engine } = snapshot;
     const name = inventory.nameOf(to);
     if ((await offloads?.tryIfDue({ engine, from, to, name, bytes: mtu, recentLog })) === true) pace.attend();
   }

@@ -12,19 +12,19 @@ import { shownDataPlane } from "../../files/config/data-plane-in-force.ts";
 import { readSyncState } from "../../files/generations.ts";
 import type { EngineSeen } from "../inventory.ts";
 
-/** Twice a day: another network may have another driver. */
-const againMs = 12 * 3_600_000;
-/** While nothing is certain: a few times soon, then rarely. A trial is 300 KB. */
+/** Offloads that work are measured again after this time: another network may have another driver. */
+const workingMs = 12 * 3_600_000;
+/** After an uncertain result: a few times soon, then rarely. A measurement is 300 KB. */
 const soonMs = 60_000;
 const triesSoon = 5;
 const rarelyMs = 3_600_000;
-/** After a trial that showed another cause for the loss, which may have ended. */
+/** After a trial without offloads lost packets too, so offloads were not the cause. The cause may have ended by then. */
 const clearedMs = 7 * 86_400_000;
 
 type OffloadDeps = {
   place: { slug: string; directory: string };
   kernel: string;
-  /** Decides again (data-plane.ts), for the engine's next start. */
+  /** Decides anew which offloads the engine gets at its next start, by the saved trial (data-plane.ts). */
   decide(engine: string): Promise<void>;
   restart(): Promise<void>;
   log: Pick<Log, "warn" | "info">;
@@ -47,13 +47,15 @@ type TrialFacts = {
   engine: string;
   /** The last result for this engine and kernel. */
   trial: Trial | undefined;
-  /** Whether the engine has offloads. Undefined: root has decided, so nothing is changed. */
-  inForce: boolean | undefined;
+  offloads: Offloads;
 };
+
+/** Whether the running engine uses offloads. by root: root has decided, so nothing is changed. */
+type Offloads = "on" | "off" | "by root";
 
 export class OffloadTrial {
   readonly #deps: OffloadDeps;
-  /** Which engine was measured last, when (ms since 1970), and how often in a row nothing was certain. */
+  /** The last measurement: the engine's process id, the time (ms since 1970), and how many in a row were uncertain. */
   #last = { pid: 0, at: 0, uncertain: 0 };
 
   constructor(deps: OffloadDeps) {
@@ -72,13 +74,13 @@ export class OffloadTrial {
     const dataPlane = readSyncState(place.directory)?.data_plane;
     if (engine === undefined || dataPlane === undefined) return false;
     const trial = this.#resultFor(engine);
-    const inForce = this.#inForce(dataPlane, probed.engine, now);
-    if (!isDue(trial, inForce, pid, now)) return false;
+    const offloads = this.#offloadsNow(dataPlane, probed.engine, now);
+    if (!isDue(trial, offloads, pid, now)) return false;
     try {
       const result = await measureBurstLoss(probed, this.#deps);
       const uncertain = result === "unknown" ? this.#last.uncertain + 1 : 0;
       this.#last = { pid, at: now, uncertain };
-      await this.#act(probed, { engine, trial, inForce }, result);
+      await this.#act(probed, { engine, trial, offloads }, result);
       return uncertain > 0 && uncertain < triesSoon;
     } catch (error) {
       log.warn("Cannot change the offloads of an engine", { team: place.slug, reason: messageOf(error) });
@@ -92,26 +94,26 @@ export class OffloadTrial {
     return trial?.engine === engine && trial.kernel === this.#deps.kernel ? trial : undefined;
   }
 
-  /** Undefined where root has decided: then nothing is changed. */
-  #inForce(dataPlane: DataPlane, { ageMs }: EngineSeen, now: number): boolean | undefined {
-    if (dataPlane.tun.by === "root" || dataPlane.udp.by === "root") return undefined;
+  #offloadsNow(dataPlane: DataPlane, { ageMs }: EngineSeen, now: number): Offloads {
+    if (dataPlane.tun.by === "root" || dataPlane.udp.by === "root") return "by root";
     const { data_plane: seen } = shownDataPlane(dataPlane, now - ageMs);
-    return seen?.tun_offloads === true || seen?.udp_offloads === true;
+    return seen?.tun_offloads === true || seen?.udp_offloads === true ? "on" : "off";
   }
 
   /**
-   * With offloads: packets that pass are noted, lost ones lead to a restart without offloads, for a trial. In that trial: if they
-   * pass, offloads stay off; if they are lost, too, offloads are not the cause and are turned on again.
+   * With offloads: if packets pass, that is noted; if they are lost, the engine is restarted without offloads, for a trial. In that trial:
+   * if packets pass, offloads stay off; if they are lost too, offloads are not the cause, and are turned on again.
    */
   async #act(probed: Probed, known: TrialFacts, result: BurstLoss): Promise<void> {
     if (result !== "pass" && result !== "lost") return;
-    const { inForce, trial } = known;
-    if (inForce === true)
+    const { offloads, trial } = known;
+    if (offloads === "on")
       return result === "pass" ? this.#notePassed(probed, known) : this.#tryWithout(probed, known);
     if (trial?.state !== "trial") return;
     return result === "pass" ? this.#keepOff(probed, known) : this.#turnOnAgain(probed, known);
   }
 
+  /** Also notes whether the engine itself has turned to single packets, which `status` shows. That holds until the engine ends. */
   async #notePassed({ engine: { pid }, recentLog }: Probed, { engine, trial }: TrialFacts): Promise<void> {
     const wasUnsegmented = trial?.pid === pid && trial.unsegmented === true;
     const unsegmented = wasUnsegmented || sendsOneByOne(await recentLog().catch(() => []));
@@ -166,7 +168,7 @@ export class OffloadTrial {
   }
 }
 
-/** Whether the engine found by itself that the kernel takes no large packets: since its start, which the log may no longer show. */
+/** Whether the engine found, since its start, that the kernel takes no large packets. The log may no longer reach back so far. */
 function sendsOneByOne(lines: readonly string[]): boolean {
   const last = (words: string) => lines.findLastIndex((line) => line.includes(words));
   return last("kernel rejected GSO send") > last("udp: GSO enabled");
@@ -176,10 +178,10 @@ function sendsOneByOne(lines: readonly string[]): boolean {
  * With offloads: at first, after a start of the engine, and now and then. Without: only the engine that was just restarted without
  * them, to see whether that helps.
  */
-function isDue(trial: Trial | undefined, inForce: boolean | undefined, pid: number, now: number): boolean {
-  if (inForce === undefined) return false;
-  if (!inForce) return trial?.state === "trial" && trial.pid !== pid;
+function isDue(trial: Trial | undefined, offloads: Offloads, pid: number, now: number): boolean {
+  if (offloads === "by root") return false;
+  if (offloads === "off") return trial?.state === "trial" && trial.pid !== pid;
   if (trial === undefined) return true;
   const age = Math.abs(now - Date.parse(trial.at));
-  return trial.state === "cleared" ? age >= clearedMs : trial.pid !== pid || age >= againMs;
+  return trial.state === "cleared" ? age >= clearedMs : trial.pid !== pid || age >= workingMs;
 }

@@ -7,10 +7,12 @@ import type { System } from "../../../base/system.ts";
 /** The MTU that the control plane renders by default. */
 export const fullBytes = 1300;
 const smallest = 576;
+/** How long to wait for an answer: from the least time to this one, by the round trip. */
 const answerMs = 1000;
-/** Less is waited for where answers are known to come sooner. */
 const leastAnswerMs = 250;
+/** How often a size is sent before it counts as lost. */
 const tries = 2;
+/** How often it is checked which answers have come. */
 const lookMs = 20;
 /** The result is exact to so many bytes. */
 const smallestStep = 8;
@@ -19,6 +21,7 @@ const atOnce = 8;
 /** Headers of IPv4 and ICMP. */
 const headerBytes = 28;
 
+/** `bytes`: the largest packet that passes. `isFull`: it has the size of the interface's MTU. silent: not even a small one passes. */
 export type Through = { bytes: number; isFull: boolean } | NoEcho | "silent";
 
 type MeasuredPath = {
@@ -49,16 +52,17 @@ export async function largestThrough(
     for (let attempt = 0; attempt < tries && passed.size < sizes.length; attempt++) {
       const sent = sizes
         .filter((bytes) => !passed.has(bytes))
-        .map((bytes) => ({ bytes, mine: (sequence += 1) }));
-      for (const { bytes, mine } of sent) socket.send(to, mine, new Uint8Array(bytes - headerBytes));
-      for (let waited = 0; waited < waitMs && sent.some(({ mine }) => !answered.has(mine)); waited += lookMs)
+        .map((bytes) => ({ bytes, id: (sequence += 1) }));
+      for (const { bytes, id } of sent) socket.send(to, id, new Uint8Array(bytes - headerBytes));
+      for (let waited = 0; waited < waitMs && sent.some(({ id }) => !answered.has(id)); waited += lookMs)
         await system.sleep(lookMs);
-      for (const { bytes, mine } of sent) if (answered.has(mine)) passed.add(bytes);
+      for (const { bytes, id } of sent) if (answered.has(id)) passed.add(bytes);
     }
     return Math.max(0, ...passed);
   };
   if ((await largestOf([full])) > 0) return { bytes: full, isFull: true };
-  let [low, step] = [await largestOf([smallest]), full - smallest];
+  let low = await largestOf([smallest]);
+  let step = full - smallest;
   if (low === 0) return "silent";
   // Each round tries sizes at equal distances between the largest that passed and the smallest that was lost.
   while (step > smallestStep) {

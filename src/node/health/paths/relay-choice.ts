@@ -8,18 +8,18 @@ export type RelaySeen = {
   isBroken: boolean;
 };
 
-/** `reviewAt`: monotonic ms before which only the loss of a relay changes the choice. */
+/** `chosen`: overlay addresses. `reviewAt`: before this time, in monotonic ms, only the loss of a relay changes the choice. */
 export type RelayChoice = { chosen: readonly string[]; reviewAt: number };
 
 export const mostRelays = 2;
-/** Probed to compare their round trips. */
+/** So many relays are probed to compare their round trips. */
 const mostCandidates = 4;
-/** After the first choice, which knows no round trips. */
+/** Until the review of the first choice, which knew no round trips. */
 const firstReviewMs = 45_000;
 const reviewEveryMs = 600_000;
-/** A relay must be that much better to replace another one: each change is a reload. */
+/** Other relays must be this much faster, and take at most this share of the time, to be chosen instead: each change is a reload. */
 const leastGainMs = 10;
-const leastGain = 0.7;
+const leastShare = 0.7;
 /** Round trip of a relay that was not measured. */
 const unknownRttMs = 10_000;
 
@@ -32,7 +32,7 @@ export function relayCandidates(all: readonly string[], own: string): string[] {
 /** Undefined: there are so few that all are used. */
 export function chooseRelays(
   before: RelayChoice | undefined,
-  /** Sorted as relayCandidates returned them. */
+  /** By overlay address, in the order of relayCandidates. */
   seen: ReadonlyMap<string, RelaySeen>,
   now: number,
 ): RelayChoice | undefined {
@@ -49,7 +49,7 @@ export function chooseRelays(
   const kept = before.chosen.filter((relay) => candidates.includes(relay) && !isLost(relay));
   if (kept.length < mostRelays) {
     const chosen = [...kept, ...ranked.filter((relay) => !kept.includes(relay))].slice(0, mostRelays);
-    // While all are lost, one is as good as another.
+    // While all others are lost too, keep the choice: one is as good as another.
     return chosen.every((relay) => before.chosen.includes(relay)) ? before : next(chosen);
   }
   if (now < before.reviewAt) return before;
@@ -57,7 +57,7 @@ export function chooseRelays(
   const best = ranked.slice(0, mostRelays);
   const chosenMs = sum(before.chosen);
   const bestMs = sum(best);
-  const isBetter = bestMs < chosenMs * leastGain && chosenMs - bestMs >= leastGainMs;
+  const isBetter = bestMs < chosenMs * leastShare && chosenMs - bestMs >= leastGainMs;
   return next(isBetter ? best : before.chosen);
 }
 

@@ -55,7 +55,7 @@ function makeWorld() {
     seen: (working: Record<string, string>, more: Partial<KeptSeen> = {}): KeptSeen => ({
       working: Object.entries(working).map(([address, remote]) => ({ address, remote })),
       pid: 1,
-      areLost: false,
+      areLighthousesLost: false,
       isPeer: (address) => address !== hub,
       isInside: (address) => address.startsWith("10.77."),
       goneAmong: (addresses) => addresses.filter((each) => world.gone.has(each)),
@@ -112,7 +112,7 @@ test("a peer that is revoked, deleted or out of reach leaves the engine's map at
   const kept = world.make();
   await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:1", "10.77.0.3": "203.0.113.3:1" }));
   kept.addAnswer({ since: 7, peers: [{ peer: "10.77.0.4", remotes: ["203.0.113.4:1"] }] });
-  await kept.refresh(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLighthousesLost: true }));
   world.gone = new Set(["10.77.0.2", "10.77.0.4"]);
   await kept.refresh(world.seen({}));
   expect(world.map()).toEqual({ "10.77.0.3": ["203.0.113.3:1"] });
@@ -130,10 +130,10 @@ test("a private address that worked counts in the network where it did", async (
   await kept.refresh(world.seen({ "10.77.0.2": "192.168.1.20:4001", "10.77.0.3": "10.200.0.3:4001" }));
   expect(Object.keys(world.map())).toEqual(["10.77.0.2", "10.77.0.3"]);
   world.own = ["192.168.1.77/24"];
-  await kept.refresh(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLighthousesLost: true }));
   expect(world.map()).toEqual({});
   world.own = ["192.168.1.9/24"];
-  await kept.refresh(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLighthousesLost: true }));
   expect(Object.keys(world.map())).toHaveLength(2);
 });
 
@@ -145,7 +145,7 @@ test("a private address that the control plane tells counts only on a network of
   await kept.refresh(world.seen({}));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:4001"] });
   world.own = ["192.168.1.9/24"];
-  await kept.refresh(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLighthousesLost: true }));
   expect(world.map()).toEqual({ "10.77.0.2": remotes });
 });
 
@@ -166,7 +166,7 @@ test("at most 256 peers, the most used first, then those that the control plane 
   }
   expect(Object.keys(world.map()).slice(0, 2)).toEqual([often, once]);
   await kept.refresh(
-    world.seen(Object.fromEntries(many.map((peer) => [peer, "203.0.113.7:1"])), { areLost: true }),
+    world.seen(Object.fromEntries(many.map((peer) => [peer, "203.0.113.7:1"])), { areLighthousesLost: true }),
   );
   expect([kept.nextToProbe(257).length, Object.keys(world.map())[0]]).toEqual([256, often]);
 });
@@ -180,12 +180,12 @@ test("an hour, a day and a month later the map is right: a new address replaces 
     );
     world.now += 60 * second;
   }
-  await kept.refresh(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLighthousesLost: true }));
   expect(world.map()).toEqual({ "10.77.0.3": ["203.0.113.3:1"], "10.77.0.2": ["203.0.113.2:4059"] });
   world.now += 29 * day;
   await kept.refresh(world.seen({ "10.77.0.3": "203.0.113.3:1" }));
   world.now += 2 * day;
-  await kept.refresh(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLighthousesLost: true }));
   expect(world.map()).toEqual({ "10.77.0.3": ["203.0.113.3:1"] });
 });
 
@@ -197,14 +197,14 @@ test("the engine is reloaded every two minutes at most, at once without a lighth
     world.now += 10 * second;
   }
   expect(world.applied).toHaveLength(1);
-  await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:5000" }, { areLost: true }));
+  await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:5000" }, { areLighthousesLost: true }));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:5000"] });
   world.fails = true;
-  await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:5001" }, { areLost: true }));
+  await kept.refresh(world.seen({ "10.77.0.2": "203.0.113.2:5001" }, { areLighthousesLost: true }));
   expect(world.said).toEqual(["Cannot keep the addresses of peers"]);
   world.fails = false;
   world.now += 61 * second;
-  await kept.refresh(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLighthousesLost: true }));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:5001"] });
 });
 
@@ -231,7 +231,7 @@ test("the control plane is asked now and then, for everything once a day, and so
   await kept.refresh(world.seen({}));
   expect(world.map()).toEqual({ "10.77.0.2": ["203.0.113.2:1"] });
   kept.addAnswer({ since: 10, whole: true, peers: [] });
-  await kept.refresh(world.seen({}, { areLost: true }));
+  await kept.refresh(world.seen({}, { areLighthousesLost: true }));
   expect(world.map()).toEqual({});
 });
 
