@@ -46,17 +46,17 @@ const policiesMs = 1000;
 const historyMs = 30_000;
 /** Maximum delay of the end of an ephemeral node. */
 const silenceMs = 2000;
-/** After this many of these turns, looks for nodes that are away, and for other causes of alarms. */
+/** Each fifth of these turns also looks for nodes that are away, and for other causes of alarms. */
 const awayTurns = 5;
 /** The longest delay until users are notified that their nodes end, and until these end. */
 const ownersMs = 30_000;
-/** No phase of a CA rotation is shorter. */
+/** Maximum delay until a CA rotation begins its next phase. */
 const rotationMs = 1000;
-/** A ring goes on, or goes back, this late at most; later where a turn takes long. */
+/** Maximum delay until a ring of a rollout goes on, or goes back; longer where a turn takes long. */
 const rolloutMs = 1000;
-/** Paths of revoked nodes are not shown in the meantime. */
+/** Maximum delay until paths of revoked nodes are deleted. They are not shown in the meantime. */
 const pathsMs = 60_000;
-/** How often a server looks which users it has to ask their provider about: for each user, that is due once an hour. */
+/** How often a server looks for users about whom it has to ask their provider. For each user, that is due once an hour. */
 const leaversMs = 60_000;
 /** Maximum delay of counting the nodes that are online. */
 const onlineCountsMs = 20_000;
@@ -120,7 +120,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
     const lease = leases.of(name);
     return { name, runs: "one replica", ...make({ ...services, db: lease.db }, lease) };
   };
-  /** The same for a loop. `make` gets such services, and returns the work of a turn. */
+  /** A loop that runs on one replica. `make` gets services as above, and returns the work of a turn. */
   const leasedLoop = (name: string, everyMs: number, make: (own: Services) => Turn): Part =>
     leased(name, (own, lease) => makeLoop(name, everyMs, make(own), { ...own, lease }));
   /** Writes what waits in memory when the server stops. */
@@ -190,8 +190,8 @@ function silenceWatch(own: Services): Turn {
   const evaluate = makeAlarms(own);
   const lookForAlarms = async () => evaluate(await recordAway(own));
   return () => {
-    const isTime = turn++ % awayTurns === 0;
-    return inTurn(() => endSilentNodes(own), ...(isTime ? [lookForAlarms] : []));
+    const isAwayTurn = turn++ % awayTurns === 0;
+    return inTurn(() => endSilentNodes(own), ...(isAwayTurn ? [lookForAlarms] : []));
   };
 }
 
@@ -201,10 +201,10 @@ function loopOfEach(
   name: string,
   everyMs: number,
   turn: Turn,
-  first?: { isAtOnce: boolean },
+  options?: { isAtOnce: boolean },
 ): Part {
   const lease = { take: () => true };
-  return { name, runs: "each replica", ...makeLoop(name, everyMs, turn, { ...services, lease }, first) };
+  return { name, runs: "each replica", ...makeLoop(name, everyMs, turn, { ...services, lease }, options) };
 }
 
 function planeFallbackOf(services: Services): Part {

@@ -4,7 +4,7 @@ import { messageOf } from "../base/errors.ts";
 import { isStorageUnavailable } from "./store/database.ts";
 import { LeaseLost } from "./store/leases.ts";
 
-/** If the database is away, every organization fails, and slowly. After this number the rest waits for the next turn. */
+/** If the database is away, every organization fails, and slowly. After so many in a row, the others wait for the next turn. */
 const maxStorageFailures = 3;
 
 /** Does the work for each, and throws at the end what failed. `orgIdOf`: the organization that a failure names, if any. */
@@ -20,6 +20,7 @@ export async function forAll<T>(
       await work(each);
       storageFailures = 0;
     } catch (error) {
+      // Another replica does this work now.
       if (error instanceof LeaseLost) throw error;
       failures.push({ error, org: orgIdOf(each) });
       storageFailures = isStorageUnavailable(error) ? storageFailures + 1 : 0;

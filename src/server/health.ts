@@ -4,15 +4,16 @@
 import { AppError, messageOf } from "../base/errors.ts";
 import type { ListenAddress } from "./http/edge.ts";
 
+/** How long the answer may take. */
 const withinMs = 8000;
 
-/** The address at which a server that listens on all of them is called. */
-const callable: Readonly<Record<string, string>> = { "0.0.0.0": "127.0.0.1", "::": "::1" };
+/** Where to call a server that listens on all addresses. */
+const loopbackOf: Readonly<Record<string, string>> = { "0.0.0.0": "127.0.0.1", "::": "::1" };
 
-/** Throws control_plane_unreachable. `listen`: as the server has it. */
+/** Throws control_plane_unreachable. `listen`, `tls`: as the server has them; without `tls`, it speaks HTTP. */
 export async function askHealth({ listen, tls }: { listen: ListenAddress; tls?: unknown }): Promise<void> {
   const { hostname, port } = listen;
-  const host = callable[hostname] ?? hostname;
+  const host = loopbackOf[hostname] ?? hostname;
   const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
   let reason: string;
   try {

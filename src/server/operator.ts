@@ -30,7 +30,7 @@ export async function asOperator<T>(
       db,
       system,
       clock,
-      // What a server writes of its work is for --verbose.
+      // A server logs its work as `info`. A command shows that with --verbose only.
       log: { ...log, info: log.debug },
       secretKey,
       publicUrl,

@@ -61,7 +61,7 @@ export type ServerOptions = {
     | "executable"
     | "platform"
   >;
-  /** `now` of the services is its believed time. */
+  /** Its believed time is the `now` of the services. */
   clock: ServerClock;
   log: Log;
   /** Encrypts the secrets in the database. */
@@ -94,7 +94,7 @@ export type ServerOptions = {
    * listener. Without it, none is.
    */
   machineRoot?: string;
-  /** The directory of a release that this server hands out, before the one that it was installed from. */
+  /** The directory of a release that this server hands out, in preference to the release that it was installed from. */
   releasesDirectory?: string;
   /** In tests, in place of the keys of this executable. */
   releaseKeys?: readonly string[];

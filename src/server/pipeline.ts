@@ -19,15 +19,15 @@ export type Endpoint = { path: string; routes: Map<string, Route>; weakest: Rout
 /** The caller's rights are checked again if reading the body, or the wait for a turn, takes longer, ms. */
 const promptMs = 100;
 
-/** Requests that wait for their round: of one caller, and of one organization. Each takes some KiB. */
+/** Maximum requests that wait for their round, of one caller and of one organization. Each takes some KiB. */
 const mostPaced = { perCaller: 5000, perOwner: 20_000, refusal: tooManyPaced };
 /** Check-ins come from whole fleets, and most take microseconds: this many begin in a round. Long ones count as other requests. */
 const checkinsInRound = 16;
 const mostCheckins = { perCaller: 1000, perOwner: 200_000, refusal: tooManyPaced };
-/** The owner of requests without credentials, in the place of an organization's id. */
-const anonymous = 0;
-/** The owner of requests of users outside of organizations. */
-const users = -1;
+/** In place of an organization's id, for the turns of requests without credentials. */
+const ownerOfAnonymous = 0;
+/** The same for requests of users outside of organizations. */
+const ownerOfUsers = -1;
 
 /** Each step throws an AppError or changes the exchange. It returns a promise only if it waits. */
 export type Pipeline = {
@@ -105,7 +105,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
         exchange.requireRoom = (input, grows) => budget.require(org, input, grows);
       const reply = route.answer(exchange, exchange);
       if (route.held !== true || exchange.waitS === 0) return reply;
-      // The rights may have ended while the poll was held.
+      // The rights may have ended while the poll was held. If they have, this is the answer even where the handler failed.
       return Promise.allSettled([reply]).then(async () => {
         await admitAgain(exchange, endpoint);
         return reply;
@@ -127,8 +127,8 @@ function isShort({ headers }: Request): boolean {
 
 function turnOf(exchange: Exchange): Turn {
   const { caller, org } = exchange;
-  if (caller.kind === "none") return { owner: anonymous, caller: networkOf(exchange.address) };
-  return { owner: org?.id ?? users, caller: principal(actorOf(exchange)) };
+  if (caller.kind === "none") return { owner: ownerOfAnonymous, caller: networkOf(exchange.address) };
+  return { owner: org?.id ?? ownerOfUsers, caller: principal(actorOf(exchange)) };
 }
 
 function notAllowed({ method }: Request, { allow }: Endpoint): Reply {

@@ -123,10 +123,10 @@ async function start(options: ServeOptions, unlock: () => void, edges: Edges): P
   const { log } = edges;
   const { db, secretKey, clock } = await openData(options, "server", edges.system);
   const system = { ...edges.system, now: clock.now };
-  /** What a stop does, the last one first. */
-  const ends: (() => Promise<void>)[] = [async () => db.close()];
+  /** What a stop has to close, in the order in which it was opened. */
+  const closings: (() => Promise<void>)[] = [async () => db.close()];
   const stop = async () => {
-    for (const end of ends.reverse()) await end();
+    for (const close of closings.reverse()) await close();
   };
   try {
     await checkReplica(db, { secretKey, now: clock.wall });
@@ -138,14 +138,13 @@ async function start(options: ServeOptions, unlock: () => void, edges: Edges): P
       monotonic: system.monotonic,
     });
     const listeners = await openListeners({ ...options, forwarder }, { db, secretKey, system, log });
-    ends.push(() => listeners.stop());
+    closings.push(() => listeners.stop());
     // A successor listens only when it can answer: until then its requests go to the former process.
     const port = options.isSuccessor === true ? options.listen.port : listeners.bind();
     const url = options.publicUrl ?? ownUrl(options, port);
-    const { caFingerprint: fingerprint, isForeignCa, caPem } = listeners;
-    const caFingerprint = given({ caFingerprint: fingerprint });
-    const foreign = isForeignCa === true ? { isForeignCa } : {};
-    await rememberPublicUrl(db, { publicUrl: url, ...caFingerprint, ...foreign });
+    const { isForeignCa, caPem } = listeners;
+    const pin = given({ caFingerprint: listeners.caFingerprint });
+    await rememberPublicUrl(db, { publicUrl: url, ...pin, ...given({ isForeignCa }) });
     app = await makeApp({
       ...options,
       db,
@@ -154,7 +153,7 @@ async function start(options: ServeOptions, unlock: () => void, edges: Edges): P
       log,
       secretKey,
       publicUrl: url,
-      ...caFingerprint,
+      ...pin,
       ...given({ caPem }),
       tlsCertificate: listeners.certificate,
       ...(acme === undefined ? {} : { acme: acme.acme, movesNodes: acme.movesNodes === true }),
@@ -163,11 +162,11 @@ async function start(options: ServeOptions, unlock: () => void, edges: Edges): P
     await rehearseWrite({ ...app.services, log });
     listeners.answerWith(app);
     if (options.isSuccessor === true) listeners.bind();
-    const metricsUrl = serveMetrics(options, app, log, ends);
+    const metricsUrl = serveMetrics(options, app, log, closings);
     const firstAccountLink = await offerFirstAccount(app.services);
     return {
       url,
-      ...caFingerprint,
+      ...pin,
       ...given({ metricsUrl, firstAccountLink }),
       outdated: whenOutdated(db),
       async stop() {
@@ -195,11 +194,11 @@ function serveMetrics(
   { metricsListen, isService }: ServeOptions,
   app: App,
   log: Log,
-  ends: (() => Promise<void>)[],
+  closings: (() => Promise<void>)[],
 ): string | undefined {
   if (metricsListen === undefined) return undefined;
   const listener = listenForMetrics({ ...metricsListen, isService }, () => writeMetrics(app.services), log);
-  ends.push(() => listener.stop(true));
+  closings.push(() => listener.stop(true));
   return `${listener.url.origin}/metrics`;
 }
 

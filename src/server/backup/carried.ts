@@ -17,4 +17,5 @@ export type Carried = {
   seals_kept: string[];
 };
 
+/** SQL: a row that the restored database has stays. */
 export const keepPresent = "ON CONFLICT DO NOTHING";

@@ -57,8 +57,8 @@ async function carryNode(
   } else if (restored?.state !== "active") {
     carried.lost_nodes.push(replaced.name);
     if (restored === undefined) await insertTombstone(tx, replaced, now);
-    // The node was revoked before the backup and restored after it, so it accepts no older order. The server signs a
-    // new one when the node asks.
+    // If the node was revoked before the backup and restored after it, it accepts no older order. The server signs a new one
+    // when the node asks.
     else await nodes.update(tx, { id }, { orderJws: null });
   } else if (replaced.tokenHash !== null && hasLostRegistration(replaced, restored)) {
     carried.lost_nodes.push(replaced.name);
@@ -67,12 +67,13 @@ async function carryNode(
   await carryCertificates(old, tx, org, id, now);
   if (replaced.state === "active" && restored?.state === "active")
     await carryRights(tx, replaced, restored, now);
+  // An ephemeral node that ended has no blocked certificates.
   else if (replaced.endedAt === null) await block(tx, org, id, now);
   await carryAddresses(old, tx, org, id);
   if (restored?.state !== "revoked") await carryName(old, tx, org, replaced);
 }
 
-/** A machine of an imported network registered after the backup: its key and its token are unknown there. */
+/** Whether the machine of a node that was imported registered after the backup, which lacks its key and its token. */
 function hasLostRegistration(replaced: NodeRow, restored: NodeRow): boolean {
   return restored.tokenHash === null || restored.hostPublicKey !== replaced.hostPublicKey;
 }
@@ -158,7 +159,7 @@ async function carryRights(
   );
 }
 
-/** What the node has in both databases. */
+/** Leaves the node the rights that it has in both databases. */
 async function narrowRights(tx: Transaction, replaced: NodeRow, restored: NodeRow): Promise<void> {
   const inBoth = (field: "groups" | "subnets" | "exitGroups") =>
     restored[field].filter((each) => replaced[field].includes(each));

@@ -32,12 +32,12 @@ export async function carryUsers(old: Reader, tx: Transaction): Promise<void> {
   for (const { id, createdAt, isActive, isStaff, passwordHash } of await users.all(old, {}))
     if ((await users.update(tx, { id, createdAt }, { isActive, isStaff, passwordHash })) > 0) both.push(id);
   const carryFactors = async <Row>(factors: FactorsOf<Row>) => {
-    // First of all users: a passkey may belong to another one now.
+    // Delete those of all users first: a passkey of the backup may belong to another user in `old`.
     for (const userId of both) await factors.delete(tx, { userId });
     for (const userId of both)
       for (const row of await factors.all(old, { userId })) await factors.insert(tx, row);
   };
-  // As they were last, like the password: what was removed, or used, does not count again, and a new phone does.
+  // As they were last, like the password: what was removed or used stays so, and a factor that was added since counts.
   await carryFactors(passkeys);
   await carryFactors(totpSecrets);
   await carryFactors(recoveryCodes);

@@ -103,10 +103,12 @@ export async function rotateSecretKey(
   const seal = () => db.write((tx) => sealAll(tx, present, key_id));
   let resealed = await seal();
   // Until a round finds no secret with a former key.
-  for (let late = 1; late > 0; resealed += late) {
+  let late: number;
+  do {
     await system.sleep(stragglersMs);
     late = await seal();
-  }
+    resealed += late;
+  } while (late > 0);
   // Before the end of the rotation: if this fails, the next run repeats it.
   if (place.databaseUrl === undefined) removeTraces(databasePath(place));
   const former_key_file = formerKeyPath(path);

@@ -42,10 +42,10 @@ export type Restored = Verified & {
 } & Partial<Carried>;
 
 /**
- * Versions and ids jump further than any server got after the backup, with so many a second: no id may be used twice, and no node
- * may have a newer version than the server.
+ * After a restore, versions and ids continue far above those of the backup: no id may be used twice, and no node may have a newer
+ * version than the server. They rise by what a busy server takes in the time since the backup, and by at least `leastJump`.
  */
-const madeASecond = 10;
+const mostPerSecond = 10;
 const leastJump = 10_000;
 
 /**
@@ -134,7 +134,7 @@ function notAuthentic(file: string, { isSigned, missingKey }: Origin): AppError 
 
 const takeAnother = "Copy the backup again from where it was made, or take an older one.";
 
-/** With `unauthenticated`, which does not help here, the code does not say that it is missing. */
+/** The code backup_unauthenticated asks for `--unauthenticated`, so it must not come once that was given: it does not help here. */
 function damaged(file: string, damage: string, unauthenticated: boolean): AppError {
   const code = unauthenticated ? "failed" : "backup_unauthenticated";
   return new AppError(code, `Cannot restore ${file}: ${damage}`, { hint: takeAnother });
@@ -252,7 +252,7 @@ async function installInPostgres(work: Work): Promise<Partial<Restored>> {
 function prepare(fresh: Database, old: Database | undefined, now: number): Promise<Carried | undefined> {
   return fresh.write(async (tx) => {
     const last = await queryNumber(tx, "SELECT coalesce(max(at), $1) AS n FROM events", [now]);
-    const jump = Math.max(leastJump, Math.ceil(((now - last) / 1000) * madeASecond));
+    const jump = Math.max(leastJump, Math.ceil(((now - last) / 1000) * mostPerSecond));
     for (const { id, lastVersion, namesVersion } of await organizations.all(tx, {})) {
       const replaced = old === undefined ? undefined : await organizations.find(old, { id });
       const version = Math.max(lastVersion + jump, (replaced?.lastVersion ?? 0) + 1);
@@ -265,7 +265,7 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
       };
       await organizations.update(tx, { id }, versions);
     }
-    // Even if a database is replaced: it may be a new one, created after the original was lost.
+    // Raise them even if a database is replaced: it may be a new one, created after the original was lost.
     const counters = await readCounters(tx, tx.dialect);
     await raiseCounters(tx, new Map([...counters].map(([table, given]) => [table, given + jump])));
     // Sessions that ended after the backup must not come back: all users sign in again.
@@ -273,8 +273,7 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     await tx.run("DELETE FROM browser_sessions");
     await tx.run("DELETE FROM session_nodes");
     await tx.run("DELETE FROM password_resets");
-    // Deletes providers' tokens: a provider that gets a token which it has replaced takes it for stolen, and the user
-    // for gone.
+    // Providers may have replaced these tokens since. One that gets an old token takes it for stolen, and the user for gone.
     await tx.run("DELETE FROM provider_grants");
     // Nodes have received other files since.
     await tx.run("DELETE FROM sent_files");
