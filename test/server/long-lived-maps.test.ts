@@ -81,7 +81,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "store/sqlite/memory.ts": { row: "part" },
   "store/sqlite/schema.ts": { statistics: "program" },
   "store/write-queue.ts": { busy: "waiting", lines: "waiting", running: "waiting" },
-  "stream/streams.ts": { open: "waiting" },
+  "stream/streams.ts": { openStreams: "waiting" },
   "stream/event-tail.ts": { loops: "waiting" },
   "import-export/engine-keys.ts": {
     fates: "program",

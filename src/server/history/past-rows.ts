@@ -21,7 +21,7 @@ const Changes = v.object({ noted_rows: v.array(Change) });
 /** Rows by part of the policy (store/tables/policy-changes.ts), then by their ids. */
 export type Rows = Map<string, Map<number, Content>>;
 
-/** The changes of an event, which most have not. Undefined: the event was changed to something else. */
+/** The changes that an event holds. Most events have none. Undefined: the event was changed to something else. */
 function changesIn({ type, after }: Seen): Change[] | undefined {
   if (type !== "policy.recorded") return [];
   const schema = typeof after === "string" ? v.pipe(v.string(), v.parseJson(), Changes) : Changes;
@@ -38,26 +38,26 @@ export function isBeginning(event: Seen, moment: number): boolean {
 const longestPauseMs = 100;
 
 export class PastRows {
-  /** The rows at the moment. */
+  /** The rows as they were at the moment. */
   readonly rows: Rows = new Map();
-  /** The rows after the last event. */
+  /** The rows as they are after the last event. */
   readonly present: Rows = new Map();
-  /** Ms. */
+  /** The moment that is asked about, ms. */
   readonly moment: number;
   /** The last event with a change that counts for the moment. */
   last: PastReport["chain"]["last"] = null;
-  /** From when on every row is known. */
+  /** From when on every row is known, ms. */
   since: number | undefined;
-  /** The time of the first change. */
-  first: number | undefined;
+  /** The time of the first change, ms. */
+  firstAt: number | undefined;
   /** The clock of the database was set back around the moment. */
   isClockTurned = false;
   /** An event was changed so that its changes cannot be read. */
   isUnreadable = false;
-  /** The times of the changes nearest to the moment. */
+  /** The times of the last change up to the moment, and of the first one after it, ms. */
   #before = Number.NEGATIVE_INFINITY;
   #after = Number.POSITIVE_INFINITY;
-  /** How far the clock had got. */
+  /** The latest time of any change, ms. A change with an earlier time shows that the clock was set back. */
   #latest = Number.NEGATIVE_INFINITY;
 
   constructor(moment: number) {
@@ -89,7 +89,7 @@ export class PastRows {
     const isBack = at < this.#latest - longestPauseMs;
     if (isBack && at <= this.moment && this.moment <= this.#latest) this.isClockTurned = true;
     this.#latest = Math.max(this.#latest, at);
-    this.first ??= at;
+    this.firstAt ??= at;
     if (part === "*") this.since = Math.min(this.since ?? at, at);
     applyTo(this.present, change);
     if (at > this.moment) {

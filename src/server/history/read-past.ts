@@ -33,7 +33,10 @@ const secondMs = 1000;
 type Deps = Pick<ServerOptions, "db" | "secretKey" | "dataDirectory">;
 type Org = { id: number; slug: string };
 
-/** `moment`: ms. `head`: a hash that the caller noted, "" for none. Record all notes before. */
+/**
+ * `moment`: ms. `head`: a hash that the caller noted earlier, "" for none: the report says which event has it. Call recordNotes before,
+ * so that the log has every change.
+ */
 export async function readPast(
   { db, secretKey, dataDirectory }: Deps,
   org: Org,
@@ -43,17 +46,19 @@ export async function readPast(
   const key = await readPublicArchiveKey(db, secretKey);
   let past = new PastRows(moment);
   /** The id of the event with the hash `head`. */
-  let noted: number | null = null;
+  let notedId: number | null = null;
+  /** Returns whether the event has changes. */
   const see = (event: Seen) => {
-    if (event.hash === head) noted = event.id;
+    if (event.hash === head) notedId = event.id;
     return past.add(event);
   };
+  // Changes are long texts: other requests get their chance after each event that has some.
   const readChain = () =>
     verifyChain(db, org.id, org.slug, key, (event) => (see(event) ? nextRound() : undefined));
   let chain = await readChain();
   let archives: PastArchives = { files: [], missing: [], isWhole: chain.archived === null };
   if (!past.isBegun && chain.archived !== null) {
-    // The database does not go back far enough: once more, from the archives on.
+    // The events in the database do not go back far enough: begin again with the archives.
     const asked = { lastHash: chain.archived.last_hash, moment, key };
     archives = await readArchives(dataDirectory, org.id, asked);
     past = new PastRows(moment);
@@ -71,18 +76,19 @@ export async function readPast(
   if (past.isWithinChange)
     doubts.push("Something was being changed at this moment: a change may count in part.");
   const differing = await differencesNow(db, org.id, past.present);
-  // Otherwise something was recorded meanwhile.
+  // If the log has grown meanwhile, tables are ahead of what was read.
   if ((await chainEnd(db, org.id)).hash === chain.head) doubts.push(...differing);
-  if (head !== "" && noted === null) doubts.push(notHeld(head));
+  if (head !== "" && notedId === null) doubts.push(notHeld(head));
+  // A chain that was read from its first event on has every row since the organization was created.
   const isKnown = past.isBegun || (archives.isWhole && past.rows.has("organizations"));
   return {
     rows: isKnown ? past.rows : undefined,
-    since: past.since ?? (archives.isWhole ? past.first : undefined),
+    since: past.since ?? (archives.isWhole ? past.firstAt : undefined),
     chain: {
       events: chain.events,
       head: chain.head,
       last: past.last,
-      noted: head === "" ? null : { hash: head, event: noted },
+      noted: head === "" ? null : { hash: head, event: notedId },
       archives: archives.files.map(({ file }) => file),
     },
     doubts,
@@ -125,7 +131,7 @@ async function isOfWrongClock(db: Database, moment: number): Promise<boolean> {
 const pageSize = 500;
 const rowWithContent = computed({ rowId: integer(), content: text() });
 
-/** Whether the tables hold what the log says. Rows with notes that are not recorded yet are left out. */
+/** A sentence for each row that the tables hold otherwise than the log says. Rows with notes that are not recorded yet are left out. */
 async function differencesNow(db: Database, orgId: number, rows: Rows): Promise<string[]> {
   // Without a beginning, the log names only what changed.
   if (!rows.has("organizations")) return [];

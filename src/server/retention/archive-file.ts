@@ -115,22 +115,22 @@ function isRepeated(path: string, text: string): boolean {
   return stored !== undefined && linesOf(text).startsWith(linesOf(stored));
 }
 
-/** Also under another signature key: the database was restored, or the key is new. */
+/** Whether two archives have the same events, also if their headers differ: the database was restored, or the key is new. */
 function haveSameEvents(one: string, other: string): boolean {
   return linesOf(one) === linesOf(other);
 }
 
-/** The lines with events. */
+/** The lines with events: without those of the header and the signature. */
 function linesOf(text: string): string {
-  const header = text.indexOf("\n");
-  return text.slice(text.indexOf("\n", header + 1) + 1);
+  const endOfHeader = text.indexOf("\n");
+  return text.slice(text.indexOf("\n", endOfHeader + 1) + 1);
 }
 
 export const EventLine = v.looseObject({ id: v.number(), hash: foreignText(64) });
 
 /**
- * Reads an archive and verifies its signature, its checksum and each hash of its chain. Throws failed with the reason; events
- * that do not continue the chain were so when the server archived them. `publicKey`: in hex. `see`: gets each event.
+ * Reads an archive and verifies its signature, its checksum and each hash of its chain. Throws failed with the reason. `breaks`: events
+ * that do not continue the chain, which was broken when the server archived them. `publicKey`: in hex. `see`: gets each event.
  */
 export function verifyArchive(
   path: string,
@@ -141,17 +141,17 @@ export function verifyArchive(
     new AppError("failed", `The archive ${path} is not as the server wrote it: ${reason}`, {
       hint: "Compare it with a copy. Do not delete either.",
     });
-  const [head = "", signature = "", ...rest] = textOf(path).split("\n");
+  const [head = "", signature = "", ...lines] = textOf(path).split("\n");
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), ArchiveHeader), head);
   if (!parsed.success) throw wrong("its first line is not the header of an archive");
   const header = parsed.output;
   if (publicKey !== header.key) throw wrong(`its key ${header.key} is not the key of this control plane`);
   if (!isSignedBy(header.key, head, signature)) throw wrong("its signature is wrong");
-  if (hash("sha256", rest.join("\n"), "hex") !== header.sha256) throw wrong("its events were changed");
+  if (hash("sha256", lines.join("\n"), "hex") !== header.sha256) throw wrong("its events were changed");
   const breaks: Break[] = [];
   let previous = header.previous_hash;
   let count = 0;
-  for (const line of rest) {
+  for (const line of lines) {
     if (line === "") continue;
     const event = v.safeParse(v.pipe(v.string(), v.parseJson(), EventLine), line);
     if (!event.success) throw wrong(`its line ${count + 3} is not an event`);

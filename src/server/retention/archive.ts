@@ -26,8 +26,8 @@ export type ChainName = { id: number | null; slug: string | null };
 const batch = { limit: 1000, bytes: 2 * 1_048_576 };
 /** How long old events wait for others, so that a quiet organization gets few files, in ms. */
 const partialMs = 7 * 86_400_000;
-/** A chain above its maximum is shortened to this part of the maximum. */
-const shortened = 0.9;
+/** A chain above its maximum is shortened to this share of the maximum. */
+const shortenedShare = 0.9;
 
 /** Archives one batch. Returns whether there may be more. */
 export async function archiveBatch(deps: ArchiveDeps, chain: ChainName, limits: Limits): Promise<boolean> {
@@ -35,7 +35,7 @@ export async function archiveBatch(deps: ArchiveDeps, chain: ChainName, limits: 
   const cut = await lastCut(db, chain.id);
   const found = await readBatch(db, chain, cut, limits, system.now());
   if (found === undefined) return false;
-  // Only the oldest events name the creators of older versions' nodes and webhooks.
+  // Before the first archive: only the oldest events name the creators of older versions' nodes and webhooks.
   if (cut === undefined && chain.id !== null) await keepCreators(db, chain.id);
   const { events, bytes, hasMore } = found;
   const key = await openArchiveKey(deps);
@@ -80,7 +80,7 @@ async function readBatch(
   const { events, bytes } = takeDue(rows, {
     firstNeededId: await readFirstNeededId(db, id),
     dueBefore,
-    excess: isTooLarge ? stored - eventBytes * shortened : 0,
+    excess: isTooLarge ? stored - eventBytes * shortenedShare : 0,
   });
   const [first, ...others] = events;
   if (first === undefined) return undefined;

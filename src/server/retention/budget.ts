@@ -42,8 +42,9 @@ export function makeBudget(deps: Deps): Budget {
   const limit = retention.organizationBytes;
   /** By organization: what it stores, and when that was measured, ms. */
   const known = new Map<number, { bytes: number; at: number }>();
+  /** Measurements under way, by organization. Requests share them. */
   const measuring = new Map<number, Promise<{ bytes: number; at: number }>>();
-  const learn = (orgId: number) => {
+  const measureOnce = (orgId: number) => {
     const running = measuring.get(orgId) ?? measureAt(orgId, system.now());
     measuring.set(orgId, running);
     return running;
@@ -60,10 +61,11 @@ export function makeBudget(deps: Deps): Budget {
     const now = system.now();
     let stored = known.get(org.id);
     const age = stored === undefined ? Infinity : Math.abs(now - stored.at);
-    if (stored === undefined || age > measuredMs || (stored.bytes + added > limit && age >= fullMs)) {
-      stored = await learn(org.id);
+    const isFull = (bytes: number) => bytes + added > limit;
+    if (stored === undefined || age > measuredMs || (isFull(stored.bytes) && age >= fullMs)) {
+      stored = await measureOnce(org.id);
     }
-    if (stored.bytes + added > limit) return full(org, limit);
+    if (isFull(stored.bytes)) return organizationFull(org, limit);
     stored.bytes += added;
     return undefined;
   };
@@ -76,13 +78,13 @@ export function makeBudget(deps: Deps): Budget {
     async prepare(closing) {
       for (const { id } of await queryAll(deps.db, ids, liveOrganizations)) {
         if (closing.aborted) return;
-        if (!known.has(id)) await learn(id);
+        if (!known.has(id)) await measureOnce(id);
       }
     },
   };
 }
 
-function full({ slug }: Org, limit: number): AppError {
+function organizationFull({ slug }: Org, limit: number): AppError {
   const megabytes = Math.floor(limit / 1_000_000);
   return new AppError(
     "organization_full",
@@ -117,12 +119,11 @@ const rowBytes = 256;
 /** SQL: the bytes of an organization's rows in a table. `bytes`: SQL for the long columns. */
 const sum = (table: string, bytes: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM ${table} WHERE org_id = $1)`;
-/**
- * The same for rows that users of the organization's own providers create; these users are valid there only. `on`: joins the
- * table as `i` to the users; without it, the rows are the users.
- */
-const ofBoundUsers = (table: string, bytes: string, on?: string) =>
-  `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM users u${on === undefined ? "" : ` JOIN ${table} i ON ${on}`}
+/** SQL: the bytes of the users of the organization's own providers, who are valid there only. */
+const boundUsers = `(SELECT coalesce(sum(octet_length(u.email) + ${rowBytes}), 0) FROM users u WHERE u.bound_org_id = $1)`;
+/** The same for the rows `i` of these users in a table. */
+const ofBoundUsers = (table: string, bytes: string) =>
+  `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM users u JOIN ${table} i ON i.user_id = u.id
     WHERE u.bound_org_id = $1)`;
 const storedRows = `SELECT ${[
   "(SELECT coalesce(sum(octet_length(config_overrides)), 0) FROM organizations WHERE id = $1)",
@@ -153,19 +154,11 @@ const storedRows = `SELECT ${[
   sum("rollouts", "octet_length(groups) + octet_length(hours) + octet_length(settings)"),
   // One row for each node, in each rollout.
   "(SELECT count(*) * 320 FROM rollout_nodes WHERE rollout_id IN (SELECT id FROM rollouts WHERE org_id = $1))",
-  ofBoundUsers("users", "octet_length(u.email)"),
-  ofBoundUsers(
-    "organization_identities",
-    "octet_length(i.subject) + octet_length(i.groups)",
-    "i.user_id = u.id",
-  ),
-  ofBoundUsers(
-    "provider_grants",
-    "octet_length(i.subject) + octet_length(i.token_sealed)",
-    "i.user_id = u.id",
-  ),
-  ofBoundUsers("browser_sessions", "octet_length(i.device)", "i.user_id = u.id"),
-  ofBoundUsers("refresh_tokens", "0", "i.user_id = u.id"),
+  boundUsers,
+  ofBoundUsers("organization_identities", "octet_length(i.subject) + octet_length(i.groups)"),
+  ofBoundUsers("provider_grants", "octet_length(i.subject) + octet_length(i.token_sealed)"),
+  ofBoundUsers("browser_sessions", "octet_length(i.device)"),
+  ofBoundUsers("refresh_tokens", "0"),
 ].join(" + ")} AS n`;
 
 async function measure({ db, dataDirectory }: Deps, orgId: number): Promise<number> {

@@ -29,33 +29,33 @@ type Deps = {
   db: Pick<Reader, "all">;
   system: Pick<System, "sleep">;
   reports: Pick<Reports, "watch">;
-  /** A look failed, which is repeated, or a follower threw: it misses these events, and the others get them. */
+  /** Called when a look failed, which is repeated, or when a follower threw, which misses these events. */
   failed(error: unknown): void;
 };
 /** The loop of one organization. It ends when its last follower leaves. */
-type Loop = { followers: Set<Follower>; over: AbortController; begun: PromiseWithResolvers<void> };
+type Loop = { followers: Set<Follower>; closing: AbortController; begun: PromiseWithResolvers<void> };
 
 export function makeTail({ db, system, reports, failed }: Deps): Tail {
   const loops = new Map<number, Loop>();
   const newest = async (orgId: number) =>
     (await listEventsBefore(db, orgId, { before: Number.MAX_SAFE_INTEGER, limit: 1 })).at(-1)?.id ?? 0;
 
-  /** One that throws does not keep the others from their events, which are not read again. */
-  const handOver = (followers: Iterable<Follower>, ...news: Parameters<Follower>) => {
+  /** Events are not read again, so a follower that throws must not keep the others from theirs. */
+  const handOver = (followers: Iterable<Follower>, events: Event[], contacts: readonly Contact[]) => {
     for (const follower of followers) {
       try {
-        follower(...news);
+        follower(events, contacts);
       } catch (error) {
         failed(error);
       }
     }
   };
-  const run = async (orgId: number, { followers, over, begun }: Loop) => {
+  const run = async (orgId: number, { followers, closing, begun }: Loop) => {
     /** The id of the newest event that was read. */
     let last: number | undefined;
     const watch = reports.watch(orgId);
-    over.signal.addEventListener("abort", watch.end);
-    while (!over.signal.aborted) {
+    closing.signal.addEventListener("abort", watch.end);
+    while (!closing.signal.aborted) {
       try {
         last ??= await newest(orgId);
         begun.resolve();
@@ -63,12 +63,13 @@ export function makeTail({ db, system, reports, failed }: Deps): Tail {
         last = events.at(-1)?.id ?? last;
         const contacts = watch.take();
         if (events.length + contacts.length > 0) handOver(followers, events, contacts);
+        // There are more: read them at once.
         if (events.length === limit) continue;
       } catch (error) {
         // The database is away: the next turn reads what was recorded meanwhile.
         failed(error);
       }
-      await system.sleep(lookEveryMs, over.signal).catch(() => undefined);
+      await system.sleep(lookEveryMs, closing.signal).catch(() => undefined);
     }
   };
 
@@ -76,8 +77,11 @@ export function makeTail({ db, system, reports, failed }: Deps): Tail {
     newest,
     follow(orgId, follower) {
       const known = loops.get(orgId);
-      const begun = Promise.withResolvers<void>();
-      const loop = known ?? { followers: new Set(), over: new AbortController(), begun };
+      const loop: Loop = known ?? {
+        followers: new Set(),
+        closing: new AbortController(),
+        begun: Promise.withResolvers(),
+      };
       loop.followers.add(follower);
       if (known === undefined) {
         loops.set(orgId, loop);
@@ -86,7 +90,7 @@ export function makeTail({ db, system, reports, failed }: Deps): Tail {
       const leave = () => {
         loop.followers.delete(follower);
         if (loop.followers.size > 0) return;
-        loop.over.abort();
+        loop.closing.abort();
         if (loops.get(orgId) === loop) loops.delete(orgId);
       };
       return { begun: loop.begun.promise, leave };

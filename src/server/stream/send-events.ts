@@ -35,7 +35,7 @@ export async function sendEvents(
 ): Promise<void> {
   let lastSent = after;
   let waiting: Event[] = [];
-  /** The newest contact of each node, by its id. */
+  /** The newest contact of each node that was not sent yet, by the node's id. */
   let contacts = new Map<number, Contact>();
   let wake: (() => void) | undefined;
   /** False if the client does not take more. */
@@ -88,13 +88,10 @@ export async function sendEvents(
     const seen = [...contacts.values()];
     contacts = new Map();
     if (seen.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(seen)}\n\n`)) return;
-    if (events.length > 0) {
-      if (!sendAll(events)) return;
-    } else {
-      if (performance.now() - sentAt < beatEveryMs) continue;
-      if (!send("event: beat\ndata:\n\n")) return;
-    }
-    sentAt = performance.now();
+    if (!sendAll(events)) return;
+    const isBeatDue = events.length === 0 && performance.now() - sentAt >= beatEveryMs;
+    if (isBeatDue && !send("event: beat\ndata:\n\n")) return;
+    if (isBeatDue || events.length > 0) sentAt = performance.now();
   }
 }
 

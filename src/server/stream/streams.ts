@@ -30,8 +30,8 @@ export type Streams = {
 type Stream = { owner: string; orgId: number; end(): void };
 
 export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inAll } = limits): Streams {
-  // Oldest first.
-  const open = new Set<Stream>();
+  /** Oldest first. */
+  const openStreams = new Set<Stream>();
   const failed = (error: unknown) =>
     log.warn("new events did not reach consoles; reading on", { reason: String(error) });
   const tail = makeTail({ db, system, reports, failed });
@@ -40,9 +40,9 @@ export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inA
   /** Ends another stream to make room. An organization with many callers loses its own, not those of others. */
   const makeRoom = (owner: string) => {
     if (isClosed) throw new AppError("throttled", "This server is stopping.", { retryAfter: 10 });
-    const own = [...open].filter((stream) => stream.owner === owner);
+    const own = [...openStreams].filter((stream) => stream.owner === owner);
     if (own.length >= perCaller) own[0]?.end();
-    if (open.size >= inAll) oldestOfLargest(open)?.end();
+    if (openStreams.size >= inAll) oldestOfLargest(openStreams)?.end();
   };
 
   return {
@@ -53,11 +53,11 @@ export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inA
       const ending = new AbortController();
       const { signal } = ending;
       const end = () => {
-        open.delete(stream);
+        openStreams.delete(stream);
         ending.abort();
       };
       const stream: Stream = { owner, orgId: call.org.id, end };
-      open.add(stream);
+      openStreams.add(stream);
       const encoder = new TextEncoder();
       let isCancelled = false;
       return new ReadableStream<Uint8Array>(
@@ -69,11 +69,11 @@ export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inA
               return true;
             };
             // Also after a failure, because rights ended or the database is away: the client asks again and gets the reason.
-            const ended = () => {
-              open.delete(stream);
+            const close = () => {
+              openStreams.delete(stream);
               if (!isCancelled) controller.close();
             };
-            void sendEvents({ db, system, tail }, call, from, { signal, send }).then(ended, ended);
+            void sendEvents({ db, system, tail }, call, from, { signal, send }).then(close, close);
           },
           cancel() {
             isCancelled = true;
@@ -85,14 +85,14 @@ export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inA
     },
     close() {
       isClosed = true;
-      for (const stream of open) stream.end();
+      for (const stream of openStreams) stream.end();
     },
   };
 }
 
 /** The oldest stream of the organization with the most. */
-function oldestOfLargest(open: Iterable<Stream>): Stream | undefined {
-  const byOrganization = [...Map.groupBy(open, ({ orgId }) => orgId).values()];
+function oldestOfLargest(streams: Iterable<Stream>): Stream | undefined {
+  const byOrganization = [...Map.groupBy(streams, ({ orgId }) => orgId).values()];
   return byOrganization.toSorted((a, b) => b.length - a.length)[0]?.[0];
 }
 
