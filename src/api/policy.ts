@@ -9,6 +9,9 @@ import { Text, Time, word } from "./values.ts";
 
 export const maxPolicyBytes = 512 * 1024;
 export const maxFileRules = 10_000;
+/** Maximum changes of access in a plan: between classes of nodes, and between single nodes. */
+export const maxPlanClasses = 500;
+export const maxPlanPairs = 1000;
 /** JSON escapes the line ends and quotes of the text. */
 const maxBody = 2 * maxPolicyBytes + 4096;
 
@@ -104,7 +107,7 @@ export const Plan = v.object({
       }),
     ),
     classes_left_out: v.number(),
-    /** The first 1,000, by id. */
+    /** By id, at most `maxPlanPairs`. */
     pairs: v.array(v.object({ from: NamedNode, to: NamedNode, ...accessChange })),
   }),
   /** Sentences: what the file does not name and stays all the same. */

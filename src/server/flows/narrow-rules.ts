@@ -6,7 +6,7 @@ import { countOf, formatTime } from "../../base/quantities.ts";
 import { isUsersGroup, networkOfGroup } from "../../protocol/users-groups.ts";
 import { applies, type Member } from "../policy/firewall.ts";
 import { identityOf } from "../policy/node-classes.ts";
-import { merged } from "../policy/packets.ts";
+import { mergeRanges } from "../policy/packets.ts";
 import type { Use } from "./rule-uses.ts";
 
 /** What becomes of a rule. `into`: the rules in its place. */
@@ -146,9 +146,9 @@ function partsOf({ ports }: Rule, { ports: used }: Use): Part[] {
 
 /** At most `maxRanges` ranges that hold these ports: the smallest gaps between them are closed. */
 function rangesOf(used: readonly number[]) {
-  const ranges = merged(used.map((port) => [port, port]));
+  const ranges = mergeRanges(used.map((port) => [port, port]));
   const steps = ranges.slice(1).map(([first], index) => first - (ranges[index]?.[1] ?? 0));
-  return merged(ranges, steps.toSorted((a, b) => b - a)[maxRanges - 1]);
+  return mergeRanges(ranges, steps.toSorted((a, b) => b - a)[maxRanges - 1]);
 }
 
 /** A few existing groups that can replace `any`: they hold all nodes of `ids`, and not every node. Undefined: there are none. */

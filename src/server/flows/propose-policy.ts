@@ -11,7 +11,7 @@ import { accessOf, intersect, isNothing } from "../policy/packets.ts";
 import { runTests, type PolicyTest } from "../policy/policy-tests.ts";
 import { makeReach } from "../policy/reach.ts";
 import { readSnapshot, type Snapshot } from "../policy-files/current.ts";
-import { renderPolicy, sideWriter, showRule, type SideWriter } from "../policy-files/render.ts";
+import { renderPolicy, readSideWriter, showRule, type SideWriter } from "../policy-files/render.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { events } from "../store/tables/events.ts";
@@ -61,7 +61,7 @@ export async function proposePolicy(
   const rules = changes.flatMap(({ into }) => into);
   await requireNarrower(snapshot, rules);
   const sides = snapshot.rules.flatMap(({ peer, target }) => [peer, target]);
-  const side = await sideWriter(reader, orgId, snapshot, sides);
+  const side = await readSideWriter(reader, orgId, snapshot, sides);
   const shown = changes.map((each) => shownChange(each, evidence.uses.get(each.rule.id), side));
   const firstReportAt = Math.min(...[...coverage.values()].map(({ firstAt }) => firstAt));
   const count = (kind: RuleChange["what"]) => changes.filter(({ what }) => what === kind).length;

@@ -26,7 +26,7 @@ import {
 import { readProviders } from "../policy/group-users.ts";
 import { accessBetween, accessOf, intersect, nothing, showAccess, subtract } from "../policy/packets.ts";
 import { readSnapshot } from "../policy-files/current.ts";
-import { renderPolicy, showRule, sideWriter } from "../policy-files/render.ts";
+import { renderPolicy, showRule, readSideWriter } from "../policy-files/render.ts";
 import { providerWords } from "../policy/provider-words.ts";
 import { openMemory } from "../store/sqlite/memory.ts";
 import type { Reader } from "../store/database.ts";
@@ -136,7 +136,7 @@ async function answerFrom(
   const ids = new Set(shown.flatMap(({ ruleIds }) => ruleIds));
   const used = snapshot.rules.filter(({ id }) => ids.has(id));
   const sides = used.flatMap(({ peer, target }) => [peer, target]);
-  const side = await sideWriter(memory, orgId, snapshot, sides);
+  const side = await readSideWriter(memory, orgId, snapshot, sides);
   return {
     policy: null,
     access: shown.map(({ access }) => access),

@@ -1,4 +1,5 @@
-// Refuses a plan that cannot be applied: runs the checks of execute.ts, with the same sentences, on the state after the changes.
+// Refuses a plan that execute.ts could not apply: runs the checks of execute.ts, with the same sentences, on the state after the
+// changes.
 
 import { AppError } from "../../base/errors.ts";
 import { inSlices, nextRound } from "../http/heavy-work.ts";
@@ -32,12 +33,22 @@ export async function requireAdmissible(
   requireFewRules(current.rules.length, changes.rules);
   const { add, remove } = changes.providerGroups;
   if (add.length > 0) requireFewProviderGroups(current.providerGroups.length + add.length - remove.length);
-  await requireRoutes(reader, orgId, current.nodes, changes.nodes, after);
-  const { create, delete: deleted } = changes.aliases;
-  if (create.length === 0) return;
-  requireFewAliases(current.aliases.length + create.length - deleted.length);
+  await requireNodes(reader, orgId, current.nodes, changes.nodes, after);
+  await requireAliases(reader, orgId, current.aliases.length, changes.aliases, after);
+}
+
+/** `count`: of the aliases before. `after`: the nodes as they would be. */
+async function requireAliases(
+  reader: Reader,
+  orgId: number,
+  count: number,
+  aliases: Changes["aliases"],
+  after: readonly PolicyNode[],
+): Promise<void> {
+  if (aliases.create.length === 0) return;
+  requireFewAliases(count + aliases.create.length - aliases.delete.length);
   const byId = new Map(after.map((node) => [node.id, node]));
-  for (const [index, { name, nodeId, address }] of create.entries()) {
+  for (const [index, { name, nodeId, address }] of aliases.create.entries()) {
     const node = byId.get(nodeId);
     if (node !== undefined) requireRouted(node, address);
     await requireFreeName(reader, { id: orgId }, name);
@@ -45,7 +56,8 @@ export async function requireAdmissible(
   }
 }
 
-async function requireRoutes(
+/** Checks the nodes that change. The nodes `before` and `after` are the same ones. */
+async function requireNodes(
   reader: Reader,
   orgId: number,
   before: readonly PolicyNode[],
@@ -55,30 +67,34 @@ async function requireRoutes(
   if (changes.length === 0) return;
   const org = await readIssuingOrg(reader, orgId);
   const { controlPlane, hubs: hubsBefore } = await readObstacles(reader, orgId);
-  const relays = new Map(changes.map(({ id, relay }) => [id, relay]));
-  const hubs = hubsBefore.filter(({ id, isLighthouse }) => isLighthouse || relays.get(id) !== false);
-  const known = new Set(hubs.map(({ id }) => id));
+  const relayChanges = new Map(changes.map(({ id, relay }) => [id, relay]));
+  // The lighthouses and relays as they would be.
+  const hubs = hubsBefore.filter(({ id, isLighthouse }) => isLighthouse || relayChanges.get(id) !== false);
+  const hubIds = new Set(hubs.map(({ id }) => id));
   for (const { id, relay } of changes) {
-    if (relay === true && !known.has(id)) hubs.push(hubOf(await findNode(reader, orgId, id)));
+    if (relay === true && !hubIds.has(id)) hubs.push(hubOf(await findNode(reader, orgId, id)));
   }
   const nodesAfter = new Map(after.map((node) => [node.id, node]));
   const nodesBefore = new Map(before.map((node) => [node.id, node]));
   await inSlices(check());
 
+  /** No hub's address may be in a routed network: compares changed subnets with all hubs, and new relays with all subnets. */
   function* check(): Generator<unknown, void> {
-    const routing = { controlPlane, hubs };
-    const all = parsedNetworks(routersByNetwork(after).keys());
+    const obstacles = { controlPlane, hubs };
+    const allNetworks = parsedNetworks(routersByNetwork(after).keys());
     for (const { id, subnets, groups, relay } of changes) {
       yield;
       const [node, nodeBefore] = [nodesAfter.get(id), nodesBefore.get(id)];
       if (node === undefined || nodeBefore === undefined) continue;
       const { name } = node;
+      // Groups that nodes have by their owners do not count.
       if (groups.add.length > 0) requireCount(name, "groups", node.given.length, maxGroups);
       if (subnets.add.length > 0) requireCount(name, "subnets", node.subnets.length, maxSubnets);
+      // Subnets that the node has already are permitted in more forms than new ones.
       if (subnets.add.length + subnets.remove.length > 0)
-        requireRoutable(org, routing, node.subnets, nodeBefore);
-      const hub = relay === true ? hubs.find((each) => each.id === id) : undefined;
-      if (hub !== undefined) refuseRouted(hub, all);
+        requireRoutable(org, obstacles, node.subnets, nodeBefore);
+      const newRelay = relay === true ? hubs.find((hub) => hub.id === id) : undefined;
+      if (newRelay !== undefined) refuseRouted(newRelay, allNetworks);
     }
   }
 }

@@ -88,7 +88,7 @@ function requireEditable(row: PolicyRow | undefined, { keep_file }: ApplyRequest
 
 /**
  * Whether the organization stores more afterwards. At its maximum, a file that only removes must still work. A file without
- * changes adds an event.
+ * changes grows it, too: by an event.
  */
 function growsBy({ changes, snapshot }: Planned, { policy, keep_file }: ApplyRequest): boolean {
   const { rules, groups, people, aliases, tests } = changes;
@@ -101,10 +101,11 @@ function growsBy({ changes, snapshot }: Planned, { policy, keep_file }: ApplyReq
   const size = (value: unknown) => Buffer.byteLength(JSON.stringify(value));
   const routes = (which: "add" | "remove") => changes.nodes.flatMap(({ subnets }) => subnets[which]);
   if (size(routes("add")) > size(routes("remove"))) return true;
-  const addedBytes =
-    (keep_file === true ? 0 : size(policy) - size(row?.text ?? "")) +
-    (tests === undefined ? 0 : size(tests) - size(storedTests(row)));
-  return addedBytes > size([...rules.delete, ...groups.delete, ...people.remove, ...aliases.delete]);
+  const fileGrowth = keep_file === true ? 0 : size(policy) - size(row?.text ?? "");
+  const testsGrowth = tests === undefined ? 0 : size(tests) - size(storedTests(row));
+  return (
+    fileGrowth + testsGrowth > size([...rules.delete, ...groups.delete, ...people.remove, ...aliases.delete])
+  );
 }
 
 function policyChanged(planned: number, current: number): AppError {
@@ -115,15 +116,14 @@ function policyChanged(planned: number, current: number): AppError {
   );
 }
 
+/** `confirmUntil`: ms; null: the application needs no confirmation. */
+type Application = { request: ApplyRequest; planned: Planned; confirmUntil: number | null };
+
 async function storeApplied(
   tx: Transaction,
   services: Executing,
   org: Org,
-  {
-    request,
-    planned,
-    confirmUntil,
-  }: { request: ApplyRequest; planned: Planned; /** ms */ confirmUntil: number | null },
+  { request, planned, confirmUntil }: Application,
   actor: Actor,
 ): Promise<void> {
   const now = services.system.now();
@@ -138,12 +138,12 @@ async function storeApplied(
   };
   const tests = changes.tests === undefined ? {} : { tests: storedTests(row) };
   const undo = () => JSON.stringify(v.parse(Undo, { changes: { ...inverse, ...tests }, former }));
+  const appliedBy = await nameOfActor(tx, actor);
   await savePolicy(tx, org, now, {
     version: version + 1,
     ...(request.keep_file === true
-      ? // The state differs from the file from now on.
-        { driftedAt: former.text === null ? null : (former.driftedAt ?? now) }
-      : { text: request.policy, appliedAt: now, appliedBy: await nameOfActor(tx, actor), driftedAt: null }),
+      ? { driftedAt: former.text === null ? null : (former.driftedAt ?? now) }
+      : { text: request.policy, appliedAt: now, appliedBy, driftedAt: null }),
     failing: [],
     ...given({ tests: changes.tests }),
     unconfirmedUntil: confirmUntil,
@@ -168,17 +168,18 @@ async function savePolicy(
   await policies.update(tx, { orgId: id }, values);
 }
 
-/** Entries of one list of the difference. */
+/** Maximum entries of one list of the difference in an event. */
 export const maxAudited = 500;
 
 /**
  * The difference, for the audit log. Webhooks send it, so long lists are cut, except for `rule_ids`: by it the history of a rule is
- * found. The ids of new rules are in the inverse changes, the second parameter.
+ * found. `inverse` has the created rules with their ids.
  */
 export function audited(
   { rules, groups, nodes, people, aliases, tests }: Changes,
-  { rules: { delete: created } }: Changes,
+  inverse: Changes,
 ): Record<string, unknown> {
+  const created = inverse.rules.delete;
   const cut = <T>(list: readonly T[]) => list.slice(0, maxAudited);
   return {
     counts: { rules_created: rules.create.length, rules_deleted: rules.delete.length, nodes: nodes.length },
@@ -197,7 +198,7 @@ export function audited(
   };
 }
 
-/** Whether the file alone changes the policy. */
+/** Stores whether the file alone changes the policy. */
 export async function patchPolicy(
   { db, system }: Pick<Services, "db" | "system">,
   org: Org,

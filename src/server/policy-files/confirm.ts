@@ -67,12 +67,11 @@ export async function revertPolicy(
   return services.db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     const row = await unconfirmedPolicy(tx, org);
-    const leftOut: string[] = [];
-    if (due !== undefined && (row.unconfirmedUntil ?? 0) > due)
-      return { version: row.version, left_out: leftOut };
+    if (due !== undefined && (row.unconfirmedUntil ?? 0) > due) return { version: row.version, left_out: [] };
     const now = services.system.now();
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
     const inverseChanges: Changes = { ...changes, owned: [], tests: changes.tests };
+    const leftOut: string[] = [];
     const { inverse, issued } = await execute(tx, services, org.id, inverseChanges, actor, { leftOut });
     const version = row.version + 1;
     await policies.update(

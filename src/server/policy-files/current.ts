@@ -96,6 +96,7 @@ async function tokenMemberships(
   reader: Pick<Reader, "all">,
   orgId: number,
 ): Promise<Current["isGivenElsewhere"]> {
+  /** The groups that each token gives, by its id. */
   const given = new Map<number, readonly string[]>();
   for (let last = 0; ;) {
     const rows = await queryAll(
@@ -122,19 +123,20 @@ async function providerMemberships(
   reader: Pick<Reader, "all">,
   orgId: number,
 ): Promise<Current["isGivenElsewhere"]> {
+  /** The users of the providers that can give a group, by the group. */
   const given = new Map<string, Set<number>>();
   const sql = `SELECT ${providerPick.select()} FROM identity_providers
     WHERE (org_id IS NULL OR org_id = $1) AND node_groups <> '[]'`;
   for (const { id, nodeGroups } of await queryAll(reader, providerPick, sql, [orgId])) {
     const names = nodeGroups.filter((each) => each.orgId === orgId).map(({ nodeGroup }) => nodeGroup);
     if (names.length === 0) continue;
-    const users = `SELECT user_id FROM identities WHERE provider_id = $1
+    const usersSql = `SELECT user_id FROM identities WHERE provider_id = $1
       UNION SELECT user_id FROM organization_identities WHERE provider_id = $1`;
-    const found = await queryAll(reader, userPick, users, [id]);
+    const found = await queryAll(reader, userPick, usersSql, [id]);
     for (const name of names) {
-      const known = given.get(name) ?? new Set();
-      for (const { userId } of found) known.add(userId);
-      given.set(name, known);
+      const users = given.get(name) ?? new Set();
+      for (const { userId } of found) users.add(userId);
+      given.set(name, users);
     }
   }
   return ({ ownerId }, group) => ownerId !== null && given.get(group)?.has(ownerId) === true;

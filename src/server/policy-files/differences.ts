@@ -34,6 +34,7 @@ export type Current = PolicyUsers & {
 
 /** With an id, the rule replaces a deleted one, or is created by a rollback: it gets that id. */
 export type NewRule = CheckedRule & { id?: number };
+/** `relay`: null: unchanged. */
 export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
 type Named = { name: string; description: string };
 
@@ -101,7 +102,7 @@ function bounded(kept: readonly string[]): string[] {
   return [...kept.slice(0, maxKept), `… and ${kept.length - maxKept} more.`];
 }
 
-/** Groups of providers and `owned` follow from the other changes, and are not asked. */
+/** Does not look at groups of providers and `owned`, which follow from the other changes. */
 export function isUnchanged({ groups, rules, nodes, people, aliases, tests }: Changes): boolean {
   const lists = [groups, rules, people, aliases].flatMap((each): readonly unknown[][] => Object.values(each));
   lists.push(nodes);
@@ -116,7 +117,7 @@ function* ruleChanges(
 ): Generator<unknown, Changes["rules"]> {
   const result: Changes["rules"] = { create: [], delete: [], describe: [] };
   if (desired === undefined) return result;
-  /** The new rules, each with the id of the rule that it was before the edit. */
+  /** For the new rules that are edited ones, the id before the edit. */
   const formerIds = new Map<NewRule, number>();
   /** Rules that the file has not named so far, by identity. */
   const unnamed = new Map<string, Rule>();
@@ -202,8 +203,8 @@ function nodeChange(
     else if (prune) relay = false;
     else kept.push(`Node ${node.name} is a relay, not in the file. It stays one without --prune.`);
   }
-  const size = groups.add.length + groups.remove.length + subnets.add.length + subnets.remove.length;
-  return size === 0 && relay === null ? undefined : { id: node.id, name: node.name, groups, subnets, relay };
+  const isSame = isEmpty(groups) && isEmpty(subnets) && relay === null;
+  return isSame ? undefined : { id: node.id, name: node.name, groups, subnets, relay };
 }
 
 function* groupChanges(
@@ -238,10 +239,11 @@ function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<str
   const uses = new Map<string, string>();
   for (const name of current.tokenGroups) uses.set(name, "an open registration token gives it");
   // Without `rules` or `tests` in the file the current ones stay, and need their groups.
-  const rules = desired.rules === undefined ? current.rules : [];
-  for (const rule of rules) for (const name of namedIn([rule])) uses.set(name, `rule ${rule.id} names it`);
-  const tests = desired.tests === undefined ? current.tests : [];
-  for (const [at, { from, to }] of tests.entries())
+  const keptRules = desired.rules === undefined ? current.rules : [];
+  for (const rule of keptRules)
+    for (const name of namedIn([rule])) uses.set(name, `rule ${rule.id} names it`);
+  const keptTests = desired.tests === undefined ? current.tests : [];
+  for (const [at, { from, to }] of keptTests.entries())
     for (const name of groupsIn([from, to])) uses.set(name, `test ${at + 1} names it`);
   for (const { name, people } of current.people) uses.set(name, `${describeUsers(current, people)} is in it`);
   for (const [at, node] of current.nodes.entries()) {
@@ -271,7 +273,7 @@ function aliasChanges(current: Current, { aliases }: Desired, { prune, kept }: P
   return result;
 }
 
-/** The groups that rules and tests name after the changes. */
+/** The groups that rules and tests name after the changes. `rules`: the changes of rules. */
 function groupsNamed(current: Current, { tests }: Desired, rules: Changes["rules"]): string[] {
   const inTests = (tests ?? current.tests).flatMap(({ from, to }) => groupsIn([from, to]));
   return [...namedIn(changedRules(current.rules, rules)), ...inTests];
@@ -312,6 +314,8 @@ export function changedNodes(
 }
 
 export const noDelta: Delta = { add: [], remove: [] };
+
+export const isEmpty = ({ add, remove }: Delta): boolean => add.length + remove.length === 0;
 
 /** The list after the change. */
 export function withDelta(list: readonly string[], { add, remove }: Delta): string[] {

@@ -7,13 +7,13 @@ import { changeGroups, readGrouped } from "../nodes/change-groups.ts";
 import { checkSubnets } from "../nodes/subnets.ts";
 import type { Transaction } from "../store/database.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
-import { noDelta, withDelta, type NodeChange } from "./differences.ts";
+import { isEmpty, noDelta, withDelta, type NodeChange } from "./differences.ts";
 import { attempt, makeGroups, type Rollback } from "./rollback.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 
 export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
 
-/** Returns the changes of nodes that were made, and the events of certificates that were issued. */
+/** Returns the changes of nodes that were made (`done`), and the events of certificates that were issued. */
 export async function changeNodes(
   tx: Transaction,
   services: Executing,
@@ -25,13 +25,9 @@ export async function changeNodes(
   const isOfGroupsOnly = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
   // In a rollback each part is a change of its own: one that is left out must not take the others of its node with it.
   const parts = rollback === undefined ? changes : changes.flatMap(partsOf);
-  const changed = await changeGroupsOnly(
-    tx,
-    orgId,
-    parts.filter(isOfGroupsOnly),
-    services.system.now(),
-    rollback,
-  );
+  const ofGroupsOnly = parts.filter(isOfGroupsOnly);
+  /** The ids of the nodes that were changed. */
+  const changed = await changeGroupsOnly(tx, orgId, ofGroupsOnly, services.system.now(), rollback);
   const issued: AuditEvent[] = [];
   for (const { id, groups, subnets, relay } of inOrder(parts.filter((each) => !isOfGroupsOnly(each)))) {
     const node = await nodes.find(tx, { orgId, id });
@@ -45,9 +41,9 @@ export async function changeNodes(
     };
     if (Object.keys(patch).length === 0) continue;
     const change = () => changeNode(tx, services, { id: orgId }, id, patch, actor);
-    const made = await attempt(tx, rollback, `The node ${node.name}`, change);
-    if (made === undefined) continue;
-    issued.push(...made.issued);
+    const result = await attempt(tx, rollback, `The node ${node.name}`, change);
+    if (result === undefined) continue;
+    issued.push(...result.issued);
     changed.add(id);
   }
   return { done: changes.filter(({ id }) => changed.has(id)), issued };
@@ -65,7 +61,10 @@ function partsOf(change: NodeChange): NodeChange[] {
   ];
 }
 
-/** The routes that the node gets. A rollback leaves out those that are refused now, such as a route of another node. */
+/**
+ * Those of the routes that the node can get. A rollback leaves out what is refused now, such as a route that another node has; else all
+ * are returned, and changeNode throws.
+ */
 async function possibleRoutes(
   tx: Transaction,
   orgId: number,
@@ -97,11 +96,9 @@ async function changeGroupsOnly(
 ): Promise<Set<number>> {
   const deltas = new Map(changes.map(({ id, groups }) => [id, groups]));
   const found = await readGrouped(tx, orgId, [...deltas.keys()]);
-  const regrouped = found.flatMap((before) => {
-    const delta = deltas.get(before.id);
-    return delta === undefined
-      ? []
-      : [{ before, after: { ...before, groups: withDelta(before.groups, delta) } }];
+  const regrouped = found.map((before) => {
+    const groups = withDelta(before.groups, deltas.get(before.id) ?? noDelta);
+    return { before, after: { ...before, groups } };
   });
   const names = [...new Set(regrouped.flatMap(({ after }) => after.groups))];
   await makeGroups(tx, orgId, names, now, rollback);
@@ -111,8 +108,9 @@ async function changeGroupsOnly(
 }
 
 /**
- * Removals come first. A network may move from a node to another one, which may even get one in return. Or a node becomes a relay,
- * and its public address is in a network that is routed until then. A gain still has its own removals, which then change nothing.
+ * Removals come first: what a node gains may be refused while another node has it. A network may move from a node to another one,
+ * which may even get one in return. Or a node becomes a relay, and its public address is in a network that is routed until then.
+ * The removals of a gaining node are made twice, which changes nothing the second time.
  */
 function inOrder(changes: readonly NodeChange[]): NodeChange[] {
   const isGain = ({ subnets, relay }: NodeChange) => subnets.add.length > 0 || relay === true;
@@ -123,8 +121,4 @@ function inOrder(changes: readonly NodeChange[]): NodeChange[] {
       : [{ id, name, groups: noDelta, subnets: { add: [], remove: subnets.remove }, relay: null }],
   );
   return [...changes.filter((change) => !isGain(change)), ...removalsOfGains, ...gains];
-}
-
-function isEmpty({ add, remove }: NodeChange["groups"]): boolean {
-  return add.length + remove.length === 0;
 }

@@ -3,6 +3,7 @@
 import { AppError } from "../../base/errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
 import { useOfGroup } from "../policy/groups.ts";
+import type { Rule } from "../../api/rules.ts";
 import type { ProviderGroup } from "../policy/group-users.ts";
 import { maxRules } from "../policy/rules.ts";
 import { insertAlias, removeAlias } from "../names/aliases.ts";
@@ -21,7 +22,8 @@ import { changeNodes, type Executing } from "./execute-nodes.ts";
 
 /**
  * Returns the inverse changes, and the events of certificates that were issued. With `rollback`, limits do not apply and what has
- * become impossible is left out. The order: groups before those who join them, nodes before aliases of addresses behind them.
+ * become impossible is left out. The order matters: groups are created before nodes join them and deleted after nodes leave them;
+ * old aliases go first, new ones come after the nodes, because an address has to be behind its node.
  */
 export async function execute(
   tx: Transaction,
@@ -40,10 +42,13 @@ export async function execute(
   }
   const createdRules = await changeRules(tx, orgId, changes.rules, now);
   const deletedAliases = await deleteAliases(tx, orgId, changes.aliases.delete, now);
-  const providersBack = await changeProviderGroups(tx, orgId, changes.providerGroups, now);
-  const usersBack = await changeGroupUsers(tx, orgId, changes.people, now);
-  const isRegrouped = [usersBack, providersBack].some(({ add, remove }) => add.length + remove.length > 0);
-  if (isRegrouped) await regroupOwned(tx, orgId, now, { isBounded: rollback === undefined });
+  const inverseProviderGroups = await changeProviderGroups(tx, orgId, changes.providerGroups, now);
+  const inversePeople = await changeGroupUsers(tx, orgId, changes.people, now);
+  const hasChanged = [inversePeople, inverseProviderGroups].some(
+    ({ add, remove }) => add.length + remove.length > 0,
+  );
+  // The groups that nodes have by their owners.
+  if (hasChanged) await regroupOwned(tx, orgId, now, { isBounded: rollback === undefined });
   const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor, rollback);
   const createdAliases = await createAliases(tx, orgId, changes.aliases.create, now, rollback);
   const deletedGroups = await deleteGroups(tx, orgId, changes.groups.delete, now);
@@ -52,27 +57,29 @@ export async function execute(
       groups: {
         create: deletedGroups,
         delete: changes.groups.create,
-        describe: describedBack(changes.groups.describe),
+        describe: inverseDescriptions(changes.groups.describe),
       },
       rules: {
         create: changes.rules.delete,
         delete: createdRules,
-        describe: describedBack(changes.rules.describe),
+        describe: inverseDescriptions(changes.rules.describe),
       },
-      nodes: done.map(inverseOf),
-      people: usersBack,
-      providerGroups: providersBack,
+      nodes: done.map(inverseNodeChange),
+      people: inversePeople,
+      providerGroups: inverseProviderGroups,
       // Follows from the two above.
       owned: [],
       aliases: { create: deletedAliases, delete: createdAliases },
+      // The caller stores tests, and knows the former ones.
       tests: undefined,
     },
     issued,
   };
 }
 
-/** The inverse of changed descriptions. */
-function describedBack<Each extends { description: string; before: string }>(list: readonly Each[]): Each[] {
+function inverseDescriptions<Each extends { description: string; before: string }>(
+  list: readonly Each[],
+): Each[] {
   return list.map((each) => ({ ...each, description: each.before, before: each.description }));
 }
 
@@ -83,17 +90,17 @@ async function changeGroupUsers(
   { add, remove }: Changes["people"],
   createdAt: number,
 ): Promise<Changes["people"]> {
-  const back: Changes["people"] = { add: [], remove: [] };
+  const inverse: Changes["people"] = { add: [], remove: [] };
   for (const { name, people } of remove)
-    if ((await groupUsers.delete(tx, { orgId, name, people })) > 0) back.add.push({ name, people });
+    if ((await groupUsers.delete(tx, { orgId, name, people })) > 0) inverse.add.push({ name, people });
   for (const { name, people } of add) {
     // A user who left between an application and its rollback gets nothing back.
     const userId = userOfGroup(people);
     if (userId !== undefined && (await memberships.find(tx, { orgId, userId })) === undefined) continue;
     await groupUsers.upsert(tx, { orgId, name, people, createdAt }, "ON CONFLICT DO NOTHING");
-    back.remove.push({ name, people });
+    inverse.remove.push({ name, people });
   }
-  return back;
+  return inverse;
 }
 
 /** Returns the inverse changes. */
@@ -129,7 +136,10 @@ export function requireFewRules(count: number, rules: Changes["rules"]): void {
   );
 }
 
-/** Call the result after each statement. 500 statements take SQLite 10 to 40 ms, in which the server answers nothing else. */
+/**
+ * The result is called after each statement, and lets other requests run now and then. 500 statements take SQLite 10 to 40 ms, in which
+ * the server answers nothing else.
+ */
 function makePauses(tx: Transaction): () => Promise<void> {
   let count = 0;
   return async () => {
@@ -143,8 +153,8 @@ async function changeRules(
   orgId: number,
   { create, delete: removed, describe }: Changes["rules"],
   createdAt: number,
-): Promise<Changes["rules"]["delete"]> {
-  const created: Changes["rules"]["delete"] = [];
+): Promise<Rule[]> {
+  const created: Rule[] = [];
   const pauseSometimes = makePauses(tx);
   // Deletions come first: an edited rule gets the id of the one that it replaces.
   for (const { id } of removed) {
@@ -166,6 +176,7 @@ async function changeRules(
 
 type Aliases = Changes["aliases"]["create"];
 
+/** Returns those that were there. */
 async function deleteAliases(tx: Transaction, orgId: number, list: Aliases, now: number): Promise<Aliases> {
   const deleted: Aliases = [];
   for (const each of list) {
@@ -177,7 +188,7 @@ async function deleteAliases(tx: Transaction, orgId: number, list: Aliases, now:
   return deleted;
 }
 
-/** After the nodes: an address has to be behind its node. Aliases of nodes that are gone are left out. */
+/** Returns the created ones. Aliases of nodes that are gone are left out. */
 async function createAliases(
   tx: Transaction,
   orgId: number,
@@ -190,13 +201,13 @@ async function createAliases(
     const node = await nodes.find(tx, { orgId, id: nodeId });
     if (node === undefined || node.state === "revoked") continue;
     const insert = () => insertAlias(tx, { id: orgId }, { name, node: nodeId, address }, now);
-    const made = await attempt(tx, rollback, `The alias ${name}`, insert);
-    if (made !== undefined) created.push({ name, nodeId, address });
+    const result = await attempt(tx, rollback, `The alias ${name}`, insert);
+    if (result !== undefined) created.push({ name, nodeId, address });
   }
   return created;
 }
 
-function inverseOf({ groups, subnets, relay, ...node }: NodeChange): NodeChange {
+function inverseNodeChange({ groups, subnets, relay, ...node }: NodeChange): NodeChange {
   const inverse = ({ add, remove }: NodeChange["groups"]) => ({ add: remove, remove: add });
   return {
     ...node,
@@ -206,6 +217,7 @@ function inverseOf({ groups, subnets, relay, ...node }: NodeChange): NodeChange 
   };
 }
 
+/** Returns the deleted ones. */
 async function deleteGroups(
   tx: Transaction,
   orgId: number,

@@ -38,34 +38,37 @@ export function* importPolicy(text: string, overlay?: readonly string[]): Genera
   for (const [lower, key] of keys)
     if (!importedKeys.has(lower)) note(lower, key, sections.get(lower) ?? "it has no equal");
   const rules = importing.rules();
-  const found = importing.tests();
+  const allTests = importing.tests();
   const groups = importing.groups();
-  const render = (tests: readonly FoundTest[]) => rendered(groups, rules, tests);
-  const failures = yield* failing(yield* readAgain(render(found), { rules, groups, tests: found }));
+  const render = (tests: readonly FoundTest[]) => renderPolicy(groups, rules, tests);
+  const parsed = yield* parseImported(render(allTests), { rules, groups, tests: allTests });
+  const failures = yield* failuresOf(parsed);
   // A test that expects access may fail because of what was left out: then it is left out, too.
   const droppedTests = failures.flatMap(({ test }) => {
-    const failed = isComplete ? undefined : found[test];
+    const failed = isComplete ? undefined : allTests[test];
     return failed !== undefined && "accept" in failed.test ? [failed] : [];
   });
-  if (droppedTests.length < failures.length) throw testsFail(failures, found.length);
+  if (droppedTests.length < failures.length) throw testsFail(failures, allTests.length);
   for (const { place, text } of droppedTests)
     note(place, text, "it expects what a part without an equal permits, which is named here, too");
-  const tests = found.filter((each) => !droppedTests.includes(each));
+  const tests = allTests.filter((test) => !droppedTests.includes(test));
   notes.sort((a, b) => a.line - b.line);
   // One more: the rule for outgoing traffic.
   return { policy: render(tests), rules: rules.length + 1, tests: tests.length, notes };
 }
 
-type Read = {
+/** The original as it was read. */
+type ReadOriginal = {
   original: v.InferOutput<typeof Original>;
   /** The keys of the file as they are written there, by their name in lower case. */
   keys: ReadonlyMap<string, string>;
+  /** The value of `defaultSrcPosture`. */
   posture: unknown;
   placeOf: ParsedPolicy["placeOf"];
 };
 
 /** Tailscale and headscale read the names of keys in any case. */
-function* readOriginal(text: string): Generator<unknown, Read> {
+function* readOriginal(text: string): Generator<unknown, ReadOriginal> {
   requireShort(text);
   const { value, faults, placeOf } = yield* readDocument(plainJson(text));
   if (faults.length > 0) throw faulty(faults);
@@ -86,7 +89,7 @@ function* readOriginal(text: string): Generator<unknown, Read> {
 }
 
 /** Refuses files whose rules would permit more here than in the original. */
-function refuseUnsafe({ original: { acls, grants }, keys, posture, placeOf }: Read): void {
+function refuseUnsafe({ original: { acls, grants }, keys, posture, placeOf }: ReadOriginal): void {
   const unknownKey = [...keys.keys()].find((key) => !importedKeys.has(key) && !sections.has(key));
   // Without rules everything is permitted there. The unknown key may be `acls`, mistyped.
   if (acls === undefined && grants === undefined && unknownKey !== undefined) {
@@ -103,7 +106,11 @@ function refuseUnsafe({ original: { acls, grants }, keys, posture, placeOf }: Re
 
 const importedKeys = new Set(["groups", "hosts", "tagowners", "acls", "grants", "tests"]);
 
-function rendered(groups: readonly string[], rules: readonly Rule[], tests: readonly FoundTest[]): string {
+function renderPolicy(
+  groups: readonly string[],
+  rules: readonly Rule[],
+  tests: readonly FoundTest[],
+): string {
   const allOutbound = {
     direction: "outbound",
     peer: "any",
@@ -129,7 +136,7 @@ function rendered(groups: readonly string[], rules: readonly Rule[], tests: read
 }
 
 /** Parses the generated file. It has lines that the user did not write, so an error speaks of the import as a whole. */
-function* readAgain(
+function* parseImported(
   policy: string,
   { rules, groups, tests }: Record<"rules" | "groups" | "tests", readonly unknown[]>,
 ): Generator<unknown, ParsedPolicy> {
@@ -145,7 +152,7 @@ function* readAgain(
 }
 
 /** Runs the tests of the original on the imported policy. */
-function* failing(parsed: ParsedPolicy): Generator<unknown, TestFailure[]> {
+function* failuresOf(parsed: ParsedPolicy): Generator<unknown, TestFailure[]> {
   const { rules = [], tests = [] } = yield* resolvePolicy(parsed, {
     nodes: new Map(),
     groups: new Set(),

@@ -42,10 +42,9 @@ export const Original = v.looseObject({
 export type Original = v.InferOutput<typeof Original>;
 
 export type Rule = Packets & { peer: string; target: string };
-type Test = { accept: Flow } | { deny: Flow };
-/** Where it stands in the original, and what is written there. */
-export type FoundTest = { test: Test; place: string; text: string };
 type Flow = { from: string; to: string; protocol: string; port: string | number };
+/** A test of a policy file. `place`, `text`: where its destination stands in the original, and what is written there. */
+export type FoundTest = { test: { accept: Flow } | { deny: Flow }; place: string; text: string };
 
 /** Notes what is left out. `path`: where it is in the original, such as `acls.0.dst.1`. */
 export type Noter = (path: string, what: string, reason: string) => void;
@@ -54,6 +53,7 @@ export class Importing {
   readonly #original: Original;
   readonly #note: Noter;
   readonly #names: Names;
+  /** The names here of groups and tags, by their words there (`group:web`, `tag:web`). */
   readonly #groups = new Map<string, string>();
 
   constructor(original: Original, overlay: readonly Network[] | undefined, note: Noter) {
@@ -104,13 +104,13 @@ export class Importing {
       add("any", "any", everything);
       this.#note("", "all traffic is permitted", "without acls and grants the original permits it, too");
     }
-    for (const [index, acl] of (acls ?? []).entries()) this.#acl(`acls.${index}`, lowerKeys(acl), add);
+    for (const [index, acl] of (acls ?? []).entries()) this.#addAcl(`acls.${index}`, lowerKeys(acl), add);
     for (const [index, grant] of (grants ?? []).entries())
-      this.#grant(`grants.${index}`, lowerKeys(grant), add);
+      this.#addGrant(`grants.${index}`, lowerKeys(grant), add);
     return [...found.values()];
   }
 
-  #acl(path: string, { fields, repeatedKey }: Fields, add: Add): void {
+  #addAcl(path: string, { fields, repeatedKey }: Fields, add: Add): void {
     const { action, proto = "", src, dst, users, ports, ...rest } = fields;
     // `users` and `ports` are former names of `src` and `dst`. Only one of the two can be there.
     const usersBesideSrc = src !== undefined && users !== undefined ? "users" : undefined;
@@ -121,56 +121,55 @@ export class Importing {
     if (action !== "accept") return this.#note(path, "the rule", `its action is not "accept"`);
     if (unknownKey !== undefined) return this.#note(path, "the rule", `${unknownKey} has no equal`);
     if ("reason" in protocol) return this.#note(path, "the rule", protocol.reason);
-    const sources = this.#words(path, "src", src ?? users);
-    const targets = this.#words(path, "dst", dst ?? ports);
+    const sources = this.#readWords(path, "src", src ?? users);
+    const targets = this.#readWords(path, "dst", dst ?? ports);
     if (sources === undefined || targets === undefined) return;
-    const sides = targets.map((text) => ({ text, ...splitPorts(text) }));
-    const peers = this.#sources(
-      path,
-      sources,
-      sides.map(({ word }) => word),
-    );
-    for (const [index, { text, word, ports: portText }] of sides.entries()) {
+    const destinations = targets.map((text) => ({ text, ...splitPorts(text) }));
+    const words = destinations.map(({ word }) => word);
+    const peers = this.#peersOf(path, sources, words);
+    for (const [index, { text, word, ports: portText }] of destinations.entries()) {
       const found = packetsOf(protocol.protocol, portText);
       const place = `${path}.dst.${index}`;
       if ("reason" in found) this.#note(place, text, found.reason);
-      else this.#permit({ path, place, text, word, sources, peers }, found.packets, add);
+      else this.#addRulesTo({ path, place, text, word, sources, peers }, found.packets, add);
     }
   }
 
-  #grant(path: string, { fields, repeatedKey }: Fields, add: Add): void {
+  #addGrant(path: string, { fields, repeatedKey }: Fields, add: Add): void {
     const { src, dst, ip, app, ...rest } = fields;
     const unknownKey = otherKey(rest);
     if (repeatedKey !== undefined) return this.#note(path, "the grant", `${repeatedKey} is there twice`);
     if (unknownKey !== undefined) return this.#note(path, "the grant", `${unknownKey} has no equal`);
+    // The `ip` of a grant with `app` is imported all the same.
     if (app !== undefined) this.#note(`${path}.app`, "app", "capabilities of applications have no equal");
     else if (ip === undefined || (Array.isArray(ip) && ip.length === 0))
       return this.#note(path, "the grant", "it has neither ip nor app");
-    const sources = this.#words(path, "src", src);
-    const targets = this.#words(path, "dst", dst);
-    const words = ip === undefined ? [] : this.#words(path, "ip", ip);
-    if (sources === undefined || targets === undefined || words === undefined) return;
-    const packets = words.flatMap((text, index) => {
+    const sources = this.#readWords(path, "src", src);
+    const targets = this.#readWords(path, "dst", dst);
+    const packetWords = ip === undefined ? [] : this.#readWords(path, "ip", ip);
+    if (sources === undefined || targets === undefined || packetWords === undefined) return;
+    const packets = packetWords.flatMap((text, index) => {
       const found = grantPackets(text);
       if ("packets" in found) return found.packets;
       this.#note(`${path}.ip.${index}`, text, found.reason);
       return [];
     });
     if (packets.length === 0) return;
-    const peers = this.#sources(path, sources, targets);
-    for (const [index, word] of targets.entries())
-      this.#permit({ path, place: `${path}.dst.${index}`, text: word, word, sources, peers }, packets, add);
+    const peers = this.#peersOf(path, sources, targets);
+    for (const [index, word] of targets.entries()) {
+      const place = `${path}.dst.${index}`;
+      this.#addRulesTo({ path, place, text: word, word, sources, peers }, packets, add);
+    }
   }
 
-  /** Adds the rules to one destination. */
-  #permit(
+  #addRulesTo(
     { path, place, text, word, sources, peers }: Destination,
     packets: readonly Packets[],
     add: Add,
   ): void {
     if (word === selfWord) {
       // `self` as a peer means the nodes with the same owner as the target. The sources say which owners: they become targets.
-      for (const target of this.#sides(path, sources, selfTargetOf)) add("self", target, packets);
+      for (const target of this.#readSources(path, sources, selfTargetOf)) add("self", target, packets);
       return;
     }
     const target = targetOf(word, this.#names);
@@ -178,22 +177,22 @@ export class Importing {
     else for (const peer of peers) add(peer, target.side, packets);
   }
 
-  /** A list of words. Undefined if it is none, which is noted. */
-  #words(path: string, key: string, value: unknown): string[] | undefined {
+  /** The value as a list of words. Undefined if it is none, which is noted. */
+  #readWords(path: string, key: string, value: unknown): string[] | undefined {
     const parsed = v.safeParse(Words, value, { abortEarly: true });
     if (parsed.success) return parsed.output;
-    const what = typeof value === "string" ? "is a text: write a list" : "holds something else than texts";
-    this.#note(`${path}.${key}`, "the rule", value === undefined ? `it has no ${key}` : `${key} ${what}`);
+    const fault = typeof value === "string" ? "is a text: write a list" : "holds something else than texts";
+    this.#note(`${path}.${key}`, "the rule", value === undefined ? `it has no ${key}` : `${key} ${fault}`);
     return undefined;
   }
 
-  /** The peers of rules. None if all destinations are `self`, for which `#permit` reads the sources in another way. */
-  #sources(path: string, src: readonly string[], targets: readonly string[]): string[] {
-    return targets.every((word) => word === selfWord) ? [] : this.#sides(path, src, sourceOf);
+  /** The peers of rules. None if all destinations are `self`, for which `#addRulesTo` reads the sources in another way. */
+  #peersOf(path: string, src: readonly string[], targets: readonly string[]): string[] {
+    return targets.every((word) => word === selfWord) ? [] : this.#readSources(path, src, sourceOf);
   }
 
-  /** Notes the words that have no equal. */
-  #sides(path: string, src: readonly string[], read: (word: string, names: Names) => Side): string[] {
+  /** The sides of rules that the sources become. Notes the words that have no equal. */
+  #readSources(path: string, src: readonly string[], read: (word: string, names: Names) => Side): string[] {
     return src.flatMap((word, index) => {
       const side = read(word, this.#names);
       if ("side" in side) return [side.side];
@@ -202,6 +201,7 @@ export class Importing {
     });
   }
 
+  /** One test for each destination of the original tests. */
   tests(): FoundTest[] {
     const found: FoundTest[] = [];
     for (const [index, test] of (this.#original.tests ?? []).entries()) {
@@ -219,23 +219,23 @@ export class Importing {
       else if (unknownKey !== undefined) this.#note(path, "the test", `${unknownKey} has no equal`);
       else if ("reason" in protocol) this.#note(path, "the test", protocol.reason);
       else {
-        const from = { from: source.side, protocol: protocol.protocol ?? "any" };
-        found.push(...this.#flows(`${path}.accept`, "accept", from, accept ?? allow));
-        found.push(...this.#flows(`${path}.deny`, "deny", from, deny));
+        const sender = { from: source.side, protocol: protocol.protocol ?? "any" };
+        found.push(...this.#testsTo(`${path}.accept`, "accept", sender, accept ?? allow));
+        found.push(...this.#testsTo(`${path}.deny`, "deny", sender, deny));
       }
     }
     return found;
   }
 
-  /** One test for each destination. */
-  #flows(
+  /** `value`: the destinations with their ports. */
+  #testsTo(
     path: string,
     kind: "accept" | "deny",
     { from, protocol }: Pick<Flow, "from" | "protocol">,
     value: unknown,
   ): FoundTest[] {
-    const words = value === undefined ? [] : this.#words(path, kind, value);
-    return (words ?? []).flatMap((text, index): FoundTest[] => {
+    const destinations = value === undefined ? [] : (this.#readWords(path, kind, value) ?? []);
+    return destinations.flatMap((text, index): FoundTest[] => {
       const place = `${path}.${index}`;
       const { word, ports } = splitPorts(text);
       const target = targetOf(word, this.#names);
@@ -255,12 +255,15 @@ export class Importing {
 
 type Add = (peer: string, target: string, packets: readonly Packets[]) => void;
 
-/** One destination of an entry. `path`, `place`: of the entry and of the destination. `word`: `text` without ports. */
+/** One destination of an acl or grant. */
 type Destination = {
+  /** Where the acl or grant is in the original, and where the destination is. */
   path: string;
   place: string;
   text: string;
+  /** `text` without ports. */
   word: string;
+  /** The words of the original, and the peers that they become. */
   sources: readonly string[];
   peers: readonly string[];
 };

@@ -26,7 +26,7 @@ export type Names = {
   overlay: readonly Network[] | undefined;
 };
 
-const reasons: readonly [RegExp, string][] = [
+const reasons: readonly [pattern: RegExp, reason: string][] = [
   [/^autogroup:self$/, "self is a destination for users, their groups and * alone"],
   [/^autogroup:internet$/, "exit nodes have no rules of their own here"],
   [/^autogroup:/, "groups by role or kind of device have no equal: put the nodes into a group"],
@@ -35,7 +35,7 @@ const reasons: readonly [RegExp, string][] = [
 ];
 
 /** Why a word that names no group here is refused. */
-function refused(word: string): string {
+function reasonFor(word: string): string {
   const known = reasons.find(([pattern]) => pattern.test(word))?.[1];
   if (known !== undefined) return known;
   return maskNetwork(word) === undefined ? `${word} is not defined` : `${word} has bits behind its prefix`;
@@ -75,10 +75,10 @@ export function sourceOf(word: string, { groupOf, hosts, routers, overlay }: Nam
   if (word === "*") return { side: "any" };
   const group = groupOf(word);
   if (group !== undefined)
-    return routers.mayBeRouters(word) ? { reason: routerSource(word) } : { side: `group:${group}` };
+    return routers.mayBeRouters(word) ? { reason: routerSourceReason(word) } : { side: `group:${group}` };
   const text = hosts.get(word) ?? word;
   const network = networkOf(text);
-  return network === undefined ? { reason: refused(text) } : networkSource(network, overlay);
+  return network === undefined ? { reason: reasonFor(text) } : networkSource(network, overlay);
 }
 
 export const selfWord = "autogroup:self";
@@ -87,8 +87,9 @@ export const selfWord = "autogroup:self";
 export function selfTargetOf(word: string, { groupOf, routers }: Names): Side {
   const isAny = word === "*" || word === "autogroup:member";
   const group = word.startsWith("group:") ? groupOf(word) : undefined;
-  if (!isAny && group === undefined) return { reason: refused(selfWord) };
-  if (isAny ? routers.mayBeOfUsers : routers.mayBeRouters(word)) return { reason: routerTarget("users") };
+  if (!isAny && group === undefined) return { reason: reasonFor(selfWord) };
+  if (isAny ? routers.mayBeOfUsers : routers.mayBeRouters(word))
+    return { reason: routerTargetReason("users") };
   return { side: isAny ? "any" : `group:${group}` };
 }
 
@@ -97,18 +98,18 @@ export function targetOf(word: string, { groupOf, hosts, routers }: Names): Side
   if (word === "*") return { side: "any" };
   const group = groupOf(word);
   if (group !== undefined)
-    return routers.mayBeRouters(word) ? { reason: routerTarget(word) } : { side: `group:${group}` };
+    return routers.mayBeRouters(word) ? { reason: routerTargetReason(word) } : { side: `group:${group}` };
   const text = hosts.get(word) ?? word;
-  if (networkOf(text) === undefined) return { reason: refused(text) };
+  if (networkOf(text) === undefined) return { reason: reasonFor(text) };
   return {
     reason:
       "a destination is a group or a node: packets to a network behind a node pass by the rules of that node",
   };
 }
 
-const routerTarget = (word: string) =>
+const routerTargetReason = (word: string) =>
   `nodes of ${word} may be routers (autoApprovers, via), and a rule that reaches a router here opens the networks behind it, too`;
-const routerSource = (word: string) =>
+const routerSourceReason = (word: string) =>
   `nodes of ${word} may be routers (autoApprovers, via), and a rule for a router here also lets in what the networks behind it send`;
 
 /** `tag:db:5432,8000-8010` as word and ports. */
@@ -138,9 +139,11 @@ export function portsOf(text: string): { ports: string[] } | { reason: string } 
   return { ports };
 }
 
-/** Undefined if absent, which means TCP, UDP and ICMP. The engine's `any` also passes GRE, SCTP and all others. */
+/**
+ * Undefined if absent, which means TCP, UDP and ICMP. It does not become `any`, by which the engine also passes GRE, SCTP and all
+ * others.
+ */
 type Protocol = "tcp" | "udp" | "icmp" | undefined;
-/** Tailscale's filter passes ICMP of either family if a rule permits anything between the two addresses. */
 const protocols = new Map<string, Protocol>([
   ["", undefined],
   ["tcp", "tcp"],
@@ -164,7 +167,10 @@ export function protocolOf(word: unknown): { protocol: Protocol } | { reason: st
 
 export type Packets = { protocol: "tcp" | "udp" | "icmp"; ports: string };
 
-/** ICMP has no ports: without a protocol, a rule passes it whatever its ports are. */
+/**
+ * ICMP has no ports: without a protocol, a rule passes it whatever its ports are. Tailscale's filter, too, passes ICMP of either family
+ * if a rule permits anything between the two addresses.
+ */
 export function packetsOf(protocol: Protocol, portText: string): { packets: Packets[] } | { reason: string } {
   const found = portsOf(portText);
   if ("reason" in found) return found;

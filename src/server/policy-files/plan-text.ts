@@ -1,7 +1,7 @@
 // A plan as lines of text, for the command line. Pure.
 
 import type { AnswerOf } from "../../api/endpoint.ts";
-import type { policyApi } from "../../api/policy.ts";
+import { maxPlanClasses, maxPlanPairs, type policyApi } from "../../api/policy.ts";
 import { oneLine } from "../../base/unprintable.ts";
 
 type Plan = AnswerOf<typeof policyApi.plan>;
@@ -29,10 +29,10 @@ export function lossSentence({ access }: Plan): string | undefined {
     : undefined;
 }
 
-type Shown = Plan["rules"]["create"][number];
+type ShownRule = Plan["rules"]["create"][number];
 
 function ruleLines({ rules, groups, aliases }: Plan): string[] {
-  const text = ({ id, direction, protocol, ports, peer, target, description }: Shown) =>
+  const text = ({ id, direction, protocol, ports, peer, target, description }: ShownRule) =>
     `rule ${id === null ? "" : `${id} `}${direction} ${protocol}/${ports} peer ${peer} target ${target}` +
     (description === "" ? "" : ` (${description})`);
   return [
@@ -64,41 +64,49 @@ function nodeLines({ nodes }: Plan): string[] {
   });
 }
 
-function pairsWith(owners: Plan["access"]["classes"][number]["owners"]): string {
+/** A change of access between two classes of nodes, or of networks behind nodes. */
+type ChangedClasses = Plan["access"]["classes"][number];
+
+/** Which pairs of nodes of two classes a change is about; empty: all. */
+function pairsWith(owners: ChangedClasses["owners"]): string {
   if (owners === undefined || owners === "any") return "";
   // Nodes of the organization have no owner, so they do not count as nodes of the same owner.
   return owners === "same" ? " of the same owner" : " not of the same owner";
 }
 
+/** One side of a change: `2 nodes in web+prod (web1, web2)`, `3 networks behind nodes in web (…)`, or the name of a single one. */
+function classText({ groups, nodes, count, are }: ChangedClasses["from"]): string {
+  if (count === 1) return nodes[0] ?? "";
+  const kind = are === "networks" ? "networks" : "nodes";
+  const where = are === "networks" ? "behind nodes in" : "in";
+  const inGroups = groups.length === 0 ? "" : ` ${where} ${groups.join("+")}`;
+  return `${count} ${kind}${inGroups} (${nodes.join(", ")}${count > nodes.length ? ", …" : ""})`;
+}
+
+function changeText({ gains, loses }: Pick<ChangedClasses, "gains" | "loses">): string {
+  const parts: string[] = [];
+  if (gains.length > 0) parts.push(`gains ${gains.join(", ")}`);
+  if (loses.length > 0) parts.push(`loses ${loses.join(", ")}`);
+  return parts.join("; ");
+}
+
 function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
-  if (access.pairs_changed === 0)
+  const count = access.pairs_changed;
+  if (count === 0)
     return isEmpty ? [] : ["No registered node, and no network behind one, gains or loses access."];
-  type Class = Plan["access"]["classes"][number];
-  const side = ({ groups, nodes, count, are }: Class["from"]) => {
-    const what =
-      groups.length === 0 ? "" : ` ${are === undefined ? "in" : "behind nodes in"} ${groups.join("+")}`;
-    return count === 1
-      ? (nodes[0] ?? "")
-      : `${count} ${are ?? "nodes"}${what} (${nodes.join(", ")}${count > nodes.length ? ", …" : ""})`;
-  };
-  const change = ({ gains, loses }: Pick<Class, "gains" | "loses">) =>
-    [
-      ...(gains.length === 0 ? [] : [`gains ${gains.join(", ")}`]),
-      ...(loses.length === 0 ? [] : [`loses ${loses.join(", ")}`]),
-    ].join("; ");
   const classes = access.classes.slice(0, shownClasses);
   const leftOut = access.classes.length - classes.length + access.classes_left_out;
-  const count = access.pairs_changed;
-  const isWide = access.classes.some(({ from, to }) => from.are !== undefined || to.are !== undefined);
-  const what = isWide ? "nodes, and networks behind them," : "nodes";
+  const hasNetworks = access.classes.some(({ from, to }) => from.are === "networks" || to.are === "networks");
+  const what = hasNetworks ? "nodes, and networks behind them," : "nodes";
   const lines = [
     count === 1
       ? `1 pair of ${what} gains or loses access:`
       : `${count} pairs of ${what} gain or lose access:`,
     ...classes.map(
-      (each) => `  ${side(each.from)} to ${side(each.to)}${pairsWith(each.owners)}: ${change(each)}`,
+      ({ from, to, owners, ...change }) =>
+        `  ${classText(from)} to ${classText(to)}${pairsWith(owners)}: ${changeText(change)}`,
     ),
-    ...(leftOut > 0 ? [`  … and ${leftOut} more (--json has 500)`] : []),
+    ...(leftOut > 0 ? [`  … and ${leftOut} more (--json has ${maxPlanClasses})`] : []),
   ];
   // Classes of one node each are pairs already.
   if (classes.length === count) return lines;
@@ -106,7 +114,7 @@ function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
   return [
     ...lines,
     "For example:",
-    ...pairs.map((each) => `  ${each.from.name} to ${each.to.name}: ${change(each)}`),
-    ...(access.pairs_changed > pairs.length ? ["  … (--json has the first 1,000)"] : []),
+    ...pairs.map(({ from, to, ...change }) => `  ${from.name} to ${to.name}: ${changeText(change)}`),
+    ...(count > pairs.length ? [`  … (--json has the first ${maxPlanPairs.toLocaleString("en-US")})`] : []),
   ];
 }

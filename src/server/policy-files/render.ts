@@ -16,7 +16,7 @@ import type { Snapshot } from "./current.ts";
 export type SideWriter = (side: Peer) => string;
 
 /** `users`: ids by e-mail address. `words`: of groups of providers, by `people` (group-users.ts). */
-export function sideNames(
+export function makeSideWriter(
   nodesHere: readonly Pick<PolicyNode, "id" | "name">[],
   users: ReadonlyMap<string, number>,
   words: ReadonlyMap<string, string>,
@@ -39,8 +39,8 @@ export function sideNames(
   };
 }
 
-/** The same, with the names of deleted nodes on `sides`, and their ids: a newer node may have the same name. */
-export async function sideWriter(
+/** As makeSideWriter, with the names of deleted nodes on `sides`, and their ids: a newer node may have the same name. */
+export async function readSideWriter(
   reader: Pick<Reader, "get">,
   orgId: number,
   { nodes: present, users, words }: Pick<Snapshot, "nodes" | "users" | "words">,
@@ -54,7 +54,7 @@ export async function sideWriter(
     const node = await nodes.find(reader, { orgId, id: side.node });
     gone.push({ id: side.node, name: `${node?.name ?? ""} (deleted, id ${side.node})` });
   }
-  return sideNames([...present, ...gone], users, words);
+  return makeSideWriter([...present, ...gone], users, words);
 }
 
 export function showRule(
@@ -85,8 +85,9 @@ export async function renderPolicy(
   snapshot: Snapshot,
 ): Promise<string> {
   const { rules, tests, nodes: present, users, aliases, people, words } = snapshot;
-  const side = sideNames(present, users, words);
+  const side = makeSideWriter(present, users, words);
   const names = new Map(present.map(({ id, name }) => [id, name]));
+  // The words of the side writer for what does not exist any more.
   const isGone = (each: Peer) => /^(node|user|idp):#/.test(side(each));
   const isGoneRule = ({ peer, target }: Rule) => isGone(peer) || isGone(target);
   const isGoneTest = ({ from, to }: PolicyTest) => isGone(from) || isGone(to);
@@ -95,12 +96,12 @@ export async function renderPolicy(
     ...gone.rules.flatMap(({ peer, target }) => [peer, target]),
     ...gone.tests.flatMap(({ from, to }) => [from, to]),
   ];
-  const certified = new Set(present.flatMap((node) => node.groups));
+  const groupsWithNodes = new Set(present.flatMap((node) => node.groups));
   const hasNodes = (peer: Peer) => {
     if ("node" in peer) return names.has(peer.node);
-    return !("group" in peer) || !isUsersGroup(peer.group) || certified.has(peer.group);
+    return "group" in peer && isUsersGroup(peer.group) ? groupsWithNodes.has(peer.group) : true;
   };
-  const comments = leftOut(gone, await sideWriter(reader, orgId, snapshot, sides), hasNodes);
+  const comments = leftOutComments(gone, await readSideWriter(reader, orgId, snapshot, sides), hasNodes);
   const shown = {
     groups: shownGroups(
       snapshot,
@@ -143,7 +144,7 @@ function shownGroups(
 }
 
 /** One comment for each rule and test that the file cannot hold. */
-function leftOut(
+function leftOutComments(
   gone: { rules: readonly Rule[]; tests: readonly PolicyTest[] },
   side: SideWriter,
   hasNodes: (side: Peer) => boolean,
@@ -154,10 +155,10 @@ function leftOut(
     const ends = direction === "inbound" ? [peer, target] : [target, peer];
     const [from = "", to = ""] = ends.map(side);
     // The nodes of a former member keep their access until they are revoked or transferred.
-    const still = [peer, target].every(hasNodes)
+    const stillHolds = [peer, target].every(hasNodes)
       ? "# It still holds for the nodes that the user owns.\n"
       : "";
-    return line(`rule ${id}, ${direction} ${protocol}/${ports}`, from, to) + still;
+    return line(`rule ${id}, ${direction} ${protocol}/${ports}`, from, to) + stillHolds;
   });
   const tests = gone.tests.map(({ expect, from, to, protocol, ports }) =>
     line(`the test ${expect} ${protocol}/${ports}`, side(from), side(to)),

@@ -9,12 +9,12 @@ import { StoredRule } from "../policy/stored-rules.ts";
 import type { Transaction } from "../store/database.ts";
 import { inSavepoint } from "../store/savepoint.ts";
 
-const words = v.array(v.string());
+const texts = v.array(v.string());
 const named = { name: v.string(), description: v.string() };
 const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
 const groupSource = v.object({ name: v.string(), people: v.string() });
 const providerGroup = v.object({ people: v.string(), providerId: v.number(), name: v.string() });
-const delta = v.object({ add: words, remove: words });
+const delta = v.object({ add: texts, remove: texts });
 /** JSON in the column `undo` of a policy. */
 export const Undo = v.object({
   changes: v.object({
@@ -80,7 +80,10 @@ export function makeGroups(
   return make(tx, orgId, names, now);
 }
 
-/** Runs one part of the changes. In a rollback, returns undefined if the part is refused, and notes it. */
+/**
+ * Runs one part of the changes. In a rollback, returns undefined if the part is refused, and notes it in `leftOut`. `what`: the
+ * subject of the note, such as `The alias db`. `part` must not return undefined.
+ */
 export async function attempt<T>(
   tx: Transaction,
   rollback: Rollback | undefined,

@@ -4,21 +4,21 @@ import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Member } from "../policy/firewall.ts";
 import type { Peer, Rule } from "../../api/rules.ts";
 import type { GroupSource } from "../policy/group-users.ts";
-import { isNothing, showAccess } from "../policy/packets.ts";
+import { showAccess } from "../policy/packets.ts";
 import { makeReach, type Change, type Reach } from "../policy/reach.ts";
 import type { NodeClass } from "../policy/node-classes.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Reader } from "../store/database.ts";
 import { isUsersGroup, networkGroup } from "../../protocol/users-groups.ts";
-import type { Plan } from "../../api/policy.ts";
+import { maxPlanClasses, maxPlanPairs, type Plan } from "../../api/policy.ts";
 import type { Snapshot } from "./current.ts";
-import { changedNodes, changedRules, isUnchanged, type Changes } from "./differences.ts";
-import { showRule, sideNames, sideWriter, type SideWriter } from "./render.ts";
+import { changedNodes, changedRules, isUnchanged, noDelta, type Changes } from "./differences.ts";
+import { showRule, makeSideWriter, readSideWriter, type SideWriter } from "./render.ts";
 import type { Planned } from "./plan.ts";
 
 export async function showPlan(reader: Reader, orgId: number, planned: Planned): Promise<Plan> {
   const { snapshot, changes, kept, tests, failures } = planned;
-  const side = await sideWriter(reader, orgId, snapshot, sidesIn(snapshot.rules));
+  const side = await readSideWriter(reader, orgId, snapshot, sidesIn(snapshot.rules));
   const shownRule = (
     rule: Omit<Rule, "id" | "description"> & { id?: number; description?: string | undefined },
   ) => ({
@@ -71,12 +71,11 @@ function shownNodes({ nodes, owned }: Pick<Changes, "nodes" | "owned">, side: Si
   for (const { id, name, groups, subnets, relay } of nodes)
     shown.set(id, { id, name, groups: { ...groups }, routes: subnets, relay });
   for (const { id, name, groups } of owned) {
-    const nothing = { add: [], remove: [] };
-    const ownChange = shown.get(id) ?? { id, name, groups: nothing, routes: nothing, relay: null };
-    const both = (key: "add" | "remove") => [
+    const ownChange = shown.get(id) ?? { id, name, groups: noDelta, routes: noDelta, relay: null };
+    const bothChanges = (key: "add" | "remove") => [
       ...new Set([...ownChange.groups[key], ...groups[key].map((group) => groupWord(group, side))]),
     ];
-    shown.set(id, { ...ownChange, groups: { add: both("add"), remove: both("remove") } });
+    shown.set(id, { ...ownChange, groups: { add: bothChanges("add"), remove: bothChanges("remove") } });
   }
   return [...shown.values()];
 }
@@ -85,14 +84,11 @@ function sidesIn(rules: readonly Rule[]): Peer[] {
   return rules.flatMap(({ peer, target }) => [peer, target]);
 }
 
-const maxPairs = 1000;
-const maxClasses = 500;
-
 /** Which classes and pairs of nodes gain or lose access. Only active nodes: others have no certificate. */
 export function* accessChanges(
   { rules, nodes }: Pick<Snapshot, "rules" | "nodes">,
   changes: Pick<Changes, "rules" | "nodes" | "owned">,
-  side: SideWriter = sideNames([], new Map(), new Map()),
+  side: SideWriter = makeSideWriter([], new Map(), new Map()),
 ): Generator<unknown, Plan["access"]> {
   const members = nodes.filter(({ isActive }) => isActive);
   const changed = changedNodes(members, changes);
@@ -110,8 +106,8 @@ export function* accessChanges(
   yield;
   return {
     pairs_changed: found.reduce((sum, { pairs }) => sum + pairs, 0),
-    classes: yield* showClasses(sorted.slice(0, maxClasses), side),
-    classes_left_out: Math.max(0, sorted.length - maxClasses),
+    classes: yield* showClasses(sorted.slice(0, maxPlanClasses), side),
+    classes_left_out: Math.max(0, sorted.length - maxPlanClasses),
     pairs: yield* firstPairs(found, reach),
   };
 }
@@ -168,31 +164,30 @@ function showClass(
 /** The name of a group of nodes; `user:ada@example.org` or `idp:Engineering` for the nodes of users. */
 const groupWord = (group: string, side: SideWriter) => (isUsersGroup(group) ? side({ group }) : group);
 
-/** The pairs of nodes of these changes, by the ids of sender and receiver, at most `maxPairs`. */
+/** The pairs of nodes of these changes, by the ids of sender and receiver, at most `maxPlanPairs`. */
 function* firstPairs(
   changes: readonly Change[],
   { partners }: Reach,
 ): Generator<unknown, Plan["access"]["pairs"]> {
   const byFrom = Map.groupBy(changes, ({ from }) => from);
-  const senders: { member: NodeClass["members"][number]; changesOf: readonly Change[] }[] = [];
-  for (const [from, changesOf] of byFrom) {
-    for (const member of from.members) senders.push({ member, changesOf });
+  const senders: { from: Member; itsChanges: readonly Change[] }[] = [];
+  for (const [nodeClass, itsChanges] of byFrom) {
+    for (const from of nodeClass.members) senders.push({ from, itsChanges });
     yield;
   }
-  senders.sort((a, b) => a.member.id - b.member.id);
+  senders.sort((a, b) => a.from.id - b.from.id);
   const pairs: Plan["access"]["pairs"] = [];
-  for (const { member, changesOf } of senders) {
+  for (const { from, itsChanges } of senders) {
     yield;
-    const receivers = changesOf.flatMap((change) =>
-      partners(member, change.to, change.owners).map((to) => ({ to, change })),
+    const receivers = itsChanges.flatMap((change) =>
+      partners(from, change.to, change.owners).map((to) => ({ to, change })),
     );
     receivers.sort((a, b) => a.to.id - b.to.id);
     for (const { to, change } of receivers) {
-      if (to.id === member.id) continue;
-      if (pairs.length === maxPairs) return pairs;
-      if (isNothing(change.gains) && isNothing(change.loses)) continue;
+      if (to.id === from.id) continue;
+      if (pairs.length === maxPlanPairs) return pairs;
       pairs.push({
-        from: { id: member.id, name: member.name },
+        from: { id: from.id, name: from.name },
         to: { id: to.id, name: to.name },
         gains: showAccess(change.gains),
         loses: showAccess(change.loses),

@@ -9,7 +9,7 @@ import type { Policy, TestRequest, TestResult } from "../../api/policy.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import { isUnchanged } from "./differences.ts";
 import { compare, planChanges, type Rights } from "./plan.ts";
-import { renderPolicy, sideNames } from "./render.ts";
+import { renderPolicy, makeSideWriter } from "./render.ts";
 
 export async function showPolicy(reader: Reader, orgId: number, now: number): Promise<Policy> {
   const snapshot = await readSnapshot(reader, orgId);
@@ -39,11 +39,12 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
   };
 }
 
-/** A failure with the index behind the last test means that the tests took too long: then tests without a failure are undecided. */
+/** If the tests took too long, which a failure says (TestFailure), tests without a failure are undecided: `passes` is null. */
 function listTests({ tests, nodes, users, words }: Snapshot, failures: readonly TestFailure[]) {
-  const side = sideNames(nodes, users, words);
+  const side = makeSideWriter(nodes, users, words);
   const failed = new Set(failures.map(({ test }) => test));
-  const withoutFailure = failed.has(tests.length) ? null : true;
+  const tookTooLong = failed.has(tests.length);
+  const withoutFailure = tookTooLong ? null : true;
   return tests.map(({ expect, from, to, protocol, ports }, index) => {
     const passes = failed.has(index) ? false : withoutFailure;
     return { expect, from: side(from), to: side(to), protocol, ports, passes };

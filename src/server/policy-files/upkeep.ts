@@ -56,8 +56,8 @@ export async function checkPolicies({ db, system }: Pick<Services, "db" | "syste
 const stored = policies.pick("tests", "failing");
 
 /**
- * As this loop stored them, because every console asks. A rollback that deletes all tests leaves their failures in the row: hence
- * `tests <> '[]'`.
+ * How many of all tests fail, as this loop stored it: every console asks, and running the tests takes long. A rollback that deletes all
+ * tests leaves their failures in the row: hence `tests <> '[]'`.
  */
 export async function failingTests(db: Reader, orgId: number): Promise<Attention["failing_tests"]> {
   const sql = `SELECT ${stored.select()} FROM policies WHERE org_id = $1 AND failing <> '[]' AND tests <> '[]'`;

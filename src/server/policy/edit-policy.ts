@@ -51,12 +51,11 @@ async function admitEdit(tx: Transaction, { orgId, now, actor }: Editor): Promis
   return row;
 }
 
-/**
- * How tests of the policy are run, which may take seconds: `inTurn`, after other callers. `admitAgain`, after that, throws if the
- * caller's rights have ended.
- */
+/** How tests of the policy are run, which may take seconds. */
 export type Testing = {
+  /** Waits until the work of other callers is done. */
   inTurn<T>(work: () => Promise<T>): Promise<T>;
+  /** Called after the tests: throws if the caller's rights have ended meanwhile. */
   admitAgain(): Promise<void>;
 };
 
@@ -130,7 +129,7 @@ function writeIfUnchanged<T>(
   });
 }
 
-/** What an edit would make. `stamp`: of the state before. */
+/** The states before and after an edit that was rolled back. `stamp`: of the state before. */
 type Tried = { stamp: string; tests: PolicyTest[]; before: Tested; after: Tested };
 
 function tryOut(editing: Editing, edit: (tx: Transaction) => Promise<unknown>): Promise<Tried> {
@@ -152,14 +151,14 @@ async function stateIn(tx: Pick<Reader, "all">, orgId: number): Promise<Tested> 
 async function requirePassing({ tests, before, after }: Tried): Promise<void> {
   const failures = await inSlices(runTests(tests, after));
   if (failures.length === 0) return;
-  const failing = new Set((await inSlices(runTests(tests, before))).map(({ test }) => test));
-  const broken = failures.filter(({ test }) => !failing.has(test));
+  const failedBefore = new Set((await inSlices(runTests(tests, before))).map(({ test }) => test));
+  const broken = failures.filter(({ test }) => !failedBefore.has(test));
   if (broken.length > 0) throw testsFailed(broken, "The change is refused");
 }
 
-/** What may refuse an edit. */
+/** The columns that may refuse an edit. */
 const guards = policies.pick("byFile", "tests", "unconfirmedUntil", "appliedBy");
-type Guards = Pick<PolicyRow, "byFile" | "tests" | "unconfirmedUntil" | "appliedBy">;
+type Guards = ReturnType<typeof guards.parse>;
 
 /** $2: now, ms. Drift begins with the first edit after an application. */
 const raise = `INSERT INTO policies (org_id, version, created_at) VALUES ($1, 1, $2)
@@ -167,8 +166,11 @@ const raise = `INSERT INTO policies (org_id, version, created_at) VALUES ($1, 1,
     drifted_at = CASE WHEN policies.text IS NULL THEN NULL ELSE coalesce(policies.drifted_at, excluded.created_at) END
   RETURNING ${guards.select()}`;
 
-/** One statement for the version and what may refuse the edit, which undoes it: each statement costs every edit. */
-async function raisePolicyVersion(tx: Transaction, orgId: number, now: number): Promise<Guards | undefined> {
+/**
+ * Raises the version before the edit is admitted: a refusal rolls the transaction back, and each further statement would cost
+ * every edit. `now`: ms.
+ */
+function raisePolicyVersion(tx: Transaction, orgId: number, now: number): Promise<Guards | undefined> {
   return queryOne(tx, guards, raise, [orgId, now]);
 }
 
@@ -194,11 +196,12 @@ export function requireByHand(row: Pick<PolicyRow, "byFile"> | undefined): void 
   });
 }
 
-export function testsFailed(failures: readonly TestFailure[], what: string): AppError {
+/** `refusal`: `The change is refused`, for example. */
+export function testsFailed(failures: readonly TestFailure[], refusal: string): AppError {
   const sentences = failures.slice(0, 20).map(({ sentence }) => sentence);
   const [first = ""] = sentences;
   const more = failures.length > 1 ? ` (and ${failures.length - 1} more)` : "";
-  return new AppError("policy_test_failed", `${what}: a test of the policy fails. ${first}${more}`, {
+  return new AppError("policy_test_failed", `${refusal}: a test of the policy fails. ${first}${more}`, {
     errors: { tests: sentences },
     hint: "Correct the change, or change the tests of the policy first.",
   });

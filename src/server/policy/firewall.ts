@@ -62,8 +62,10 @@ export function compileRules(
 ): EngineRules {
   const compiled: EngineRules = { inbound: [], outbound: [] };
   for (const rule of rules) {
-    const behind = "group" in rule.target ? networkOfGroup(rule.target.group) : undefined;
-    if (behind === undefined ? !applies(rule.target, self) : !canNarrow(behind, self, engine)) continue;
+    const network = "group" in rule.target ? networkOfGroup(rule.target.group) : undefined;
+    const concernsSelf =
+      network === undefined ? applies(rule.target, self) : canNarrow(network, self, engine);
+    if (!concernsSelf) continue;
     const peer = enginePeer(peerOf(rule.peer, self), nodeNames, engine);
     if (peer === undefined) continue;
     const portless = rule.protocol === "icmp" && can(engine, "icmp_without_port");
@@ -71,13 +73,16 @@ export function compileRules(
       ...(portless ? {} : { port: rule.ports }),
       proto: rule.protocol,
       ...peer,
-      ...(behind === undefined ? {} : { local_cidr: behind }),
+      ...(network === undefined ? {} : { local_cidr: network }),
     });
   }
   return compiled;
 }
 
-/** An engine that knows no `local_cidr` would open the node, and all networks behind it. */
+/**
+ * Whether the node can get a rule for this network behind it alone. An engine that knows no `local_cidr` would open the node, and
+ * all networks behind it.
+ */
 function canNarrow(network: string, { subnets = [] }: Self, engine: EngineVersion): boolean {
   const isKnown = can(engine, network.includes(":") ? "certificate_v2" : "local_cidr");
   return subnets.includes(network) && isKnown;
@@ -191,7 +196,8 @@ export function between(self: Member, peer: Member): (rule: Parsed) => boolean {
 }
 
 function coversPort(range: Parsed["ports"], packet: Packet): boolean {
-  if (range === undefined || range === "any") return range === "any";
+  if (range === undefined) return false;
+  if (range === "any") return true;
   // For the engine an ICMP packet has no port, so a rule with ports never covers it.
   if (packet.protocol === "icmp" || packet.port === undefined) return false;
   return packet.port >= range[0] && packet.port <= range[1];
@@ -199,13 +205,15 @@ function coversPort(range: Parsed["ports"], packet: Packet): boolean {
 
 type Address = NonNullable<ReturnType<typeof parseAddress>>;
 
+/** Whether the rule of `self` names `peer`. `addresses`: those of `peer`. */
 function isPeer(
-  { peer: wanted, network }: Parsed,
+  rule: Parsed,
   self: Pick<Member, "groups">,
   peer: Member,
   addresses: readonly Address[],
 ): boolean {
-  const named = peerOf(wanted, self);
+  const { network } = rule;
+  const named = peerOf(rule.peer, self);
   if (named === undefined) return false;
   if ("any" in named) return true;
   if ("group" in named) return peer.groups.includes(named.group);

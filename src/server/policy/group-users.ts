@@ -54,14 +54,14 @@ export function readProviderGroups(reader: Pick<Reader, "all">, orgId: number): 
 
 const userId = computed({ userId: integer() });
 /**
- * $1: the organization, $2: the provider. $3, $4: the name as JSON text, whose quotes make it match whole entries of the list only.
- * Two forms: as an earlier version may have stored it, and the present one. `more`: a further condition.
+ * $1: the organization, $2: the provider. $3, $4: the name as JSON text, whose quotes make it match whole entries of the list only:
+ * as it is spelled, which an earlier version may have stored, and in the one spelling that is stored now. `more`: a further condition.
  */
 const carriersIn = (table: string, more: string) =>
   `SELECT i.user_id FROM ${table} i JOIN memberships m ON m.user_id = i.user_id AND m.org_id = $1
    WHERE i.provider_id = $2 AND replace(replace(i.groups, $3, ''), $4, '') <> i.groups${more}`;
 
-/** The groups of the users' last sign-ins. `ownerId`: of this user only. */
+/** The users with these groups at their last sign-ins. `ownerId`: looks for this user only. */
 export async function readCarriers(
   reader: Pick<Reader, "all">,
   orgId: number,
@@ -104,12 +104,12 @@ export function makeOwnerGroups(
   sources: readonly GroupSource[],
   carriers: Carriers,
 ): (ownerId: number) => string[] {
-  const byUsers = Map.groupBy(sources, (each) => each.people);
+  const byPeople = Map.groupBy(sources, ({ people }) => people);
   return (ownerId) => {
     /** Those that stand for groups of providers. */
-    const ofProviders = [...carriers].flatMap(([group, users]) => (users.has(ownerId) ? [group] : []));
+    const ofProviders = [...carriers].flatMap(([people, users]) => (users.has(ownerId) ? [people] : []));
     const names = [ownerGroup(ownerId), ...ofProviders]
-      .flatMap((each) => byUsers.get(each) ?? [])
+      .flatMap((people) => byPeople.get(people) ?? [])
       .map(({ name }) => name)
       // Skips reserved names, which groups of earlier versions may have: they would make nodes count as another
       // user's.

@@ -29,7 +29,7 @@ export async function ensureGroups(
   now: number,
 ): Promise<void> {
   for (const name of names.filter(isReservedGroup))
-    if ((await nodeGroups.find(tx, { orgId, name })) === undefined) throw reserved(name, "groups");
+    if ((await nodeGroups.find(tx, { orgId, name })) === undefined) throw reservedName(name, "groups");
   await insertGroups(tx, orgId, names, now);
 }
 
@@ -44,7 +44,7 @@ export async function namesNewGroup(
   return false;
 }
 
-const reserved = (name: string, field: string) => invalidField(field, reservedSentence(name));
+const reservedName = (name: string, field: string) => invalidField(field, reservedSentence(name));
 
 /** Creates the groups that do not exist yet, whatever their names: also reserved ones, which existed before. */
 export async function insertGroups(
@@ -64,11 +64,11 @@ export async function createGroup(
   { name, description }: GroupRequest,
   actor: Actor,
 ): Promise<Group> {
-  if (isReservedGroup(name)) throw reserved(name, "name");
-  const created = edit({ db, system }, org, actor, async (tx) => {
+  if (isReservedGroup(name)) throw reservedName(name, "name");
+  const created = editGroups({ db, system }, org, actor, async (tx) => {
     const createdAt = system.now();
     const { id } = await nodeGroups.insertReturning(tx, { orgId: org.id, name, description, createdAt });
-    await record(tx, { ...event(org, system, actor, name), type: "group.created" });
+    await record(tx, { ...groupEvent(org, system, actor, name), type: "group.created" });
     return { id, name, description };
   });
   const taken = (cause: unknown) => new AppError("name_taken", `A group ${name} already exists.`, { cause });
@@ -88,16 +88,16 @@ export async function describeGroup(
   description: string | undefined,
   actor: Actor,
 ): Promise<Group> {
-  return edit({ db, system }, org, actor, async (tx) => {
+  return editGroups({ db, system }, org, actor, async (tx) => {
     const before = await findGroup(tx, org, name);
     if (description === undefined || description === before.description) return before;
     await nodeGroups.update(tx, { id: before.id }, { description });
-    await record(tx, { ...event(org, system, actor, name), type: "group.updated" });
+    await record(tx, { ...groupEvent(org, system, actor, name), type: "group.updated" });
     return { ...before, description };
   });
 }
 
-/** The first node, rule, open token or user that uses a group: $2 is its name in JSON, $3 the same as a peer or target. */
+/** The first use of a group. $1: organization, $2: the group's name in JSON, $3: the same as a peer or target, $4: now, ms. */
 const firstUse = `SELECT 'node ' || name AS found FROM nodes
     WHERE org_id = $1 AND state <> 'revoked' AND (replace(groups, $2, '') <> groups OR replace(exit_groups, $2, '') <> exit_groups)
   UNION ALL SELECT 'firewall rule ' || id FROM firewall_rules
@@ -123,7 +123,7 @@ export async function useOfGroup(
   return (await queryOne(tx, computed({ found: text() }), firstUse, params))?.found;
 }
 
-function edit<T>(
+function editGroups<T>(
   { db, system }: Store,
   { id: orgId }: Org,
   actor: Actor,
@@ -134,8 +134,8 @@ function edit<T>(
 }
 
 /**
- * `test 2 of the policy`, for example; undefined if no test names the group. No part of useOfGroup: an application of a policy file
- * stores its tests after it has deleted groups.
+ * `test 2 of the policy`, for example; undefined if no test names the group. useOfGroup leaves tests out, because an application of
+ * a policy file deletes groups before it stores the file's tests.
  */
 async function testOfGroup(
   tx: Pick<Transaction, "get">,
@@ -150,8 +150,8 @@ async function testOfGroup(
 }
 
 /**
- * Throws conflict for a group in use: without it, other nodes could reach each other than now, and no policy file could hold a
- * test that names it.
+ * Throws conflict for a group in use: deleting it would change which nodes reach each other, or leave a test that no policy file
+ * could hold.
  */
 export async function deleteGroup(
   { db, system }: Store,
@@ -159,15 +159,15 @@ export async function deleteGroup(
   name: string,
   actor: Actor,
 ): Promise<void> {
-  await edit({ db, system }, org, actor, async (tx) => {
+  await editGroups({ db, system }, org, actor, async (tx) => {
     const { id } = await findGroup(tx, org, name);
     const use = (await useOfGroup(tx, org.id, name, system.now())) ?? (await testOfGroup(tx, org.id, name));
     if (use !== undefined) throw new AppError("conflict", `The group ${name} is in use by ${use}.`);
     await nodeGroups.delete(tx, { id });
-    await record(tx, { ...event(org, system, actor, name), type: "group.deleted" });
+    await record(tx, { ...groupEvent(org, system, actor, name), type: "group.deleted" });
   });
 }
 
-function event(org: Org, system: ServerOptions["system"], actor: Actor, name: string) {
+function groupEvent(org: Org, system: ServerOptions["system"], actor: Actor, name: string) {
   return { orgId: org.id, at: system.now(), actor, subject: `group/${name}` };
 }

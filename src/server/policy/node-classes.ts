@@ -26,10 +26,14 @@ export type NodeClass = {
   isUnchanged: boolean;
 };
 
-/** The rules of one direction. Their place is the number of their bit. Those of one state alone come first. */
+/** A rule, and in which states the policy has it. */
+type LaneRule = { rule: Rule; before: boolean; after: boolean };
+
+/** The rules of one direction. A rule's place in the list is the number of its bit. */
 export type Lane = {
-  rules: readonly { rule: Rule; before: boolean; after: boolean }[];
-  /** How many words of bits hold the rules of one state alone. */
+  /** Those that only one state has come first. */
+  rules: readonly LaneRule[];
+  /** How many words of 32 bits hold the rules that only one state has. */
   changedWords: number;
   /** The rules that hold between nodes with different owners: all but those with the peer `self`. Undefined: all. */
   withoutSelf: Uint32Array | undefined;
@@ -46,7 +50,7 @@ export type Bits = {
 /** `numbers`: classes with the same number send, or receive, by the same rules. */
 export type Profile = Bits & { numbers: { sender: number; receiver: number } };
 
-/** `identity`: rules with the same text are one rule. */
+/** Rules with the same text are one rule. */
 export function identityOf({
   direction,
   protocol,
@@ -63,16 +67,16 @@ export function* laneOf(
   before: readonly Rule[],
   after: readonly Rule[],
 ): Generator<unknown, Lane> {
-  const byIdentity = new Map<string, { rule: Rule; before: boolean; after: boolean }>();
+  const byIdentity = new Map<string, LaneRule>();
   const states = { before, after };
   for (const state of ["before", "after"] as const)
     for (const [at, rule] of states[state].entries()) {
       if (at % 100 === 0) yield;
       if (rule.direction !== direction) continue;
       const identity = identityOf(rule);
-      const known = byIdentity.get(identity) ?? { rule, before: false, after: false };
-      known[state] = true;
-      byIdentity.set(identity, known);
+      const inLane = byIdentity.get(identity) ?? { rule, before: false, after: false };
+      inLane[state] = true;
+      byIdentity.set(identity, inLane);
     }
   const all = [...byIdentity.values()];
   const ofOneState = all.filter((each) => each.before !== each.after);
@@ -91,7 +95,7 @@ type Index = {
   any: number[];
   /** Rules for nodes with an owner: whether it is the same one depends on the pair. */
   self: number[];
-  networks: [place: number, network: Network][];
+  networks: { at: number; network: Network }[];
 };
 
 function indexOf(lane: Lane, field: "peer" | "target"): Index {
@@ -109,18 +113,21 @@ function indexOf(lane: Lane, field: "peer" | "target"): Index {
     else if ("node" in value) add(index.byNode, value.node, at);
     else {
       const network = parseNetwork(value.cidr);
-      if (network !== undefined) index.networks.push([at, network]);
+      if (network !== undefined) index.networks.push({ at, network });
     }
   }
   return index;
 }
 
-/** The classes of the nodes of `after`. Works in slices. */
+/** A node as it is in each of the two states. */
+type BothStates = { before: Member; after: Member };
+
+/** The classes of nodes. Works in slices. */
 export function* classify(
   out: Lane,
   into: Lane,
-  before: readonly Member[],
-  after: readonly Member[],
+  membersBefore: readonly Member[],
+  membersAfter: readonly Member[],
 ): Generator<unknown, NodeClass[]> {
   const indexes: Indexes = {
     outTarget: indexOf(out, "target"),
@@ -131,25 +138,27 @@ export function* classify(
   yield;
   const groupsOf = groupsInRules(indexes);
   const keyOf = makeClassKey(indexes, groupsOf);
-  const found = new Map<string, { was: Member; now: Member; members: Member[] }>();
-  for (const [at, now] of after.entries()) {
-    const was = before[at] ?? now;
-    const key = keyOf(was, now);
-    const known = found.get(key);
-    if (known === undefined) found.set(key, { was, now, members: [now] });
-    else known.members.push(now);
+  /** By class key: the first node of the class, for all its nodes, and the members of the class. */
+  const found = new Map<string, { first: BothStates; members: Member[] }>();
+  for (const [at, after] of membersAfter.entries()) {
+    const node = { before: membersBefore[at] ?? after, after };
+    const key = keyOf(node);
+    const nodeClass = found.get(key);
+    if (nodeClass === undefined) found.set(key, { first: node, members: [after] });
+    else nodeClass.members.push(after);
     if (at % 100 === 0) yield;
   }
   const classes: NodeClass[] = [];
   const profileOf = makeProfiles(out, into, indexes);
-  for (const { was, now, members } of found.values()) {
-    const groups = groupsOf(now);
+  for (const { first, members } of found.values()) {
+    const { before, after } = first;
+    const groups = groupsOf(after);
     classes.push({
       groups: groups.split(" ").filter(Boolean),
       members,
-      before: profileOf(was, "before"),
-      after: profileOf(now, "after"),
-      isUnchanged: groupsOf(was) === groups && was.behind?.isThere === now.behind?.isThere,
+      before: profileOf(before, "before"),
+      after: profileOf(after, "after"),
+      isUnchanged: groupsOf(before) === groups && before.behind?.isThere === after.behind?.isThere,
     });
     if (classes.length % 5 === 0) yield;
   }
@@ -173,20 +182,18 @@ function groupsInRules(indexes: Indexes): (member: Member) => string {
 }
 
 /** Nodes with the same key are one class: it holds everything that rules can tell nodes apart by. */
-function makeClassKey(
-  indexes: Indexes,
-  groupsOf: (member: Member) => string,
-): (was: Member, now: Member) => string {
+function makeClassKey(indexes: Indexes, groupsOf: (member: Member) => string): (node: BothStates) => string {
   const all = Object.values(indexes);
   const nodes = new Set(all.flatMap(({ byNode }) => [...byNode.keys()]));
   const networks = all.flatMap((index) => index.networks);
   const hasSelf = all.some(({ self }) => self.length > 0);
-  return (was, now) => {
-    const id = nodes.has(now.id) ? now.id : 0;
-    const inside = networks.length === 0 ? "" : insideOf(now, networks);
-    const owned = hasSelf && ownerGroupIn(now.groups) !== undefined;
-    const behind = now.behind === undefined ? "" : `${was.behind?.isThere} ${now.behind.isThere}`;
-    return `${groupsOf(was)}|${groupsOf(now)}|${id}|${inside}|${owned}|${behind}`;
+  return ({ before, after }) => {
+    // No node has the id 0.
+    const id = nodes.has(after.id) ? after.id : 0;
+    const inside = networks.length === 0 ? "" : insideOf(after, networks);
+    const isOwned = hasSelf && ownerGroupIn(after.groups) !== undefined;
+    const behind = after.behind === undefined ? "" : `${before.behind?.isThere} ${after.behind.isThere}`;
+    return `${groupsOf(before)}|${groupsOf(after)}|${id}|${inside}|${isOwned}|${behind}`;
   };
 }
 
@@ -215,16 +222,20 @@ function makeProfiles(
   };
 }
 
+/** A digit for each network: `1` if an address of the node is in it. */
 function insideOf(member: Member, networks: Index["networks"]): string {
   const addresses = addressesOf(member);
   return networks
-    .map(([, network]) => (addresses.some((address) => networksOverlap(network, address)) ? "1" : "0"))
+    .map(({ network }) => (addresses.some((address) => networksOverlap(network, address)) ? "1" : "0"))
     .join("");
 }
 
 /** The member's addresses as networks: single addresses, or the network behind a node. */
 function addressesOf({ ip, ip6, behind }: Member): Network[] {
-  if (behind !== undefined) return [parseNetwork(ip) ?? []].flat();
+  if (behind !== undefined) {
+    const network = parseNetwork(ip);
+    return network === undefined ? [] : [network];
+  }
   return [ip, ip6 ?? ""].flatMap((text) => {
     const address = parseAddress(text);
     return address === undefined ? [] : [makeNetwork(address, addressBits(address.family))];
@@ -241,7 +252,7 @@ function bitsOf(member: Member, lane: Lane, index: Index, state: "before" | "aft
     ...(index.self.length > 0 && ownerGroupIn(member.groups) !== undefined ? index.self : []),
     ...(index.byNode.get(member.id) ?? []),
     ...[...new Set(member.groups)].flatMap((group) => index.byGroup.get(group) ?? []),
-    ...index.networks.flatMap(([at, network]) =>
+    ...index.networks.flatMap(({ at, network }) =>
       addresses.some((address) => networksOverlap(network, address)) ? [at] : [],
     ),
   ];
@@ -257,7 +268,7 @@ function setBit(bits: Uint32Array, at: number): void {
   bits[at >> 5] = (bits[at >> 5] ?? 0) | (1 << (at & 31));
 }
 
-/** The rules that are in both, and in `mask` if there is one. */
+/** The rules that are in both, and in `mask` if there is one. -1 has all 32 bits. */
 export function common(a: Uint32Array, b: Uint32Array, mask?: Uint32Array): Uint32Array {
   return a.map((word, at) => word & (b[at] ?? 0) & (mask?.[at] ?? -1));
 }

@@ -12,36 +12,32 @@ export type Owners = "any" | "same" | "different";
  */
 type NodeClass = { members: readonly Member[] };
 
-export function makeOwned(work: Work) {
+const isOwned = ({ groups }: Member) => ownerGroupIn(groups) !== undefined;
+
+/** Counts and finds pairs. Spends `work`, so it throws TooMuchWork. */
+export function makeOwnedPairs(work: Work) {
   /** The members of a class by the group of their owner. */
   const known = new WeakMap<NodeClass, Map<string, Member[]>>();
-  const byOwner = (of: NodeClass): Map<string, Member[]> => {
-    let found = known.get(of);
+  const byOwner = (nodeClass: NodeClass): Map<string, Member[]> => {
+    let found = known.get(nodeClass);
     if (found !== undefined) return found;
-    found = new Map();
-    for (const member of of.members) {
-      const owner = ownerGroupIn(member.groups);
-      if (owner === undefined) continue;
-      const own = found.get(owner);
-      if (own === undefined) found.set(owner, [member]);
-      else own.push(member);
-    }
-    known.set(of, found);
+    found = Map.groupBy(nodeClass.members.filter(isOwned), ({ groups }) => ownerGroupIn(groups) ?? "");
+    known.set(nodeClass, found);
     return found;
   };
-  /** How many pairs to leave out: a node makes none with itself, nor with networks behind it. `isOwned`: only nodes with an owner. */
-  const pairsOfOneNode = (from: NodeClass, to: NodeClass, isOwned: boolean) => {
-    const isCounted = ({ groups }: Member) => !isOwned || ownerGroupIn(groups) !== undefined;
-    const isPlain = [from, to].every(({ members }) => members[0]?.behind === undefined);
-    if (isPlain) return from === to ? from.members.filter(isCounted).length : 0;
+  /** How many pairs to leave out: a node makes none with itself, nor with networks behind it. Only nodes that `isCounted` admits. */
+  const pairsOfOneNode = (from: NodeClass, to: NodeClass, isCounted: (member: Member) => boolean) => {
+    const hasNoNetworks = [from, to].every(({ members }) => members[0]?.behind === undefined);
+    if (hasNoNetworks) return from === to ? from.members.filter(isCounted).length : 0;
     work.spend(from.members.length + to.members.length);
-    const ids = new Map<number, number>();
-    for (const { id } of from.members.filter(isCounted)) ids.set(id, (ids.get(id) ?? 0) + 1);
-    return to.members.reduce((sum, { id }) => sum + (ids.get(id) ?? 0), 0);
+    /** How many members of `from` have a node's id: the node, or several networks behind it. */
+    const counts = new Map<number, number>();
+    for (const { id } of from.members.filter(isCounted)) counts.set(id, (counts.get(id) ?? 0) + 1);
+    return to.members.reduce((sum, { id }) => sum + (counts.get(id) ?? 0), 0);
   };
-  const all = (from: NodeClass, to: NodeClass) =>
-    from.members.length * to.members.length - pairsOfOneNode(from, to, false);
-  const same = (from: NodeClass, to: NodeClass) => {
+  const countAll = (from: NodeClass, to: NodeClass) =>
+    from.members.length * to.members.length - pairsOfOneNode(from, to, () => true);
+  const countSame = (from: NodeClass, to: NodeClass) => {
     const [a, b] = [byOwner(from), byOwner(to)];
     const [few, many] = a.size < b.size ? [a, b] : [b, a];
     work.spend(few.size);
@@ -49,21 +45,21 @@ export function makeOwned(work: Work) {
     for (const [owner, { length }] of few) {
       count += length * (many.get(owner)?.length ?? 0);
     }
-    return count - pairsOfOneNode(from, to, true);
+    return count - pairsOfOneNode(from, to, isOwned);
   };
   return {
     /** How many pairs there are. */
     count(from: NodeClass, to: NodeClass, owners: Owners): number {
-      if (owners === "any") return all(from, to);
-      return owners === "same" ? same(from, to) : all(from, to) - same(from, to);
+      if (owners === "same") return countSame(from, to);
+      return owners === "any" ? countAll(from, to) : countAll(from, to) - countSame(from, to);
     },
     /** Which kinds of pairs there are. */
     kinds(from: NodeClass, to: NodeClass): Owners[] {
-      const own = same(from, to);
-      return [
-        ...(own > 0 ? (["same"] as const) : []),
-        ...(own < all(from, to) ? (["different"] as const) : []),
-      ];
+      const ofSameOwner = countSame(from, to);
+      const kinds: Owners[] = [];
+      if (ofSameOwner > 0) kinds.push("same");
+      if (ofSameOwner < countAll(from, to)) kinds.push("different");
+      return kinds;
     },
     /** The nodes of a class with which a node makes such pairs; it may be among them itself. */
     partners({ groups }: Member, to: NodeClass, owners: Owners): readonly Member[] {

@@ -7,11 +7,15 @@ import { portRange, type Rule } from "../../api/rules.ts";
 type Ranges = readonly (readonly [number, number])[];
 export type Access = { tcp: Ranges; udp: Ranges; icmp: boolean };
 
-const allPorts: Ranges = [[1, 65_535]];
+const maxPort = 65_535;
+const allPorts: Ranges = [[1, maxPort]];
 export const nothing: Access = { tcp: [], udp: [], icmp: false };
 
-/** `step`: from the end of a range to the beginning of the next one, which is no gap. */
-export function merged(ranges: readonly (readonly [number, number])[], step = 1): Ranges {
+/**
+ * Joins ranges that overlap, or whose beginning is at most `step` above the end of another. With 1 the result covers the same ports;
+ * with more it also covers the gaps that it closes.
+ */
+export function mergeRanges(ranges: readonly (readonly [number, number])[], step = 1): Ranges {
   const result: [number, number][] = [];
   for (const [first, last] of ranges.toSorted((a, b) => a[0] - b[0])) {
     const end = result.at(-1);
@@ -23,7 +27,8 @@ export function merged(ranges: readonly (readonly [number, number])[], step = 1)
 
 function intersectRanges(a: Ranges, b: Ranges): Ranges {
   const result: [number, number][] = [];
-  for (let [i, j] = [0, 0]; ;) {
+  let [i, j] = [0, 0];
+  for (;;) {
     const [one, other] = [a[i], b[j]];
     if (one === undefined || other === undefined) return result;
     const [low, high] = [Math.max(one[0], other[0]), Math.min(one[1], other[1])];
@@ -34,14 +39,17 @@ function intersectRanges(a: Ranges, b: Ranges): Ranges {
   }
 }
 
-const complement = (ranges: Ranges): Ranges => {
-  const starts = [1, ...ranges.map(([, last]) => last + 1)];
-  const ends = [...ranges.map(([first]) => first - 1), 65_535];
-  return starts.flatMap((first, at): [number, number][] => {
-    const last = ends[at] ?? 0;
-    return first <= last ? [[first, last]] : [];
-  });
-};
+/** The ports that are in none of the ranges. */
+function complement(ranges: Ranges): Ranges {
+  const gaps: [number, number][] = [];
+  let next = 1;
+  for (const [first, last] of ranges) {
+    if (next < first) gaps.push([next, first - 1]);
+    next = last + 1;
+  }
+  if (next <= maxPort) gaps.push([next, maxPort]);
+  return gaps;
+}
 
 export function intersect(a: Access, b: Access): Access {
   return { tcp: intersectRanges(a.tcp, b.tcp), udp: intersectRanges(a.udp, b.udp), icmp: a.icmp && b.icmp };
@@ -62,20 +70,23 @@ const shownRanges = 20;
  * The text that users read: `any`, or `icmp`, `tcp/5432`, `udp/any`. The first ranges, and how many more there are.
  */
 export function showAccess(access: Access): string[] {
-  const isAll = (ranges: Ranges) => ranges.length === 1 && ranges[0]?.[0] === 1 && ranges[0][1] === 65_535;
-  if (isAll(access.tcp) && isAll(access.udp) && access.icmp) return ["any"];
-  const show = (protocol: string, ranges: Ranges) =>
-    isAll(ranges)
-      ? [`${protocol}/any`]
-      : [
-          ...ranges
-            .slice(0, shownRanges)
-            .map(([first, last]) => `${protocol}/${first === last ? first : `${first}-${last}`}`),
-          ...(ranges.length > shownRanges
-            ? [`${ranges.length - shownRanges} more ranges of ${protocol} ports`]
-            : []),
-        ];
-  return [...(access.icmp ? ["icmp"] : []), ...show("tcp", access.tcp), ...show("udp", access.udp)];
+  if (isAllPorts(access.tcp) && isAllPorts(access.udp) && access.icmp) return ["any"];
+  return [
+    ...(access.icmp ? ["icmp"] : []),
+    ...showRanges("tcp", access.tcp),
+    ...showRanges("udp", access.udp),
+  ];
+}
+
+const isAllPorts = ([range]: Ranges) => range !== undefined && range[0] === 1 && range[1] === maxPort;
+
+function showRanges(protocol: string, ranges: Ranges): string[] {
+  if (isAllPorts(ranges)) return [`${protocol}/any`];
+  const shown = ranges
+    .slice(0, shownRanges)
+    .map(([first, last]) => `${protocol}/${first === last ? first : `${first}-${last}`}`);
+  const more = ranges.length - shownRanges;
+  return more > 0 ? [...shown, `${more} more ranges of ${protocol} ports`] : shown;
 }
 
 /** The packets that a rule or test of this protocol and these ports covers. */
@@ -91,8 +102,9 @@ export function accessOf(protocol: Rule["protocol"], ports: string): Access {
 
 /** All that may pass from one node to another: the sender lets it out, and the receiver lets it in. */
 export function accessBetween(rules: TestableRules, from: Member, to: Member): Access {
-  const out = rules.outbound.filter(between(from, to)).map(accessOfParsed);
-  return intersect(unionOf(out), unionOf(rules.inbound.filter(between(to, from)).map(accessOfParsed)));
+  const sent = rules.outbound.filter(between(from, to)).map(accessOfParsed);
+  const accepted = rules.inbound.filter(between(to, from)).map(accessOfParsed);
+  return intersect(unionOf(sent), unionOf(accepted));
 }
 
 function accessOfParsed({ protocol, ports }: Parsed): Access {
@@ -102,8 +114,8 @@ function accessOfParsed({ protocol, ports }: Parsed): Access {
 
 export function unionOf(sets: readonly Access[]): Access {
   return {
-    tcp: merged(sets.flatMap(({ tcp }) => tcp)),
-    udp: merged(sets.flatMap(({ udp }) => udp)),
+    tcp: mergeRanges(sets.flatMap(({ tcp }) => tcp)),
+    udp: mergeRanges(sets.flatMap(({ udp }) => udp)),
     icmp: sets.some(({ icmp }) => icmp),
   };
 }

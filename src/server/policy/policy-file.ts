@@ -15,13 +15,13 @@ import { comparedText, foreignText } from "../../base/text.ts";
 const oneNode = `node:${lowerCaseLabel}`;
 const someMembers = `${oneNode}|user:[^\\s@]+@[^\\s@]+|idp:\\S(.{0,248}\\S)?`;
 const someNodes = `any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|${someMembers}`;
-const nodeWord = new RegExp(`^${oneNode}$`);
-const memberWord = new RegExp(`^(${someMembers})$`);
-const side = new RegExp(`^(${someNodes})$`);
-const peer = new RegExp(`^(self|${someNodes}|[0-9A-Fa-f.:]+/\\d{1,3})$`);
-const target = new RegExp(`^(${someNodes}|network:[0-9a-f.:]+/\\d{1,3})$`);
+const nodePattern = new RegExp(`^${oneNode}$`);
+const memberPattern = new RegExp(`^(${someMembers})$`);
+const sidePattern = new RegExp(`^(${someNodes})$`);
+const peerPattern = new RegExp(`^(self|${someNodes}|[0-9A-Fa-f.:]+/\\d{1,3})$`);
+const targetPattern = new RegExp(`^(${someNodes}|network:[0-9a-f.:]+/\\d{1,3})$`);
 
-/** Sentences about words that begin right but are wrong, the first that fits. */
+/** For words that begin like a known one but are wrong: the sentence of the first pattern that fits is the error. */
 const hints: readonly [beginning: RegExp, sentence: string][] = [
   [/^user:/, "Enter a member as user:EMAIL: the nodes that the member owns."],
   [/^self$/, selfSentence],
@@ -34,32 +34,32 @@ const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
   return hints.find(([pattern]) => pattern.test(given))?.[1] ?? `Expected ${expected}.`;
 };
 
-const isNetwork = (text: string) => parseNetwork(text)?.text === text;
+const isCanonicalNetwork = (text: string) => parseNetwork(text)?.text === text;
 
 /** Characters of the longest word, a user with an e-mail address. */
-const maxWord = "user:".length + maxEmailLength;
+const maxWordLength = "user:".length + maxEmailLength;
 
-const NodeWord = v.pipe(foreignText(100), v.regex(nodeWord, refusal("node:NAME")));
+const NodeWord = v.pipe(foreignText(100), v.regex(nodePattern, refusal("node:NAME")));
 const MemberWord = v.pipe(
-  comparedText(maxWord),
-  v.regex(memberWord, refusal("node:NAME, user:EMAIL or idp:GROUP")),
+  comparedText(maxWordLength),
+  v.regex(memberPattern, refusal("node:NAME, user:EMAIL or idp:GROUP")),
 );
 const TargetSide = v.pipe(
-  comparedText(maxWord),
-  v.regex(target, refusal("any, group:NAME, node:NAME, user:EMAIL, idp:GROUP or network:CIDR")),
+  comparedText(maxWordLength),
+  v.regex(targetPattern, refusal("any, group:NAME, node:NAME, user:EMAIL, idp:GROUP or network:CIDR")),
   v.check(
-    (text) => !text.startsWith("network:") || isNetwork(text.slice("network:".length)),
+    (text) => !text.startsWith("network:") || isCanonicalNetwork(text.slice("network:".length)),
     "Enter a network such as network:192.168.5.0/24, host bits zero.",
   ),
 );
 const Side = v.pipe(
-  comparedText(maxWord),
-  v.regex(side, refusal("any, group:NAME, node:NAME, user:EMAIL or idp:GROUP")),
+  comparedText(maxWordLength),
+  v.regex(sidePattern, refusal("any, group:NAME, node:NAME, user:EMAIL or idp:GROUP")),
 );
 const PeerSide = v.pipe(
-  comparedText(maxWord),
+  comparedText(maxWordLength),
   v.regex(
-    peer,
+    peerPattern,
     refusal("any, self, group:NAME, node:NAME, user:EMAIL, idp:GROUP or a network such as 192.168.5.0/24"),
   ),
   v.check(

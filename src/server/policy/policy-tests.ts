@@ -18,8 +18,12 @@ export const PolicyTest = v.object({
 });
 export type PolicyTest = v.InferOutput<typeof PolicyTest>;
 
-/** `test`: its place in the list; the number of tests, if all together take too long. */
+/** `test`: its place in the list. If all together take too long, one failure has the number of tests there: no test has this place. */
 export type TestFailure = { test: number; sentence: string };
+
+/** Costs in steps of comparison-limit.ts: of a pair of classes, and of a rule. */
+const stepsOfPair = 10;
+const stepsOfRule = 10;
 
 /** A policy, as the tests read it. `members`: without revoked nodes. */
 export type Tested = { rules: readonly Rule[]; members: readonly Member[] };
@@ -33,15 +37,7 @@ export function* runTests(
   { rules, members }: Tested,
   work: Work = makeWork(),
 ): Generator<unknown, TestFailure[]> {
-  const named = new Set<string>();
-  for (const { from, to } of tests) for (const side of [from, to]) if ("group" in side) named.add(side.group);
-  // Ten thousand nodes share some hundred lists.
-  const lists = new Set(members.map(({ groups }) => groups));
-  const present = new Set([...lists].flat());
-  // Two stand-ins for each group: a node reaches another one of its group.
-  const absent = [...named].filter((group) => !present.has(group));
-  const standIns = [...absent, ...absent].map(standIn);
-  const all = [...members, ...standIns];
+  const all = [...members, ...standInsFor(tests, members)];
   yield;
   const failures: TestFailure[] = [];
   try {
@@ -61,10 +57,24 @@ function tooMuch(tests: number, rules: number, nodes: number): string {
   return `The tests take too long: ${tests} tests, ${rules} rules, ${nodes} nodes. Have fewer tests, or rules that name fewer groups and nodes.`;
 }
 
-/** Negative ids: they belong to no stored node. */
-function standIn(group: string, at: number): Member {
-  return { id: -1 - at, name: `a node of group ${group}`, ip: "", ip6: null, groups: [group] };
+/** Two stand-ins for each group without nodes that a test names: a node reaches another one of its group. */
+function standInsFor(tests: readonly PolicyTest[], members: readonly Member[]): Member[] {
+  const named = new Set(tests.flatMap(({ from, to }) => [from, to].flatMap(groupOf)));
+  // Ten thousand nodes share some hundred lists.
+  const lists = new Set(members.map(({ groups }) => groups));
+  const groupsWithNodes = new Set([...lists].flat());
+  const groupsWithoutNodes = [...named].filter((group) => !groupsWithNodes.has(group));
+  return [...groupsWithoutNodes, ...groupsWithoutNodes].map((group, at) => ({
+    // No stored node has a negative id.
+    id: -1 - at,
+    name: `a node of group ${group}`,
+    ip: "",
+    ip6: null,
+    groups: [group],
+  }));
 }
+
+const groupOf = (side: Target) => ("group" in side ? [side.group] : []);
 
 /** Why the test fails, as a sentence about the first pair of nodes; undefined: it passes. */
 function* failureOf(
@@ -83,17 +93,19 @@ function* failureOf(
     return test.expect === "deny" ? undefined : sentence;
   }
   const isAccept = test.expect === "accept";
-  const wrongOf = makeFault(wanted, isAccept, work);
-  const [froms, tos] = [matching(reach.classes, test.from), matching(reach.classes, test.to)];
+  const wrongIn = makeWrongIn(wanted, isAccept, work);
+  const [senders, receivers] = [matching(reach.classes, test.from), matching(reach.classes, test.to)];
   work.spend(members.length);
-  for (const from of froms) {
-    work.spend(eachPair * tos.length);
-    for (const [at, to] of tos.entries()) {
+  for (const from of senders) {
+    work.spend(stepsOfPair * receivers.length);
+    for (const [at, to] of receivers.entries()) {
       if (at % 200 === 0) yield;
+      // Rules with the peer `self` make it matter whether both nodes have the same owner.
       for (const owners of reach.kinds(from, to)) {
-        const wrong = wrongOf(reach.access(from, to, owners));
+        const wrong = wrongIn(reach.access(from, to, owners));
         if (isNothing(wrong)) continue;
         const pair = firstPair(from, (member) => reach.partners(member, to, owners), test);
+        // Only a node and itself, or nodes that the test does not name.
         if (pair === undefined) continue;
         const [sender, receiver] = pair;
         const found = showAccess(wrong).join(", ");
@@ -108,22 +120,22 @@ function* failureOf(
 }
 
 /**
- * Tells what is wrong with the packets that pass: those that are missing, or that must not pass. Equal results of `reach` are
- * one object.
+ * Tells which packets are wrong when `passing` pass: those that are missing, or that must not pass. Equal results of `reach` are
+ * one object, so each is compared once.
  */
-function makeFault(wanted: Access, isAccept: boolean, work: Work): (passing: Access) => Access {
-  const known = new Map<Access, Access>();
+function makeWrongIn(wanted: Access, isAccept: boolean, work: Work): (passing: Access) => Access {
+  const compared = new Map<Access, Access>();
   return (passing) => {
-    const before = known.get(passing);
-    if (before !== undefined) return before;
+    const known = compared.get(passing);
+    if (known !== undefined) return known;
     work.spend(costOf(passing));
     const wrong = isAccept ? subtract(wanted, passing) : intersect(wanted, passing);
-    known.set(passing, wrong);
+    compared.set(passing, wrong);
     return wrong;
   };
 }
 
-/** The rules by which the receiver lets some of this in. */
+/** The ids of the rules by which the receiver lets some of these packets in. */
 function* permitting(
   rules: readonly Rule[],
   [from, to]: [Member, Member],
@@ -131,15 +143,16 @@ function* permitting(
   work: Work,
 ): Generator<unknown, number[]> {
   const inbound = rules.filter(({ direction }) => direction === "inbound");
-  work.spend(inbound.length * eachPair);
-  const isCovered = new Set(
+  work.spend(inbound.length * stepsOfRule);
+  const covering = new Set(
     inbound
       .filter(({ protocol, ports }) => !isNothing(intersect(wrong, accessOf(protocol, ports))))
       .map(({ id }) => id),
   );
   const parsed = yield* testable(inbound);
+  // Inbound rules are those of the receiver.
   const isAbout = between(to, from);
-  return parsed.inbound.filter((rule) => isCovered.has(rule.id) && isAbout(rule)).map(({ id }) => id);
+  return parsed.inbound.filter((rule) => covering.has(rule.id) && isAbout(rule)).map(({ id }) => id);
 }
 
 const maxNamedRules = 5;
@@ -147,39 +160,38 @@ const maxNamedRules = 5;
 /** "rule 3", "rules 3, 7 and a new rule". A rule that is not saved yet has an id below zero. */
 function rulesText(ids: readonly number[]): string {
   const saved = ids.filter((id) => id > 0).sort((a, b) => a - b);
-  const count = ids.length - saved.length;
+  const unsaved = ids.length - saved.length;
   const more = saved.length - maxNamedRules;
   const numbers = saved.slice(0, maxNamedRules).join(", ") + (more > 0 ? ` and ${more} more` : "");
-  const parts = [
-    ...(saved.length === 0 ? [] : [`rule${saved.length === 1 ? "" : "s"} ${numbers}`]),
-    ...(count === 0 ? [] : [count === 1 ? "a new rule" : `${count} new rules`]),
-  ];
+  const parts: string[] = [];
+  if (saved.length > 0) parts.push(`rule${saved.length === 1 ? "" : "s"} ${numbers}`);
+  if (unsaved > 0) parts.push(unsaved === 1 ? "a new rule" : `${unsaved} new rules`);
   return parts.join(" and ");
 }
 
-/** Steps of comparison-limit.ts for one pair of classes, or for one rule. */
-const eachPair = 10;
-
+/** The classes with a node of this side. */
 function matching(classes: readonly NodeClass[], side: Target): NodeClass[] {
   return classes.filter(({ members }) => members.some((member) => isOfSide(member, side)));
 }
 
 /** Stand-ins take part only for the group that they stand for: `any` means stored nodes. */
-function isOfSide({ id, groups }: Member, side: Target): boolean {
+function isOfSide({ id, groups }: Pick<Member, "id" | "groups">, side: Target): boolean {
   if ("node" in side) return id === side.node;
   return "group" in side ? groups.includes(side.group) : id > 0;
 }
 
-/** Prefers two different nodes. */
+/** A sender and a receiver that the test names. Undefined: there are no two different nodes. */
 function firstPair(
   from: NodeClass,
-  partners: (member: Member) => readonly Member[],
+  partners: (sender: Member) => readonly Member[],
   test: PolicyTest,
-): [Member, Member] | undefined {
-  for (const a of from.members) {
-    if (!isOfSide(a, test.from)) continue;
-    const b = partners(a).find((each) => each.id !== a.id && isOfSide(each, test.to));
-    if (b !== undefined) return [a, b];
+): [sender: Member, receiver: Member] | undefined {
+  for (const sender of from.members) {
+    if (!isOfSide(sender, test.from)) continue;
+    const receiver = partners(sender).find(
+      ({ id, groups }) => id !== sender.id && isOfSide({ id, groups }, test.to),
+    );
+    if (receiver !== undefined) return [sender, receiver];
   }
   return undefined;
 }

@@ -17,7 +17,7 @@
 
 import type { Member } from "./firewall.ts";
 import { portRange } from "../../api/rules.ts";
-import { makeOwned, type Owners } from "./owned-pairs.ts";
+import { makeOwnedPairs, type Owners } from "./owned-pairs.ts";
 import {
   accessOf,
   intersect,
@@ -73,7 +73,7 @@ export function* makeReach(
   const into = yield* laneOf("inbound", before.rules, after.rules);
   const classes = yield* classify(out, into, before.members, after.members);
   const passing = makePassing(out, into, work);
-  const owned = makeOwned(work);
+  const owned = makeOwnedPairs(work);
   const hasSelf = out.withoutSelf !== undefined || into.withoutSelf !== undefined;
   const kinds: Reach["kinds"] = (from, to) => (hasSelf ? owned.kinds(from, to) : ["any"]);
 
@@ -86,20 +86,25 @@ export function* makeReach(
   function statesOf(from: NodeClass, to: NodeClass) {
     const states = kinds(from, to).map((owners) => ({
       owners,
-      was: passing(from.before, to.before, owners),
-      is: passing(from.after, to.after, owners),
+      passedBefore: passing(from.before, to.before, owners),
+      passesAfter: passing(from.after, to.after, owners),
     }));
     const [first, second] = states;
-    const isEqual = second !== undefined && first?.was === second.was && first.is === second.is;
+    const isEqual =
+      second !== undefined &&
+      first?.passedBefore === second.passedBefore &&
+      first.passesAfter === second.passesAfter;
     return isEqual ? [{ ...first, owners: "any" as const }] : states;
   }
 
   function* changesBetween(from: NodeClass, to: NodeClass): Generator<unknown, Change[]> {
     const changes: Change[] = [];
-    for (const { owners, was, is } of statesOf(from, to)) {
-      if (was === is) continue;
-      const [gains, loses] = [subtract(is, was), subtract(was, is)];
-      work.spend(costOfDifference(was, is));
+    for (const { owners, passedBefore, passesAfter } of statesOf(from, to)) {
+      // Equal accesses are one object.
+      if (passedBefore === passesAfter) continue;
+      const gains = subtract(passesAfter, passedBefore);
+      const loses = subtract(passedBefore, passesAfter);
+      work.spend(costOfDifference(passedBefore, passesAfter));
       const pairs = owned.count(from, to, owners);
       if (!isNothing(gains) || !isNothing(loses)) changes.push({ from, to, owners, pairs, gains, loses });
       yield;
@@ -124,7 +129,10 @@ export function* makeReach(
   };
 }
 
-/** The packets that pass from one class to another. Each pair of profiles is computed once. */
+/**
+ * Tells which packets pass from one class to another. Each pair of profiles is computed once, and equal results are one object: many
+ * pairs have the same.
+ */
 function makePassing(
   out: Lane,
   into: Lane,
@@ -132,8 +140,9 @@ function makePassing(
 ): (from: Profile, to: Profile, owners: Owners) => Access {
   /** By the number of the sender, then by that of the receiver. */
   const computed: Record<Owners, Access[][]> = { any: [], same: [], different: [] };
+  /** The results by their JSON, so that equal ones are one object. */
   const byText = new Map<string, Access>();
-  const [sent, accepted] = [packetsOf(out), packetsOf(into)];
+  const [ofOutRules, ofInRules] = [packetsOf(out), packetsOf(into)];
   return (from, to, owners) => {
     const bySender = (computed[owners][from.numbers.sender] ??= []);
     const found = bySender[to.numbers.receiver];
@@ -144,8 +153,8 @@ function makePassing(
     const [sends, accepts] = [rulesIn(sending), rulesIn(accepting)];
     work.spend(costOfAccess(sending.length + accepting.length, sends.length + accepts.length));
     const access = intersect(
-      unionOf(sends.map((rule) => sent[rule] ?? nothing)),
-      unionOf(accepts.map((rule) => accepted[rule] ?? nothing)),
+      unionOf(sends.map((rule) => ofOutRules[rule] ?? nothing)),
+      unionOf(accepts.map((rule) => ofInRules[rule] ?? nothing)),
     );
     const text = JSON.stringify(access);
     const known = byText.get(text);
@@ -192,7 +201,7 @@ function didMatchChange(
 const costOfRow = (classes: readonly NodeClass[], out: Lane, into: Lane) =>
   classes.length * (1 + out.changedWords + into.changedWords);
 
-const costOfDifference = (was: Access, is: Access) => stepsKept * 10 + costOf(was) + costOf(is);
+const costOfDifference = (one: Access, other: Access) => stepsKept * 10 + costOf(one) + costOf(other);
 
 const costOfAccess = (words: number, rules: number) => 500 + words + 20 * rules;
 

@@ -76,7 +76,10 @@ export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
 /** Entries of a list that are validated at once. */
 const partSize = 50;
 
-/** Validates lists and maps in parts: the schema creates an issue for each wrong item before it counts the items. */
+/**
+ * Validates lists and maps in parts, since the schema creates an issue for each wrong item before it counts the items. Throws
+ * validation_failed.
+ */
 function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<unknown, PolicyFile> {
   const found: Fault[] = [];
   const file = new Map<string, unknown>();

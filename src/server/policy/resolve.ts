@@ -29,13 +29,13 @@ export type Desired = {
 };
 /** `address` in its canonical form; null: the node's own. */
 export type DesiredAlias = { name: string; nodeId: number; address: string | null };
-/** Undefined: the file does not say it, and leaves it alone. */
+/** Undefined parts are not in the file, and stay as they are. */
 type DesiredGroup = {
   name: string;
   description: string | undefined;
   /** Ids of nodes. */
   members: ReadonlySet<number> | undefined;
-  /** The users and groups of providers whose nodes are in it, as groups (GroupSource). */
+  /** The users and groups of providers whose nodes are in it, each as the group that stands for them (GroupSource). */
   people: ReadonlySet<string> | undefined;
 };
 
@@ -106,6 +106,7 @@ function makeWords(known: Known, fileGroups: FileGroups, fault: Faulting) {
   }
 
   function member(email: string, path: string): number {
+    // An earlier version stored the second form.
     const id = known.users.get(emailKey(email)) ?? known.users.get(formerEmailKey(email));
     if (id === undefined)
       fault(
@@ -165,12 +166,12 @@ function* groupsOf(
       if (owned === undefined) members.add(node(word, path));
       else people.add(owned);
     });
-    const isSaid = entry?.members !== undefined;
+    const isInFile = entry?.members !== undefined;
     desired.push({
       name,
       description: entry?.description,
-      members: isSaid ? members : undefined,
-      people: isSaid ? people : undefined,
+      members: isInFile ? members : undefined,
+      people: isInFile ? people : undefined,
     });
   }
   return desired;

@@ -8,9 +8,10 @@ import { computed, queryOne, text } from "../store/table.ts";
 const stateRow = computed({ stamp: text() });
 
 /**
- * Versions of configuration and policy, the number of nodes that are not ephemeral, and the newest of them. That number is the one of
- * all nodes less that of ephemeral ones, both counted in indexes: rows of nodes are wide, and reading ten thousand holds up other
- * requests. The sign in `+org_id` keeps SQLite from counting ephemeral ones in an index of all nodes.
+ * Versions of configuration and policy, the number of nodes that are not ephemeral, and the newest of them. The number is that of
+ * all nodes less that of ephemeral ones, both counted in indexes: rows of nodes are wide, and reading ten thousand delays other
+ * requests. Ephemeral nodes are in an index by watched_from: the condition on it is always true and makes databases use it, and
+ * the sign in `+org_id` keeps SQLite from using an index of all nodes instead.
  */
 const stateSql = `SELECT o.last_version || '/' || coalesce(p.version, 0) || '/' ||
     ((SELECT count(*) FROM nodes WHERE org_id = o.id AND state <> 'revoked') -

@@ -16,9 +16,19 @@ export const StoredRule = v.object({
 
 export const ruleColumns = firewallRules.select();
 export const ruleOf = (row: Row): Rule => v.parse(StoredRule, firewallRules.parse(row));
+
+/** All rules of an organization, by id. Parses them in slices: not for transactions, which may not pause. */
 export async function listRules(reader: Pick<Reader, "all">, { id }: { id: number }): Promise<Rule[]> {
-  const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`;
-  return inSlices(parseAll(await reader.all(sql, [id])));
+  return inSlices(parseAll(await readRows(reader, id)));
+}
+
+/** The same inside of a transaction. */
+export async function readRules(tx: Pick<Reader, "all">, orgId: number): Promise<Rule[]> {
+  return atOnce(parseAll(await readRows(tx, orgId)));
+}
+
+function readRows(reader: Pick<Reader, "all">, orgId: number): Promise<Row[]> {
+  return reader.all(`SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`, [orgId]);
 }
 
 function* parseAll(rows: readonly Row[]): Generator<unknown, Rule[]> {
@@ -28,10 +38,4 @@ function* parseAll(rows: readonly Row[]): Generator<unknown, Rule[]> {
     if (rules.length % 50 === 0) yield;
   }
   return rules;
-}
-
-/** The same inside of a transaction, which may not pause. */
-export async function readRules(tx: Pick<Reader, "all">, orgId: number): Promise<Rule[]> {
-  const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`;
-  return atOnce(parseAll(await tx.all(sql, [orgId])));
 }

@@ -1,5 +1,9 @@
 // Reads YAML (and JSON, which is YAML too) into plain values, with the line and column of each. In slices: a long policy
-// takes seconds, and other requests must not wait for it. Long lists and maps are composed in parts, at every depth.
+// takes seconds, and other requests must not wait for it.
+//
+// The parser of the library makes tokens, its composer makes nodes of them, and `Reading` makes plain values of the nodes. The
+// composer takes whole documents only, and cannot pause. Therefore long lists and maps are composed in parts, at every depth: a copy
+// of the document that holds a few entries only is composed at a time, and the values of the parts are joined.
 
 import { Composer, isAlias, isMap, isScalar, isSeq, LineCounter, Lexer, Parser, type CST } from "yaml";
 import { blanks, isLong, maxPart, tooManyEntries, weigh, type Weights } from "./yaml-weights.ts";
@@ -44,22 +48,23 @@ export function* readDocument(text: string): Generator<unknown, PlainDocument> {
 
 function* readValue(text: string, reading: Reading): Generator<unknown, unknown> {
   const tokens = yield* parse(text, reading);
-  // A second document is a fault already.
-  const [document] = tokens.filter((token) => token.type === "document");
   if (reading.faults.length > 0) return null;
+  // A second document would be a fault.
+  const document = tokens.find((token) => token.type === "document");
+  // These are composed for their faults alone.
   const others = tokens.filter(({ type }) => type === "error" || type === "directive" || type === "doc-end");
   for (const token of others.slice(0, enoughFaults)) {
-    contents([token], reading);
+    composeTokens([token], reading);
     yield;
   }
   if (document === undefined) return null;
-  const fault = (offset: number, message: string) => reading.fault(offset, message);
+  const fault = (offset: number, message: string) => reading.addFault(offset, message);
   const weights = yield* weigh(document, { all: maxEntries, list: maxListEntries }, fault);
   if (weights === undefined) return null;
-  // Composing takes most of the time, so it is done in parts: first what is around the value, for its faults.
+  // First what is around the value, for its faults.
   const { value, ...around } = document;
-  if (value === undefined) return reading.plain(contents([document], reading), "");
-  contents([around], reading);
+  if (value === undefined) return reading.plain(composeTokens([document], reading), "");
+  composeTokens([around], reading);
   const wrap = (inner: CST.Token): CST.Document => ({ ...around, start: [], end: [], value: inner });
   return yield* compose(value, { path: "", depth: 0, wrap }, { reading, weights });
 }
@@ -72,7 +77,7 @@ function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]>
   let documents = 0;
   const take = (token: CST.Token) => {
     if (token.type === "document" && ++documents > 1) {
-      reading.fault(token.offset, "Expected one document: delete what follows.");
+      reading.addFault(token.offset, "Expected one document: delete what follows.");
     }
     if (!blanks.has(token.type)) tokens.push(token);
   };
@@ -82,13 +87,14 @@ function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]>
   let blanksInARow = 0;
   for (const lexeme of new Lexer().lex(text)) {
     for (const token of parser.next(lexeme)) take(token);
-    if (parser.stack.length > maxDepth) reading.fault(parser.offset, "This is nested too deep.");
+    if (parser.stack.length > maxDepth) reading.addFault(parser.offset, "This is nested too deep.");
     blanksInARow = /^[\s#]/.test(lexeme) ? blanksInARow + 1 : 0;
-    if (blanksInARow > maxBlanks) reading.fault(parser.offset, "Too many blank lines and comments in a row.");
+    if (blanksInARow > maxBlanks)
+      reading.addFault(parser.offset, "Too many blank lines and comments in a row.");
     const marked = marks.get(lexeme);
     if (marked !== undefined) {
       marks.set(lexeme, marked + 1);
-      if (marked >= maxEntries) reading.fault(parser.offset, tooManyEntries(maxEntries));
+      if (marked >= maxEntries) reading.addFault(parser.offset, tooManyEntries(maxEntries));
     }
     if (reading.faults.length > 0) return tokens;
     if (++count % 50 === 0) yield;
@@ -98,7 +104,7 @@ function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]>
   return tokens;
 }
 
-/** Each entry has at most one of each of these: more of one than entries are allowed, and the rest need not be parsed. */
+/** An entry has at most one of each of these. A text with more of one than entries are allowed is refused before its end is parsed. */
 const entryMarks = ["-", ",", ":"];
 
 function positionOf(lines: LineCounter, offset: number): { line: number; column: number } {
@@ -117,65 +123,66 @@ class Reading {
     this.lines = lines;
   }
 
-  /** Deduplicates faults: the parts of a list are each composed with the surrounding text. */
-  fault(offset: number, message: string): void {
+  /** Each fault once: the text around a list is composed with each of its parts. */
+  addFault(offset: number, message: string): void {
     const key = `${offset} ${message}`;
     if (this.#known.has(key) || this.faults.length >= enoughFaults) return;
     this.#known.add(key);
     this.faults.push({ ...positionOf(this.lines, offset), message });
   }
 
-  /** The plain value of a node. `first`: the number of its first item. Notes the places below `path`. */
-  plain(node: unknown, path: string, first = 0): unknown {
-    if (!isSeq(node) && !isMap(node) && !isScalar(node)) {
-      if (isAlias(node))
-        this.fault(node.range?.[0] ?? 0, "YAML aliases are not supported: write the value again.");
-      return null;
-    }
+  /** The plain value of a node; null for an empty one. `firstItem`: the number of its first item. Notes the places below `path`. */
+  plain(node: unknown, path: string, firstItem = 0): unknown {
+    if (isAlias(node))
+      this.addFault(node.range?.[0] ?? 0, "YAML aliases are not supported: write the value again.");
+    if (!isSeq(node) && !isMap(node) && !isScalar(node)) return null;
     const offset = node.range?.[0] ?? 0;
     if (!this.offsets.has(path)) this.offsets.set(path, offset);
     if (node.anchor !== undefined || node.tag?.startsWith("!") === true) {
-      this.fault(offset, "Anchors and tags are not supported.");
+      this.addFault(offset, "Anchors and tags are not supported.");
     }
     if (isScalar(node)) return node.value;
-    if (isSeq(node)) return node.items.map((item, at) => this.plain(item, `${path}.${first + at}`));
+    if (isSeq(node)) return node.items.map((item, at) => this.plain(item, `${path}.${firstItem + at}`));
     const entries = new Map<string, unknown>();
     for (const { key, value } of node.items) {
-      const name = isScalar(key) ? wordOf(key.value) : "";
-      const inner = path === "" ? name : `${path}.${name}`;
-      const place = isScalar(key) ? (key.range?.[0] ?? offset) : offset;
-      if (entries.has(name)) this.#twice(place, name);
-      else if (isScalar(key) && key.range) this.offsets.set(inner, place);
-      // Valibot drops these keys of an entry without an error, but users may choose them as names of groups.
-      const isKey = path !== "groups";
-      if (isKey && (name in Object.prototype || name === "prototype"))
-        this.fault(place, `${name} cannot be a key.`);
-      entries.set(name, this.plain(value, inner));
+      const name = isScalar(key) ? nameOfKey(key.value) : "";
+      const innerPath = innerPathOf(path, name);
+      const keyOffset = isScalar(key) ? (key.range?.[0] ?? offset) : offset;
+      if (entries.has(name)) this.#addRepeatedKey(keyOffset, name);
+      else if (isScalar(key) && key.range) this.offsets.set(innerPath, keyOffset);
+      // Valibot drops these keys without an error. Groups may have such names.
+      const isGroupName = path === "groups";
+      if (!isGroupName && (name in Object.prototype || name === "prototype"))
+        this.addFault(keyOffset, `${name} cannot be a key.`);
+      entries.set(name, this.plain(value, innerPath));
     }
     // Makes own keys, also of `__proto__`.
     return Object.fromEntries(entries);
   }
 
-  /** Adds a part of a list or map to what was read of it before. */
+  /** Adds a part of a list or map to `whole`: the parts before it. */
   join(part: unknown, path: string, whole: unknown[] | Map<string, unknown>): void {
     if (Array.isArray(whole)) {
       if (Array.isArray(part)) for (const item of part) whole.push(item);
       return;
     }
     for (const [name, value] of Object.entries(Object(part))) {
-      if (whole.has(name)) this.#twice(this.offsets.get(path === "" ? name : `${path}.${name}`) ?? 0, name);
+      if (whole.has(name)) this.#addRepeatedKey(this.offsets.get(innerPathOf(path, name)) ?? 0, name);
       whole.set(name, value);
     }
   }
 
-  #twice(offset: number, name: string): void {
-    this.fault(offset, `The key ${name} is here twice.`);
+  #addRepeatedKey(offset: number, name: string): void {
+    this.addFault(offset, `The key ${name} is here twice.`);
   }
 }
 
+/** The path of an entry; "" is the path of the document's value. */
+const innerPathOf = (path: string, name: string) => (path === "" ? name : `${path}.${name}`);
+
 /**
- * Where a token is. The composer takes whole documents only: `wrap` puts a token into a copy of its document in which each
- * list and map around it has this one entry, and `depth` says how many of them are around it.
+ * Where a token is. `wrap` puts it, or a part of it, into a copy of its document in which each list and map around it has this one
+ * entry; `depth` says how many of them are around it.
  */
 type Place = { path: string; depth: number; wrap(inner: CST.Token): CST.Document };
 type Tools = { reading: Reading; weights: Weights };
@@ -190,24 +197,30 @@ function* compose(token: CST.Token, place: Place, tools: Tools): Generator<unkno
   for (const part of partsOf(token, tools)) {
     if (reading.faults.length >= enoughFaults) return null;
     yield;
-    // A long entry is alone in its part.
-    const [entry] = part.items;
-    const value = entry?.value ?? undefined;
-    const read =
-      entry === undefined || value === undefined || !isLong(weights, value)
+    const longEntry = longEntryOf(part, weights);
+    const values =
+      longEntry === undefined
         ? composeAtOnce(withItems(token, part.items), place, reading, part.first)
-        : yield* composeEntry(token, { at: part.first, entry, value }, place, tools);
-    reading.join(read, place.path, whole);
+        : yield* composeEntry(token, longEntry, place, tools);
+    reading.join(values, place.path, whole);
   }
   return Array.isArray(whole) ? whole : Object.fromEntries(whole);
 }
 
 /** `first`: the number of the first item, if the token is a part of a list. */
 function composeAtOnce(token: CST.Token, { path, depth, wrap }: Place, reading: Reading, first?: number) {
-  return reading.plain(within(contents([wrap(token)], reading), depth), path, first);
+  return reading.plain(within(composeTokens([wrap(token)], reading), depth), path, first);
 }
 
 type LongEntry = { at: number; entry: Item; value: CST.Token };
+
+/** The entry with a long value, which is alone in its part. Undefined: the part can be composed at once. */
+function longEntryOf({ first, items }: Part, weights: Weights): LongEntry | undefined {
+  const [entry] = items;
+  const value = entry?.value ?? undefined;
+  if (entry === undefined || value === undefined || !isLong(weights, value)) return undefined;
+  return { at: first, entry, value };
+}
 
 /** A list or map with this entry alone, whose long value is composed in parts; null after a fault. */
 function* composeEntry(
@@ -218,26 +231,27 @@ function* composeEntry(
 ): Generator<unknown, unknown> {
   const isInList = isSequence(token);
   if (isInList && entry.sep !== undefined) {
-    tools.reading.fault(value.offset, "Write this entry of the list in braces.");
+    tools.reading.addFault(value.offset, "Write this entry of the list in braces.");
     return null;
   }
   // The key without its value, for its place and its faults.
   const { value: _, ...bare } = entry;
-  const names = composeAtOnce(withItems(token, [bare]), place, tools.reading, at);
-  const name = isInList ? String(at) : (Object.keys(Object(names))[0] ?? "");
+  const keyAlone = composeAtOnce(withItems(token, [bare]), place, tools.reading, at);
+  const name = isInList ? String(at) : (Object.keys(Object(keyAlone))[0] ?? "");
   const inside: Place = {
-    path: place.path === "" ? name : `${place.path}.${name}`,
+    path: innerPathOf(place.path, name),
     depth: place.depth + 1,
     wrap: (inner) => place.wrap(withItems(token, [{ ...entry, value: inner }])),
   };
-  const read = yield* compose(value, inside, tools);
-  return isInList ? [read] : Object.fromEntries([[name, read]]);
+  const plainValue = yield* compose(value, inside, tools);
+  return isInList ? [plainValue] : Object.fromEntries([[name, plainValue]]);
 }
 
 function isSequence(token: Collection): boolean {
   return token.type === "block-seq" || (token.type === "flow-collection" && token.start.source === "[");
 }
 
+/** `first`: the number of the first item in its list or map. */
 type Part = { first: number; items: Item[] };
 
 /** The items in parts that take about a millisecond each. A long item is a part of its own. */
@@ -245,29 +259,29 @@ function* partsOf(token: Collection, { reading, weights }: Tools): Generator<Par
   let part: Part = { first: 0, items: [] };
   let weight = 0;
   for (const [at, item] of token.items.entries()) {
-    const own = weights.get(item) ?? 0;
-    if (part.items.length > 0 && weight + own > maxPart) {
+    const itemWeight = weights.get(item) ?? 0;
+    if (part.items.length > 0 && weight + itemWeight > maxPart) {
       yield part;
       part = { first: at, items: [] };
       weight = 0;
     }
     if (token.type === "flow-collection") checkSeparators(token, at, reading);
     part.items.push(part.items.length === 0 ? withoutComma(item) : item);
-    weight += own;
+    weight += itemWeight;
   }
   yield part;
 }
 
-/** The composer checks for duplicates within a part only. */
+/** Checks the comma before an item: the composer sees parts only, each without the comma at its beginning. */
 function checkSeparators({ items }: CST.FlowCollection, at: number, reading: Reading): void {
   const { start = [], key, sep, value } = items[at] ?? {};
   const offset = start[0]?.offset ?? key?.offset ?? value?.offset ?? 0;
   const isEmpty = !key && sep === undefined && value === undefined;
   if (isEmpty) {
     // The last entry holds what stands before the closing bracket.
-    if (at < items.length - 1) reading.fault(offset, "Unexpected empty item.");
+    if (at < items.length - 1) reading.addFault(offset, "Unexpected empty item.");
   } else if (at > 0 && !start.some(({ type }) => type === "comma"))
-    reading.fault(offset, "Missing , between items.");
+    reading.addFault(offset, "Missing , between items.");
 }
 
 function withoutComma(item: Item): Item {
@@ -290,26 +304,26 @@ function withItems(token: Collection, items: readonly Item[]): Collection {
 function within(node: unknown, depth: number): unknown {
   let inner = node;
   for (let level = 0; level < depth; level++) {
-    if (isSeq(inner)) [inner] = inner.items;
+    if (isSeq(inner)) inner = inner.items[0];
     else if (isMap(inner)) inner = inner.items[0]?.value;
   }
   return inner;
 }
 
 /** A key may be a number or null. */
-function wordOf(value: unknown): string {
+function nameOfKey(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 /** Composes the tokens, notes the faults, and returns the contents of the last document. */
-function contents(tokens: Iterable<CST.Token>, reading: Reading): unknown {
+function composeTokens(tokens: Iterable<CST.Token>, reading: Reading): unknown {
   // The composer compares each key with all others: `plain` looks for keys that are there twice.
   const composer = new Composer({ version: "1.2", uniqueKeys: false, keepSourceTokens: false });
   let found: unknown = null;
   for (const document of composer.compose(tokens)) {
     found = document.contents;
     for (const { pos, message } of [...document.errors, ...document.warnings]) {
-      reading.fault(pos[0], sentenceOf(message));
+      reading.addFault(pos[0], sentenceOf(message));
     }
   }
   return found;

@@ -18,8 +18,8 @@ export const tooManyEntries = (most: number) =>
   `A policy has at most ${most} entries in all, in lists and below keys. Let rules name groups instead of many single nodes.`;
 
 /**
- * Also removes blanks and comments of which a text has many in a row: each part would be composed with them. Undefined: there
- * are too many entries, which are faults.
+ * Weighs a document. Also removes blanks and comments of which it has many in a row: each part would be composed with them.
+ * Undefined: there are too many entries, and the faults say so. `most`: entries in all, and in one list or map.
  */
 export function* weigh(
   document: CST.Document,
@@ -27,7 +27,7 @@ export function* weigh(
   fault: Faulting,
 ): Generator<unknown, Weights | undefined> {
   const weights = new Map<object, number>();
-  let count = 0;
+  let visited = 0;
   let entries = 0;
   let isTooMany = false;
   const refuse = (offset: number, message: string) => {
@@ -36,15 +36,18 @@ export function* weigh(
   };
   const trimHere = (list: CST.SourceToken[] | undefined) => trim(list, fault);
   function* weightOf(token: CST.Token | null | undefined): Generator<unknown, number> {
-    if (++count % 500 === 0) yield;
+    if (++visited % 500 === 0) yield;
     if (token === null || token === undefined) return 0;
-    if ("props" in token && token.props.length > maxMarks) fault(token.offset, tooMany);
+    if ("props" in token && token.props.length > maxMarks) fault(token.offset, tooManyMarks);
     if ("end" in token) trimHere(token.end);
     if (!("items" in token)) return 1;
-    let whole = 1;
+    let weight = 1;
     const size = token.items.length;
     if (size > most.list) refuse(token.offset, `Expected at most ${most.list} entries here.`);
-    if (entries <= most.all && (entries += size) > most.all) refuse(token.offset, tooManyEntries(most.all));
+    const hadRoom = entries <= most.all;
+    entries += size;
+    // Refused once, where the limit is passed.
+    if (hadRoom && entries > most.all) refuse(token.offset, tooManyEntries(most.all));
     for (const item of token.items) {
       trimHere(item.start);
       trimHere(item.sep);
@@ -52,10 +55,10 @@ export function* weigh(
       if (key > maxPart) fault(item.key?.offset ?? token.offset, "This key is too long.");
       const own = 1 + item.start.length + (item.sep?.length ?? 0) + key + (yield* weightOf(item.value));
       weights.set(item, own);
-      whole += own;
+      weight += own;
     }
-    weights.set(token, whole);
-    return whole;
+    weights.set(token, weight);
+    return weight;
   }
   trimHere(document.start);
   trimHere(document.end);
@@ -65,7 +68,7 @@ export function* weigh(
 
 /** Anchors, tags and the like before a value. */
 const maxMarks = 16;
-const tooMany = "Too many marks stand before one value.";
+const tooManyMarks = "Too many marks stand before one value.";
 export const blanks = new Set<CST.Token["type"]>(["space", "newline", "comment"]);
 
 /** Removes blanks and comments from a list with many tokens, in place. */
@@ -73,6 +76,6 @@ function trim(list: CST.SourceToken[] | undefined, fault: Faulting): void {
   if (list === undefined || list.length <= maxMarks) return;
   // The last two say whether the value begins in a new line.
   const kept = list.filter(({ type }, at) => !blanks.has(type) || at >= list.length - 2);
-  if (kept.length > maxMarks) fault(kept[0]?.offset ?? 0, tooMany);
+  if (kept.length > maxMarks) fault(kept[0]?.offset ?? 0, tooManyMarks);
   list.splice(0, list.length, ...kept.slice(0, maxMarks));
 }
