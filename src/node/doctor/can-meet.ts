@@ -12,7 +12,7 @@ import { readText } from "../../base/open-file.ts";
 
 const mostNames = 10;
 
-/** `log`: the last lines of the engine's log; undefined if this user may not see them. */
+/** `log`: the last lines of the engine's log; undefined if this user may not see them. `nowMs`: since 1970. */
 export function canMeet(
   { slug, directory, config }: Pick<Organization, "slug" | "directory" | "config">,
   log: readonly string[] | undefined,

@@ -28,6 +28,7 @@ export async function examineControlPlane(
   const time = await client.serverTime();
   if (time === undefined)
     return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
+  // Positive: this clock is ahead.
   const offS = Math.round(differenceMs(time, askedAt, system.now()) / 1000);
   const evidence = `${base} answers; this clock is ${offS} s off`;
   if (Math.abs(offS) * 1000 >= clocksMayDifferMs) return fail(evidence, setClock);
@@ -35,9 +36,7 @@ export async function examineControlPlane(
   return (await unready(client)) ?? ok(evidence);
 }
 
-/**
- * Whether the control plane is unreachable, from the check above. Then other checks that get no answer have the same cause.
- */
+/** Whether the control plane is unreachable. `check`: of examineControlPlane. Other checks without an answer then have the same cause. */
 export const isSilent = (check: Promise<unknown>): Promise<boolean> =>
   check.then(
     () => false,

@@ -24,8 +24,9 @@ type Places = {
   configRoot: string;
   /** The hosts file. */
   path: string;
+  /** Whether names are on, on this machine. */
   isOn: boolean;
-  /** The user id that must own it. */
+  /** The user id that must own the hosts file. */
   owner?: number;
   /** What the service of names has written about itself. */
   service?: ServiceState | undefined;
@@ -153,7 +154,7 @@ async function examineName(
       `the resolver at ${resolverAddress.host}:${resolverAddress.port} does not answer`,
       restartNames({ way }),
     );
-  // Only now: behind a resolver that hangs, the C library waits for minutes.
+  // Ask the C library only after our resolver has answered: behind a resolver that hangs, it waits for minutes.
   const answer = await askSystem({ name, slug: node.slug }, state, system);
   const routes = routesCommand(way, name);
   if (answer.source === "none") {

@@ -15,6 +15,7 @@ import { howToRegisterAgain } from "./register-again.ts";
 
 const sync = `${brand.executable} sync-config`;
 const dayS = 86_400;
+/** Certificates are renewed long before: fewer days left mean that renewals fail. Those of ephemeral nodes are short. */
 const warnDays = 14;
 
 export function examineKeys(organization: Organization): Finding {

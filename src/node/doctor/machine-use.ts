@@ -31,7 +31,7 @@ export async function placeOf(
   return { directory, slug, hostCrt, machine: await readMachine(directory, system), seal };
 }
 
-/** Decides now about the configuration that was sent last; undefined if that is not stored. */
+/** What of the configuration that was sent last would be in force if it were decided now; undefined if none is stored. */
 async function decideNow(
   organization: Examined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,

@@ -51,8 +51,8 @@ export async function netcheck(organization: Organization, deps: Deps): Promise<
   const api = localApi(controlSocket(directory), deps.system);
   const own = organization.config.ip_address;
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
-  // Those that are named as lighthouse or relay. A lighthouse's configuration names the others without their roles.
-  const asked = hubs.filter((hub) => isLighthouse || isHub(hub));
+  // A lighthouse's configuration has no roles: it names only other lighthouses and relays. Another node's may also name others.
+  const namedHubs = hubs.filter((hub) => isLighthouse || isHub(hub));
   const plane = deps.controlPlane();
   const isPlaneSilent = isSilent(plane);
   const findings = await examineFindings(organization, status, deps.system, { isPlaneSilent });
@@ -77,7 +77,7 @@ export async function netcheck(organization: Organization, deps: Deps): Promise<
     runCheck({ id: "port_mapping", slug }, () => examinePortMapping(organization)),
     runCheck({ id: "round_trips", slug }, () => examineRoundTrips(hubAnswers)),
     runCheck({ id: "mtu", slug }, async () =>
-      examineMtu(organization, await pathsOf(asked, organization, api), status, deps),
+      examineMtu(organization, await pathsOf(namedHubs, organization, api), status, deps),
     ),
     runCheck({ id: "control_plane", slug }, () => plane),
   ]);
@@ -89,7 +89,7 @@ const notRunning = (slug: string, status: ShownStatus | undefined): Finding =>
     ? skipped("The overlay does not run: access was revoked")
     : { ...skipped("The overlay is stopped"), remedy: `${run} up ${quoteWord(slug)}` };
 
-/** The engine has no control socket: it does not run, or it is older than 1.12. */
+/** The finding if the engine has no control socket: it does not run, or it is older than 1.12. Throws other errors. */
 async function withoutReport(
   slug: string,
   error: unknown,
@@ -153,7 +153,7 @@ async function examineTcp(organization: Organization, system: Deps["system"]): P
   );
 }
 
-/** Each query shows the answers to the one before. */
+/** How often the engine is asked. It sends questions to lighthouses each time, and shows the answers that have come so far. */
 const mostQueries = 5;
 const queryEveryMs = 200;
 
@@ -219,7 +219,7 @@ async function pathsOf(hubs: readonly Hub[], organization: Organization, api: Pi
   return [...paths].slice(0, mostPaths).map(([overlay, name]) => ({ overlay, name }));
 }
 
-/** `status` may have, with the cure, that a packet of the full size was lost on the way to a lighthouse. */
+/** Measures the size of packets that pass on these paths. `status` may already know that large ones are lost, and the cure. */
 async function examineMtu(
   { slug, directory, config }: Organization,
   paths: readonly { overlay: string; name: string }[],

@@ -25,7 +25,7 @@ import { readText } from "../../base/open-file.ts";
 
 const run = brand.executable;
 
-/** The organization's status. */
+/** What `status` shows of an organization. */
 export type ShownStatus = {
   state: string;
   wanted: "up" | "down";
@@ -36,7 +36,7 @@ export type ShownStatus = {
   confirm?: Confirmation;
 };
 
-/** `hasEngine`: without one, a start cures nothing. */
+/** `hasEngine`: without one, a start cures nothing. Default: true. `isPlaneSilent`: the control plane is unreachable. */
 type ExamineOptions = { hasEngine?: boolean; isPlaneSilent?: Promise<boolean> };
 
 /** `status`: undefined if this user may not see it. */
@@ -49,16 +49,16 @@ export async function examineTraffic(
   const { slug } = organization;
   const found = await examineFindings(organization, status, system, options);
   const checks = await Promise.all([
-    runCheck({ id: "routes", slug }, () => routes(organization, status, system)),
-    runCheck({ id: "forwarding", slug }, () => forwarding(organization)),
+    runCheck({ id: "routes", slug }, () => examineRoutes(organization, status, system)),
+    runCheck({ id: "forwarding", slug }, () => examineForwarding(organization)),
     runCheck({ id: "interfaces", slug }, () => examineInterfaces(organization, system)),
-    ...confirmation(slug, status),
+    ...confirmationChecks(slug, status),
   ]);
   return [...found, ...checks];
 }
 
 /** Warns of a confirmation that a user must give soon. The control plane asks for it from 7 days before on. */
-function confirmation(slug: string, status: ShownStatus | undefined): Promise<Check>[] {
+function confirmationChecks(slug: string, status: ShownStatus | undefined): Promise<Check>[] {
   if (status?.confirm === undefined || status.state === "revoked") return [];
   const { what, next } = describeConfirmation(status.confirm);
   return [runCheck({ id: "confirmation", slug }, () => warn(what, next))];
@@ -76,6 +76,7 @@ export async function examineFindings(
   const found = await Promise.all(
     findings.map((finding) => examineFinding(finding, organization, system, options)),
   );
+  /** Whether the findings tell the engine's state. */
   const saysState =
     status?.state === "running" ? findings.length > 0 : findings.some(({ kind }) => kind === "not_running");
   const results = saysState ? found : [engineState(slug, status), ...found];
@@ -116,7 +117,7 @@ function notRunning(slug: string, { state, wanted, findings = [] }: ShownStatus)
 }
 
 /** Routes that the control plane switched on, and relays: each must be in effect. */
-async function routes(
+async function examineRoutes(
   organization: Organization,
   status: ShownStatus | undefined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
@@ -150,7 +151,7 @@ async function routes(
 }
 
 /** A node with subnets behind it receives packets for them, and the kernel must pass them on. */
-function forwarding({ directory }: Organization): Finding {
+function examineForwarding({ directory }: Organization): Finding {
   const subnets = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
   if (subnets.length === 0) return ok("this node routes no subnets");
   // What this program has set up, by network.

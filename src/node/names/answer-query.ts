@@ -56,8 +56,8 @@ export function answerQuery(
   response.flags = (response.flags ?? 0) | echoedFlags;
   if (edns !== undefined) response.additionals = [ownOpt(edns)];
   const reply = encode(response);
-  // A label that contains a dot, or bytes that are not text, would not be repeated exactly. Such a name is not ours: send no
-  // answer. The question: the name (in it, dots become lengths; with a first length and a final zero), type and class.
+  // A label that contains a dot, or bytes that are not text, would not be repeated exactly. Such a name is not ours: send no answer.
+  // On the wire, a name has a length in the place of each dot, one more before it, and a zero after it. Then come type and class.
   const questionEnd = headerBytes + question.name.length + (question.name === "." ? 0 : 2) + 4;
   if (!reply.subarray(headerBytes, questionEnd).equals(bytes.subarray(headerBytes, questionEnd)))
     return undefined;

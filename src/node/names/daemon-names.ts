@@ -1,5 +1,5 @@
-// Where systemd runs no unit for names, the daemon serves them: as long as the switch is there, which root sets with
-// `agent names --on`.
+// Where systemd runs no unit for names, the daemon serves them while names are on: while the file exists that
+// `agent names --on` creates.
 
 import { existsSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -21,7 +21,7 @@ type Deps = {
   log: Log;
 };
 
-/** Returns when aborted, after it has removed the system's settings. `switchPath`: the file that root's switch is. Never rejects. */
+/** Returns when aborted, after it has removed the system's settings. `switchPath`: the file that exists while names are on. Never rejects. */
 export async function serveNamesInDaemon(
   { configRoot, stateDb }: Places,
   switchPath: string,
@@ -39,17 +39,17 @@ export async function serveNamesInDaemon(
     rmSync(statePath, { force: true });
     await clearWay(way);
   };
-  /** Undefined: not looked yet. */
+  /** Whether names were on in the last round; undefined before the first one. */
   let isOn: boolean | undefined;
   while (!signal.aborted) {
     let waitMs = everyMs;
     try {
       const isWanted = existsSync(switchPath);
-      // At the start, too: settings that a killed daemon left would lead to a resolver that does not run.
+      // Also in the first round: settings that a killed daemon left would lead to a resolver that does not run.
       if (!isWanted && isOn !== false) await stop();
       isOn = isWanted;
       if (isWanted) {
-        service ??= makeService({ statePath, links: openWay(way, system) }, system, log);
+        service ??= makeService({ statePath, settings: openWay(way, system) }, system, log);
         await service.serve(await reader.read());
       }
       warn("");

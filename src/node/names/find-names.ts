@@ -50,7 +50,7 @@ export async function readNamesState(
   }
 }
 
-/** The entries of `beta`, `beta.acme.internal` or an address. */
+/** The records for a text of a user: `beta`, `beta.acme.internal`, or an address. */
 export function findNames(names: readonly NameRecord[], text: string): NameRecord[] {
   const plain = text.toLowerCase().replace(/\.$/, "");
   const address = canonicalAddress(plain);
@@ -85,7 +85,7 @@ export async function askSystem(
   return { source: link?.state === "served" || link?.state === "disputed" ? "resolver" : "dns", answers };
 }
 
-/** Whether all that a program gets are addresses of this entry. */
+/** Whether a program gets addresses of this record, and no others. */
 export function agrees({ addresses }: NameRecord, { answers }: Answer): boolean {
   const recorded = addresses.map(canonicalAddress);
   return answers.length > 0 && answers.every((each) => recorded.includes(each));

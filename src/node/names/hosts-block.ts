@@ -26,7 +26,9 @@ export function splitHosts(text: string): SplitHosts {
   const rest: string[] = [];
   let block: string[] | undefined;
   let isInside = false;
+  /** The block has the mark beginAfterFeed. */
   let isAfterFeed = false;
+  /** The last line is the mark at the end of the block. */
   let endsWithBlock = false;
   for (const line of text.match(/[^\n]*\n|[^\n]+$/g) ?? []) {
     const plain = line.replace(/\r?\n$/, "");

@@ -33,18 +33,21 @@ export function makeHostsEditor(
   path: string,
   { now, owner = 0 }: { now: () => number; owner?: number },
 ): HostsEditor {
-  /** The file that the last call replaced, still open: a program that had opened it may have written to it afterwards. */
+  /**
+   * The file that the last call replaced, still open: a program that had opened it may have written to it afterwards. `mark`: of the file
+   * at its replacement. `replacedBy`: the text of the new file.
+   */
   let former: { fd: number; mark: string; replacedBy: string } | undefined;
   const forget = () => {
     if (former !== undefined) closeSync(former.fd);
     former = undefined;
   };
   /**
-   * The text that a program wrote to the former file after its replacement; undefined if nothing, or if the file
-   * changed since.
+   * The text that a program wrote to the former file after its replacement. Undefined if it wrote nothing, or if `current`, the text
+   * of the hosts file now, is not the one that replaced the former file.
    */
-  const lateText = (present: string) => {
-    if (former === undefined || former.replacedBy !== present) return undefined;
+  const lateText = (current: string) => {
+    if (former === undefined || former.replacedBy !== current) return undefined;
     const isUnchanged = markOf(fstatSync(former.fd, { bigint: true })) === former.mark;
     return isUnchanged ? undefined : readAll(former.fd);
   };
@@ -52,6 +55,7 @@ export function makeHostsEditor(
   return {
     update(lines) {
       const fd = openHosts(path, owner);
+      /** Whether `former` has `fd`, which then stays open. */
       let isKept = false;
       try {
         const found = fstatSync(fd, { bigint: true });
@@ -122,9 +126,10 @@ export function openHosts(path: string, owner: number): number {
       hint: `\`${brand.executable} names --off\` ends the attempts; hosts.json has the names for other programs.`,
     });
   try {
-    const { uid, nlink, size, ...found } = statsOf(path);
-    if (found.isLink) throw refuse("it is a link");
-    if (!found.isFile) throw refuse("it is no file");
+    const found = lstatSync(path);
+    const { uid, nlink, size } = found;
+    if (found.isSymbolicLink()) throw refuse("it is a link");
+    if (!found.isFile()) throw refuse("it is no file");
     if (uid !== owner) throw refuse(`it belongs to the user ${uid}, not to ${owner === 0 ? "root" : owner}`);
     if (nlink > 1) throw refuse("it has a second name, a hard link");
     if (size > maxBytes) throw refuse(`it has more than ${maxBytes} bytes`);
@@ -135,19 +140,13 @@ export function openHosts(path: string, owner: number): number {
   }
 }
 
-function statsOf(path: string) {
-  const found = lstatSync(path);
-  const { uid, nlink, size } = found;
-  return { uid, nlink, size, isLink: found.isSymbolicLink(), isFile: found.isFile() };
-}
-
 function isMountPoint(path: string): AppError {
   return new AppError("failed", `Names are not written to ${path}: it is a mount point, as in containers`, {
     hint: "Give names to the container when it is started (--add-host), or use the network of the host.",
   });
 }
 
-/** The fifth field of proc_pid_mountinfo(5), where a blank is \040. Empty without /proc. */
+/** The paths at which something is mounted: the fifth field of proc_pid_mountinfo(5), where a blank is \040. Empty without /proc. */
 function mountPoints(): Set<string> {
   try {
     const lines = readText("/proc/self/mountinfo").split("\n");
@@ -158,6 +157,7 @@ function mountPoints(): Set<string> {
   }
 }
 
+/** Another text means that the file was changed. */
 function markOf({ size, mtimeNs }: BigIntStats): string {
   return `${size} ${mtimeNs}`;
 }

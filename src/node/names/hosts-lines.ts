@@ -9,12 +9,13 @@ export const maxHostsNames = 1000;
 /** Names that a system uses for itself, also without a line in /etc/hosts. */
 const systemNames = /^(localhost|localdomain|broadcasthost|ip6-.*)$/;
 
+/** Above the maximum, the kinds with lower numbers stay. */
 const rank = { lighthouse: 0, alias: 1, node: 2 };
 
 /**
- * Leaves out names that the file's other lines have (`taken`): those of the administrator stand above. Above the maximum,
- * lighthouses and aliases stay and nodes are left out. A reverse lookup takes the first line: nodes before aliases.
- * `search`: adds short names. `machine`: the name of the machine itself, which no node gets.
+ * The lines, and how many records have no room. `taken`: names that the file's other lines have, which no line of ours gets. Nodes come
+ * before aliases, because a reverse lookup takes the first line of an address. `search`: adds short names. `machine`: the name of
+ * the machine itself, which no node gets.
  */
 export function hostsLines(
   records: readonly NameRecord[],
@@ -53,9 +54,8 @@ function shortNames(
 ): Map<string, string> {
   const short = new Map<string, string>();
   const hostLabel = labelOf(machine.toLowerCase());
-  for (const {
-    names: [name = ""],
-  } of records) {
+  for (const { names } of records) {
+    const [name = ""] = names;
     const label = labelOf(name);
     const isOfSystem = systemNames.test(label) || label === hostLabel;
     if (!taken.has(label) && !isOfSystem && !short.has(label)) short.set(label, name);

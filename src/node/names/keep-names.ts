@@ -20,12 +20,12 @@ import { afterFailureMs, makeService, onceEach } from "./name-service.ts";
 import { clearWay, openWay } from "./system-resolution.ts";
 
 export const hostsFile = "/etc/hosts";
-/** An engine that starts again has a new interface, without settings. */
+/** Short, because an engine that starts again has a new interface without settings. */
 const everyMs = 250;
-/** How often another program's change may be answered before a pause: two programs must not fight over the file. */
-const maxWritesInRow = 5;
+/** After so many changes by another program that were undone in a row, there is a pause: two programs must not fight over the file. */
+const maxRestoresInRow = 5;
 
-/** `search`: short names are found too. */
+/** `path`: the hosts file. `owner`: the user that must own it. `search`: short names are found too. */
 type Places = {
   configRoot: string;
   path: string;
@@ -80,55 +80,54 @@ function openService(places: Places, { system, log }: Deps): ReturnType<typeof m
     return undefined;
   }
   const statePath = join(runtime, basename(namesStatePath));
-  const links = openWay("resolved", { ...places, monotonic: system.monotonic });
-  return makeService({ ...places, statePath, links }, system, log);
+  const settings = openWay("resolved", { ...places, monotonic: system.monotonic });
+  return makeService({ ...places, statePath, settings }, system, log);
 }
 
 type UpdateResult = ReturnType<HostsEditor["update"]> | "fought";
 
 /**
- * Returns what puts the names into the hosts file, one look at a time. `inBlock`: the organizations whose names belong there; by
- * default all. `fought`: another program has undone the last writes.
+ * Returns what puts the names into the hosts file: each call of `run` looks once. `inBlock`: whether the names of an organization
+ * belong there; by default all. `fought`: another program has undone our writes several times.
  */
 export function makeNamesStep(
   { path, owner, search = false }: Omit<Places, "configRoot">,
   { now }: Pick<System, "now">,
 ): { run(known: LoadedNames, inBlock?: (slug: string) => boolean): UpdateResult; close(): void } {
   const editor = makeHostsEditor(path, { now, ...given({ owner }) });
-  /** What the last run had to write. */
+  /** What the last run had to write. `slugs`: the organizations, and whether their names belong into the file, as a text. */
   let last: { known: LoadedNames; slugs: string } | undefined;
-  /** The next write is for news of ours, not because another program changed the file. */
-  let isNew = false;
-  /** In a row, each after a change by another program. */
-  let writes = 0;
-  /** Mark of the hosts file when it was last right: it is not read again before it changes. */
-  let rightMark: string | undefined;
+  /** Names of ours have changed and are not written yet: the next write does not undo a change by another program. */
+  let areUnwritten = false;
+  /** Writes in a row that undid a change by another program. */
+  let restores = 0;
+  /** Stamp of the hosts file when it was right: it is not read again before it changes. Undefined: it was not right. */
+  let rightStamp: string | undefined;
   return {
     run(known, inBlock = () => true) {
       const slugs = known.zones.map(({ slug }) => `${slug} ${inBlock(slug)}`).join();
-      const mark = fileStamp(path);
-      const isSame = last?.known === known && last.slugs === slugs;
-      if (isSame && mark === rightMark) return "same";
-      if (!isSame) {
+      const stamp = fileStamp(path);
+      if (last?.known !== known || last.slugs !== slugs) {
         last = { known, slugs };
-        isNew = true;
-        rightMark = undefined;
+        areUnwritten = true;
+        rightStamp = undefined;
       }
+      if (stamp === rightStamp) return "same";
       // The file may be read-only in a container, which is no failure while there is nothing to write.
       if (known.names.list(inBlock, 1).length === 0 && !hasMarks(readTextIfThere(path) ?? "")) {
-        rightMark = mark;
+        rightStamp = stamp;
         return "same";
       }
-      // Names of other lines are left out, so this many suffice to fill the block.
-      const done = editor.update(
+      // Names that other lines have are left out, so that many more are listed to fill the block.
+      const result = editor.update(
         (taken) => hostsLines(known.names.list(inBlock, maxHostsNames + taken.size), taken, search).lines,
       );
-      rightMark = done === "same" ? mark : undefined;
-      if (done === "later") return done;
-      writes = done === "same" || isNew ? 0 : writes + 1;
-      isNew = false;
-      if (writes < maxWritesInRow) return done;
-      writes = 0;
+      rightStamp = result === "same" ? stamp : undefined;
+      if (result === "later") return result;
+      restores = result === "same" || areUnwritten ? 0 : restores + 1;
+      areUnwritten = false;
+      if (restores < maxRestoresInRow) return result;
+      restores = 0;
       return "fought";
     },
     close: editor.close,
@@ -158,12 +157,12 @@ export async function clearBlock(
   const editor = makeHostsEditor(path, { now, ...given({ owner }) });
   using _ = defer(() => editor.close());
   if (!hasMarks(readTextIfThere(path) ?? "")) return "same";
-  let done = editor.update(() => []);
-  for (let tries = 0; done === "later" && tries < 15; tries++) {
+  let result = editor.update(() => []);
+  for (let tries = 0; result === "later" && tries < 15; tries++) {
     await sleep(300);
-    done = editor.update(() => []);
+    result = editor.update(() => []);
   }
-  return done;
+  return result;
 }
 
 /** Throws, with the reason, if the file must not be changed. */
@@ -171,8 +170,9 @@ export function refuseForeignHosts(path: string, owner = 0): void {
   closeSync(openHosts(path, owner));
 }
 
-/** Returns whether another file has come in its place. A file that is missing is being replaced: wait for the new one. */
+/** Returns what tells whether another file has come in the place of this one. A missing file is being replaced: wait for the new one. */
 function watchFile(path: string): () => boolean {
   const former = fileStamp(path);
-  return () => ![former, ""].includes(fileStamp(path));
+  const isReplacement = (stamp: string) => stamp !== "" && stamp !== former;
+  return () => isReplacement(fileStamp(path));
 }

@@ -17,6 +17,7 @@ export type NameIndex = {
 
 const none: Records = { addresses: [], pointers: [] };
 
+/** The domains of zones, each the first name of its zone. */
 type Apexes = ReadonlySet<string>;
 const apexesOf = (zones: readonly Pick<Zone, "domains">[]): Apexes =>
   new Set(zones.flatMap(({ domains }) => domains));
@@ -29,7 +30,7 @@ export function indexNames(
 ): NameIndex {
   return {
     zoneOf(name) {
-      for (let at = 0; at >= 0; at = next(name, at)) {
+      for (let at = 0; at >= 0; at = nextLabelAt(name, at)) {
         if (apexes.has(name.slice(at))) return name.slice(at);
       }
       return undefined;
@@ -40,7 +41,7 @@ export function indexNames(
       if (apexes.has(name)) return none;
       const key = keyOfReverse(name);
       if (key === undefined) return undefined;
-      // The name of a part of an address, which has names below it.
+      // A part of an address has names below it.
       if (key === "part") return none;
       const pointers = packed.namesAt(key);
       return pointers.length === 0 ? undefined : { addresses: [], pointers };
@@ -49,7 +50,7 @@ export function indexNames(
 }
 
 /** Where the next label begins; -1 after the last one. */
-function next(name: string, at: number): number {
+function nextLabelAt(name: string, at: number): number {
   const dot = name.indexOf(".", at);
   return dot < 0 ? -1 : dot + 1;
 }

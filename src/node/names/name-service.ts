@@ -5,7 +5,7 @@ import { given } from "../../base/given.ts";
 import { messageOf } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { System } from "../../base/system.ts";
-import type { Links } from "./resolved-links.ts";
+import type { ResolutionSettings } from "./lasting-settings.ts";
 import type { LoadedNames } from "./names-reader.ts";
 import { makePeerServers } from "./peer-servers.ts";
 import { startResolver, type Resolver } from "./resolver.ts";
@@ -19,24 +19,25 @@ const indexOf = ({ names, zones }: LoadedNames) => indexNames(names, zones);
 
 type Options = {
   statePath: string;
-  links: Links;
+  settings: ResolutionSettings;
   /** Short names are found too. */
   search?: boolean;
   /** Networks whose nodes are answered, where the organization wants it; undefined: none. */
   peers?: readonly string[] | undefined;
 };
 
-/** `serve`: one look at resolver and system. Its result says of which organizations the names belong into the hosts file. */
+/** `serve`: one look at resolver and system. Its result tells whether the names of an organization belong into the hosts file. */
 export function makeService(
-  { statePath, links, search = false, peers: networks }: Options,
+  { statePath, settings, search = false, peers: networks }: Options,
   { monotonic }: Pick<System, "monotonic">,
   log: Log,
 ) {
   const peerServers = makePeerServers(networks, { monotonic });
   const warn = onceEach(log);
   let resolver: Resolver | undefined;
+  /** The names that the resolver has. */
   let served: LoadedNames | undefined;
-  /** When the resolver could not start, monotonic ms, and why. */
+  /** When the resolver last failed to start, monotonic ms, and why. */
   let failedAt: number | undefined;
   let fault: string | undefined;
   /** The state that was written last, as JSON. */
@@ -66,7 +67,7 @@ export function makeService(
   return {
     async serve(known: LoadedNames): Promise<(slug: string) => boolean> {
       await keepResolver(known);
-      const serving: Way = fault === undefined ? await links.keep(known.zones) : links.without(fault);
+      const serving: Way = fault === undefined ? await settings.keep(known.zones) : settings.without(fault);
       const peers = await peerServers.serve(known);
       const state: ServiceState = {
         schema: 1,
@@ -86,12 +87,12 @@ export function makeService(
     close() {
       resolver?.close();
       peerServers.close();
-      links.close();
+      settings.close();
     },
   };
 }
 
-/** Logs a warning when it differs from the one before; empty text stands for none. */
+/** Logs a warning unless it is the same as the last one. An empty text is no warning: the next one is logged again. */
 export function onceEach(log: Log): (text: string) => void {
   let last = "";
   return (text) => {

@@ -78,7 +78,7 @@ function hostsBytes(configRoot: string): number {
   return listOrganizations(configRoot).reduce((sum, slug) => sum + sizeOf(slug), 0);
 }
 
-/** A text of the files that the names depend on: it changes if one of them is replaced, added or removed. */
+/** The state of the files that the names depend on, as a text: it changes if one of them is replaced, added or removed. */
 function stateOf(configRoot: string): string {
   const files = [
     "hosts.json",

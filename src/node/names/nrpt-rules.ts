@@ -3,8 +3,7 @@
 
 import { brand } from "../../brand.ts";
 import type { Registry, RegistryValues } from "../../platform/windows/registry.ts";
-import { makeLastingLinks } from "./lasting-links.ts";
-import type { Links } from "./resolved-links.ts";
+import { makeLastingSettings, type ResolutionSettings } from "./lasting-settings.ts";
 
 const localRules = String.raw`SYSTEM\CurrentControlSet\Services\Dnscache\Parameters\DnsPolicyConfig`;
 /** While this key exists, even without rules, Windows ignores local rules. Only group policies create it. */
@@ -36,15 +35,16 @@ export function nrptRules(domains: readonly string[], host: string): Map<string,
 
 type Deps = { registry: Registry; host: string; monotonic: () => number };
 
-export function makeNrpt({ registry, host, monotonic }: Deps): Links {
+export function makeNrpt({ registry, host, monotonic }: Deps): ResolutionSettings {
+  /** How often in a row another program has changed our rules. */
   let losses = 0;
-  return makeLastingLinks({
+  return makeLastingSettings({
     monotonic,
     clear: () => clearNrpt(registry),
-    apply(zones, isNews) {
+    apply(zones, haveZonesChanged) {
       const domains = zones.flatMap((zone) => zone.domains);
       const { hasChanged, inPolicy } = putRules(registry, nrptRules(domains, host));
-      losses = hasChanged && !isNews ? losses + 1 : 0;
+      losses = hasChanged && !haveZonesChanged ? losses + 1 : 0;
       const state =
         losses < disputedAfter
           ? { state: "served" as const }
@@ -58,7 +58,7 @@ export function clearNrpt(registry: Registry): void {
   putRules(registry, new Map());
 }
 
-/** Makes our rules these, in both places, and leaves the rules of others alone. */
+/** Makes our rules these, among the local ones and among those of group policies, and leaves the rules of others alone. */
 function putRules(
   registry: Registry,
   rules: ReadonlyMap<string, RegistryValues>,

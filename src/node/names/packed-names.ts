@@ -4,7 +4,7 @@
 import { parseAddress } from "../../base/ip.ts";
 import type { NameRecord } from "./name-records.ts";
 
-/** Organizations may have overlapping networks, so an address may have several names. */
+/** How many names an address has at most: networks of organizations may overlap. */
 const maxPointers = 8;
 const kinds = ["lighthouse", "node", "alias"] as const;
 /**
@@ -80,9 +80,10 @@ export function openNames(packed: Uint8Array): PackedNames {
   const bytes = Buffer.from(packed.buffer, packed.byteOffset, packed.byteLength);
   const keysAt = headBytes + bytes.readUInt32LE(0);
   const sortedAt = keysAt + bytes.readUInt32LE(4);
-  const count = bytes.readUInt32LE(8);
+  const keyCount = bytes.readUInt32LE(8);
   const recordsOf = (key: string): NameRecord[] => {
-    let [low, high] = [0, count - 1];
+    let low = 0;
+    let high = keyCount - 1;
     while (low <= high) {
       const middle = (low + high) >> 1;
       const place = keysAt + bytes.readUInt32LE(sortedAt + middle * 4);
@@ -104,14 +105,15 @@ export function openNames(packed: Uint8Array): PackedNames {
     named: (name) => recordsOf(nameKey(name))[0],
     at: (key) => recordsOf(pointerKey(key)),
     list(isChosen, maxOfKind) {
-      const taken = new Map<string, number>();
+      /** How many were found, by kind. */
+      const counts = new Map<string, number>();
       const found: NameRecord[] = [];
       for (let at = headBytes; at < keysAt;) {
         const { record, end } = recordAt(bytes, at);
         at = end;
-        const ofKind = taken.get(record.kind) ?? 0;
-        if (ofKind >= maxOfKind || !isChosen(record.slug)) continue;
-        taken.set(record.kind, ofKind + 1);
+        const count = counts.get(record.kind) ?? 0;
+        if (count >= maxOfKind || !isChosen(record.slug)) continue;
+        counts.set(record.kind, count + 1);
         found.push(record);
       }
       return found;

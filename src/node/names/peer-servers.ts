@@ -34,11 +34,11 @@ type Deps = Pick<System, "monotonic"> & {
   // Parts that tests replace.
   port?: number;
   /** Whether the zone's interface has this address with its prefix length. */
-  isPresent?: (zone: Zone, network: string) => boolean;
+  isPresent?: (zone: Zone, ownAddress: string) => boolean;
   open?: typeof openSockets;
 };
 
-/** `networks`: in which the unit may exchange packets; undefined: root has not allowed to answer peers. */
+/** `networks`: where the unit may exchange packets; undefined: root has not allowed it to answer peers. */
 export function makePeerServers(
   networks: readonly string[] | undefined,
   { monotonic, port = dnsPort, isPresent = hasAddress, open = openSockets }: Deps,
@@ -46,6 +46,7 @@ export function makePeerServers(
   /** By overlay address. */
   const servers = new Map<string, Server>();
   const allowance = makeAllowance(monotonic);
+  /** The names that are answered from. */
   let used: LoadedNames | undefined;
 
   const start = async (server: Server, place: HostPort): Promise<void> => {
@@ -58,17 +59,22 @@ export function makePeerServers(
       server.failed = { at: monotonic(), reason: messageOf(error) };
     }
   };
-  const serveAddress = async (zone: Zone, network: string, isNew: boolean): Promise<PeerService> => {
-    const [address = ""] = network.split("/");
+  /** `ownAddress`: of this node, with the prefix length of its network. */
+  const serveAddress = async (
+    zone: Zone,
+    ownAddress: string,
+    { hasNewNames }: { hasNewNames: boolean },
+  ): Promise<PeerService> => {
+    const [address = ""] = ownAddress.split("/");
     const about = { slug: zone.slug, address };
-    const why = whyNot(zone, address, networks);
-    if (why !== undefined) return { ...about, state: "off", reason: why };
-    const present = servers.get(address);
-    const server = present ?? { slug: zone.slug, indexFor: () => undefined };
+    const refusal = whyNotAnswered(zone, address, networks);
+    if (refusal !== undefined) return { ...about, state: "off", reason: refusal };
+    const known = servers.get(address);
+    const server = known ?? { slug: zone.slug, indexFor: () => undefined };
     // Sockets stay open while the engine starts again: they answer as soon as the address is back.
-    if (server.sockets === undefined && !isPresent(zone, network))
+    if (server.sockets === undefined && !isPresent(zone, ownAddress))
       return { ...about, state: "waiting", reason: "its interface does not exist" };
-    if (isNew || present === undefined || server.slug !== zone.slug) {
+    if (hasNewNames || known === undefined || server.slug !== zone.slug) {
       server.slug = zone.slug;
       server.indexFor = indexForPeers(used?.names ?? nothing, zone);
     }
@@ -81,11 +87,11 @@ export function makePeerServers(
   return {
     /** Checks interfaces and sockets once; call it again soon. Never throws. */
     async serve(known: LoadedNames): Promise<PeerService[]> {
-      const isNew = used !== known;
+      const hasNewNames = used !== known;
       used = known;
       const states: PeerService[] = [];
       for (const zone of known.zones.filter(({ peers }) => peers !== undefined)) {
-        for (const network of zone.addresses) states.push(await serveAddress(zone, network, isNew));
+        for (const each of zone.addresses) states.push(await serveAddress(zone, each, { hasNewNames }));
       }
       const kept = new Set(states.flatMap(({ state, address }) => (state === "off" ? [] : [address])));
       for (const [address, server] of servers) {
@@ -104,7 +110,8 @@ export function makePeerServers(
 
 const nothing: Pick<PackedNames, "named" | "at"> = { named: () => undefined, at: () => [] };
 
-function whyNot(
+/** Why peers are not answered at an address; undefined: they are. */
+function whyNotAnswered(
   { slug, peers }: Zone,
   address: string,
   networks: readonly string[] | undefined,
@@ -117,12 +124,12 @@ function whyNot(
   return undefined;
 }
 
-/** On the engine's own interface: nothing is answered at an address that another interface has. */
-function hasAddress({ device }: Zone, network: string): boolean {
-  return (networkInterfaces()[device ?? ""] ?? []).some(({ cidr }) => cidr === network);
+/** Whether the engine's own interface has the address: nothing is answered at an address of another interface. */
+function hasAddress({ device }: Zone, ownAddress: string): boolean {
+  return (networkInterfaces()[device ?? ""] ?? []).some(({ cidr }) => cidr === ownAddress);
 }
 
-/** Whether a query of this address is answered now. `now`: of a clock that is never set, ms. */
+/** Returns what tells whether a query of an address is answered now, and counts it. `now`: ms of a clock that is never set. */
 export function makeAllowance(now: () => number): (from: string) => boolean {
   /** The second that is counted, since the start of the clock. */
   let second = 0;

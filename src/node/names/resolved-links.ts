@@ -1,5 +1,5 @@
-// Tells systemd-resolved, for the interface of each organization, to ask our resolver for the organization's domains, and
-// nothing else. Repeats it when the interface or systemd-resolved starts again.
+// Tells systemd-resolved, for the interface (link) of each organization, to ask our resolver for the organization's domains, and
+// nothing else. Repeats that when the interface or systemd-resolved starts again.
 
 import { defer } from "../../base/defer.ts";
 import { given } from "../../base/given.ts";
@@ -17,23 +17,14 @@ import {
   type LinkNames,
 } from "../../platform/systemd/resolved.ts";
 import { domainOf } from "../files/hosts.ts";
+import type { ResolutionSettings } from "./lasting-settings.ts";
 import type { Zone } from "./name-records.ts";
 import type { LinkState, Way } from "./service-state.ts";
 
 /** How often the settings are compared although nothing changed here: another program may have changed them. */
 const checkMs = 2000;
-/** So many losses in a row, without a reason of ours, mean that another program changes the settings. */
+/** If the settings of an interface were lost so often in a row, another program changes them. */
 const disputedAfter = 3;
-
-/** A way to point the system's name resolution to our resolver. */
-export type Links = {
-  /** Compares the settings once; call it again soon. Never throws. */
-  keep(zones: readonly Zone[]): Promise<Way>;
-  /** Our resolver cannot answer, for this reason: the system must not be pointed to it. */
-  without(reason: string): Way;
-  /** Removes settings that would outlive this process. */
-  close(): void;
-};
 
 type Deps = {
   monotonic: () => number;
@@ -51,12 +42,13 @@ type Deps = {
 export function makeLinks(
   server: LinkNames["server"],
   { monotonic, search = false, bus: open = openBus, asks = asksResolved, find = findLinks }: Deps,
-): Links {
+): ResolutionSettings {
   let bus: Bus | undefined;
+  /** The index of a zone's interface. Opened at the first use. */
   let linkOf: ReturnType<typeof findLinks> | undefined;
   /** The last comparison: of what, when (monotonic ms), and its result. */
   let last: { key: string; at: number; way: Way } | undefined;
-  /** Interfaces that have our settings, and how often in a row these were lost without news. */
+  /** Interfaces that have our settings, and how often in a row another program has changed these. */
   const losses = new Map<number, number>();
 
   const disconnect = () => {
@@ -86,21 +78,23 @@ export function makeLinks(
       return { way: "hosts", reason: "programs of this machine do not ask systemd-resolved" };
     }
     const connected = await connect();
-    // Compare if zones, interfaces or systemd-resolved changed, and else every two seconds.
     linkOf ??= find();
     const links = zones.map(linkOf);
     const domains = zones.map((each) => each.domains);
     const key = JSON.stringify([connected.ownerChanges(), links, domains]);
-    const isNews = last?.key !== key;
-    if (last !== undefined && !isNews && monotonic() - last.at < checkMs) return last.way;
+    // Zones, interfaces or systemd-resolved have changed since the last comparison, so the settings must be set anew.
+    const isNewSituation = last?.key !== key;
+    if (last !== undefined && !isNewSituation && monotonic() - last.at < checkMs) return last.way;
     if (!(await runsResolved(connected))) return waiting(zones, "systemd-resolved does not run");
     await release(connected, links);
     const states: LinkState[] = [];
     for (const [at, zone] of zones.entries()) {
-      states.push(await keepLink(connected, zone, { link: links[at], server, search, losses, isNews }));
+      states.push(
+        await keepLink(connected, zone, { link: links[at], server, search, losses, isNewSituation }),
+      );
     }
     const way: Way = { way: "resolved", links: states };
-    // An interface that systemd-resolved does not know yet is tried again at once.
+    // Without a result to keep, an interface that systemd-resolved does not know yet is tried again at the next call.
     const isSettled = states.every(({ state }, at) => state !== "waiting" || links[at] === undefined);
     last = isSettled ? { key, at: monotonic(), way } : undefined;
     return way;
@@ -125,14 +119,14 @@ type Keeping = {
   server: LinkNames["server"];
   search: boolean;
   losses: Map<number, number>;
-  isNews: boolean;
+  isNewSituation: boolean;
 };
 
-/** Throws if the bus fails; a refusal of systemd-resolved concerns this interface alone. */
+/** Sets and compares the settings of one interface. Throws if the bus fails; a refusal of systemd-resolved is a state. */
 async function keepLink(
   bus: Bus,
   zone: Zone,
-  { link, server, search, losses, isNews }: Keeping,
+  { link, server, search, losses, isNewSituation }: Keeping,
 ): Promise<LinkState> {
   const about = { slug: zone.slug, ...given({ device: zone.device }) };
   if (link === undefined) return { ...about, state: "waiting", reason: "its interface does not exist" };
@@ -144,8 +138,8 @@ async function keepLink(
       ...(search ? { search: domainOf(zone.slug) } : {}),
     });
     const earlier = losses.get(link);
-    // At news, and the first time, the settings changed because of us.
-    const lost = !hasChanged || isNews || earlier === undefined ? 0 : earlier + 1;
+    // In a new situation, and the first time, it was not another program that changed the settings.
+    const lost = !hasChanged || isNewSituation || earlier === undefined ? 0 : earlier + 1;
     losses.set(link, lost);
     if (lost < disputedAfter) return { ...about, state: "served" };
     return { ...about, state: "disputed", reason: "another program changes the settings of this interface" };
@@ -174,13 +168,13 @@ export async function clearLinks(
   }
 }
 
-/** The index of the interface, if it has the node's address: another program may use the name. */
+/** Returns what finds the index of a zone's interface. The interface must have the node's address: another program may use its name. */
 function findLinks(): (zone: Zone) => number | undefined {
   const indexOf = openInterfaceIndex();
   return ({ device, addresses }) => {
     const link = device === undefined ? undefined : indexOf(device);
     if (link === undefined) return undefined;
-    const present = networkInterfaces()[device ?? ""] ?? [];
-    return present.some(({ cidr }) => cidr !== null && addresses.includes(cidr)) ? link : undefined;
+    const addressesNow = networkInterfaces()[device ?? ""] ?? [];
+    return addressesNow.some(({ cidr }) => cidr !== null && addresses.includes(cidr)) ? link : undefined;
   };
 }

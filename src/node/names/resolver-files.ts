@@ -8,8 +8,7 @@ import { fromSystemError } from "../../base/errors.ts";
 import { systemErrorCode } from "../../base/system-errors.ts";
 import { readTextIfThere, syncDirectory, writeNewFile } from "../../base/files.ts";
 import { rename } from "../../platform/file-system.ts";
-import { makeLastingLinks } from "./lasting-links.ts";
-import type { Links } from "./resolved-links.ts";
+import { makeLastingSettings, type ResolutionSettings } from "./lasting-settings.ts";
 import type { Zone } from "./name-records.ts";
 import type { HostPort } from "./resolver.ts";
 import type { LinkState } from "./service-state.ts";
@@ -25,8 +24,8 @@ function resolverFile({ host, port }: HostPort): string {
 
 type Deps = { directory: string; server: HostPort; monotonic: () => number };
 
-export function makeResolverFiles({ directory, server, monotonic }: Deps): Links {
-  return makeLastingLinks({
+export function makeResolverFiles({ directory, server, monotonic }: Deps): ResolutionSettings {
+  return makeLastingSettings({
     monotonic,
     clear: () => clearResolverFiles(directory),
     apply: (zones) => ({ way: "resolver_files", links: putFiles(directory, zones, resolverFile(server)) }),

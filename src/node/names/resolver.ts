@@ -24,11 +24,14 @@ export type Resolver = {
 type Connection = Bun.Socket<{ pending: Buffer }>;
 
 /** The resolver of this machine's own programs. Throws if another program uses the address. */
-export async function startResolver(first: NameIndex, place: HostPort = resolverAddress): Promise<Resolver> {
-  let index = first;
-  // Packets reach a loopback address from outside if the administrator permits it (route_localnet).
+export async function startResolver(
+  firstIndex: NameIndex,
+  place: HostPort = resolverAddress,
+): Promise<Resolver> {
+  let index = firstIndex;
+  // Answer only loopback addresses: with the setting route_localnet, packets from outside reach us too.
   const sockets = await openSockets((from) => (isLoopback(from) ? index : undefined), place);
-  return { use: (later) => void (index = later), close: sockets.close };
+  return { use: (nextIndex) => void (index = nextIndex), close: sockets.close };
 }
 
 /** `indexFor`: what an address is answered from; undefined if it gets no answer. Throws if another program uses the place. */

@@ -20,8 +20,9 @@ export type LinkState = v.InferOutput<typeof LinkState>;
 
 const links = v.pipe(v.array(LinkState), v.maxLength(1000));
 /**
- * How programs find the names: they ask systemd-resolved; or read /etc/hosts, for this reason; by rules of Windows, which are
- * in the group policy too (`in_policy`) where it has some; by files in /etc/resolver of macOS; or not at all.
+ * How programs find the names. resolved: they ask systemd-resolved. hosts: they read /etc/hosts, for this reason. nrpt: by rules of
+ * Windows, which are in the group policy too (`in_policy`) if it has rules. resolver_files: by files in /etc/resolver of macOS. none: not at all,
+ * for this reason.
  */
 export const Way = v.variant("way", [
   v.object({ way: v.literal("resolved"), links }),

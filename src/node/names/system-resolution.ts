@@ -2,7 +2,8 @@
 
 import { resolverAddress, type NamesPlaces } from "../../platform/names-places.ts";
 import { windowsRegistry } from "../../platform/windows/registry.ts";
-import { clearLinks, makeLinks, type Links } from "./resolved-links.ts";
+import { clearLinks, makeLinks } from "./resolved-links.ts";
+import type { ResolutionSettings } from "./lasting-settings.ts";
 import { clearNrpt, makeNrpt } from "./nrpt-rules.ts";
 import { clearResolverFiles, makeResolverFiles, resolverDirectory } from "./resolver-files.ts";
 
@@ -10,7 +11,7 @@ type SystemWay = NamesPlaces["way"];
 type Deps = { monotonic: () => number; search?: boolean };
 
 /** systemd-resolved, or /etc/hosts where programs do not ask it; rules of Windows; files of macOS. */
-export function openWay(way: SystemWay, { monotonic, search = false }: Deps): Links {
+export function openWay(way: SystemWay, { monotonic, search = false }: Deps): ResolutionSettings {
   if (way === "nrpt") return makeNrpt({ registry: windowsRegistry, host: resolverAddress.host, monotonic });
   if (way === "resolver_files")
     return makeResolverFiles({ directory: resolverDirectory, server: resolverAddress, monotonic });

@@ -2,6 +2,7 @@
 // that failed comes back only after a while of answers, longer after each relapse. Pure.
 
 export type RouterSeen = {
+  /** The router's overlay address. */
   via: string;
   metric: number;
   /** The router answers, or its first silence is too short to count. */
@@ -9,7 +10,7 @@ export type RouterSeen = {
   /** Since when it answers without a gap, monotonic ms. */
   aliveSince: number | undefined;
   rttMs: number | undefined;
-  /** Since this program runs. */
+  /** Whether it has answered since this program runs. */
   hasAnswered: boolean;
 };
 
@@ -28,15 +29,16 @@ export type Decision = {
 };
 
 const second = 1000;
-/** The first answers come within this time. */
+/** Round trips are first compared after this time: by then the first answers have come. */
 const firstReviewMs = 5 * second;
 const reviewEveryMs = 60 * second;
+/** How long a router must answer before it is used again; doubled after each relapse. */
 const holdMs = 10 * second;
 const longestHoldMs = 300 * second;
 /** After this time without a failure, the hold is short again. */
 const forgetMs = 1800 * second;
-/** A router must be that much nearer: round trips vary. */
-const leastGain = 0.7;
+/** A nearer router takes over if its round trip is at most this share, and shorter by this time: round trips vary. */
+const leastShare = 0.7;
 const leastGainMs = 10;
 
 /**
@@ -48,6 +50,7 @@ export function chooseRouter(
   routers: readonly RouterSeen[],
   now: number,
 ): Decision | undefined {
+  // Undefined: none was chosen yet, or the control plane does not name that one any more.
   const inUse = routers.find(({ via }) => via === before?.via);
   const alive = routers.filter((each) => each.isAlive && each.aliveSince !== undefined);
   const ranked = alive.toSorted((a, b) => a.metric - b.metric || rttOf(a) - rttOf(b));
@@ -67,7 +70,10 @@ export function chooseRouter(
     : { choice: afterFailure(before, next, now), isPlanned: false };
 }
 
-/** This node itself may have lost its network. Routers that never answer may refuse pings: the control plane chooses. */
+/**
+ * The router while none answers. If some have answered, keep the one in use: this node itself may have lost its network. If none ever has,
+ * they may refuse pings: take the one that the control plane prefers.
+ */
 function viaWithoutAnswer({ via }: RouterChoice, routers: readonly RouterSeen[]): string {
   return routers.some(({ hasAnswered }) => hasAnswered) ? via : (routers[0]?.via ?? via);
 }
@@ -87,16 +93,16 @@ function whileItWorks(
   ranked: readonly RouterSeen[],
   now: number,
 ): Decision {
-  const hasHeld = ({ via, aliveSince }: RouterSeen) => now - (aliveSince ?? now) >= holdOf(before, via, now);
-  const better = ranked.find((each) => each.metric < inUse.metric && hasHeld(each));
-  if (better !== undefined)
-    return { choice: { ...before, via: better.via, reviewAt: now + reviewEveryMs }, isPlanned: true };
+  const isStable = ({ via, aliveSince }: RouterSeen) => now - (aliveSince ?? now) >= holdOf(before, via, now);
+  const preferred = ranked.find((each) => each.metric < inUse.metric && isStable(each));
+  if (preferred !== undefined)
+    return { choice: { ...before, via: preferred.via, reviewAt: now + reviewEveryMs }, isPlanned: true };
   if (now < before.reviewAt) return { choice: before, isPlanned: true };
   const nearer = ranked.find(
     (each) =>
       each.metric === inUse.metric &&
       isNearer(each, inUse) &&
-      (before.failed[each.via] === undefined || hasHeld(each)),
+      (before.failed[each.via] === undefined || isStable(each)),
   );
   return {
     choice: { ...before, via: (nearer ?? inUse).via, reviewAt: now + reviewEveryMs },
@@ -109,7 +115,7 @@ const rttOf = ({ rttMs }: RouterSeen) => rttMs ?? Number.POSITIVE_INFINITY;
 function isNearer(one: RouterSeen, other: RouterSeen): boolean {
   const ownMs = rttOf(one);
   const otherMs = rttOf(other);
-  return ownMs < otherMs * leastGain && otherMs - ownMs >= leastGainMs;
+  return ownMs < otherMs * leastShare && otherMs - ownMs >= leastGainMs;
 }
 
 /** How long a router must have answered before it is used again. */

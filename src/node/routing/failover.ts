@@ -27,21 +27,21 @@ type FailoverDeps = {
   log: Pick<Log, "info" | "warn">;
 };
 
-const everyMs = 200;
+const stepEveryMs = 200;
 /** How often the router in use is asked. */
 const usedEveryMs = 1000;
-/** How often all are asked, while the one in use owes an answer for `missedMs`. */
+/** How often all are asked, once the one in use has not answered for `missedMs`. */
 const urgentEveryMs = 250;
 const missedMs = 300;
-/** How often the others are asked otherwise. */
+/** How often the others are asked while the one in use answers. */
 const otherEveryMs = 5000;
 /** A router that is silent for this time is left. */
 const silentMs = 1500;
-/** Flows that stay with a former router are looked for this often, and until this age. */
+/** How often it is checked whether flows that stay with a former router have ended, and how long they may stay there. */
 const flowsEveryMs = 5000;
 const keptMs = 3_600_000;
 const mostKept = 256;
-/** After a restart of an old engine all tunnels have to be made again: routers are judged only after this time. */
+/** After a restart of an old engine, routers are judged only after this time: all tunnels have to be made again. */
 const settlesMs = 10_000;
 /** Planned changes wait for this time after such a restart. */
 const plannedAfterMs = 60_000;
@@ -55,12 +55,12 @@ export async function runFailover(deps: FailoverDeps, signal: AbortSignal): Prom
   const team = basename(deps.directory);
   const failover = new Failover(deps);
   const failed = (reason: string) => log.warn("Cannot watch the routers of networks", { team, reason });
-  await repeat(() => failover.step(), { everyMs, signal, system, failed });
+  await repeat(() => failover.step(), { everyMs: stepEveryMs, signal, system, failed });
   failover.close();
 }
 
-/** A host whose open flows stay with a former router. `until`: monotonic ms. `network`: that it is in; empty: not known yet. */
-type Kept = { via: string; until: number; network: string };
+/** The former router with which the open flows of a host stay. `until`: monotonic ms. `network`: of the host; empty: not known yet. */
+type KeptFlows = { via: string; until: number; network: string };
 
 /** The key of the echoes to one router of a network: `192.168.1.0/24 10.77.0.5`. */
 const echoKey = (network: string, via: string): string => `${network} ${via}`;
@@ -71,26 +71,27 @@ class Failover {
   /** By network. */
   readonly #choices = new Map<string, RouterChoice>();
   /** By host, as a network of one address. */
-  readonly #kept = new Map<string, Kept>();
+  readonly #kept = new Map<string, KeptFlows>();
   /** The routers of each network. */
   #gateways = new Map<string, Gateway[]>();
   /** This node's overlay addresses. */
   #own: string[] = [];
-  /** Of the files that gateways and addresses come from. */
+  /** Stamp of the files that gateways and addresses come from. */
   #stamp = "";
-  /** The choice that the engine has, as JSON. */
+  /** The choice (RouteChoice) that the engine has, as JSON. */
   #applied: string;
   /** A router in use has failed: its replacement does not wait for `#plannedFrom`. */
   #isUrgent = false;
   /** Failures in a row to apply a choice. */
   #failures = 0;
-  // Monotonic ms before which this is not done:
-  /** To look for flows that have ended. */
-  #flowsAt = 0;
-  /** To apply a choice, and to apply a planned one. */
-  #notBefore = 0;
+  // Each in monotonic ms:
+  /** When it is checked next which flows have ended. */
+  #flowsDueAt = 0;
+  /** No choice is applied before. */
+  #applyFrom = 0;
+  /** No planned change of a router is applied before. */
   #plannedFrom = 0;
-  /** To judge routers. */
+  /** Routers are not judged before. */
   #judgeFrom = 0;
 
   constructor(deps: FailoverDeps) {
@@ -164,13 +165,14 @@ class Failover {
       const { aliveSince, rttMs, answeredAt } = echo ?? {};
       return { via, metric, isAlive, aliveSince, rttMs, hasAnswered: answeredAt !== undefined };
     });
-    // Until the first answers: what the configuration has.
-    if (before === undefined && seen.every(({ isAlive, aliveSince }) => isAlive && aliveSince === undefined))
-      return;
+    // Before the first answer or silence, the engine uses what its configuration has.
+    const isAllUnknown = seen.every(({ isAlive, aliveSince }) => isAlive && aliveSince === undefined);
+    if (before === undefined && isAllUnknown) return;
     const decided = chooseRouter(before, seen, now);
     if (decided === undefined) return;
     this.#choices.set(network, decided.choice);
     const { via } = decided.choice;
+    // Flows do not stay with a router that is dead.
     for (const [host, kept] of this.#kept)
       if (kept.network === network && seen.find((each) => each.via === kept.via)?.isAlive !== true)
         this.#kept.delete(host);
@@ -185,6 +187,7 @@ class Failover {
     this.#keepFlows(network, before.via, now);
   }
 
+  /** Lets the open flows to a network stay with its former router. */
   #keepFlows(network: string, via: string, now: number): void {
     for (const host of openHosts(network).slice(0, mostKept - this.#kept.size))
       this.#kept.set(host, { via, until: now + keptMs, network });
@@ -192,26 +195,28 @@ class Failover {
 
   /** Ends what was kept for flows that have ended. */
   #releaseFlows(now: number): void {
-    if (this.#kept.size === 0 || now < this.#flowsAt) return;
-    this.#flowsAt = now + flowsEveryMs;
+    if (this.#kept.size === 0 || now < this.#flowsDueAt) return;
+    this.#flowsDueAt = now + flowsEveryMs;
     const open = new Set(openTcpPeers());
     for (const [host, { until, via, network }] of this.#kept)
       if (now >= until || !open.has(host.replace(/\/\d+$/, "")) || this.#choices.get(network)?.via === via)
         this.#kept.delete(host);
   }
 
+  /** Gives the engine the choice, if it has another one, as soon as that is permitted. */
   async #apply(now: number): Promise<void> {
     const choice: RouteChoice = {
       via: Object.fromEntries([...this.#choices].map(([network, { via }]) => [network, via])),
       kept: Object.fromEntries([...this.#kept].map(([host, { via }]) => [host, via])),
     };
     const text = JSON.stringify(choice);
-    const from = this.#isUrgent ? this.#notBefore : Math.max(this.#notBefore, this.#plannedFrom);
+    const from = this.#isUrgent ? this.#applyFrom : Math.max(this.#applyFrom, this.#plannedFrom);
     if (text === this.#applied || now < from) return;
     try {
-      if (await this.#deps.apply(choice)) {
+      const hasRestarted = await this.#deps.apply(choice);
+      if (hasRestarted) {
         this.#judgeFrom = this.#deps.monotonic() + settlesMs;
-        this.#notBefore = now + settlesMs;
+        this.#applyFrom = now + settlesMs;
         this.#plannedFrom = now + plannedAfterMs;
         // Forget the echoes: a silence before the restart says nothing.
         this.#echoes.set(new Map());
@@ -221,7 +226,7 @@ class Failover {
       this.#isUrgent = false;
       this.#failures = 0;
     } catch (error) {
-      this.#notBefore = now + Math.min(longestPauseMs, firstPauseMs * 2 ** this.#failures++);
+      this.#applyFrom = now + Math.min(longestPauseMs, firstPauseMs * 2 ** this.#failures++);
       this.#deps.log.warn("Cannot change the routes of the engine", {
         team: basename(this.#deps.directory),
         reason: messageOf(error),
@@ -231,8 +236,8 @@ class Failover {
 }
 
 /** The hosts of a network with which this machine has open TCP connections, as networks of one address. */
-function openHosts(text: string): string[] {
+function openHosts(network: string): string[] {
   return openTcpPeers()
     .map((host) => `${host}/${host.includes(":") ? 128 : 32}`)
-    .filter((host) => isInNetwork(host, text));
+    .filter((host) => isInNetwork(host, network));
 }

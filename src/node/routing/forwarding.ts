@@ -9,7 +9,7 @@ import { listOrganizations } from "../files/list-organizations.ts";
 import { readRouterFile, type RouterFile } from "./router-file.ts";
 import { closingForwarding6 } from "./ipv6-forwarding.ts";
 
-/** The settings of the kernel from before: by interface for IPv4, of the machine for IPv6. */
+/** The kernel's settings from before this program changed them: by interface for IPv4, of the machine for IPv6. */
 export type Forwarding = Pick<RouterFile, "forwarding" | "ipv6">;
 
 /** The changes that set forwarding back to these values from before, unless another organization still needs it. */
@@ -19,17 +19,17 @@ export function closingChanges(
   gone: readonly string[] = [],
 ): Change[] {
   const others = otherRouters(directory, gone).filter(({ ending }) => ending !== true);
-  // An administrator has switched it on for the whole machine since: that stays.
+  // An administrator has switched forwarding on for all interfaces since: leave it on.
   const isForAll = readForwarding("all") === "1";
   const settings = Object.entries(forwarding).flatMap(([device, former]): Change[] => {
-    // Another organization forwards over this interface: it has the value from before, too.
+    // Another organization forwards over this interface. It has noted the former value too, and sets it at its own end.
     if (isForAll || others.some((each) => each.forwarding[device] !== undefined)) return [];
-    const present = readForwarding(device);
-    if (present === undefined || present === former) return [];
+    const current = readForwarding(device);
+    if (current === undefined || current === former) return [];
     return [{ change: "setting", path: forwardingPath(device), content: `${former}\n` }];
   });
-  const stays6 = ipv6 === undefined || others.some((each) => each.ipv6 !== undefined);
-  return [...settings, ...(stays6 ? [] : closingForwarding6(ipv6))];
+  const isStillNeeded6 = ipv6 === undefined || others.some((each) => each.ipv6 !== undefined);
+  return [...settings, ...(isStillNeeded6 ? [] : closingForwarding6(ipv6))];
 }
 
 /** What the other organizations of the machine noted as routers. `gone`: organizations that do not count any more. */
@@ -53,6 +53,6 @@ export function readForwarding(device: string): "0" | "1" | undefined {
   return text === "0" || text === "1" ? text : undefined;
 }
 
-// No atomic replacement: it is a setting of the kernel.
+// Written in place, since the file is a setting of the kernel.
 export const writeForwarding = (device: string, value: "0" | "1") =>
   appendText(forwardingPath(device), value, 0o644);

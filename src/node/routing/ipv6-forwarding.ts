@@ -21,24 +21,28 @@ const write = (path: string, value: string) => appendText(path, `${value}\n`, 0o
 export const hasIpv6 = (): boolean => read(switchPath) !== undefined;
 
 /**
- * Switches forwarding on where it is off. `former`: what is noted already, by this organization or another one. `note` is called
- * before anything is changed: after a kill between both, the note says what to restore.
+ * Switches forwarding on if it is off. Returns what to restore at the end; undefined: it was on without us. `former`: what is noted
+ * already, by this organization or another one. `note` is called before anything is changed: after a kill between both, the note
+ * says what to restore.
  */
 export function openForwarding6(
   former: Forwarding6 | undefined,
-  note: (now: Forwarding6) => void,
+  note: (toRestore: Forwarding6) => void,
 ): Forwarding6 | undefined {
   const isOff = read(switchPath) === "0";
   if (former === undefined && !isOff) return undefined;
   // New interfaces begin with the values of "default".
   const accepting = readdirSync(root).filter((each) => each !== "all" && read(raPath(each)) === "1");
-  const now = { acceptRa: [...new Set([...(former?.acceptRa ?? []), ...accepting])].sort().slice(0, 1000) };
-  if (isOff || accepting.length > 0) note(now);
+  const toRestore = {
+    acceptRa: [...new Set([...(former?.acceptRa ?? []), ...accepting])].sort().slice(0, 1000),
+  };
+  if (isOff || accepting.length > 0) note(toRestore);
   for (const each of accepting) write(raPath(each), "2");
   if (isOff) write(switchPath, "1");
-  return now;
+  return toRestore;
 }
 
+/** The changes that restore what openForwarding6 changed. Settings that another program has changed since stay. */
 export function closingForwarding6({ acceptRa }: Forwarding6): Change[] {
   const setting = (path: string, from: string, to: string): Change[] =>
     read(path) === from ? [{ change: "setting", path, content: `${to}\n` }] : [];

@@ -9,7 +9,7 @@ import { subnetsIn } from "../files/granted/networks.ts";
 import { permissionsOrNone } from "../files/permissions.ts";
 import { readRouterFile } from "./router-file.ts";
 
-/** Reads nothing else for a machine that offers nothing: every check-in asks. */
+/** Parses nothing for a machine without permissions.json: every check-in asks. */
 function readOffers(directory: string): Offer[] {
   if (!existsSync(join(directory, "permissions.json"))) return [];
   return permissionsOrNone(directory).advertise.flatMap((each) => parseOffer(each) ?? []);

@@ -1,6 +1,6 @@
 // Echo requests by which nodes ask a router whether a network behind it is reached. They carry a mark of the network. The
-// kernel of the router answers; while what is behind is gone, a rule of the router drops them (router.ts). So neither a
-// control plane nor a program on the router has to say anything.
+// kernel of the router answers; while the network is not reached, a rule of the router drops them (router-table.ts). So other nodes
+// notice that without the control plane, and without a program that answers.
 
 import { sha256Hex } from "../../base/sha256.ts";
 

@@ -1,4 +1,4 @@
-// What this machine changed and found out as a router of an organization, until the next boot.
+// What this machine has changed as a router of an organization, and the state of each network behind it: true until the next boot.
 
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
@@ -7,13 +7,14 @@ import { readValidJson } from "../files/json-file.ts";
 import { savedHealthDirectory } from "../health/saved-health.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
-/** Until the next boot, like what it describes: forwarding by interface as it was before, and the state of each network. */
 const RouterFile = v.object({
+  /** By interface: the value of IPv4 forwarding from before. */
   forwarding: v.pipe(v.record(text(15), v.picklist(["0", "1"])), v.maxEntries(1000)),
   /** What switching on IPv6 changed (ipv6-forwarding.ts); absent: it was on, or is not needed. */
   ipv6: v.exactOptional(v.object({ acceptRa: v.pipe(v.array(text(15)), v.maxLength(1000)) })),
   /** The router is being removed: other organizations of the machine do not leave forwarding on for it. */
   ending: v.exactOptional(v.boolean()),
+  /** By network: its state, and why it failed. */
   networks: v.pipe(
     v.record(text(64), v.object({ state: text(16), why: v.exactOptional(text(200)) })),
     v.maxEntries(1000),

@@ -5,19 +5,21 @@ import { chainsOf, setOf } from "../../platform/nftables.ts";
 import type { Offer } from "../../protocol/routing/advertised.ts";
 import { probeMark } from "./route-probe.ts";
 
-/** An offered network, the interface behind which it is, and this machine's address there. Undefined: no route leads there. */
+/** An offered network, the interface behind which it is, and this machine's address there. Undefined without a route. */
 export type Watched = { offer: Offer; device: string | undefined; from: string | undefined };
 
 export type Filter = {
   tunnel: string;
   /** The tunnel interfaces of all organizations that are routers here. */
   tunnels: readonly string[];
+  /** The overlay's own networks. */
   overlays: readonly string[];
   watched: readonly Watched[];
+  /** Networks that are not reached now. */
   down: ReadonlySet<string>;
   /** Networks of the certificate that this machine does not forward to. */
   closed: readonly string[];
-  /** Interfaces over which IPv4 was not forwarded before: nothing else than what the router needs is forwarded there. */
+  /** Interfaces over which IPv4 was not forwarded before: only what the router needs is forwarded there. */
   opened: readonly string[];
   /** IPv6 was not forwarded before, and is now. */
   opens6: boolean;
@@ -30,7 +32,7 @@ export const devicesOf = (watched: readonly Watched[], family: 4 | 6): string[] 
   ...new Set(watched.flatMap((each) => (isOf(each, family) ? (each.device ?? []) : []))),
 ];
 
-/** Empty if the router needs no rule. */
+/** The body of the table; empty if the router needs no rule. */
 export function tableBody(filter: Filter): string {
   const { tunnel, overlays, watched, down, closed } = filter;
   const translated = watched.flatMap(({ offer: { network, behind } }) =>

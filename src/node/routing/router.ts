@@ -1,7 +1,7 @@
 // Makes this machine a router of the networks that root offers and an administrator has approved, and undoes everything at the
-// end. Linux. Forwarding of IPv4 is switched on only for the interfaces concerned; where it was off before, nothing
-// else is forwarded than between tunnel and network. Watches what is behind: while it is gone, requests of other nodes that
-// ask for it are dropped, so that they take another router.
+// end. Linux. Forwarding of IPv4 is switched on only for the interfaces concerned. Where it was off before, only packets between
+// tunnel and network are forwarded. Watches a host behind the router: while it is gone, the echo requests by which other nodes ask
+// for its network are dropped (route-probe.ts), so that they take another router.
 
 import { join, dirname, basename } from "node:path";
 import { readTextIfThere } from "../../base/files.ts";
@@ -64,9 +64,9 @@ class Router {
   readonly #echoes: Echoes;
   /** Networks that are not reached now. */
   readonly #down = new Set<string>();
-  /** The table that was applied last. */
+  /** The body of the table that was applied last; empty: it is not known what the kernel has. */
   #body = "";
-  /** When it was compared with the kernel's, monotonic ms. */
+  /** When the table was compared with the kernel's, monotonic ms. */
   #checkedAt = Number.NEGATIVE_INFINITY;
 
   constructor(deps: RouterDeps) {
@@ -110,16 +110,16 @@ class Router {
     await this.#echoes.send(() => stepEveryMs);
   }
 
-  /** A network goes down at once when its interface or its watched host is gone, and is up again after a while. */
+  /** A network goes down at once when its interface or its watched host is gone, and is up again after `backMs`. */
   #updateDown({ offer: { network, watch }, device, from }: Watched, machine: MachineState): void {
-    const asked = this.#echoes.get(network);
+    const echo = this.#echoes.get(network);
     const isLinked = device !== undefined && machine.addresses.some((each) => each.device === device);
     const isAnswered =
       watch === undefined ||
-      (asked !== undefined && !this.#echoes.isSilent(asked, silentMs) && from !== undefined);
+      (echo !== undefined && !this.#echoes.isSilent(echo, silentMs) && from !== undefined);
     const isBack =
       watch === undefined ||
-      (asked?.aliveSince !== undefined && this.#deps.monotonic() - asked.aliveSince >= backMs);
+      (echo?.aliveSince !== undefined && this.#deps.monotonic() - echo.aliveSince >= backMs);
     const wasDown = this.#down.has(network);
     if (!isLinked || !isAnswered) this.#down.add(network);
     else if (isBack) this.#down.delete(network);
@@ -131,33 +131,35 @@ class Router {
     log[wasDown ? "info" : "warn"](what, { team: basename(directory), network, watch, interface: device });
   }
 
-  /** Switches forwarding on where it is off, and back where it is needed no more. Returns the values from before. */
+  /** Switches forwarding on where it is off, and back where it is not needed any more. Returns the values from before. */
   async #switchForwarding(tunnel: string, watched: readonly Watched[]): Promise<Forwarding> {
     const { directory, system } = this.#deps;
-    const { forwarding = {}, ipv6: former } = readRouterFile(directory) ?? {};
+    const { forwarding = {}, ipv6: former6 } = readRouterFile(directory) ?? {};
     const devices = devicesOf(watched, 4);
     const isNeeded6 = devicesOf(watched, 6).length > 0;
     const needed = devices.length === 0 ? [] : [tunnel, ...devices];
     const switched = Object.entries(forwarding);
     const kept = Object.fromEntries(switched.filter(([device]) => needed.includes(device)));
     const unneeded = Object.fromEntries(switched.filter(([device]) => !needed.includes(device)));
-    const isUnneeded6 = !isNeeded6 && former !== undefined;
-    const closing = { forwarding: unneeded, ...(isUnneeded6 ? { ipv6: former } : {}) };
+    const isUnneeded6 = !isNeeded6 && former6 !== undefined;
+    const closing = { forwarding: unneeded, ...(isUnneeded6 ? { ipv6: former6 } : {}) };
     await applyChanges(closingChanges(directory, closing), system);
-    let ipv6 = isUnneeded6 ? undefined : former;
+    let ipv6 = isUnneeded6 ? undefined : former6;
     for (const device of needed) {
-      const present = readForwarding(device);
-      if (present === undefined) continue;
-      kept[device] ??= formerByOthers(directory, device) ?? present;
+      const current = readForwarding(device);
+      if (current === undefined) continue;
+      kept[device] ??= formerByOthers(directory, device) ?? current;
       // First the note: after a kill between both, it says what to restore.
-      if (present === "0") {
+      if (current === "0") {
         this.#saveForwarding({ forwarding: kept, ...given({ ipv6 }) });
         writeForwarding(device, "1");
       }
     }
     if (isNeeded6) {
       ipv6 ??= otherRouters(directory).flatMap((each) => each.ipv6 ?? [])[0];
-      ipv6 = openForwarding6(ipv6, (now) => this.#saveForwarding({ forwarding: kept, ipv6: now }));
+      ipv6 = openForwarding6(ipv6, (toRestore) =>
+        this.#saveForwarding({ forwarding: kept, ipv6: toRestore }),
+      );
     }
     return { forwarding: kept, ...given({ ipv6 }) };
   }
@@ -167,7 +169,7 @@ class Router {
     writeRouterFile(directory, { networks: readRouterFile(directory)?.networks ?? {}, ...forwarding });
   }
 
-  /** Returns why the table could not be applied. */
+  /** Applies the table if it has changed, and now and then compares it. Returns why that failed; undefined if it did not. */
   async #applyTable(
     tunnel: string,
     { watched, closed }: Pick<Filter, "watched" | "closed">,
@@ -212,12 +214,12 @@ export async function unmakeRouter(
   system: Pick<System, "run" | "platform">,
 ): Promise<void> {
   const file = readRouterFile(directory);
-  // Otherwise two organizations that end at once would each leave an interface to the other.
+  // Note the end first: else two organizations that end at the same time would each leave forwarding on for the other.
   if (file !== undefined) writeRouterFile(directory, { ...file, ending: true });
   await applyChanges(await routerRemoval(directory, system), system);
 }
 
-/** What unmakeRouter does, as a list. `gone`: organizations whose own list is applied before. */
+/** What unmakeRouter does, as a list of changes. `gone`: organizations whose own lists are applied before: they are no routers then. */
 export async function routerRemoval(
   directory: string,
   system: Pick<System, "run" | "platform">,
@@ -239,7 +241,7 @@ function otherTunnels(directory: string): string[] {
   });
 }
 
-/** Networks without an offer that the kernel does not forward: for them, only root can have switched forwarding on. */
+/** Networks without an offer to which the kernel does not forward. We do not switch forwarding on for them: that is for root. */
 function notForwarded(networks: readonly string[], tunnel: string): string[] {
   const forwarding = {
     4: readForwarding(tunnel),
@@ -248,7 +250,7 @@ function notForwarded(networks: readonly string[], tunnel: string): string[] {
   return networks.filter((network) => forwarding[network.includes(":") ? 6 : 4] === "0");
 }
 
-/** The interface by which the kernel reaches a network, and this machine's address there. */
+/** The interface by which the kernel reaches a network, and this machine's address there; undefined without a route. */
 function wayTo(
   text: string,
   machine: MachineState,
@@ -262,9 +264,9 @@ function wayTo(
     parseNetworks([route.network]).map((parsed) => ({ device: route.device, network: parsed })),
   );
   const device = mostSpecific([...attached, ...routed], network) ?? machine.defaultDevices[network.family][0];
-  const from = machine.addresses.find(
-    ({ device: each, address }) =>
-      each === device && address.includes(":") === (network.family === 6) && !address.startsWith("fe80:"),
+  const ofDevice = machine.addresses.filter((each) => each.device === device);
+  const from = ofDevice.find(
+    ({ address }) => address.includes(":") === (network.family === 6) && !address.startsWith("fe80:"),
   );
   return { device, from: from?.address.replace(/\/\d+$/, "") };
 }

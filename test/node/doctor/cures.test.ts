@@ -188,14 +188,14 @@ const proofs: Record<string, Record<string, Proof>> = {
     ),
   },
   "node/doctor/traffic.ts": {
-    "confirmation: next": "advice: a user confirms the node; e2e/returned.test.ts does",
-    'forwarding: `ip route get ${network.replace(/\\/\\d+$/, "")}`':
+    "confirmationChecks: next": "advice: a user confirms the node; e2e/returned.test.ts does",
+    'examineForwarding: `ip route get ${network.replace(/\\/\\d+$/, "")}`':
       "advice: it shows the way to what does not answer behind the router",
-    "forwarding: installNft": "advice: it installs a package of the system",
-    "forwarding: remedy": ["e2e/doctor.test.ts", "a router that does not forward"],
+    "examineForwarding: installNft": "advice: it installs a package of the system",
+    "examineForwarding: remedy": ["e2e/doctor.test.ts", "a router that does not forward"],
     "notRunning: `${run} start ${quoteWord(slug)}`": machine("an engine that is stopped, and should run"),
-    "routes: restart": machine("no route to the overlay"),
-    "routes: silent.cure": "advice: on the router",
+    "examineRoutes: restart": machine("no route to the overlay"),
+    "examineRoutes: silent.cure": "advice: on the router",
     "examineFinding: `${run} overlay install && ${cure}`": booted(
       "is to install the engine where its file is gone",
     ),

@@ -2,7 +2,8 @@
 // that is not ours. The real systemd-resolved is in test/e2e/resolved-names.test.ts.
 
 import { beforeEach, describe, expect, test } from "bun:test";
-import { makeLinks, type Links } from "../../../src/node/names/resolved-links.ts";
+import type { ResolutionSettings } from "../../../src/node/names/lasting-settings.ts";
+import { makeLinks } from "../../../src/node/names/resolved-links.ts";
 import { BusError, type Bus } from "../../../src/platform/systemd/dbus.ts";
 import type { Call } from "../../../src/platform/systemd/dbus-wire.ts";
 
@@ -80,7 +81,7 @@ function makeResolved() {
 
 describe("interfaces in systemd-resolved", () => {
   let resolved: ReturnType<typeof makeResolved>;
-  let links: Links;
+  let links: ResolutionSettings;
   let now = 0;
   let isAsked = true;
   const indexes = new Map<string, number>();
