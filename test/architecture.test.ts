@@ -285,7 +285,7 @@ describe("systems", () => {
     },
     "platform/windows/wintun.ts": {
       importers:
-        /^(node\/(enroll\/(install-tap|provision-services)|doctor\/machine)|cli\/install\/install-tap)\.ts$/,
+        /^(node\/(enroll\/(install-wintun|provision-services)|doctor\/machine)|cli\/install\/install-tap)\.ts$/,
       reason: "a driver is installed by its command or with a registration, and looked for by the doctor",
     },
   };

@@ -16,18 +16,17 @@ export const command: Implementation = {
   ],
   async run({ settings, system, values, output, log }) {
     const services = await import("../../node/enroll/services.ts");
+    const { planNamesRemoval } = await import("../../node/enroll/optional-services.ts");
+    const { requireRoot, requireSafePrograms } = await import("../../node/enroll/service-checks.ts");
     const { applyChanges, planChanges } = await import("../../platform/apply.ts");
     const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("launchd", system);
-    if (!settings.dryRun) services.requireRoot(system);
+    if (!settings.dryRun) requireRoot(system);
     // A plan is also shown on a machine without launchd, where some checks would fail.
     const isHere = isManagerHere("launchd", system);
-    if (!values.on("uninstall") && isHere) services.requireSafePrograms(settings, system);
+    if (!values.on("uninstall") && isHere) requireSafePrograms(settings, system);
     const changes = values.on("uninstall")
-      ? [
-          ...services.planLaunchdRemoval(settings),
-          ...(isHere ? services.planNamesRemoval(settings, system) : []),
-        ]
+      ? [...services.planLaunchdRemoval(settings), ...(isHere ? planNamesRemoval(settings, system) : [])]
       : services.planLaunchd(settings, system);
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);

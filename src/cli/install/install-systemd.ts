@@ -16,6 +16,8 @@ export const command: Implementation = {
   ],
   async run({ settings, system, values, output, log }) {
     const services = await import("../../node/enroll/services.ts");
+    const { areNamesOn } = await import("../../node/enroll/optional-services.ts");
+    const { requireSafePrograms, requireSystemd } = await import("../../node/enroll/service-checks.ts");
     const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("systemd", system);
     const { applyChanges, planChanges } = await import("../../platform/apply.ts");
@@ -24,9 +26,8 @@ export const command: Implementation = {
       .readModes(settings.configRoot)
       .filter((each) => slug === undefined || each.slug === slug);
     requireOrganization(slug, organizations, settings.configRoot);
-    if (!settings.dryRun) services.requireSystemd(system);
-    if (!values.on("uninstall") && isManagerHere("systemd", system))
-      services.requireSafePrograms(settings, system);
+    if (!settings.dryRun) requireSystemd(system);
+    if (!values.on("uninstall") && isManagerHere("systemd", system)) requireSafePrograms(settings, system);
     const changes = values.on("uninstall")
       ? services.planSystemdRemoval(slug, settings)
       : services.planSystemdServices(organizations, settings, system);
@@ -36,9 +37,9 @@ export const command: Implementation = {
       const { requireEngine } = await import("../../node/engine/overlay.ts");
       requireEngine(settings, system);
     }
-    const hadNames = services.areNamesOn(settings, system);
+    const hadNames = areNamesOn(settings, system);
     await applyChanges(changes, system);
-    if (hadNames && !services.areNamesOn(settings, system)) {
+    if (hadNames && !areNamesOn(settings, system)) {
       // systemd does not clear them if it stops the unit between a crash and the restart.
       const { clearNames } = await import("../../node/names/keep-names.ts");
       await clearNames("resolved", system, log);

@@ -31,9 +31,10 @@ export const command: Implementation = {
   ],
   async run(context) {
     const { settings, system, values, output, log } = context;
-    const { installWintun, planWintun, removeWintun } = await import("../../node/enroll/install-tap.ts");
-    const { planNamesRemoval, planTask, planTaskRemoval, readModes, requireRoot, requireSafePrograms } =
-      await import("../../node/enroll/services.ts");
+    const { installWintun, planWintun, removeWintun } = await import("../../node/enroll/install-wintun.ts");
+    const { planNamesRemoval } = await import("../../node/enroll/optional-services.ts");
+    const { planTask, planTaskRemoval, readModes } = await import("../../node/enroll/services.ts");
+    const { requireRoot, requireSafePrograms } = await import("../../node/enroll/service-checks.ts");
     const { applyChanges, planChanges } = await import("../../platform/apply.ts");
     const { isManagerHere, requireManager } = await import("../../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("task", system);

@@ -24,7 +24,7 @@ export const command: Implementation = {
     const { directory } = organization;
     const { carryOut, planCarryOut } = await import("../../node/update/carry-out.ts");
     if (settings.dryRun) return output.plan(planCarryOut(directory, system.executable));
-    const { requireRoot } = await import("../../node/enroll/services.ts");
+    const { requireRoot } = await import("../../node/enroll/service-checks.ts");
     requireRoot(system);
     const { openEchoSocket } = await import("../../platform/network/echo-socket.ts");
     await runAlone(`update-run-${slug}.lock`, context, async () => {

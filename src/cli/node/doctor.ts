@@ -103,7 +103,8 @@ async function controlPlaneData(): Promise<string> {
 
 /** Harmless repairs only: each service is installed as at the registration, and a stopped one stays stopped. */
 async function fix({ settings, system, log }: Context): Promise<void> {
-  const { requireRoot, readModes } = await import("../../node/enroll/services.ts");
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
+  const { readModes } = await import("../../node/enroll/services.ts");
   const { provideEngine } = await import("../../node/enroll/provide-engine.ts");
   const { bringServices } = await import("../../node/enroll/provision-services.ts");
   const organizations = readModes(settings.configRoot);

@@ -31,7 +31,7 @@ const programCheckMs = 10_000;
 async function run(context: Context): Promise<void> {
   const { settings, system, values, log, output } = context;
   if (values.on("undo")) return undo(context);
-  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   const { chooseOne } = await import("../../daemon/asking/choose-slugs.ts");
   const { openOrganization, parseSlug } = await import("../../node/files/organizations.ts");
   const { edgeParts, needsEdge } = await import("../../node/edge/parts.ts");
@@ -70,7 +70,7 @@ async function run(context: Context): Promise<void> {
 
 /** For the uninstaller: the services of the organizations have stopped. What root permitted stays, for a later installation. */
 async function undo({ settings, system, output }: Context): Promise<void> {
-  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   // The kernel shows its tables to root alone.
   requireRoot(system);
   const { applyPossible, endAllMappings, planAllMappingEnds, undoAllChanges } =

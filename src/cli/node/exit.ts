@@ -186,7 +186,7 @@ async function askTheDaemon(
 
 async function changeExit(wanted: Wanted, organization: Organization, context: Context): Promise<void> {
   const { settings, system, log } = context;
-  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   requireRoot(system);
   const { useFromNow, useNone } = await import("../../node/exit/set-exit.ts");
   const { applyChanges } = await import("../../platform/apply.ts");
@@ -203,7 +203,7 @@ async function changeExit(wanted: Wanted, organization: Organization, context: C
 
 /** With `strict`, a unit blocks the network from the first moment of a boot. */
 async function unitChanges(wanted: Wanted, { directory }: Organization, { settings, system }: Context) {
-  const { exitBlockChanges } = await import("../../node/enroll/services.ts");
+  const { exitBlockChanges } = await import("../../node/enroll/optional-services.ts");
   return exitBlockChanges(wanted?.strict === true ? directory : undefined, settings, system);
 }
 

@@ -20,7 +20,7 @@ async function readState({ settings, system }: Context) {
 export async function listNames(context: Context): Promise<void> {
   const { settings, system, output } = context;
   const state = await readState(context);
-  const { areNamesOn } = await import("../../node/enroll/services.ts");
+  const { areNamesOn } = await import("../../node/enroll/optional-services.ts");
   const isOn = areNamesOn(settings, system);
   const suffixes = state.zones.flatMap(({ slug, suffix }) =>
     suffix === undefined ? [] : [{ slug, ...suffix }],

@@ -33,7 +33,7 @@ export async function changeSuffix(
       changes.flatMap(({ directory, suffixes }) => permissions.planAllowedSuffixes(directory, suffixes)),
     );
   }
-  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   const { withLock } = await import("../../node/files/lock.ts");
   requireRoot(system);
   for (const { directory, suffixes } of changes) {
@@ -121,7 +121,7 @@ async function sayWhatIsMissing(
   slug: string,
   { settings, system, output }: Context,
 ): Promise<void> {
-  const { areNamesOn } = await import("../../node/enroll/services.ts");
+  const { areNamesOn } = await import("../../node/enroll/optional-services.ts");
   if ((await sentSuffix(slug, settings)) !== suffix)
     output.say(`An administrator chooses it: ${run} admin org update ${slug} --name-suffix ${suffix}`);
   if (!areNamesOn(settings, system))

@@ -122,22 +122,23 @@ function refuseMisplaced(
 }
 
 async function switchOn({ settings, system, output, values }: Context): Promise<void> {
-  const services = await import("../../node/enroll/services.ts");
+  const { planNames } = await import("../../node/enroll/optional-services.ts");
+  const { refuseUnsafe, requireRoot, requireSystemd } = await import("../../node/enroll/service-checks.ts");
   const { applyChanges, planChanges } = await import("../../platform/apply.ts");
   const { isLinux } = await import("../../platform/network/kernel.ts");
   if (!isLinux(system)) {
-    const planned = services.planNames(settings, system, { search: false, peers: [] });
+    const planned = planNames(settings, system, { search: false, peers: [] });
     if (settings.dryRun) return output.plan(planChanges(planned));
-    services.requireRoot(system);
+    requireRoot(system);
     await applyChanges(planned, system);
     return output.result({ names: "on" }, "Names are on: the daemon serves them while it runs\n");
   }
   if (!settings.dryRun) {
-    services.requireSystemd(system);
-    services.refuseUnsafe(system.executable, "executable", system);
+    requireSystemd(system);
+    refuseUnsafe(system.executable, "executable", system);
   }
   const peers = values.on("peers") ? await overlayNetworks(settings.configRoot) : [];
-  const changes = services.planNames(settings, system, { search: values.on("search"), peers });
+  const changes = planNames(settings, system, { search: values.on("search"), peers });
   if (settings.dryRun) return output.plan(planChanges(changes));
   const { hostsFile, refuseForeignHosts } = await import("../../node/names/keep-names.ts");
   const { asksResolved } = await import("../../platform/systemd/resolved.ts");
@@ -163,18 +164,19 @@ async function overlayNetworks(configRoot: string): Promise<string[]> {
 
 async function switchOff(context: Context): Promise<void> {
   const { settings, system, output } = context;
-  const services = await import("../../node/enroll/services.ts");
+  const { planNamesRemoval } = await import("../../node/enroll/optional-services.ts");
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   const { applyChanges, planChanges } = await import("../../platform/apply.ts");
-  const changes = services.planNamesRemoval(settings, system);
+  const changes = planNamesRemoval(settings, system);
   if (settings.dryRun) return output.plan(planChanges(changes));
-  services.requireRoot(system);
+  requireRoot(system);
   await applyChanges(changes, system);
   // The service removed its names as it stopped. Do it again: if they cannot be removed, this says why.
   await removeNames(context);
 }
 
 async function serveNames({ settings, system, log, values }: Context): Promise<void> {
-  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   const { hostsFile, keepNames } = await import("../../node/names/keep-names.ts");
   requireRoot(system);
   // The executable is built for short commands (build.ts).
@@ -185,7 +187,7 @@ async function serveNames({ settings, system, log, values }: Context): Promise<v
 }
 
 async function removeNames({ settings, system, output, log }: Context): Promise<void> {
-  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   const { clearNames, hostsFile } = await import("../../node/names/keep-names.ts");
   const { namesPlaces } = await import("../../platform/names-places.ts");
   requireRoot(system);

@@ -14,7 +14,7 @@ export async function serviceRemoval(
   { settings, system }: Context,
 ): Promise<Change[]> {
   const { permissionsOrNone } = await import("../../node/files/permissions.ts");
-  const { exitBlockChanges } = await import("../../node/enroll/services.ts");
+  const { exitBlockChanges } = await import("../../node/enroll/optional-services.ts");
   const isBlocked = permissionsOrNone(directory).exit?.strict === true;
   const unblocking = isBlocked ? exitBlockChanges(undefined, settings, system) : [];
   if (mode === "desktop") return unblocking;

@@ -34,7 +34,7 @@ async function run(context: Context): Promise<number> {
     output.plan(files.flatMap(planRemoved));
     return 0;
   }
-  const { requireRoot } = await import("../../node/enroll/services.ts");
+  const { requireRoot } = await import("../../node/enroll/service-checks.ts");
   requireRoot(system, "end a seal");
   const texts = {
     why: "It ends the protection of this node",

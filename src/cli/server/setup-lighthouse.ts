@@ -20,9 +20,9 @@ export async function lighthouseStep(
 ): Promise<"join" | "finish" | undefined> {
   if (org === undefined || !wantsLighthouse) return undefined;
   const { salvageOrganization } = await import("../../node/files/damaged-organization.ts");
-  const { isPending } = await import("../../node/enroll/pending.ts");
+  const { hasPendingKeys } = await import("../../node/enroll/pending.ts");
   if (salvageOrganization(configRoot, org.slug).apiBase !== undefined) return "finish";
-  return hasLighthouse && !isPending(configRoot, org.slug) ? undefined : "join";
+  return hasLighthouse && !hasPendingKeys(configRoot, org.slug) ? undefined : "join";
 }
 
 /** Makes this machine a lighthouse. `makeKey` makes its join key. Undefined if there was nothing to do. */

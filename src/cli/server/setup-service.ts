@@ -41,7 +41,7 @@ const ownStates = new Set(["active", "activating", "reloading", "deactivating"])
 
 /** Throws before the first change where the service could not run: no root, no systemd, data or port in use. */
 export async function requireUsable(request: SetupRequest, { system }: Context): Promise<void> {
-  const { requireRoot, refuseUnsafe } = await import("../../node/enroll/services.ts");
+  const { requireRoot, refuseUnsafe } = await import("../../node/enroll/service-checks.ts");
   const { hasSystemd } = await import("../../platform/service-manager.ts");
   requireRoot(system);
   if (!hasSystemd(system)) {

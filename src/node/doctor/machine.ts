@@ -12,17 +12,13 @@ import { serviceCommand, serviceManager } from "../../platform/service-manager.t
 import { needsWintun, wintunFor } from "../../platform/windows/wintun.ts";
 import type { System } from "../../base/system.ts";
 import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
-import { isInstalled } from "../enroll/install-tap.ts";
+import { isInstalled } from "../enroll/install-wintun.ts";
 import { keyringState } from "../files/keyring.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { findEngine } from "../engine/overlay.ts";
-import {
-  areNamesOn,
-  planServices,
-  readModes,
-  unitsWithoutProgram,
-  type ServiceSettings,
-} from "../enroll/services.ts";
+import { areNamesOn } from "../enroll/optional-services.ts";
+import { planServices, readModes, type ServiceSettings } from "../enroll/services.ts";
+import { unitsWithoutProgram } from "../enroll/installed-units.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
 import { hostsFile } from "../names/keep-names.ts";
 import { readServiceState } from "../names/service-state.ts";

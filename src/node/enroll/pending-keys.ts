@@ -11,28 +11,37 @@ import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.t
 export type Keys = { host: string; node: string };
 
 /** The two keys: their files, and how one is recognized and made. */
-const hostKeyFile = { name: "host.key", isKey: isHostKey, make: () => makeHostKey().privatePem };
-const nodeKeyFile = { name: "node.key", isKey: isNodeKey, make: () => makeNodeKey().privatePem };
-type KeyFile = typeof hostKeyFile;
+type KeyFile = { name: string; part: keyof Keys; isKey(pem: string): boolean; make(): string };
+const hostKeyFile: KeyFile = {
+  name: "host.key",
+  part: "host",
+  isKey: isHostKey,
+  make: () => makeHostKey().privatePem,
+};
+const nodeKeyFile: KeyFile = {
+  name: "node.key",
+  part: "node",
+  isKey: isNodeKey,
+  make: () => makeNodeKey().privatePem,
+};
 
 /**
- * Writes the keys of a registration into its pending directory, if they are not there. They are those of the pending registration,
- * else of the registration in `directory` that --force replaces, else new ones. With `wanted` they are these keys instead; with
- * "new" they are those of another node, which must not be the ones in `directory`.
+ * Writes the keys of a registration into its pending directory, if they are not there, and returns them. `wanted` says which:
+ *
+ * - undefined: those of the pending registration, else those in `directory`, which --force registers again, else new ones.
+ * - "new": the same, but never those in `directory`, since this machine becomes another node.
+ * - keys: these.
  */
 export function makeKeys(pending: string, directory: string, wanted?: Keys | "new"): Keys {
-  const wantedKeys = wanted === "new" ? undefined : wanted;
-  const keyOf = (file: KeyFile, wantedPem: string | undefined): string => {
+  const keyOf = (file: KeyFile): string => {
     const pendingPem = readKey(pending, file);
     const formerPem = readKey(directory, file);
     if (wanted === undefined) return pendingPem ?? writeKey(pending, file, formerPem ?? file.make());
-    const isPendingNew = wanted === "new" && pendingPem !== undefined && pendingPem !== formerPem;
-    return isPendingNew ? pendingPem : writeKey(pending, file, wantedPem ?? file.make());
+    if (wanted !== "new") return writeKey(pending, file, wanted[file.part]);
+    const isNew = pendingPem !== undefined && pendingPem !== formerPem;
+    return isNew ? pendingPem : writeKey(pending, file, file.make());
   };
-  const keys = {
-    host: keyOf(hostKeyFile, wantedKeys?.host),
-    node: keyOf(nodeKeyFile, wantedKeys?.node),
-  };
+  const keys = { host: keyOf(hostKeyFile), node: keyOf(nodeKeyFile) };
   syncDirectory(pending);
   return keys;
 }

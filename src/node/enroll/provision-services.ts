@@ -15,12 +15,13 @@ import type { Step } from "../../base/plan/plan.ts";
 import { quoteWord } from "../../base/quote.ts";
 import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../base/system.ts";
-import { installWintun, planWintun } from "./install-tap.ts";
+import { installWintun, planWintun } from "./install-wintun.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { decideForStart } from "../files/config/rewrite-config.ts";
 import { planProvision, provideEngine, type Newcomer } from "./provide-engine.ts";
-import { planServices, readModes, requireSafePrograms, type ServiceSettings } from "./services.ts";
+import { planServices, readModes, type ServiceSettings } from "./services.ts";
+import { requireSafePrograms } from "./service-checks.ts";
 
 export type Started = {
   started: boolean;

@@ -39,7 +39,8 @@ import { makeUntilApproved } from "./approval.ts";
 import { explainRefusal, mustDropKeys } from "./registration-refusals.ts";
 import { planPermissions, type Permissions } from "../files/permissions.ts";
 import { planReplaced } from "../../base/plan/plan-file.ts";
-import { fillPending, openPending, planLeftOut } from "./pending.ts";
+import { fillPending, planLeftOut } from "./fill-pending.ts";
+import { openPending } from "./pending.ts";
 import { makeKeys, planKeys, type Keys } from "./pending-keys.ts";
 import { allowedBy, defaultNodeName, requireRegistrable, type Registration } from "./registration-checks.ts";
 
@@ -91,8 +92,9 @@ export async function register(
       log.warn(`The control plane calls this node "${answer.node.name}", not "${name}": rename it there`);
     const allow = allowedBy(registration, directory);
     const { seal, confirmSeal } = registration;
-    const options = { slug, mode, apiCa, allow, seal, confirmSeal, overlayVersion: request.overlay_version };
-    await fillPending(pending, answer, options, keys, client.base, { system, log });
+    const { base: apiBase } = client;
+    const filling = { slug, pending, keys, apiBase, mode, apiCa, allow, seal, confirmSeal };
+    await fillPending(answer, { ...filling, overlayVersion: request.overlay_version }, { system, log });
     await takePlace(pending, directory, registration, system);
     if (leftNode !== undefined) await forgetNode(leftNode, system);
     const { config } = openOrganization(configRoot, slug);

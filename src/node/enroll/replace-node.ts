@@ -21,7 +21,7 @@ export async function replaceNode(client: Client, slug: string, name: string, lo
   refuseOnline(former, slug);
   await client.request(request(nodesApi.revoke, { slug, id: former.id }, { reason }));
   log.info(`Revoked the former node ${name} (${former.ip_address})`);
-  await prepare(client, slug, former);
+  await createSuccessor(client, slug, former);
 }
 
 /** Continues a run that was killed after the revocation: without the new node, the groups of the former one would be lost. */
@@ -38,7 +38,7 @@ export async function continueReplacement(
     .toSorted((a, b) => revokedAt(a) - revokedAt(b))
     .at(-1);
   if (former === undefined) return;
-  await prepare(client, slug, former);
+  await createSuccessor(client, slug, former);
   log.info(`Going on with the replacement of ${name}, which was revoked at ${former.revoked_at ?? ""}`);
 }
 
@@ -46,7 +46,7 @@ export async function continueReplacement(
 const interruptedMs = 3_600_000;
 
 /** Creates a node with the name and groups of the former one, which the registration that follows becomes. */
-async function prepare(client: Client, slug: string, { name, groups }: Node): Promise<void> {
+async function createSuccessor(client: Client, slug: string, { name, groups }: Node): Promise<void> {
   await client.request(request(nodesApi.create, { slug }, { name, groups }));
 }
 

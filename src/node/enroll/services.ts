@@ -1,20 +1,12 @@
-// Plans the services that this machine needs for its organizations. Connects the organizations' directories with the
-// service definitions in platform/.
+// Plans the services that run this machine's organizations: units of systemd, a job of launchd, or a task of Windows, as platform/
+// defines them. Changes nothing.
 
-import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import { brand, defaultPlaces } from "../../brand.ts";
-import { AppError } from "../../base/errors.ts";
+import { defaultPlaces } from "../../brand.ts";
 import { readTextIfThere } from "../../base/files.ts";
 import { pinnedEngine } from "../../engine/pinned-engine.ts";
 import type { Change } from "../../platform/apply.ts";
-import {
-  requireOwnUnits,
-  requireRootForServices,
-  requireRootForUnits,
-  unitsServe,
-} from "../../platform/config-root.ts";
-import { nftProgram } from "../../platform/nftables.ts";
+import { requireOwnUnits, requireRootForServices, requireRootForUnits } from "../../platform/config-root.ts";
 import {
   launchdInstallation,
   launchdRemoval,
@@ -22,37 +14,26 @@ import {
   plistPath,
   rootOfPlist,
 } from "../../platform/launchd.ts";
-import { namesPlaces } from "../../platform/names-places.ts";
-import { privilegeHint } from "../../platform/privilege.ts";
-import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
-import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
+import { hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import {
   namesUnit,
   packagedUnitDirectory,
-  placesForSystemd,
   systemctlCommand,
   templateUnit,
   unitDirectory,
-  unitFiles,
   withEngine,
-  wantsDirectory,
   type OrganizationMode,
-  type UnitPlaces,
 } from "../../platform/systemd/systemd.ts";
-import {
-  systemdInstallation,
-  systemdRemoval,
-  type SystemdState,
-} from "../../platform/systemd/installation.ts";
-import { lacksProgram, programOf, readUnit } from "../../platform/systemd/unit-file.ts";
-import { exitInstallation } from "../../platform/systemd/unit-exit.ts";
-import { namesInstallation, namesRemoval, type NamesOptions } from "../../platform/systemd/unit-names.ts";
+import { systemdInstallation, systemdRemoval } from "../../platform/systemd/installation.ts";
+import { readUnit } from "../../platform/systemd/unit-file.ts";
+import { namesInstallation } from "../../platform/systemd/unit-names.ts";
 import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../platform/windows/task.ts";
 import type { System } from "../../base/system.ts";
-import { blockFile } from "../files/granted/exits.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import type { EngineSettings } from "../engine/overlay.ts";
 import { salvageOrganization } from "../files/damaged-organization.ts";
+import { systemdState, unitPlaces } from "./installed-units.ts";
+import { refuseUnsafe } from "./service-checks.ts";
 
 export type ServiceSettings = EngineSettings & {
   configRoot: string;
@@ -116,103 +97,6 @@ export function planUnitEngine(
 export function planSystemdRemoval(slug: string | undefined, settings: ServiceSettings): Change[] {
   requireOwnUnits(settings.configRoot);
   return systemdRemoval(slug, readModes(settings.configRoot), systemdState());
-}
-
-/** The changes that switch names for the programs of this machine on. `search`: also short names. */
-export function planNames(
-  settings: ServiceSettings,
-  system: Pick<System, "platform" | "env" | "executable">,
-  options: NamesOptions,
-): Change[] {
-  const { switchPath } = namesPlaces(system, settings.stateDb);
-  if (switchPath !== undefined)
-    return [{ change: "file", path: switchPath, content: '{"schema":1}\n', mode: 0o644 }];
-  if (hasSystemd(system)) requireRootForUnits(settings.configRoot);
-  return namesInstallation(unitPlaces(settings, system), systemdState(), options);
-}
-
-export function planNamesRemoval(
-  { stateDb }: Pick<ServiceSettings, "stateDb">,
-  system: Pick<System, "platform">,
-): Change[] {
-  const { switchPath } = namesPlaces(system, stateDb);
-  if (switchPath === undefined) return namesRemoval(systemdState());
-  return existsSync(switchPath) ? [{ change: "remove", path: switchPath }] : [];
-}
-
-/**
- * The changes for the unit that blocks other ways than the exit from the boot on. `directory`: of the organization whose exit is
- * strict; undefined: there is none, and the unit is removed.
- */
-export function exitBlockChanges(
-  directory: string | undefined,
-  { configRoot }: Pick<ServiceSettings, "configRoot">,
-  system: Pick<System, "platform">,
-): Change[] {
-  const nft = nftProgram(system);
-  if (!hasSystemd(system) || !unitsServe(configRoot) || nft === undefined) return [];
-  return exitInstallation(
-    directory === undefined ? undefined : { nft, file: blockFile(directory) },
-    systemdState(),
-  );
-}
-
-/** Whether names for the programs of this machine are switched on. */
-export function areNamesOn(
-  { stateDb }: Pick<ServiceSettings, "stateDb">,
-  system: Pick<System, "platform">,
-): boolean {
-  const { switchPath } = namesPlaces(system, stateDb);
-  return switchPath === undefined ? systemdState().files.has(namesUnit) : existsSync(switchPath);
-}
-
-/** Throws if units cannot be installed, with what to do instead. */
-export function requireSystemd(system: Pick<System, "platform" | "isRoot">): void {
-  if (!hasSystemd(system)) {
-    throw new AppError("failed", "systemd does not run on this machine", {
-      hint: `Run the daemon by hand or from your init: ${daemonByHand(system)}`,
-    });
-  }
-  requireRoot(system);
-}
-
-export function requireRoot(system: Pick<System, "platform" | "isRoot">, what = "install services"): void {
-  if (system.isRoot) return;
-  throw new AppError("os_permission", `Only root can ${what}`, {
-    hint: privilegeHint(system),
-  });
-}
-
-/**
- * Throws if a service of root would run a program that another user can replace, or if it cannot see the program or the
- * config root, or serves another one. Called before any change: with such a program no check-in runs, and no revocation
- * arrives.
- */
-export function requireSafePrograms(
-  settings: EngineSettings & { configRoot: string },
-  system: Pick<System, "platform" | "env" | "executable">,
-): void {
-  if (hasSystemd(system)) requireRootForUnits(settings.configRoot);
-  refuseUnsafe(system.executable, "executable", system);
-  refuseUnsafe(findEngine(settings, system)?.path ?? settings.overlayBinary, "overlayBinary", system);
-}
-
-/** Throws if a service of root must not run this program. */
-export function refuseUnsafe(
-  path: string,
-  kind: "executable" | "overlayBinary",
-  system: Pick<System, "platform" | "env">,
-): void {
-  const why = whyUnsafe(path, system);
-  if (why === undefined) return;
-  const usual = defaultPlaces(system.platform, system.env)[kind];
-  const nextStep = kind === "executable" ? "run this command with it" : "leave --overlay-binary out";
-  throw new AppError("failed", `A service of root must not run ${path}: ${why}`, {
-    hint:
-      path === usual
-        ? "Allow only root to write there (chown root, chmod go-w), then run this command again."
-        : `Put a copy in a safe place (${copyCommand(path, usual, system)}), then ${nextStep}.`,
-  });
 }
 
 /**
@@ -281,41 +165,4 @@ export function planTaskRemoval(
 ): Change[] {
   requireRootForServices(settings.configRoot, rootOfTask(settings, system));
   return taskRemoval(settings, system);
-}
-
-function unitPlaces(
-  settings: ServiceSettings,
-  system: Pick<System, "platform" | "env" | "executable">,
-): UnitPlaces {
-  const places = placesForSystemd(settings, system);
-  // placesForSystemd may name another path, whose file findEngine does not know.
-  const isSamePath = places.overlayBinary === settings.overlayBinary;
-  const engine = isSamePath ? findEngine(settings, system)?.path : undefined;
-  return { ...places, engine: engine ?? places.overlayBinary };
-}
-
-/** Installed units that start nothing, because their program was deleted. An engine that is gone is a finding of its own. */
-export function unitsWithoutProgram(): { unit: string; program: string }[] {
-  const { files, packaged } = systemdState();
-  return [...new Map([...packaged, ...files])].flatMap(([unit, text]) =>
-    unit !== templateUnit && lacksProgram(text) ? [{ unit, program: programOf(text) ?? "" }] : [],
-  );
-}
-
-/** What is installed of our units. */
-function systemdState(): SystemdState {
-  const unitsIn = (directory: string) =>
-    new Map(
-      unitFiles.flatMap((name): [string, string][] => {
-        const text = readUnit(join(directory, name));
-        return text === undefined ? [] : [[name, text]];
-      }),
-    );
-  const groups = readTextIfThere("/etc/group") ?? "";
-  return {
-    group: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)),
-    files: unitsIn(unitDirectory),
-    packaged: unitsIn(packagedUnitDirectory),
-    enabled: new Set(existsSync(wantsDirectory) ? readdirSync(wantsDirectory) : []),
-  };
 }

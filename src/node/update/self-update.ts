@@ -29,7 +29,8 @@ import { compareVersions } from "../../protocol/updates/version.ts";
 import type { System } from "../../base/system.ts";
 import { withLock } from "../files/lock.ts";
 import { trustingControlPlanes } from "../files/pinned-authorities.ts";
-import { planRestart, refuseUnsafe } from "../enroll/services.ts";
+import { planRestart } from "../enroll/services.ts";
+import { refuseUnsafe } from "../enroll/service-checks.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import {

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { allCommands } from "../../../src/cli/commands.ts";
-import { installWintun } from "../../../src/node/enroll/install-tap.ts";
+import { installWintun } from "../../../src/node/enroll/install-wintun.ts";
 import { readCredentials, writeCredentials } from "../../../src/node/files/organizations.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { agentHere } from "../../support/in-process.ts";

@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../../src/base/errors.ts";
 import { brand } from "../../../src/brand.ts";
-import { installWintun, planWintun, removeWintun } from "../../../src/node/enroll/install-tap.ts";
+import { installWintun, planWintun, removeWintun } from "../../../src/node/enroll/install-wintun.ts";
 import { wintunFor } from "../../../src/platform/windows/wintun.ts";
 import { realSystem } from "../../../src/base/system.ts";
 import { inCi, installMissing, runSync } from "../../support/debian.ts";
