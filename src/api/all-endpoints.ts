@@ -32,7 +32,13 @@ import { organizationProvidersApi, providersApi } from "./providers/providers.ts
 import { identitiesApi, providerSignInApi } from "./providers/sign-in.ts";
 import { rulesApi } from "./rules.ts";
 import { healthApi, serversApi } from "./servers.ts";
-import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "./sessions.ts";
+import {
+  browserSessionApi,
+  memberSessionsApi,
+  ownSessionsApi,
+  tokenPairsApi,
+  userSessionsApi,
+} from "./sessions.ts";
 import { registrationTokensApi } from "./tokens/registration-tokens.ts";
 import { serviceTokensApi } from "./tokens/service-tokens.ts";
 import { joiningApi, ownUserApi, passwordResetApi, usersApi } from "./users.ts";
@@ -85,6 +91,7 @@ const subjects = [
   browserSessionApi,
   ownSessionsApi,
   memberSessionsApi,
+  userSessionsApi,
   commandLineApi,
   registrationTokensApi,
   serviceTokensApi,

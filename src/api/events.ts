@@ -149,6 +149,7 @@ export const eventKinds = {
   "user.identity_unlinked": added("@ unlinked a provider from #", "user"),
   "user.left_provider": added("# has left the provider", "user"),
   "user.password_changed": kept("@ changed the password of #", "user"),
+  "user.signed_out": added("@ signed # out", "user"),
   "webhook.created": kept("@ created &", "webhook"),
   "webhook.deleted": kept("@ deleted &", "webhook"),
   "webhook.updated": kept("@ changed &", "webhook"),

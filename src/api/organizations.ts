@@ -254,7 +254,7 @@ export const organizationSettings = declare({
     flag: "approval",
     section: "Nodes",
     label: "These wait for approval",
-    more: "For others a valid key is enough. Machines that are registered already need none when they register again; phones do, for each import.",
+    more: "For others a valid key is enough. Machines that register again need none; phones do, for each import.",
     choices: ["No machine", "Every new machine", "Those without an approved key"],
     help: "Which new machines an administrator has to approve; unapproved: all but those of tokens marked --approved",
   },

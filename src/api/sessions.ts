@@ -1,5 +1,5 @@
 // Sessions: how command lines and browsers sign in and out, and the list of a user's sessions, which administrators see for
-// members. How a command line signs in by a browser is in command-line.ts.
+// members, and staff for all users. How a command line signs in by a browser is in command-line.ts.
 
 import * as v from "valibot";
 import { foreignText } from "../base/text.ts";
@@ -204,6 +204,37 @@ export const memberSessionsApi = {
     usersOnly: true,
     fresh: false,
     summary: "Sign a member out of one browser or command line",
+    answers: signedOut,
+  }),
+};
+
+/** For staff: also users who are members of no organization. */
+export const userSessionsApi = {
+  list: endpoint({
+    name: "users_sessions_list",
+    method: "GET",
+    path: "/api/users/{id}/sessions/",
+    access: "staff",
+    summary: "The browsers and command lines in which a user is signed in",
+    query: ListQuery,
+    answers: sessionList,
+  }),
+  deleteAll: endpoint({
+    name: "users_sessions_destroy_all",
+    method: "DELETE",
+    path: "/api/users/{id}/sessions/",
+    access: "staff",
+    fresh: false,
+    summary: "Sign a user out everywhere: all browsers and command lines",
+    answers: signedOut,
+  }),
+  delete: endpoint({
+    name: "users_sessions_destroy",
+    method: "DELETE",
+    path: "/api/users/{id}/sessions/{session}/",
+    access: "staff",
+    fresh: false,
+    summary: "Sign a user out of one browser or command line",
     answers: signedOut,
   }),
 };

@@ -4,7 +4,13 @@
 // Handlers are loaded with the first request of their subject, so that the server starts faster.
 
 import type { Route } from "./http/route.ts";
-import { browserSessionApi, memberSessionsApi, ownSessionsApi, tokenPairsApi } from "../api/sessions.ts";
+import {
+  browserSessionApi,
+  memberSessionsApi,
+  ownSessionsApi,
+  tokenPairsApi,
+  userSessionsApi,
+} from "../api/sessions.ts";
 import { commandLineApi } from "../api/command-line.ts";
 import { domainsApi } from "../api/providers/domains.ts";
 import { organizationProvidersApi, providersApi } from "../api/providers/providers.ts";
@@ -62,6 +68,7 @@ export function allRoutes(services: Services): Route[] {
     ...attach(browserSessionApi, async () => (await sessionRoutes()).browserSessionHandlers(services)),
     ...attach(ownSessionsApi, async () => (await sessionRoutes()).ownSessionHandlers(services)),
     ...attach(memberSessionsApi, async () => (await sessionRoutes()).memberSessionHandlers(services)),
+    ...attach(userSessionsApi, async () => (await sessionRoutes()).userSessionHandlers(services)),
     ...attach(factorsApi, async () => (await import("./users/factor-routes.ts")).factorHandlers(services)),
     ...attach(totpApi, async () => (await import("./users/factor-routes.ts")).totpHandlers(services)),
     ...attach(signInRulesApi, async () =>

@@ -107,12 +107,32 @@ test("an administrator signs a member out, of one session or everywhere", async 
   expect((await agent("whoami --profile bob")).status).toBe(0);
   expect((await agent(`admin session revoke ${ofBob}`)).status).toBe(2);
   expect((await agent("admin session revoke --all")).status).toBe(2);
-  expect((await agent("admin session list --user bob@example.org")).status).toBe(2);
+  expect((await agent("admin session list --org acme")).status).toBe(2);
   expect(await must(`admin session revoke --all ${ofBob}`)).toEqual({ user: "bob@example.org", all: true });
   expect((await agent("admin node list acme --profile bob")).status).toBe(4);
   const db = new Database(databasePath({ dataDirectory: data }), { readonly: true });
   expect(db.query("SELECT type FROM events WHERE type = 'member.signed_out'").all().length).toBe(1);
   db.close();
+});
+
+test("staff sign a user out who is in no organization", async () => {
+  await runAdmin(data, ["user", "create", "eve@example.org", "--password-file", "-"], password);
+  const login = `login --api-base ${serving.url} --email eve@example.org --password-file - --profile eve`;
+  await must(login, password);
+  const onData = async (...words: string[]) => (await runAdmin(data, ["session", ...words])).out;
+  const { sessions } = v.parse(
+    Sessions,
+    JSON.parse(await onData("list", "--user", "eve@example.org", "--json")),
+  );
+  expect(sessions.length).toBe(1);
+  const one = String(sessions[0]?.id);
+  expect(await onData("revoke", one, "--user", "eve@example.org")).toBe(`Session ${one} has ended\n`);
+  expect((await agent("admin org list --profile eve")).status).toBe(4);
+  await must(login, password);
+  expect(await onData("revoke", "--all", "--user", "eve@example.org")).toBe(
+    "All sessions of eve@example.org have ended\n",
+  );
+  expect((await agent("admin org list --profile eve")).status).toBe(4);
 });
 
 test("a disabled user is no active member in the list", async () => {

@@ -114,7 +114,7 @@ const inDocument = (path: string) => path.replaceAll(/:([a-z_]+)(\{[^/]*)?/g, "{
 const filled = (route: Route, { id = 987_654, webhook = id, slug = "acme" }: Example) =>
   route.path
     .replace(":slug", slug)
-    .replace(/(?<=(?:webhooks|members)\/):id\{\S*?\}(?=\/(?:deliveries|sessions)\/:)/, String(webhook))
+    .replace(/(?<=(?:webhooks|members|users)\/):id\{\S*?\}(?=\/(?:deliveries|sessions)\/:)/, String(webhook))
     .replaceAll(/:[a-z_]+(\{[^/]*)?/g, String(id));
 
 let address = 0;

@@ -161,6 +161,13 @@ export const aSignedInMember =
     const session = await server.db.get("SELECT max(id) AS id FROM browser_sessions");
     return of === "members" ? { id: member } : { webhook: member, id: Number(session?.["id"]) };
   };
+/** A user of no organization, with a session. */
+export const aSignedInUser: Maker = async ({ server, name }) => {
+  const email = `${name("signed-in")}@example.org`;
+  await server.person(email);
+  const session = await server.db.get("SELECT max(id) AS id, max(user_id) AS user_id FROM browser_sessions");
+  return { webhook: Number(session?.["user_id"]), id: Number(session?.["id"]) };
+};
 export const persons: readonly Who[] = ["member", "admin", "owner", "staff", "stranger"];
 /** A browser, if the caller is a person; `id` is its session. */
 export const aBrowser: Maker = async ({ server }, who) => {

@@ -211,6 +211,7 @@ function WebhookPage({ webhook }: { webhook: Webhook }) {
         <Facts
           facts={[
             ["URL", <code>{webhook.url}</code>],
+            ["Format", webhook.format],
             ["Events", eventsOf(webhook.events)],
             ["Created", <When at={webhook.created_at} />],
           ]}

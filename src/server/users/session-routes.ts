@@ -5,6 +5,7 @@ import type {
   memberSessionsApi,
   ownSessionsApi,
   tokenPairsApi,
+  userSessionsApi,
 } from "../../api/sessions.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { given } from "../../base/given.ts";
@@ -16,7 +17,7 @@ import { cookiesOf, makeSessionCookie, readCookie, sessionCookie } from "../http
 import { listReply } from "../http/lists.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
 import { noContent } from "../http/reply.ts";
-import type { Call } from "../http/route.ts";
+import type { Call, Caller } from "../http/route.ts";
 import { signOutPage } from "../oidc/providers.ts";
 import type { Services } from "../services.ts";
 import { browserSessions, longestMs } from "../store/tables/sessions.ts";
@@ -24,7 +25,14 @@ import { provenAtSignIn } from "./factors/second-factor.ts";
 import { callingUser, sessionIdOf, startSession } from "./sessions/browser-sessions.ts";
 import { fromOf } from "./sessions/families.ts";
 import { proveNodes } from "./sessions/session-nodes.ts";
-import { endMemberSessions, endSession, listSessions, userOfMember } from "./sessions/user-sessions.ts";
+import {
+  endMemberSessions,
+  endSession,
+  endUserSessions,
+  listSessions,
+  userOfMember,
+} from "./sessions/user-sessions.ts";
+import { userById } from "./users.ts";
 import { cookieOfDevice, originOf, signIn, signInForTokens } from "./sign-in/sign-in.ts";
 
 export const tokenPairHandlers = (services: Services): Handlers<typeof tokenPairsApi> => ({
@@ -107,12 +115,15 @@ export const ownSessionHandlers = (services: Services): Handlers<typeof ownSessi
   }),
 });
 
+/** The sign-in of the request, if the caller is this user. */
+const ownSignIn = (caller: Caller, userId: number) =>
+  caller.kind === "person" && caller.userId === userId ? caller.signIn : undefined;
+
 export const memberSessionHandlers = (services: Services): Handlers<typeof memberSessionsApi> => ({
   async list(call, input) {
     const { org, caller } = call;
     const { userId } = await userOfMember(services.db, org, call.id());
-    const current = caller.kind === "person" && caller.userId === userId ? caller.signIn : undefined;
-    const page = await listSessions(services, { userId, current, org }, input);
+    const page = await listSessions(services, { userId, current: ownSignIn(caller, userId), org }, input);
     return listReply(call, services.publicUrl, page);
   },
   async deleteAll(call) {
@@ -123,6 +134,22 @@ export const memberSessionHandlers = (services: Services): Handlers<typeof membe
   async delete(call) {
     const by = { role: call.org.role, actor: actorOf(call) };
     await endMemberSessions(services, call.org, call.id(), by, call.id("session"));
+    return noContent;
+  },
+});
+
+export const userSessionHandlers = (services: Services): Handlers<typeof userSessionsApi> => ({
+  async list(call, input) {
+    const { id: userId } = await userById(services.db, call.id());
+    const current = ownSignIn(call.caller, userId);
+    return listReply(call, services.publicUrl, await listSessions(services, { userId, current }, input));
+  },
+  async deleteAll(call) {
+    await endUserSessions(services, call.id(), actorOf(call));
+    return noContent;
+  },
+  async delete(call) {
+    await endUserSessions(services, call.id(), actorOf(call), call.id("session"));
     return noContent;
   },
 });

@@ -75,6 +75,8 @@ const neverAsked = [
   "user_step_up_passkey_create",
   "user_step_up_passkey_options",
   "user_totp_confirm_create",
+  "users_sessions_destroy",
+  "users_sessions_destroy_all",
   "webhooks_deliveries_send_again",
 ];
 

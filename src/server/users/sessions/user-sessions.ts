@@ -1,5 +1,5 @@
 // The sessions of a user, of browsers and of command lines, as one list. The user ends them; administrators end those of
-// members. Browsers are ended by removing the row, command lines by their family of tokens.
+// members, staff those of all users. Browsers are ended by removing the row, command lines by their family of tokens.
 
 import type { Session } from "../../../api/sessions.ts";
 import { AppError } from "../../../base/errors.ts";
@@ -14,8 +14,9 @@ import { computed, integer, queryAll, queryNumber, text } from "../../store/tabl
 import { browserSessions, idleMs, type SessionRow } from "../../store/tables/sessions.ts";
 import { isLive } from "./browser-sessions.ts";
 import { endFamily } from "./families.ts";
-import { requireRole } from "../../require-role.ts";
+import { requireRole, requireStaff } from "../../require-role.ts";
 import { findMembership, memberEvent } from "../members.ts";
+import { userById, userEvent } from "../users.ts";
 import { endSessions } from "./sessions.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
@@ -90,6 +91,15 @@ async function endOne(tx: Transaction, { userId, id, now }: { userId: number; id
   else await browserSessions.delete(tx, { id });
 }
 
+/** `id`: of one session; undefined: all of the user. Throws not_found. */
+async function endOneOrAll(
+  tx: Transaction,
+  { userId, id, now }: { userId: number; id: number | undefined; now: number },
+): Promise<void> {
+  if (id === undefined) await endSessions(tx, userId, now);
+  else await endOne(tx, { userId, id, now });
+}
+
 /** The user of a member. Throws not_found also for an invitation, which has no sessions. */
 export async function userOfMember(
   reader: Pick<Transaction, "get">,
@@ -119,9 +129,24 @@ export async function endMemberSessions(
     if (role === "owner" && by.role !== "owner")
       throw new AppError("permission_denied", "Only an owner can end the sessions of an owner.");
     const now = system.now();
-    if (id === undefined) await endSessions(tx, userId, now);
-    else await endOne(tx, { userId, id, now });
+    await endOneOrAll(tx, { userId, id, now });
     const event = memberEvent(org.id, now, by.actor, email);
     await record(tx, { ...event, type: "member.signed_out", after: { session: id ?? "all" } });
+  });
+}
+
+/** Staff end one session of a user, or all of them. Throws not_found. */
+export async function endUserSessions(
+  { db, system }: Store,
+  userId: number,
+  actor: Actor,
+  id?: number,
+): Promise<void> {
+  await db.write(async (tx) => {
+    await requireStaff(tx, actor);
+    const { email } = await userById(tx, userId);
+    await endOneOrAll(tx, { userId, id, now: system.now() });
+    const event = userEvent(system, actor, email);
+    await record(tx, { ...event, type: "user.signed_out", after: { session: id ?? "all" } });
   });
 }

@@ -1,4 +1,4 @@
-// Sessions of browsers and command lines are one list, which users and administrators end; a session on the machine of a
+// Sessions of browsers and command lines are one list, which users, administrators and staff end; a session on the machine of a
 // revoked node ends with it.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
@@ -110,6 +110,45 @@ describe("the list", () => {
     await deleteEnded(server.app.services, 0, () => false);
     expect((await server.db.all("SELECT 1 FROM browser_sessions")).length).toBe(1);
   });
+});
+
+test("staff see and end the sessions of a user without an organization, one or all; nobody else does", async () => {
+  await server.person("eve@example.org");
+  await server.person("staff@example.org");
+  await server.db.write((tx) =>
+    tx.run("UPDATE users SET is_staff = 1 WHERE email = $1", ["staff@example.org"]),
+  );
+  await server.db.write((tx) => tx.run("DELETE FROM browser_sessions"));
+  const [one, two] = [await signIn("eve@example.org"), await signIn("eve@example.org")];
+  const staff = (await signIn("staff@example.org")).access;
+  const user = await server.db.get("SELECT id FROM users WHERE email = 'eve@example.org'");
+  const path = `/api/users/${String(user?.["id"])}/sessions/`;
+  const end = (token: string, id = "") => server.send("DELETE", `${path}${id}`, { token });
+  const listed = await list(staff, path);
+  expect(listed.map(({ kind, is_current }) => [kind, is_current])).toEqual([
+    ["command_line", false],
+    ["command_line", false],
+  ]);
+  expect(codeOf(await server.send("GET", path, { token: owner }))).toEqual([403, "permission_denied"]);
+  expect(codeOf(await end(owner))).toEqual([403, "permission_denied"]);
+  expect([await works(one.access), await works(two.access)]).toEqual([200, 200]);
+  expect((await end(staff, `${listed[0]?.id}/`)).status).toBe(204);
+  expect([await works(one.access), await works(two.access)]).toEqual([401, 200]);
+  expect(codeOf(await end(staff, `${listed[0]?.id}/`))).toEqual([404, "not_found"]);
+  expect((await end(staff)).status).toBe(204);
+  expect([await works(two.access), await works(staff)]).toEqual([401, 200]);
+  expect(codeOf(await refresh(two.refresh))).toEqual([401, "token_not_valid"]);
+  expect(codeOf(await server.send("DELETE", "/api/users/987654/sessions/", { token: staff }))).toEqual([
+    404,
+    "not_found",
+  ]);
+  const events = await server.db.all(
+    "SELECT org_id, subject, after FROM events WHERE type = 'user.signed_out' ORDER BY id",
+  );
+  expect(events.map((each) => [each["org_id"], each["subject"], JSON.parse(String(each["after"]))])).toEqual([
+    [null, "user/eve@example.org", { session: listed[0]?.id }],
+    [null, "user/eve@example.org", { session: "all" }],
+  ]);
 });
 
 describe("an administrator", () => {
