@@ -3,11 +3,10 @@
 // rollout-turn.ts writes the rest (`writeMissing`).
 
 import { rolledOut } from "../../api/rollouts.ts";
-import { onlineMs } from "../../api/values.ts";
 import { compareVersions } from "../../protocol/updates/version.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
-import { isConfigured, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
+import { isConfigured, isSeen, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { computed, integer, queryAll, queryNumber, textOrNull } from "../store/table.ts";
@@ -89,9 +88,8 @@ export async function readCandidates(
       candidates.push({
         id: node.id,
         rank: rankOf(node.id, seed),
-        // Without a noted check-in, the node has just made its first one, which is written within a second (reports.ts).
         // `createdAt` may be ahead of a clock that was set back: it is the number of the rollout, too, which always rises.
-        isOnline: (node.lastCheckinAt ?? createdAt) > Math.min(createdAt, system.now()) - onlineMs,
+        isOnline: isSeen(node, Math.min(createdAt, system.now())),
         isHub: isConfigured(node),
         kind: `${node.overlayVersion}/${node.platform}/${node.publicIp === null}`,
         ...versions,

@@ -7,17 +7,7 @@ import { countedSilence, readGaps } from "../nodes/contact/silence.ts";
 import { forAll, orgOf } from "../for-all.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import {
-  computed,
-  integer,
-  integerOrNull,
-  joined,
-  queryAll,
-  queryNumber,
-  text,
-  textOrNull,
-  truth,
-} from "../store/table.ts";
+import { computed, integer, joined, queryAll, queryNumber, text, textOrNull, truth } from "../store/table.ts";
 import { rolloutNodes, rollouts, type Compared, type RolloutRow } from "../store/tables/rollouts.ts";
 import { notifyNode, raiseOwnVersion } from "../store/versions.ts";
 import { permissionOf } from "../store/tables/update-permission.ts";
@@ -117,11 +107,11 @@ const memberPick = joined(
     nodeState: text(),
     routed: text(),
     exits: text(),
-    lastCheckinAt: integerOrNull(),
+    lastCheckinAt: integer(),
   }),
 );
 const memberColumns = `${rolloutNodes.select("m")}, n.name, n.is_lighthouse, n.is_relay, n.may_update, n.state AS node_state,
-  n.subnets AS routed, n.exit_groups AS exits, s.last_checkin_at`;
+  n.subnets AS routed, n.exit_groups AS exits, coalesce(s.last_checkin_at, 0) AS last_checkin_at`;
 const ofRing = `FROM rollout_nodes m JOIN nodes n ON n.id = m.node_id LEFT JOIN sightings s ON s.node_id = m.node_id
   WHERE m.rollout_id = $1 AND m.ring = $2`;
 /** How many of the waiting nodes one turn reads: it tells a part of them to change. */
@@ -183,9 +173,7 @@ function memberOf(
     probe,
     logLine,
     stateMs: timeSince(at),
-    // Without a noted check-in, the node has just made its first one, which is written within a second (reports.ts): only by it the
-    // permission is known.
-    silentMs: timeSince(lastCheckinAt ?? at),
+    silentMs: timeSince(lastCheckinAt),
     isEnded: row.nodeState !== "active" && state !== "passed" && state !== "returned",
     isPermitted: rolledOut.every((what) => rollout[what] === null || may.includes(what)),
     zone,

@@ -58,6 +58,13 @@ const types = async () =>
   );
 
 describe("a drill", () => {
+  test("begins with a lighthouse that has just permitted updates in its first check-in", async () => {
+    const roles = { is_lighthouse: true, public_ip: "192.0.2.2" };
+    const second = await registerNode(server, acme, "hub2", { ...roles, version });
+    await checkin(second, { overlay_version: "1.11.0", updates: { may: ["agent"], order: 0, zone: 0 } });
+    expect((await send({ kind: "lighthouse-away", for_s: 15, nodes: [second.id] })).status).toBe(201);
+  });
+
   test("is told to each node once, and not to an agent that knows none", async () => {
     await begin();
     const order = await checkin(hub);

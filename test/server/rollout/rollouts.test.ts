@@ -91,10 +91,11 @@ describe("a good update", () => {
     expect(permitted).toContainEqual(["higher", ["engine"]]);
   });
 
-  test("begins with nodes whose first check-in is not written yet", async () => {
-    await makeFleet(server, acme, 2);
-    await server.app.services.reports.stop();
-    await server.db.write((tx) => tx.run("DELETE FROM sightings"));
+  test("begins with nodes that have just made their first check-in", async () => {
+    for (const name of ["node0", "node1"]) {
+      const node = await registerNode(server, acme, name, { overlay_version: older });
+      await checkIn(server, { node, engine: older, order: undefined, at: 0, said: "nothing" });
+    }
     const { id } = await start();
     await advanceRollouts(server.app.services);
     const shown = await server.send("GET", `${path}${id}/nodes/`, { token: owner });

@@ -9,7 +9,7 @@ import { engineClass } from "../../../engine/features.ts";
 import type { Live, LiveNode } from "./live-nodes.ts";
 import { changedRefusal, takeRefusal, type SealNotes } from "./refused-by-seal.ts";
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
-import { nodes } from "../../store/tables/nodes.ts";
+import { nodes, sightings } from "../../store/tables/nodes.ts";
 import { notifyNode, raiseOwnVersion } from "../../store/versions.ts";
 import { unlessStorageRefuses } from "./storage-refusal.ts";
 import { permissionText } from "../../store/tables/update-permission.ts";
@@ -199,13 +199,19 @@ async function takeEngine(
   if (isNoted) refusals.add(id);
 }
 
+/**
+ * Stores the permission. A node that has one may take part in a rollout, which reads its last check-in: so the first check-in is
+ * stored with it. Its report is written only later (reports.ts).
+ */
 async function takePermission(
-  { db }: ConsequenceDeps,
+  { db, system }: ConsequenceDeps,
   { id, orgId }: LiveNode,
   mayUpdate: string | null,
 ): Promise<void> {
   await db.writeFor({ org: orgId }, async (tx) => {
     await nodes.update(tx, { id }, { mayUpdate });
+    const first = { nodeId: id, lastCheckinAt: system.now() };
+    await sightings.upsert(tx, first, "ON CONFLICT (node_id) DO NOTHING");
     await notifyNode(tx, orgId, id);
   });
 }

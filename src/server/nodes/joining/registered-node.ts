@@ -76,7 +76,10 @@ function isClaimable(node: NodeRow): boolean {
   return isHandRun(node) || (node.state === "pending" && node.hostPublicKey === null);
 }
 
-/** The columns that a registration sets. A claimed node keeps values that the request omits. */
+/**
+ * The columns that a registration sets. A claimed node keeps its owner, and the roles, public address and ports that the request
+ * omits. The other columns describe the machine and are replaced: omitted ones become null, and `mode` becomes "desktop".
+ */
 function nodeColumns(org: IssuingOrg, { request, keys, grant }: Registration, claimed?: NodeRow) {
   return {
     mode: request.mode ?? "desktop",
