@@ -4,14 +4,12 @@ import { shownGroups } from "../../protocol/shown-groups.ts";
 import type { Named } from "./rules.ts";
 import { numberText, plural } from "../words/numbers.ts";
 
-/**
- * Nodes that all rules treat alike: the groups of them that rules name, the first names, and how many. Or networks behind
- * such nodes.
- */
+/** Nodes that all rules treat alike: the groups of them that rules name, the first names, and how many. */
 export type Class = {
   groups: readonly string[];
   nodes: readonly string[];
   count: number;
+  /** "networks": the class is networks behind nodes of these groups and names, and `count` counts them. */
   are?: "networks" | undefined;
 };
 
@@ -117,8 +115,9 @@ export function pairsWords(access: Access): string {
 /** The same for one of both, where there is little room: "768 pairs gain". Undefined: none does. */
 export function shortPairs(access: Access, kind: "gain" | "lose"): string | undefined {
   const { count } = pairsOf(access, `${kind}s`);
+  if (count === 0) return undefined;
   const pairs = `${plural(count, "pair")} ${verbFor(count, kind)}`;
-  return count === 0 ? undefined : access.classes_left_out > 0 ? `At least ${pairs}` : pairs;
+  return access.classes_left_out > 0 ? `At least ${pairs}` : pairs;
 }
 
 /** "2 of 5 tests fail". */

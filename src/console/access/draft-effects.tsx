@@ -22,7 +22,8 @@ import {
   type Class,
 } from "./class-words.ts";
 import { useSlices } from "./rule-list.tsx";
-import { endsOf, type Edits, type Named, type Rule } from "./rules.ts";
+import type { Edits } from "./rule-edits.ts";
+import { endsOf, type Named, type Rule } from "./rules.ts";
 import { Sentence, TestSentence } from "./sentence.tsx";
 import type { Tests } from "./test-text.ts";
 
@@ -128,7 +129,8 @@ const ownersWords = (owners: NonNullable<Effect["owners"]>) =>
   owners === "any" ? "" : ` (with ${owners === "same" ? "the same owner" : "different owners"})`;
 
 /** "web → db tcp 5432", and how many pairs, unless all nodes are named: "60 × 12". */
-function EffectRow({ row: { from, to, owners = "any", pairs, ...row }, kind, nodes }: EffectProps) {
+function EffectRow({ row, kind, nodes }: EffectProps) {
+  const { from, to, owners = "any", pairs } = row;
   const isNamed = [from, to].every(({ count, nodes: names }) => count <= names.length);
   const isProduct = from.count * to.count === pairs;
   const size = isProduct ? `${numberText(from.count)} × ${numberText(to.count)}` : numberText(pairs);

@@ -15,8 +15,9 @@ import { planEdits, undo } from "./draft.ts";
 import { save } from "./saving.ts";
 import { shownRules } from "./rule-list.tsx";
 import { listOf, type Saved } from "./saved.ts";
-import { notIn } from "./merge-tests.ts";
-import { changeWords, editsOf, faultLines, rowsOf, type Rule } from "./rules.ts";
+import { notIn } from "./test-text.ts";
+import { changeWords, editsOf, faultLines, rowsOf } from "./rule-edits.ts";
+import type { Rule } from "./rules.ts";
 
 type Props = { draft: Draft; saved: Saved };
 
@@ -34,7 +35,7 @@ export function DraftPanel({ draft, saved }: Props) {
   );
 }
 
-/** The effect of a plan, as a sentence. */
+/** The effect of a plan, as a sentence that begins with a number or with `nothingWords`. */
 const effectOf = ({ access }: Plan) => (access.pairs_changed === 0 ? nothingWords : `${pairsWords(access)}.`);
 
 const shortEffect = ({ access }: Plan) =>

@@ -7,7 +7,8 @@ import { ApiError } from "../contact/api.ts";
 import type { Terminal } from "../words/terminal.ts";
 import { setUnsaved } from "../frame/unsaved.ts";
 import type { Change } from "./merge.ts";
-import type { Edits, Rule } from "./rules.ts";
+import type { Edits } from "./rule-edits.ts";
+import type { Rule } from "./rules.ts";
 import { listOf, type Saved } from "./saved.ts";
 import { isTestAboutGone, type Tests } from "./test-text.ts";
 

@@ -14,12 +14,12 @@ import {
   type Draft,
   type TestsChange,
 } from "./draft-state.ts";
-import { areSameTests, mergeTests } from "./merge-tests.ts";
 import { inNewWords, ruleChanges, mergeRules, undoing, type Choice } from "./merge.ts";
 import { requestPlan } from "./planning.ts";
-import { areEqual, type Edits, type Rule } from "./rules.ts";
+import { areEqual, type Edits } from "./rule-edits.ts";
+import type { Rule } from "./rules.ts";
 import { inWords, listOf, read, type Saved } from "./saved.ts";
-import type { Tests } from "./test-text.ts";
+import { areSameTests, mergeTests, type Tests } from "./test-text.ts";
 
 /** Reads what is saved, and fits the edits to it. An error is kept in the draft. */
 export function load(draft: Draft): Promise<void> {

@@ -18,7 +18,7 @@ import { Panel, TerminalButton } from "../ui/page.tsx";
 import { Failure, Line, State, When } from "../ui/parts.tsx";
 import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
-import { routerTo } from "./networks.ts";
+import { routerTo } from "./sides.ts";
 import { conclusionOf, nodeFacts, packetOf, pathFact, ruledOn, type Fact } from "./network-between.ts";
 import { ShowRule } from "./rule-list.tsx";
 import { portsFault, type Rule } from "./rules.ts";

@@ -4,28 +4,28 @@
 import { trafficOf, type Rule } from "./rules.ts";
 
 export type Cell = {
-  /** "tcp 5432", "anything"; empty: nothing. */
+  /** "tcp 5432", "anything"; an empty list: nothing may pass. */
   traffic: readonly string[];
-  /** The rules that let it in and those that let it out. */
+  /** The rules that let this traffic in, and those that let it out. */
   rules: readonly Rule[];
 };
 
 /** Whether a side, as a word, has the nodes of a group. */
-const concerns = (word: string, group: string) => word === "any" || word === `group:${group}`;
+const hasGroup = (word: string, group: string) => word === "any" || word === `group:${group}`;
 
-/** The traffic that a node that is only in `from` may open to a node that is only in `to`. */
+/** The traffic from a node in the group `from` to one in `to`, if each is in that group alone. */
 export const cellOf = (rules: readonly Rule[], from: string, to: string): Cell =>
   cellBetween(outOf(rules, from), into(rules, to), from, to);
 
 const outOf = (rules: readonly Rule[], from: string) =>
-  rules.filter(({ direction, target }) => direction === "outbound" && concerns(target, from));
+  rules.filter(({ direction, target }) => direction === "outbound" && hasGroup(target, from));
 const into = (rules: readonly Rule[], to: string) =>
-  rules.filter(({ direction, target }) => direction === "inbound" && concerns(target, to));
+  rules.filter(({ direction, target }) => direction === "inbound" && hasGroup(target, to));
 
 /** `outOfFrom`: the rules that let `from` send; `intoTo`: those that let something reach `to`. */
 function cellBetween(outOfFrom: readonly Rule[], intoTo: readonly Rule[], from: string, to: string): Cell {
-  const outbound = outOfFrom.filter(({ peer }) => concerns(peer, to));
-  const inbound = intoTo.filter(({ peer }) => concerns(peer, from));
+  const outbound = outOfFrom.filter(({ peer }) => hasGroup(peer, to));
+  const inbound = intoTo.filter(({ peer }) => hasGroup(peer, from));
   const pairs = inbound.flatMap((one) =>
     outbound.flatMap((other) => {
       const traffic = common(one, other);
@@ -41,18 +41,21 @@ function cellBetween(outOfFrom: readonly Rule[], intoTo: readonly Rule[], from: 
   };
 }
 
-/** A row and a column of the matrix: a group, or all that no rule names. These are alike, and `name` is the first of them. */
-export type Line = { name: string; title: string; all: readonly string[] };
+/**
+ * A row and a column of the matrix: a group, or all groups that no rule names, since they are alike. `all`: its groups; `name`: the
+ * first of them; `title`: what the page shows.
+ */
+export type GroupLine = { name: string; title: string; all: readonly string[] };
 
 /** The lines of the matrix: the groups that a rule names, then the others as one. */
-export function linesOf(groups: readonly string[], rules: readonly Rule[]): readonly Line[] {
+export function linesOf(groups: readonly string[], rules: readonly Rule[]): readonly GroupLine[] {
   const named = new Set(
     rules
       .flatMap(({ peer, target }) => [peer, target])
       .filter((word) => word.startsWith("group:"))
       .map((word) => word.slice("group:".length)),
   );
-  const line = (name: string): Line => ({ name, title: name, all: [name] });
+  const line = (name: string): GroupLine => ({ name, title: name, all: [name] });
   const others = groups.filter((name) => !named.has(name)).toSorted();
   const [first = ""] = others;
   const rest = others.length > 1 ? [{ name: first, title: "rest", all: others }] : others.map(line);

@@ -1,4 +1,4 @@
-// The matrix of groups: rows send, columns receive. And who is in the groups that rules name.
+// The matrix of groups (`GroupMatrix`): rows send, columns receive. And the list of groups with their nodes (`Groups`).
 
 import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
@@ -20,7 +20,7 @@ import {
   matrixOf,
   shortTraffic,
   type ChangedCell,
-  type Line,
+  type GroupLine,
 } from "./group-cells.ts";
 import type { Rule } from "./rules.ts";
 import { Sentence } from "./sentence.tsx";
@@ -50,7 +50,7 @@ function useLines(saved: readonly Rule[], rules: readonly Rule[]) {
 
 type GroupMatrixProps = { saved: readonly Rule[]; draft: readonly Rule[] | undefined };
 
-/** The value, in a task of its own: the list of rules draws an edit first, and the matrix after it. */
+/** The value, one task later: after an edit the list of rules is drawn first, then the matrix. */
 function useLater<T>(value: T): T {
   const [shown, setShown] = useState(value);
   useEffect(() => {
@@ -136,11 +136,14 @@ function changedWords(count: number): string {
   return `With your changes, ${plural(count, "cell")} ${count === 1 ? "is" : "are"} different: marked, with + for what comes and − for what goes.`;
 }
 
-type Pair = { from: Line; to: Line };
+type Pair = { from: GroupLine; to: GroupLine };
 
-/** The rows of the table. One that stays the same is the same object, which Preact does not compare: there may be 1,600 cells. */
+/**
+ * The rows of the table. There may be 1,600 cells: a row whose `key` stays the same is the same object, which Preact does not
+ * compare.
+ */
 function useRows(
-  lines: readonly Line[],
+  lines: readonly GroupLine[],
   cells: readonly (readonly ChangedCell[])[],
   chosen: Pair | undefined,
   choose: (pair: Pair) => void,
@@ -162,8 +165,8 @@ function useRows(
 
 /** `column`: the title of the chosen cell's column, if the cell is in this row. */
 const drawRow = (
-  lines: readonly Line[],
-  from: Line,
+  lines: readonly GroupLine[],
+  from: GroupLine,
   cells: readonly ChangedCell[],
   column: string | undefined,
   choose: (pair: Pair) => void,
@@ -191,13 +194,13 @@ const drawRow = (
 /** So many letters have room on a phone in all titles of columns, if each is as wide as the longest. */
 const maxLetters = 27;
 /** The classes of the table. `long`: it may be wider than its panel. `upright`: titles of columns are turned. */
-function shapeOf(lines: readonly Line[]): string {
+function shapeOf(lines: readonly GroupLine[]): string {
   if (lines.length > maxBeside) return "mx long";
   const isTight = lines.some(({ title }) => title.length * lines.length > maxLetters);
   return isNarrow.value && isTight ? "mx upright" : "mx";
 }
 
-const Table = ({ lines, rows }: { lines: readonly Line[]; rows: readonly VNode[] }) => (
+const Table = ({ lines, rows }: { lines: readonly GroupLine[]; rows: readonly VNode[] }) => (
   <table class={shapeOf(lines)}>
     <caption class="unseen">The groups of rows reach those of columns</caption>
     <thead>
@@ -216,7 +219,7 @@ const Table = ({ lines, rows }: { lines: readonly Line[]; rows: readonly VNode[]
   </table>
 );
 
-const Title = ({ line: { title, all } }: { line: Line }) => (
+const Title = ({ line: { title, all } }: { line: GroupLine }) => (
   <bdi class="cut" title={all.join(", ")}>
     {title}
   </bdi>
@@ -224,13 +227,14 @@ const Title = ({ line: { title, all } }: { line: Line }) => (
 
 type CellProps = {
   cell: ChangedCell;
-  from: Line;
-  to: Line;
+  from: GroupLine;
+  to: GroupLine;
   isChosen: boolean;
   isMany: boolean;
   open(): void;
 };
 
+/** `isMany`: the matrix has so many cells that those with ping alone are no buttons. */
 function drawCell({ cell, from, to, isChosen, isMany, open }: CellProps): VNode {
   const { traffic, added, removed } = cell;
   if (traffic.length + removed.length === 0)
@@ -253,8 +257,7 @@ function drawCell({ cell, from, to, isChosen, isMany, open }: CellProps): VNode 
     ...shortTraffic(removed).map((each) => `−${each}`),
   ];
   const marked = [...kept, ...added.map((each) => `+ ${each}`), ...removed.map((each) => `− ${each}`)];
-  const words = marked.join(", ");
-  const about = `${from.title} to ${to.title}: ${isPing ? "ping only" : words}`;
+  const about = `${from.title} to ${to.title}: ${isPing ? "ping only" : marked.join(", ")}`;
   // In a large matrix most cells are like this, and a button in each would make the page slow.
   if (isPing && isMany)
     return (
@@ -285,7 +288,7 @@ function Reasons({ rules, saved, from, to }: ReasonsProps) {
   const { traffic, rules: deciding } = cellOf(rules, from.name, to.name);
   const ended = cellOf(saved, from.name, to.name).traffic.filter((each) => !traffic.includes(each));
   const { data = [], isWhole } = useNodes();
-  const count = (line: Line) =>
+  const count = (line: GroupLine) =>
     data.filter(({ groups }) => line.all.some((each) => groups.includes(each))).length;
   return (
     <Why
@@ -320,7 +323,7 @@ const maxNames = 4;
 
 type Members = { count: number; names: readonly string[] };
 
-/** How many nodes are in each group, and the first of them. */
+/** How many nodes are in each group, and the names of the first of them. */
 function membersOf(nodes: readonly ListedNode[]): ReadonlyMap<string, Members> {
   const found = new Map<string, { count: number; names: string[] }>();
   for (const { groups, name } of nodes)
@@ -332,7 +335,7 @@ function membersOf(nodes: readonly ListedNode[]): ReadonlyMap<string, Members> {
   return found;
 }
 
-/** Who is in what the rules name. */
+/** The groups that the rules name, with their nodes. */
 export function Groups({ rules }: { rules: readonly Rule[] }) {
   const slug = currentSlug.value ?? "";
   const { lines } = useLines(rules, rules);

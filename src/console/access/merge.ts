@@ -1,7 +1,8 @@
 // Merges edits of two users of the same rules, and undoes a saved change. An edit is applied to the rule that it began
 // with; where both changed the same rule, the user chooses. Pure.
 
-import { contentOf, identityOf, isAboutGone, newId, sentenceOf, type Edits, type Rule } from "./rules.ts";
+import { newId, type Edits } from "./rule-edits.ts";
+import { contentOf, identityOf, isAboutGone, sentenceOf, type Rule } from "./rules.ts";
 
 /** A rule that differs. Without `before` it is new, without `after` it was deleted. */
 export type Change = { before: Rule | undefined; after: Rule | undefined };

@@ -1,5 +1,5 @@
-// The state of the network between two nodes, beside the rules: which one is away or has old rules, and the last
-// reported path. Pure.
+// May one node reach another? The traffic in question, the facts beside the rules (which node is away or has old rules, and the
+// last reported path), and the conclusion. Pure.
 
 import type { Node } from "../../protocol/node.ts";
 import { configurationOf, stateOf, type StateName } from "../nodes/states.ts";

@@ -3,7 +3,8 @@
 import { policyApi } from "../../api/policy.ts";
 import { ApiError, call } from "../contact/api.ts";
 import { keepingError, type Draft } from "./draft-state.ts";
-import { areEqual, policyText, rulesLeft, type Rule } from "./rules.ts";
+import { areEqual, policyText, rulesLeft } from "./rule-edits.ts";
+import type { Rule } from "./rules.ts";
 import type { Saved } from "./saved.ts";
 import { testsText, type Tests } from "./test-text.ts";
 

@@ -10,10 +10,11 @@ import { Field, valueOf } from "../ui/field.tsx";
 import type { Draft } from "./draft-state.ts";
 import { edit } from "./draft.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
-import { peerOf, targetOf } from "./networks.ts";
+import { peerOf, targetOf, toSide } from "./sides.ts";
 import { Sentence } from "./sentence.tsx";
-import { contentOf, endsOf, newId, portsFault, sentenceOf, withEnds, type Rule } from "./rules.ts";
-import { toSide, useSides, missingGroup, SidePicker, SideHelp, NewGroup } from "./side-picker.tsx";
+import { newId } from "./rule-edits.ts";
+import { contentOf, endsOf, portsFault, sentenceOf, withEnds, type Rule } from "./rules.ts";
+import { useSides, missingGroup, SidePicker, SideHelp, NewGroup } from "./side-picker.tsx";
 
 /** What the form of a new rule begins with. */
 const emptyRule: Rule = {

@@ -20,17 +20,8 @@ import type { Saved } from "./saved.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { networksBehind } from "../../protocol/networks-behind.ts";
 import { Description, Sentence } from "./sentence.tsx";
-import {
-  contentOf,
-  endsOf,
-  faultsByRule,
-  isAboutGone,
-  rowsOf,
-  rulesLeft,
-  sentenceOf,
-  type Row,
-  type Rule,
-} from "./rules.ts";
+import { faultsByRule, rowsOf, rulesLeft, type Row } from "./rule-edits.ts";
+import { contentOf, endsOf, isAboutGone, sentenceOf, type Rule } from "./rules.ts";
 
 const maxShown = 200;
 

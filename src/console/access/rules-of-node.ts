@@ -6,11 +6,11 @@ import type { Node } from "../../protocol/node.ts";
 import { common } from "./group-cells.ts";
 
 /** What rules look at in a node. */
-export type Standee = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;
+export type RuledNode = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;
 type Side = StoredRule["peer"];
 
 /** Whether a side of a rule has the node. `self` has each node with an owner. */
-function covers(side: Side, node: Standee): boolean {
+function covers(side: Side, node: RuledNode): boolean {
   const { id, subnets, owner_id } = node;
   if ("any" in side) return true;
   if ("group" in side) {
@@ -26,22 +26,22 @@ function covers(side: Side, node: Standee): boolean {
 }
 
 /** The rules that concern a node. */
-export type Standing = {
+export type RulesOfNode = {
   /** By these its firewall lets peers in. */
-  letsIn: readonly StoredRule[];
+  inbound: readonly StoredRule[];
   /** By these the firewalls of peers let it in. */
-  letIn: readonly StoredRule[];
+  toPeers: readonly StoredRule[];
   /** By these its firewall lets packets to peers out. */
-  letsOut: readonly StoredRule[];
+  outbound: readonly StoredRule[];
 };
 
 /** A connection needs both: the sender's firewall lets it out, the receiver's lets it in. */
-export function standingOf(rules: readonly StoredRule[], node: Standee): Standing {
-  const inbound = rules.filter(({ direction }) => direction === "inbound");
+export function rulesOfNode(rules: readonly StoredRule[], node: RuledNode): RulesOfNode {
+  const allInbound = rules.filter(({ direction }) => direction === "inbound");
   return {
-    letsIn: inbound.filter(({ target }) => covers(target, node)),
-    letIn: inbound.filter(({ peer }) => covers(peer, node)),
-    letsOut: rules.filter(({ direction, target }) => direction === "outbound" && covers(target, node)),
+    inbound: allInbound.filter(({ target }) => covers(target, node)),
+    toPeers: allInbound.filter(({ peer }) => covers(peer, node)),
+    outbound: rules.filter(({ direction, target }) => direction === "outbound" && covers(target, node)),
   };
 }
 
@@ -51,10 +51,10 @@ export type Reach = Record<"othersReachIt" | "itReaches", StoredRule[]>;
 /** The rules that begin (`gains`) and cease (`loses`) to concern the node after a change of its groups or networks. */
 export function standingChange(
   rules: readonly StoredRule[],
-  before: Standee,
-  after: Standee,
+  before: RuledNode,
+  after: RuledNode,
 ): Record<"gains" | "loses", Reach> {
-  const onlyOf = (one: Standee, other: Standee) => {
+  const onlyOf = (one: RuledNode, other: RuledNode) => {
     const isOnlyOf = (side: Side) => covers(side, one) && !covers(side, other);
     // The target of an inbound rule receives, the target of an outbound rule sends.
     const receiver = ({ direction, peer, target }: StoredRule) => (direction === "inbound" ? target : peer);
@@ -75,27 +75,33 @@ export function namedIn(rules: readonly StoredRule[]): number[] {
   return [...new Set(ids)].sort((a, b) => a - b);
 }
 
-/** Whether a rule about `own`, whose peer is `side`, has `node` as peer: of `self`, only if both have the same owner. */
-const isPeer = (side: Side, node: Standee, own: Standee): boolean =>
+/** Whether `side`, the peer of a rule that concerns `own`, has `node`. The side `self` has it only if both have the same owner. */
+const isPeer = (side: Side, node: RuledNode, own: RuledNode): boolean =>
   covers(side, node) && (!("group" in side) || side.group !== selfGroup || node.owner_id === own.owner_id);
 
-/** Whether the rules let one send anything to the other. */
-function maySend({ letsOut }: Standing, from: Standee, { letsIn }: Standing, to: Standee): boolean {
-  const into = letsIn.filter(({ peer }) => isPeer(peer, from, to));
-  const out = into.length === 0 ? [] : letsOut.filter(({ peer }) => isPeer(peer, to, from));
+/** Whether the rules let `from` send anything to `to`. */
+function maySend(
+  { outbound }: RulesOfNode,
+  from: RuledNode,
+  { inbound }: RulesOfNode,
+  to: RuledNode,
+): boolean {
+  const into = inbound.filter(({ peer }) => isPeer(peer, from, to));
+  const out = into.length === 0 ? [] : outbound.filter(({ peer }) => isPeer(peer, to, from));
   return into.some((one) => out.some((other) => common(one, other) !== undefined));
 }
 
 /** How many of the others a node may reach, and how many may reach it. */
 export function reachOf(
   rules: readonly StoredRule[],
-  node: Standee,
-  others: readonly Standee[],
+  node: RuledNode,
+  others: readonly RuledNode[],
 ): Record<"reaches" | "reachedBy", number> {
-  const own = standingOf(rules, node);
+  const own = rulesOfNode(rules, node);
   const named = new Set(namedIn(rules));
-  // Ten thousand nodes are of a few kinds.
-  const kinds = new Map<string, { one: Standee; count: number }>();
+  // Ten thousand nodes are of a few kinds: those of one kind differ in nothing that rules look at. Groups of the owner follow
+  // from the owner.
+  const kinds = new Map<string, { one: RuledNode; count: number }>();
   for (const one of others) {
     const key = JSON.stringify([one.groups, one.subnets, one.owner_id, named.has(one.id) ? one.id : 0]);
     const kind = kinds.get(key) ?? { one, count: 0 };
@@ -105,7 +111,7 @@ export function reachOf(
   let reaches = 0;
   let reachedBy = 0;
   for (const { one, count } of kinds.values()) {
-    const its = standingOf(rules, one);
+    const its = rulesOfNode(rules, one);
     if (maySend(own, node, its, one)) reaches += count;
     if (maySend(its, one, own, node)) reachedBy += count;
   }

@@ -12,7 +12,7 @@ import { isOwnerSide, isProviderSide, namesOf, toRule, type Rule } from "./rules
 import { namedIn } from "./rules-of-node.ts";
 import type { Tests } from "./test-text.ts";
 
-/** `words`: of the sides of the rules, to know when one is another although the rule is the same. */
+/** `words`: of the sides of the stored rules. A renamed node changes a word, and not the rule. */
 export type Saved = {
   policy: Policy;
   rules: readonly Rule[];

@@ -6,12 +6,12 @@ import { ApiError, call } from "../contact/api.ts";
 import type { Terminal } from "../words/terminal.ts";
 import { discard, isRefused, keepingError, testsOf, type Draft } from "./draft-state.ts";
 import { edit, load } from "./draft.ts";
-import { areSameTests, mergeTests } from "./merge-tests.ts";
 import { mergeRules } from "./merge.ts";
 import { planBody } from "./planning.ts";
-import { commandsOf, editsOf, rulesLeft, type Rule } from "./rules.ts";
+import { commandsOf, editsOf, rulesLeft } from "./rule-edits.ts";
+import type { Rule } from "./rules.ts";
 import { listOf, read, type Saved } from "./saved.ts";
-import type { Tests } from "./test-text.ts";
+import { areSameTests, mergeTests, type Tests } from "./test-text.ts";
 
 const bodyOf = (saved: Saved, rules: readonly Rule[], tests: Tests | undefined) => ({
   ...planBody(saved, rules, tests),

@@ -12,21 +12,9 @@ import { useAction } from "../ui/form.tsx";
 import { Button } from "../ui/button.tsx";
 import { Field, valueOf } from "../ui/field.tsx";
 import { Failure } from "../ui/parts.tsx";
-import { gatewayWords } from "./networks.ts";
-import { sidesFor } from "./rules.ts";
+import { gatewayWords, sidesFor, toSide, type Sides } from "./sides.ts";
 
-/**
- * The side that was typed, as rules write it: `web` is the group or the node of this name, "all nodes" is `any`. A name that
- * is neither is a group that is to be created.
- */
-export function toSide(typed: string, groups: readonly string[], nodes: readonly string[]): string {
-  const text = typed.trim();
-  if (/^(any|all|all (nodes|machines))$/i.test(text)) return "any";
-  if (text === "" || text.includes("/") || /^(group|node|user|idp):/.test(text)) return text;
-  return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
-}
-
-type KnownSides = Parameters<typeof sidesFor>[1] & {
+type KnownSides = Sides & {
   /** Whether the groups were read. */
   isRead: boolean;
 };

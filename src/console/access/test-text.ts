@@ -1,4 +1,4 @@
-// Tests of the policy as a policy file writes them. Pure.
+// Tests of the policy: as a policy file writes them, in words, and merged from the edits of two users. Pure.
 
 import type { Policy } from "../../api/policy.ts";
 import { sideText, trafficWords } from "./rules.ts";
@@ -30,3 +30,20 @@ export const verbOfTest = ({ expect }: PolicyTest): string =>
 
 export const wordsOfTest = (test: PolicyTest): string =>
   `${sideText(test.from)} ${verbOfTest(test)} ${sideText(test.to)} on ${trafficWords(test)}`;
+
+/** Those of the tests that are not among the known ones. */
+export function notIn(known: Tests, tests: Tests): Tests {
+  const keys = new Set(known.map(keyOf));
+  return tests.filter((test) => !keys.has(keyOf(test)));
+}
+
+export const areSameTests = (one: Tests, other: Tests): boolean =>
+  notIn(one, other).length + notIn(other, one).length === 0;
+
+/** `theirs` with the edits that made `mine` of `base`. */
+export function mergeTests(base: Tests, mine: Tests, theirs: Tests): Tests {
+  if (areSameTests(base, theirs)) return mine;
+  const deleted = notIn(mine, base);
+  const added = notIn(base, mine);
+  return [...notIn(deleted, theirs), ...notIn(theirs, added)];
+}

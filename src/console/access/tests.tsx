@@ -12,13 +12,13 @@ import { State } from "../ui/parts.tsx";
 import { testsLeft, testsOf, type Draft } from "./draft-state.ts";
 import { editTests } from "./draft.ts";
 import { protocolOf, TrafficFields } from "./rule-form.tsx";
-import { SidePicker, toSide, useSides } from "./side-picker.tsx";
+import { SidePicker, useSides } from "./side-picker.tsx";
+import { toSide } from "./sides.ts";
 import { RowState } from "./rule-list.tsx";
 import { TestSentence } from "./sentence.tsx";
 import { portsFault } from "./rules.ts";
 import { listOf, type Saved } from "./saved.ts";
-import { notIn } from "./merge-tests.ts";
-import { isTestAboutGone, keyOf, wordsOfTest, type PolicyTest } from "./test-text.ts";
+import { notIn, isTestAboutGone, keyOf, wordsOfTest, type PolicyTest } from "./test-text.ts";
 
 type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
 

@@ -78,6 +78,7 @@ function Password() {
   return (
     <Panel id="password" title="Password" isSettings={true}>
       <form onSubmit={submit}>
+        {/* Password managers need to know whose password it is. */}
         <input
           type="text"
           class="unseen"

@@ -19,8 +19,8 @@ export const emptyChain: Chain = { events: 0, head: "", brokenAt: undefined, fir
 
 type Hash = (text: string) => Promise<string>;
 
-/** The hash covers the event as the API shows it, without `id` and `hash`. */
-async function isWhole(event: AuditEvent, previous: string, sha256: Hash): Promise<boolean> {
+/** Whether an event has the hash that follows from it and the previous hash. The hash covers the event as the API shows it, without `id` and `hash`. */
+async function hasItsHash(event: AuditEvent, previous: string, sha256: Hash): Promise<boolean> {
   const { at, type, actor, subject, before, after, hash } = event;
   const text = JSON.stringify({ at, type, actor, subject, before, after });
   for (const each of hashedTexts(text)) if ((await sha256(`${previous}\n${each}`)) === hash) return true;
@@ -32,7 +32,7 @@ export async function verifyNext(chain: Chain, events: readonly AuditEvent[], sh
   let { head, brokenAt, first, begin } = chain;
   for (const event of events) {
     if (first === undefined) first = event;
-    else if (!(await isWhole(event, head, sha256))) brokenAt ??= event.id;
+    else if (!(await hasItsHash(event, head, sha256))) brokenAt ??= event.id;
     begin = archivedBefore(event, first) ?? begin;
     head = event.hash;
   }
@@ -42,7 +42,7 @@ export async function verifyNext(chain: Chain, events: readonly AuditEvent[], sh
 /** The whole chain: which hash its first event continues from is known when all events were seen. */
 export async function verifyEnd(chain: Chain, sha256: Hash): Promise<Chain> {
   const { first, begin } = chain;
-  if (first === undefined || (await isWhole(first, begin, sha256))) return chain;
+  if (first === undefined || (await hasItsHash(first, begin, sha256))) return chain;
   return { ...chain, brokenAt: first.id };
 }
 

@@ -25,19 +25,13 @@ function recordChanges(
 ): Change[] {
   const keys = [...new Set([...Object.keys(before), ...Object.keys(after)])];
   return keys.flatMap((key): Change[] => {
+    // Undefined: the record has no such field.
     const was = Object.hasOwn(before, key) ? before[key] : undefined;
     const is = Object.hasOwn(after, key) ? after[key] : undefined;
     const field = `${path}${wordsOf(key)}`;
     // Leaves out counts of zero in the event of a policy.
     if (path === "counts " && was === undefined && is === 0) return [];
-    if (
-      depth > 0 &&
-      (isObject(was) || isObject(is)) &&
-      isOrNone(was) &&
-      isOrNone(is) &&
-      !isSide(was) &&
-      !isSide(is)
-    )
+    if (depth > 0 && isRecordOrAbsent(was) && isRecordOrAbsent(is))
       return recordChanges(was ?? {}, is ?? {}, `${field} `, depth - 1);
     const [removed, added] = [textsOf(was), textsOf(is)];
     const [wasSet, isSet] = [new Set(removed), new Set(added)];
@@ -50,8 +44,9 @@ function recordChanges(
   });
 }
 
-const isOrNone = (value: unknown): value is Record<string, unknown> | undefined =>
-  value === undefined || isObject(value);
+/** A side of a rule is a text, not a record with fields of its own. */
+const isRecordOrAbsent = (value: unknown): value is Record<string, unknown> | undefined =>
+  value === undefined || (isObject(value) && !isSide(value));
 
 function textsOf(value: unknown): string[] {
   if (value === undefined) return [];

@@ -22,7 +22,7 @@ export type Filter = {
 };
 export const filterKeys = ["about", "search", "actor", "type", "subject", "from", "to"] as const;
 
-/** What the events are about, by the first words of their types, as the pages of the console are. */
+/** What events are about, as the pages of the console are: the title of each part, and the first words of its types. */
 export const parts = {
   nodes: ["Nodes", ["enrollment", "name", "node", "registration", "rollout", "token"]],
   access: ["Access", ["flows", "group", "policy", "rule"]],
@@ -76,7 +76,7 @@ export function subjectOf({ subject, before, after }: AuditEvent, things = nothi
   return typeof name === "string" ? `${name} (${subject})` : subject;
 }
 
-/** The beginning of a day or hour in the browser's zone, ms; undefined for none. `days`: later, of a whole day. */
+/** The beginning of a day or hour in the browser's zone, ms since 1970; undefined for another text. `days`: so many days later, for a day without an hour. */
 function beginningOf(text: string, days = 0): number | undefined {
   if (!dayPattern.test(text)) return undefined;
   const [year = 0, month = 0, day = 0, hour] = text.split(/[-T]/).map(Number);
@@ -129,11 +129,11 @@ export function makeMatch(
   // A search for a hash, such as one that was kept elsewhere, finds its event.
   const isHash = /^[0-9a-f]{64}$/.test(search.join(" "));
   // A whole subject, such as node/5, does not mean node/50.
-  const isWhole = /^\w+\/\d+$/.test(filter.subject);
+  const isOneThing = /^\w+\/\d+$/.test(filter.subject);
   const subject = searchWords(filter.subject);
   const type = filter.type.trim().toLowerCase();
   const isType = (of: string) => (type.endsWith("*") ? of.startsWith(type.slice(0, -1)) : of === type);
-  const [first, last] = [beginningOf(filter.from), beginningOf(filter.to, 1)];
+  const [startMs, endMs] = [beginningOf(filter.from), beginningOf(filter.to, 1)];
   const kinds: readonly string[] | undefined = Object.hasOwn(parts, filter.about)
     ? parts[filter.about as Part][1]
     : undefined;
@@ -142,12 +142,12 @@ export function makeMatch(
   return (event) => {
     if (hidesNotes && event.type === "policy.recorded") return false;
     const at = Date.parse(event.at);
-    if ((first !== undefined && at < first) || (last !== undefined && at >= last)) return false;
+    if ((startMs !== undefined && at < startMs) || (endMs !== undefined && at >= endMs)) return false;
     if (type !== "" && !isType(event.type)) return false;
     if (kinds?.includes(event.type.slice(0, event.type.indexOf("."))) === false) return false;
     if (filter.about === failures && !isFailure(event.type)) return false;
     if (!hasWords(actorOf(event, names), actor)) return false;
-    if (isWhole ? !isAbout(event, filter.subject) : !hasWords(subjectOf(event, things), subject))
+    if (isOneThing ? !isAbout(event, filter.subject) : !hasWords(subjectOf(event, things), subject))
       return false;
     const text = searchedIn(event) + say(event) + (isHash ? event.hash : "");
     return search.length === 0 || hasWords(text, search);

@@ -57,7 +57,7 @@ export function eventSentence(event: AuditEvent, known: Known): { parts: readonl
   const isNumber = name === undefined && /^\d+$/.test(rest);
   const isRenamed = type === "node.updated" && nameOf(before) !== undefined && nameOf(after) !== undefined;
   const phrase = isRenamed ? "@ renamed the node % to #" : wordsOf(type);
-  const whole = isNumber ? "#" : `the ${noun}${rest === "" ? "" : " #"}`;
+  const subjectPhrase = isNumber ? "#" : `the ${noun}${rest === "" ? "" : " #"}`;
   const who = whoOf(event, known);
   const texts: Record<string, string> = {
     "@": who,
@@ -66,7 +66,7 @@ export function eventSentence(event: AuditEvent, known: Known): { parts: readonl
   };
   return {
     parts: phrase
-      .replace("&", whole)
+      .replace("&", subjectPhrase)
       .split(/([@#%])/)
       .map((part) => texts[part] ?? part),
     by: phrase.includes("@") ? "" : who,
@@ -81,7 +81,7 @@ export function eventText(event: AuditEvent, known: Known): string {
 
 /** Fields that the sentence contains, or that mean nothing to users. */
 const ruleFields = ["counts", "rule_ids", "rules_created", "rules_deleted", "rules_described"];
-const ofNoReader = new Set(["fingerprint", "key_sha256", "noted_rows", ...ruleFields]);
+const hiddenFields = new Set(["fingerprint", "key_sha256", "noted_rows", ...ruleFields]);
 
 /** The changes, with names instead of numbers, and rules as the page Access shows them. */
 export function readableChanges(event: AuditEvent, known: Known): readonly Change[] {
@@ -124,7 +124,7 @@ function readable(
 ): AuditEvent["before"] {
   if (details === null) return null;
   const entries = Object.entries(details).flatMap(([key, value]): [string, unknown][] => {
-    if (ofNoReader.has(key)) return [];
+    if (hiddenFields.has(key)) return [];
     const setting = Object.entries(settings?.[type] ?? {}).find(
       ([field]) => field === key || columnOf(field) === key,
     )?.[1];

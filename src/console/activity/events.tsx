@@ -49,7 +49,7 @@ export function Events(props: EventsProps) {
           </h2>
           <ol class="lines log">
             {events.map((event) => (
-              <One key={event.id} event={event} known={known} />
+              <EventLine key={event.id} event={event} known={known} />
             ))}
           </ol>
         </section>
@@ -59,17 +59,17 @@ export function Events(props: EventsProps) {
 }
 
 /** A line, which is drawn again only if something of it changed, not for each event that comes. */
-function One({ event, known }: { event: AuditEvent; known: Known }) {
+function EventLine({ event, known }: { event: AuditEvent; known: Known }) {
   const [isOpen, setOpen] = useState(false);
   const isOfRules = event.type === "rule.updated" || ruleChangeOf(event) !== undefined;
   const mayUndo = currentSlug.value !== undefined && mayAdminister.value && isOfRules;
   return useMemo(
-    () => drawn(event, known, mayUndo, isOpen, () => setOpen(!isOpen)),
+    () => drawEvent(event, known, mayUndo, isOpen, () => setOpen(!isOpen)),
     [event, known, mayUndo, isOpen],
   );
 }
 
-function drawn(event: AuditEvent, known: Known, mayUndo: boolean, isOpen: boolean, toggle: () => void) {
+function drawEvent(event: AuditEvent, known: Known, mayUndo: boolean, isOpen: boolean, toggle: () => void) {
   const { parts } = eventSentence(event, known);
   const changes = readableChanges(event, known);
   const at = Date.parse(event.at);

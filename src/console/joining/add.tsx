@@ -5,7 +5,7 @@ import { rulesApi } from "../../api/rules.ts";
 import { longestLifeOnCommandLine, registrationTokensApi } from "../../api/tokens/registration-tokens.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { useMemo, useState } from "preact/hooks";
-import { reachOf, standingOf, type Standee } from "../access/rules-of-node.ts";
+import { reachOf, rulesOfNode, type RuledNode } from "../access/rules-of-node.ts";
 import { call } from "../contact/api.ts";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { mayAddOwn, mayAdminister, me, organization, currentSlug } from "../contact/me.ts";
@@ -35,14 +35,14 @@ const kinds: Readonly<Record<Kind, readonly [icon: IconName, title: string, help
   phone: ["phone", "Phone", "A file for the app"],
 };
 
-/** What the join key will be for. Durations are as they were typed. */
-type Draft = { groups: string; uses: string; expires: string; name: string; isApproved: boolean };
+/** What the join key will be for, as it was typed. */
+type Draft = { groups: string; uses: string; expires_in: string; name: string; isApproved: boolean };
 
-function bodyOf({ groups, uses, expires, name, isApproved }: Draft, kind: Kind) {
+function bodyOf({ groups, uses, expires_in, name, isApproved }: Draft, kind: Kind) {
   return {
     ...(name.trim() === "" ? {} : { name: name.trim() }),
     uses: Number(uses),
-    expires_in: expires,
+    expires_in,
     groups: partsOf(groups),
     is_lighthouse: kind === "lighthouse",
     ...(isApproved ? { approved: true } : {}),
@@ -73,7 +73,7 @@ export function AddNode() {
   const [draft, setDraft] = useState<Draft>({
     groups: "",
     uses: "1",
-    expires: longestLifeOnCommandLine,
+    expires_in: longestLifeOnCommandLine,
     name: "",
     isApproved: false,
   });
@@ -210,8 +210,8 @@ type ChoicesProps = {
   made(token: Token): void;
 };
 
-/** Choices that most users leave as they are: a sentence, whose words open their fields. */
-const rare = ["uses", "expires", "name"] as const;
+/** Fields that most users leave as they are, under their names in the API. A sentence says their values, and its words open them. */
+const rare = ["uses", "expires_in", "name"] as const;
 
 function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
   const slug = currentSlug.value ?? "";
@@ -232,19 +232,18 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
       {words}
     </button>
   );
-  /** An open field. `key`: what the API calls it. */
+  /** A field, if it is open, or if its value was refused. */
   const field = (
     name: (typeof rare)[number],
-    key: string,
     label: string,
-    help: string | undefined,
     control: Readonly<Record<string, unknown>>,
+    help?: string,
   ) =>
-    isOpen[name] === true || error?.fields[key] !== undefined ? (
+    isOpen[name] === true || error?.fields[name] !== undefined ? (
       <Text
         label={label}
         help={help}
-        errors={error?.fields[key]}
+        errors={error?.fields[name]}
         value={draft[name]}
         set={(text: string) => setDraft({ ...draft, [name]: text })}
         control={control}
@@ -263,7 +262,7 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
       ) : null}
       <p class="mt8">
         For {word("uses", plural(Number(draft.uses), "node"))}, the key ends in{" "}
-        {word("expires", lifeWords(draft.expires))}
+        {word("expires_in", lifeWords(draft.expires_in))}
         {approval === "unapproved" ? (
           <>
             , and {word("approved", draft.isApproved ? "nobody approves" : "an administrator approves")} each
@@ -275,15 +274,13 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
         {draft.name.trim() === "" ? word("name", "no name") : <>the name {word("name", draft.name)}</>}.
       </p>
       <div class="mt8">
-        {field("uses", "uses", "How many nodes", undefined, {
+        {field("uses", "How many nodes", {
           type: "number",
           min: 1,
           max: 1_000_000,
           required: true,
         })}
-        {field("expires", "expires_in", "The join key is valid for", "Such as 1h, 48h or 7d.", {
-          required: true,
-        })}
+        {field("expires_in", "The join key is valid for", { required: true }, "Such as 1h, 48h or 7d.")}
         {isOpen.approved === true ? (
           <Check
             label="They need no approval: whoever has the join key can join at once"
@@ -291,7 +288,7 @@ function Choices({ draft, setDraft, kind, made }: ChoicesProps) {
             set={(isApproved) => setDraft({ ...draft, isApproved })}
           />
         ) : null}
-        {field("name", "name", "Name of the join key", "Optional.", { maxlength: 100 })}
+        {field("name", "Name of the join key", { maxlength: 100 }, "Optional.")}
       </div>
       <FormFailure error={error} shown={["groups", "uses", "expires_in", "name"]} />
       <p class="group mt8">
@@ -333,7 +330,7 @@ function Made({ token, again }: { token: Token; again(): void }) {
 
 type GetsProps = { groups: readonly string[]; ownerId: number | null; address: string | undefined };
 
-/** What a node of these groups will have by the present rules; what it has, once `address` is known. */
+/** What a node of these groups will reach by the present rules; what it reaches, once it has joined and its `address` is known. */
 function Gets({ groups, ownerId, address }: GetsProps) {
   const slug = currentSlug.value ?? "";
   const { data: rules } = useList(apiPath(rulesApi.list, { slug }, { page_size: "1000" }));
@@ -341,14 +338,19 @@ function Gets({ groups, ownerId, address }: GetsProps) {
   const key = groups.join();
   const found = useMemo(() => {
     if (rules === undefined || nodes === undefined || !isWhole) return undefined;
-    const asStandee = ({ id, groups: all, subnets, ownerId: owner_id }: (typeof nodes)[number]): Standee => ({
+    const asStandee = ({
+      id,
+      groups: all,
+      subnets,
+      ownerId: owner_id,
+    }: (typeof nodes)[number]): RuledNode => ({
       id,
       groups: all,
       owner_groups: [],
       subnets,
       owner_id,
     });
-    const newcomer: Standee = {
+    const newcomer: RuledNode = {
       id: 0,
       groups: [...groups],
       owner_groups: [],
@@ -356,10 +358,10 @@ function Gets({ groups, ownerId, address }: GetsProps) {
       owner_id: ownerId,
     };
     const others = nodes.filter(({ ip_address, state }) => ip_address !== address && state === "active");
-    const { letsIn, letIn, letsOut } = standingOf(rules, newcomer);
+    const { inbound, toPeers, outbound } = rulesOfNode(rules, newcomer);
     return {
       ...reachOf(rules, newcomer, others.map(asStandee)),
-      rules: new Set([...letsIn, ...letIn, ...letsOut]).size,
+      rules: new Set([...inbound, ...toPeers, ...outbound]).size,
     };
   }, [rules, nodes, isWhole, key, ownerId, address]);
   return (

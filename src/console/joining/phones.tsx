@@ -138,7 +138,7 @@ function Own({ slug, choose }: { slug: string; choose(phone: Node): void }) {
   );
 }
 
-/** `phone`: the one to import again; undefined for a new one. */
+/** `phone`: the one to import again; undefined for a new one. `held`: the import that this tab has begun and not ended. */
 type FormProps = { phone: Node | undefined; held: PhoneImport | undefined; cancel(): void };
 
 function PhoneForm({ phone, held, cancel }: FormProps) {

@@ -6,7 +6,7 @@ import { apiPath } from "../../api/endpoint.ts";
 import { flagWords } from "../../protocol/settings.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { gatewayWords } from "../access/networks.ts";
+import { gatewayWords } from "../access/sides.ts";
 import { get, type ApiError, call } from "../contact/api.ts";
 import { networksIn, partsOf, sentencesOf } from "../words/field-parts.ts";
 import { changesOf, changedKeys, rebased, typedOf, type Changes, type Key, type Typed } from "./change.ts";

@@ -3,7 +3,7 @@
 import type { Rule as StoredRule } from "../../api/rules.ts";
 import type { Node } from "../../protocol/node.ts";
 import { Sentence } from "../access/sentence.tsx";
-import { standingChange, standingOf } from "../access/rules-of-node.ts";
+import { standingChange, rulesOfNode } from "../access/rules-of-node.ts";
 import { currentSlug } from "../contact/me.ts";
 import { useList } from "../contact/resource.ts";
 import { Failure } from "../ui/parts.tsx";
@@ -19,9 +19,9 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
   const { gains, loses } = standingChange(rules ?? [], node, after);
   // What reaches a node reaches the networks behind it.
   const newNetworks = subnets.filter((network) => !node.subnets.includes(network));
-  const intoNew = newNetworks.length === 0 ? [] : standingOf(rules ?? [], after).letsIn;
+  const intoNew = newNetworks.length === 0 ? [] : rulesOfNode(rules ?? [], after).inbound;
   const endedNetworks = node.subnets.filter((network) => !subnets.includes(network));
-  const intoEnded = endedNetworks.length === 0 ? [] : standingOf(rules ?? [], node).letsIn;
+  const intoEnded = endedNetworks.length === 0 ? [] : rulesOfNode(rules ?? [], node).inbound;
   const ofNode = [gains, loses].flatMap(({ othersReachIt, itReaches }) => [...othersReachIt, ...itReaches]);
   const all = [...ofNode, ...intoNew, ...intoEnded];
   const words = useWords(slug, rules, all);

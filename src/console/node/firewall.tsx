@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { endsOf, sentenceOf, sideWords, trafficWords, type Rule } from "../access/rules.ts";
-import { standingOf } from "../access/rules-of-node.ts";
+import { rulesOfNode } from "../access/rules-of-node.ts";
 import { currentSlug } from "../contact/me.ts";
 import { knownNodes } from "../nodes/node-list.ts";
 import { useList } from "../contact/resource.ts";
@@ -18,8 +18,8 @@ import { plural } from "../words/numbers.ts";
 export function Firewall({ node }: { node: Node }) {
   const slug = currentSlug.value ?? "";
   const { data: rules, error } = useList(rulesPath(slug));
-  const { letsIn, letIn, letsOut } = standingOf(rules ?? [], node);
-  const words = useWords(slug, rules, [...letsIn, ...letIn, ...letsOut]);
+  const { inbound, toPeers, outbound } = rulesOfNode(rules ?? [], node);
+  const words = useWords(slug, rules, [...inbound, ...toPeers, ...outbound]);
   if (node.state === "revoked")
     return (
       <Panel title="Firewall" hasRoom={true}>
@@ -37,14 +37,14 @@ export function Firewall({ node }: { node: Node }) {
       <RulesPanel
         title={`${["It", ...node.subnets].join(" and ")} may be reached by`}
         empty="Nothing may reach it."
-        rules={letsIn.map(words)}
+        rules={inbound.map(words)}
         peerSide="from"
         actions={<a href={pathOf(slug, "access")}>Access</a>}
       />
       <RulesPanel
         title="May reach"
         empty="No node lets it in."
-        rules={letIn.map(words)}
+        rules={toPeers.map(words)}
         peerSide="to"
         actions={
           <a href={`${pathOf(slug, "access")}?from=${encodeURIComponent(node.name)}`}>
@@ -55,7 +55,7 @@ export function Firewall({ node }: { node: Node }) {
       <RulesPanel
         title="May send to"
         empty="It may send nothing."
-        rules={letsOut.map(words)}
+        rules={outbound.map(words)}
         peerSide="to"
         beside={
           <span class="faint no-phone cut">

@@ -4,7 +4,7 @@ import { alarmKinds, alarmRules, type Alarm } from "../../api/webhooks/alarms.ts
 import { isRed } from "../needs/need-kinds.ts";
 
 type Sorted = Pick<Alarm, "kind" | "ended_at">;
-/** Open alarms that are red stand above the others, which keep their order. `cut`: see `isRed`. */
+/** Open alarms that are red stand above the others, which keep their order. `cut`: how many paths only a relay that is away carries (`isRed`). */
 export const worstFirst = <A extends Sorted>(alarms: readonly A[], cut: number | undefined): A[] => {
   const isWorst = ({ kind, ended_at }: Sorted) => Number(ended_at === null && isRed(kind, cut));
   return alarms.toSorted((a, b) => isWorst(b) - isWorst(a));

@@ -26,10 +26,10 @@ import { EditWebhook, webhooksPath } from "./webhook-forms.tsx";
 import { eventsOf, WebhookById } from "./webhook-page.tsx";
 
 export function Alarms({ rest: [id] }: { rest: readonly string[] }) {
-  return id === undefined ? <All /> : <WebhookById key={id} id={id} />;
+  return id === undefined ? <AllAlarms /> : <WebhookById key={id} id={id} />;
 }
 
-function All() {
+function AllAlarms() {
   const slug = currentSlug.value ?? "";
   const path = apiPath(alarmsApi.list, { slug });
   const { data, error } = useResource(path);
@@ -101,7 +101,7 @@ function Rules({ organization }: { organization: Organization }) {
   const { slug, alarm_rules: own, notify_away_minutes: away } = organization;
   /** The rule that is changed; `new`: one for a group. */
   const [asked, setAsked] = useState<Rule | "new">();
-  const may = mayAdminister.value;
+  const mayChange = mayAdminister.value;
   return (
     <>
       <List
@@ -114,7 +114,7 @@ function Rules({ organization }: { organization: Organization }) {
         columns={[
           textColumn("words", "Alarm when", 7, ({ words }: Rule) => words),
           textColumn("value", "Value", 2, valueWords),
-          ...(may
+          ...(mayChange
             ? [
                 actionsColumn(1, (rule: Rule) => (
                   <Button
@@ -132,14 +132,14 @@ function Rules({ organization }: { organization: Organization }) {
         keyOf={({ place }: Rule) => place}
         empty=""
       >
-        {may ? (
+        {mayChange ? (
           <Button isSmall={true} icon="plus" onClick={() => setAsked("new")}>
             <Words first="Add" rest="a rule for a group" />
           </Button>
         ) : null}
       </List>
       {asked === undefined ? null : (
-        <Change
+        <ChangeRule
           {...{ slug, own }}
           rule={asked === "new" ? undefined : asked}
           close={() => setAsked(undefined)}
@@ -152,7 +152,7 @@ function Rules({ organization }: { organization: Organization }) {
 /** `own`: the changed rules of the organization, as `node=30`. `rule` undefined: a new one, for groups. */
 type ChangeProps = { slug: string; own: readonly string[]; rule: Rule | undefined; close(): void };
 
-function Change({ slug, own, rule, close }: ChangeProps) {
+function ChangeRule({ slug, own, rule, close }: ChangeProps) {
   const { data: known = [] } = useList(
     rule === undefined ? apiPath(groupsApi.list, { slug }, { page_size: "1000" }) : "",
   );

@@ -5,7 +5,7 @@ import { webhooksApi, type ListedDelivery as Delivery } from "../../api/webhooks
 import { useEffect, useRef, useState } from "preact/hooks";
 import { behindAll } from "../../api/values.ts";
 import { ApiError, call, get } from "../contact/api.ts";
-import { isUnderWay, joined, outcomeOfAll, type Known } from "./deliveries.ts";
+import { isUnderWay, withFound, outcomeOfAll, type Known } from "./deliveries.ts";
 import { onEvent } from "../contact/live.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { useAction } from "../ui/form.tsx";
@@ -53,7 +53,7 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
   const pathBefore = (id = behindAll) =>
     apiPath(webhooksApi.deliveries, params, { before: `${id}`, limit: `${readAtOnce}` });
   const join = (found: readonly Delivery[], before?: number) =>
-    setKnown((now) => joined(now, found, found.length < readAtOnce, before));
+    setKnown((now) => withFound(now, found, found.length < readAtOnce, before));
   const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
   const { data, error } = useResource(pathBefore(), { isCalm: true });
   useEffect(() => data && join(data), [data]);
@@ -74,7 +74,7 @@ export function useDeliveries(params: { slug: string; id: number }): Log & { old
   }, [items]);
   const again = async (delivery: Delivery) => {
     const sent = await call(webhooksApi.sendAgain, { ...params, delivery: delivery.id }, {});
-    setKnown((now) => joined(now, [{ ...delivery, ...sent }], false, delivery.id));
+    setKnown((now) => withFound(now, [{ ...delivery, ...sent }], false, delivery.id));
   };
   return { ...known, path, error, older, again };
 }

@@ -1,7 +1,7 @@
 // The rules of the page Access: words and back, edits on edits, and the matrix beside the control plane's own decision.
 
 import type { Rule as StoredRule } from "../../../src/api/rules.ts";
-import { reachOf, type Standee } from "../../../src/console/access/rules-of-node.ts";
+import { reachOf, type RuledNode } from "../../../src/console/access/rules-of-node.ts";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import {
@@ -17,17 +17,16 @@ import {
   faultLines,
   faultsByRule,
   policyText,
-  portsFault,
   rowsOf,
   rulesLeft,
-  sentenceOf,
-  sidesFor,
-  toRule,
-  type Rule,
-} from "../../../src/console/access/rules.ts";
-import { areSameTests, mergeTests, notIn } from "../../../src/console/access/merge-tests.ts";
+} from "../../../src/console/access/rule-edits.ts";
+import { portsFault, sentenceOf, toRule, type Rule } from "../../../src/console/access/rules.ts";
+import { sidesFor } from "../../../src/console/access/sides.ts";
 import {
+  areSameTests,
   isTestAboutGone,
+  mergeTests,
+  notIn,
   testsText,
   wordsOfTest,
   type PolicyTest,
@@ -358,7 +357,7 @@ test("edits of tests are put on the tests that others saved meanwhile", () => {
 test("a node reaches those whose firewalls and its own agree, of one owner where a rule says self", () => {
   const rule = (id: number, direction: "inbound" | "outbound", target: object, peer: object, ports = "any") =>
     ({ id, direction, protocol: "tcp", ports, target, peer, description: "" }) as StoredRule;
-  const node = (id: number, groups: string[], owner_id: number | null = null): Standee => ({
+  const node = (id: number, groups: string[], owner_id: number | null = null): RuledNode => ({
     id,
     groups,
     owner_groups: [],

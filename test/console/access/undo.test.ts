@@ -2,7 +2,7 @@
 
 import type { Rule as StoredRule } from "../../../src/api/rules.ts";
 import { expect, test } from "bun:test";
-import { peerOf, routerTo, targetOf } from "../../../src/console/access/networks.ts";
+import { peerOf, routerTo, targetOf } from "../../../src/console/access/sides.ts";
 import { networksBehind } from "../../../src/protocol/networks-behind.ts";
 import type { Rule } from "../../../src/console/access/rules.ts";
 import { undoing } from "../../../src/console/access/merge.ts";

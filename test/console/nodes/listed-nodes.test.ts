@@ -3,7 +3,7 @@
 import type { Rule as StoredRule } from "../../../src/api/rules.ts";
 import { expect, test } from "bun:test";
 import { aliasWords } from "../../../src/console/node/aliases.ts";
-import { namedIn, standingChange, standingOf } from "../../../src/console/access/rules-of-node.ts";
+import { namedIn, standingChange, rulesOfNode } from "../../../src/console/access/rules-of-node.ts";
 import { ownerGroup, selfGroup } from "../../../src/protocol/users-groups.ts";
 import { exportName, filtered, groupsOf, selectedIn } from "../../../src/console/nodes/filter.ts";
 import { vulnerabilitiesOf } from "../../../src/console/nodes/states.ts";
@@ -119,9 +119,9 @@ test("the rules about a node: what it lets in, what lets it in, what it lets out
     rule("inbound", { group: selfGroup }, { group: "db" }),
   ];
   const ids = (found: readonly StoredRule[]) => found.map((each) => each.id);
-  const { letsIn, letIn, letsOut } = standingOf(rules, { ...node, owner_id: 4 });
-  expect([ids(letsIn), ids(letIn), ids(letsOut)]).toEqual([[1, 7, 8], [2, 3, 6, 9], [4]]);
-  expect(ids(standingOf(rules, { ...node, owner_id: null }).letIn)).not.toContain(9);
+  const { inbound, toPeers, outbound } = rulesOfNode(rules, { ...node, owner_id: 4 });
+  expect([ids(inbound), ids(toPeers), ids(outbound)]).toEqual([[1, 7, 8], [2, 3, 6, 9], [4]]);
+  expect(ids(rulesOfNode(rules, { ...node, owner_id: null }).toPeers)).not.toContain(9);
   expect(namedIn(rules)).toEqual([7, 8, 9]);
   const member = { ...node, groups: ["web"], owner_id: null };
   const { gains, loses } = standingChange(rules, member, { ...member, groups: ["db"] });

@@ -3,7 +3,8 @@
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";
-import { policyText, type Rule } from "../../../src/console/access/rules.ts";
+import { policyText } from "../../../src/console/access/rule-edits.ts";
+import type { Rule } from "../../../src/console/access/rules.ts";
 import { testsText } from "../../../src/console/access/test-text.ts";
 import { Policy } from "../../../src/api/policy.ts";
 import { registerNode, registrationToken } from "../../support/nodes.ts";

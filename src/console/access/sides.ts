@@ -1,4 +1,4 @@
-// Networks that stand in rules, and the nodes in front of them. Pure.
+// The sides of rules as users type them, and networks behind nodes. Pure.
 
 import type { Router } from "../../protocol/networks-behind.ts";
 
@@ -23,3 +23,34 @@ export const targetOf = (word: string): string =>
 
 /** The peer of a rule, as rules write it: without that prefix, which it has after a changed direction made the target the peer. */
 export const peerOf = (word: string): string => word.replace(/^network:/, "");
+
+/**
+ * The side that was typed, as rules write it: `web` is the group or the node of this name, "all nodes" is `any`. A name that
+ * is neither is a group that is to be created.
+ */
+export function toSide(typed: string, groups: readonly string[], nodes: readonly string[]): string {
+  const text = typed.trim();
+  if (/^(any|all|all (nodes|machines))$/i.test(text)) return "any";
+  if (text === "" || text.includes("/") || /^(group|node|user|idp):/.test(text)) return text;
+  return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
+}
+
+export type Sides = Record<"groups" | "words" | "emails" | "nodes", readonly string[]>;
+const maxOffered = 50;
+
+/** The first sides that contain what was typed. `words`: of groups of providers. `mayBeSelf`: the side is the rule's peer. */
+export function sidesFor(
+  typed: string,
+  { groups, words, emails, nodes }: Sides,
+  mayBeSelf: boolean,
+): string[] {
+  const all = [
+    "any",
+    ...(mayBeSelf ? ["self"] : []),
+    ...groups.map((name) => `group:${name}`),
+    ...words,
+    ...emails.map((email) => `user:${email}`),
+    ...nodes.map((name) => `node:${name}`),
+  ];
+  return all.filter((each) => each.includes(typed)).slice(0, maxOffered);
+}
