@@ -28,8 +28,8 @@ export const brand = {
 } as const;
 
 /**
- * The file with the address of releases, which the installer and the packages write: it belongs to the executable, whose
- * build holds the publisher's key.
+ * The file with the address of releases, which the installer and the packages write. It is beside the executable, whose build
+ * holds the publisher's key: /usr/local/lib/overlay-agent/releases.url for /usr/local/bin/agent.
  */
 export function releaseAddressPath(executable: string, platform: string): string {
   return platform === "win32"
@@ -54,7 +54,7 @@ export type Places = {
   ipcMode: "socket" | "pipe";
   /** Whether the daemon starts the organizations that it finds. */
   autostart: boolean;
-  /** Paths of the engine in packages of the system. What is found there unasked is used only if root owns the file. */
+  /** Paths of the engine in packages of the system. An engine that is found there, and that --overlay-binary does not name, is used only if root owns the file. */
   packagedEngines: readonly string[];
 };
 
@@ -109,7 +109,7 @@ export function profilesDirectory(
   return config === undefined ? undefined : `${config}/${brand.id}/profiles`;
 }
 
-/** How the service of names serves them: in the RuntimeDirectory of its unit. */
+/** The file in which the service of names says how it serves them: in the RuntimeDirectory of its unit. */
 export const namesStatePath = `/run/${brand.id}-names/state.json`;
 
 /** Data directory of the control plane for root. */

@@ -34,7 +34,7 @@ export type Api = {
 type Effect = {
   /** What --dry-run prints after "Would", if the request does not show it. */
   effect?: string;
-  /** Called with the headers of the answer. */
+  /** Called with the headers of the answer, before `write` returns. */
   heard?(headers: Headers): void;
 };
 export type Prepared<T> = Effect & Request<T>;
@@ -163,7 +163,8 @@ export async function withSender<T>(
 ): Promise<T> {
   const { system, log } = context;
   const { makeClient } = await import("../../node/contact/requests/client.ts");
-  const explained =
+  /** Sends by the client, and adds to a refusal what to do next. */
+  const withHints =
     (client: Client): Sender =>
     async (request) => {
       try {
@@ -176,13 +177,13 @@ export async function withSender<T>(
     const { asOperator } = await import("../../server/operator.ts");
     if (!mayCreateData) await requireLocalData(context, target.options);
     return asOperator(target.options, { system, log }, (fetch) =>
-      work(explained(makeClient({ base: "http://localhost", system: { ...system, fetch } }))),
+      work(withHints(makeClient({ base: "http://localhost", system: { ...system, fetch } }))),
     );
   }
   const { profile, token } = target;
-  if ("profile" in token) return work(await senderOfProfile(context, profile, token.profile, explained));
+  if ("profile" in token) return work(await senderOfProfile(context, profile, token.profile, withHints));
   const { clientOf } = await import("../../node/contact/requests/session.ts");
-  return work(explained(clientOf(profile, system, token.given)));
+  return work(withHints(clientOf(profile, system, token.given)));
 }
 
 /** Sends with the session of a profile: renews its token, and proves the second factor where the server asks for it. */
@@ -190,7 +191,7 @@ async function senderOfProfile(
   context: Context,
   profile: Profile,
   name: string,
-  explained: (client: Client) => Sender,
+  withHints: (client: Client) => Sender,
 ): Promise<Sender> {
   const { system } = context;
   const { clientOf, profileToken } = await import("../../node/contact/requests/session.ts");
@@ -201,7 +202,7 @@ async function senderOfProfile(
   let token = await profileToken(name, profile, system, { onRenewed });
   return async (request) => {
     try {
-      return await explained(clientOf(profile, system, token))(request);
+      return await withHints(clientOf(profile, system, token))(request);
     } catch (error) {
       if (!(error instanceof AppError)) throw error;
       if (error.code === "step_up_required") await stepUp(context, clientOf(profile, system, token), error);
@@ -209,7 +210,7 @@ async function senderOfProfile(
         // The server ended the token early, or replaced its key: try a new one once.
         token = await profileToken(name, profile, system, { refused: token, onRenewed });
       } else throw error;
-      return explained(clientOf(profile, system, token))(request);
+      return withHints(clientOf(profile, system, token))(request);
     }
   };
 }

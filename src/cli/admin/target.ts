@@ -57,10 +57,10 @@ type TokenSource = { given: string } | { profile: string };
 
 /** --api-base, else the chosen profile, else the local data. Flags that name local data, and --local, mean that data. */
 export async function chooseTarget(context: Context): Promise<Target> {
-  const { values, system } = context;
+  const { values } = context;
+  if (values.on("local")) return localTarget(context);
   const dataFlag = flagOfData(values);
   const remoteFlag = ["api-base", "profile"].find((flag) => values.text(flag) !== undefined);
-  if (values.on("local")) return localTarget(context);
   if (dataFlag !== undefined && remoteFlag !== undefined) {
     throw new AppError(
       "usage",
@@ -71,7 +71,12 @@ export async function chooseTarget(context: Context): Promise<Target> {
     );
   }
   if (values.text("api-base") !== undefined) return remoteTarget(context);
-  if (dataFlag !== undefined) return localTarget(context);
+  return dataFlag === undefined ? targetOfProfile(context) : localTarget(context);
+}
+
+/** The profile of --profile, else the one that `login` chose, else the local data. Throws not_found for an unknown profile. */
+async function targetOfProfile(context: Context): Promise<Target> {
+  const { values, system } = context;
   const { readProfiles } = await import("../../node/files/profiles.ts");
   const known = readProfiles(system);
   const givenName = values.text("profile");

@@ -104,17 +104,17 @@ export async function showName(text: string, context: Context): Promise<number> 
       hint: `\`${run} names\` lists the names that this node may see.`,
     });
   }
-  const asked = [];
+  const lookups = [];
   for (const entry of found) {
     const name = entry.names[0] ?? "";
     const answer = await askSystem({ name, slug: entry.slug }, state, system);
-    asked.push({ entry, name, answer, isOk: agrees(entry, answer) });
+    lookups.push({ entry, name, answer, isOk: agrees(entry, answer) });
   }
   const { wayText } = await import("../../node/names/describe-serving.ts");
   const serving = state.service?.serving;
   const isByResolved = serving === undefined || serving.way === "resolved";
   const resolver = isByResolved ? sources.resolver : `the resolver of ${brand.id}, by ${wayText(serving)}`;
-  const facts = asked.map(({ entry, name, answer }): [string, string][] => [
+  const facts = lookups.map(({ entry, name, answer }): [string, string][] => [
     ["name", [name, ...entry.names.slice(1)].join(", ")],
     ["organization", entry.slug],
     [entry.kind === "alias" ? "alias of" : entry.kind, entry.node],
@@ -124,7 +124,7 @@ export async function showName(text: string, context: Context): Promise<number> 
   ]);
   output.result(
     {
-      names: asked.map(({ entry, answer, isOk }) => ({
+      names: lookups.map(({ entry, answer, isOk }) => ({
         team: entry.slug,
         node: entry.node,
         kind: entry.kind,
@@ -137,5 +137,5 @@ export async function showName(text: string, context: Context): Promise<number> 
     },
     facts.map((part) => part.map(([key, value]) => `${key.padEnd(14)}${value}\n`).join("")).join("\n"),
   );
-  return asked.every(({ isOk }) => isOk) ? 0 : 1;
+  return lookups.every(({ isOk }) => isOk) ? 0 : 1;
 }

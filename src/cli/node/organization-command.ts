@@ -110,10 +110,10 @@ export async function planOnOrganization(
     const isDaemonThere = verb === "stop" || (await daemonListens(settings, system));
     return [...(isDaemonThere ? [] : services), requestStep(`${verb} ${slug}`, settings)];
   }
-  const ofUnit = unitVerb(verb, slug);
-  if (ofUnit !== "stop") await refuseStart(organization, context);
-  await requireUnits(ofUnit, slug, context);
-  return [...services, ...(await planUnit(ofUnit, organization))];
+  const verbOfUnit = unitVerb(verb, slug);
+  if (verbOfUnit !== "stop") await refuseStart(organization, context);
+  await requireUnits(verbOfUnit, slug, context);
+  return [...services, ...(await planUnit(verbOfUnit, organization))];
 }
 
 /** Throws usage for `switch`. */

@@ -338,7 +338,7 @@ function Gets({ groups, ownerId, address }: GetsProps) {
   const key = groups.join();
   const found = useMemo(() => {
     if (rules === undefined || nodes === undefined || !isWhole) return undefined;
-    const asStandee = ({
+    const asRuledNode = ({
       id,
       groups: all,
       subnets,
@@ -360,7 +360,7 @@ function Gets({ groups, ownerId, address }: GetsProps) {
     const others = nodes.filter(({ ip_address, state }) => ip_address !== address && state === "active");
     const { inbound, toPeers, outbound } = rulesOfNode(rules, newcomer);
     return {
-      ...reachOf(rules, newcomer, others.map(asStandee)),
+      ...reachOf(rules, newcomer, others.map(asRuledNode)),
       rules: new Set([...inbound, ...toPeers, ...outbound]).size,
     };
   }, [rules, nodes, isWhole, key, ownerId, address]);

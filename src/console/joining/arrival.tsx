@@ -14,7 +14,7 @@ import { currentSlug } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { keyOf, registrationsPath, type Registration } from "./registrations.ts";
 import { refresh, useList, useResource } from "../contact/resource.ts";
-import { AnswerDialog } from "./waiting.tsx";
+import { AnswerDialog } from "./answer-dialogs.tsx";
 import { twiceIn } from "./token-words.ts";
 import { pathOf } from "../frame/router.ts";
 import { exact, timeFormat, utc } from "../words/times.ts";

@@ -2,5 +2,6 @@
 
 export { AddNode } from "./add.tsx";
 export { Phones } from "./phones.tsx";
-export { AnswerDialog, Waiting } from "./waiting.tsx";
+export { AnswerDialog } from "./answer-dialogs.tsx";
+export { Waiting } from "./waiting.tsx";
 export { QrPicture } from "../ui/qr-picture.tsx";

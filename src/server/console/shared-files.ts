@@ -22,7 +22,7 @@ const groups: readonly (readonly string[])[] = [
   [
     "console/access/class-words.ts",
     "console/access/group-cells.ts",
-    "console/access/networks.ts",
+    "console/access/sides.ts",
     "console/access/rules.ts",
     "console/access/sentence.tsx",
     "console/access/rules-of-node.ts",

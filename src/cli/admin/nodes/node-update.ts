@@ -38,7 +38,7 @@ export const update: Implementation = {
     const node = await write(context, async (api) => {
       const before = await nodeByName(api, slug, name);
       const body = await checked(nodesApi.update.body, { ...settings, ...listsOf(context, before) });
-      notRemoved = notThere(context, before);
+      notRemoved = unknownRemovals(context, before);
       new_groups = await missingGroups(api, slug, body.groups ?? []);
       return request(nodesApi.update, { slug, id: before.id }, body);
     });
@@ -94,14 +94,17 @@ function needsOfNameServer(slug: string, { name, ip_address }: Node): string {
   );
 }
 
-/** What a flag should remove, and the node does not have: often a typing error, so that something stays unintentionally. */
-function notThere({ values }: Context, { name, groups, subnets, exit_groups: exits = [] }: Node): string[] {
-  const beyond = (kind: string, own: readonly string[]) =>
+/** Sentences about what a flag should remove and the node does not have: often a typing error, so that something stays. */
+function unknownRemovals(
+  { values }: Context,
+  { name, groups, subnets, exit_groups: exits = [] }: Node,
+): string[] {
+  const unknownIn = (kind: string, own: readonly string[]) =>
     values.list(`remove-${kind}`).filter((each) => !own.includes(each));
   return [
-    ...beyond("group", groups).map((group) => `${name} was not in the group ${group}`),
-    ...beyond("subnet", subnets).map((network) => `${name} had no subnet ${network}`),
-    ...beyond("exit-group", exits).map((group) => `${name} was no exit for ${group}`),
+    ...unknownIn("group", groups).map((group) => `${name} was not in the group ${group}`),
+    ...unknownIn("subnet", subnets).map((network) => `${name} had no subnet ${network}`),
+    ...unknownIn("exit-group", exits).map((group) => `${name} was no exit for ${group}`),
   ];
 }
 
