@@ -38,7 +38,15 @@ const mayImport: Record<string, { areas: string[]; reason: string }> = {
     reason: "a node never has a control plane inside it: they meet on the wire, in src/protocol",
   },
   server: {
-    areas: ["root", "api", "server", "pki", "platform/file-lock.ts", "release/handed-out.ts"],
+    areas: [
+      "root",
+      "api",
+      "server",
+      "pki",
+      "platform/file-lock.ts",
+      "release/handed-out.ts",
+      "release/install-script.ts",
+    ],
     reason:
       "a control plane acts on no machine: nothing of node, daemon or platform belongs to it but locks; it hands out a release",
   },

@@ -81,7 +81,10 @@ export const Rollout = v.object({
 });
 export type Rollout = v.InferOutput<typeof Rollout>;
 
-/** `told`, `returning`: it was ordered to change, or to go back. The others but `waiting` and `skipped`: as it reported (`UpdateReport`). */
+/**
+ * `waiting` and `skipped`: it was ordered nothing. `told`, `returning`: it was ordered to change, or to go back. The others: as it
+ * reported (`UpdateReport`).
+ */
 export const rolloutNodeStates = [
   "waiting",
   "told",

@@ -24,7 +24,10 @@ export const CheckinRequest = v.object({
   /** The configuration version that the node has applied. */
   config_version: v.optional(wholeNumber),
   overlay_version: v.optional(text(64)),
-  /** `stopped`, `running`, or the gravest kind of finding (src/protocol/finding-kinds.ts). Former servers take each but `stopped` for running. */
+  /**
+   * `stopped`, `running`, or the gravest kind of finding (src/protocol/finding-kinds.ts). Former servers take each but `stopped` for
+   * running.
+   */
   overlay_state: v.optional(text(64)),
   /** A lighthouse asks whether any other node is online. */
   others: v.optional(v.boolean()),

@@ -18,6 +18,7 @@ export const ErrorBody = v.object({
   ),
   /** With `second_factor_required` and `step_up_required`. */
   methods: v.optional(v.pipe(v.array(received(64)), v.maxLength(16))),
+  /** With `node_revoked`: the signed order that revoked the node. */
   order: v.optional(jws),
 });
 export type ErrorBody = v.InferOutput<typeof ErrorBody>;

@@ -18,8 +18,8 @@ export type JoinKey = {
   registrationToken: string;
   role: "node" | "lighthouse";
   /**
-   * May be an argument of a command: the key is for one machine, for an hour at most. Process lists, shell histories and logs of cloud-init
-   * keep the arguments of a command.
+   * May be an argument of a command: the key is for one machine, for an hour at most. Process lists, shell histories and logs of
+   * cloud-init keep the arguments of a command.
    */
   isShortLived: boolean;
   /** The hash of the newest seal when the key was made, if nodes enforce it: the node takes nothing that does not follow it. */

@@ -29,7 +29,9 @@ export const Node = v.object({
    * because nodes need seconds. Former servers, and answers to changes, do not have it.
    */
   not_applied_since: v.optional(v.nullable(time)),
-  /** The gravest kind of what the node found wrong at its last check-in (src/protocol/finding-kinds.ts). Former servers do not send it. */
+  /**
+   * The gravest kind of what the node found wrong at its last check-in (src/protocol/finding-kinds.ts). Former servers do not send it.
+   */
   finding: v.optional(v.nullable(received(64))),
   agent_version: v.nullable(received(255)),
   overlay_version: v.nullable(received(255)),

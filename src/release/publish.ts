@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../base/errors.ts";
 import { sha256Hex } from "../base/sha256.ts";
-import { fillInstallScript } from "./handed-out.ts";
+import { fillInstallScript } from "./install-script.ts";
 import {
   manifestName,
   signatureName,

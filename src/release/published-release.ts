@@ -40,13 +40,13 @@ export function releaseKeys(): string[] {
 export async function fetchRelease(
   request: UpdateRequest,
   system: DownloadSystem & Pick<System, "executable" | "platform">,
-  within: Patience = {},
+  patience: Patience = {},
 ): Promise<Published> {
   const base = releaseBase(request, system);
-  const patience = { totalMs: smallFileMs, ...within };
+  const limits = { totalMs: smallFileMs, ...patience };
   const [manifest, signature] = await Promise.all([
-    fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...patience }, system),
-    fetchFile(base, signatureName, { maxBytes: maxSignatureBytes, ...patience }, system),
+    fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...limits }, system),
+    fetchFile(base, signatureName, { maxBytes: maxSignatureBytes, ...limits }, system),
   ]);
   return { base, manifest, signature };
 }
@@ -77,7 +77,10 @@ export function checkRelease(
   return manifest;
 }
 
-/** The release address (see release-address.ts) that came with this executable; undefined if none did. Throws if other users than root can change it. */
+/**
+ * The release address (see release-address.ts) that came with this executable; undefined if none did. Throws if other users than
+ * root can change it.
+ */
 export function releaseAddress({ executable, platform }: Pick<System, "executable" | "platform">) {
   const path = releaseAddressPath(executable, platform);
   const text = readTextIfThere(path)?.trim();

@@ -19,7 +19,7 @@ import { makePipeline, type Endpoint, type Pipeline } from "./pipeline.ts";
 import { allRoutes } from "./routes.ts";
 import { makeServices, type Services } from "./services.ts";
 import type { Database } from "./store/database.ts";
-import { isCanonical, plainPath } from "./http/url-paths.ts";
+import { isCanonical, makePathCheck } from "./http/url-paths.ts";
 
 type Environment = { Bindings: Edge };
 
@@ -98,7 +98,7 @@ const nothingHere = () => new AppError("not_found", notFound.path);
 
 /** The methods of an endpoint that belong in the listener's table. */
 function directRoutes(endpoint: Endpoint, shared: Shared): DirectRoute[] {
-  const isPlain = plainPath(endpoint.path);
+  const isPlain = makePathCheck(endpoint.path);
   return [...endpoint.routes.values()]
     .filter(({ direct }) => direct === true)
     .map(({ method }) => ({

@@ -16,7 +16,10 @@ export const NotedHash = v.pipe(
 
 const PastQuery = v.strictObject({
   at: Moment,
-  /** Names of nodes at that moment. Without `to`: the policy as a file, and nothing else may be given. Without `from`: every node that could reach it. */
+  /**
+   * Names of nodes at that moment. Without `to`: the policy as a file, and nothing else may be given. Without `from`: every node that
+   * could reach `to`.
+   */
   from: v.optional(foreignText(255)),
   to: v.optional(foreignText(255)),
   /** Without `port`: everything that was permitted, of this protocol or of all. A port alone is of TCP. */
@@ -28,16 +31,16 @@ const PastQuery = v.strictObject({
 export type PastQuery = v.InferOutput<typeof PastQuery>;
 
 /** Bounded, because a report is also read from a file, which may come from anywhere. */
-const Word = foreignText(4096);
+const ShortText = foreignText(4096);
 const many = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100_000));
-const PastNode = v.object({ id: v.number(), name: Word });
+const PastNode = v.object({ id: v.number(), name: ShortText });
 const PastCertificate = v.object({
-  fingerprint: Word,
+  fingerprint: ShortText,
   version: v.number(),
   /** The groups of its node at that moment, or at an earlier one. */
-  groups: many(Word),
-  not_before: Word,
-  not_after: Word,
+  groups: many(ShortText),
+  not_before: ShortText,
+  not_after: ShortText,
 });
 const Access = v.object({
   from: PastNode,
@@ -46,9 +49,9 @@ const Access = v.object({
   /** The inbound rule. */
   rule_id: v.nullable(v.number()),
   outbound_rule_id: v.nullable(v.number()),
-  reason: Word,
+  reason: ShortText,
   /** Where no port was asked for: everything that was permitted, as `tcp/5432`. */
-  permitted: v.optional(many(Word)),
+  permitted: v.optional(many(ShortText)),
   /** Of the sender: what was valid then. */
   certificates: many(PastCertificate),
 });
@@ -56,14 +59,14 @@ const Access = v.object({
 /** The signed text of a report. */
 export const PastReport = v.object({
   format: v.literal(1),
-  organization: Word,
+  organization: ShortText,
   order_key: OrderKey,
-  at: Word,
-  made_at: Word,
+  at: ShortText,
+  made_at: ShortText,
   asked: v.object({
-    from: v.nullable(Word),
-    to: v.nullable(Word),
-    protocol: Word,
+    from: v.nullable(ShortText),
+    to: v.nullable(ShortText),
+    protocol: ShortText,
     port: v.nullable(v.number()),
   }),
   /** Without `to`: the policy, as a file. */
@@ -79,32 +82,32 @@ export const PastReport = v.object({
     many(
       v.object({
         from: v.nullable(PastNode),
-        address: Word,
-        protocol: Word,
+        address: ShortText,
+        protocol: ShortText,
         port: v.number(),
         flows: v.number(),
         /** How many of them the machine answered. Reports of earlier builds do not say it. */
         answered: v.optional(v.number()),
-        first_at: Word,
-        last_at: Word,
+        first_at: ShortText,
+        last_at: ShortText,
       }),
     ),
   ),
   /** The rules that `access` names. */
-  rules: many(v.object({ id: v.number(), ...ruleWords(Word) })),
+  rules: many(v.object({ id: v.number(), ...ruleWords(ShortText) })),
   chain: v.object({
     /** Events in the database, each verified, and the hash of the last one. */
     events: v.number(),
-    head: Word,
+    head: ShortText,
     /** The last event that counts for the moment. */
-    last: v.nullable(v.object({ id: v.number(), hash: Word })),
+    last: v.nullable(v.object({ id: v.number(), hash: ShortText })),
     /** The hash that was asked for, and the event that has it; null: none has it. */
-    noted: v.nullable(v.object({ hash: Word, event: v.nullable(v.number()) })),
+    noted: v.nullable(v.object({ hash: ShortText, event: v.nullable(v.number()) })),
     /** Files of archives that were read. */
-    archives: many(Word),
+    archives: many(ShortText),
   }),
   /** Sentences: what is not certain. */
-  doubts: many(Word),
+  doubts: many(ShortText),
 });
 export type PastReport = v.InferOutput<typeof PastReport>;
 

@@ -6,7 +6,7 @@ import { AppError } from "../../base/errors.ts";
 import type { Step } from "../../base/plan/plan.ts";
 import { planReplaced } from "../../base/plan/plan-file.ts";
 import { fetchFile, FileMissing, makeProgress } from "../../release/download.ts";
-import { keepRelease, keptRelease } from "../../release/handed-out.ts";
+import { keepRelease, keptRelease } from "../../release/kept-release.ts";
 import {
   artifactsFor,
   manifestName,

@@ -15,7 +15,7 @@ import { findOwner } from "../../platform/packages.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd/systemd.ts";
 import { readMember } from "../../release/archive.ts";
-import { isKept, keepRelease, keptRelease } from "../../release/handed-out.ts";
+import { isKept, keepRelease, keptRelease } from "../../release/kept-release.ts";
 import { artifactFor, artifactsFor, manifestName, signatureName } from "../../release/manifest.ts";
 import {
   keptPath,

@@ -40,7 +40,9 @@ export const maxLosses = 256;
 const ms = v.pipe(v.number(), v.integer(), v.minValue(-86_400_000), v.maxValue(86_400_000));
 const order = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 
-/** An order. Its number rises; a node that has taken it does not take it again. Times count from the answer, whatever the clocks say. */
+/**
+ * An order. Its number rises; a node that has taken it does not take it again. Times count from the answer, whatever the clocks say.
+ */
 export const DrillOrder = v.object({
   order,
   /** A newer control plane may have another kind: the node only watches its peers then. */

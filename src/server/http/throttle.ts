@@ -7,8 +7,8 @@ import { networkOf } from "../../base/ip.ts";
 
 /** At most so many attempts (`times`) in a sliding window. */
 type Limit = { times: number; withinMs: number };
-/** `limits`: the shortest window first. `reason`: a sentence for whoever is refused. */
-type Rules = { limits: readonly [Limit, ...Limit[]]; reason: string };
+/** `windows`: the shortest first; each limits by itself. `reason`: a sentence for the refused caller. */
+type Rules = { windows: readonly [Limit, ...Limit[]]; reason: string };
 
 const minute = 60_000;
 const hour = 60 * minute;
@@ -19,10 +19,10 @@ const wrongForUser =
 /** The limits of the control plane. The bound on guesses in docs/security.md follows from these numbers. */
 export const limits = {
   /** Wrong passwords from one network, for all users together. */
-  network: { limits: [{ times: 10, withinMs: minute }], reason: wrong },
+  network: { windows: [{ times: 10, withinMs: minute }], reason: wrong },
   /** Wrong passwords of one user from one network or device. */
   place: {
-    limits: [
+    windows: [
       { times: 10, withinMs: minute },
       { times: 100, withinMs: hour },
     ],
@@ -30,41 +30,41 @@ export const limits = {
   },
   /** Wrong passwords of one user from everywhere. */
   user: {
-    limits: [{ times: 100, withinMs: hour }],
+    windows: [{ times: 100, withinMs: hour }],
     reason: wrongForUser,
   },
   /** The same for an e-mail address without a user, so that the answers do not differ. */
   stranger: {
-    limits: [{ times: 100, withinMs: hour }],
+    windows: [{ times: 100, withinMs: hour }],
     reason: wrongForUser,
   },
   /** Tokens from one network that were never issued. */
-  token: { limits: [{ times: 10, withinMs: minute }], reason: wrong },
+  token: { windows: [{ times: 10, withinMs: minute }], reason: wrong },
   /** Requests for a new password from one network. */
-  resetsFrom: { limits: [{ times: 10, withinMs: hour }], reason: "Too many requests for a new password." },
+  resetsFrom: { windows: [{ times: 10, withinMs: hour }], reason: "Too many requests for a new password." },
   /** Requests for a new password of one user. */
-  resets: { limits: [{ times: 3, withinMs: hour }], reason: "Too many requests for a new password." },
+  resets: { windows: [{ times: 3, withinMs: hour }], reason: "Too many requests for a new password." },
   /**
    * Invitations and alarms of one organization by e-mail. Its administrators choose the receivers; the SMTP server is the
    * operator's.
    */
-  mails: { limits: [{ times: 200, withinMs: hour }], reason: "This organization sent too many e-mails." },
+  mails: { windows: [{ times: 200, withinMs: hour }], reason: "This organization sent too many e-mails." },
   /** Answers of providers of identities, from one network, that did not verify. */
-  answers: { limits: [{ times: 30, withinMs: minute }], reason: "Too many sign-ins that failed." },
+  answers: { windows: [{ times: 30, withinMs: minute }], reason: "Too many sign-ins that failed." },
   /** Different requests for approval by one machine: each is an event. */
   asking: {
-    limits: [{ times: 10, withinMs: hour }],
+    windows: [{ times: 10, withinMs: hour }],
     reason: "This machine asked for approval of too many different registrations.",
   },
   /** Sign-ins of the command line that begin, from one network. */
-  devices: { limits: [{ times: 20, withinMs: minute }], reason: "Too many sign-ins begin." },
+  devices: { windows: [{ times: 20, withinMs: minute }], reason: "Too many sign-ins begin." },
   /** Machines that begin to wait for a user, from one network. */
-  enrollments: { limits: [{ times: 20, withinMs: minute }], reason: "Too many machines ask to join." },
+  enrollments: { windows: [{ times: 20, withinMs: minute }], reason: "Too many machines ask to join." },
   /** Phones for which one user asks approval. Site files that are made are counted beside the data (nodes/phones.ts). */
-  phones: { limits: [{ times: 10, withinMs: hour }], reason: "You made too many site files." },
+  phones: { windows: [{ times: 10, withinMs: hour }], reason: "You made too many site files." },
   /** Codes and words of machines that one user types wrong. */
   codes: {
-    limits: [
+    windows: [
       { times: 5, withinMs: 10 * minute },
       { times: 20, withinMs: hour },
     ],
@@ -72,7 +72,7 @@ export const limits = {
   },
   /** Resumed registrations of one node. */
   resume: {
-    limits: [{ times: 10, withinMs: hour }],
+    windows: [{ times: 10, withinMs: hour }],
     reason: "This node resumed its registration too often.",
   },
 } as const satisfies Record<string, Rules>;
@@ -114,7 +114,7 @@ export function makeThrottle<Kind extends string>(
   return {
     check(kind, key) {
       // Of each limit that is reached: when the oldest attempt that fills it leaves the window.
-      const freeAt = rules[kind].limits.flatMap((limit) => {
+      const freeAt = rules[kind].windows.flatMap((limit) => {
         const oldest = within(kind, key, limit).at(-limit.times);
         return oldest === undefined ? [] : [oldest + limit.withinMs];
       });
@@ -122,7 +122,7 @@ export function makeThrottle<Kind extends string>(
       throw throttled(rules[kind].reason, Math.max(...freeAt) - now());
     },
     count(kind, key) {
-      const most = Math.max(...rules[kind].limits.map(({ times }) => times));
+      const most = Math.max(...rules[kind].windows.map(({ times }) => times));
       const attempts = attemptsOf(kind);
       const newest = [...(attempts.get(key) ?? []), now()].slice(-most);
       attempts.delete(key);
@@ -130,7 +130,7 @@ export function makeThrottle<Kind extends string>(
       const oldest = attempts.keys().next();
       if (attempts.size > maxKeys && oldest.done !== true) attempts.delete(oldest.value);
     },
-    counted: (kind, key) => within(kind, key, rules[kind].limits[0]).length,
+    counted: (kind, key) => within(kind, key, rules[kind].windows[0]).length,
   };
 }
 

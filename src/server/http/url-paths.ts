@@ -21,7 +21,7 @@ const needlesslyEncoded = /%(?![0-9A-F]{2})|%(?:2[DE]|3\d|[46][1-9A-F]|[57][\dA]
  * table also matches `//api/…` and percent-encoded segments. Without Hono, answer only URLs whose path is exactly
  * the declared one.
  */
-export function plainPath(path: string): (url: string, params: Params) => boolean {
+export function makePathCheck(path: string): (url: string, params: Params) => boolean {
   const segments = path.split("/").slice(1, -1);
   const patterns = segments.map((segment) => {
     const [, name, pattern = "[a-z0-9-]+"] = /^:([a-z_]+)(?:\{(.+)\})?$/.exec(segment) ?? [];

@@ -130,7 +130,7 @@ async function phoneOf(tx: Transaction, orgId: number, { wish, userId, actor }: 
 }
 
 const issued = certificates.pick("version", "createdAt");
-const [{ times: maxSites, withinMs }] = limits.phones.limits;
+const [{ times: maxSites, withinMs }] = limits.phones.windows;
 /** The newest certificates of the user's phones ($2), created after $3 (ms), latest first. There are at most two versions, each with up to `maxSites`. */
 const newestIssued = `SELECT ${issued.select("c")} FROM certificates c JOIN nodes n ON n.id = c.node_id
   WHERE n.org_id = $1 AND n.owner_id = $2 AND n.phone IS NOT NULL AND c.kind = 'overlay' AND c.created_at > $3

@@ -1,6 +1,7 @@
 // The users of an organization's provider. They are bound to that organization: found by provider and subject, never by
 // issuer or address, valid nowhere else, never staff and never owners. Whoever runs the provider chooses every claim.
 
+import { maxEmailLength } from "../../api/values.ts";
 import { AppError } from "../../base/errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { ourselves, record } from "../audit/record.ts";
@@ -41,6 +42,7 @@ export async function boundUserOf(
     const org = await organizations.find(tx, { id: provider.orgId, deletedAt: null });
     if (org === undefined) throw refused("The organization of this provider was deleted.");
     const identity = { providerId: provider.id, subject };
+    /** Undefined at the first sign-in. */
     const known = await organizationIdentities.find(tx, identity);
     const address = await vouchedAddress(tx, org.id, admitted);
     const [invitation] =
@@ -96,7 +98,7 @@ export async function storageFull(
   { subject, groups }: Pick<Admitted, "subject" | "groups">,
 ): Promise<AppError | undefined> {
   const org = await organizations.find(db, { id: orgId });
-  return org && budget.refusal(org, { subject, groups });
+  return org === undefined ? undefined : budget.refusal(org, { subject, groups });
 }
 
 async function insertUser(
@@ -132,12 +134,10 @@ async function vouchedAddress(
   { email, isVerified }: Admitted,
 ): Promise<string | undefined> {
   const domain = email?.split("@").at(-1) ?? "";
-  const own = isVerified ? await verifiedDomains.find(tx, { orgId, domain }) : undefined;
-  return own?.verifiedAt == null ? undefined : email;
+  const claimed = isVerified ? await verifiedDomains.find(tx, { orgId, domain }) : undefined;
+  const isProven = claimed !== undefined && claimed.verifiedAt !== null;
+  return isProven ? email : undefined;
 }
-
-/** The maximum length of an e-mail address. */
-const maxName = 254;
 
 /**
  * The text that is shown in place of an address, `ada@example.org;17`. Because of the semicolon it is no address, so
@@ -149,7 +149,7 @@ function nameFor(
   { called }: Admitted,
 ): string {
   const name = address === undefined ? undefined : `${address};${userId}`;
-  if (name !== undefined && name.length <= maxName) return name;
+  if (name !== undefined && name.length <= maxEmailLength) return name;
   const word = cutText(called.normalize("NFC").toLowerCase(), 60)
     .replaceAll(/[^\p{L}\p{N}._]+/gu, "-")
     .replaceAll(/^[-.]+|[-.]+$/g, "");

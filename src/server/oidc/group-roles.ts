@@ -13,7 +13,8 @@ type Store = Pick<ServerOptions, "db" | "system">;
 type User = { id: number; email: string };
 type Role = "member" | "admin";
 
-const by = { role: "admin", actor: ourselves } as const;
+/** Who changes roles here: the control plane, with the rights of an administrator, who cannot touch owners. */
+const byProvider = { role: "admin", actor: ourselves } as const;
 
 type Provider = Pick<IdentityProviderRow, "id" | "roles" | "orgId" | "createsUsers">;
 
@@ -45,8 +46,8 @@ export async function applyRoles(
     if (membership === undefined) {
       if (role !== undefined) await addMember(store, org.id, provider.id, user, role);
     } else if (membership.providerId === provider.id && membership.role !== "owner") {
-      if (role === undefined) await removeMember(store, org, membership.id, by);
-      else if (role !== membership.role) await changeRole(store, org, membership.id, role, by);
+      if (role === undefined) await removeMember(store, org, membership.id, byProvider);
+      else if (role !== membership.role) await changeRole(store, org, membership.id, role, byProvider);
     }
   }
 }

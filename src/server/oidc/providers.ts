@@ -44,7 +44,10 @@ type StoredMappings = Partial<Pick<IdentityProviderRow, "roles" | "nodeGroups">>
 
 const maxOfOrganization = 10;
 
-/** The address to which the provider sends browsers back. Each provider has its own: an answer of one is never taken for that of another. */
+/**
+ * The address to which the provider sends browsers back. Each provider has its own: an answer of one is never taken for that of
+ * another.
+ */
 export const redirectUri = (publicUrl: string, id: number) =>
   publicUrl + apiPath(providerSignInApi.callback, { id });
 

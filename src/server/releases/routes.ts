@@ -3,7 +3,8 @@
 
 import type { releasesApi } from "../../api/releases.ts";
 import { AppError } from "../../base/errors.ts";
-import { installerOf, placesOf, releaseFile } from "../../release/handed-out.ts";
+import { placesOf, releaseFile } from "../../release/handed-out.ts";
+import { installerOf } from "../../release/install-script.ts";
 import type { Handlers } from "../http/attach.ts";
 import type { Services } from "../services.ts";
 

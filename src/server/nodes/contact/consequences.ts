@@ -115,9 +115,9 @@ export async function applyConsequences(
 /** How often a node may change something by its reports. */
 const changeRules = {
   /** All nodes of the organization get it, so a node that changes its mind all the time must not keep them busy. */
-  tcp: { limits: [{ times: 1, withinMs: 30_000 }], reason: "Too many TCP ports." },
+  tcp: { windows: [{ times: 1, withinMs: 30_000 }], reason: "Too many TCP ports." },
   /** Events of networks on offer: a node must not fill the audit log. */
-  offer: { limits: [{ times: 20, withinMs: 86_400_000 }], reason: "Too many offers of networks." },
+  offer: { windows: [{ times: 20, withinMs: 86_400_000 }], reason: "Too many offers of networks." },
 } as const;
 /** Counts a change of a node. False, and not counted, if the node had too many. */
 export type AdmitsChange = (kind: keyof typeof changeRules, nodeId: number) => boolean;
@@ -125,7 +125,7 @@ export type AdmitsChange = (kind: keyof typeof changeRules, nodeId: number) => b
 export function makeChangeLimits(now: () => number): AdmitsChange {
   const throttle = makeThrottle(now, changeRules);
   return (kind, nodeId) => {
-    if (throttle.counted(kind, String(nodeId)) >= changeRules[kind].limits[0].times) return false;
+    if (throttle.counted(kind, String(nodeId)) >= changeRules[kind].windows[0].times) return false;
     throttle.count(kind, String(nodeId));
     return true;
   };

@@ -5,7 +5,7 @@ import { defer } from "../../../base/defer.ts";
 import { makeThrottle } from "../../http/throttle.ts";
 
 const perMinute = 6;
-const rules = { limits: [{ times: perMinute, withinMs: 60_000 }], reason: "Too many probes." } as const;
+const rules = { windows: [{ times: perMinute, withinMs: 60_000 }], reason: "Too many probes." } as const;
 
 export type Probes = {
   /** Sends the nonce to the port at the address. Never throws. */

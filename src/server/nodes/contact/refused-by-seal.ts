@@ -15,7 +15,10 @@ import type { LiveNode } from "./live-nodes.ts";
 type Refused = SealRefused["what"][number];
 
 /** A node that reports another refusal each time must not fill the audit log. */
-const eventsOfNode = { limits: [{ times: 20, withinMs: 86_400_000 }], reason: "Too many refusals." } as const;
+const eventsOfNode = {
+  windows: [{ times: 20, withinMs: 86_400_000 }],
+  reason: "Too many refusals.",
+} as const;
 /** The same refusal is recorded again after this time. */
 const againMs = 3_600_000;
 const maxNoted = 10_000;
@@ -42,7 +45,7 @@ export function makeSealNotes({ monotonic }: Pick<System, "monotonic">): SealNot
       });
     },
     admits(nodeId) {
-      const { times } = eventsOfNode.limits[0];
+      const { times } = eventsOfNode.windows[0];
       if (throttle.counted("node", String(nodeId)) >= times) return false;
       throttle.count("node", String(nodeId));
       return true;

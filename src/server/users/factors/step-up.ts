@@ -15,8 +15,8 @@ import { aheadMs, methodsOf, proveCode, type FactorServices } from "./second-fac
 const freshMs = freshMinutes * 60_000;
 
 /**
- * Checks the second factor of the sign-in. `isRequired`: the organization, or staff, require a second factor. `isFresh`: it must be fresh. Throws
- * second_factor_missing or step_up_required.
+ * Checks the second factor of the sign-in. `isRequired`: the organization, or the rule for staff, requires one. `isFresh`: users who
+ * have one must have proven it within 10 minutes. Throws second_factor_missing or step_up_required.
  */
 export async function requireFactor(
   db: Database,
@@ -53,7 +53,10 @@ export async function hasProven(db: Database, { userId, signIn }: UserCaller): P
 
 const provenPick = computed({ at: integerOrNull() });
 
-/** When the sign-in last proved a second factor, ms; null: never. Read after the user's methods: a user who has just added the first one has also proven it. */
+/**
+ * When the sign-in last proved a second factor, ms; null: never. Read it after the user's methods: a user who has just added the
+ * first one has also proven it.
+ */
 async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
   const found =
     "session" in signIn

@@ -133,8 +133,8 @@ export async function decideDeviceRequest(
 }
 
 /**
- * Called by the machine, every few seconds. The tokens of the user who approved, without a proof of a second factor. Throws sign_in_waiting, throttled with the time
- * to wait, sign_in_refused, sign_in_expired or permission_denied.
+ * Called by the machine, every few seconds. The tokens of the user who approved, without a proof of a second factor. Throws
+ * sign_in_waiting, throttled with the time to wait, sign_in_refused, sign_in_expired or permission_denied.
  */
 export async function pollDeviceSignIn(
   { db, system, sessions }: Services,
