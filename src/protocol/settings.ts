@@ -85,7 +85,10 @@ export function itemText({ parts }: Setting, item: unknown): string {
   return first === undefined ? String(item) : `${first}=${others.join(":")}`;
 }
 
-/** The item of a text. Names of groups have equals signs and, of nodes, colons. */
+/**
+ * The item of a text. The last equals sign ends the first part, because names of groups may have some. The last part takes all
+ * further colons, because groups of nodes may have some.
+ */
 export function itemOf({ parts, lastPart = "" }: Setting, text: string): unknown {
   if (parts === undefined) return text;
   const [, first = text, rest = ""] = /^(.+)=(.*)$/s.exec(text) ?? [];

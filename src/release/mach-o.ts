@@ -8,27 +8,25 @@ const pageBits = 12;
 const pageSize = 1 << pageBits;
 const hashSize = 32;
 
-/** From loader.h: the header, the commands that we read, and where their fields are. */
-const header = { magic: 0xfeedfacf, commandCount: 16, size: 32 };
-const command = { kind: 0, size: 4, segment: 0x19, codeSignature: 0x1d };
-/** `LC_SEGMENT_64`. */
-const segment = { name: 8, nameEnd: 24, memorySize: 32, fileOffset: 40, fileSize: 48 };
-/** `LC_CODE_SIGNATURE`. */
-const signatureCommand = { offset: 8, size: 12 };
+/** The magic numbers of the file, of the signature, and of its code directory. */
+const magic = { header: 0xfeedfacf, superBlob: 0xfade0cc0, codeDirectory: 0xfade0c02 };
+/** `LC_SEGMENT_64` and `LC_CODE_SIGNATURE`. */
+const commandKinds = { segment: 0x19, codeSignature: 0x1d };
+/** Code directories of this version have the place of the code at their end. */
+const directoryVersion = 0x2_0400;
 /** Pages of ARM machines have 16 KB. */
 const segmentPage = 0x4000n;
 
-/** From cs_blobs.h. Directories of this version have the place of the code at their end. */
-const superBlob = { magic: 0xfade0cc0, size: 20 };
-const codeDirectory = {
-  magic: 0xfade0c02,
-  version: 0x2_0400,
-  size: 88,
-  hashSize: 36,
-  textStart: 64,
-  textSize: 72,
-  textFlags: 80,
-};
+// The offsets of fields in their structures, from loader.h and cs_blobs.h. `end`: the size of the structure.
+
+const header = { commandCount: 16, end: 32 };
+/** How each load command begins. */
+const command = { kind: 0, size: 4 };
+const segment = { name: 8, nameEnd: 24, memorySize: 32, fileOffset: 40, fileSize: 48 };
+const signatureCommand = { offset: 8, size: 12 };
+const superBlob = { end: 20 };
+const codeDirectory = { hashSize: 36, textStart: 64, textSize: 72, textFlags: 80, end: 88 };
+
 /** `CS_ADHOC` and `CS_LINKER_SIGNED`. */
 const adhocFromLinker = 0x2_0002;
 /** `CS_HASHTYPE_SHA256`. */
@@ -64,12 +62,12 @@ export function signMachO(executable: Uint8Array, identifier: string): Uint8Arra
 
 function readCommands(executable: Uint8Array): MachO {
   const data = view(executable);
-  if (data.getUint32(0, true) !== header.magic) throw refuse("it is not a 64-bit Mach-O file");
+  if (data.getUint32(0, true) !== magic.header) throw refuse("it is not a 64-bit Mach-O file");
   const found: Partial<MachO> = {};
-  for (let at = header.size, left = data.getUint32(header.commandCount, true); left > 0; left--) {
+  for (let at = header.end, left = data.getUint32(header.commandCount, true); left > 0; left--) {
     const kind = data.getUint32(at + command.kind, true);
-    const name = kind === command.segment ? segmentName(executable, at) : "";
-    if (kind === command.codeSignature) found.signature = at;
+    const name = kind === commandKinds.segment ? segmentName(executable, at) : "";
+    if (kind === commandKinds.codeSignature) found.signature = at;
     if (name === "__LINKEDIT") found.linkEdit = at;
     if (name === "__TEXT") {
       found.textStart = data.getBigUint64(at + segment.fileOffset, true);
@@ -91,7 +89,7 @@ function segmentName(executable: Uint8Array, at: number): string {
 
 function signatureSize(codeLimit: number, identifier: string): number {
   return (
-    superBlob.size + codeDirectory.size + identifier.length + 1 + Math.ceil(codeLimit / pageSize) * hashSize
+    superBlob.end + codeDirectory.end + identifier.length + 1 + Math.ceil(codeLimit / pageSize) * hashSize
   );
 }
 
@@ -105,25 +103,20 @@ function makeSignature(
   const bytes = new Uint8Array(signatureSize(code.length, identifier));
   const data = view(bytes);
   const pages = Math.ceil(code.length / pageSize);
-  const hashOffset = codeDirectory.size + identifier.length + 1;
+  const hashOffset = codeDirectory.end + identifier.length + 1;
   // Words of 32 bits in the order of cs_blobs.h. The super blob: magic, length, one blob, its type, its offset.
-  const head = [superBlob.magic, bytes.length, 1, 0, superBlob.size];
+  const head = [magic.superBlob, bytes.length, 1, 0, superBlob.end];
   // The code directory: magic, length, version, flags; then the offsets of hashes and identifier, no special hashes, the number
   // of pages, and where the code ends.
-  const directory = [
-    codeDirectory.magic,
-    bytes.length - superBlob.size,
-    codeDirectory.version,
-    adhocFromLinker,
-  ];
-  const places = [hashOffset, codeDirectory.size, 0, pages, code.length];
+  const directory = [magic.codeDirectory, bytes.length - superBlob.end, directoryVersion, adhocFromLinker];
+  const places = [hashOffset, codeDirectory.end, 0, pages, code.length];
   for (const [index, value] of [...head, ...directory, ...places].entries()) data.setUint32(index * 4, value);
-  const at = superBlob.size;
+  const at = superBlob.end;
   bytes.set([hashSize, sha256, 0, pageBits], at + codeDirectory.hashSize);
   data.setBigUint64(at + codeDirectory.textStart, textStart);
   data.setBigUint64(at + codeDirectory.textSize, textSize);
   data.setBigUint64(at + codeDirectory.textFlags, mainBinary);
-  bytes.set(Buffer.from(identifier), at + codeDirectory.size);
+  bytes.set(Buffer.from(identifier), at + codeDirectory.end);
   for (let page = 0; page < pages; page++) {
     const hash = createHash("sha256")
       .update(code.subarray(page * pageSize, (page + 1) * pageSize))

@@ -25,7 +25,7 @@ export const Called = foreignText(1000);
 export const Groups = v.pipe(v.array(comparedText(500)), v.maxLength(100_000));
 
 /** Throws sign_in_refused. */
-export function admit(rules: Rules, claims: Claims): Admitted {
+export function admitIdentity(rules: Rules, claims: Claims): Admitted {
   const subject = v.safeParse(Subject, claims.sub);
   if (!subject.success) throw refused(`${rules.name} gave no usable identity.`);
   if (rules.tenant !== null && !isOfTenant(rules.tenant, claims))

@@ -24,7 +24,7 @@ import {
 } from "../store/tables/providers.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { within } from "../store/savepoint.ts";
-import { admit, valueAt } from "./admission.ts";
+import { admitIdentity, valueAt } from "./admission.ts";
 import type { Exchange, Refreshed } from "./provider-requests.ts";
 import { keptGroups, storageFull } from "./bound-users.ts";
 import { applyGroups } from "./apply-groups.ts";
@@ -158,7 +158,7 @@ async function applyClaims(
   let groups: readonly string[];
   try {
     // Some providers report address and tenant at a sign-in only. Neither changes.
-    ({ groups } = admit({ ...provider, domains: [], tenant: null }, claims));
+    ({ groups } = admitIdentity({ ...provider, domains: [], tenant: null }, claims));
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "sign_in_refused") throw error;
     return endAtProvider(services, provider, user, grant);

@@ -10,7 +10,7 @@ import { sessionIdOf } from "../users/sessions/browser-sessions.ts";
 import type { UserCaller } from "../http/route.ts";
 import type { IdentityProviderRow } from "../store/tables/providers.ts";
 import type { UserRow } from "../store/tables/users.ts";
-import { admit, type Admitted } from "./admission.ts";
+import { admitIdentity, type Admitted } from "./admission.ts";
 import type { Exchange } from "./provider-requests.ts";
 import { keepGrant } from "./gone-at-provider.ts";
 import { takeFlow, type Flow } from "./flow.ts";
@@ -83,7 +83,7 @@ async function complete(services: Services, flow: Flow, answer: BroughtAnswer): 
   // Read the provider again: it may have been changed or deleted while it exchanged the code.
   const provider = await findProvider(db, { id: flow.provider });
   const { orgId } = provider;
-  const admitted = admit(provider, claims);
+  const admitted = admitIdentity(provider, claims);
   // An organization's provider never finds users of the installation, and is never linked to one.
   if (orgId === null && flow.link !== null) {
     await linkToSignedIn(services, flow.link, provider, admitted, answer);

@@ -119,6 +119,7 @@ export async function createWebhook(
     const seenEventId = await queryNumber(tx, "SELECT coalesce(max(id), 0) AS n FROM events");
     const fields = { url, events, format, quietHours };
     const row = { orgId: org.id, ...fields, createdAt: now, createdBy: principal(actor), seenEventId };
+    // The secret is sealed for the id of the row, so it is stored after the insert.
     const created = await webhooks.insertReturning(tx, { ...row, secretSealed: "" });
     const secretSealed = sealSecret(secretKey, secret, webhookContext(created.id));
     await webhooks.update(tx, { id: created.id }, { secretSealed });
