@@ -15,14 +15,14 @@ const hourMs = 3_600_000;
 /** How far a list goes back, unless the request says otherwise. */
 const usualMs = 7 * 24 * hourMs;
 
-/** `ownerId`: a member, who sees what their own nodes report. */
-export type Shown = { ownerId: number | undefined; now: number };
+/** `ownerId`: a member, who sees what their own nodes report. `now`: ms. */
+type Viewer = { ownerId: number | undefined; now: number };
 
 export async function listFlows(
   reader: Reader,
   orgId: number,
   query: FlowQuery,
-  { ownerId, now }: Shown,
+  { ownerId, now }: Viewer,
 ): Promise<Flows> {
   const since = query.since ?? now - usualMs;
   requirePast(since, now);
@@ -30,19 +30,19 @@ export async function listFlows(
   const all = await readReporters(reader, orgId);
   const own = [...all.values()].filter((each) => ownerId === undefined || each.ownerId === ownerId);
   const idsOf = (reporters: readonly Reporter[]) => reporters.map(({ id }) => id);
-  const asked = own.filter(({ id }) => !isAboutNode || id === query.from || id === query.to);
-  const { isWanted, observed, coverage, leftOut } = await readFlows(reader, orgId, idsOf(asked), since);
+  const wanted = own.filter(({ id }) => !isAboutNode || id === query.from || id === query.to);
+  const { isWanted, observed, coverage, leftOut } = await readFlows(reader, orgId, idsOf(wanted), since);
   const active = own.filter(({ state, phone }) => state === "active" && phone === null);
   // Only the summaries of their reports, to know which nodes reported within the last hour.
   const summaries = { from: flowSides.summary };
-  const heard = (await readFlows(reader, orgId, idsOf(active), now - hourMs, summaries)).coverage;
-  const silent = active.filter(({ id }) => !heard.has(id)).map(({ name }) => name);
+  const reportedLately = (await readFlows(reader, orgId, idsOf(active), now - hourMs, summaries)).coverage;
+  const silent = active.filter(({ id }) => !reportedLately.has(id)).map(({ name }) => name);
   const found = observed
     .filter(
       (each) =>
         (query.from === undefined || each.from === query.from) &&
         (query.to === undefined || each.to === query.to) &&
-        (query.unanswered === "false" || unanswered(each) > 0),
+        (query.unanswered === "false" || unansweredIn(each) > 0),
     )
     .sort((a, b) => b.lastAt - a.lastAt || flowsIn(b) - flowsIn(a) || b.port - a.port);
   return {
@@ -74,8 +74,8 @@ async function ruleUses(
   });
 }
 
-const answered = ({ sent, received }: Observed) => Math.max(sent?.answered ?? 0, received?.answered ?? 0);
-const unanswered = (each: Observed) => Math.max(0, flowsIn(each) - answered(each));
+const answeredIn = ({ sent, received }: Observed) => Math.max(sent?.answered ?? 0, received?.answered ?? 0);
+const unansweredIn = (each: Observed) => Math.max(0, flowsIn(each) - answeredIn(each));
 
 function seenBy({ sent, received }: Observed): Flow["seen_by"] {
   if (sent === undefined) return "receiver";
@@ -93,7 +93,7 @@ function shownFlow(flow: Observed, names: ReadonlyMap<number, Reporter>): Flow {
     protocol: flowProtocols.find((word) => word === protocol) ?? "other",
     port: port === 0 ? null : port,
     flows: flowsIn(flow),
-    unanswered: unanswered(flow),
+    unanswered: unansweredIn(flow),
     seen_by: seenBy(flow),
     first_at: formatTime(firstAt),
     last_at: formatTime(lastAt),

@@ -19,7 +19,7 @@ const maxParts = 12;
 /** Groups in place of `any`. */
 const maxGroups = 3;
 
-/** By which it is decided whether a rule was used. A rule is narrowed only if all nodes of its target reported completely. */
+/** What decides whether a rule was used. A rule is narrowed only if all nodes of its target reported completely. */
 export type Evidence = {
   /** Active nodes. */
   members: readonly (Member & { isRouter: boolean })[];
@@ -37,8 +37,9 @@ export type Evidence = {
 /** `keep: yearly audit` in its description marks a rule that stays. */
 const keepMark = /^keep:\s*(.+)/i;
 
+/** Decides what becomes of each rule. To be run by `inSlices`: at each `yield` other requests may run. */
 export function* narrowRules(rules: readonly Rule[], evidence: Evidence): Generator<unknown, RuleChange[]> {
-  // The id of the first rule with each identity: a policy file must not have a rule twice.
+  // By identity, the id of the first rule that has it, or that it was made from: a policy file must not have a rule twice.
   const known = new Map(rules.toReversed().map((rule) => [identityOf(rule), rule.id]));
   const doubtAbout = makeDoubts(evidence);
   const changes: RuleChange[] = [];
@@ -147,8 +148,10 @@ function partsOf({ ports }: Rule, { ports: used }: Use): Part[] {
 /** At most `maxRanges` ranges that hold these ports: the smallest gaps between them are closed. */
 function rangesOf(used: readonly number[]) {
   const ranges = mergeRanges(used.map((port) => [port, port]));
-  const steps = ranges.slice(1).map(([first], index) => first - (ranges[index]?.[1] ?? 0));
-  return mergeRanges(ranges, steps.toSorted((a, b) => b - a)[maxRanges - 1]);
+  const gaps = ranges.slice(1).map(([first], index) => first - (ranges[index]?.[1] ?? 0));
+  // The largest gaps stay, one less than there may be ranges. The next one is the largest that is closed.
+  const largestClosed = gaps.toSorted((a, b) => b - a)[maxRanges - 1];
+  return mergeRanges(ranges, largestClosed);
 }
 
 /** A few existing groups that can replace `any`: they hold all nodes of `ids`, and not every node. Undefined: there are none. */

@@ -30,11 +30,10 @@ const unseenShare = 0.01;
 async function readAges(reader: Reader, orgId: number, from: number): Promise<Map<number, number>> {
   const sql = `SELECT ${agePick.select()} FROM firewall_rules WHERE org_id = $1`;
   const ages = new Map((await queryAll(reader, agePick, sql, [orgId])).map((row) => [row.id, row.createdAt]));
-  const edits = `SELECT ${editPick.select()} FROM events
+  const editsSql = `SELECT ${editPick.select()} FROM events
     WHERE org_id = $1 AND type = 'rule.updated' AND at >= $2 ORDER BY id DESC LIMIT 10000`;
-  for (const { at, subject, before, after } of (
-    await queryAll(reader, editPick, edits, [orgId, from])
-  ).toReversed())
+  const edits = await queryAll(reader, editPick, editsSql, [orgId, from]);
+  for (const { at, subject, before, after } of edits.toReversed())
     if (withoutDescription(before) !== withoutDescription(after)) {
       const id = Number(subject.slice("rule/".length));
       // A policy file that is applied deletes a rule and creates it again, with the same id: the later time counts.
@@ -46,6 +45,7 @@ async function readAges(reader: Reader, orgId: number, from: number): Promise<Ma
 const withoutDescription = (json: string | null) =>
   JSON.stringify({ ...Object(JSON.parse(json ?? "{}")), description: "" });
 
+/** `since`: flows since this time count, ms; 0: all that are kept. */
 export async function proposePolicy(
   reader: Reader,
   orgId: number,
@@ -118,8 +118,8 @@ function whyIncomplete(
   if (coverage.firstAt > begin + lateMs) return `reports flows only since ${formatTime(coverage.firstAt)}`;
   if (coverage.lastAt < Math.min(now, node.lastCheckinAt ?? now) - lateMs)
     return `reported no flows after ${formatTime(coverage.lastAt)}`;
-  const unseen = coverage.unseenS * 1000 > unseenShare * (now - begin);
-  return unseen ? `did not see its flows for ${Math.round(coverage.unseenS / 60)} minutes` : undefined;
+  const wasBlind = coverage.unseenS * 1000 > unseenShare * (now - begin);
+  return wasBlind ? `did not see its flows for ${Math.round(coverage.unseenS / 60)} minutes` : undefined;
 }
 
 /** Keeps the rules that a test is about, if the changes would make the test fail. */

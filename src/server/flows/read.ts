@@ -1,13 +1,8 @@
-// Reads reported flows in slices, and merges what sender and receiver report of the same flows. Also reads the nodes that they name,
-// and records who was shown flows.
+// Reads reported flows in slices, and merges what sender and receiver report of the same flows. Also reads the nodes that they name.
 
-import { flowsApi } from "../../api/paths/flows.ts";
 import { AppError } from "../../base/errors.ts";
 import { certifiedGroups } from "../../protocol/users-groups.ts";
-import { actorOf, record } from "../audit/record.ts";
 import { nextRound } from "../http/heavy-work.ts";
-import type { OrganizationCall } from "../http/route.ts";
-import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import {
@@ -23,34 +18,6 @@ import {
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { flowBlockOf, flowSides } from "../store/tables/paths.ts";
-import { requireScope } from "../users/token-scopes.ts";
-
-/**
- * Runs the work of a request that shows flows: requires the scope for flows, and records an event with the details `after`. Without
- * `after`, no flow was shown, and no event is recorded.
- */
-export async function withFlows<T>(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
-  call: OrganizationCall,
-  work: () => Promise<{ body: T; after: Record<string, unknown> | undefined }>,
-): Promise<{ body: T }> {
-  const { org, caller, address } = call;
-  // Endpoints with another scope show flows as well: they need the scope of GET flows/, too.
-  if (caller.kind === "service") requireScope(caller, flowsApi.list, address);
-  const { body, after } = await work();
-  if (after === undefined) return { body };
-  await db.writeFor({ org: org.id }, (tx) =>
-    record(tx, {
-      orgId: org.id,
-      at: system.now(),
-      type: "flows.exported",
-      actor: actorOf(call),
-      subject: `organization/${org.slug}`,
-      after,
-    }),
-  );
-  return { body };
-}
 
 /** Throws bad_request if `at` is in the future; both in ms. */
 export function requirePast(at: number, now: number): void {
@@ -60,7 +27,7 @@ export function requirePast(at: number, now: number): void {
 type Counts = { flows: number; answered: number };
 /** Flows from one node or address to another, of one protocol and port. */
 export type Observed = {
-  /** Ids of nodes. 0: no node had the address for the whole interval. */
+  /** The ids of sender and receiver. 0: no node had the address for the whole interval. */
   from: number;
   to: number;
   /** The address of the peer, as the node saw it. */
@@ -71,7 +38,7 @@ export type Observed = {
   /** As the sender and the receiver reported it; undefined: it reported nothing of it. */
   sent: Counts | undefined;
   received: Counts | undefined;
-  /** ms */
+  /** Times of the first and the last interval with such flows, ms. */
   firstAt: number;
   lastAt: number;
 };
@@ -126,7 +93,7 @@ function sumsOf(ids: readonly number[]): string {
   return sumsIn(`(${sumsIn(`flows WHERE ${wanted}`, `block, ${kindColumns}`)}) AS sums`, kindColumns);
 }
 
-/** What these nodes reported since then, ms. `sides.from`: only rows whose `side` is at least this (`flowSides`). */
+/** What these nodes reported since the time `since`, ms. `sides.from`: only rows whose `side` is at least this (`flowSides`). */
 export async function readFlows(
   reader: Reader,
   orgId: number,
@@ -168,8 +135,8 @@ function addKind(kinds: Map<string, Observed>, row: Row): boolean {
     kinds.set(key, kind);
   }
   const side = isIn ? "received" : "sent";
-  const { flows: before = 0, answered = 0 } = kind[side] ?? {};
-  kind[side] = { flows: before + row.flows, answered: answered + row.answered };
+  const counted = kind[side] ?? { flows: 0, answered: 0 };
+  kind[side] = { flows: counted.flows + row.flows, answered: counted.answered + row.answered };
   kind.firstAt = Math.min(kind.firstAt, firstAt);
   kind.lastAt = Math.max(kind.lastAt, lastAt);
   return true;
@@ -189,9 +156,10 @@ const nodePick = nodes.pick(
   "createdAt",
   "registeredAt",
 );
+const reportersAtOnce = 500;
 const reporterPick = joined("n", nodePick, "s", computed({ lastCheckinAt: integerOrNull() }));
 const reporterSlice = `SELECT ${nodePick.select()}, last_checkin_at FROM ${nodesWithSightings}
-  WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT 500`;
+  WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT ${reportersAtOnce}`;
 
 /** A node as rules see it: `groups` are those of its certificate. */
 export type Reporter = ReturnType<typeof reporterPick.parse> & { isRouter: boolean };
@@ -204,7 +172,7 @@ export async function readReporters(reader: Reader, orgId: number): Promise<Map<
     for (const each of rows)
       found.set(each.id, { ...each, groups: certifiedGroups(each), isRouter: each.subnets.length > 0 });
     last = rows.at(-1)?.id ?? last;
-    if (rows.length < 500) return found;
+    if (rows.length < reportersAtOnce) return found;
     await nextRound();
   }
 }

@@ -9,7 +9,7 @@ import { makeBatches, makeWishes } from "../paths/batches.ts";
 import type { Budget } from "../retention/budget.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
-import { inParts, later, places, queryAll, queryOne } from "../store/table.ts";
+import { inParts, later, places, queryAll, queryOne, type TableRow } from "../store/table.ts";
 import { addresses } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { flowBlockOf, flows, flowsKey, flowSides } from "../store/tables/paths.ts";
@@ -90,18 +90,45 @@ async function storeReports(tx: Transaction, batch: readonly Waiting[]): Promise
       // The node sends a report again if it got no answer.
       if ((await lastReport(tx, nodeId)) === report.id) continue;
       const day = Math.floor(to / dayMs);
-      // The lists below are in the order of the table's columns.
-      const key = [nodeId, day] as const;
-      const block = flowBlockOf(day);
-      const summary = [...key, flowSides.summary, 0, "", "", 0, orgId, possible(report.rest), 0, from, to];
-      const rows = kindsOf(report).map(({ peer, incoming, protocol, port, flows: count, answered }) => {
-        const side = incoming ? flowSides.in : flowSides.out;
-        const place = [...key, side, nodeAt(peer, from), peer, protocol, port, orgId];
-        return [...place, possible(count), possible(answered), from, to, 0, "", block];
-      });
-      await writeRows(tx, [[...summary, Math.round(report.unseen_s), report.id, block], ...rows]);
+      const ofReport = { nodeId, day, block: flowBlockOf(day), orgId, firstAt: from, lastAt: to };
+      const summary: FlowTableRow = {
+        ...ofReport,
+        ...ofNoKind,
+        side: flowSides.summary,
+        flows: possible(report.rest),
+        unseenS: Math.round(report.unseen_s),
+        report: report.id,
+      };
+      const rows = kindsOf(report).map(
+        ({ peer, incoming, protocol, port, flows: count, answered }): FlowTableRow => ({
+          ...ofReport,
+          side: incoming ? flowSides.in : flowSides.out,
+          peer: nodeAt(peer, from),
+          address: peer,
+          protocol,
+          port,
+          flows: possible(count),
+          answered: possible(answered),
+          unseenS: 0,
+          report: "",
+        }),
+      );
+      await writeRows(tx, [summary, ...rows].map(valuesOf));
     }
   }
+}
+
+type FlowTableRow = TableRow<typeof flows>;
+
+/** In a summary, the columns that tell kinds of flows apart. */
+const ofNoKind = { peer: 0, address: "", protocol: "", port: 0, answered: 0 };
+
+/** In the order of the table's columns. */
+function valuesOf(row: FlowTableRow) {
+  const { nodeId, day, side, peer, address, protocol, port, orgId } = row;
+  const { flows: count, answered, firstAt, lastAt, unseenS, report, block } = row;
+  const kind = [nodeId, day, side, peer, address, protocol, port];
+  return [...kind, orgId, count, answered, firstAt, lastAt, unseenS, report, block];
 }
 
 /**
@@ -116,22 +143,20 @@ function kindsOf({ rows }: FlowsReport): FlowRow[] {
   for (const row of rows) {
     const peer = canonicalAddress(row.peer);
     const kind = [peer, row.incoming, row.protocol, row.port].join(" ");
-    const { flows: before = 0, answered = 0 } = kinds.get(kind) ?? {};
-    kinds.set(kind, { ...row, peer, flows: before + row.flows, answered: answered + row.answered });
+    const counted = kinds.get(kind) ?? { flows: 0, answered: 0 };
+    const sum = { flows: counted.flows + row.flows, answered: counted.answered + row.answered };
+    kinds.set(kind, { ...row, peer, ...sum });
   }
   return [...kinds.values()];
 }
 
 const reportPick = flows.pick("report");
+const lastSummary = `SELECT report FROM flows WHERE node_id = $1 AND side = ${flowSides.summary}
+  ORDER BY block DESC, day DESC LIMIT 1`;
+
+/** The id of the last report of a node that was stored; undefined: none was. */
 const lastReport = async (tx: Pick<Transaction, "get">, nodeId: number) =>
-  (
-    await queryOne(
-      tx,
-      reportPick,
-      `SELECT report FROM flows WHERE node_id = $1 AND side = ${flowSides.summary} ORDER BY block DESC, day DESC LIMIT 1`,
-      [nodeId],
-    )
-  )?.report;
+  (await queryOne(tx, reportPick, lastSummary, [nodeId]))?.report;
 
 const ownerPick = addresses.pick("host", "nodeId", "takenAt");
 const networkPick = organizations.pick("network", "network6");

@@ -7,14 +7,14 @@ import { inTurnOf } from "../pipeline.ts";
 import type { Services } from "../services.ts";
 import { listFlows } from "./list.ts";
 import { proposePolicy } from "./propose-policy.ts";
-import { withFlows } from "./read.ts";
+import { withFlows } from "./with-flows.ts";
 
 export const flowHandlers = (services: Services): Handlers<typeof flowsApi> => ({
   list(call, query) {
     const { db, system } = services;
     return withFlows(services, call, async () => {
-      const shown = { ownerId: ownerOf(call), now: system.now() };
-      const body = await inTurnOf(services, call, () => listFlows(db, call.org.id, query, shown));
+      const viewer = { ownerId: ownerOf(call), now: system.now() };
+      const body = await inTurnOf(services, call, () => listFlows(db, call.org.id, query, viewer));
       const { since, flows } = body;
       return { body, after: { since, from: query.from ?? null, to: query.to ?? null, rows: flows.length } };
     });

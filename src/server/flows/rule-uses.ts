@@ -5,7 +5,7 @@ import { portRange, isSelf, type Rule } from "../../api/rules.ts";
 import { formatTime } from "../../base/quantities.ts";
 import { ownerGroupIn } from "../../protocol/users-groups.ts";
 import type { Member } from "../policy/firewall.ts";
-import { classify, laneOf, type Bits } from "../policy/node-classes.ts";
+import { classify, identityOf, laneOf, type Bits } from "../policy/node-classes.ts";
 import type { Observed } from "./read.ts";
 
 /** What a rule let in. */
@@ -43,27 +43,33 @@ export const shownUse = (use: Use | undefined) => ({
   last_at: use === undefined ? null : formatTime(use.lastAt),
 });
 
-/** The uses of inbound rules, by the id of the rule. `members`: also the nodes of the past that flows name. */
+/**
+ * The uses of inbound rules, by the id of the rule. `members`: also the nodes of the past that flows name. To be run by `inSlices`: at
+ * each `yield` other requests may run.
+ */
 export function* usesOf(
   rules: readonly Rule[],
   members: readonly Member[],
   observed: Iterable<Observed>,
 ): Generator<unknown, Map<number, Use>> {
   const inbound = rules.filter(({ direction }) => direction === "inbound");
-  // Rules with the same text are one rule for the comparison: each of them gets its uses.
+  // Rules that say the same are one rule of the lane: each of them gets its uses.
   const lane = yield* laneOf("inbound", inbound, inbound);
+  const byIdentity = Map.groupBy(inbound, identityOf);
+  const idsInLane = lane.rules.map(({ rule }) => byIdentity.get(identityOf(rule))?.map(({ id }) => id) ?? []);
   const noOutbound = yield* laneOf("outbound", [], []);
   const bitsOf = new Map<number, Bits>();
   const ownerOf = new Map<number, string | undefined>();
-  for (const { members: of, after } of yield* classify(noOutbound, lane, members, members))
-    for (const { id, groups } of of) {
-      bitsOf.set(id, after);
+  // Classes of nodes that the rules do not tell apart: all nodes of a class have the same bits.
+  for (const nodeClass of yield* classify(noOutbound, lane, members, members))
+    for (const { id, groups } of nodeClass.members) {
+      bitsOf.set(id, nodeClass.after);
       ownerOf.set(id, ownerGroupIn(groups));
     }
   const uses = new Map<number, Use>();
-  let done = 0;
+  let count = 0;
   for (const each of observed) {
-    if (++done % 500 === 0) yield;
+    if (++count % 500 === 0) yield;
     // Bit sets of rules: those whose target the receiver is in, and those whose peer the sender is in.
     const toBits = bitsOf.get(each.to)?.inTarget;
     const fromBits = bitsOf.get(each.from)?.inPeer;
@@ -72,11 +78,12 @@ export function* usesOf(
       // Of an unknown sender, each rule to the receiver may have let it in. `bits &= bits - 1` drops the lowest bit.
       for (let bits = word & (fromBits?.[index] ?? -1); bits !== 0; bits &= bits - 1) {
         const lowestBit = 31 - Math.clz32(bits & -bits);
-        const { rule } = lane.rules[index * 32 + lowestBit] ?? {};
+        const place = index * 32 + lowestBit;
+        const { rule } = lane.rules[place] ?? {};
         if (rule === undefined || !covers(rule, each)) continue;
         const isOtherOwner = fromBits !== undefined && ownerOf.get(each.from) !== ownerOf.get(each.to);
         if (isSelf(rule.peer) && isOtherOwner) continue;
-        noteUse(uses, rule.id, each, fromBits !== undefined);
+        for (const id of idsInLane[place] ?? []) noteUse(uses, id, each, fromBits !== undefined);
       }
   }
   return uses;

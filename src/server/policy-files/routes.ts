@@ -4,7 +4,7 @@ import type { pastApi } from "../../api/history/past.ts";
 import type { policyApi } from "../../api/policy.ts";
 import { actorOf } from "../audit/record.ts";
 import { reportPast } from "../flows/report-past.ts";
-import { withFlows } from "../flows/read.ts";
+import { withFlows } from "../flows/with-flows.ts";
 import type { Handlers } from "../http/attach.ts";
 import { inSlices, jsonInPieces } from "../http/heavy-work.ts";
 import { noContent } from "../http/reply.ts";

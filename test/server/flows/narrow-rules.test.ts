@@ -172,6 +172,14 @@ test("over 50 random policies and traffics, the proposal permits all of the traf
   expect(removed).toBeGreaterThan(20);
 });
 
+test("rules that say the same are both used", async () => {
+  const { members, rules, observed } = await scene(1, 25, 4, 40);
+  const twins = rules.map((rule) => ({ ...rule, id: rule.id + 1000 }));
+  const uses = atOnce(usesOf([...rules, ...twins], members, observed));
+  expect(uses.size).toBeGreaterThan(1);
+  for (const { id } of rules) expect(uses.get(id)).toEqual(uses.get(id + 1000));
+});
+
 test("a rule for all becomes rules for the groups and ports that used it, with few ranges", async () => {
   const member = (id: number, ...of: string[]) => ({
     id,
