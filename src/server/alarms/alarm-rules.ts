@@ -45,9 +45,10 @@ export function awayAfterMs(org: Ruled, node: Roled & Pick<SilentNode, "groups" 
   );
   const role = roleOf(node);
   const ofMode = node.mode === "desktop" ? "desktop" : "node";
+  // True for a lighthouse, relay or router.
   const hasOwnRole = role !== ofMode;
-  const usual = numberOf(org.alarmRules, ofMode) ?? org.notifyAwayMinutes ?? alarmRules[ofMode].initial;
-  const own = ofGroups.length > 0 ? Math.min(...ofGroups) : (usual ?? Number.POSITIVE_INFINITY);
-  const minutes = hasOwnRole ? Math.min(own, valueOf(org, role) ?? Number.POSITIVE_INFINITY) : own;
+  const byMode = numberOf(org.alarmRules, ofMode) ?? org.notifyAwayMinutes ?? alarmRules[ofMode].initial;
+  const usual = ofGroups.length > 0 ? Math.min(...ofGroups) : (byMode ?? Number.POSITIVE_INFINITY);
+  const minutes = hasOwnRole ? Math.min(usual, valueOf(org, role) ?? Number.POSITIVE_INFINITY) : usual;
   return Number.isFinite(minutes) ? minutes * 60_000 : undefined;
 }

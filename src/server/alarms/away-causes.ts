@@ -47,7 +47,7 @@ export function awayLeft({ org, silent, reached }: Away, { heads, rest }: AlarmR
   const stillAway = new Set(
     away.flatMap((node) => (awayAfterMs(org, node) === undefined ? [] : [String(node.id)])),
   );
-  // For the case that no head is left: one that is still away has no rule any more.
+  // `why` counts only if no head is left. Then a head that is still away has no rule any more.
   const isRuleOff = away.some(({ id }) => heads.includes(String(id)));
   return {
     heads: heads.filter((key) => stillAway.has(key)),

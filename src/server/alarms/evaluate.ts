@@ -40,16 +40,16 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
     );
     const openByOrg = Map.groupBy(open, ({ orgId }) => orgId);
     const orgsWithBroken = new Set(
-      (await queryAll(db, ofPaths, "SELECT DISTINCT org_id FROM paths WHERE probe = 'broken'")).map(
+      (await queryAll(db, orgPick, "SELECT DISTINCT org_id FROM paths WHERE probe = 'broken'")).map(
         ({ orgId }) => orgId,
       ),
     );
     const brokenAfter: BrokenSince = new Map();
     const inDrill = await openDrills(db, silence.now);
-    for (const org of await queryAll(db, ruledPick, organizations)) {
-      const own: FollowedAlarm[] = openByOrg.get(org.id) ?? [];
+    for (const org of await queryAll(db, ruledPick, liveOrganizations)) {
+      const openOfOrg: FollowedAlarm[] = openByOrg.get(org.id) ?? [];
       const silent = silentByOrg.get(org.id) ?? [];
-      const isBusy = silent.length > 0 || own.length > 0 || orgsWithBroken.has(org.id);
+      const isBusy = silent.length > 0 || openOfOrg.length > 0 || orgsWithBroken.has(org.id);
       if (!isBusy && !isSlow) continue;
       // A failure of one organization must not stop the alarms of the others.
       await evaluate(
@@ -57,7 +57,7 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
           db,
           org,
           silence,
-          open: own,
+          open: openOfOrg,
           isSlow,
           isDrill: inDrill.has(org.id),
           brokenBefore,
@@ -77,15 +77,15 @@ export function makeAlarms({ db, log, warnings }: Services): (silence: Silence |
   };
 }
 
-const organizations = `SELECT ${ruledPick.select()} FROM organizations WHERE deleted_at IS NULL`;
-const ofPaths = computed({ orgId: integer() });
+const liveOrganizations = `SELECT ${ruledPick.select()} FROM organizations WHERE deleted_at IS NULL`;
+const orgPick = computed({ orgId: integer() });
 
 type Turn = {
   db: ServerOptions["db"];
   org: Ruled;
   silence: Silence;
   open: FollowedAlarm[];
-  /** Also causes that are looked for once a minute. */
+  /** This turn also looks for the causes of `finders`, once a minute. */
   isSlow: boolean;
   /** A drill takes nodes away, or has just ended. */
   isDrill: boolean;
@@ -97,6 +97,7 @@ type Turn = {
 async function evaluate(turn: Turn, silent: Silence["nodes"]): Promise<void> {
   const { db, org, silence, isSlow } = turn;
   const silentIds = new Set(silent.map(({ id }) => String(id)));
+  // From here on, `open` has the alarms without revoked nodes.
   for (const [index, alarm] of turn.open.entries())
     turn.open[index] = await withoutRevoked(db, alarm, silentIds);
   const silentNames = new Set(silent.flatMap(({ name, ip, ip6 }) => [name, ip, ip6 ?? ip]));

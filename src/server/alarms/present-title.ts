@@ -49,7 +49,7 @@ export async function readWords(
     db,
     rows.flatMap((row) => [...keysInTitle(row), ...keysInText(row)]),
   );
-  // Of keys that are not named only the number counts.
+  // Titles and texts name the first `maxNamed` nodes, and count the others: for these, the keys stand in place of names.
   const namesOf = (named: readonly string[], keys: readonly string[]) => [
     ...namesIn(all, named),
     ...keys.slice(maxNamed),

@@ -89,9 +89,9 @@ export function eventHash(previous: string, text: string): string {
   return hash("sha256", `${previous}\n${text}`, "hex");
 }
 
-/** Whether the text of an event continues the chain. */
-export function continues(previous: string, text: string, hash: string): boolean {
-  for (const each of hashedTexts(text)) if (eventHash(previous, each) === hash) return true;
+/** Whether an event with this text and hash continues the chain. `previous`: as in eventHash. */
+export function continues(previous: string, text: string, ownHash: string): boolean {
+  for (const each of hashedTexts(text)) if (eventHash(previous, each) === ownHash) return true;
   return false;
 }
 

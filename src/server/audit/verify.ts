@@ -47,47 +47,49 @@ const slugs = organizations.pick("id", "slug");
 /** Recomputes every chain, from its first event or from the signed cut behind its newest archive. */
 export async function verifyChains(db: Reader, secretKey: SecretKeys): Promise<Chain[]> {
   const key = await readPublicArchiveKey(db, secretKey);
-  const chains = [await verifyChain(db, null, null, key)];
+  const chains = [await verifyChain(db, { id: null, slug: null }, key)];
   const sql = `SELECT ${slugs.select()} FROM organizations ORDER BY id`;
-  for (const { id, slug } of await queryAll(db, slugs, sql))
-    chains.push(await verifyChain(db, id, slug, key));
+  for (const org of await queryAll(db, slugs, sql)) chains.push(await verifyChain(db, org, key));
   return chains;
 }
 
 /** An event that was verified, as it is stored, or parsed in an archive. */
 export type Seen = { id: number; hash: string; type: string; after: unknown };
 
-/** After a break, the chain goes on from the hash that stands there: a later change is found, too. `see`: gets each event. */
+/**
+ * Verifies one chain; with nulls, that of the events of no organization. After a break, it goes on from the hash that stands there: a
+ * later change is found, too. `archiveKey`: undefined: the server never signed an archive. `see`: gets each event.
+ */
 export async function verifyChain(
   db: Reader,
-  orgId: number | null,
-  organization: string | null,
+  { id: orgId, slug }: { id: number | null; slug: string | null },
   archiveKey: string | undefined,
   see: (event: Seen) => void | Promise<void> = () => undefined,
 ): Promise<Chain> {
   const newest = await lastArchived(db, orgId);
   const cut = newest === undefined ? undefined : cutOf(newest.after);
-  const isOwn = cut?.archive.organization_id === orgId;
+  const isOfChain = cut?.archive.organization_id === orgId;
   const breaks: Break[] = [];
   let more = 0;
-  const broken = (found: Break) => {
+  const noteBreak = (found: Break) => {
     if (breaks.length < maxBreaks) breaks.push(found);
     else more++;
   };
-  if (newest !== undefined && !(cut !== undefined && isOwn && isOurs(cut, archiveKey)))
-    broken(breakAt(newest.id, "does not name an archive that this server signed", newest.after ?? ""));
-  let head = isOwn ? cut.archive.last_hash : "";
-  const archivedBytes = isOwn ? cut.archived_bytes : undefined;
-  const count = countBytes(newest === undefined ? 0 : archivedBytes);
+  const isProven = isOfChain && isOurs(cut, archiveKey);
+  if (newest !== undefined && !isProven)
+    noteBreak(breakAt(newest.id, "does not name an archive that this server signed", newest.after ?? ""));
+  let head = isOfChain ? cut.archive.last_hash : "";
+  const archivedBytes = isOfChain ? cut.archived_bytes : undefined;
+  const isCountRight = makeCountCheck(newest === undefined ? 0 : archivedBytes);
   let events = 0;
   for (let last = 0; ;) {
     const page = await eventsAfter(db, orgId, last, pageSize);
     if (page.length === 0) break;
     for (const event of page) {
       const text = textOf(event);
-      const isCounted = count(event);
-      if (!continues(head, text, event.hash)) broken(breakAt(event.id, whatChanged, `${head}\n${text}`));
-      else if (!isCounted) broken(breakAt(event.id, whatMiscounted, `${event.hash}\n${event.chainBytes}`));
+      const isRight = isCountRight(event);
+      if (!continues(head, text, event.hash)) noteBreak(breakAt(event.id, whatChanged, `${head}\n${text}`));
+      else if (!isRight) noteBreak(breakAt(event.id, whatMiscounted, `${event.hash}\n${event.chainBytes}`));
       head = event.hash;
       last = event.id;
       events++;
@@ -96,9 +98,10 @@ export async function verifyChain(
     }
     await nextRound();
   }
-  if (orgId !== null && newest === undefined && events === 0) broken(breakAt(null, whatEmptied, `${orgId}`));
+  if (orgId !== null && newest === undefined && events === 0)
+    noteBreak(breakAt(null, whatEmptied, `${orgId}`));
   const archived = cut === undefined ? null : { ...cut.archive, file: cut.file };
-  return { organization, events, head, breaks, more, archived };
+  return { organization: slug, events, head, breaks, more, archived };
 }
 
 // `what` of breaks.
@@ -124,11 +127,11 @@ export function sentenceOf(log: string, { event, what, hash }: Break): string {
 }
 
 /**
- * Whether the next event has the count that follows from the last one that was stored. No hash covers it, but it decides what
+ * Returns a function that takes one event after the other, and tells whether it has the count that follows from the last one. No hash covers it, but it decides what
  * is archived and how much an organization stores. Earlier versions counted none; of those, some may be in archives. `atFirst`: the
  * bytes of the archived events; undefined: not known.
  */
-function countBytes(atFirst: number | undefined): (event: EventRow) => boolean {
+function makeCountCheck(atFirst: number | undefined): (event: EventRow) => boolean {
   /** Of all events so far; undefined: not known. */
   let bytes = atFirst;
   /** An event had a count. */

@@ -42,32 +42,33 @@ const smallerModules: Bun.BunPlugin = {
 /** What browsers get of a module of the contract: methods and paths, plain values, and settings without schemas and help. */
 function withoutSchemas(module: Record<string, unknown>): string {
   return Object.entries(module)
-    .map(([name, value]) => [name, shown(name, value)])
-    .filter(([, text]) => text !== undefined)
-    .map((each) => `export const ${each.join(" = ")};\n`)
+    .map(([name, value]) => ({ name, text: textOfExport(name, value) }))
+    .map(({ name, text }) => (text === undefined ? "" : `export const ${name} = ${text};\n`))
     .join("");
 }
 
 /** An export of the contract as text; undefined: browsers do not get it. Its name tells what it is. */
-function shown(name: string, value: unknown): string | undefined {
+function textOfExport(name: string, value: unknown): string | undefined {
   if (name.endsWith("Api")) return JSON.stringify(value, methodAndPath);
-  if (name.endsWith("Settings")) return JSON.stringify(value, shownToUsers);
+  if (name.endsWith("Settings")) return JSON.stringify(value, settingsInForms);
   if (name === "eventKinds") return JSON.stringify(value, wordsAlone);
   return typeof value === "function" || "kind" in Object(value) ? undefined : JSON.stringify(value);
 }
 
+/** For JSON.stringify: of an endpoint, what requests need. */
 const methodAndPath = (_: string, value: object) => {
   const { method, path } = Object(value);
   return path === undefined ? value : { method, path };
 };
 
+/** For JSON.stringify: kinds of events with their words alone. */
 const wordsAlone = (key: string, value: unknown) =>
   key === "subjects" || key === "since" ? undefined : value;
 
 /** Members of a setting that only commands need. */
 const ofCommands = ["takes", "sends", "help", "removal", "hint", "range", "describes", "whole", "file"];
-/** Settings as forms need them; only the names of those that no form has. */
-const shownToUsers = (key: string, value: unknown) => {
+/** For JSON.stringify: settings as forms need them, and of those that no form has only what names them. */
+const settingsInForms = (key: string, value: unknown) => {
   const { takes, section, flag, words, none, file } = Object(value);
   if (key !== "" && takes !== undefined && section === undefined)
     return file !== undefined ? undefined : { flag, words, none };
@@ -86,7 +87,7 @@ const withContract = (source: string) =>
       const found = contract[subject]?.[name];
       if (found === undefined) return text;
       if (pathOnly !== undefined) return `${pathOnly}${JSON.stringify(found, ["path"])}`;
-      return `(${shown(subject, found)})`;
+      return `(${textOfExport(subject, found)})`;
     },
   );
 

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { canonicalAddress, hostOf, parseAddress, parseNetwork } from "../../base/ip.ts";
 import { FlowsReport, type FlowRow } from "../../protocol/traffic-reports.ts";
 import type { ServerOptions } from "../options.ts";
-import { makeBatches, makeWishes } from "../paths/batches.ts";
+import { makeBatches, makeWantsReports } from "../paths/batches.ts";
 import type { Budget } from "../retention/budget.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
@@ -40,7 +40,7 @@ export type FlowReports = {
 const dayMs = 86_400_000;
 
 export function makeFlowReports({ db, log, system, budget }: Deps): FlowReports {
-  const wants = makeWishes(db, "flows");
+  const wantsReports = makeWantsReports(db, "flows");
   const batches = makeBatches<Waiting>(
     { db, log },
     {
@@ -56,7 +56,7 @@ export function makeFlowReports({ db, log, system, budget }: Deps): FlowReports 
       if (!parsed.success) return "unwanted";
       const report = parsed.output;
       try {
-        if (!(await wants(org.id))) return "unwanted";
+        if (!(await wantsReports(org.id))) return "unwanted";
         if ((await budget.refusal(org, report)) !== undefined) return "unwanted";
       } catch {
         return "later";

@@ -53,8 +53,7 @@ export async function readPast(
     return past.add(event);
   };
   // Changes are long texts: other requests get their chance after each event that has some.
-  const readChain = () =>
-    verifyChain(db, org.id, org.slug, key, (event) => (see(event) ? nextRound() : undefined));
+  const readChain = () => verifyChain(db, org, key, (event) => (see(event) ? nextRound() : undefined));
   let chain = await readChain();
   let archives: PastArchives = { files: [], missing: [], isWhole: chain.archived === null };
   if (!past.isBegun && chain.archived !== null) {

@@ -20,7 +20,7 @@ import { computed, integer, queryAll, queryNumber, text } from "../store/table.t
 import { nodes, specialIs } from "../store/tables/nodes.ts";
 
 const prefix = `${brand.id.replaceAll("-", "_")}_`;
-const day = 86_400_000;
+const dayMs = 86_400_000;
 /** The thresholds of `certificates_expiring`, in days. */
 const daysLeft = [0, 7, 14, 30];
 
@@ -221,7 +221,7 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
        WHERE c.state = 'current' AND c.kind = 'overlay' AND c.not_after <= $1 AND o.deleted_at IS NULL
          AND (c.expiring_told_at IS NULL OR c.expiring_told_at > c.created_at)
        GROUP BY o.slug ORDER BY o.slug`,
-      [now + days * day],
+      [now + days * dayMs],
     );
     for (const { slug, n } of counts) {
       expiring.push({ labels: { organization: slug, days_left: String(days) }, value: n });
@@ -239,7 +239,7 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
   );
   const ends = authorities.map(({ slug, kind, until }) => ({
     labels: { organization: slug, kind },
-    value: (until - now) / day,
+    value: (until - now) / dayMs,
   }));
   return [
     gauge(
@@ -256,7 +256,7 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
 /** Empty without `--tls acme`. */
 async function acmeSamples({ db, system }: Deps): Promise<Sample[]> {
   const { notAfter, failures, failedAt } = await readStatus(db);
-  const ends = notAfter === undefined ? [] : [{ value: (notAfter - system.now()) / day }];
+  const ends = notAfter === undefined ? [] : [{ value: (notAfter - system.now()) / dayMs }];
   if (notAfter === undefined && failedAt === undefined) return [];
   return [
     gauge("tls_certificate_days_left", "Days until the certificate from ACME expires", ends),

@@ -24,9 +24,9 @@ export type Addresses = {
 };
 
 /** An underlay address and port. `at`: when it changed, ms. */
-type Place = { remote: string; at: number };
-/** By overlay address. */
-type Places = Map<string, Place>;
+type Remote = { remote: string; at: number };
+/** The remote of each peer, by the peer's overlay address. */
+type Remotes = Map<string, Remote>;
 /** What is known of an organization. Times: ms since 1970. */
 type Known = {
   /** When it was read last; 0: never. */
@@ -34,11 +34,11 @@ type Known = {
   /** Rows up to this time are in `byHubs`. */
   rowsAt: number;
   /** Public addresses that administrators entered. */
-  declared: Places;
+  declared: Remotes;
   /** Reported by lighthouses and relays. */
-  byHubs: Places;
+  byHubs: Remotes;
   /** Reported by other nodes. Only `remotesFor` checks them. */
-  byPeers: Places;
+  byPeers: Remotes;
   /** The newest change; 1 before the first one, since 0 asks for everything. */
   latest: number;
 };
@@ -104,9 +104,9 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
       const sql = "SELECT peer FROM paths WHERE node_id = $1 ORDER BY peer";
       const ownPeers = (await queryAll(db, peerPick, sql, [nodeId])).map(({ peer }) => peer);
       const remotesOf = (node: Addressed) => remotesFor(known, node, calls.get(node.id), calls.get(nodeId));
-      const peers = pickPeers(known, ownPeers, visibleNode, remotesOf).flatMap(([peer, places]) => {
-        const isNew = isWhole || places.some(({ at }) => at > since);
-        return isNew ? [{ peer, remotes: places.map(({ remote }) => remote) }] : [];
+      const peers = pickPeers(known, ownPeers, visibleNode, remotesOf).flatMap(([peer, found]) => {
+        const isNew = isWhole || found.some(({ at }) => at > since);
+        return isNew ? [{ peer, remotes: found.map(({ remote }) => remote) }] : [];
       });
       return { since: latest, whole: isWhole, peers };
     },
@@ -116,14 +116,14 @@ export function makeAddresses({ db, system, names }: Deps): Addresses {
 /** A node with its overlay addresses. */
 type Addressed = { id: number; ip: string; ip6: string | null };
 
-/** Notes an address if it has changed. */
+/** Notes an address if it has changed. `remotes`: of the three maps of `known`, the one that it belongs to. */
 function noteRemote(
   known: Known,
-  places: Places,
+  remotes: Remotes,
   { peer, remote, at }: { peer: string; remote: string; at: number },
 ): void {
-  if (places.get(peer)?.remote === remote) return;
-  places.set(peer, { remote, at });
+  if (remotes.get(peer)?.remote === remote) return;
+  remotes.set(peer, { remote, at });
   known.latest = Math.max(known.latest, at);
 }
 
@@ -150,6 +150,7 @@ async function readKnown(
     if (publicIp === null || hubs.includes(id)) continue;
     declaredNow.add(ip);
     const remote = joinHostPort(publicIp, externalPort ?? defaultOverlayPort);
+    // What is there at the first read counts as old: a start of the server is no news for all nodes.
     noteRemote(known, known.declared, { peer: ip, remote, at: known.readAt === 0 ? 1 : now });
   }
   for (const ip of known.declared.keys()) if (!declaredNow.has(ip)) known.declared.delete(ip);
@@ -169,14 +170,14 @@ function pickPeers(
   { declared, byHubs, byPeers }: Known,
   ownPeers: readonly string[],
   visibleNode: (address: string) => Addressed | undefined,
-  remotesOf: (node: Addressed) => Place[],
-): [peer: string, places: Place[]][] {
-  const picked = new Map<string, Place[]>();
+  remotesOf: (node: Addressed) => Remote[],
+): [peer: string, remotes: Remote[]][] {
+  const picked = new Map<string, Remote[]>();
   for (const address of [...ownPeers, ...declared.keys(), ...byHubs.keys(), ...byPeers.keys()]) {
     const node = visibleNode(address);
     if (node === undefined || picked.has(node.ip)) continue;
-    const places = remotesOf(node);
-    if (places.length > 0) picked.set(node.ip, places);
+    const remotes = remotesOf(node);
+    if (remotes.length > 0) picked.set(node.ip, remotes);
     if (picked.size >= maxKeptPeers) break;
   }
   return [...picked];
@@ -191,14 +192,14 @@ function remotesFor(
   { ip, ip6 }: Addressed,
   from: string | undefined,
   viewerFrom: string | undefined,
-): Place[] {
-  const all = [declared, byHubs, byPeers].flatMap((places) => {
-    const place = places.get(ip) ?? (ip6 === null ? undefined : places.get(ip6));
-    const target = place === undefined ? undefined : parseUnderlay(place.remote);
-    if (place === undefined || target === undefined) return [];
-    if (places === byPeers && target.host !== from) return [];
+): Remote[] {
+  const all = [declared, byHubs, byPeers].flatMap((remotes) => {
+    const known = remotes.get(ip) ?? (ip6 === null ? undefined : remotes.get(ip6));
+    const target = known === undefined ? undefined : parseUnderlay(known.remote);
+    if (known === undefined || target === undefined) return [];
+    if (remotes === byPeers && target.host !== from) return [];
     if (target.isPrivate && !(isPrivateCall(from) && isPrivateCall(viewerFrom))) return [];
-    return [{ remote: joinHostPort(target.host, target.port), at: place.at }];
+    return [{ remote: joinHostPort(target.host, target.port), at: known.at }];
   });
   return all
     .filter(({ remote }, index) => all.findIndex((each) => each.remote === remote) === index)

@@ -86,7 +86,7 @@ const isOtherNode = ({ nodeId }: OfNode, others: readonly OfNode[]) =>
   others.every((other) => other.nodeId !== nodeId);
 
 /** Returns whether an organization wants such reports. Kept in memory until the organization notifies a change. */
-export function makeWishes(
+export function makeWantsReports(
   db: Deps["db"],
   setting: "pathReports" | "flows",
 ): (orgId: number) => Promise<boolean> {

@@ -42,8 +42,8 @@ export function makeGroupPaths({ db, system, changes }: Deps): GroupPathSums {
   const inTurn = makeHeavyWork({ perCaller: 2, perOwner: 256 });
   const compute = async (orgId: number, ownerId: number | undefined) => {
     const now = system.now();
-    const isSeen = (node: NodeFound) => isOnline({ ...node, state: "active" }, now, changes);
-    const found = await cachedNodes(`${orgId}`, () => readNodes(db, orgId, isSeen));
+    const isNodeOnline = (node: NodeFound) => isOnline({ ...node, state: "active" }, now, changes);
+    const found = await cachedNodes(`${orgId}`, () => readNodes(db, orgId, isNodeOnline));
     const edges = await readEdges(db, orgId, found, ownerId);
     return inSlices(sumsOf(found, edges, now));
   };
@@ -55,11 +55,12 @@ export function makeGroupPaths({ db, system, changes }: Deps): GroupPathSums {
   };
 }
 
-/** Callers of one key share a read. A read that failed is not kept. */
+/** Callers of one key share a read, which is kept as long as `keptTimes` says from its end on. A read that failed is not kept. */
 function makeCache<T>({ monotonic }: Pick<Deps["system"], "monotonic">) {
   const kept = new Map<string, { until: number; value: Promise<T> }>();
   return (key: string, read: () => Promise<T>): Promise<T> => {
     const now = monotonic();
+    // `monotonic` may be a clock of tests; how long the read takes is real time.
     const began = performance.now();
     for (const [each, { until }] of kept) if (until < now) kept.delete(each);
     const known = kept.get(key);
@@ -104,7 +105,7 @@ const nodeSlice = `SELECT ${nodePick.select()}, last_checkin_at, applied_config_
 async function readNodes(
   reader: Reader,
   orgId: number,
-  isSeen: (node: NodeFound) => boolean,
+  isNodeOnline: (node: NodeFound) => boolean,
 ): Promise<FoundNodes> {
   const found: FoundNodes = { all: [], byId: new Map(), byAddress: new Map(), away: new Set() };
   const newest = await readConfigVersion(reader, orgId);
@@ -115,8 +116,8 @@ async function readNodes(
       found.byId.set(row.id, index);
       const addresses = [row.ip, row.ip6].filter((address) => address !== null);
       for (const address of addresses) found.byAddress.set(address, index);
-      const isOnlineNow = isSeen(row);
-      if (!isOnlineNow) for (const word of [row.name, ...addresses]) found.away.add(word);
+      const isOnlineNow = isNodeOnline(row);
+      if (!isOnlineNow) for (const nameOrAddress of [row.name, ...addresses]) found.away.add(nameOrAddress);
       found.all.push({
         id: row.id,
         name: row.name,

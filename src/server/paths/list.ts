@@ -35,8 +35,8 @@ export async function listPaths(
      ORDER BY x.node_id, x.peer LIMIT ${limit} OFFSET ${offset}`,
     params,
   );
-  const named = rows.flatMap(({ peer, relays }) => [peer, ...relays]);
-  const peers = await nodesWith(reader, orgId, named, isOnline);
+  const reported = rows.flatMap(({ peer, relays }) => [peer, ...relays]);
+  const peers = await nodesWith(reader, orgId, reported, isOnline);
   const areAway = relaysAway(peers);
   const items = rows.map((row): Path => {
     const peer = peers.get(row.peer);
@@ -196,10 +196,10 @@ type Found = ReadonlyMap<string, { id: number; name: string; isOnline: boolean }
 async function nodesWith(
   reader: Reader,
   orgId: number,
-  words: readonly string[],
+  namesOrAddresses: readonly string[],
   isOnline: IsOnline,
 ): Promise<Found> {
-  const asked = [...new Set(words)];
+  const asked = [...new Set(namesOrAddresses)];
   if (asked.length === 0) return new Map();
   const listed = places(asked, 2);
   const rows = await queryAll(
@@ -212,7 +212,7 @@ async function nodesWith(
   return new Map(
     rows.flatMap((node) => {
       const found = { id: node.id, name: node.name, isOnline: isOnline(node) };
-      return [node.name, node.ip, node.ip6 ?? node.ip].map((word) => [word, found] as const);
+      return [node.name, node.ip, node.ip6 ?? node.ip].map((key) => [key, found] as const);
     }),
   );
 }

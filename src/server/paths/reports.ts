@@ -7,7 +7,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { makeRowWriter } from "../store/row-writer.ts";
 import type { Addresses } from "./addresses.ts";
-import { makeBatches, makeWishes } from "./batches.ts";
+import { makeBatches, makeWantsReports } from "./batches.ts";
 import { makeHealings } from "./healings.ts";
 import { pathFigures, type PathFigures } from "./path-figures.ts";
 import { computed, integer, queryAll } from "../store/table.ts";
@@ -39,7 +39,7 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
     { db, log },
     { warning: "Reported paths cannot be written now; retrying", rowsOf, store: storeReports },
   );
-  const wants = makeWishes(db, "pathReports");
+  const wantsReports = makeWantsReports(db, "pathReports");
   const healings = makeHealings({ db, log });
   const lastAt = new Map<number, number>();
   let latestFigures: { at: number; figures: PathFigures[] } | undefined;
@@ -47,7 +47,7 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
     async take(orgId, nodeId, sent) {
       const parsed = v.safeParse(PathsReport, sent, { abortEarly: true });
       if (!parsed.success) return "unwanted";
-      const isWanted = await wants(orgId).catch(() => undefined);
+      const isWanted = await wantsReports(orgId).catch(() => undefined);
       if (isWanted === false) return "unwanted";
       if (isWanted === undefined) return "later";
       const report = parsed.output;
@@ -58,6 +58,7 @@ export function makePathReports({ db, log, system, addresses }: Deps): PathRepor
       if (lastAt.size >= maxNodes) lastAt.clear();
       if (!isWithoutPaths) {
         if (!batches.add({ orgId, nodeId, at, report })) return "later";
+        // Addresses are an aid: what is not noted now comes with the next report of the path.
         addresses.note(orgId, nodeId, report.changed).catch(() => undefined);
       }
       lastAt.set(nodeId, at);

@@ -26,13 +26,13 @@ const pathsShownTo = ({ system, changes, reports }: Services, call: Access) => (
 
 export const pathHandlers = (services: Services): Handlers<typeof pathsApi> => {
   const { db, publicUrl, groupPaths } = services;
-  const shown = (call: Access) => pathsShownTo(services, call);
+  const shownTo = (call: Access) => pathsShownTo(services, call);
   return {
     list: async (call, input) =>
-      listReply(call, publicUrl, await listPaths(db, call.org.id, input, shown(call))),
+      listReply(call, publicUrl, await listPaths(db, call.org.id, input, shownTo(call))),
     async counts(call, input) {
       const asked = { ...input, search: "" };
-      return listReply(call, publicUrl, await countPathsByNode(db, call.org.id, asked, shown(call)));
+      return listReply(call, publicUrl, await countPathsByNode(db, call.org.id, asked, shownTo(call)));
     },
     groups: async (call) => ({ body: (await groupPaths.of(call.org.id, ownerOf(call))).answer }),
     async between(call, { from = null, to = null }) {
@@ -40,7 +40,11 @@ export const pathHandlers = (services: Services): Handlers<typeof pathsApi> => {
     },
     async ofNode(call, input) {
       const { id: nodeId } = await findNode(db, call.org.id, call.id());
-      return listReply(call, publicUrl, await listPaths(db, call.org.id, input, { ...shown(call), nodeId }));
+      return listReply(
+        call,
+        publicUrl,
+        await listPaths(db, call.org.id, input, { ...shownTo(call), nodeId }),
+      );
     },
   };
 };
