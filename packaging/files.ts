@@ -7,18 +7,20 @@ import { brand, defaultPlaces, releaseAddressPath } from "../src/brand.ts";
 import { run } from "../src/cli/run.ts";
 import { allCommands } from "../src/cli/commands.ts";
 import {
-  authService,
   authTimer,
-  authTimerUnit,
   authUnit,
-  daemonService,
   daemonUnit,
-  edgeService,
   edgeTemplate,
-  engineTemplate,
   packagedUnitDirectory,
   templateUnit,
 } from "../src/platform/systemd/systemd.ts";
+import {
+  authService,
+  authTimerUnit,
+  daemonService,
+  edgeService,
+  engineTemplate,
+} from "../src/platform/systemd/units.ts";
 import {
   controlService,
   controlSysctl,

@@ -29,13 +29,8 @@ import { rootIn as rootOfTaskXml, taskXml } from "../../src/platform/windows/tas
 import { defaultPlaces } from "../../src/brand.ts";
 import { planTask, planTaskRemoval } from "../../src/node/enroll/services.ts";
 import { checkCommand } from "../../src/node/update/update-guard.ts";
-import {
-  daemonService,
-  engineTemplate,
-  packagedUnitDirectory,
-  templateUnit,
-  unitDirectory,
-} from "../../src/platform/systemd/systemd.ts";
+import { packagedUnitDirectory, templateUnit, unitDirectory } from "../../src/platform/systemd/systemd.ts";
+import { daemonService, engineTemplate } from "../../src/platform/systemd/units.ts";
 import { sourceRoot } from "../support/imports.ts";
 import { makeNodeWorld, type NodeWorld } from "../support/node.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

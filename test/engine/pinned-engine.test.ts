@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pinnedEngine } from "../../src/engine/pinned-engine.ts";
-import { withEngine, type UnitPlaces } from "../../src/platform/systemd/systemd.ts";
+import { withEngine, type UnitPlaces } from "../../src/platform/systemd/units.ts";
 import { systemdUnits } from "../../src/platform/systemd/installation.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 

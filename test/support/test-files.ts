@@ -245,7 +245,7 @@ export const bySources: Readonly<Record<string, readonly string[]>> = {
   "e2e/systemd-flows.test.ts": [
     "src/node/edge/{keep-edge,run-edge,collect-flows,parts}.ts",
     "src/node/files/flows-state.ts",
-    "src/platform/{nftables,systemd/systemd,network/flow-counter}.ts",
+    "src/platform/{nftables,systemd/units,network/flow-counter}.ts",
   ],
   "e2e/systemd-tcp.test.ts": [
     "src/base/datagrams/**",

@@ -14,8 +14,8 @@ import {
   unitDirectory,
   unitFiles,
   wantsDirectory,
-  type UnitPlaces,
 } from "../../platform/systemd/systemd.ts";
+import { type UnitPlaces } from "../../platform/systemd/units.ts";
 import { lacksProgram, programOf, readUnit } from "../../platform/systemd/unit-file.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 

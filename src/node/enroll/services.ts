@@ -21,9 +21,9 @@ import {
   systemctlCommand,
   templateUnit,
   unitDirectory,
-  withEngine,
   type OrganizationMode,
 } from "../../platform/systemd/systemd.ts";
+import { withEngine } from "../../platform/systemd/units.ts";
 import { systemdInstallation, systemdRemoval } from "../../platform/systemd/installation.ts";
 import { readUnit } from "../../platform/systemd/unit-file.ts";
 import { namesInstallation } from "../../platform/systemd/unit-names.ts";

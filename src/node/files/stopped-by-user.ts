@@ -1,5 +1,5 @@
 // The desired state of an organization in server mode: a user has stopped it while this file exists. Its unit does not
-// start then (platform/systemd/systemd.ts), at boot neither. Revocation and restore never change the file. For desktop mode the
+// start then (platform/systemd/units.ts), at boot neither. Revocation and restore never change the file. For desktop mode the
 // daemon keeps the desired state in its database.
 
 import { existsSync } from "node:fs";

@@ -14,12 +14,12 @@ import { hasSystemd } from "../../platform/service-manager.ts";
 import {
   authTimer,
   daemonUnit,
-  guardService,
   guardUnit,
   systemctlCommand,
   unitDirectory,
   unitPath,
 } from "../../platform/systemd/systemd.ts";
+import { guardService } from "../../platform/systemd/units.ts";
 import { controlUnit } from "../../platform/systemd/control-unit.ts";
 import { flagIn } from "../../engine/pinned-engine.ts";
 import { keepFormer, keptPath, planKeep, swapIn } from "../../release/replace.ts";

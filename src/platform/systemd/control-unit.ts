@@ -3,7 +3,8 @@
 
 import { brand } from "../../brand.ts";
 import type { Change } from "../apply.ts";
-import { commonSandbox, packagedUnitDirectory, systemctlCommand, unitDirectory } from "./systemd.ts";
+import { packagedUnitDirectory, systemctlCommand, unitDirectory } from "./systemd.ts";
+import { commonSandbox } from "./units.ts";
 import { programWord, withoutSpecifiers, unitText, argumentWord, type Setting } from "./unit-file.ts";
 
 export const controlUnit = `${brand.id}-control.service`;

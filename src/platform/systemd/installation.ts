@@ -3,16 +3,11 @@
 import { brand } from "../../brand.ts";
 import type { Change } from "../apply.ts";
 import {
-  authService,
   authTimer,
-  authTimerUnit,
   authUnit,
-  daemonService,
   daemonUnit,
-  edgeService,
   edgeTemplate,
   edgeUnit,
-  engineTemplate,
   engineUnit,
   exitUnit,
   guardUnit,
@@ -22,8 +17,15 @@ import {
   templateUnit,
   unitDirectory,
   type OrganizationMode,
-  type UnitPlaces,
 } from "./systemd.ts";
+import {
+  authService,
+  authTimerUnit,
+  daemonService,
+  edgeService,
+  engineTemplate,
+  type UnitPlaces,
+} from "./units.ts";
 import { lacksProgram } from "./unit-file.ts";
 
 const servers = (organizations: readonly OrganizationMode[]) =>

@@ -4,7 +4,8 @@
 import { brand } from "../../brand.ts";
 import type { Change } from "../apply.ts";
 import type { SystemdState } from "./installation.ts";
-import { commonSandbox, exitUnit, systemctl, unitDirectory } from "./systemd.ts";
+import { exitUnit, systemctl, unitDirectory } from "./systemd.ts";
+import { commonSandbox } from "./units.ts";
 import { programWord, quotedWord, withoutSpecifiers, unitText } from "./unit-file.ts";
 
 /** `file`: the block, as a script of nft. The agent writes it, and removes it when it ends. */

@@ -3,14 +3,8 @@
 
 import { brand } from "../../brand.ts";
 import type { Change } from "../apply.ts";
-import {
-  commonSandbox,
-  namesCacheRemoval,
-  namesUnit,
-  systemctl,
-  unitDirectory,
-  type UnitPlaces,
-} from "./systemd.ts";
+import { namesCacheRemoval, namesUnit, systemctl, unitDirectory } from "./systemd.ts";
+import { commonSandbox, type UnitPlaces } from "./units.ts";
 import type { SystemdState } from "./installation.ts";
 import { programWord, withoutSpecifiers, unitText, argumentWord } from "./unit-file.ts";
 

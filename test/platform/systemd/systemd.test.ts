@@ -5,12 +5,8 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { applyChanges, planChanges } from "../../../src/platform/apply.ts";
 import { namesInstallation, namesRemoval, namesService } from "../../../src/platform/systemd/unit-names.ts";
-import {
-  engineUnit,
-  guardService,
-  type OrganizationMode,
-  type UnitPlaces,
-} from "../../../src/platform/systemd/systemd.ts";
+import { engineUnit, type OrganizationMode } from "../../../src/platform/systemd/systemd.ts";
+import { guardService, type UnitPlaces } from "../../../src/platform/systemd/units.ts";
 import {
   systemdInstallation,
   systemdRemoval,
