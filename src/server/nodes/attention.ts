@@ -115,15 +115,15 @@ const showEnding = ({ id, name, notAfter }: { id: number; name: string; notAfter
  * has missed it. `ofOnline`: only of nodes that are online.
  */
 const lateCertificates = (orgId: number, now: number, { ofOnline = false } = {}): Question => {
-  // In the text, because only this form has the time as a parameter.
-  const isOnlineNow = `AND EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = n.id AND s.last_checkin_at > ${now - onlineMs})`;
+  const isOnlineNow =
+    "AND EXISTS (SELECT 1 FROM sightings s WHERE s.node_id = n.id AND s.last_checkin_at > $4)";
   return {
     count: "count(DISTINCT c.node_id)",
     // A node may have certificates of two versions.
     select: "c.node_id AS id, n.name, min(c.not_after) AS not_after",
     from: `${certified} AND c.not_after < $2 AND (c.not_after - $3) * 4 < c.not_after - c.not_before ${ofOnline ? isOnlineNow : ""}`,
     order: "GROUP BY c.node_id, n.name ORDER BY not_after, id",
-    params: [orgId, now + endsSoonMs, now],
+    params: [orgId, now + endsSoonMs, now, ...(ofOnline ? [now - onlineMs] : [])],
   };
 };
 

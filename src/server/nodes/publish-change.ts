@@ -44,14 +44,15 @@ export async function publishChange(
     ? await raiseConfigVersion(tx, org.id)
     : await raiseOwnVersion(tx, org.id, after.id);
   if (isForAll) await notifyNode(tx, org.id, after.id);
-  // No rule names the former name while it is held: a rename alone must not change all configurations at once.
+  // Not for a rename alone: while the former name is held, no rule names it, so its certificate opens nothing. An urgent block would
+  // change the configurations of all nodes at once.
   const isUrgent = isNamedInRules || grantsBeyond({ ...before, name: after.name }, after);
   const blocked = grantedMore
     ? await blockFormerLater(tx, after.id, isUrgent ? version : atLeisure, services.system.now())
     : 0;
   if (isRenamed) {
-    // If former certificates are to be blocked, the name is held until the version that blocks them, which is not known yet
-    // (null). Otherwise until all nodes have the present version: its rules do not name this node, or by its new name.
+    // The former name is held until all nodes have a version: that which blocks the former certificates, not known yet (null), or if
+    // there are none, the present one, whose rules do not have the former name.
     await holdName(tx, before, blocked > 0 ? null : await readConfigVersion(tx, org.id));
   }
   return fingerprint ?? undefined;

@@ -155,15 +155,15 @@ export const registrationHandlers = (services: Services): Handlers<typeof regist
 
 export const routeHandlers = (services: Services): Handlers<typeof routesApi> => {
   const { db, publicUrl, reports, system, changes } = services;
-  const shown = { isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes) };
+  const presence = { isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes) };
   return {
-    list: async (call, input) => listReply(call, publicUrl, await listRoutes(db, call.org, input, shown)),
+    list: async (call, input) => listReply(call, publicUrl, await listRoutes(db, call.org, input, presence)),
     create: async (call, input) => ({
       status: 201,
-      body: await createRoute(services, call.org, input, actorOf(call), shown),
+      body: await createRoute(services, call.org, input, actorOf(call), presence),
     }),
     update: async (call, input) => ({
-      body: await updateRoute(services, call.org, input, actorOf(call), shown),
+      body: await updateRoute(services, call.org, input, actorOf(call), presence),
     }),
     async delete(call, input) {
       await deleteRoute(services, call.org, input, actorOf(call));

@@ -29,7 +29,7 @@ type Router = Pick<NodeRow, "id" | "name"> & { subnets: readonly string[] };
 export type Obstacles = {
   controlPlane: string;
   hubs: readonly Hub[];
-  /** By subnet in its canonical form: where a second router must not come unintentionally. */
+  /** The routers of each subnet, by its canonical text. Given only where each subnet may have one router (`isAlone`). */
   routers?: ReadonlyMap<string, readonly Pick<Router, "id" | "name">[]>;
 };
 

@@ -42,9 +42,9 @@ export async function setActive(
     const revokeWebhooks = ends.revokeTokens === true;
     const reason = `${user.email} was disabled`;
     const ending = { ...ends, isLeaving: true, revokeWebhooks, actor, now: event.at, reason };
-    const left = await endAccess(tx, { kind: "person", id: user.id }, ending);
-    await record(tx, { ...event, type: "user.disabled", ...accessForEvent(left) });
-    return left;
+    const outcome = await endAccess(tx, { kind: "person", id: user.id }, ending);
+    await record(tx, { ...event, type: "user.disabled", ...accessForEvent(outcome) });
+    return outcome;
   });
   if (access.revoked.length > 0) await runDueUpkeep(store);
   return access;

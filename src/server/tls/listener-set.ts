@@ -162,16 +162,16 @@ async function formerUrl(db: Database): Promise<string | undefined> {
 }
 
 /**
- * Where the certificate of the own CA is served: at `given`, else at the port of the former URL; undefined: nowhere, because no node
+ * Where the certificate of the own CA is served: at `ownCaListen`, else at the port of the former URL; undefined: nowhere, because no node
  * pinned it. Throws bad_configuration where the public certificate would take the port of nodes that pinned the own CA.
  */
 async function ownCaListen(
   { listen }: ListenerOptions,
-  { ownCaListen: given }: AcmeTls,
+  { ownCaListen: configured }: AcmeTls,
   former: string | undefined,
   db: Database,
 ): Promise<ListenAddress | undefined> {
-  if (given !== undefined) return given === "none" ? undefined : given;
+  if (configured !== undefined) return configured === "none" ? undefined : configured;
   if (former === undefined) return undefined;
   const port = Number(new URL(former).port || 443);
   if (port !== listen.port) return { hostname: listen.hostname, port };

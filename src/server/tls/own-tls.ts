@@ -21,12 +21,12 @@ export type OwnTls = {
   caPem: string;
 };
 
-const day = 86_400_000;
+const dayMs = 86_400_000;
 /** Certificates are valid from so long before their issue: clocks of clients may be behind. */
 const backdatedMs = 5 * 60_000;
-const caLifetimeMs = 3650 * day;
-const lifetimeMs = 90 * day;
-const renewBeforeMs = 30 * day;
+const caLifetimeMs = 3650 * dayMs;
+const lifetimeMs = 90 * dayMs;
+const renewBeforeMs = 30 * dayMs;
 
 /** `names`: host names and addresses that clients use. */
 export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<OwnTls> {

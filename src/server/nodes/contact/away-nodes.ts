@@ -25,8 +25,8 @@ import { nodes } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";
 import { countedSilence, gapMs, lateMs, quietMs, together, watchSilence, type Services } from "./silence.ts";
 
-const watching = organizations.pick("id", "notifyAwayMinutes", "notifyAwayFrom");
-const organizationsWatching = `SELECT ${watching.select()} FROM organizations
+const watchingPick = organizations.pick("id", "notifyAwayMinutes", "notifyAwayFrom");
+const organizationsWatching = `SELECT ${watchingPick.select()} FROM organizations
   WHERE notify_away_minutes IS NOT NULL AND deleted_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM drills d WHERE d.org_id = organizations.id AND d.ended_at IS NULL)`;
 /** Nodes of one query: few enough that check-ins do not wait for it. */
@@ -49,8 +49,8 @@ const nodePick = nodes.pick(
   "exitGroups",
   "awaySince",
 );
-const seen = computed({ lastCheckinAt: integer(), countedFrom: integer() });
-const found = joined("n", nodePick, "s", seen);
+const sightingPick = computed({ lastCheckinAt: integer(), countedFrom: integer() });
+const silentPick = joined("n", nodePick, "s", sightingPick);
 /**
  * $1 and $2: the ids of the slice lie after the first and up to the second. Nodes that were silent since $3 (ms), those whose last
  * check-in seems to be after $4, because the clock was ahead, and those that were recorded as away.
@@ -64,11 +64,11 @@ const silentInSlice = `SELECT ${nodePick.select("n")}, s.last_checkin_at,
   ORDER BY n.id`;
 
 /** `awaySince`: the last check-in of a node that was recorded as away, ms; null: it was not. */
-type Found = ReturnType<(typeof found)["parse"]>;
+type Found = ReturnType<(typeof silentPick)["parse"]>;
 export type SilentNode = Found & {
   /** For how long it was silent while a server was up, ms. */
   silentMs: number;
-  /** The beginning of the silence, ms; the last one is in the past. */
+  /** Since when it is silent, ms. In the past, also if `lastCheckinAt` is in the future because the clock was ahead. */
   silentFrom: number;
 };
 export type Silence = {
@@ -91,7 +91,7 @@ export async function recordAway(
   if (watch === undefined) return undefined;
   const { silent, back } = await findSilent(db, watch, now);
   await forAll(
-    await queryAll(db, watching, organizationsWatching),
+    await queryAll(db, watchingPick, organizationsWatching),
     ({ id }) => id,
     async (org) => {
       const allowedMs = (org.notifyAwayMinutes ?? 0) * 60_000 + lateMs;
@@ -127,7 +127,12 @@ async function findSilent(
   const silent: SilentNode[] = [];
   const back: Found[] = [];
   for (let after = 0, end; (end = await queryNumber(db, endOfSlice, [after])) > 0; after = end) {
-    for (const node of await queryAll(db, found, silentInSlice, [after, end, now - quietMs, now + gapMs])) {
+    for (const node of await queryAll(db, silentPick, silentInSlice, [
+      after,
+      end,
+      now - quietMs,
+      now + gapMs,
+    ])) {
       const { lastCheckinAt, awaySince, countedFrom } = node;
       const isAhead = lastCheckinAt > now + gapMs;
       const silentFrom = isAhead ? (watch.setBackAt ?? now) : countedFrom;
@@ -140,7 +145,7 @@ async function findSilent(
   return { silent, back };
 }
 
-const reaching = computed({ peer: text(), n: integer() });
+const reachedPick = computed({ peer: text(), n: integer() });
 
 /** By node: how many peers that are online say that it answers. Those without one are left out. */
 export async function reachedBy(
@@ -154,7 +159,7 @@ export async function reachedBy(
   await inParts([...owners.keys()], async (some) => {
     const rows = await queryAll(
       reader,
-      reaching,
+      reachedPick,
       `SELECT x.peer, count(*) AS n FROM paths x JOIN sightings s ON s.node_id = x.node_id
        WHERE x.org_id = $1 AND x.peer IN (${places(some, 4)}) AND x.probe = 'answers'
          AND s.last_checkin_at > $2 AND s.last_checkin_at < $3

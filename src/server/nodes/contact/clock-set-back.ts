@@ -6,14 +6,14 @@ import type { Transaction } from "../../store/database.ts";
 import { organizations } from "../../store/tables/organizations.ts";
 import { raiseConfigVersion } from "../../store/versions.ts";
 
-/**
- * Columns whose times become now. Left in the future, they would make nodes that are away seem to be heard, and questions to
- * providers wait, and so the next lighthouse of a rollout.
- */
+/** Columns whose times in the future become now. */
 const timesOfPast = [
+  // Nodes that are away would seem to be online.
   { table: "sightings", column: "last_checkin_at" },
   { table: "nodes", column: "away_since" },
+  // Providers of identities would not be asked until then.
   { table: "provider_grants", column: "next_at" },
+  // A rollout would wait before it changes its next lighthouse.
   { table: "rollout_nodes", column: "at" },
   { table: "relay_traffic", column: "reported_at" },
 ];

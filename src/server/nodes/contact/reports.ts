@@ -152,9 +152,10 @@ function makeWatches(): Pick<Reports, "watch"> & { note(node: LiveNode, at: numb
  * of nodes was full and was emptied (live-nodes.ts).
  */
 function oncePerNode(sorted: Report[]): Report[] {
-  return sorted.filter((report, at) => {
-    const next = sorted[at + 1];
+  return sorted.filter((report, index) => {
+    const next = sorted[index + 1];
     if (next?.nodeId !== report.nodeId) return true;
+    // The next object of this node takes over what this one has.
     putBack(next, takeSighting(report));
     return false;
   });
@@ -196,7 +197,7 @@ function takeSighting(report: Report): SightingRow {
   return sighting;
 }
 
-/** Restores a report whose write failed. True if the node has reported nothing since. */
+/** Adds a row that was not written to the node's report, where newer values stay. True if the node has reported nothing since. */
 function putBack(report: Report, row: SightingRow): boolean {
   report.version ??= row.reportedVersion;
   report.uptime ??= row.uptime;

@@ -42,7 +42,10 @@ const lifetimeMs = 10 * 60_000;
 const intervalS = 2;
 /** Wrong words that are typed for one request, before it ends. Four words hold 44 bits. */
 const maxTries = 5;
-/** `tries` of a request that wrong words have ended. With `maxTries`, the last try is still compared. */
+/**
+ * The value of `tries` in a request that wrong words have ended. One more than `maxTries`: a request with that many is not ended
+ * yet, since its last try is still compared.
+ */
 const refusedTries = maxTries + 1;
 
 /** Called by the machine, without credentials. Throws throttled, validation_failed. */
@@ -196,8 +199,8 @@ function eventDetails({ name, hostPublicKey, machine, address }: EnrollmentRow) 
 const triesPick = computed({ tries: integer() });
 
 /**
- * Compares the words. Each try is counted before the comparison, so that parallel ones get no more than the maximum together. Right words give
- * theirs back, because the confirmation may fail for another reason, and the user tries again.
+ * Compares the words. Each try is counted before the comparison, so that parallel tries are no more than the maximum together. A
+ * try with the right words is not counted in the end: the confirmation may fail for another reason, and the user tries again.
  */
 async function requireWords(
   { db, system, throttle }: Services,

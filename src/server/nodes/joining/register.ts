@@ -195,5 +195,6 @@ async function resumeRegistration(
   await recordRegistrant(tx, node.id, tokenId, actor);
   // The machine may have been moved to the other mode.
   if (mode !== node.mode) await nodes.update(tx, { id: node.id }, { mode });
+  // The token's grant was applied when the row was made. This one says only that no use of a token is to be recorded.
   return { node: { ...node, mode }, resumed: true, grant: adminGrant(actor) };
 }

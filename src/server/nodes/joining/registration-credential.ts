@@ -46,7 +46,7 @@ export type TokenRefusal = "never issued" | "not of this organization" | "revoke
 export function refusalError(why: TokenRefusal): AppError {
   const isUnknown = why === "never issued" || why === "not of this organization";
   if (isUnknown) return new AppError("token_not_valid", "The registration token is not valid.");
-  // Nodes tell the two apart by the hint.
+  // Nodes tell both errors apart by the hint: only this one has it.
   return new AppError("token_not_valid", `The registration token is ${why}.`, {
     hint: "Create a new one: `agent admin token create ORG`.",
   });

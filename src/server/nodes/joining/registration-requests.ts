@@ -54,22 +54,22 @@ export function registrationItemOf(row: Row): Registration {
   const request = requests.parse(row);
   return {
     id: request.id,
-    ...shown(request),
+    ...detailsOf(request),
     is_lighthouse: request.isLighthouse,
     is_relay: request.isRelay,
     registration_token_id: request.tokenId,
     platform: request.platform,
     version: request.agentVersion,
     created_at: formatTime(request.createdAt),
-    // The approval has prolonged this time.
+    // The answer of an administrator set `expiresAt` to its own time plus `lifetimeMs`.
     approved_at: request.state === "approved" ? formatTime(request.expiresAt - lifetimeMs) : null,
     last_asked_at: request.askedAt === null ? null : formatTime(request.askedAt),
     expires_at: formatTime(request.expiresAt),
   };
 }
 
-/** The content of events about a request. */
-function shown({ name, hostPublicKey, groups, ownerId, seenFrom }: RegistrationRequestRow) {
+/** What lists and events say of a request. */
+function detailsOf({ name, hostPublicKey, groups, ownerId, seenFrom }: RegistrationRequestRow) {
   const key_sha256 = fingerprintOfHostKey(hostPublicKey);
   return { name, key_sha256, groups, owner_id: ownerId, seen_from: seenFrom };
 }
@@ -298,5 +298,5 @@ async function recordRequest(
   more: Record<string, string> = {},
 ): Promise<void> {
   const subject = `registration/${row.id}`;
-  await record(tx, { orgId: row.orgId, at, type, actor, subject, after: { ...shown(row), ...more } });
+  await record(tx, { orgId: row.orgId, at, type, actor, subject, after: { ...detailsOf(row), ...more } });
 }

@@ -67,31 +67,31 @@ export async function createRegistrationToken(
   const { db, system } = services;
   const token = makeOpaqueToken(system.random);
   const now = system.now();
-  const made = await db.writeFor({ org: org.id }, async (tx) => {
+  const created = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, by.actor);
     const nodeId = await boundNode(tx, org, request, by.actor, now);
     await ensureGroups(tx, org.id, request.groups, now);
     const columns = columnsOf(request, nodeId, now);
     const own = { orgId: org.id, tokenHash: hashToken(token), createdBy: by.userId };
-    const created = showToken(await registrationTokens.insertReturning(tx, { ...own, ...columns }));
+    const shown = showToken(await registrationTokens.insertReturning(tx, { ...own, ...columns }));
     await record(tx, {
       orgId: org.id,
       at: now,
       type: "token.created",
       actor: by.actor,
-      subject: `registration_token/${created.id}`,
+      subject: `registration_token/${shown.id}`,
       after: {
-        uses: created.uses,
-        groups: created.groups,
-        expires_at: created.expires_at,
-        ...(created.approved ? { approved: true } : {}),
-        ...(created.name === null ? {} : { name: created.name }),
+        uses: shown.uses,
+        groups: shown.groups,
+        expires_at: shown.expires_at,
+        ...(shown.approved ? { approved: true } : {}),
+        ...(shown.name === null ? {} : { name: shown.name }),
       },
     });
-    return created;
+    return shown;
   });
   const seals = await readSeals(db, org.id);
-  // Where the newest seal is enforced, the machine must find it: it is named in the key and in the line.
+  // Where the newest seal is enforced, key and line name it, and the machine refuses a control plane without it.
   const lastSeal = demandedIn(seals) === undefined ? undefined : seals.at(-1);
   const seal = lastSeal === undefined ? undefined : sealHash(lastSeal.text);
   const join_key = formatJoinKey({
@@ -99,11 +99,11 @@ export async function createRegistrationToken(
     slug: org.slug,
     ...given({ caFingerprint: services.caFingerprint }),
     registrationToken: token,
-    role: made.is_lighthouse ? "lighthouse" : "node",
-    isShortLived: made.uses === 1 && request.expires_in <= longestLifeOnCommandLineS,
+    role: created.is_lighthouse ? "lighthouse" : "node",
+    isShortLived: created.uses === 1 && request.expires_in <= longestLifeOnCommandLineS,
     ...given({ seal }),
   });
-  return { ...made, token, command: registerLine(services, org.slug, made, token, seal), join_key };
+  return { ...created, token, command: registerLine(services, org.slug, created, token, seal), join_key };
 }
 
 /** A token that is bound to a node is for one use. */

@@ -77,8 +77,9 @@ export async function endInside(
 }
 
 /**
- * Brings an ended node back with a new certificate: its engine runs and checks in. Throws too_many_certificates for a node
- * that ends and returns without a pause: a later revocation would block each of its certificates.
+ * Brings an ended node back with a new certificate; does nothing for others. Called when an ended node checks in with a running
+ * engine. Throws too_many_certificates for a node that ends and returns without a pause: a later revocation would have to block
+ * each of its certificates.
  */
 export async function returnNode(
   services: Pick<NodeStore, "db" | "system" | "authorities">,

@@ -7,9 +7,9 @@ import type { ServerOptions } from "../../options.ts";
 import { queryAll } from "../../store/table.ts";
 import { certificates } from "../../store/tables/certificates.ts";
 
-/** Renewal is due long before that, so the node was offline. Time before the end of the certificate. */
+/** Time before the end of a certificate. Its renewal was due long before that, so the node was offline. */
 const expiringMs = 14 * 86_400_000;
-/** A certificate of an offline CA: only this event tells its signers to renew it. */
+/** The same for a certificate of an offline CA: only this event tells its signers to renew it. */
 const offlineExpiringMs = 60 * 86_400_000;
 const announcedTogether = 100;
 

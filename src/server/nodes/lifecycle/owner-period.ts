@@ -13,10 +13,10 @@ export async function beginPeriod(
   now: number,
   by: "given" | "proven",
 ): Promise<void> {
-  const again = `ON CONFLICT (node_id) DO UPDATE SET proven_at = excluded.proven_at, told_at = NULL,
+  const onConflict = `ON CONFLICT (node_id) DO UPDATE SET proven_at = excluded.proven_at, told_at = NULL,
     given_at = coalesce(excluded.given_at, owner_proofs.given_at)`;
   const row = { nodeId, provenAt: now, toldAt: null, givenAt: by === "given" ? now : null };
-  await ownerProofs.upsert(tx, row, again);
+  await ownerProofs.upsert(tx, row, onConflict);
 }
 
 /** Records that the users of these nodes were notified of the deadline. A new row has `proven_at` 0: no proof. */

@@ -72,6 +72,7 @@ export async function revokeInside(
   revocation: RevocationOf,
 ): Promise<void> {
   let version: number | undefined;
+  // Once for all of them, and only if one needs it.
   const raise = async () => (version ??= await raiseConfigVersion(tx, orgId));
   const events: AuditEvent[] = [];
   for (const id of ids) {

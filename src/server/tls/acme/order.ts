@@ -53,7 +53,7 @@ export async function obtainCertificate(
     throw tooSlow.aborted ? lateError() : error;
   } finally {
     // A stop does not wait for the program: the next attempt continues this order, and cleans up after it.
-    if (!deps.signal.aborted) for (const clean of cleaners) await clean();
+    if (!deps.signal.aborted) for (const removePublished of cleaners) await removePublished();
   }
 }
 

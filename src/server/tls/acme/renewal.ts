@@ -34,24 +34,24 @@ export type RenewalDeps = {
   meters: Pick<Meters, "certificate">;
 };
 
-const minute = 60_000;
-const hour = 60 * minute;
-const day = 24 * hour;
+const minuteMs = 60_000;
+const hourMs = 60 * minuteMs;
+const dayMs = 24 * hourMs;
 /** The pauses after the first failures; the last one also after all later ones. Let's Encrypt permits five failures an hour. */
 const retriesMs = [
-  minute,
-  2 * minute,
-  5 * minute,
-  15 * minute,
-  30 * minute,
-  hour,
-  3 * hour,
-  6 * hour,
+  minuteMs,
+  2 * minuteMs,
+  5 * minuteMs,
+  15 * minuteMs,
+  30 * minuteMs,
+  hourMs,
+  3 * hourMs,
+  6 * hourMs,
 ] as const;
 const pauseAfter = (failures: number): number =>
-  retriesMs[Math.min(failures, retriesMs.length) - 1] ?? minute;
+  retriesMs[Math.min(failures, retriesMs.length) - 1] ?? minuteMs;
 /** How often the authority is asked when to renew, unless it says. */
-const askAgainMs = 6 * hour;
+const askAgainMs = 6 * hourMs;
 
 /** Returns one turn of the loop: it orders a certificate if one is due. */
 export function makeAcmeRenewal(
@@ -78,7 +78,7 @@ function mustWait({ failures, failedAt, waitUntil = 0 }: Status, now: number, is
   // A clock that was set back must not stop retries for as long.
   if (failedAt === undefined || failedAt > now) return false;
   const pauseMs = pauseAfter(isRestarted ? 1 : failures);
-  return now < Math.min(Math.max(failedAt + pauseMs, waitUntil), failedAt + day);
+  return now < Math.min(Math.max(failedAt + pauseMs, waitUntil), failedAt + dayMs);
 }
 
 /** When to order, ms. Zero if the present certificate does not have the wanted settings. */
@@ -108,12 +108,12 @@ async function askWhen(
 ): Promise<Status> {
   const now = system.now();
   const { askAgainAt = 0 } = status;
-  if (renewalId === undefined || (now < askAgainAt && askAgainAt < now + 2 * day)) return status;
+  if (renewalId === undefined || (now < askAgainAt && askAgainAt < now + 2 * dayMs)) return status;
   const { directoryUrl, trust } = options;
   const edge = { system, directoryUrl, signal, ...given({ trust }) };
   const ask = async (): Promise<Status> => {
     const { renewalInfo } = (await readAcme(edge, directoryUrl, Directory)).body;
-    if (renewalInfo === undefined) return { ...status, askAgainAt: now + day };
+    if (renewalInfo === undefined) return { ...status, askAgainAt: now + dayMs };
     const url = `${renewalInfo.replace(/\/$/, "")}/${renewalId}`;
     const { body, retryAfterMs = askAgainMs } = await readAcme(edge, url, RenewalInfo);
     const { start, end } = body.suggestedWindow;
@@ -121,12 +121,12 @@ async function askWhen(
     // A random moment, once for each window, so that not all customers come at once.
     const isKept = suggestedAt !== undefined && suggestedAt >= start && suggestedAt <= end;
     const chosen = isKept ? suggestedAt : start + randomShare(system) * (end - start);
-    return { ...status, suggestedAt: chosen, askAgainAt: now + Math.max(retryAfterMs, minute) };
+    return { ...status, suggestedAt: chosen, askAgainAt: now + Math.max(retryAfterMs, minuteMs) };
   };
   const next = await ask().catch((error: unknown) => {
     signal.throwIfAborted();
     log.info("the certificate authority does not say when to renew", { reason: messageOf(error) });
-    return { ...status, askAgainAt: now + hour };
+    return { ...status, askAgainAt: now + hourMs };
   });
   await db.writeFor("rows", (tx) => setStatus(tx, next));
   return next;
