@@ -32,19 +32,20 @@ function libraryNames(): string[] {
 type Exchange = (a: Uint8Array, b: Uint8Array) => number;
 
 /**
- * Exchanges two directories in one step, where the system and the file system can: renameat2(2) on Linux, renamex_np(2) on macOS.
- * No process ever sees neither of them, and no kill or power cut leaves neither. False if nothing was exchanged: on Windows, with an older C library, or on a file system that cannot do it.
+ * Exchanges two directories in one step: renameat2(2) on Linux, renamex_np(2) on macOS. At each moment, also after a kill or a
+ * power cut, both paths exist. False if nothing was exchanged: on Windows, with an older C library, or on a file system that cannot
+ * do it.
  */
 export function exchangeDirectories(a: string, b: string): boolean {
   const [from, to] = [Buffer.from(`${a}\0`), Buffer.from(`${b}\0`)];
   try {
-    return open()(from, to) === 0;
+    return openExchange()(from, to) === 0;
   } catch {
     return false;
   }
 }
 
-function open(): Exchange {
+function openExchange(): Exchange {
   if (process.platform === "darwin") {
     const swap = 2;
     const c = openCLibrary({ renamex_np: { args: ["ptr", "ptr", "u32"], returns: "i32" } });

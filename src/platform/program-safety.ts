@@ -63,7 +63,7 @@ export function whyForeign(
 
 export type Foreign = { path: string; why: string; remedy: string };
 
-/** Why root must not obey a file, or undefined. Of a link counts what it leads to, and the directory of that. */
+/** Why root must not obey a file, or undefined. A link is judged by its targets and their directories. */
 export function foreignFile(path: string): Foreign | undefined {
   if (statIfThere(path, lstatSync)?.isSymbolicLink() !== true) return foreignPlace(path);
   const targets = linksFrom(path).slice(1);
@@ -72,14 +72,14 @@ export function foreignFile(path: string): Foreign | undefined {
     .map(foreignPlace)
     .find((each) => each !== undefined);
   if (found === undefined || found.path.startsWith(dirname(resolve(path)) + sep)) return found;
-  // Outside of the system's directories: root copies a user's file instead of taking it over.
+  // The link leads out of its own directory, to a file of a user: root replaces the link by a copy, and leaves the file to the user.
   const target = targets.at(-1) ?? path;
   const mode = ((statIfThere(target)?.mode ?? 0) & 0o755).toString(8).padStart(4, "0");
   const copy = `install -m ${mode} ${quoteWord(target)} ${quoteWord(path)}`;
   return { ...found, remedy: statIfThere(target) === undefined ? `rm ${quoteWord(path)}` : copy };
 }
 
-/** Like foreignFile, for one file or directory as it is. In a sticky directory users can change only what they own. */
+/** Like foreignFile, but judges one file or directory alone. In a sticky directory users can change only what they own. */
 export function foreignPlace(path: string): Foreign | undefined {
   const stat = isPrivileged() && hasModes ? statIfThere(path) : undefined;
   if (stat === undefined) return undefined;
@@ -89,7 +89,7 @@ export function foreignPlace(path: string): Foreign | undefined {
   return { path, why, remedy: ownCommand(path) };
 }
 
-/** The command that copies the program to its usual path. */
+/** The command that copies the program to the path `usual`. */
 export function copyCommand(path: string, usual: string, { platform }: Pick<Machine, "platform">): string {
   return platform === "win32"
     ? `copy "${path}" "${usual}"`

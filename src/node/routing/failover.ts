@@ -161,7 +161,7 @@ class Failover {
     const before = this.#choices.get(network);
     const seen = routers.map(({ via, metric }): RouterSeen => {
       const echo = this.#echoes.get(echoKey(network, via));
-      const isAlive = echo !== undefined && !this.#echoes.isSilent(echo, silentMs);
+      const isAlive = echo !== undefined && !this.#echoes.noteSilence(echo, silentMs);
       const { aliveSince, rttMs, answeredAt } = echo ?? {};
       return { via, metric, isAlive, aliveSince, rttMs, hasAnswered: answeredAt !== undefined };
     });

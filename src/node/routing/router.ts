@@ -116,7 +116,7 @@ class Router {
     const isLinked = device !== undefined && machine.addresses.some((each) => each.device === device);
     const isAnswered =
       watch === undefined ||
-      (echo !== undefined && !this.#echoes.isSilent(echo, silentMs) && from !== undefined);
+      (echo !== undefined && !this.#echoes.noteSilence(echo, silentMs) && from !== undefined);
     const isBack =
       watch === undefined ||
       (echo?.aliveSince !== undefined && this.#deps.monotonic() - echo.aliveSince >= backMs);

@@ -34,13 +34,13 @@ const newestShare = 0.2;
 
 /**
  * Times are monotonic ms. A key names what is asked: a network, a router of a network, an exit. Call `set` when what is asked
- * may have changed, then regularly `send`, then `get` and `isSilent`.
+ * may have changed, then regularly `send`, then `get` and `noteSilence`.
  */
 export class Echoes {
   readonly #open: OpenEcho;
   readonly #monotonic: () => number;
   /** By key. */
-  readonly #asked = new Map<string, EchoTarget>();
+  readonly #targets = new Map<string, EchoTarget>();
   /** By sequence and payload in hex, "7 5f0c…". */
   readonly #sent = new Map<string, Probe>();
   /** Sockets by the address that they send from. `former` still gets answers. */
@@ -53,52 +53,52 @@ export class Echoes {
   }
 
   get(key: string): EchoTarget | undefined {
-    return this.#asked.get(key);
+    return this.#targets.get(key);
   }
 
   /** Replaces what is asked; what stays keeps its state. */
   set(wanted: ReadonlyMap<string, { from: string; to: string; mark: string }>): void {
-    for (const [key, { from, to }] of this.#asked) {
+    for (const [key, { from, to }] of this.#targets) {
       const next = wanted.get(key);
-      if (next?.from !== from || next.to !== to) this.#asked.delete(key);
+      if (next?.from !== from || next.to !== to) this.#targets.delete(key);
     }
     for (const [key, each] of wanted) {
-      if (this.#asked.has(key)) continue;
+      if (this.#targets.has(key)) continue;
       const fresh = {
         answeredAt: undefined,
         aliveSince: undefined,
         silentSince: undefined,
         rttMs: undefined,
       };
-      this.#asked.set(key, { ...each, ...fresh, sentAt: Number.NEGATIVE_INFINITY });
+      this.#targets.set(key, { ...each, ...fresh, sentAt: Number.NEGATIVE_INFINITY });
     }
   }
 
   /** Sends what is due. `everyMs`: the pace of each. */
-  async send(everyMs: (key: string, asked: EchoTarget) => number): Promise<void> {
+  async send(everyMs: (key: string, target: EchoTarget) => number): Promise<void> {
     const now = this.#monotonic();
     for (const [id, { sentAt }] of this.#sent) if (now - sentAt > rememberMs) this.#sent.delete(id);
-    for (const [key, asked] of this.#asked) {
-      if (now - asked.sentAt < everyMs(key, asked)) continue;
-      asked.sentAt = now;
-      await this.#request(key, asked, now);
+    for (const [key, target] of this.#targets) {
+      if (now - target.sentAt < everyMs(key, target)) continue;
+      target.sentAt = now;
+      await this.#request(key, target, now);
     }
   }
 
-  async #request(key: string, asked: EchoTarget, now: number): Promise<void> {
+  async #request(key: string, target: EchoTarget, now: number): Promise<void> {
     this.#sequence = (this.#sequence + 1) % 0x1_0000;
     const payload = Buffer.concat([
-      Buffer.from(asked.mark, "hex"),
+      Buffer.from(target.mark, "hex"),
       crypto.getRandomValues(new Uint8Array(4)),
     ]);
     // Count a request that cannot be sent as well: no address here or no route means that nothing is reached this way.
-    asked.silentSince ??= now;
-    const socket = await this.#socket(asked.from);
+    target.silentSince ??= now;
+    const socket = await this.#socket(target.from);
     if (socket === undefined) return;
     this.#sent.set(`${this.#sequence} ${payload.toString("hex")}`, { key, sentAt: now });
-    if (socket.send(asked.to, this.#sequence, payload)) return;
+    if (socket.send(target.to, this.#sequence, payload)) return;
     // The socket may be bound to the interface before it was recreated: open it again.
-    this.#close(asked.from);
+    this.#close(target.from);
   }
 
   async #socket(from: string): Promise<EchoSocket | undefined> {
@@ -124,21 +124,21 @@ export class Echoes {
   #answered(id: string): void {
     const probe = this.#sent.get(id);
     this.#sent.delete(id);
-    const asked = probe === undefined ? undefined : this.#asked.get(probe.key);
-    if (probe === undefined || asked === undefined) return;
+    const target = probe === undefined ? undefined : this.#targets.get(probe.key);
+    if (probe === undefined || target === undefined) return;
     const now = this.#monotonic();
     const rtt = now - probe.sentAt;
-    asked.rttMs = asked.rttMs === undefined ? rtt : (1 - newestShare) * asked.rttMs + newestShare * rtt;
-    asked.answeredAt = now;
-    asked.aliveSince ??= now;
-    asked.silentSince = undefined;
+    target.rttMs = target.rttMs === undefined ? rtt : (1 - newestShare) * target.rttMs + newestShare * rtt;
+    target.answeredAt = now;
+    target.aliveSince ??= now;
+    target.silentSince = undefined;
   }
 
-  /** Whether it has been silent for at least this long. If so, its unbroken time of answers ends. */
-  isSilent(asked: EchoTarget, ms: number): boolean {
-    const silent = asked.silentSince !== undefined && this.#monotonic() - asked.silentSince >= ms;
-    if (silent) asked.aliveSince = undefined;
-    return silent;
+  /** Whether it has been silent for at least `ms`. If so, notes that it is not alive any more: clears `aliveSince`. */
+  noteSilence(target: EchoTarget, ms: number): boolean {
+    const isSilent = target.silentSince !== undefined && this.#monotonic() - target.silentSince >= ms;
+    if (isSilent) target.aliveSince = undefined;
+    return isSilent;
   }
 
   close(): void {

@@ -73,12 +73,12 @@ function rulesOf(
     families.flatMap(({ family, header }) =>
       // In an ICMP packet type and code have the place of the source port. They are no port: the reader drops them.
       [
-        { match: "meta l4proto { 1, 58 }", place: "sport" },
-        { match: "meta l4proto != { 1, 58 }", place: port },
+        { match: "meta l4proto { 1, 58 }", portField: "sport" },
+        { match: "meta l4proto != { 1, 58 }", portField: port },
       ].map(
-        ({ match, place }) =>
+        ({ match, portField }) =>
           `${match} update @${setName(side, family, generation)} ` +
-          `{ ${header} ${peer} . meta l4proto . th ${place} . ct direction . ct state } return`,
+          `{ ${header} ${peer} . meta l4proto . th ${portField} . ct direction . ct state } return`,
       ),
     );
   /** Leaves the chain for a connection that has the label already. */

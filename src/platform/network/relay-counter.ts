@@ -24,8 +24,8 @@ const Counters = v.object({
 });
 
 /**
- * Bytes that were forwarded since the counter exists, with the headers of IP: once for packets that the engine hands
- * to the kernel together (offloads). Begins to count at the first call. Undefined if this machine cannot count, or
+ * Bytes that were forwarded since the counter exists, with the headers of IP. Packets that the engine hands to the kernel together
+ * (offloads) count with one header. Begins to count at the first call. Undefined if this machine cannot count, or
  * this process may not. Does not reject.
  */
 export async function readRelayed(

@@ -45,7 +45,7 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
   const overlaps = overlapsOf(rules);
   const sides = sidesOf(rules);
   const selves = selvesOf(rules);
-  const find = placesOf(rules);
+  const findPlaces = placesOf(rules);
 
   const sees = (one: NamesClass, other: NamesClass): boolean => {
     if (toAll) return true;
@@ -60,31 +60,33 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
     pairs.set(one, row.set(other, isSeen));
     return isSeen;
   };
-  /** The class of a node without groups, set by the first call of `make`. */
+  /** The class of a node without groups, set by the first call of `makeClass`. */
   let bareClass: NamesClass | undefined;
-  const make = (
+  const makeClass = (
     key: string,
     places: { targets: Places; peers: Places },
     owner: string | undefined,
   ): NamesClass => {
     const { inbound, outbound } = places.peers;
     const peers = { inbound: new Set(inbound), outbound: new Set(outbound) };
-    const made = { key, targets: places.targets, peers, owner, view: everything };
+    const nodeClass = { key, targets: places.targets, peers, owner, view: everything };
     // Rules only permit. So a node that sees a node without groups, to which the fewest rules apply, sees every node.
-    bareClass ??= made;
-    if (toAll || sees(made, bareClass)) return made;
-    made.view = `rules-${hash("sha256", JSON.stringify(seenSides(sides, overlaps, made)), "hex").slice(0, 16)}`;
-    return made;
+    bareClass ??= nodeClass;
+    if (toAll || sees(nodeClass, bareClass)) return nodeClass;
+    const digest = hash("sha256", JSON.stringify(seenSides(sides, overlaps, nodeClass)), "hex");
+    nodeClass.view = `rules-${digest.slice(0, 16)}`;
+    return nodeClass;
   };
   const classOf = (member: Member): NamesClass => {
-    const places = find(member);
+    const places = findPlaces(member);
     const hasSelf = selves.inbound.size + selves.outbound.size > 0;
     const owner = hasSelf ? ownerGroupIn(member.groups) : undefined;
     const key = JSON.stringify(owner === undefined ? places : [places, owner]);
-    const found = classes.get(key) ?? make(key, places, owner);
+    const found = classes.get(key) ?? makeClass(key, places, owner);
     classes.set(key, found);
     return found;
   };
+  // Sets `bareClass`.
   classOf({ id: 0, name: "", ip: "", ip6: null, groups: [] });
   let digest: string | undefined;
   return { toAll, digest: () => (digest ??= digestOf(rules)), classOf, sees };

@@ -124,7 +124,8 @@ export async function patchNode(
 }
 
 /**
- * Reads what is shown of the node in the same transaction: later reads would wait for a distant database once more.
+ * Changes the node and records the events. Returns what is shown of it, read in the same transaction: later reads would wait for a
+ * distant database once more.
  */
 export async function changeAndRecord(
   tx: Transaction,
@@ -247,7 +248,7 @@ function refuseHub({ phone }: NodeRow, patch: NodePatch): void {
   });
 }
 
-/** The columns after the patch, all of them. */
+/** The columns that a patch can change, as they are after it. */
 function patched(before: NodeRow, patch: NodeChange) {
   const subnets = patch.subnets ?? before.subnets;
   const options = Object.entries(patch.routeOptions ?? before.routeOptions);
@@ -307,19 +308,22 @@ export async function renewNode(
     });
   }
   if (isUnsafe(node.overlayVersion)) throw new AppError("conflict", unsafeSentence);
-  const mayStill = async (tx: Transaction) => {
+  // An administrator renews at any time. The caller may have lost that role since the request was admitted.
+  const isStillDue = async (tx: Transaction) => {
     await requireRole(tx, org.id, actor);
     return true;
   };
-  return renewCertificates(services, org.id, id, { actor, isStillDue: mayStill });
+  return renewCertificates(services, org.id, id, { actor, isStillDue });
 }
 
-/** The error to throw for `error`: that a name or an address is taken, for a refusal by a unique index. Another request was faster. */
+/**
+ * The error to throw for `error`. A refusal by a unique index, because another request was faster, becomes name_taken or
+ * address_taken.
+ */
 export function explainTaken(
   error: unknown,
   { name, ip_address }: Pick<NodePatch, "name" | "ip_address">,
 ): unknown {
   if (!(error instanceof NotUnique)) return error;
-  if (!error.constraint.includes("name")) return addressTaken(ip_address ?? "chosen");
-  return nameTaken(name ?? "");
+  return error.constraint.includes("name") ? nameTaken(name ?? "") : addressTaken(ip_address ?? "chosen");
 }

@@ -71,10 +71,10 @@ type Current = { node: LiveNode; version: number };
 /** What the answer depends on beside the node: the request, the version that the node has, and names that are new to it. */
 type Asked = { request: CheckinRequest; nodeVersion: number; names?: NamesNews | undefined };
 
-export function makeCheckins(made: Omit<Deps, "admitsChange" | "sealNotes">): Checkins {
-  const admitsChange = makeChangeLimits(made.system.monotonic);
-  const sealNotes = makeSealNotes(made.system);
-  const deps: Deps = { ...made, afterConfirmation: workAfter(made), admitsChange, sealNotes };
+export function makeCheckins(services: Omit<Deps, "admitsChange" | "sealNotes">): Checkins {
+  const admitsChange = makeChangeLimits(services.system.monotonic);
+  const sealNotes = makeSealNotes(services.system);
+  const deps: Deps = { ...services, afterConfirmation: workAfter(services), admitsChange, sealNotes };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
 
@@ -160,10 +160,11 @@ async function takeReport(deps: Deps, org: Org, nodeId: number, sent: CheckinReq
   return { current: isChanged ? await readCurrent(deps, org, nodeId) : current, nodeVersion, confirming };
 }
 
-const workAfter = (made: Pick<Deps, "db" | "system" | "afterConfirmation">) =>
+/** The work after a confirmed version: the upkeep of nodes, then that of the caller. */
+const workAfter = (services: Pick<Deps, "db" | "system" | "afterConfirmation">) =>
   shareRuns(async (orgId) => {
-    await runDueUpkeep(made, orgId);
-    await made.afterConfirmation(orgId);
+    await runDueUpkeep(services, orgId);
+    await services.afterConfirmation(orgId);
   });
 
 /**
