@@ -9,7 +9,7 @@ import { systemErrorCode } from "../base/system-errors.ts";
 import { makeDirectory } from "../base/files.ts";
 import { isAdministratorsOwn, makeAdministratorsDirectory, makeOwnersDirectory } from "./windows/access.ts";
 
-/** The platform for files whose place does not depend on a `System`. */
+/** The platform of this machine, for code that gets no `System`. */
 export const ownPlatform = process.platform;
 
 /** Creates a directory for keys that no other user may enter. Returns false if it exists. */

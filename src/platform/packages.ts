@@ -44,12 +44,14 @@ export function findPackageManager(packages: readonly string[] = [engine]): Pack
 
 type Owner = {
   program: string;
-  ask: string[];
-  /** Extracts the package from the output. */
-  name: RegExp;
+  /** Its arguments before the path of the file. */
+  query: string[];
+  /** The first group is the name of the package in the output. */
+  nameForm: RegExp;
+  /** The command that updates a package from a repository. */
   update(name: string): string;
-  /** Our own packages are also installed from a file: then no repository has a newer one. */
-  file?: {
+  /** For packages that may have been installed from a file (our own): `install` is used if no repository offers a newer one. */
+  fromFile?: {
     isOffered(name: string, system: Pick<System, "run">): Promise<boolean>;
     install(name: string): string;
   };
@@ -59,10 +61,10 @@ type Owner = {
 const owners: readonly Owner[] = [
   {
     program: "/usr/bin/dpkg-query",
-    ask: ["-S"],
-    name: /^([^:\s]+)/,
+    query: ["-S"],
+    nameForm: /^([^:\s]+)/,
     update: (name) => `apt-get install --only-upgrade ${name}`,
-    file: {
+    fromFile: {
       async isOffered(name, system) {
         const text = await answerOf(["/usr/bin/apt-cache", "policy", name], system);
         // The sources of a version in apt's table: "500 http://… Packages", or the list of installed packages.
@@ -75,10 +77,10 @@ const owners: readonly Owner[] = [
   },
   {
     program: "/usr/bin/rpm",
-    ask: ["-qf", "--queryformat", "%{NAME}"],
-    name: /^(\S+)$/,
+    query: ["-qf", "--queryformat", "%{NAME}"],
+    nameForm: /^(\S+)$/,
     update: (name) => `dnf upgrade ${name}`,
-    file: {
+    fromFile: {
       // Use the cache: a refusal must not wait for a network.
       isOffered: async (name, system) =>
         (await answerOf([dnf, "--quiet", "--cacheonly", "repoquery", name], system)).trim() !== "",
@@ -87,14 +89,14 @@ const owners: readonly Owner[] = [
   },
   {
     program: "/sbin/apk",
-    ask: ["info", "--quiet", "--who-owns"],
-    name: /^(\S+)/,
+    query: ["info", "--quiet", "--who-owns"],
+    nameForm: /^(\S+)/,
     update: (name) => `apk upgrade ${name}`,
   },
   {
     program: "/usr/bin/pacman",
-    ask: ["-Qqo"],
-    name: /^(\S+)/,
+    query: ["-Qqo"],
+    nameForm: /^(\S+)/,
     update: (name) => `pacman -Syu ${name}`,
   },
 ];
@@ -114,13 +116,13 @@ export async function findOwner(path: string, system: Pick<System, "run">): Prom
   if (path.startsWith("/nix/store/")) return updateWith("nix profile upgrade");
   if (path.startsWith("/snap/")) return updateWith("snap refresh");
   if (path.includes("/Cellar/")) return updateWith("brew upgrade");
-  for (const { program, ask, name, update, file } of owners) {
+  for (const { program, query, nameForm, update, fromFile } of owners) {
     if (!existsSync(program)) continue;
-    const { status, stdout } = await system.run([program, ...ask, path]);
-    const found = status === 0 ? name.exec(stdout.trim())?.[1] : undefined;
-    if (found === undefined) continue;
-    if (file === undefined || (await file.isOffered(found, system))) return updateWith(update(found));
-    return `No package repository of this machine has ${found}: get the file of the newer package, then: ${file.install(found)}`;
+    const { status, stdout } = await system.run([program, ...query, path]);
+    const name = status === 0 ? nameForm.exec(stdout.trim())?.[1] : undefined;
+    if (name === undefined) continue;
+    if (fromFile === undefined || (await fromFile.isOffered(name, system))) return updateWith(update(name));
+    return `No package repository of this machine has ${name}: get the file of the newer package, then: ${fromFile.install(name)}`;
   }
   return undefined;
 }

@@ -15,7 +15,7 @@ import {
   unitFiles,
   wantsDirectory,
 } from "../../platform/systemd/systemd.ts";
-import { type UnitPlaces } from "../../platform/systemd/units.ts";
+import type { UnitPlaces } from "../../platform/systemd/units.ts";
 import { lacksProgram, programOf, readUnit } from "../../platform/systemd/unit-file.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 
@@ -50,7 +50,7 @@ export function systemdState(): SystemdState {
     );
   const groups = readTextIfThere("/etc/group") ?? "";
   return {
-    group: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)),
+    hasGroup: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)),
     files: unitsIn(unitDirectory),
     packaged: unitsIn(packagedUnitDirectory),
     enabled: new Set(existsSync(wantsDirectory) ? readdirSync(wantsDirectory) : []),

@@ -54,8 +54,8 @@ export function systemdUnits(
 }
 
 export type SystemdState = {
-  /** The group exists. */
-  group: boolean;
+  /** Whether the group exists whose members may use the daemon. */
+  hasGroup: boolean;
   /** Name → content of the product's installed unit files. */
   files: ReadonlyMap<string, string>;
   /** The same of a distribution package. */
@@ -77,18 +77,18 @@ export function systemdInstallation(
   const files = onlyMissing ? new Map([...all].filter(([name]) => !isThere(present.get(name)))) : all;
   const changed = [...files].filter(([name, text]) => present.get(name) !== text).map(([name]) => name);
   const changes: Change[] = [];
-  let isReread = changed.length > 0;
-  if (!state.group) changes.push({ change: "run", argv: ["/usr/sbin/groupadd", "--system", brand.id] });
+  let mustReload = changed.length > 0;
+  if (!state.hasGroup) changes.push({ change: "run", argv: ["/usr/sbin/groupadd", "--system", brand.id] });
   for (const [name, content] of files) {
     const path = `${unitDirectory}/${name}`;
     if (state.packaged.get(name) !== content) changes.push({ change: "file", path, content, mode: 0o644 });
     else if (state.files.has(name)) {
       // The package's own unit says the same, and follows the upgrades of the package.
       changes.push({ change: "remove", path });
-      isReread = true;
+      mustReload = true;
     }
   }
-  if (isReread) changes.push(systemctl("daemon-reload"));
+  if (mustReload) changes.push(systemctl("daemon-reload"));
   // The daemon runs the organizations in desktop mode. A change of the mode that was killed may have left their units enabled.
   const stray = organizations
     .filter(({ mode }) => mode === "desktop")

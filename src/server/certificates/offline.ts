@@ -147,7 +147,7 @@ export async function storeOffline(
   actor: Actor,
 ): Promise<{ nodes: string[] }> {
   clock.requireBelieved();
-  const byPublicKey = Map.groupBy(decodeBundle(pem), ({ publicKey }) =>
+  const signedByKey = Map.groupBy(decodeBundle(pem), ({ publicKey }) =>
     Buffer.from(publicKey).toString("hex"),
   );
   return db.writeFor({ org: org.id }, async (tx) => {
@@ -157,13 +157,13 @@ export async function storeOffline(
     const active = await queryAll(tx, keyPick, allKeys, [org.id]);
     const nodeIds = new Map(active.map(({ id, hostPublicKey }) => [hexOf(hostPublicKey ?? ""), id]));
     const stored: string[] = [];
-    for (const [key, own] of byPublicKey) {
+    for (const [key, signed] of signedByKey) {
       const id = nodeIds.get(key);
-      if (id === undefined) throw refused(`No node has the key of the certificate of "${own[0]?.name}".`);
+      if (id === undefined) throw refused(`No node has the key of the certificate of "${signed[0]?.name}".`);
       const node = await findNode(tx, org.id, id);
-      if (own.some(({ isCa }) => isCa) || !isWhole(issuing, node, own))
+      if (signed.some(({ isCa }) => isCa) || !isWhole(issuing, node, signed))
         throw refused(`The node ${node.name} has changed since its certificate was signed: sign it again.`);
-      if (await storeOwn(tx, node, cas, own, system)) {
+      if (await storeSigned(tx, node, cas, signed, system)) {
         stored.push(node.name);
         await raiseOwnVersion(tx, org.id, id);
         await record(tx, {
@@ -172,7 +172,7 @@ export async function storeOffline(
           type: "certificate.renewed",
           actor,
           subject: `node/${id}`,
-          after: { fingerprint: own.map(fingerprint).at(-1), offline: true },
+          after: { fingerprint: signed.map(fingerprint).at(-1), offline: true },
         });
       }
     }
@@ -188,7 +188,7 @@ const hexOf = (publicPem: string) =>
   publicPem === "" ? "" : Buffer.from(readHostPublicKey(publicPem)).toString("hex");
 
 /** Stores the certificates of one node. False if they are stored already. */
-async function storeOwn(
+async function storeSigned(
   tx: Transaction,
   node: NodeRow,
   cas: readonly { id: number; fingerprint: string; certificate: string }[],

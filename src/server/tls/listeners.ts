@@ -170,10 +170,11 @@ function handlersOf(
       ),
   });
   // One for all requests: it depends on the server alone.
-  let edge: Edge | undefined;
+  let onlyEdge: Edge | undefined;
+  const edgeFor = (server: Server) => (onlyEdge ??= edgeOf(server));
   const strict = strictTransport(isStrict ? app.services.publicUrl : undefined);
   const answer = (request: Request, server: Server) => {
-    edge ??= edgeOf(server);
+    const edge = edgeFor(server);
     if (!isHealthCheck(request)) return refuse(request) ?? app.fetch(request, edge);
     // Not guarded: it has no Host header. The application needs a whole URL, so it gets another request, whose address the
     // server does not know.
@@ -191,7 +192,7 @@ function handlersOf(
           strict(
             request,
             refuse(request) ??
-              route.answer(request, (edge ??= edgeOf(server)), request.params) ??
+              route.answer(request, edgeFor(server), request.params) ??
               answer(request, server),
           ),
       },
@@ -199,7 +200,7 @@ function handlersOf(
   );
   if (forwarder === undefined) return { fetch, routes, websocket };
   const forward = (request: Request, server: Server) =>
-    refuse(request) ?? forwarder.accept(request, server, (edge ??= edgeOf(server)).addressOf(request));
+    refuse(request) ?? forwarder.accept(request, server, edgeFor(server).addressOf(request));
   return { fetch, routes: { ...routes, [forwarderRoute]: { GET: forward } }, websocket };
 }
 

@@ -148,7 +148,7 @@ describe("units", () => {
 
 describe("plans", () => {
   const nothing = {
-    group: false,
+    hasGroup: false,
     files: new Map<string, string>(),
     packaged: new Map<string, string>(),
     enabled: new Set<string>(),
@@ -167,14 +167,14 @@ describe("plans", () => {
   });
 
   test("unchanged units are neither reloaded nor restarted", () => {
-    const state = { ...nothing, group: true, files: systemdUnits(both, places).files };
+    const state = { ...nothing, hasGroup: true, files: systemdUnits(both, places).files };
     expect(argvs(systemdInstallation(both, places, state))).toEqual([
       "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
     ]);
   });
 
   test("only changed units are restarted", () => {
-    const state = { ...nothing, group: true, files: systemdUnits(both, places).files };
+    const state = { ...nothing, hasGroup: true, files: systemdUnits(both, places).files };
     const changes = systemdInstallation(both, { ...places, engine: "/usr/bin/env" }, state);
     expect(argvs(changes)).toEqual([
       "daemon-reload",
@@ -185,19 +185,24 @@ describe("plans", () => {
 
   test("units of a package that say the same are used as they are, and replace copies in /etc", () => {
     const packaged = systemdUnits(both, places).files;
-    const changes = systemdInstallation(both, places, { ...nothing, group: true, packaged });
+    const changes = systemdInstallation(both, places, { ...nothing, hasGroup: true, packaged });
     expect(changes.filter(({ change }) => change !== "run")).toEqual([]);
     expect(argvs(changes)).toEqual([
       "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
     ]);
-    const copied = systemdInstallation(both, places, { ...nothing, group: true, files: packaged, packaged });
+    const copied = systemdInstallation(both, places, {
+      ...nothing,
+      hasGroup: true,
+      files: packaged,
+      packaged,
+    });
     expect(copied.filter(({ change }) => change === "remove")).toHaveLength(5);
     expect(argvs(copied)[0]).toBe("daemon-reload");
     // Another engine needs a unit of this machine, above the package's.
     const other = systemdInstallation(
       both,
       { ...places, engine: "/usr/bin/env" },
-      { ...nothing, group: true, packaged },
+      { ...nothing, hasGroup: true, packaged },
     );
     expect(other.flatMap((each) => (each.change === "file" ? [each.path] : []))).toEqual([
       "/etc/systemd/system/overlay-agent@.service",
@@ -209,7 +214,7 @@ describe("plans", () => {
   test("an organization that is now in desktop mode loses its own unit", () => {
     const files = systemdUnits(both, places).files;
     const enabled = new Set([engineUnit("home"), engineUnit("acme-2")]);
-    expect(argvs(systemdInstallation(both, places, { ...nothing, group: true, files, enabled }))).toEqual([
+    expect(argvs(systemdInstallation(both, places, { ...nothing, hasGroup: true, files, enabled }))).toEqual([
       "disable --now overlay-agent@home.service",
       "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
     ]);

@@ -114,23 +114,33 @@ export async function holdForApproval(
   }
   const needsNoApproval =
     org.nodeApproval === "none" || (org.nodeApproval === "unapproved" && grant.isApproved);
+  // The use of the same token passes to this registration.
+  if (kept !== undefined && kept.tokenId !== grant.tokenId) await releaseUse(tx, kept.tokenId);
+  if (isSame && kept.state === "waiting" && !needsNoApproval) {
+    await noteAsked(tx, kept, grant, now);
+    return { waiting: waitingAnswer(kept, now), isNew: false };
+  }
   if (kept !== undefined) {
-    // The use of the same token passes to this registration.
-    if (kept.tokenId !== grant.tokenId) await releaseUse(tx, kept.tokenId);
-    if (isSame && kept.state === "waiting" && !needsNoApproval) {
-      const change = {
-        ...(kept.tokenId === grant.tokenId ? {} : { tokenId: grant.tokenId }),
-        ...((kept.askedAt ?? 0) > now - askedEveryMs ? {} : { askedAt: now }),
-      };
-      if (Object.keys(change).length > 0) await requests.update(tx, { id: kept.id }, change);
-      return { waiting: waitingAnswer(kept, now), isNew: false };
-    }
     await requests.delete(tx, { id: kept.id });
     if (!isSame) await recordEnd(tx, kept, "changed", now);
   }
   if (needsNoApproval || (isSame && kept.state === "approved")) return undefined;
   const stored = await storeRequest(tx, org, request, { keys, grant, digest, actor, now });
   return { waiting: waitingAnswer(stored, now), isNew: true };
+}
+
+/** The machine repeats its request, maybe with another token, whose use the request holds from now on. */
+async function noteAsked(
+  tx: Transaction,
+  { id, tokenId, askedAt }: RegistrationRequestRow,
+  grant: Grant,
+  now: number,
+): Promise<void> {
+  const change = {
+    ...(tokenId === grant.tokenId ? {} : { tokenId: grant.tokenId }),
+    ...((askedAt ?? 0) > now - askedEveryMs ? {} : { askedAt: now }),
+  };
+  if (Object.keys(change).length > 0) await requests.update(tx, { id }, change);
 }
 
 /** Everything that the decision of an administrator, or of the user who confirms a machine, depends on. */
