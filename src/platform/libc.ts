@@ -38,14 +38,14 @@ const symbols = {
 export function openLibc(): Libc {
   if (process.platform === "win32") return windows;
   const c = load();
-  const option = (fd: number, level: number, name: number, bytes: number): DataView | undefined => {
+  const readOption = (fd: number, level: number, name: number, bytes: number): DataView | undefined => {
     const buffer = new Uint8Array(bytes);
     const length = new Uint32Array([bytes]);
     if (c.getsockopt(fd, level, name, ptr(buffer), ptr(length)) !== 0) return undefined;
     return new DataView(buffer.buffer, 0, length[0]);
   };
   return {
-    peerOf: (fd) => (process.platform === "darwin" ? darwinPeer(fd, option) : linuxPeer(fd, option)),
+    peerOf: (fd) => (process.platform === "darwin" ? darwinPeer(fd, readOption) : linuxPeer(fd, readOption)),
     groupId(name) {
       const entry = c.getgrnam(ptr(Buffer.from(`${name}\0`)));
       return !entry ? undefined : groupNumber(entry);
@@ -86,35 +86,35 @@ function load() {
 type ReadOption = (fd: number, level: number, name: number, bytes: number) => DataView | undefined;
 
 /** socket(7): SO_PEERCRED is { pid, uid, gid }, SO_PEERGROUPS an array of gid. */
-function linuxPeer(fd: number, option: ReadOption): PeerCredentials | undefined {
+function linuxPeer(fd: number, readOption: ReadOption): PeerCredentials | undefined {
   const [level, credentials, groups] = [1, 17, 59];
-  const answer = option(fd, level, credentials, 12);
+  const answer = readOption(fd, level, credentials, 12);
   if (answer === undefined || answer.byteLength < 12) return undefined;
   return {
     pid: answer.getInt32(0, true),
     uid: answer.getUint32(4, true),
     gid: answer.getUint32(8, true),
-    groups: numbers(option(fd, level, groups, 4 * 1024), 0),
+    groups: readNumbers(readOption(fd, level, groups, 4 * 1024), 0),
   };
 }
 
 /** unix(4): LOCAL_PEERCRED is struct xucred { version, uid, short count, groups[16] }, LOCAL_PEERPID a pid. */
-function darwinPeer(fd: number, option: ReadOption): PeerCredentials | undefined {
+function darwinPeer(fd: number, readOption: ReadOption): PeerCredentials | undefined {
   const [level, credentials, peerPid] = [0, 1, 2];
-  const answer = option(fd, level, credentials, 76);
+  const answer = readOption(fd, level, credentials, 76);
   if (answer === undefined || answer.byteLength < 16) return undefined;
-  const groups = numbers(answer, 12).slice(0, answer.getInt16(8, true));
+  const groups = readNumbers(answer, 12).slice(0, answer.getInt16(8, true));
   const [gid] = groups;
   if (gid === undefined) return undefined;
   return {
-    pid: option(fd, level, peerPid, 4)?.getInt32(0, true) ?? 0,
+    pid: readOption(fd, level, peerPid, 4)?.getInt32(0, true) ?? 0,
     uid: answer.getUint32(4, true),
     gid,
     groups,
   };
 }
 
-function numbers(view: DataView | undefined, from: number): number[] {
+function readNumbers(view: DataView | undefined, from: number): number[] {
   const count = view === undefined ? 0 : Math.floor((view.byteLength - from) / 4);
   return Array.from({ length: count }, (_, index) => view?.getUint32(from + 4 * index, true) ?? 0);
 }

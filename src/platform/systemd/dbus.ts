@@ -59,12 +59,12 @@ export async function openBus(path: string = systemBus): Promise<Bus> {
       try {
         read(connection, bytes);
       } catch (error) {
-        fail(error instanceof Error ? error : gone());
+        fail(error instanceof Error ? error : closedError());
         connection.terminate();
       }
     },
-    close: () => fail(gone()),
-    error: () => fail(gone()),
+    close: () => fail(closedError()),
+    error: () => fail(closedError()),
   });
   const send = (message: Buffer) => {
     if (socket.write(message) === message.length) return;
@@ -73,7 +73,7 @@ export async function openBus(path: string = systemBus): Promise<Bus> {
     socket.terminate();
   };
   const call = async (asked: Call): Promise<unknown[]> => {
-    if (isClosed) throw gone();
+    if (isClosed) throw closedError();
     return calls.call(asked, send);
   };
   try {
@@ -104,7 +104,7 @@ export async function openBus(path: string = systemBus): Promise<Bus> {
   };
 }
 
-const gone = () => new AppError("failed", "The system bus closed the connection");
+const closedError = () => new AppError("failed", "The system bus closed the connection");
 
 /** The calls that wait for their answers. */
 function makeCalls() {

@@ -68,7 +68,7 @@ export const windowsRegistry: Registry = {
     );
     using _ = defer(() => c.RegCloseKey(handle[0] ?? 0n));
     for (const [name, value] of Object.entries(values)) {
-      const [type, bytes] = encoded(value);
+      const [type, bytes] = encode(value);
       check(c.RegSetValueExW(handle[0] ?? 0n, wide(name), 0, type, bytes, bytes.length), "write", path);
     }
   },
@@ -110,7 +110,7 @@ function valueOf(key: bigint, name: string): RegistryValue | undefined {
   return type[0] === listType ? texts.filter((text) => text !== "") : undefined;
 }
 
-function encoded(value: RegistryValue): [number, Uint8Array] {
+function encode(value: RegistryValue): [number, Uint8Array] {
   if (typeof value === "string") return [textType, wide(value)];
   if (typeof value !== "number") return [listType, wide(value.map((each) => `${each}\0`).join(""))];
   return [numberType, new Uint8Array(new Uint32Array([value]).buffer)];

@@ -179,7 +179,7 @@ async function recheckFlows(tx: Transaction, orgId: number, now: number): Promis
   await tx.run(`UPDATE addresses SET recheck_version = $3 WHERE ${due}`, [orgId, now, version]);
 }
 
-const pool = computed({ network: text(), nextHost: integer(), free: integer(), due: integer() });
+const poolPick = computed({ network: text(), nextHost: integer(), free: integer(), due: integer() });
 
 /**
  * Whether less than an eighth of the network is left and the addresses of ended ephemeral nodes would add a sixteenth, so
@@ -191,7 +191,7 @@ async function mustRecheckQuiet(reader: Pick<Reader, "get">, orgId: number, now:
     return false;
   const found = await queryOne(
     reader,
-    pool,
+    poolPick,
     `SELECT o.network, o.next_host,
        (SELECT count(*) FROM addresses WHERE org_id = $1 AND node_id IS NULL) AS free,
        (SELECT count(*) FROM addresses WHERE ${quiet}) AS due FROM organizations o WHERE o.id = $1`,

@@ -129,17 +129,17 @@ export function fits(org: IssuingOrg, node: NodeRow, certificate: NebulaCertific
     list.every((one) => all.includes(one));
   return (
     certificate.name === node.name &&
-    isSubset(certificate.networks.filter(isUnsealed(org)), networksOf(org, node, certificate.version)) &&
+    isSubset(certificate.networks.filter(unsealedTest(org)), networksOf(org, node, certificate.version)) &&
     isSubset(certificate.groups, certifiedGroups(node)) &&
     isSubset(certificate.unsafeNetworks, subnetsOf(node, certificate.version))
   );
 }
 
 /**
- * Returns whether a network of a certificate is not an address of the sealed network. Signers assign those, and nodes compare them
- * with the seal, so they are outside of the organization's networks.
+ * Returns a test: whether a network of a certificate is no address of the sealed network. Signers assign those addresses, and nodes
+ * compare them with the seal, so they are outside of the organization's networks.
  */
-const isUnsealed = ({ network6 }: IssuingOrg) => {
+const unsealedTest = ({ network6 }: IssuingOrg) => {
   const [own] = parseNetworks(network6 === null ? [] : [network6]);
   return (text: string): boolean => {
     const [network] = parseNetworks([maskNetwork(text) ?? ""]);
@@ -152,7 +152,7 @@ const isUnsealed = ({ network6 }: IssuingOrg) => {
 export function isWhole(org: IssuingOrg, node: NodeRow, all: readonly NebulaCertificate[]): boolean {
   const versions = all.map(({ version }) => version).toSorted((a, b) => a - b);
   // A node of the sealed network has no certificate of version 1 beside (docs/design/sealed.md).
-  const isSealed = all.some(({ networks }) => !networks.every(isUnsealed(org)));
+  const isSealed = all.some(({ networks }) => !networks.every(unsealedTest(org)));
   const expected = isSealed ? [2] : versionsOf(org);
   const isMissing = ({ groups, unsafeNetworks, version }: NebulaCertificate) =>
     certifiedGroups(node).some((group) => !groups.includes(group)) ||

@@ -62,7 +62,7 @@ export async function createAlias(
     editWithoutTests(tx, { orgId: org.id, now, actor }, async () => {
       const { id, address } = await insertAlias(tx, org, request, now);
       const after = { name: request.name, node: request.node, address };
-      await record(tx, { ...event(org, now, actor, request.name), type: "name.created", after });
+      await record(tx, { ...eventOf(org, now, actor, request.name), type: "name.created", after });
       return findAlias(tx, org, id);
     }),
   );
@@ -177,7 +177,7 @@ export async function deleteAlias({ db, system }: Store, org: Org, id: number, a
     editWithoutTests(tx, { orgId: org.id, now, actor }, async () => {
       const { name } = await findAlias(tx, org, id);
       await removeAlias(tx, org, id, now);
-      await record(tx, { ...event(org, now, actor, name), type: "name.deleted" });
+      await record(tx, { ...eventOf(org, now, actor, name), type: "name.deleted" });
     }),
   );
 }
@@ -193,6 +193,6 @@ export async function removeAlias(tx: Transaction, org: Org, id: number, now: nu
   );
 }
 
-function event(org: Org, at: number, actor: Actor, name: string) {
+function eventOf(org: Org, at: number, actor: Actor, name: string) {
   return { orgId: org.id, at, actor, subject: `name/${name}` };
 }

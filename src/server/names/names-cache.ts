@@ -89,19 +89,19 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
     return fresh;
   };
   /** One read at a time for each organization. */
-  const loaded = async (orgId: number): Promise<CachedNames> => {
+  const loadShared = async (orgId: number): Promise<CachedNames> => {
     const begun = loading.get(orgId);
     if (begun !== undefined) return begun;
     const reading = load(orgId).finally(() => loading.delete(orgId));
     loading.set(orgId, reading);
     return reading;
   };
-  const current = async (orgId: number): Promise<CachedNames> => {
+  const currentNames = async (orgId: number): Promise<CachedNames> => {
     const known = cached.get(orgId);
     if (known?.isOutdated === false) return known;
-    const fresh = await loaded(orgId);
+    const fresh = await loadShared(orgId);
     // If a notice came meanwhile, read once more. That result is recent enough.
-    return fresh.isOutdated ? loaded(orgId) : fresh;
+    return fresh.isOutdated ? loadShared(orgId) : fresh;
   };
   /** Whether the node may have a newer list than this memory. */
   const isAhead = ({ book }: CachedNames, nodeId: number, asked: NamesRequest) => {
@@ -118,17 +118,17 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
       return positionOf(book, nodeId, asked)?.isWhole === false && asked.version === book.version;
     },
     async news(orgId, nodeId, asked) {
-      let found = await current(orgId);
+      let found = await currentNames(orgId);
       const now = performance.now();
       if (isAhead(found, nodeId, asked) && now - (askedAgainAt.get(orgId) ?? -Infinity) > askAgainMs) {
         askedAgainAt.set(orgId, now);
         outdate(found);
-        found = await current(orgId);
+        found = await currentNames(orgId);
       }
       return withSettings(newsFor(found.book, nodeId, asked), found, nodeId, asked);
     },
     async seen(orgId, nodeId) {
-      return seenFrom((await current(orgId)).book, nodeId);
+      return seenFrom((await currentNames(orgId)).book, nodeId);
     },
   };
 }

@@ -1,4 +1,4 @@
-// The names of one organization in memory, and their changes in order. Answers to nodes are made from it: the work is
+// The names of one organization in memory (`Book`), and their changes in order. Answers to nodes are made from it: the work is
 // proportional to the changes since the node's last request, not to the size of the organization. Pure.
 //
 // A node says in each request up to which version it has the names, in which view, and with `part` that its list is not

@@ -5,7 +5,7 @@
 const longestMs = 1500;
 
 /** Returns a function to call after a change of names: it wakes the organization's nodes now, or after the rest of the last time. */
-export function makeWaking(edge: {
+export function makeWaking(deps: {
   wake(orgId: number): void;
   /** For how long an organization rests after waking: about as long as its nodes need, ms. */
   restMs(orgId: number): number;
@@ -14,7 +14,7 @@ export function makeWaking(edge: {
   const resting = new Map<number, boolean>();
   const wake = (orgId: number) => {
     if (resting.has(orgId)) return void resting.set(orgId, true);
-    edge.wake(orgId);
+    deps.wake(orgId);
     resting.set(orgId, false);
     const rest = setTimeout(
       () => {
@@ -22,7 +22,7 @@ export function makeWaking(edge: {
         resting.delete(orgId);
         if (hasChanged) wake(orgId);
       },
-      Math.min(longestMs, edge.restMs(orgId)),
+      Math.min(longestMs, deps.restMs(orgId)),
     );
     rest.unref();
   };

@@ -99,7 +99,10 @@ async function lookAtHubs({ db, changes, reports }: NodeStore, orgId: number, no
   return { lighthouses, hubs_away: { count: away.length, first } };
 }
 
-/** Ephemeral nodes live as long as their certificates, and the users of phones are asked to import them again. */
+/**
+ * Current certificates. Without those of ephemeral nodes, which live only as long, and of phones, whose users are asked to import them
+ * again.
+ */
 const certified = `FROM certificates c JOIN nodes n ON n.id = c.node_id
   WHERE c.org_id = $1 AND c.state = 'current' AND c.kind = 'overlay'
     AND n.state = 'active' AND n.phone IS NULL AND n.ephemeral_silence_s IS NULL`;

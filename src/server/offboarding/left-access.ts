@@ -98,7 +98,7 @@ const liveNodes = `SELECT CASE WHEN n.state = 'pending' THEN 'registration' ELSE
     AND (n.registered_at IS NOT NULL OR n.state = 'pending')
     AND (($1 = 'person' AND n.owner_id = $2) OR (${isByToken} AND (${ofTokens}))
       OR (${isByRegistrant} AND (${isRegistered})))`;
-const everything = `WITH ${principals}
+const allAccess = `WITH ${principals}
   SELECT a.kind, a.id, a.name, a.org_id, a.own, a.by_token, o.slug AS org_slug, o.revoke_leaver_nodes AS if_left FROM (
     ${liveTokens("registration_token", "t.used < t.uses AND t.expires_at > $3")}
     UNION ALL ${liveTokens("service_token", "(t.expires_at IS NULL OR t.expires_at > $3)")}
@@ -112,7 +112,7 @@ async function findAccess(
   now: number,
   org?: { id: number },
 ): Promise<Found[]> {
-  return queryAll(reader, foundRow, everything, [kind, id, now, org?.id ?? null]);
+  return queryAll(reader, foundRow, allAccess, [kind, id, now, org?.id ?? null]);
 }
 
 /** The access that a user, or the holder of a token, still has. */

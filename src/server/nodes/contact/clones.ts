@@ -19,7 +19,8 @@ const lastsMs = 150_000;
  * minutes, and the finding must not come and go between two of its check-ins.
  */
 const gapsLasted = 2.5;
-const hourMs = 3_600_000;
+/** A node gets one event in this time at most. */
+const eventEveryMs = 3_600_000;
 const mostNodes = 200_000;
 const mostChanged = 10_000;
 
@@ -85,16 +86,17 @@ export function makeClones({ db, log, system }: Pick<ServerOptions, "db" | "log"
       const { changedAt = now, clonedAt = -Infinity, recordedAt = -Infinity, gapMs = 0 } = last ?? {};
       // The gaps of an earlier time, when two machines were there as well, do not count any more.
       const countedGapMs = now - clonedAt <= backMs ? gapMs : 0;
+      const isEventDue = isBack && now - recordedAt >= eventEveryMs;
       const next: Changes = {
         former: present,
         changedAt: now,
         clonedAt: isBack ? now : clonedAt,
         gapMs: isBack ? Math.max(now - changedAt, countedGapMs) : gapMs,
-        recordedAt: isBack && now - recordedAt >= hourMs ? now : recordedAt,
+        recordedAt: isEventDue ? now : recordedAt,
       };
       if (changed.size >= mostChanged) changed.clear();
       changed.set(nodeId, next);
-      if (next.recordedAt !== recordedAt)
+      if (isEventDue)
         recordClone(sender).catch((error: unknown) => {
           // The next change back tries again.
           next.recordedAt = recordedAt;

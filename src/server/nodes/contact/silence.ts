@@ -67,7 +67,7 @@ export function watchAt(before: Watch | undefined, now: number): Watch {
   };
 }
 
-const silent = computed({
+const ephemeralPick = computed({
   id: integer(),
   orgId: integer(),
   silenceS: integer(),
@@ -115,7 +115,7 @@ export async function endSilentNodes(services: Services): Promise<void> {
   const now = system.now();
   const watch = await watchSilence(services, now);
   if (watch === undefined) return;
-  const found = (await queryAll(db, silent, candidates, [now - lateMs])).flatMap((node) => {
+  const found = (await queryAll(db, ephemeralPick, candidates, [now - lateMs])).flatMap((node) => {
     const lastHeardAt = Math.max(node.watchedFrom, node.lastCheckinAt ?? 0);
     const isOver = countedSilence(lastHeardAt, now, watch.gaps) >= node.silenceS * 1000 + lateMs;
     return isOver ? [{ ...node, lastHeardAt }] : [];

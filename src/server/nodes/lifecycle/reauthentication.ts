@@ -99,7 +99,8 @@ function batches(found: readonly Due[]): Due[][] {
 }
 
 async function revokeBatch({ db, system }: Store, found: readonly Due[]): Promise<void> {
-  const [{ orgId } = { orgId: 0 }] = found;
+  const orgId = orgOfBatch(found);
+  if (orgId === undefined) return;
   await db.writeFor({ org: orgId }, async (tx) => {
     const now = system.now();
     const stillDue = await findStillDue(tx, found, now);
@@ -112,7 +113,8 @@ async function revokeBatch({ db, system }: Store, found: readonly Due[]): Promis
 
 async function notifyBatch(services: Mailing, found: readonly Due[]): Promise<void> {
   const { db, system } = services;
-  const [{ orgId } = { orgId: 0 }] = found;
+  const orgId = orgOfBatch(found);
+  if (orgId === undefined) return;
   const told = await db.writeFor({ org: orgId }, async (tx) => {
     const now = system.now();
     const untold = (await findStillDue(tx, found, now)).filter(({ toldAt }) => toldAt === null);

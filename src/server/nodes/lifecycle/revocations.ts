@@ -58,18 +58,18 @@ export async function listRevocations(
   const active = await queryNumber(db, countActive, [orgId]);
   const newest = Math.max(0, ...rows.map(({ version }) => version));
   // Counts only nodes that lag behind: usually none, however many nodes there are.
-  const lag = "FROM nodes WHERE org_id = $1 AND state = 'active' AND confirmed_config_version < $2";
+  const lateNodes = "FROM nodes WHERE org_id = $1 AND state = 'active' AND confirmed_config_version < $2";
   const counts = await queryAll(
     db,
     versionCount,
-    `SELECT confirmed_config_version AS version, count(*) AS n ${lag} GROUP BY confirmed_config_version`,
+    `SELECT confirmed_config_version AS version, count(*) AS n ${lateNodes} GROUP BY confirmed_config_version`,
     [orgId, newest],
   );
   // The nodes furthest behind: they include all nodes that any of the revocations waits for, up to the limit.
   const furthest = await queryAll(
     db,
     lateNode,
-    `SELECT id, confirmed_config_version AS version ${lag} ORDER BY confirmed_config_version, id LIMIT ${maxNamed}`,
+    `SELECT id, confirmed_config_version AS version ${lateNodes} ORDER BY confirmed_config_version, id LIMIT ${maxNamed}`,
     [orgId, newest],
   );
   return { items: rows.map((row) => revocationOf(row, active, counts, furthest)), total: all, query: fitted };
@@ -81,8 +81,8 @@ function revocationOf(
   counts: readonly ReturnType<typeof versionCount.parse>[],
   furthest: readonly ReturnType<typeof lateNode.parse>[],
 ): Revocation {
-  const lags = (each: { version: number }) => each.version < row.version;
-  const waiting = counts.filter(lags).reduce((sum, { n }) => sum + n, 0);
+  const isLate = (each: { version: number }) => each.version < row.version;
+  const waiting = counts.filter(isLate).reduce((sum, { n }) => sum + n, 0);
   return {
     node_id: row.nodeId,
     name: row.name,
@@ -92,7 +92,7 @@ function revocationOf(
     applied: total - waiting,
     total,
     waiting_for: furthest
-      .filter(lags)
+      .filter(isLate)
       .map(({ id }) => id)
       .sort((a, b) => a - b),
   };

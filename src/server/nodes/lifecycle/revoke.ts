@@ -48,11 +48,11 @@ export async function revokeNode(
     else if (actor.kind !== "node") await requireRole(tx, org.id, actor);
     const revocation = { actor, reason, now: system.now() };
     const raise = () => raiseConfigVersion(tx, org.id);
-    const event = await revokeRow(tx, { orgId: org.id, id }, revocation, raise);
-    if (event === undefined) throw revokedNode(node);
+    const revoked = await revokeRow(tx, { orgId: org.id, id }, revocation, raise);
+    if (revoked === undefined) throw revokedNode(node);
     await publishNames(tx, org.id, [id]);
-    await record(tx, event);
-    return Number(event.after?.["sessions_ended"] ?? 0);
+    await record(tx, revoked.event);
+    return revoked.sessionsEnded;
   });
   // Pending work may have waited for this node's confirmation only.
   await runDueUpkeep(services, org.id);
@@ -76,8 +76,8 @@ export async function revokeInside(
   const raise = async () => (version ??= await raiseConfigVersion(tx, orgId));
   const events: AuditEvent[] = [];
   for (const id of ids) {
-    const event = await revokeRow(tx, { orgId, id }, revocation, raise);
-    if (event !== undefined) events.push(event);
+    const revoked = await revokeRow(tx, { orgId, id }, revocation, raise);
+    if (revoked !== undefined) events.push(revoked.event);
   }
   await publishNames(tx, orgId, ids);
   if (events.length > 0) await record(tx, events);
@@ -85,14 +85,14 @@ export async function revokeInside(
 
 /**
  * Makes the node's row one of a revoked node, and blocks its certificates. `raise`: raises the version of the configurations, and
- * returns it. Returns the event to record, or undefined if the node is already revoked.
+ * returns it. Returns the event, for the caller to record; undefined if the node is already revoked.
  */
 async function revokeRow(
   tx: Transaction,
   { orgId, id }: { orgId: number; id: number },
   { actor, reason, now }: RevocationOf,
   raise: () => Promise<number>,
-): Promise<AuditEvent | undefined> {
+): Promise<{ event: AuditEvent; sessionsEnded: number } | undefined> {
   const revoked = await queryOne(
     tx,
     nodes,
@@ -106,17 +106,18 @@ async function revokeRow(
   const { name, ip } = revoked;
   const certificates = await blockNode(tx, revoked, now, raise);
   // A node that leaves by itself is not compromised.
-  const sessions = actor.kind === "node" ? 0 : await endSessionsOn(tx, id, now);
+  const sessionsEnded = actor.kind === "node" ? 0 : await endSessionsOn(tx, id, now);
   await notifyNode(tx, orgId, id);
-  return {
+  const event: AuditEvent = {
     orgId,
     at: now,
     type: "node.revoked",
     actor,
     subject: `node/${id}`,
     before: { name, ip_address: ip },
-    after: { reason, certificates, ...(sessions === 0 ? {} : { sessions_ended: sessions }) },
+    after: { reason, certificates, ...(sessionsEnded === 0 ? {} : { sessions_ended: sessionsEnded }) },
   };
+  return { event, sessionsEnded };
 }
 
 /**

@@ -72,7 +72,7 @@ export async function openAcme(edge: AcmeEdge, key: AccountKey): Promise<AcmeCli
     return fresh;
   };
 
-  const signed = async (url: string, payload: object | "", accept: string): Promise<Response> => {
+  const postSigned = async (url: string, payload: object | "", accept: string): Promise<Response> => {
     for (let tries = 1; ; tries++) {
       const nonce = await takeNonce();
       const body = await signRequest(key, {
@@ -96,11 +96,11 @@ export async function openAcme(edge: AcmeEdge, key: AccountKey): Promise<AcmeCli
   return {
     directory,
     async post(url, schema, payload) {
-      const response = await signed(url, payload ?? "", "application/json");
-      return { ...answerOf(response, edge), body: await parsed(url, response, schema) };
+      const response = await postSigned(url, payload ?? "", "application/json");
+      return { ...answerOf(response, edge), body: await parseBody(url, response, schema) };
     },
     async download(url) {
-      return textOf(url, await signed(url, "", "application/pem-certificate-chain"), maxChainBytes);
+      return textOf(url, await postSigned(url, "", "application/pem-certificate-chain"), maxChainBytes);
     },
     signAs(of) {
       account = of;
@@ -116,7 +116,7 @@ export async function readAcme<T>(
 ): Promise<AcmeAnswer<T>> {
   const response = await send(edge, url, { method: "GET" });
   if (!response.ok) throw await problemOf(url, response, edge);
-  return { ...answerOf(response, edge), body: await parsed(url, response, schema) };
+  return { ...answerOf(response, edge), body: await parseBody(url, response, schema) };
 }
 
 async function send(
@@ -167,7 +167,11 @@ async function problemOf(url: string, response: Response, { system }: AcmeEdge):
   );
 }
 
-async function parsed<T>(url: string, response: Response, schema: v.GenericSchema<unknown, T>): Promise<T> {
+async function parseBody<T>(
+  url: string,
+  response: Response,
+  schema: v.GenericSchema<unknown, T>,
+): Promise<T> {
   const result = v.safeParse(schema, jsonOf(await textOf(url, response, maxJsonBytes)), { abortEarly: true });
   if (result.success) return result.output;
   const [issue] = result.issues;
