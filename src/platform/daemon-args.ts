@@ -21,17 +21,16 @@ export function daemonArgs(
   env: Record<string, string | undefined> = {},
 ): string[] {
   const usual = defaultPlaces(platform, env);
-  const flags: [name: string, value: string, usual: string][] = [
-    ["config-root", places.configRoot, usual.configRoot],
-    ["overlay-binary", places.overlayBinary, usual.overlayBinary],
-    ["state-db-path", places.stateDb, usual.stateDb],
-    usual.ipcMode === "pipe"
-      ? ["pipe-name", places.pipeName, usual.pipeName]
-      : ["socket-path", places.socketPath, usual.socketPath],
+  const flagOf = (flag: string, value: string, usualValue: string) =>
+    trimSlashes(value, "/\\") === trimSlashes(usualValue, "/\\") ? [] : [flag, value];
+  const args = [
+    ...flagOf("--config-root", places.configRoot, usual.configRoot),
+    ...flagOf("--overlay-binary", places.overlayBinary, usual.overlayBinary),
+    ...flagOf("--state-db-path", places.stateDb, usual.stateDb),
+    ...(usual.ipcMode === "pipe"
+      ? flagOf("--pipe-name", places.pipeName, usual.pipeName)
+      : flagOf("--socket-path", places.socketPath, usual.socketPath)),
   ];
-  const args = flags
-    .filter(([, value, usualValue]) => trimSlashes(value, "/\\") !== trimSlashes(usualValue, "/\\"))
-    .flatMap(([name, value]) => [`--${name}`, value]);
   if (places.autostart === usual.autostart) return args;
   return [...args, places.autostart ? "--autostart" : "--no-autostart"];
 }

@@ -1,6 +1,6 @@
 // Reads the kernel's tables of interfaces, routes and sockets (proc(5)), and resolv.conf(5). Pure.
 
-import { addressBits, addressFromBytes, formatAddress, makeNetwork, parseAddress } from "../../base/ip.ts";
+import { addressFromBytes, formatAddress, makeNetwork, parseAddress, type Address } from "../../base/ip.ts";
 
 export type Socket = {
   protocol: "udp" | "tcp";
@@ -98,22 +98,29 @@ export function parseNameServers(text: string): string[] {
 /** TCP_LISTEN */
 const listening = "0A";
 
-/** Lines of /proc/net/udp and the like: number, address:port (words of 32 bits, little-endian), …, state. */
+/** Lines of /proc/net/udp and the like: number, address:port, …, state. */
 export function parseSockets(protocol: Socket["protocol"], table: string): Socket[] {
   return table.split("\n").flatMap((line) => {
     const [, local = "", , state] = line.trim().split(/\s+/);
     const [, hex, port] = /^([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})$/i.exec(local) ?? [];
     if (hex === undefined || port === undefined || (protocol === "tcp" && state !== listening)) return [];
-    const words = hex.match(/.{8}/g) ?? [];
-    const bytes = words.flatMap((word) => [...Buffer.from(word, "hex").reverse()]);
-    const address = addressFromBytes(bytes.length * 8 === addressBits(6) ? unmapped(bytes) : bytes);
+    const address = socketAddress(hex);
     const text = address.value === 0n ? undefined : formatAddress(address);
     return [{ protocol, address: text, port: Number.parseInt(port, 16) }];
   });
 }
 
-/** The four bytes of ::ffff:192.0.2.1. */
-function unmapped(bytes: number[]): number[] {
-  const isMapped = bytes.slice(0, 10).every((byte) => byte === 0) && bytes[10] === 255 && bytes[11] === 255;
-  return isMapped ? bytes.slice(12) : bytes;
+/**
+ * The address in a table of sockets: words of 32 bits, little-endian on all supported machines. An IPv4 address in a socket of IPv6
+ * (::ffff:192.0.2.1) becomes that of IPv4.
+ */
+export function socketAddress(hex: string): Address {
+  const words = hex.match(/.{8}/g) ?? [];
+  const bytes = words.flatMap((word) => [...Buffer.from(word, "hex").reverse()]);
+  const isMapped =
+    bytes.length === 16 &&
+    bytes.slice(0, 10).every((byte) => byte === 0) &&
+    bytes[10] === 255 &&
+    bytes[11] === 255;
+  return addressFromBytes(isMapped ? bytes.slice(12) : bytes);
 }

@@ -1,7 +1,8 @@
 // The hosts with which this machine has open TCP connections (Linux, proc(5)). Empty elsewhere.
 
 import { readTextIfThere } from "../../base/files.ts";
-import { addressFromBytes, formatAddress } from "../../base/ip.ts";
+import { formatAddress } from "../../base/ip.ts";
+import { socketAddress } from "./proc-tables.ts";
 
 /** States as the kernel numbers them: established, and those that close, whose last packets still need the way that they had. */
 const openStates = new Set(["01", "02", "04", "05", "08", "09", "0B"]);
@@ -17,7 +18,7 @@ export function openTcpPeers(): string[] {
   return [...new Set(texts.flatMap(parseTcpPeers))];
 }
 
-/** The remote addresses of open connections. An address is words of 32 bits, little-endian on all supported machines. */
+/** The remote addresses of open connections. */
 export function parseTcpPeers(table: string): string[] {
   return table
     .split("\n")
@@ -26,10 +27,6 @@ export function parseTcpPeers(table: string): string[] {
       const [, , remote = "", state = ""] = line.trim().split(/\s+/);
       const [hex = ""] = remote.split(":");
       if (!openStates.has(state) || !/^([0-9A-F]{8}|[0-9A-F]{32})$/.test(hex)) return [];
-      const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => [...Buffer.from(word, "hex")].toReversed());
-      // An IPv4 address in a socket of IPv6.
-      const isMapped =
-        bytes.length === 16 && bytes.slice(0, 10).every((each) => each === 0) && bytes[10] === 255;
-      return [formatAddress(addressFromBytes(isMapped ? bytes.slice(12) : bytes))];
+      return [formatAddress(socketAddress(hex))];
     });
 }

@@ -14,10 +14,13 @@ import { programWord, withoutSpecifiers, unitText, argumentWord } from "./unit-f
  * names are removed.
  */
 export function namesService(places: UnitPlaces, { search, peers }: NamesOptions): string {
-  const names = `${programWord(places.executable)} names`;
-  const short = search ? ` ${searchFlag}` : "";
-  const answered = peers.length === 0 ? "" : ` ${peersFlag} ${peers.join(",")}`;
-  const root = ` --config-root ${argumentWord(places.configRoot)}`;
+  const command = `${programWord(places.executable)} names`;
+  const flags = [
+    "--run",
+    ...(search ? [searchFlag] : []),
+    ...(peers.length === 0 ? [] : [peersFlag, peers.join(",")]),
+    `--config-root ${argumentWord(places.configRoot)}`,
+  ];
   return unitText(
     {
       Unit: [
@@ -29,8 +32,8 @@ export function namesService(places: UnitPlaces, { search, peers }: NamesOptions
       ],
       Service: [
         ["Type", "exec"],
-        ["ExecStart", `${names} --run${short}${answered}${root}`],
-        ["ExecStopPost", `-${names} --clear`],
+        ["ExecStart", `${command} ${flags.join(" ")}`],
+        ["ExecStopPost", `-${command} --clear`],
         ["Restart", "always"],
         ["RestartSec", "1"],
         ["TimeoutStopSec", "10"],

@@ -1,9 +1,11 @@
-// How long CAs live, and the limits of a control plane's CA beside an offline CA (docs/design/sealed.md): which limits it is made
-// with, and whether a signer finds them in its certificate. Pure.
+// When certificates begin, how long CAs live, and the limits of a control plane's CA beside an offline CA (docs/design/sealed.md):
+// which limits it is made with, and whether a signer finds them in its certificate. Pure.
 
 import type { NebulaCertificate } from "../../pki/certificate.ts";
 
 const dayS = 86_400;
+/** Certificates begin so much before they are signed, because engines and clients accept none that begins in their future. */
+export const backdatedMs = 5 * 60_000;
 /** Of each new CA, and the most that a limited one may have. */
 export const caLifetimeS = 2 * 365 * dayS;
 

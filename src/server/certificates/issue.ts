@@ -10,7 +10,7 @@ import { fingerprints, signCertificate, type NebulaCertificate } from "../../pki
 import { holdsNetwork, maskNetwork, networksOverlap, parseNetwork, parseNetworks } from "../../base/ip.ts";
 import { sealedPrefix, uniqueLocal } from "../../protocol/seals/sealed-network.ts";
 import { demandedIn } from "./demanded-ca.ts";
-import { isLimited } from "./ca-limits.ts";
+import { backdatedMs, isLimited } from "./ca-limits.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { ServerOptions } from "../options.ts";
@@ -28,8 +28,6 @@ const dayMs = 86_400_000;
 const x509LifetimeMs = 7 * dayMs;
 /** Short, because name and address of an ended ephemeral node are free only when its certificates have expired. */
 const ephemeralLifetimeMs = 3_600_000;
-/** Certificates begin earlier, because engines tolerate no clock that is behind. */
-const backdatedMs = 5 * 60_000;
 
 type IssuedCertificate = Pick<
   CertificateRow,

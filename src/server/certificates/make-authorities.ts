@@ -5,10 +5,9 @@ import { sealSecret } from "../../pki/secrets.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
-import { caLifetimeS, noNetworks } from "./ca-limits.ts";
+import { backdatedMs, caLifetimeS, noNetworks } from "./ca-limits.ts";
 
 const caLifetimeMs = caLifetimeS * 1000;
-const backdatedMs = 5 * 60_000;
 
 /** The context that seals a CA's private key: in another row the key does not open. */
 export function authorityContext(kind: AuthorityRow["kind"], fingerprintHex: string): string {

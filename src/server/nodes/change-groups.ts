@@ -16,7 +16,7 @@ type GroupedNode = ReturnType<typeof groupedNode.parse>;
 export type Regrouped = { before: GroupedNode; after: GroupedNode };
 
 /** Nodes of one statement: 5 ms on SQLite. */
-const together = 250;
+const chunkSize = 250;
 
 // Statements for `inChunks`: `ids` are the places of the nodes' ids, after the other parameters. A check-in reads `renew_at`
 // of the node to learn that a renewal is due; the renewal then issues what `renew_at` of the certificates says. For a node that
@@ -132,6 +132,6 @@ export async function readGrouped(
 const idOf = ({ before }: Regrouped) => before.id;
 
 const chunksOf = <T>(list: readonly T[]): T[][] =>
-  Array.from({ length: Math.ceil(list.length / together) }, (_, at) =>
-    list.slice(at * together, (at + 1) * together),
+  Array.from({ length: Math.ceil(list.length / chunkSize) }, (_, at) =>
+    list.slice(at * chunkSize, (at + 1) * chunkSize),
   );

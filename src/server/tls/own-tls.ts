@@ -8,6 +8,7 @@ import type { X509Authority } from "../../pki/x509.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../base/system.ts";
 import { parseAddress } from "../../base/ip.ts";
+import { backdatedMs } from "../certificates/ca-limits.ts";
 import type { TlsPair, TlsSource } from "./listeners.ts";
 import type { Database } from "../store/database.ts";
 import { sharedSecret } from "../store/shared-secret.ts";
@@ -22,8 +23,6 @@ export type OwnTls = {
 };
 
 const dayMs = 86_400_000;
-/** Certificates are valid from so long before their issue: clocks of clients may be behind. */
-const backdatedMs = 5 * 60_000;
 const caLifetimeMs = 3650 * dayMs;
 const lifetimeMs = 90 * dayMs;
 const renewBeforeMs = 30 * dayMs;

@@ -23,7 +23,15 @@ import {
 } from "../../store/table.ts";
 import { nodes } from "../../store/tables/nodes.ts";
 import { organizations } from "../../store/tables/organizations.ts";
-import { countedSilence, gapMs, lateMs, quietMs, together, watchSilence, type Services } from "./silence.ts";
+import {
+  countedSilence,
+  gapMs,
+  lateMs,
+  quietMs,
+  changedTogether,
+  watchSilence,
+  type Services,
+} from "./silence.ts";
 
 const watchingPick = organizations.pick("id", "notifyAwayMinutes", "notifyAwayFrom");
 const organizationsWatching = `SELECT ${watchingPick.select()} FROM organizations
@@ -105,9 +113,10 @@ export async function recordAway(
         ...due.filter(({ id }) => !reached.has(id)),
         ...back.filter(({ orgId }) => orgId === org.id),
       ];
-      for (let at = 0; at < changed.length; at += together)
+      for (let at = 0; at < changed.length; at += changedTogether)
         await db.writeFor({ org: org.id }, async (tx) => {
-          for (const node of changed.slice(at, at + together)) await recordChange(tx, org.id, node, now);
+          for (const node of changed.slice(at, at + changedTogether))
+            await recordChange(tx, org.id, node, now);
         });
     },
   ).catch((error: unknown) => {

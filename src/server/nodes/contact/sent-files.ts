@@ -103,7 +103,7 @@ export async function notAppliedSince(
   return row === undefined || (applied ?? 0) >= row.version ? null : row.sentAt;
 }
 
-/** The files that a node has. `config` is undefined if its text was not stored. */
+/** The files that a node has. `config`: config.yml, undefined if its text was not stored. `digest`, `others`: as in Outline. */
 export type FilesOnNode = { version: number; digest: string; config: string | undefined; others: string };
 
 /** Undefined if the control plane does not know which files the node has. */

@@ -43,7 +43,7 @@ export const quietMs = 100_000;
 const keptMs = 8 * 86_400_000;
 const maxGaps = 100;
 /** Nodes that are changed in one transaction: few enough that check-ins do not wait for it. */
-export const together = 20;
+export const changedTogether = 20;
 
 /** For how long a node was silent since `lastHeardAt` while a server was up, ms. Pure. */
 export function countedSilence(lastHeardAt: number, now: number, gaps: readonly Gap[]): number {
@@ -121,9 +121,9 @@ export async function endSilentNodes(services: Services): Promise<void> {
     return isOver ? [{ ...node, lastHeardAt }] : [];
   });
   await forAll(Map.groupBy(found, orgOf), orgOfEntry, async ([orgId, ended]) => {
-    for (let at = 0; at < ended.length; at += together) {
+    for (let at = 0; at < ended.length; at += changedTogether) {
       await db.writeFor({ org: orgId }, async (tx) => {
-        for (const { id, lastHeardAt } of ended.slice(at, at + together))
+        for (const { id, lastHeardAt } of ended.slice(at, at + changedTogether))
           await endInside(tx, { id, orgId }, { actor: ourselves, reason: "silent", now, lastHeardAt });
       });
     }

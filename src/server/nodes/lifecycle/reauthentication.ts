@@ -23,7 +23,7 @@ type Store = Pick<ServerOptions, "db" | "system">;
 type Mailing = Store & Pick<ServerOptions, "mail" | "log" | "publicUrl">;
 
 /** Nodes in one transaction: few enough that check-ins do not wait for it. */
-const together = 20;
+const batchSize = 20;
 
 /** The nodes of an organization whose time ends, those of one user first to last. */
 export async function listDue(
@@ -89,11 +89,11 @@ async function forgetNotices({ db }: Store, now: number): Promise<void> {
 
 const orgOfBatch = ([first]: readonly Due[]) => first?.orgId;
 
-/** Lists of at most `together` nodes, each of one organization. */
+/** Lists of at most `batchSize` nodes, each of one organization. */
 function batches(found: readonly Due[]): Due[][] {
   return [...Map.groupBy(found, orgOf).values()].flatMap((all) =>
-    Array.from({ length: Math.ceil(all.length / together) }, (_, at) =>
-      all.slice(at * together, (at + 1) * together),
+    Array.from({ length: Math.ceil(all.length / batchSize) }, (_, at) =>
+      all.slice(at * batchSize, (at + 1) * batchSize),
     ),
   );
 }
