@@ -53,8 +53,10 @@ describe("flows in the console", () => {
       await scene.adminJson(["org", "update", "acme", "--flows", "off"]);
       await page.reload();
       await page.getByRole("button", { name: "Read the flows" }).click();
-      await page.getByText(/^Nodes are not asked for them/).waitFor();
-      await page.getByText("Unknown: nodes are not asked for flows.").waitFor();
+      await page.getByText(/^Nodes are not asked for flows/).waitFor();
+      expect(await page.getByText("Unknown.").count()).toBe(2);
+      const setting = page.getByRole("link", { name: "Settings, Nodes report their flows" });
+      expect(await setting.getAttribute("href")).toBe("/console/acme/settings/#reports");
     },
     limitMs,
   );

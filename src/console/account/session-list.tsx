@@ -20,6 +20,8 @@ type Props = {
   title?: string;
   list: SessionsPath;
   endOne(id: number): Promise<unknown>;
+  /** The e-mail address of another user. Without it, the sessions are those of the user of this browser. */
+  email?: string;
   /** Sessions of another user are all ended by one request. Without it, this browser stays signed in. */
   endAll?(): Promise<unknown>;
   /** Arguments of `agent admin`. */
@@ -33,7 +35,7 @@ const wordsOf = ({ kind, device, nodes }: Session) =>
     ...nodes.map(({ org_slug, name }) => `${name} (${org_slug})`),
   ].join(", ");
 
-export function SessionList({ title, list, endOne, endAll, command }: Props) {
+export function SessionList({ title, list, email, endOne, endAll, command }: Props) {
   const path = list();
   const { data = [] } = useList(list({ page_size: "1000" }));
   const [ending, setEnding] = useState<readonly Session[]>([]);
@@ -78,8 +80,9 @@ export function SessionList({ title, list, endOne, endAll, command }: Props) {
                 <>
                   <bdi>{wordsOf(first)}</bdi> at <bdi>{first.address}</bdi>
                 </>
-              )}{" "}
-              must sign in again.
+              )}
+              {email === undefined ? "" : " of "}
+              <bdi>{email}</bdi> must sign in again.
             </p>
           }
           run={async () => {

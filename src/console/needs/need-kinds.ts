@@ -73,9 +73,14 @@ const red: readonly (NeedKind | AlarmKind)[] = [
 export const isRed = (kind: NeedKind | AlarmKind, cut?: number): boolean =>
   red.includes(kind) && (kind !== "relay" || cut !== 0);
 
-/** Whether something does not work now: other needs can wait. */
-export const isUrgent = (found: Known): boolean =>
-  Object.entries(needCounts(found)).some(([kind, count]) => count > 0 && isRed(kind as NeedKind));
+/** Whether something does not work now: other needs can wait. `cut`: see isRed. */
+export function isUrgent(found: Known, cut?: number): boolean {
+  const isLighthouseAway = found.attention?.hubs_away.first.some(({ is_lighthouse }) => is_lighthouse);
+  const faultOf = (kind: NeedKind) => (kind === "hubs_away" && isLighthouseAway !== true ? "relay" : kind);
+  return Object.entries(needCounts(found)).some(
+    ([kind, count]) => count > 0 && isRed(faultOf(kind as NeedKind), cut),
+  );
+}
 
 /** The number of all needs. A node that has several counts once. */
 export function countNeeds(found: Known): number {

@@ -4,6 +4,7 @@
 import { serversApi } from "../../api/servers.ts";
 import type { Relay } from "../../api/paths/relays.ts";
 import { attentionApi, type Attention } from "../../api/paths/attention.ts";
+import { pathsApi } from "../../api/paths/paths.ts";
 import { authoritiesApi } from "../../api/certificates/authorities.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { webhooksApi } from "../../api/webhooks/webhooks.ts";
@@ -43,6 +44,16 @@ export function useAttention(
   return useResource(attentionPath(slug), { isCalm });
 }
 
+/**
+ * How many paths have no other way than a relay that is away. Undefined until it is known, and while neither a lighthouse nor a relay
+ * is away: then it is not asked for.
+ */
+export function useCut(slug: string): number | undefined {
+  const { data } = useAttention(slug, { isCalm: true });
+  const path = data !== undefined && data.hubs_away.count > 0 ? apiPath(pathsApi.groups, { slug }) : "";
+  return useResource(path, { isCalm: true }).data?.totals.cut;
+}
+
 /** Needs of the organization of the navigation. */
 export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const shown = shownOrganization.value;
@@ -57,6 +68,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     isAdmin(shown) ? apiPath(webhooksApi.list, { slug }, { page_size: "1000" }) : none,
     { isCalm: true },
   );
+  const cut = useCut(slug);
   const isStaff = me.value?.is_staff === true;
   const controlPlane = useResource(isStaff ? serversPath : none, {
     isCalm: true,
@@ -82,5 +94,5 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
       : undefined;
   const warnings = servers?.warnings ?? [];
   const found = { attention, waiting, failingTests, rotation, relays, webhooks, lastBackupAt, warnings };
-  return { ...found, error, count: countNeeds(found), isUrgent: isUrgent(found) };
+  return { ...found, error, count: countNeeds(found), isUrgent: isUrgent(found, cut) };
 }

@@ -8,6 +8,7 @@ import type { Node } from "../../protocol/node.ts";
 import { onSeen } from "../contact/live.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { isOverdue, stateOf, type StateName } from "../nodes/states.ts";
+import { useCut } from "../needs/use-needs.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf, useShownName } from "../frame/router.ts";
 import { Button } from "../ui/button.tsx";
@@ -66,6 +67,7 @@ const pillKinds: Readonly<Partial<Record<StateName, "good" | "warn" | "bad">>> =
 export function StatePill({ node, peers }: { node: Node; peers: readonly Path[] | undefined }) {
   const [state, word] = stateOf({
     ...node,
+    cut: useCut(currentSlug.value ?? ""),
     isLate: node.not_applied_since != null,
     isOverdue: isOverdue(node),
     broken: peers?.filter(isBroken).length,

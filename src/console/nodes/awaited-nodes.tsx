@@ -3,6 +3,7 @@
 import { nodesApi } from "../../api/nodes.ts";
 import { apiPath } from "../../api/endpoint.ts";
 import { configurationOf, stateOf } from "./states.ts";
+import { useCut } from "../needs/use-needs.ts";
 import { useList } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { Line, State } from "../ui/parts.tsx";
@@ -21,6 +22,7 @@ export function AwaitedNodes({ slug, ids, count = ids.length, title }: Props) {
   const { data = [] } = useList(
     asked === "" ? "" : apiPath(nodesApi.list, { slug }, { page_size: "1000", ids: asked }),
   );
+  const cut = useCut(slug);
   if (asked === "") return null;
   // Nodes that are away catch up when they are back; others need an administrator.
   const nodes = data.toSorted((one, other) => Number(other.online) - Number(one.online));
@@ -29,7 +31,7 @@ export function AwaitedNodes({ slug, ids, count = ids.length, title }: Props) {
       <summary>{title}</summary>
       <ul class="plain-list">
         {nodes.map((node) => {
-          const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
+          const [state, word] = stateOf({ ...node, cut, isLate: node.not_applied_since != null });
           return (
             <li key={node.id}>
               <a href={pathOf(slug, "nodes", node.id)}>

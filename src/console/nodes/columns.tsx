@@ -54,12 +54,13 @@ export function rolesOf({
  */
 export function allColumns(
   names: Names,
-  { paths, aliases }: { paths: CountsByNode; aliases: AliasWords },
+  { paths, aliases, cut }: { paths: CountsByNode; aliases: AliasWords; cut: number | undefined },
   isRevoked: boolean,
 ): readonly Column<ListedNode>[] {
   const shownState = (node: ListedNode) =>
     stateOf({
       ...node,
+      cut,
       broken: paths.get(node.id)?.broken,
       finding: node.isCloned === true ? "cloned" : undefined,
     });

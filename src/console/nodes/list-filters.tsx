@@ -7,8 +7,8 @@ import type { ListedNode } from "./listed-nodes.ts";
 import { mayAddOwn, mayAdminister, currentSlug } from "../contact/me.ts";
 import { useNodes } from "./node-list.ts";
 import type { CountsByNode } from "./path-counts.ts";
-import { useOpen } from "../joining/use-open.ts";
-import { useTotal } from "../contact/resource.ts";
+import { registrationsPath } from "../joining/registrations.ts";
+import { useList, useTotal } from "../contact/resource.ts";
 import { hrefWith, pathOf, query, setQuery } from "../frame/router.ts";
 import { now } from "../words/times.ts";
 import type { SignName } from "../ui/drawings.ts";
@@ -40,7 +40,7 @@ type ChipsProps = { slug: string; paths: CountsByNode; ownerName: string };
 /** The usual filters with their counts, and what else the address filters by. */
 export function Chips({ slug, paths, ownerName }: ChipsProps) {
   const { data: nodes = noNodes, total } = useNodes();
-  const waiting = useOpen(slug)?.length;
+  const waiting = useList(mayAdminister.value ? registrationsPath(slug) : "").data?.length;
   const revoked = useTotal(apiPath(nodesApi.list, { slug }, { page_size: "1", revoked: "true" }));
   const asked = addressWord("show");
   // Only those in sight: each is a walk through all nodes.

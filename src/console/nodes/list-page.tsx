@@ -13,6 +13,7 @@ import { useNodes } from "./node-list.ts";
 import { countWords, updateEngine, vulnerabilitiesOf } from "./states.ts";
 import { usePathCounts, type CountsByNode } from "./path-counts.ts";
 import { registrationsPath } from "../joining/registrations.ts";
+import { useCut } from "../needs/use-needs.ts";
 import { useList } from "../contact/resource.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
 import { searchWords } from "../words/search.ts";
@@ -245,12 +246,13 @@ function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
   const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
   // A search reads aliases, too: without their column, it needs no other columns, so that nodes are not put in order again.
   const drawnAliases = drawsAliases ? aliases : noAliases;
+  const cut = useCut(slug);
   const every = useMemo(
     () =>
-      allColumns(names, { paths, aliases: drawnAliases }, isRevoked).filter(
+      allColumns(names, { paths, aliases: drawnAliases, cut }, isRevoked).filter(
         ({ key }) => key !== "paths" || seesPaths(paths),
       ),
-    [names, paths, drawnAliases, isRevoked, mayAdminister.value],
+    [names, paths, drawnAliases, cut, isRevoked, mayAdminister.value],
   );
   const columns = chosenColumns(every, asked, isBeside);
   const keys = columns.map(({ key }) => key).join();

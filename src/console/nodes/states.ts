@@ -3,6 +3,7 @@
 import { advisoriesFor, type Advisory } from "../../engine/features.ts";
 import type { Node } from "../../protocol/node.ts";
 import { findingOf, findingWords } from "../../protocol/finding-kinds.ts";
+import { isRed } from "../needs/need-kinds.ts";
 import { ago } from "../words/ago.ts";
 import { plural } from "../words/numbers.ts";
 
@@ -11,12 +12,13 @@ export type StateName = "waiting" | "online" | "relayed" | "limited" | "attentio
 
 /**
  * What is known of a node. `isLate`: it has lacked a configuration for longer than is usual. `broken`: how many peers do not
- * answer it. What is absent counts as well.
+ * answer it. `cut`: see isRed. What is absent counts as well.
  */
 type Known = Standing &
   Partial<Pick<Node, "finding" | "is_lighthouse" | "is_relay" | "overlay_version">> & {
     isLate?: boolean | undefined;
     broken?: number | undefined;
+    cut?: number | undefined;
     isOverdue?: boolean | undefined;
   };
 
@@ -27,7 +29,8 @@ export function stateOf(node: Known): [StateName, string] {
   if (state === "pending") return ["waiting", "not registered"];
   if (phone != null) return isImportDue(phone) ? ["limited", "phone, import it again"] : ["away", "phone"];
   if (!online && node.is_lighthouse === true) return ["attention", "lighthouse away"];
-  if (!online && node.is_relay === true) return ["attention", "relay away"];
+  if (!online && node.is_relay === true)
+    return [isRed("relay", node.cut) ? "attention" : "limited", "relay away"];
   if (!online) return ["away", "away"];
   const kind = findingOf(node.finding);
   if (kind !== undefined) return ["attention", findingWords[kind]];

@@ -10,6 +10,7 @@ import type { ListedNode } from "../nodes/listed-nodes.ts";
 import { mayAdminister, currentSlug } from "../contact/me.ts";
 import { useNodes } from "../nodes/node-list.ts";
 import { stateOf, type StateName } from "../nodes/states.ts";
+import { useCut } from "../needs/use-needs.ts";
 import { refresh, useResource } from "../contact/resource.ts";
 import { pathOf } from "../frame/router.ts";
 import { now, timeFormat } from "../words/times.ts";
@@ -237,6 +238,7 @@ type EndingTableProps = {
 
 function EndingTable({ slug, ending, nodes, renew }: EndingTableProps) {
   const byId = new Map(nodes.map((node) => [node.id, node]));
+  const cut = useCut(slug);
   return (
     <div class="sideways" tabindex={0} role="region" aria-label="Certificates that end first">
       <table class="t">
@@ -256,7 +258,7 @@ function EndingTable({ slug, ending, nodes, renew }: EndingTableProps) {
         <tbody>
           {ending.map(({ id, name, not_after }) => {
             const node = byId.get(id);
-            const [state, word] = node === undefined ? (["away", "–"] as const) : stateOf(node);
+            const [state, word] = node === undefined ? (["away", "–"] as const) : stateOf({ ...node, cut });
             return (
               <tr key={id}>
                 <td>

@@ -7,6 +7,7 @@ import { flowsApi } from "../../api/paths/flows.ts";
 import { protocolAndPort } from "../../base/quantities.ts";
 import { get } from "../contact/api.ts";
 import { currentSlug } from "../contact/me.ts";
+import { pathOf } from "../frame/router.ts";
 import { Button } from "../ui/button.tsx";
 import { FormFailure, useAction } from "../ui/form.tsx";
 import { Table } from "../ui/lists/table.tsx";
@@ -22,6 +23,7 @@ export function FlowsPage() {
   const slug = currentSlug.value ?? "";
   const path = apiPath(flowsApi.list, { slug });
   const [found, setFound] = useState<Flows>();
+  const empty = found?.wanted ? "None." : "Unknown.";
   const read = useAction(async () =>
     setFound(await get(apiPath(flowsApi.list, { slug }, { limit: "1000" }))),
   );
@@ -36,17 +38,19 @@ export function FlowsPage() {
         </Empty>
       ) : (
         <>
+          {found.wanted ? null : (
+            <p class="quiet">
+              Nodes are not asked for flows:{" "}
+              <a href={`${pathOf(slug, "settings")}#reports`}>Settings, Nodes report their flows</a>
+            </p>
+          )}
           <Table
             label="Flows"
             title="Flows of 7 days"
             path={path}
             heads={flowHeads}
             rows={found.flows.map(textsOf)}
-            empty={
-              found.wanted
-                ? "None is reported."
-                : "Nodes are not asked for them: Settings, Nodes report their flows."
-            }
+            empty={empty}
           />
           <Table
             label="Uses of rules"
@@ -54,7 +58,7 @@ export function FlowsPage() {
             part="rules"
             path={path}
             heads={useHeads}
-            empty={found.wanted ? "None." : "Unknown: nodes are not asked for flows."}
+            empty={empty}
             rows={found.rules.map(({ id, last_at, flows, nodes }) => [id, last_at ?? "none", flows, nodes])}
           />
         </>

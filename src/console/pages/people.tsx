@@ -366,6 +366,7 @@ function Sessions({ member, close }: { member: Member; close(): void }) {
     <Dialog title={`Sessions of ${member.email}`} close={close}>
       <SessionList
         list={list}
+        email={member.email}
         endOne={(session: number) => call(memberSessionsApi.delete, { ...params, session })}
         endAll={() => call(memberSessionsApi.deleteAll, params)}
         command={["session", "list", "--org", slug, "--user", member.email]}

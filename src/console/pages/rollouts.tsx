@@ -55,7 +55,7 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
     return () => clearInterval(timer);
   }, [one, isRunning]);
   const may = mayAdminister.value;
-  const isOneOpen = data?.some(isOpen);
+  const open = data?.find(isOpen);
   return (
     <Page
       title="Rollouts"
@@ -66,7 +66,7 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
           : { command: ["rollout", "show", slug, id], call: ["GET", one] }
       }
       actions={
-        may && isOneOpen === false ? (
+        may && data !== undefined && open === undefined ? (
           <Button kind="primary" icon="plus" onClick={() => setBeginning(true)}>
             <Words first="Update" rest="nodes" />
           </Button>
@@ -77,7 +77,14 @@ export function Rollouts({ rest: [asked] }: { rest: readonly string[] }) {
         <Loading error={error ?? failed} />
       ) : (
         <div class="stackd">
-          {may && isOneOpen ? <small>One rollout at a time: end the open one first.</small> : null}
+          {may && open ? (
+            <small>
+              One rollout at a time:{" "}
+              {open.state === "returning"
+                ? "the next can begin in about a minute, once the nodes have gone back."
+                : "end the open one first."}
+            </small>
+          ) : null}
           {shown === undefined ? (
             <Nothing slug={slug} may={may} />
           ) : (
@@ -148,7 +155,7 @@ function Whole({ slug, shown, ask }: WholeProps) {
               label={`Ring ${at + 1}${at + 1 === ring && isOpen(shown) ? ", now" : ""}`}
               value={`${each.passed}`}
               of={`of ${sizeOf(each)}`}
-              facts={ringWords(each, at + 1 <= ring)}
+              facts={ringWords(each, at + 1, shown)}
             >
               <Share share={each.passed / Math.max(1, sizeOf(each))} />
             </Tile>

@@ -40,16 +40,22 @@ export function nodesOf({ rings }: Pick<Shown, "rings">): string {
   return `${sum(({ passed }) => passed)} of ${sum(sizeOf)}`;
 }
 
-/** "3 updating, 1 left out". `hasBegun`: the ring is the present one, or an earlier one. */
-export function ringWords(ring: Ring, hasBegun: boolean): string {
+/** "3 updating, 1 left out", of the ring with this number (from 1). After an abort or a failure, nodes go back instead. */
+export function ringWords(
+  ring: Ring,
+  number: number,
+  { state, ring: present }: Pick<Shown, "state" | "ring">,
+): string {
   const { waiting, updating, left_out: leftOut } = ring;
+  const isBack = state === "returning" || state === "stopped";
   const parts = [
-    updating === 0 ? "" : `${updating} updating`,
-    waiting === 0 || !hasBegun ? "" : `${waiting} waiting`,
+    updating === 0 ? "" : `${updating} ${isBack ? "going back" : "updating"}`,
+    waiting === 0 || isBack || number > present ? "" : `${waiting} waiting`,
     leftOut === 0 ? "" : `${leftOut} left out`,
   ].filter((part) => part !== "");
   if (parts.length > 0) return parts.join(", ");
-  return waiting > 0 ? "comes later" : "all updated";
+  if (waiting === 0) return "all updated";
+  return isBack ? "not updated" : "comes later";
 }
 
 /** The drawn state. One that is not in the table is between two states, or comes from a newer control plane. */

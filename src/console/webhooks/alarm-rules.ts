@@ -10,6 +10,10 @@ export const worstFirst = <A extends Sorted>(alarms: readonly A[], cut: number |
   return alarms.toSorted((a, b) => isWorst(b) - isWorst(a));
 };
 
+/** An alarm's text on one line, without its first sentence "Since …", which has a column. */
+export const meaningOf = ({ text }: Pick<Alarm, "text">): string =>
+  text.replace(/^Since [^.]*\.\s*/, "").replaceAll("\n", " · ");
+
 /** `value`, `usual`: a number in the unit, "on" or "off"; `usual` is "" for a group. `place`: in the list, from 0. */
 export type Rule = {
   place: number;

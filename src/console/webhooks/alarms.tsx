@@ -3,7 +3,6 @@
 import { apiPath } from "../../api/endpoint.ts";
 import { groupsApi } from "../../api/groups.ts";
 import { organizationSettings, organizationsApi, type Organization } from "../../api/organizations.ts";
-import { pathsApi } from "../../api/paths/paths.ts";
 import { alarmsApi, type Alarm } from "../../api/webhooks/alarms.ts";
 import type { ListedWebhook as Webhook } from "../../api/webhooks/webhooks.ts";
 import { flagWords } from "../../protocol/settings.ts";
@@ -21,7 +20,17 @@ import { Page } from "../ui/page.tsx";
 import { tell } from "../ui/toast.tsx";
 import { partsOf, sentencesOf } from "../words/field-parts.ts";
 import { isRed } from "../needs/need-kinds.ts";
-import { groupWords, ofGroup, rulesOf, valueWords, withValue, worstFirst, type Rule } from "./alarm-rules.ts";
+import { useCut } from "../needs/use-needs.ts";
+import {
+  groupWords,
+  meaningOf,
+  ofGroup,
+  rulesOf,
+  valueWords,
+  withValue,
+  worstFirst,
+  type Rule,
+} from "./alarm-rules.ts";
 import { EditWebhook, webhooksPath } from "./webhook-forms.tsx";
 import { eventsOf, WebhookById } from "./webhook-page.tsx";
 
@@ -33,7 +42,7 @@ function AllAlarms() {
   const slug = currentSlug.value ?? "";
   const path = apiPath(alarmsApi.list, { slug });
   const { data, error } = useResource(path);
-  const cut = useResource(apiPath(pathsApi.groups, { slug }), { isCalm: true }).data?.totals.cut;
+  const cut = useCut(slug);
   const organization = useResource(apiPath(organizationsApi.retrieve, { slug })).data;
   return (
     <Page title="Alarms" terminal={{ command: ["alarm", "list", slug], call: ["GET", path] }}>
@@ -47,13 +56,13 @@ function AllAlarms() {
             ended_at === null ? [isRed(kind, cut) ? "attention" : "limited", "open"] : ["online", "over"],
           ),
           textColumn("title", "Alarm", 3, ({ title }: Alarm) => title),
-          textColumn("text", "What it means", 4, ({ text }: Alarm) => text.replace(/^Since .*\n?/m, "")),
+          textColumn<Alarm>("text", "What it means", 4, meaningOf),
           timeColumn("since", "Since", ({ since }: Alarm) => since),
           timeColumn("over", "Over", ({ ended_at }: Alarm) => ended_at, { never: () => "" }),
         ]}
         keyOf={({ id }: Alarm) => id}
         empty="Nothing."
-        height={52}
+        height={72}
       />
       {mayAdminister.value ? <Receivers slug={slug} /> : null}
       {organization === undefined ? null : <Rules organization={organization} />}

@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { evenly, isBackupDue, lastDays } from "../../../src/console/words/days.ts";
-import { countNeeds, needCounts, type NeedKind } from "../../../src/console/needs/need-kinds.ts";
+import { countNeeds, isUrgent, needCounts, type NeedKind } from "../../../src/console/needs/need-kinds.ts";
 import { needRows, relayedWords, testsWords, tilesOf, verdictOf } from "../../../src/console/needs/needs.ts";
 import type { Attention } from "../../../src/api/paths/attention.ts";
 
@@ -165,6 +165,10 @@ test("each kind of need is counted, and has rows", () => {
   const hubs = { ...found, ...alone.hubs_away };
   expect(needRows("acme", hubs, now).map(({ what }) => what)).toEqual(["relay away"]);
   expect(needRows("acme", hubs, now, totals).map(({ what }) => what)).toEqual(["relay away, no path is cut"]);
+  // The navigation counts it in red only if it cuts a path, or while that is unknown.
+  expect([undefined, 1, 0].map((cut) => isUrgent(hubs, cut))).toEqual([true, true, false]);
+  const bothHubs = listed({ hubs_away: { count: 2, first: [relay, lighthouse] } });
+  expect(isUrgent({ ...found, ...bothHubs }, 0)).toBe(true);
   // A node with two needs is one that needs somebody, and has a row for each.
   const { broken_paths } = (alone.broken_paths as { attention: Attention }).attention;
   const both = { ...found, ...listed({ broken_paths, cloned: { count: 1, first: [one] } }) };

@@ -83,6 +83,9 @@ test("lighthouses and relays that are away, and old engines, are states of their
   const away = { ...node, online: false };
   expect(stateOf({ ...away, is_lighthouse: true, is_relay: true })).toEqual(["attention", "lighthouse away"]);
   expect(stateOf({ ...away, is_relay: true })).toEqual(["attention", "relay away"]);
+  // As on Overview: a relay that cuts no path can wait.
+  expect(stateOf({ ...away, is_relay: true, cut: 1 })).toEqual(["attention", "relay away"]);
+  expect(stateOf({ ...away, is_relay: true, cut: 0 })).toEqual(["limited", "relay away"]);
   expect(stateOf({ ...node, overlay_version: "1.9.6" })).toEqual(["limited", "old engine"]);
   expect(stateOf({ ...away, overlay_version: "1.9.6" })).toEqual(["away", "away"]);
 });

@@ -2,7 +2,13 @@
 
 import { expect, test } from "bun:test";
 import type { Alarm } from "../../../src/api/webhooks/alarms.ts";
-import { rulesOf, valueWords, withValue, worstFirst } from "../../../src/console/webhooks/alarm-rules.ts";
+import {
+  meaningOf,
+  rulesOf,
+  valueWords,
+  withValue,
+  worstFirst,
+} from "../../../src/console/webhooks/alarm-rules.ts";
 
 const shown = (own: readonly string[], away: number | null = null) =>
   new Map(rulesOf(own, away).map((rule) => [rule.name, `${valueWords(rule)}, usually ${rule.usual}`]));
@@ -49,4 +55,17 @@ test("open alarms about what does not work now come first, as on Overview", () =
   expect(kindsWith(3)).toEqual(["path", "relay", "backup", "certificate", "router"]);
   // A relay that cuts no path works for now.
   expect(kindsWith(0)).toEqual(["path", "backup", "certificate", "relay", "router"]);
+});
+
+test("lines of an alarm's text stay apart, and its time stands in a column of its own", () => {
+  const meaning = (text: string) => meaningOf({ text });
+  expect(
+    meaning("Since 2026-11-29T14:05:00Z. All are online. Reported by a, b.\na and b do not reach c"),
+  ).toBe("All are online. Reported by a, b. · a and b do not reach c");
+  expect(meaning("Since 2026-11-29T14:05:00Z.\nNot reached by c.\nSilent since then, too: d.")).toBe(
+    "Not reached by c. · Silent since then, too: d.",
+  );
+  expect(meaning("Last one: 2026-11-20T14:05:00Z. Make one.")).toBe(
+    "Last one: 2026-11-20T14:05:00Z. Make one.",
+  );
 });
