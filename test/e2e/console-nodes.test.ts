@@ -48,8 +48,10 @@ describe("nodes in the console", () => {
     "chips count what they leave, what needs somebody comes first, and former addresses lead to the new ones",
     async () => {
       const names = () => page.locator(".body .first").allInnerTexts();
-      await until(async () => (await names()).join() === "hub,web,app");
+      await until(async () => (await names()).join() === "web,hub,app");
       await row("hub").getByText("relay away").waitFor();
+      // As on Overview: it cuts no path.
+      expect(await row("hub").locator(".is-bad").count()).toBe(0);
       for (const [words, count] of [
         ["All", 3],
         ["Needs you", 2],
@@ -89,29 +91,33 @@ describe("nodes in the console", () => {
       await panel("web").getByText("Does not reach").waitFor();
       expect(queryOf("node")).toBe(ids[2] ?? "");
       await panel("web").getByText("12.5 ms").waitFor();
+      await panel("web").getByRole("row").filter({ hasText: "hub" }).getByText("direct").waitFor();
       await panel("web").getByText("web.acme.internal").waitFor();
       expect(await violationsInSchemes(page)).toEqual(noViolations);
       expect(await overflowOf(page)).toBeLessThanOrEqual(0);
       // The focus is on the row, wherever it was pressed.
       await page.keyboard.press("j");
-      await panel("app").waitFor();
-      expect(await panel("web").count()).toBe(0);
-      await page.keyboard.press("k");
-      await page.keyboard.press("k");
       await panel("hub").getByText("This relay is away").waitFor();
+      expect(await panel("web").count()).toBe(0);
+      await page.keyboard.press("j");
+      await panel("app").waitFor();
+      await page.keyboard.press("k");
+      await page.keyboard.press("k");
+      await panel("web").waitFor();
       await page.keyboard.press("Escape");
-      await panel("hub").waitFor({ state: "detached" });
+      await panel("web").waitFor({ state: "detached" });
       expect(queryOf("node")).toBeNull();
       // The address alone opens it, too, and the first step begins at it.
-      await open(`nodes/?node=${ids[2]}`);
-      await panel("web").waitFor();
+      await open(`nodes/?node=${ids[0]}`);
+      await panel("hub").waitFor();
+      await page.locator(".body .first").first().filter({ hasText: "web" }).waitFor();
       await page.keyboard.press("j");
       await panel("app").waitFor();
       await page.keyboard.press("Enter");
       await heading("app").waitFor();
       // On its page they lead to the neighbours in the list.
       await page.keyboard.press("k");
-      await heading("web").waitFor();
+      await heading("hub").waitFor();
       await page.getByText("previous, next").waitFor();
       await page.goBack();
       await panel("app").waitFor();

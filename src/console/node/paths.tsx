@@ -106,7 +106,11 @@ export function PathRow({ node, peer, isShort = false }: RowProps) {
       <td class="num">
         <Trip peer={peer} isOld={isOld} />
       </td>
-      {isShort ? null : (
+      {isShort ? (
+        <td class="quiet num">
+          <small>{peer.path === "none" ? "no tunnel" : peer.path}</small>
+        </td>
+      ) : (
         <td class="quiet">
           <small>
             <bdi>{by}</bdi>

@@ -13,6 +13,8 @@ import { ApiError, call } from "../contact/api.ts";
 import { me, currentSlug } from "../contact/me.ts";
 import { useMemberNames } from "../activity/member-names.ts";
 import { behindWords, isImportDue, isOverdue, updateEngine, vulnerabilitiesOf } from "../nodes/states.ts";
+import { isRed } from "../needs/need-kinds.ts";
+import { useCut } from "../needs/use-needs.ts";
 import { useList, useResource } from "../contact/resource.ts";
 import { ago } from "../words/ago.ts";
 import { exact, now, timeFormat, utc } from "../words/times.ts";
@@ -190,10 +192,12 @@ function usePermitted(slug: string, from: number, to: number | null): Explained[
 
 /** Nodes that others need: of one without such a role, it is no problem that it is away. */
 function HubAway({ node }: { node: Node }) {
+  const cut = useCut(currentSlug.value ?? "");
   if (!node.is_lighthouse && !node.is_relay) return null;
   const what = node.is_lighthouse ? "Nodes find each other by this lighthouse." : "It relays for others.";
   return (
     <Why
+      kind={isRed(node.is_lighthouse ? "lighthouse" : "relay", cut) ? "bad" : "info"}
       title={
         <>
           {node.is_lighthouse ? "This lighthouse" : "This relay"} is away

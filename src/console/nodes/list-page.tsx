@@ -13,6 +13,7 @@ import { useNodes } from "./node-list.ts";
 import { countWords, updateEngine, vulnerabilitiesOf } from "./states.ts";
 import { usePathCounts, type CountsByNode } from "./path-counts.ts";
 import { registrationsPath } from "../joining/registrations.ts";
+import { isRed } from "../needs/need-kinds.ts";
 import { useCut } from "../needs/use-needs.ts";
 import { useList } from "../contact/resource.ts";
 import { pathOf, query, setQuery } from "../frame/router.ts";
@@ -144,7 +145,7 @@ function useTable(
   const { data: nodes, total, isWhole, error } = useNodes(isRevoked);
   const opened = useOpened();
   const order = query.value.get("order") ?? "state";
-  const { names, paths, aliases, every, drawn } = useColumns(slug, isRevoked, opened !== undefined);
+  const { names, paths, aliases, cut, every, drawn } = useColumns(slug, isRevoked, opened !== undefined);
   // Typing in the search filters what is in order already.
   const all = useMemo(() => ordered(nodes ?? [], every, order), [nodes, every, order]);
   const show = addressWord("show");
@@ -194,7 +195,7 @@ function useTable(
   if (nodes === undefined) return { ...frame, tools, body: <Loading rows={16} error={error} /> };
   // Rows keep their places until the address changes, or a list that rows are made of arrived.
   const sizes = [paths, names, aliases].map(({ size }) => size > 0);
-  const held = [filterKey, order, addressWord("columns"), isWhole, sizes].join("\n");
+  const held = [filterKey, order, addressWord("columns"), isWhole, cut, sizes].join("\n");
   const body = (
     <>
       {isWhole || error === undefined ? null : <Failure error={error} />}
@@ -246,7 +247,8 @@ function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
   const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
   // A search reads aliases, too: without their column, it needs no other columns, so that nodes are not put in order again.
   const drawnAliases = drawsAliases ? aliases : noAliases;
-  const cut = useCut(slug);
+  // 0, or 1 for any: rows are drawn anew only if the color of relays changes.
+  const cut = Number(isRed("relay", useCut(slug)));
   const every = useMemo(
     () =>
       allColumns(names, { paths, aliases: drawnAliases, cut }, isRevoked).filter(
@@ -258,7 +260,7 @@ function useColumns(slug: string, isRevoked: boolean, isBeside: boolean) {
   const keys = columns.map(({ key }) => key).join();
   // The same array while the columns are the same: rows are drawn anew with another one.
   const drawn = useMemo(() => columns, [every, keys]);
-  return { names, paths, aliases, every, drawn };
+  return { names, paths, aliases, cut, every, drawn };
 }
 
 const none: readonly ListedNode[] = [];
